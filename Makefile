@@ -22,7 +22,7 @@ install: .venv/.installed ## Make .venv with the pinned versions (again only aft
 demo: install ## Find complex events in 665,297 flight events
 	$(BIN)/python examples/demo.py
 
-demo-spark: install ## The same flights on Spark, by all three strategies
+demo-spark: install ## The same flights on Spark, by all three dealings
 	$(BIN)/python examples/spark_flights.py
 
 test: install ## Run the test suite, each file in one of a few processes

@@ -58,7 +58,7 @@ def kept(folder: Path, of: dict[str, str]) -> Results | None:
 
 def keep(folder: Path, results: Results, notes: dict[str, str], command: list[str], of: dict[str, str]) -> None:
     """Add results to those of the same card and code, or write them in the place of others; and their tables."""
-    if (why := cupy_backend.missing()) is not None:
+    if (why := cupy_backend.missing_cupy()) is not None:
         raise RuntimeError(f"no results of a GPU are written without one: {why}")
     path, console = file_of(folder, of), SimpleNamespace(print=lambda text: print(text, flush=True))
     if kept(folder, of) is None:

@@ -43,7 +43,7 @@ LONG = "SELECT * FROM S WHERE A ; B ; C FILTER A[x > 0.9999] AND B[x > 0.999] WI
 FUNNEL = "SELECT * FROM S WHERE A ; B ; C FILTER A[x > 0.99] AND B[x > 0.99] PARTITION BY [k]"
 START_EVENTS = 1000
 Job = tuple[str, str, str, int]
-"""Name, query, strategy and number of tasks."""
+"""Name, query, dealing and number of tasks."""
 JOBS = [
     ("keys, by range", KEYED, "range", 2),
     ("keys, by range, 16 tasks", KEYED, "range", 16),
@@ -139,14 +139,14 @@ def jobs(folder: Path, n_events: int, cores: int, source: str, chosen: Sequence[
     rows: list[dict[str, object]] = []
     alone: dict[tuple[str, int], dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as out:
-        for name, text, strategy, tasks in chosen:
+        for name, text, dealing, tasks in chosen:
             query = cer_gpu.compile(text, time_column="ts")
             for threads in (1, 2):
                 if (text, threads) not in alone:
                     alone[text, threads] = single_process(events, text, threads)
 
             def job(
-                stored: Path, query: Query = query, strategy: str = strategy, tasks: int = tasks
+                stored: Path, query: Query = query, dealing: str = dealing, tasks: int = tasks
             ) -> tuple[Summary, tuple[float, ...]]:
                 before = cpu_times()
                 done = run(
@@ -154,7 +154,7 @@ def jobs(folder: Path, n_events: int, cores: int, source: str, chosen: Sequence[
                     query,
                     f"{out}/found",
                     order_by="ts",
-                    strategy=strategy,
+                    dealing=dealing,
                     tasks=tasks,
                     output="positions",
                     source=source,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
-NAME = "cer-gpu"
+_NAME = "cer-gpu"
 
 
 def cache_folder(part: str, environ: Mapping[str, str] | None = None) -> Path:
@@ -38,7 +38,7 @@ def cache_folder(part: str, environ: Mapping[str, str] | None = None) -> Path:
     if os.path.isabs(home) and os.path.isdir(home):
         places.append(Path(home, ".cache"))
     for place in places:
-        folder = place / NAME / part
+        folder = place / _NAME / part
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError:
@@ -70,15 +70,15 @@ def whole_file(path: Path, mode: int) -> Iterator[IO[bytes]]:
 def _temporary() -> Path:
     """Return a folder among the temporary files that no other user can write to, the same one each time."""
     if not hasattr(os, "getuid"):
-        folder = Path(tempfile.gettempdir(), NAME)
+        folder = Path(tempfile.gettempdir(), _NAME)
         folder.mkdir(exist_ok=True)
         return folder
-    folder = Path(tempfile.gettempdir(), f"{NAME}-{os.getuid()}")
+    folder = Path(tempfile.gettempdir(), f"{_NAME}-{os.getuid()}")
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.lstat()
     except OSError:
-        return Path(tempfile.mkdtemp(prefix=f"{NAME}-"))
+        return Path(tempfile.mkdtemp(prefix=f"{_NAME}-"))
     # programs are started from here, so nobody else may write to it
     own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
-    return folder if own else Path(tempfile.mkdtemp(prefix=f"{NAME}-"))
+    return folder if own else Path(tempfile.mkdtemp(prefix=f"{_NAME}-"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Array
 from cer_gpu.errors import CerError, OptionError
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _axes(ax: Axes | None) -> Axes:
     return plt.subplots(layout="constrained")[1] if ax is None else ax
 
 
-def _spans(matches: pa.Table) -> tuple[npt.NDArray[Any], npt.NDArray[Any], str]:
+def _spans(matches: pa.Table) -> tuple[Array, Array, str]:
     """Return the starts and ends of complex events, as numbers or moments, and the name of the axis."""
     names = matches.column_names
     timed = "start_time" in names
@@ -140,7 +140,7 @@ def _spans(matches: pa.Table) -> tuple[npt.NDArray[Any], npt.NDArray[Any], str]:
     return begins, ends, "time" if timed else "position"
 
 
-def _numbers(values: pa.Array) -> npt.NDArray[Any]:
+def _numbers(values: pa.Array) -> Array:
     kind = values.type
     if pa.types.is_date32(kind):
         values = values.cast(pa.timestamp("s"))

@@ -17,7 +17,7 @@ from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.engine.evaluator import Evaluator, first_rows
 from cer_gpu.engine.options import DEVICES as DEVICES
-from cer_gpu.engine.options import Lateness, Options, check_lateness, check_options
+from cer_gpu.engine.options import EvaluatorOptions, Lateness, check_lateness, check_options
 from cer_gpu.errors import (
     CerError,
     OptionError,
@@ -35,7 +35,7 @@ from cer_gpu.order.streams import STREAM_COLUMN, by_stream, merge_sources
 from cer_gpu.output.measures import measure_errors, measures_of
 from cer_gpu.output.outputs import OUTPUTS, Output
 from cer_gpu.parallel.key_threads import on_threads_by_key
-from cer_gpu.parallel.ranges import Window, cut
+from cer_gpu.parallel.ranges import RangeWindow, cut
 from cer_gpu.parallel.threads import on_threads, threads_that_help
 from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.outputs import against_output, output_of, with_aggregate
@@ -474,7 +474,7 @@ class Query:
         if n_threads == 1 or dealt == "one":
             found = evaluator._over(source.batches(names))
         elif dealt == "range":
-            found = on_threads(evaluator, *cut(source, names, Window(*evaluator._window), n_threads), n_threads)
+            found = on_threads(evaluator, *cut(source, names, RangeWindow(*evaluator._window), n_threads), n_threads)
         else:
             found = on_threads_by_key(evaluator, source.batches(names), n_threads)
         try:
@@ -527,7 +527,7 @@ class Query:
         check_lateness(lateness, late, self.time_column)
         query = self if aggregate is None else self.with_aggregate(aggregate, output)
         name = query._output(output).name
-        options = Options(
+        options = EvaluatorOptions(
             name, lateness, late, share, position_column, first_end, device=device, limit=limit, aggregate=aggregate
         )
         return Evaluator(query._bindings, options, stages)

@@ -22,7 +22,7 @@ from cer_gpu.compilation import compile_query
 from cer_gpu.engine.blocks import BLOCK_ROWS, Batch, Blocks, EventBlock
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.engine.intake import Intake
-from cer_gpu.engine.options import Lateness, Options, check_lateness, check_options
+from cer_gpu.engine.options import EvaluatorOptions, Lateness, check_lateness, check_options
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.errors import EventsError, OptionError, QueryError, did_you_mean
 from cer_gpu.explain.explanation import Explanation
@@ -37,7 +37,7 @@ QUERY_COLUMN = "query"
 SET_ROWS = 4 * BLOCK_ROWS
 """Rows of a block: each costs some calls for every query, which reads few of them."""
 
-Found = Iterator[tuple[str, pa.RecordBatch]]
+FoundBatches = Iterator[tuple[str, pa.RecordBatch]]
 
 
 def compile_all(
@@ -249,7 +249,7 @@ class QuerySet(Mapping[str, Query]):
         return schemas
 
     @staticmethod
-    def _named(found: Found, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _named(found: FoundBatches, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield batches of the results of all queries with the column that names the query."""
         for name, rows in found:
             columns = {field.name: rows.column(i) for i, field in enumerate(rows.schema)}
@@ -268,7 +268,7 @@ class QuerySet(Mapping[str, Query]):
         """Return the names of the columns that the queries read from events of a schema, as `Query.columns`."""
         return narrowest(schema, {name for query in self._queries.values() for name in query.columns(schema, output)})
 
-    def _matches(self, source: Source, evaluator: QuerySetEvaluator) -> Found:
+    def _matches(self, source: Source, evaluator: QuerySetEvaluator) -> FoundBatches:
         """Yield the complex events of a source with the names of their queries, in pieces of bounded size."""
         names = self.columns(source.schema, evaluator.output)
         evaluator.expect(source.schema)
@@ -355,13 +355,13 @@ class QuerySetEvaluator:
         lateness: Lateness | None,
         late: str,
         limit: int | None,
-        part: Options | None = None,
+        part: EvaluatorOptions | None = None,
     ) -> None:
         self._first_name, self._first = next(iter(queries.items()))
         check_options(device=device, limit=limit)
         check_lateness(lateness, late, self._first.time_column)
         self.output = output
-        self._options = replace(part or Options(), device=device, limit=limit)
+        self._options = replace(part or EvaluatorOptions(), device=device, limit=limit)
         self._lateness = lateness
         self._intake = Intake(self._first.time_column, self._first.time_unit, lateness, late)
         self._evaluators: dict[str, Evaluator] = {}
@@ -493,7 +493,7 @@ class QuerySetEvaluator:
         """
         return _gathered(self.push_batches(batch))
 
-    def push_batches(self, batch: pa.RecordBatch) -> Found:
+    def push_batches(self, batch: pa.RecordBatch) -> FoundBatches:
         """As `push`, but yield the complex events in pieces of bounded size, each with the name of its query."""
         self._intake.check_open()
         if not isinstance(batch, pa.RecordBatch):
@@ -506,7 +506,7 @@ class QuerySetEvaluator:
         """End the stream and return the complex events of the events that still wait, of the queries that have some."""
         return _gathered(self.finish_batches())
 
-    def finish_batches(self) -> Found:
+    def finish_batches(self) -> FoundBatches:
         """As `finish`, but yield the complex events in pieces of bounded size, each with the name of its query."""
         if not self._intake.refusal:
             with self._reading():
@@ -521,14 +521,14 @@ class QuerySetEvaluator:
     def _reading(self) -> AbstractContextManager[None]:
         return self._intake.reading(lambda: sum(self.n_matches.values()))
 
-    def _in_order(self, batch: pa.RecordBatch) -> Found:
+    def _in_order(self, batch: pa.RecordBatch) -> FoundBatches:
         with self._reading():
             if self._schema is None:
                 self.expect(batch.schema)
             for ready in self._intake.push(batch):
                 yield from self._evaluate(ready)
 
-    def _evaluate(self, events: pa.RecordBatch) -> Found:
+    def _evaluate(self, events: pa.RecordBatch) -> FoundBatches:
         assert self._schema is not None
         if not self._schema.equals(events.schema):
             self.expect(events.schema)
@@ -553,7 +553,7 @@ class QuerySetEvaluator:
             yield from evaluator._end_batch(batch)
 
 
-def _gathered(pieces: Found) -> dict[str, pa.RecordBatch]:
+def _gathered(pieces: FoundBatches) -> dict[str, pa.RecordBatch]:
     found: dict[str, list[pa.RecordBatch]] = {}
     for name, rows in pieces:
         if rows.num_rows:

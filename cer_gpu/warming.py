@@ -20,7 +20,7 @@ from cer_gpu.row_patterns.compiling import compile_row_pattern
 N_EVENTS = 20_000
 
 
-class Kind(NamedTuple):
+class QueryKind(NamedTuple):
     """Queries whose loops are compiled together.
 
     Attributes
@@ -55,8 +55,10 @@ class Warmed(NamedTuple):
 LISTED = ("positions", "bindings", "count", "ends")
 
 KINDS = (
-    Kind("sequences", ("A ; B WITHIN 5 EVENTS", "A ; B+ ; C WITHIN 5 EVENTS", "A ; B ; C WITHIN 5 SECONDS"), LISTED),
-    Kind(
+    QueryKind(
+        "sequences", ("A ; B WITHIN 5 EVENTS", "A ; B+ ; C WITHIN 5 EVENTS", "A ; B ; C WITHIN 5 SECONDS"), LISTED
+    ),
+    QueryKind(
         "sequences by key",
         (
             "A ; B PARTITION BY [k] WITHIN 50 EVENTS",
@@ -67,12 +69,12 @@ KINDS = (
         ),
         LISTED,
     ),
-    Kind(
+    QueryKind(
         "neighbours",
         ("A : B", "A : B : C WITHIN 5 SECONDS", "A : B PARTITION BY [k]", "A : B PARTITION BY [k] WITHIN 50 SECONDS"),
         LISTED,
     ),
-    Kind(
+    QueryKind(
         "counts and absences",
         (
             "A ; B{2,3} ; C WITHIN 8 EVENTS",
@@ -83,7 +85,7 @@ KINDS = (
         ),
         LISTED,
     ),
-    Kind(
+    QueryKind(
         "the automaton",
         (
             "A ; (B ; C)+ ; D WITHIN 8 EVENTS",
@@ -93,7 +95,7 @@ KINDS = (
         ),
         LISTED,
     ),
-    Kind(
+    QueryKind(
         "one match of each end",
         (
             "SELECT LAST * WHERE A ; (B ; C)+ ; D WITHIN 8 EVENTS",
@@ -104,7 +106,7 @@ KINDS = (
         ),
         ("positions", "count"),
     ),
-    Kind(
+    QueryKind(
         "joins",
         (
             "A AS x ; B AS y FILTER x.price < y.price WITHIN 5 EVENTS",
@@ -112,7 +114,7 @@ KINDS = (
         ),
         ("positions", "count"),
     ),
-    Kind(
+    QueryKind(
         "filters of all steps",
         (
             "A AS x : A AS y FILTER x.price < y.price WITHIN 2 EVENTS",
@@ -120,8 +122,8 @@ KINDS = (
             " OR ".join(f"(A AS a{i} FILTER a{i}[price > 0.{i:02}])" for i in range(20)),
         ),
     ),
-    Kind("in any order", ("A ALL B ALL C WITHIN 5 EVENTS", "A ALL B PARTITION BY [k] WITHIN 9 SECONDS"), LISTED),
-    Kind(
+    QueryKind("in any order", ("A ALL B ALL C WITHIN 5 EVENTS", "A ALL B PARTITION BY [k] WITHIN 9 SECONDS"), LISTED),
+    QueryKind(
         "measures",
         (
             "SELECT COUNT(*) AS n, SUM(b.price) AS s, MAX(b.price) AS m, FIRST(b).k AS f, AVG(b.k) AS a, COUNT(b) AS c,"

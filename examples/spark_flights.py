@@ -1,4 +1,4 @@
-"""One query over 665,297 flight events on Spark, by each strategy, and in this process (``make demo-spark``)."""
+"""One query over 665,297 flight events on Spark, by each dealing, and in this process (``make demo-spark``)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WITHIN 4 HOURS"""
 
 
 def main() -> int:
-    """Run the example and return its exit code: 1 when a strategy gives other rows."""
+    """Run the example and return its exit code: 1 when a dealing gives other rows."""
     query = cer_gpu.compile(LATE_AGAIN, time_column="ts")
     print(f"{LATE_AGAIN}\n")
     expected = query.evaluate(FLIGHTS, output="events")
@@ -36,9 +36,9 @@ def main() -> int:
     flights = spark.read.parquet(str(FLIGHTS))
     same = True
     with tempfile.TemporaryDirectory() as folder:
-        for strategy in ("partition", "range", "replicate"):
-            out = str(Path(folder, strategy))
-            print(f"\n{run(flights, query, out, order_by='ts', strategy=strategy, tasks=4)}")
+        for dealing in ("partition", "range", "replicate"):
+            out = str(Path(folder, dealing))
+            print(f"\n{run(flights, query, out, order_by='ts', dealing=dealing, tasks=4)}")
             found = pq.read_table(out).cast(expected.schema)
             is_same = rows(found) == rows(expected)
             print("the same rows as in this process" if is_same else "NOT the rows that this process found")

@@ -6,9 +6,10 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -30,13 +31,13 @@ from cer_gpu.compilation import analyse_query
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.output.outputs import OUTPUTS
 from spark_glue.archive import package
-from spark_glue.deal import STRATEGIES, choose
+from spark_glue.deal import DEALINGS, choose_dealing, under_new_name
 from spark_glue.errors import plain_errors
 from spark_glue.explanation import explain
 from spark_glue.job import INPUTS, read, run
 from spark_glue.local_session import session
 from spark_glue.match import SOURCES, check_order
-from spark_glue.result import FORMATS
+from spark_glue.result import RESULT_FORMATS
 from spark_glue.watch import in_another_thread
 from spark_glue.work import work_of
 
@@ -57,13 +58,22 @@ _queries_option = click.option(
     metavar="FOLDER",
     help="In place of QUERY: the folder of query files (*.ceql) to evaluate in one job; the column `query` names them.",
 )
-_strategy_option = click.option(
-    "--strategy",
-    type=click.Choice(STRATEGIES),
-    default="auto",
-    show_default=True,
-    help="How events are dealt.",
-)
+
+
+def _dealing_option(command: Callable[..., int]) -> Callable[..., int]:
+    """Add --dealing to a command; --strategy, its old name, is taken with a note."""
+
+    @click.option("--dealing", type=click.Choice(DEALINGS), help="How events are dealt.  [default: auto]")
+    @click.option("--strategy", type=click.Choice(DEALINGS), hidden=True)
+    @wraps(command)
+    def taking(*args: Any, dealing: str | None, strategy: str | None, **options: Any) -> int:
+        given = {"dealing": dealing, "strategy": strategy}
+        named = under_new_name({name: value for name, value in given.items() if value is not None}, say)
+        return command(*args, dealing=named.get("dealing", "auto"), **options)
+
+    return taking
+
+
 _source_option = click.option(
     "--source",
     type=click.Choice(SOURCES),
@@ -138,11 +148,11 @@ started, the session is as it was asked for there, and --cores and --conf do not
     "--order-by", "order_by", multiple=True, required=True, metavar="NAME", help="Columns that order the stream."
 )
 @click.option("-o", "out", required=True, metavar="OUT", help="The folder to write.")
-@click.option("--out-format", type=click.Choice(FORMATS), default="parquet", show_default=True, help="Of OUT.")
+@click.option("--out-format", type=click.Choice(RESULT_FORMATS), default="parquet", show_default=True, help="Of OUT.")
 @click.option("--partition-by", multiple=True, metavar="NAME", help="Columns of the result that become folders.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT, once the new one is whole.")
 @_output_option
-@_strategy_option
+@_dealing_option
 @_source_option
 @_tasks_option
 @query_options
@@ -151,7 +161,7 @@ started, the session is as it was asked for there, and --cores and --conf do not
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
 @click.option("--no-progress", is_flag=True, help="Show no progress bar (there is one on a terminal only).")
 @click.pass_obj
-def run_command(
+def _run_command(
     signals: Signals,
     query: str | None,
     queries: str | None,
@@ -165,7 +175,7 @@ def run_command(
     partition_by: tuple[str, ...],
     overwrite: bool,
     output: str | None,
-    strategy: str,
+    dealing: str,
     source: str,
     tasks: int | None,
     type_column: str | None,
@@ -189,7 +199,7 @@ def run_command(
     compiled = given.compiled(time_column or order_by[0])
     if compiled is None:
         return 1
-    choose(work_of(compiled, output), strategy, order_by[0])
+    choose_dealing(work_of(compiled, output), dealing, order_by[0])
     with _session(cores, settings) as spark, plain_errors():
         events = read(spark, inputs, format_, options, schema)
         compiled = _fitted(events, given, order_by, time_column)
@@ -201,7 +211,7 @@ def run_command(
                 compiled,
                 out,
                 order_by=order_by,
-                strategy=strategy,
+                dealing=dealing,
                 tasks=tasks,
                 output=output,
                 source=source,
@@ -239,13 +249,13 @@ With --input Spark starts, and reads the footers of the files, not their rows.""
 @_schema_option
 @click.option("--order-by", "order_by", multiple=True, metavar="NAME", help="Columns that order the stream.")
 @_output_option
-@_strategy_option
+@_dealing_option
 @_source_option
 @_tasks_option
 @query_options
 @_cores_option
 @_config_option
-def explain_command(
+def _explain_command(
     query: str | None,
     queries: str | None,
     inputs: tuple[str, ...],
@@ -254,7 +264,7 @@ def explain_command(
     schema: str | None,
     order_by: tuple[str, ...],
     output: str | None,
-    strategy: str,
+    dealing: str,
     source: str,
     tasks: int | None,
     type_column: str | None,
@@ -273,15 +283,15 @@ def explain_command(
     if compiled is None:
         return 1
     if not inputs:
-        click.echo(explain(compiled, strategy))
+        click.echo(explain(compiled, dealing))
         return 0
-    choose(work_of(compiled, output), strategy, order_by[0])
+    choose_dealing(work_of(compiled, output), dealing, order_by[0])
     with _session(cores, _pairs(config, "--conf")) as spark, plain_errors():
         events = read(spark, inputs, format_, _pairs(read_options, "--read-option"), schema)
         compiled = _fitted(events, given, order_by, time_column)
         if compiled is None:
             return 1
-        click.echo(explain(compiled, strategy, events, order_by, tasks=tasks, output=output, source=source))
+        click.echo(explain(compiled, dealing, events, order_by, tasks=tasks, output=output, source=source))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Strategies to deal the rows of a stream to the tasks of a job, so that together they find what one process finds.
+"""Ways to deal the rows of a stream to the tasks of a job, so that together they find what one process finds.
 
 Every row gets its position in the whole stream first.  Then:
 
@@ -7,7 +7,7 @@ Every row gets its position in the whole stream first.  Then:
 * *replicate*: every task gets all rows, and reports its share of the complex events (papers: the distributed
   algorithm).
 
-This module needs no Spark: it chooses the strategy of a query, and evaluates the rows of one task.
+This module needs no Spark: it chooses the dealing of a query, and evaluates the rows of one task.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,14 +30,17 @@ import pyarrow.compute as pc
 
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.fields import batch_of
-from cer_gpu.engine.options import Options
+from cer_gpu.engine.options import EvaluatorOptions
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.planning.dealing import at_or_before
-from spark_glue.stage import plain
+from spark_glue.stage import plain_batch
 from spark_glue.survey import Stream
 
 if TYPE_CHECKING:
     from spark_glue.work import Work, WorkEvaluator
+
+_Options = ParamSpec("_Options")
+_Result = TypeVar("_Result")
 
 POSITION, PART = "$position", "$part"
 """Columns added to the rows: the position in the stream, and the part that a copy of a row goes to."""
@@ -47,41 +52,75 @@ PART_MATCHES = 1 << 44
 """Upper bound of the complex events of a part."""
 MOST_PARTS = 1 << 18
 
-LEAST, MOST = -(2**63), 2**63 - 1
+LEAST_INT64, MOST_INT64 = -(2**63), 2**63 - 1
 """Smallest and largest 64-bit integers."""
 
-STRATEGIES = ("auto", "partition", "range", "replicate")
+DEALINGS = ("auto", "partition", "range", "replicate")
+"""Ways to deal the events of a job to its tasks."""
 
 
-def choose(work: Work, strategy: str, first: str | None = None) -> tuple[str, str]:
-    """Return the strategy for some work, and the reason for it.
+def under_new_name(options: Mapping[str, Any], note: Callable[[str], None] | None = None) -> dict[str, Any]:
+    """Return options with the value of `strategy`, the old name of `dealing`, under the new name.
+
+    `note` is called with the text of the note on the old name; None: a DeprecationWarning at the caller's caller.  Both
+    names together are an OptionError.
+
+    >>> under_new_name({"strategy": "range", "tasks": 4}, note=print)
+    note: strategy is called dealing now, as CEQL has strategies of its own; the old name will go
+    {'tasks': 4, 'dealing': 'range'}
+    """
+    named = dict(options)
+    if "strategy" in named:
+        if "dealing" in named:
+            raise OptionError("expected dealing, got also strategy, its old name\nhint: leave strategy out")
+        text = "strategy is called dealing now, as CEQL has strategies of its own; the old name will go"
+        if note is None:
+            warnings.warn(text, DeprecationWarning, stacklevel=3)
+        else:
+            note(f"note: {text}")
+        named["dealing"] = named.pop("strategy")
+    return named
+
+
+def taking_old_name(function: Callable[_Options, _Result]) -> Callable[_Options, _Result]:
+    """Let a function that has the keyword `dealing` take `strategy` in its place, with a DeprecationWarning."""
+
+    @wraps(function)
+    def taking(*args: Any, **options: Any) -> _Result:
+        return function(*args, **under_new_name(options))
+
+    return taking
+
+
+def choose_dealing(work: Work, dealing: str, first: str | None = None) -> tuple[str, str]:
+    """Return the dealing for some work, and the reason for it.
 
     Parameters
     ----------
-    work, strategy
+    work, dealing
     first
         The first column that orders the stream; None for the time column.
 
     Raises
     ------
     OptionError
-        If the strategy is unknown, or not exact, with the reason and an exact one.
+        If the dealing is unknown, or not exact, with the reason and an exact one.
     """
-    if strategy not in STRATEGIES:
-        hint = did_you_mean(str(strategy), STRATEGIES, "strategies")
-        raise OptionError(f"strategy must be one of {', '.join(STRATEGIES)}, got {strategy!r}\nhint: {hint}")
-    against = against_strategies(work, first)
+    if dealing not in DEALINGS:
+        hint = did_you_mean(str(dealing), DEALINGS, "dealings")
+        raise OptionError(f"dealing must be one of {', '.join(DEALINGS)}, got {dealing!r}\nhint: {hint}")
+    against = against_dealings(work, first)
     allowed = [name for name, reason in against.items() if reason is None]
-    if strategy == "auto":
+    if dealing == "auto":
         before = list(against.items())[: list(against).index(allowed[0])]
         reasons = [f"not {name}: {reason}" for name, reason in before]
         return allowed[0], "; ".join(reasons) or _why_by_key(work)
-    if against[strategy] is not None:
+    if against[dealing] is not None:
         raise OptionError(
-            f"strategy {strategy!r} would not give the rows of a single process: {against[strategy]}\n"
-            f"hint: strategy={allowed[0]!r} (--strategy {allowed[0]})"
+            f"dealing {dealing!r} would not give the rows of a single process: {against[dealing]}\n"
+            f"hint: dealing={allowed[0]!r} (--dealing {allowed[0]})"
         )
-    return strategy, "as asked"
+    return dealing, "as asked"
 
 
 def _why_by_key(work: Work) -> str:
@@ -92,11 +131,11 @@ def _why_by_key(work: Work) -> str:
     return f"all events of a complex event have one value of {', '.join(columns)}"
 
 
-def other_strategies(work: Work, chosen: str, first: str | None = None) -> list[str]:
-    """Return a line on each strategy other than the chosen one: it would be exact too, or the reason against it."""
+def other_dealings(work: Work, chosen: str, first: str | None = None) -> list[str]:
+    """Return a line on each dealing other than the chosen one: it would be exact too, or the reason against it."""
     return [
         f"{name} would be exact too" if against is None else f"{name} would not be exact: {against}"
-        for name, against in against_strategies(work, first).items()
+        for name, against in against_dealings(work, first).items()
         if name != chosen
     ]
 
@@ -106,8 +145,8 @@ def times_beside(work: Work, first: str) -> list[str]:
     return [name for name in work.times if name != first]
 
 
-def against_strategies(work: Work, first: str | None) -> dict[str, str | None]:
-    """Return, for each strategy, the reason why it is not exact, or None if it is."""
+def against_dealings(work: Work, first: str | None) -> dict[str, str | None]:
+    """Return, for each dealing, the reason why it is not exact, or None if it is."""
     exact = work.dealing.tasks
     unchecked = [] if first is None else times_beside(work, first)
     if exact["partition"] is None and unchecked:
@@ -117,13 +156,13 @@ def against_strategies(work: Work, first: str | None) -> dict[str, str | None]:
     return exact
 
 
-def way_of_rows(work: Work, strategy: str) -> str:
-    """Return words on what each task gets by a strategy."""
+def way_of_rows(work: Work, dealing: str) -> str:
+    """Return words on what each task gets by a dealing."""
     return {
         "partition": "each task gets all events of some keys",
         "range": "each task gets a range of the stream and the window before it, and reports what ends in its range",
         "replicate": f"each task gets all events, and {work.share}",
-    }[strategy]
+    }[dealing]
 
 
 @dataclass(frozen=True)
@@ -146,7 +185,7 @@ class Ranges:
     reach: int
 
 
-def ranges(
+def cut_into_ranges(
     firsts: Sequence[int], lows: Sequence[int | float], highs: Sequence[int | float], length: int | float
 ) -> Ranges:
     """Return the ranges that begin at some positions.
@@ -163,7 +202,7 @@ def ranges(
         Length of the window, in units of `where`.
     """
     whole = all(isinstance(value, int) for value in (*lows, length))
-    begins = [max(low - length, LEAST) if whole else at_or_before(low, length) for low in lows]
+    begins = [max(low - length, LEAST_INT64) if whole else at_or_before(low, length) for low in lows]
     last_of = [bisect.bisect_right(begins, high) - 1 for high in highs]
     reach = max((last - k for k, last in enumerate(last_of)), default=0)
     return Ranges(tuple(firsts), tuple(begins), max(reach, 0))
@@ -174,12 +213,12 @@ def even_ranges(stream: Stream, n_parts: int, length: int | float, *, by_positio
     firsts = [-(-k * stream.n_rows // n_parts) for k in range(n_parts)]
     ends = [*firsts[1:], stream.n_rows]
     if by_position or not stream.n_rows:
-        return ranges(firsts, firsts, [end - 1 for end in ends], length)
+        return cut_into_ranges(firsts, firsts, [end - 1 for end in ends], length)
     wheres = stream.wheres
     at = np.searchsorted(stream.positions, firsts, "right") - 1
     after = np.searchsorted(stream.positions, ends, "left")
     highs = [wheres[i] if i < len(wheres) else math.inf for i in after]
-    return ranges(firsts, [wheres[i] for i in at], highs, length)
+    return cut_into_ranges(firsts, [wheres[i] for i in at], highs, length)
 
 
 @dataclass(frozen=True)
@@ -213,7 +252,7 @@ class Task:
     Attributes
     ----------
     work : Work
-    strategy : str
+    dealing : str
         "partition", "range" or "replicate".
     columns : tuple of str
         The columns and fields of the events that the rows have, one after the other.
@@ -230,7 +269,7 @@ class Task:
     """
 
     work: Work
-    strategy: str
+    dealing: str
     columns: tuple[str, ...]
     results: pa.Schema
     firsts: tuple[int, ...]
@@ -292,10 +331,10 @@ class Task:
         raise null_error(name, n_nulls, n_rows)
 
     def _part(self, number: int, schema: pa.Schema) -> _Part:
-        share = (number, self.n_parts) if self.strategy == "replicate" and self.n_parts > 1 else None
-        first = self.firsts[number] if self.strategy == "range" and self.firsts else 0
+        share = (number, self.n_parts) if self.dealing == "replicate" and self.n_parts > 1 else None
+        first = self.firsts[number] if self.dealing == "range" and self.firsts else 0
         position = POSITION if self.counted_by is None else None
-        options = Options(share=share, first_end=first, position_column=position)
+        options = EvaluatorOptions(share=share, first_end=first, position_column=position)
         return _Part(number, self.work.evaluator(options, schema, self.results), numbered=self.work.numbered)
 
     def _finish(self, part: _Part) -> Iterator[pa.RecordBatch]:
@@ -322,7 +361,7 @@ class _Part:
             self.seconds += time.perf_counter() - begun
             if batch is None:
                 return
-            yield plain(apart(batch, self.number) if self._numbered else batch)
+            yield plain_batch(apart(batch, self.number) if self._numbered else batch)
 
 
 def null_error(name: str, n_nulls: int, n_rows: int) -> QueryTypeError:

@@ -1,4 +1,4 @@
-"""Explanation of a job before it runs: its strategy, and the way of the events to the tasks."""
+"""Explanation of a job before it runs: its dealing, and the way of the events to the tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cer_gpu.cli.tally import counted
 from cer_gpu.errors import OptionError
-from spark_glue.deal import choose, other_strategies, way_of_rows
+from spark_glue.deal import choose_dealing, other_dealings, taking_old_name, way_of_rows
 from spark_glue.match import Way, way_of
 from spark_glue.work import work_of
 
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from cer_gpu.query import Query
 
 
+@taking_old_name
 def explain(
     query: Query | Mapping[str, Any],
-    strategy: str = "auto",
+    dealing: str = "auto",
     events: Any = None,
     order_by: str | Sequence[str] | None = None,
     *,
@@ -25,11 +26,11 @@ def explain(
     output: str | None = None,
     source: str = "auto",
 ) -> str:
-    """Return the strategy for a query or a set with its reason, and the other strategies with theirs, as text.
+    """Return the dealing for a query or a set with its reason, and the other dealings with theirs, as text.
 
     Parameters
     ----------
-    query, strategy
+    query, dealing
     events
         A DataFrame, a path or a list of paths: the text says also whether tasks read files by themselves or get rows
         from Spark, how these are put in order, and how many of them are read. Footers are read, and no rows, unless
@@ -46,14 +47,14 @@ def explain(
     """
     if events is None:
         work = work_of(query, output)
-        chosen, reason = choose(work, strategy)
-        return "\n".join([f"{chosen}: {way_of_rows(work, chosen)}", f"  {reason}", *other_strategies(work, chosen)])
+        chosen, reason = choose_dealing(work, dealing)
+        return "\n".join([f"{chosen}: {way_of_rows(work, chosen)}", f"  {reason}", *other_dealings(work, chosen)])
     if order_by is None:
         raise OptionError("order_by names no column: expected those that order the events\nhint: order_by='ts'")
-    way = way_of(events, query, order_by=order_by, strategy=strategy, tasks=tasks, output=output, source=source)
-    words = way_of_rows(way.work, way.strategy) if way.plan is None else way.plan.way
-    lines = [f"{way.strategy}: {words}", f"  {way.reason}"]
-    lines += other_strategies(way.work, way.strategy, way.order[0])
+    way = way_of(events, query, order_by=order_by, dealing=dealing, tasks=tasks, output=output, source=source)
+    words = way_of_rows(way.work, way.dealing) if way.plan is None else way.plan.way
+    lines = [f"{way.dealing}: {words}", f"  {way.reason}"]
+    lines += other_dealings(way.work, way.dealing, way.order[0])
     return "\n".join([*lines, *_source_lines(way)])
 
 

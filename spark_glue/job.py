@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cer_gpu.cli.tally import counted
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.output.outputs import OUTPUTS
-from spark_glue.deal import Done
+from spark_glue.deal import Done, taking_old_name
 from spark_glue.errors import plain_errors
 from spark_glue.match import matching
 from spark_glue.result import Result
@@ -42,7 +42,7 @@ class Summary:
     seconds, planning_seconds
         Duration of the whole job, and of what comes before the evaluation: footers are read; or, by rows, a pass counts
         the events and cuts them into ranges, unless each task counts them.
-    strategy, reason
+    dealing, reason
     source, source_reason
         "files" or "rows", and the reason.
     how
@@ -62,7 +62,7 @@ class Summary:
     n_found: int
     seconds: float
     planning_seconds: float
-    strategy: str
+    dealing: str
     reason: str
     source: str
     source_reason: str
@@ -111,7 +111,7 @@ class Summary:
         lines = [
             f"{counted(self.n_rows, 'event')}, {found}, {self.seconds:.1f} s, "
             f"{self.n_rows / self.seconds:,.0f} events/s -> {self.out}",
-            f"strategy  {self.strategy}: {self.reason}",
+            f"dealing   {self.dealing}: {self.reason}",
             f"source    {self.source}: {self.source_reason}; {self.how}; {counting} {self.planning_seconds:.1f} s",
         ]
         if self.parts:
@@ -129,13 +129,14 @@ class Summary:
         return "\n".join(lines)
 
 
+@taking_old_name
 def run(
     events: Any,
     query: Query | Mapping[str, Any],
     out: str,
     *,
     order_by: str | Sequence[str],
-    strategy: str = "auto",
+    dealing: str = "auto",
     tasks: int | None = None,
     output: str | None = None,
     source: str = "auto",
@@ -148,7 +149,7 @@ def run(
 
     Parameters
     ----------
-    events, query, order_by, strategy, tasks, output, source
+    events, query, order_by, dealing, tasks, output, source
         As for `match`.
     out
         The folder to write, on any file system that Spark knows.  It appears whole or not at all.
@@ -190,7 +191,7 @@ def run(
                 events,
                 query,
                 order_by=order_by,
-                strategy=strategy,
+                dealing=dealing,
                 tasks=tasks,
                 output=output,
                 source=source,
@@ -198,7 +199,7 @@ def run(
                 check=result.check,
             )
         planned_at = time.perf_counter()
-        with described(spark, f"{short(found.work.text)}: evaluate by {found.strategy}, and write {out}"):
+        with described(spark, f"{short(found.work.text)}: evaluate by {found.dealing}, and write {out}"):
             result.write(found.df)
     seconds = time.perf_counter() - begun
     parts = tuple(report.value[number] for number in sorted(report.value))
@@ -209,7 +210,7 @@ def run(
         n_found=sum(part.n_found for part in parts),
         seconds=seconds,
         planning_seconds=planned_at - begun,
-        strategy=found.strategy,
+        dealing=found.dealing,
         reason=found.reason,
         source=found.source,
         source_reason=found.source_reason,

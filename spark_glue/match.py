@@ -13,7 +13,7 @@ import pyarrow as pa
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.query import Query
-from spark_glue.deal import MOST_PARTS, choose
+from spark_glue.deal import MOST_PARTS, choose_dealing, taking_old_name
 from spark_glue.files.found import NotByFilesError, Scan
 from spark_glue.number import ADDED
 from spark_glue.rows import deal_rows
@@ -30,12 +30,13 @@ SOURCES = ("auto", "files", "rows")
 """Ways of events to tasks: these read files by themselves, or Spark sends them the rows."""
 
 
+@taking_old_name
 def match(
     events: Any,
     query: Query | Mapping[str, Any] | None = None,
     *,
     order_by: str | Sequence[str],
-    strategy: str = "auto",
+    dealing: str = "auto",
     tasks: int | None = None,
     output: str | None = None,
     source: str = "auto",
@@ -55,7 +56,7 @@ def match(
         The columns that order the stream; the first is a timestamp, date or number.  Rows of Parquet files that agree
         on all of them keep the order of their files (by path); others are ordered by their other columns, so that the
         result does not depend on the order in which they arrive.
-    strategy
+    dealing
         "partition", "range", "replicate" (see `spark_glue.deal`), or "auto": the first of them that
         is exact for the query; of files, a range goes before a partition.
     tasks
@@ -79,7 +80,7 @@ def match(
     Raises
     ------
     OptionError
-        For a strategy that is not exact for the query, with the reason and an exact one.
+        For a dealing that is not exact for the query, with the reason and an exact one.
     NotByFilesError
         For source="files", with the reason why tasks cannot read the events by themselves.
     CerError
@@ -87,7 +88,7 @@ def match(
     """
     options: dict[str, Any] = {
         "order_by": order_by,
-        "strategy": strategy,
+        "dealing": dealing,
         "tasks": tasks,
         "output": output,
         "source": source,
@@ -112,8 +113,8 @@ class Matching:
     df
         The complex events.
     work : Work
-    strategy, reason
-        The strategy, and the reason for it.
+    dealing, reason
+        The dealing, and the reason for it.
     source, source_reason
         "files" or "rows", and the reason for it.
     n_parts
@@ -127,7 +128,7 @@ class Matching:
 
     df: DataFrame
     work: Work
-    strategy: str
+    dealing: str
     reason: str
     source: str
     source_reason: str
@@ -148,7 +149,7 @@ class Way:
         The events as rows that Spark reads; None: tasks read the files.
     plan : FilePlan or None
         Plan of the job by files; None: Spark reads the rows.
-    strategy, reason, source_reason
+    dealing, reason, source_reason
     spark
     events : pyarrow.Schema
     order, n_parts
@@ -157,7 +158,7 @@ class Way:
     work: Work
     df: DataFrame | None
     plan: FilePlan | None
-    strategy: str
+    dealing: str
     reason: str
     source_reason: str
     spark: SparkSession
@@ -171,7 +172,7 @@ def way_of(
     query: Query | Mapping[str, Any],
     *,
     order_by: str | Sequence[str],
-    strategy: str = "auto",
+    dealing: str = "auto",
     tasks: int | None = None,
     output: str | None = None,
     source: str = "auto",
@@ -181,7 +182,7 @@ def way_of(
 
     Parameters
     ----------
-    events, query, order_by, strategy, tasks, output, source
+    events, query, order_by, dealing, tasks, output, source
         As for `match`.
     check
         Function that is called with the work and the schema of the events once they fit the options.
@@ -201,7 +202,7 @@ def way_of(
     check_order(found.schema.names, order)
     time_column = order[0] if holds_times(attribute_type(found.schema, order[0])) else None
     work = work_of(query, output, time_column=time_column)
-    chosen, reason = choose(work, strategy, order[0])
+    chosen, reason = choose_dealing(work, dealing, order[0])
     check(work, found.schema)
     n_parts = tasks_at_once(found.spark) if tasks is None else tasks
     if type(n_parts) is not int or n_parts < 1:
@@ -214,8 +215,8 @@ def way_of(
 
         try:
             with described(found.spark, f"{short(work.text)}: plan by files"):
-                plan = plan_files(found.spark, found.scan, work, order, strategy, n_parts)
-            return Way(work, None, plan, plan.strategy, plan.reason, found.reason, *given, n_parts)
+                plan = plan_files(found.spark, found.scan, work, order, dealing, n_parts)
+            return Way(work, None, plan, plan.dealing, plan.reason, found.reason, *given, n_parts)
         except NotByFilesError as error:
             found.by_rows(error)
     if tasks is None and chosen == "replicate":
@@ -311,7 +312,7 @@ def matching(
     query: Query | Mapping[str, Any],
     *,
     order_by: str | Sequence[str],
-    strategy: str = "auto",
+    dealing: str = "auto",
     tasks: int | None = None,
     output: str | None = None,
     source: str = "auto",
@@ -331,7 +332,7 @@ def matching(
         events,
         query,
         order_by=order_by,
-        strategy=strategy,
+        dealing=dealing,
         tasks=tasks,
         output=output,
         source=source,
@@ -343,7 +344,7 @@ def matching(
         return Matching(
             df=found_of(way.spark, way.plan, report),
             work=way.work,
-            strategy=way.strategy,
+            dealing=way.dealing,
             reason=way.reason,
             source="files",
             source_reason=way.source_reason,
@@ -355,12 +356,12 @@ def matching(
     assert way.df is not None
     _check_names(way.df)
     with described(way.spark, f"{short(way.work.text)}: count the events"):
-        dealt = deal_rows(way.df, way.work, way.order, way.strategy, way.n_parts, way.events, report)
+        dealt = deal_rows(way.df, way.work, way.order, way.dealing, way.n_parts, way.events, report)
     how = "the rows lie in order" if dealt.was_in_order else "the rows are sorted"
     return Matching(
         df=dealt.df,
         work=way.work,
-        strategy=way.strategy,
+        dealing=way.dealing,
         reason=way.reason,
         source="rows",
         source_reason=way.source_reason,

@@ -17,20 +17,20 @@ import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted, names_of, path_of
 from cer_gpu.errors import QueryTypeError
-from spark_glue.deal import MOST, PART, PLACE, POSITION, Ranges, even_ranges, null_error, ranges
+from spark_glue.deal import MOST_INT64, PART, PLACE, POSITION, Ranges, cut_into_ranges, even_ranges, null_error
 from spark_glue.sessions import is_connect
 from spark_glue.survey import (
     FILE,
-    FILE_ROWS,
-    FIRST,
-    IN_ORDER,
-    LAST,
+    FIRST_COLUMN,
+    IN_ORDER_COLUMN,
+    LAST_COLUMN,
     LOCATION,
     N_ROWS,
     ROW,
+    SURVEY_FILE_ROWS,
     WHERE,
     Stream,
-    stream_of,
+    stream_of_survey,
     survey,
 )
 
@@ -131,7 +131,7 @@ def number(
     numbered = placed.select(POSITION, PART, *kept)
     found = None
     if cut is not None:
-        found = ranges(firsts, lows, highs, cut.length)
+        found = cut_into_ranges(firsts, lows, highs, cut.length)
     return Numbered(numbered, n_rows, False, found, sf.col(PART))
 
 
@@ -184,7 +184,7 @@ def _sorted(
     if measure is None:
         lows, highs = firsts, [first - 1 for first in [*firsts[1:], n_rows]]
     else:
-        end = math.inf if any(isinstance(low, float) for _, low in found.values()) else MOST
+        end = math.inf if any(isinstance(low, float) for _, low in found.values()) else MOST_INT64
         # a range without rows begins with the next one; the evaluation refuses a range of NULLs only
         least = [end if k not in found or found[k][1] is None else found[k][1] for k in range(n_parts)]
         lows = list(itertools.accumulate(reversed(least), min))[::-1]
@@ -270,7 +270,7 @@ def _stream(df: DataFrame, order: Sequence[str], measure: Column | None) -> Stre
     from pyspark.sql import types as st
 
     read = df.select(
-        (sf.col(quoted(FILE)).cast("long") * FILE_ROWS + sf.col(quoted(ROW))).alias(LOCATION),
+        (sf.col(quoted(FILE)).cast("long") * SURVEY_FILE_ROWS + sf.col(quoted(ROW))).alias(LOCATION),
         *(sf.col(quoted(name)).alias(alias) for name, alias in zip(order, sent(order), strict=True)),
         *([] if measure is None else [measure.alias(WHERE)]),
     )
@@ -280,12 +280,12 @@ def _stream(df: DataFrame, order: Sequence[str], measure: Column | None) -> Stre
         st.StructField(ROW, st.LongType()),
         st.StructField(WHERE, df.select(kind).schema[0].dataType),
         st.StructField(N_ROWS, st.LongType()),
-        st.StructField(IN_ORDER, st.BooleanType()),
+        st.StructField(IN_ORDER_COLUMN, st.BooleanType()),
     ]
-    for end in (FIRST, LAST):
+    for end in (FIRST_COLUMN, LAST_COLUMN):
         fields += [st.StructField(f"{end}{i}", df.schema[name].dataType) for i, name in enumerate(order)]
     stretches = read.mapInArrow(partial(_survey, sent(order)), st.StructType(fields))
-    return stream_of(stretches.toArrow(), len(order))
+    return stream_of_survey(stretches.toArrow(), len(order))
 
 
 def _survey(order: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-FORMATS = ("parquet", "orc", "json", "csv", "delta")
+RESULT_FORMATS = ("parquet", "orc", "json", "csv", "delta")
 """Formats of a result; Delta tables commit by themselves."""
 
 
@@ -28,7 +28,7 @@ class Result:
     out
         The folder, on any file system that Spark knows.
     format
-        One of `FORMATS`.
+        One of `RESULT_FORMATS`.
     partition_by
         Columns whose values become folders.
     overwrite
@@ -43,8 +43,8 @@ class Result:
     def __init__(
         self, spark: SparkSession, out: str, format: str, partition_by: Sequence[str], *, overwrite: bool
     ) -> None:
-        if format not in FORMATS:
-            raise OptionError(f"the format of the result must be one of {', '.join(FORMATS)}, got {format!r}")
+        if format not in RESULT_FORMATS:
+            raise OptionError(f"the format of the result must be one of {', '.join(RESULT_FORMATS)}, got {format!r}")
         self._format = format
         self._partition_by = list(partition_by)
         self._overwrite = overwrite

@@ -45,7 +45,7 @@ def deal_rows(
     df: DataFrame,
     work: Work,
     order: Sequence[str],
-    strategy: str,
+    dealing: str,
     n_parts: int,
     events: pa.Schema,
     report: Any = None,
@@ -59,7 +59,7 @@ def deal_rows(
     df, work
     order
         The columns that order the stream.
-    strategy
+    dealing
         "partition", "range" or "replicate".
     n_parts
     events
@@ -76,12 +76,12 @@ def deal_rows(
 
     columns, results = work.columns(events), plain_schema(work.output_schema(events))
     types = _needed(work, order[0])
-    if columns and (n_parts == 1 or (strategy == "replicate" and types is None)):
-        return _counted_by_tasks(df, work, order, strategy, n_parts, columns, results, report)
-    numbered = number(df, order, columns, n_parts, _cut(work, events) if strategy == "range" else None)
+    if columns and (n_parts == 1 or (dealing == "replicate" and types is None)):
+        return _counted_by_tasks(df, work, order, dealing, n_parts, columns, results, report)
+    numbered = number(df, order, columns, n_parts, _cut(work, events) if dealing == "range" else None)
     firsts = numbered.ranges.firsts if numbered.ranges else ()
-    task = Task(work, strategy, tuple(columns), results, firsts, n_parts, report)
-    dealt = _dealt(numbered, work, columns, strategy, n_parts, types)
+    task = Task(work, dealing, tuple(columns), results, firsts, n_parts, report)
+    dealt = _dealt(numbered, work, columns, dealing, n_parts, types)
     parts = _parted(dealt, [PLACE, *sent(columns)], n_parts)
     found = parts.sortWithinPartitions(PLACE).mapInArrow(task, to_spark(results))
     return Dealt(found, numbered.n_rows, numbered.was_in_order)
@@ -106,7 +106,7 @@ def _counted_by_tasks(
     df: DataFrame,
     work: Work,
     order: Sequence[str],
-    strategy: str,
+    dealing: str,
     n_parts: int,
     columns: Sequence[str],
     results: pa.Schema,
@@ -139,7 +139,7 @@ def _counted_by_tasks(
         keys.insert(0, PART)
     ordered = parts.sortWithinPartitions(*map(quoted, keys)).select(*map(quoted, shown))
     first = names.get(order[0], _NULL)
-    task = Task(work, strategy, tuple(columns), results, (), n_parts, report, (first, order[0]))
+    task = Task(work, dealing, tuple(columns), results, (), n_parts, report, (first, order[0]))
     return Dealt(ordered.mapInArrow(task, to_spark(results)), None, False)
 
 
@@ -162,7 +162,7 @@ def _dealt(
     numbered: Numbered,
     work: Work,
     columns: Sequence[str],
-    strategy: str,
+    dealing: str,
     n_parts: int,
     types: tuple[str, ...] | None,
 ) -> DataFrame:
@@ -173,9 +173,9 @@ def _dealt(
     if types is not None:
         assert work.type_column is not None
         df = df.filter(as_sent(work.type_column, columns).isin(*types))
-    if strategy == "replicate":
+    if dealing == "replicate":
         return df.withColumn(PART, sf.explode(sf.sequence(sf.lit(0), sf.lit(n_parts - 1))))
-    if strategy == "partition":
+    if dealing == "partition":
         part = part_of_key(df, work, columns, n_parts)
         return df.withColumn(PART, part).filter(sf.col(PART).isNotNull())
     assert numbered.ranges is not None

@@ -101,9 +101,9 @@ class MatchStage:
             if not begun:
                 refuse_parts()
                 begun = True
-            yield from map(plain, evaluator.push_batches(batch))
+            yield from map(plain_batch, evaluator.push_batches(batch))
         if begun:
-            yield from map(plain, evaluator.finish_batches())
+            yield from map(plain_batch, evaluator.finish_batches())
 
 
 def refuse_parts() -> None:
@@ -143,14 +143,14 @@ def refuse_set(query: Any) -> None:
         )
 
 
-def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the batch with the types that Spark takes: no dictionaries, durations in microseconds."""
     schema = plain_schema(batch.schema)
     return batch if schema.types == batch.schema.types else batch.cast(schema)
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with the types that Spark takes, as `plain`."""
+    """Return the schema with the types that Spark takes, as `plain_batch`."""
     return pa.schema([field.with_type(_plain(field.type)) for field in schema])
 
 

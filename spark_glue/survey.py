@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 
 LOCATION, WHERE = "$location", "$where"
 """Columns that the pass reads besides those that order the stream (each costs more than all the rest of the pass): the
-number of the row's file times `FILE_ROWS`, plus its number in the file; and the column of the window, as a number."""
-FILE_ROWS = 1 << 40
+number of the row's file times `SURVEY_FILE_ROWS`, plus its number there; and the column of the window, as a number."""
+SURVEY_FILE_ROWS = 1 << 40
 """Upper bound of the rows of a file."""
 FILE, ROW = "$file", "$row"
-N_ROWS, IN_ORDER, FIRST, LAST = "$n", "$in_order", "$first", "$last"
+N_ROWS, IN_ORDER_COLUMN, FIRST_COLUMN, LAST_COLUMN = "$n", "$in_order", "$first", "$last"
 """Columns of a stretch: number of rows, whether they are in order, and first and last values of each order column."""
 
 MOST_STRETCHES = 256
@@ -43,8 +43,8 @@ def survey(batches: Iterable[pa.RecordBatch], order: list[str]) -> Iterator[pa.R
     Yields
     ------
     pyarrow.RecordBatch
-        One row for a stretch: `FILE`, `ROW` and `WHERE` of its first row, `N_ROWS`, `IN_ORDER`, and for column i of the
-        order ``$first{i}`` and ``$last{i}``.  The batch of the first stretch out of order is the last to be reported.
+        One row for a stretch: `FILE`, `ROW` and `WHERE` of its first row, `N_ROWS`, `IN_ORDER_COLUMN`, and for column i
+        of the order ``$first{i}`` and ``$last{i}``.  The batch of the first stretch out of order is the last one.
     """
     table: pa.Table | None = None
     length, n_rows = SHORTEST, 0
@@ -54,7 +54,7 @@ def survey(batches: Iterable[pa.RecordBatch], order: list[str]) -> Iterator[pa.R
         n_rows += batch.num_rows
         found = _stretches(batch, order, length)
         table = found if table is None else pa.concat_tables([table, found])
-        if not pc.all(found[IN_ORDER]).as_py():
+        if not pc.all(found[IN_ORDER_COLUMN]).as_py():
             break
         while len(table) > MOST_STRETCHES and length < n_rows:
             length *= 2
@@ -66,10 +66,10 @@ def survey(batches: Iterable[pa.RecordBatch], order: list[str]) -> Iterator[pa.R
 def _stretches(batch: pa.RecordBatch, order: list[str], length: int) -> pa.Table:
     """Return the stretches of a batch, of at most `length` rows."""
     n = batch.num_rows
-    files, rows = np.divmod(batch.column(LOCATION).to_numpy(), FILE_ROWS)
+    files, rows = np.divmod(batch.column(LOCATION).to_numpy(), SURVEY_FILE_ROWS)
     columns = [batch.column(name) for name in order]
     same_file = files[1:] == files[:-1]
-    rises = not_after([c.slice(0, n - 1) for c in columns], [c.slice(1) for c in columns])
+    rises = _not_after([c.slice(0, n - 1) for c in columns], [c.slice(1) for c in columns])
     begins = np.union1d(np.arange(0, n, length), np.flatnonzero(~same_file) + 1)
     ends = np.append(begins[1:], n)
     # rises[i] compares rows i and i + 1, both in a stretch except at its last row; a gap in the rows counts as a fall
@@ -78,14 +78,14 @@ def _stretches(batch: pa.RecordBatch, order: list[str], length: int) -> pa.Table
     in_order = n_falls[ends - 1] == n_falls[begins]
     in_order &= np.logical_and.reduce([c.is_valid().to_numpy(zero_copy_only=False)[begins] for c in columns])
     wheres = batch.column(WHERE) if WHERE in batch.schema.names else columns[0]
-    firsts = {f"{FIRST}{i}": c.take(pa.array(begins)) for i, c in enumerate(columns)}
-    lasts = {f"{LAST}{i}": c.take(pa.array(ends - 1)) for i, c in enumerate(columns)}
+    firsts = {f"{FIRST_COLUMN}{i}": c.take(pa.array(begins)) for i, c in enumerate(columns)}
+    lasts = {f"{LAST_COLUMN}{i}": c.take(pa.array(ends - 1)) for i, c in enumerate(columns)}
     found = {
         FILE: files[begins],
         ROW: rows[begins],
         WHERE: as_number(wheres.take(pa.array(begins))),
         N_ROWS: ends - begins,
-        IN_ORDER: in_order,
+        IN_ORDER_COLUMN: in_order,
     }
     return pa.table({**found, **firsts, **lasts})
 
@@ -117,13 +117,13 @@ def _joined(table: pa.Table, length: int, n_order: int) -> pa.Table:
     taken = may & ((np.arange(n - 1) - run_start) % 2 == 0)
     left = np.flatnonzero(np.concatenate([[True], ~taken]))
     right = np.flatnonzero(np.concatenate([~taken, [True]]))
-    in_order = table[IN_ORDER].to_numpy()
+    in_order = table[IN_ORDER_COLUMN].to_numpy()
     joined_rises = np.where(left == right, True, np.append(rises, True)[left])
     columns = {
-        name: table[name].take(pa.array(right if name.startswith(LAST) else left)) for name in table.column_names
+        name: table[name].take(pa.array(right if name.startswith(LAST_COLUMN) else left)) for name in table.column_names
     }
     columns[N_ROWS] = pa.array(np.add.reduceat(sizes, left))
-    columns[IN_ORDER] = pa.array(in_order[left] & in_order[right] & joined_rises)
+    columns[IN_ORDER_COLUMN] = pa.array(in_order[left] & in_order[right] & joined_rises)
     return pa.table(columns)
 
 
@@ -131,17 +131,17 @@ def _links(table: pa.Table, n_order: int) -> tuple[np.ndarray[Any, Any], np.ndar
     """Return, for each stretch but the first, whether it continues the one before in its file, and in the order."""
     files, rows, sizes = (table[name].to_numpy() for name in (FILE, ROW, N_ROWS))
     links = (files[1:] == files[:-1]) & (rows[1:] == (rows + sizes)[:-1])
-    return links, not_after(*_neighbours(table, n_order))
+    return links, _not_after(*_neighbours(table, n_order))
 
 
 def _neighbours(table: pa.Table, n_order: int) -> tuple[list[pa.Array], list[pa.Array]]:
     """Return the last rows of all stretches but the last, and the first rows of all stretches but the first."""
-    lasts = [table[f"{LAST}{i}"].combine_chunks().slice(0, len(table) - 1) for i in range(n_order)]
-    firsts = [table[f"{FIRST}{i}"].combine_chunks().slice(1) for i in range(n_order)]
+    lasts = [table[f"{LAST_COLUMN}{i}"].combine_chunks().slice(0, len(table) - 1) for i in range(n_order)]
+    firsts = [table[f"{FIRST_COLUMN}{i}"].combine_chunks().slice(1) for i in range(n_order)]
     return lasts, firsts
 
 
-def not_after(before: list[pa.Array], after: list[pa.Array]) -> np.ndarray[Any, Any]:
+def _not_after(before: list[pa.Array], after: list[pa.Array]) -> np.ndarray[Any, Any]:
     """Return, row by row, whether `before` is at or before `after` in the lexicographic order of their columns.
 
     The answer is False if a NULL or a NaN decides.
@@ -184,7 +184,7 @@ class Stream:
     wheres: list[Any]
 
 
-def stream_of(table: pa.Table, n_order: int) -> Stream | None:
+def stream_of_survey(table: pa.Table, n_order: int) -> Stream | None:
     """Return the stream of the stretches of all tasks, or None if its rows do not lie in order.
 
     Files are taken in the order of their first rows.  Equal rows of two files must stand in the order of the files'
@@ -192,7 +192,7 @@ def stream_of(table: pa.Table, n_order: int) -> Stream | None:
     """
     if not len(table):
         return Stream(0, (), np.zeros(0, np.int64), [])
-    if not all(table[IN_ORDER].to_pylist()) or table[WHERE].null_count:
+    if not all(table[IN_ORDER_COLUMN].to_pylist()) or table[WHERE].null_count:
         return None
     table = table.sort_by([(FILE, "ascending"), (ROW, "ascending")]).combine_chunks()
     files = table[FILE].to_numpy()
@@ -201,8 +201,8 @@ def stream_of(table: pa.Table, n_order: int) -> Stream | None:
     links, _ = _links(table, n_order)
     if (~links & (files[1:] == files[:-1])).any():
         return None  # rows are missing or duplicated
-    ends = {f"{FIRST}{i}": table[f"{FIRST}{i}"].take(pa.array(heads)) for i in range(n_order)}
-    ends |= {f"{LAST}{i}": table[f"{LAST}{i}"].take(pa.array(tails)) for i in range(n_order)}
+    ends = {f"{FIRST_COLUMN}{i}": table[f"{FIRST_COLUMN}{i}"].take(pa.array(heads)) for i in range(n_order)}
+    ends |= {f"{LAST_COLUMN}{i}": table[f"{LAST_COLUMN}{i}"].take(pa.array(tails)) for i in range(n_order)}
     by_time = pc.sort_indices(
         pa.table({**ends, FILE: files[heads]}), [(name, "ascending") for name in [*ends, FILE]]
     ).to_numpy()
@@ -223,4 +223,4 @@ def _tied_backwards(table: pa.Table, n_order: int) -> bool:
     """Return True if the last row of a file equals the first row of the next file, and that has a smaller number."""
     lasts, firsts = _neighbours(table, n_order)
     files = table[FILE].to_numpy()
-    return bool((not_after(firsts, lasts) & (files[1:] < files[:-1])).any())
+    return bool((_not_after(firsts, lasts) & (files[1:] < files[:-1])).any())

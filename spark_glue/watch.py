@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-EVERY = 0.25
+_EVERY = 0.25
 """Seconds between two updates of the bar."""
 LONGEST_WAIT = 10
 """Seconds to wait for cancelled jobs to end."""
@@ -56,7 +56,7 @@ def progress(context: SparkContext, *, hidden: bool = False) -> Iterator[None]:
 
         def look() -> None:
             tracker = context.statusTracker()
-            while not done.wait(EVERY):
+            while not done.wait(_EVERY):
                 with contextlib.suppress(Exception):  # the session may be stopping
                     for number in tracker.getActiveStageIds():
                         stage = tracker.getStageInfo(number)

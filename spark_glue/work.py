@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.engine.options import Options
+from cer_gpu.engine.options import EvaluatorOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.dealing import Dealing
@@ -29,7 +29,7 @@ QUERIES_A_COPY = 256
 
 
 @dataclass(frozen=True)
-class Window:
+class TaskWindow:
     """Window of all that is evaluated.
 
     Attributes
@@ -95,7 +95,7 @@ class Work(Protocol):
         """Exact ways to deal the events."""
 
     @property
-    def window(self) -> Window | None:
+    def window(self) -> TaskWindow | None:
         """Window that ranges of the stream need before them; None: there is none."""
 
     @property
@@ -126,7 +126,7 @@ class Work(Protocol):
     def parted(self, fits: Callable[[Work], bool]) -> tuple[Work | None, Work | None]:
         """Return the queries that fit and have one window, the most of them, and the others; None: there are none."""
 
-    def evaluator(self, part: Options, events: pa.Schema, results: pa.Schema) -> WorkEvaluator:
+    def evaluator(self, part: EvaluatorOptions, events: pa.Schema, results: pa.Schema) -> WorkEvaluator:
         """Return an evaluator of a part of the work.
 
         Parameters
@@ -190,11 +190,11 @@ class OneQuery:
         return self.query.physical_plan().dealing
 
     @property
-    def window(self) -> Window | None:
+    def window(self) -> TaskWindow | None:
         """See `Work`."""
         kind = self.query.window_kind
         columns = {"events": None, "time": self.query.time_column, "attribute": self.query.window_attribute}
-        return None if kind is None else Window(columns[kind])
+        return None if kind is None else TaskWindow(columns[kind])
 
     @property
     def needed_types(self) -> tuple[str, ...] | None:
@@ -217,7 +217,7 @@ class OneQuery:
         """See `Work`."""
         return (self, None) if fits(self) else (None, self)
 
-    def evaluator(self, part: Options, events: pa.Schema, results: pa.Schema) -> WorkEvaluator:
+    def evaluator(self, part: EvaluatorOptions, events: pa.Schema, results: pa.Schema) -> WorkEvaluator:
         """See `Work`."""
         found = self.query.evaluator(
             output=self.output, share=part.share, position_column=part.position_column, first_end=part.first_end
@@ -309,7 +309,7 @@ class ManyQueries:
         return Dealing(by_key, by_range)
 
     @property
-    def window(self) -> Window | None:
+    def window(self) -> TaskWindow | None:
         """Window of all queries; None: they have none, or measure theirs in several ways."""
         windows = {one.window for one in self._each.values()}
         return windows.pop() if len(windows) == 1 else None
@@ -344,7 +344,7 @@ class ManyQueries:
         others = {name: query for name, query in self.queries.items() if name not in fitting}
         return replace(self, queries=QuerySet(fitting)), replace(self, queries=QuerySet(others)) if others else None
 
-    def evaluator(self, part: Options, events: pa.Schema, results: pa.Schema) -> WorkEvaluator:
+    def evaluator(self, part: EvaluatorOptions, events: pa.Schema, results: pa.Schema) -> WorkEvaluator:
         """See `Work`."""
         queries, share = self._of_share(*(part.share or (0, 1)))
         evaluator = QuerySetEvaluator(
@@ -363,7 +363,7 @@ class ManyQueries:
         return {names[i]: self.queries[names[i]]}, (of_query, len(range(i, n, len(names))))
 
 
-def _measure(window: Window | None) -> str:
+def _measure(window: TaskWindow | None) -> str:
     assert window is not None
     return "events" if window.column is None else repr(dotted(window.column))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from cer_gpu.automaton.chain import Step
+from cer_gpu.automaton.chain import ChainStep
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,9 @@ def satisfies(event: Event, guards: tuple[int, ...]) -> bool:
     return any(event.word >> guard & 1 for guard in guards)
 
 
-def runs(steps: tuple[Step, ...], events: dict[int, Event], end: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+def runs(
+    steps: tuple[ChainStep, ...], events: dict[int, Event], end: int
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Return the runs that end at a position: positions and the step of each, by the definition, ascending."""
     places = sorted(events)
 
@@ -50,7 +52,7 @@ def runs(steps: tuple[Step, ...], events: dict[int, Event], end: int) -> list[tu
 
 
 def expected(
-    steps: tuple[Step, ...], events: list[Event], length: float | None, consume: str, counted: bool = False
+    steps: tuple[ChainStep, ...], events: list[Event], length: float | None, consume: str, counted: bool = False
 ) -> list[tuple[int, int, tuple[int, ...], tuple[int, ...]]]:
     """Return (start, end, positions, steps) of the complex events of all partitions, by their ends.
 
@@ -71,11 +73,11 @@ def expected(
     return found
 
 
-def random_steps(rng: random.Random, *, neighbours: bool = True) -> tuple[Step, ...]:
+def random_steps(rng: random.Random, *, neighbours: bool = True) -> tuple[ChainStep, ...]:
     """Return the steps of a chain in which the positions tell the step of each event."""
     n = rng.randint(2, 4)
     several = rng.random() < 0.3
-    steps: list[Step] = []
+    steps: list[ChainStep] = []
     varying = rng.randrange(n)
     for i in range(n):
         guards = (i,) if several else tuple(sorted(set(rng.choices(range(3), k=rng.choice([1, 1, 2])))))
@@ -92,7 +94,7 @@ def random_steps(rng: random.Random, *, neighbours: bool = True) -> tuple[Step, 
         neighbour = neighbours and i > 0 and rng.random() < 0.2
         linked = repeated and not ((barring or neighbour) and most is not None) and rng.random() < 0.3
         labels = frozenset([f"x{i}"])
-        steps.append(Step(guards, repeated, labels, neighbour, least, most, linked, () if neighbour else barring))
+        steps.append(ChainStep(guards, repeated, labels, neighbour, least, most, linked, () if neighbour else barring))
     return tuple(steps)
 
 

@@ -162,9 +162,9 @@ def main(arguments: list[str]) -> int:
     import gpu_results
     from report import RESULTS, table_of
 
-    from cer_gpu.backend.cupy_backend import missing
+    from cer_gpu.backend.cupy_backend import missing_cupy
 
-    if (why := missing()) is not None:
+    if (why := missing_cupy()) is not None:
         print(f"gpu-check: skipped in full: {why}")
         return 0
     folder = (options.results or RESULTS).resolve()

@@ -2,8 +2,8 @@
 
 from hypothesis import strategies as st
 
-from cer_gpu.automaton.conjunctive import QueryAtom
-from cer_gpu.automaton.parallel import PCEA, Event, Pattern, Transition, Variable, chain, equality
+from cer_gpu.automaton.conjunctive import ConjunctAtom
+from cer_gpu.automaton.parallel import PCEA, Event, Pattern, PceaTransition, Variable, chain, equality
 
 
 def _parts(text):
@@ -15,7 +15,7 @@ def _parts(text):
 
 def query_of(text):
     """The atoms of a query such as "T(x), S(x, y)" without constants."""
-    return tuple(QueryAtom(kind, frozenset(terms)) for kind, terms in _parts(text))
+    return tuple(ConjunctAtom(kind, frozenset(terms)) for kind, terms in _parts(text))
 
 
 Q0 = query_of("T(x), S(x, y), R(x, y)")
@@ -31,7 +31,7 @@ Q2 = query_of("R(x, y, z), R(x, y, v), U(x, y)")
 def queries(draw, kinds="RST", most=5, names="uvwxyz"):
     """Any query without constants."""
     variables = st.frozensets(st.sampled_from(names), max_size=4)
-    return tuple(draw(st.lists(st.builds(QueryAtom, st.sampled_from(kinds), variables), min_size=1, max_size=most)))
+    return tuple(draw(st.lists(st.builds(ConjunctAtom, st.sampled_from(kinds), variables), min_size=1, max_size=most)))
 
 
 @st.composite
@@ -100,7 +100,11 @@ def p0():
     gathered = (("q0", equality([t], r)), ("q1", equality([s], r)))
     return PCEA(
         ("q0", "q1", "q2"),
-        (Transition((), t, dot, "q0"), Transition((), s, dot, "q1"), Transition(gathered, r, dot, "q2")),
+        (
+            PceaTransition((), t, dot, "q0"),
+            PceaTransition((), s, dot, "q1"),
+            PceaTransition(gathered, r, dot, "q2"),
+        ),
         frozenset(["q2"]),
     )
 

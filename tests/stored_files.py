@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import cer_gpu
-from spark_glue.files.footers import find
+from spark_glue.files.footers import find_footers
 from spark_glue.files.found import Scan
 from spark_glue.work import ManyQueries, OneQuery, Work
 
@@ -220,4 +220,4 @@ def random_files(rng: random.Random, table: pa.Table, order: list[str], folder: 
 
 
 def found_of(scan: Scan, work: Work, order: list[str]):
-    return find(scan, work.type_column, order[0])
+    return find_footers(scan, work.type_column, order[0])

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pyarrow as pa
 
-from spark_glue.survey import FILE_ROWS, LOCATION, stream_of, survey
+from spark_glue.survey import LOCATION, SURVEY_FILE_ROWS, stream_of_survey, survey
 
 
 def stored_stream(rng, n, n_files):
@@ -18,7 +18,9 @@ def stored_stream(rng, n, n_files):
     files, rows = np.zeros(n, np.int64), np.zeros(n, np.int64)
     for number, begin, end in zip(numbers, cuts[:-1], cuts[1:], strict=True):
         files[begin:end], rows[begin:end] = number, np.arange(end - begin)
-    table = pa.table({LOCATION: files * FILE_ROWS + rows, "ts": pa.array(times, pa.timestamp("us")), "id": range(n)})
+    table = pa.table(
+        {LOCATION: files * SURVEY_FILE_ROWS + rows, "ts": pa.array(times, pa.timestamp("us")), "id": range(n)}
+    )
     return table, files, rows, times
 
 
@@ -34,4 +36,8 @@ def surveyed(rng, table, order=("ts", "id")):
         rng.shuffle(splits)
         batches = [b for split in splits for b in split.to_batches(max_chunksize=rng.choice([3, 10, 1000]))]
         found += list(survey(batches, list(order)))
-    return stream_of(pa.Table.from_batches(found), len(order)) if found else stream_of(pa.table({}), len(order))
+    return (
+        stream_of_survey(pa.Table.from_batches(found), len(order))
+        if found
+        else stream_of_survey(pa.table({}), len(order))
+    )

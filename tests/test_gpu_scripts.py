@@ -120,8 +120,8 @@ def test_the_benchmark_measures_everything_beside_floors(on_machine, tmp_path, g
 
 
 def test_without_a_gpu_nothing_is_measured_or_written(gpu, tmp_path, monkeypatch, capsys):
-    for module in (placement, cupy_backend):
-        monkeypatch.setattr(module, "missing", lambda: "there is no driver\nhint: install it")
+    for module, name in ((placement, "missing"), (cupy_backend, "missing_cupy")):
+        monkeypatch.setattr(module, name, lambda: "there is no driver\nhint: install it")
     assert gpu.main(["--save", "--results", str(tmp_path)]) == 0
     assert "| left out | there is no driver |" in capsys.readouterr().out
     with pytest.raises(RuntimeError, match="without one: there is no driver"):
@@ -132,7 +132,7 @@ def test_without_a_gpu_nothing_is_measured_or_written(gpu, tmp_path, monkeypatch
 
 
 def test_results_of_another_card_or_code_are_not_added_to(gpu, tmp_path, monkeypatch):
-    monkeypatch.setattr(cupy_backend, "missing", lambda: None)
+    monkeypatch.setattr(cupy_backend, "missing_cupy", lambda: None)
     of = {"card": "A Card", "commit": "abc", "sources": "123"}
     for changed in ({}, {"commit": "abd"}, {"sources": "124"}):
         gpu.gpu_results.keep(tmp_path, {"One": [{"workload": "a"}]}, {}, ["one"], of)

@@ -14,6 +14,29 @@ LONGEST = 600
 MOST_MODULES = 24
 # no sentence of a docstring begins with one of these: it would be a question, or a part of a sentence
 OPENERS = {"What", "Whether", "Where", "Which", "How", "Of", "So"}
+MOST_SHARED_NAMES = 25
+# public names that are defined in two modules or more, with the reason
+SHARED_NAMES = {
+    **dict.fromkeys(
+        ["And", "Arithmetic", "Comparison", "Negative", "Or"],
+        "a node of the language as written (ceql.syntax), and the same bound to the types of columns (predicates)",
+    ),
+    "Argument": "of an atom of a conjunctive query, and of a filter between events: the room says which",
+    "FUNCTIONS": "functions by their names: those of other languages with hints, and those of this one",
+    "Program": "compiled conditions: the guards of a query (terms), and a filter between events (relation_terms)",
+    "Rows": "rows of a block: a truth for each (inputs), and their numbers (shared_guards)",
+    "Stored": "a column in memory: the protocol that kernels ask for, and the class that serves it",
+    "Words": "the bits of the predicates of each event: on the CPU (symbols), and on a GPU (cuda.words)",
+    "analyse": "the public verb over CEQL alone, and over CEQL or SQL",
+    "compile": "the public verb over CEQL alone, and over CEQL or SQL",
+    "explain": "the public verb: over a plan, a frame, and a job on Spark",
+    "list_ends": "one step of the loops for chains, by stacks and by stacks of keys: one is run in place of the other",
+    "main": "the entry point of each command line",
+    "match": "the public verb: over a frame, and over a DataFrame of Spark",
+    "push_events": "as list_ends",
+    "read_plan": "one function for classic Spark and one for Spark Connect: one is imported in place of the other",
+    "text_columns": "columns of texts: of a schema, and among side columns",
+}
 # in two parts, so that this file does not hold them
 INDEX_HOSTS = ["pypi" + ".org", "pypi" + ".python", "python" + "hosted", "npmjs" + ".org"]
 
@@ -88,6 +111,40 @@ def test_no_sentence_of_a_docstring_begins_with_a_question_word():
         if word in OPENERS
     ]
     assert found == []
+
+
+def public_names(path):
+    """Yield the public functions, classes and constants of a module, without the indexes that `range` numbers."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names = [node.name]
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            numbered = isinstance(node.value, ast.Call) and isinstance(targets[0], ast.Tuple)
+            names = [] if numbered else [each.id for t in targets for each in ast.walk(t) if isinstance(each, ast.Name)]
+        else:
+            names = []
+        yield from (name for name in names if not name.startswith("_"))
+
+
+def test_public_names_are_those_that_a_module_defines(tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text(
+        "import a\nA = _B = 1\nC, D = 1, 2\nE, F = range(2)\ng: int = 3\nclass H:\n    I = 1\ndef j():\n    k = 1\n"
+    )
+    assert list(public_names(path)) == ["A", "C", "D", "g", "H", "j"]
+
+
+def test_few_public_names_are_defined_in_two_modules_and_each_for_a_reason():
+    modules = {}
+    for package in ("cer_gpu", "spark_glue"):
+        for path in (ROOT / package).rglob("*.py"):
+            for name in set(public_names(path)):
+                modules.setdefault(name, []).append(path.relative_to(ROOT).as_posix())
+    shared = {name: sorted(paths) for name, paths in modules.items() if len(paths) > 1}
+    assert {name: paths for name, paths in shared.items() if name not in SHARED_NAMES} == {}
+    assert sorted(SHARED_NAMES.keys() - shared.keys()) == []
+    assert len(shared) < MOST_SHARED_NAMES
 
 
 def test_no_file_names_a_package_index():

@@ -81,7 +81,7 @@ def test_a_set_finds_the_tables_of_its_queries(seed, monkeypatch):
     monkeypatch.setattr(cer_gpu.query_set, "SET_ROWS", rng.choice([5, 17, 1000]))
     monkeypatch.setattr(cer_gpu.columnar.groups, "SPARSE", rng.choice([0, 1, 4]))
     monkeypatch.setattr(cer_gpu.engine.sharing, "MOST_SHARED", rng.choice([1, 3, 1000]))
-    monkeypatch.setattr(cer_gpu.partition.partitions, "SWEEP_FROM", rng.choice([2, 4, 1000]))
+    monkeypatch.setattr(cer_gpu.partition.partitions, "SWEEP_PARTITIONS_FROM", rng.choice([2, 4, 1000]))
     monkeypatch.setattr(matches, "OUTPUT_ROWS", rng.choice([2, 16, 1 << 17]))
     texts, events = random_queries(rng), random_events(rng, rng.randint(0, 150))
     output, limit = rng.choice(OUTPUTS), rng.choice([None, None, None, 3])
@@ -99,7 +99,7 @@ def test_a_set_finds_the_tables_of_its_queries(seed, monkeypatch):
 @pytest.mark.parametrize("seed", list(SEEDS)[:20])
 def test_queries_come_and_go_between_batches(seed, monkeypatch):
     rng = random.Random(seed)
-    monkeypatch.setattr(cer_gpu.partition.partitions, "SWEEP_FROM", rng.choice([2, 1000]))
+    monkeypatch.setattr(cer_gpu.partition.partitions, "SWEEP_PARTITIONS_FROM", rng.choice([2, 1000]))
     texts, events = random_queries(rng), random_events(rng, 120)
     added = random_queries(rng)
     evaluator = cer_gpu.compile_all(texts, time_column="ts").evaluator()

@@ -10,7 +10,7 @@ import pytest
 from cer_gpu import warming
 from cer_gpu.backend import evaluation, strings
 from cer_gpu.cli import main
-from cer_gpu.warming import Kind, Warmed, warm
+from cer_gpu.warming import QueryKind, Warmed, warm
 
 ROOT = Path(__file__).parents[1]
 
@@ -45,14 +45,14 @@ def _told(code, folder):
 
 
 def test_each_kind_is_told_with_the_folder_of_the_loops(monkeypatch, capsys):
-    kinds = (Kind("ends", ("A ; B WITHIN 5 EVENTS",), ("ends",)), Kind("one", ("SELECT A WHERE A",)))
+    kinds = (QueryKind("ends", ("A ; B WITHIN 5 EVENTS",), ("ends",)), QueryKind("one", ("SELECT A WHERE A",)))
     monkeypatch.setattr(warming, "KINDS", kinds)
     assert main(["warm"]) == 0
     first, second, *_, last = capsys.readouterr().out.splitlines()
     assert first.startswith("ends: ")
     assert second.startswith("one: ")
     folder = last.rpartition("the loops are kept in ")[2]
-    for kept in evaluation.run_events, strings.encode_strings:
+    for kept in evaluation.evaluate_events, strings.encode_strings:
         assert Path(kept.stats.cache_path).is_relative_to(folder)
     others = ("many queries in one pass", "row patterns of SQL")
     assert list(warm()) == [Warmed(name, 0) for name in ("ends", "one", *others)]

@@ -15,9 +15,9 @@ from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from cer_gpu.automaton.atom_product import BEGIN, Side, State, Step, moves
+from cer_gpu.arrays import Bools, Int32
+from cer_gpu.automaton.atom_product import BEGIN, ProductState, ProductStep, Side, moves
 from cer_gpu.automaton.encoding import END_OF_LIST
 from cer_gpu.automaton.normal_form import (
     Absent,
@@ -38,7 +38,7 @@ from cer_gpu.ceql.syntax import Predicate
 from cer_gpu.ceql.traversal import fold
 from cer_gpu.errors import QueryTooLargeError
 
-MAX_ATOMS = 1000
+_MAX_ATOMS = 1000
 MAX_EDGES = 20_000
 
 
@@ -237,7 +237,7 @@ class _Gap:
     node: int
     begins: frozenset[int] = frozenset()
 
-    def placed_in(self, states: dict[State, int], begin: int) -> _Gap:
+    def placed_in(self, states: dict[ProductState, int], begin: int) -> _Gap:
         """Return it with the nodes of a product in place of those from `begin` on."""
         if not self.begins or min(self.begins) < begin:
             return self
@@ -379,8 +379,8 @@ class _Builder:
 
     def _check_size(self, atoms: int = 0, edges: int = 0) -> None:
         what = "a query with filters between events, or with ALL,"
-        if len(self.nodes) + atoms > MAX_ATOMS:
-            raise QueryTooLargeError(f"{what} has at most {MAX_ATOMS} atoms", hint=_HINT)
+        if len(self.nodes) + atoms > _MAX_ATOMS:
+            raise QueryTooLargeError(f"{what} has at most {_MAX_ATOMS} atoms", hint=_HINT)
         if len(self.edges) + edges > MAX_EDGES:
             raise QueryTooLargeError(
                 f"{what} has at most {MAX_EDGES} pairs of atoms that follow one another", hint=_HINT
@@ -393,14 +393,14 @@ class _Builder:
         sides = Side(left.first, left.last), Side(right.first, right.last)
         for edge in [edge for edge in self.edges if edge.target >= left.begin]:
             del self.edges[edge]
-            step = Step(edge.target, edge.contiguous, edge.loops, edge.absent)
+            step = ProductStep(edge.target, edge.contiguous, edge.loops, edge.absent)
             sides[edge.target >= right.begin].steps.setdefault(edge.source, []).append(step)
         nodes, self.nodes = self.nodes, self.nodes[: left.begin]
-        states: dict[State, int] = {}
+        states: dict[ProductState, int] = {}
         waited: dict[tuple[int, int], int] = {}  # absences of gaps of a side into which the other side reaches
-        todo: list[State] = []
+        todo: list[ProductState] = []
 
-        def number(state: State) -> int:
+        def number(state: ProductState) -> int:
             if state not in states:
                 self._check_size(atoms=1)
                 states[state] = len(self.nodes)
@@ -547,10 +547,10 @@ class AtomTable(Table):
         atoms = graph.atoms
         labels = list(dict.fromkeys([frozenset[str](), *(atom.kept for atom in atoms)]))
         self.labels = labels
-        self.marks: npt.NDArray[np.int32] = np.array([labels.index(atom.kept) for atom in atoms], np.int32)
+        self.marks: Int32 = np.array([labels.index(atom.kept) for atom in atoms], np.int32)
         self.has_gaps = strict or any(edge.contiguous for edge in graph.edges)
-        self.atoms_of: npt.NDArray[np.int32] = np.full((4, len(atoms) + 1), END_OF_LIST, np.int32)
-        self.ending: npt.NDArray[np.bool_] = np.zeros(4, np.bool_)
+        self.atoms_of: Int32 = np.full((4, len(atoms) + 1), END_OF_LIST, np.int32)
+        self.ending: Bools = np.zeros(4, np.bool_)
         self._symbols: dict[int, int] = {}  # symbol by the bit mask of the atoms
         self._symbol(0)  # that of events that satisfy no atom
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
-class Step(NamedTuple):
+class ProductStep(NamedTuple):
     """A step of a side to a node; the other fields are those of `cer_gpu.automaton.atom_graph.Edge`."""
 
     node: int
@@ -19,7 +19,7 @@ class Step(NamedTuple):
     absent: tuple[int, ...] = ()
 
 
-class State(NamedTuple):
+class ProductState(NamedTuple):
     """A state: the last node of each side (None: it has not begun), and True for the sides whose step it is."""
 
     left: int | None
@@ -34,21 +34,21 @@ class State(NamedTuple):
         return tuple(node for node, moved in pairs if moved and node is not None)
 
 
-class Move(NamedTuple):
+class ProductMove(NamedTuple):
     """A move to a state.
 
     `absent` are the absences of the gap before it, `waited` those of the gaps that began when a side (0 or 1) made its
     last step, before other steps of the other side.
     """
 
-    target: State
+    target: ProductState
     contiguous: bool
     loops: tuple[int, ...]
     absent: tuple[int, ...]
     waited: tuple[tuple[int, int], ...]
 
 
-BEGIN = State(None, None, left_moved=True, right_moved=True)
+BEGIN = ProductState(None, None, left_moved=True, right_moved=True)
 """State before the first step."""
 
 
@@ -58,8 +58,8 @@ class Side:
 
     first: tuple[int, ...]
     last: tuple[int, ...]
-    steps: dict[int, list[Step]] = field(default_factory=dict)
-    _alike: dict[tuple[bool, frozenset[Step]], int] = field(default_factory=dict)
+    steps: dict[int, list[ProductStep]] = field(default_factory=dict)
+    _alike: dict[tuple[bool, frozenset[ProductStep]], int] = field(default_factory=dict)
 
     def waiting(self, node: int | None) -> int | None:
         """Return the node, or another from which the side goes on alike once the other side has made a step."""
@@ -68,10 +68,10 @@ class Side:
         steps = frozenset(step for step in self.after(node) if not step.contiguous)
         return self._alike.setdefault((node in self.last, steps), node)
 
-    def after(self, node: int | None) -> list[Step]:
+    def after(self, node: int | None) -> list[ProductStep]:
         """Return the steps that may follow a node, or begin the side (None)."""
         if node is None:
-            return [Step(first) for first in self.first]
+            return [ProductStep(first) for first in self.first]
         return self.steps.get(node, [])
 
     def ends_at(self, node: int | None, *, optional: bool) -> bool:
@@ -79,7 +79,9 @@ class Side:
         return optional if node is None else node in self.last
 
 
-def moves(state: State, left: Side, right: Side, may_be_one: Callable[[int, int], bool]) -> Iterator[Move]:
+def moves(
+    state: ProductState, left: Side, right: Side, may_be_one: Callable[[int, int], bool]
+) -> Iterator[ProductMove]:
     """Yield the moves from a state.
 
     A side goes on at the very next position only if it made a step with the last event.
@@ -92,18 +94,18 @@ def moves(state: State, left: Side, right: Side, may_be_one: Callable[[int, int]
     ]
     p, q = left.waiting(state.left), right.waiting(state.right)
     for step in steps[0]:
-        yield _move(State(step.node, q, left_moved=True, right_moved=False), [(0, step)], moved)
+        yield _move(ProductState(step.node, q, left_moved=True, right_moved=False), [(0, step)], moved)
     for step in steps[1]:
-        yield _move(State(p, step.node, left_moved=False, right_moved=True), [(1, step)], moved)
+        yield _move(ProductState(p, step.node, left_moved=False, right_moved=True), [(1, step)], moved)
     for one in steps[0]:
         for other in steps[1]:
             if may_be_one(one.node, other.node):
-                target = State(one.node, other.node, left_moved=True, right_moved=True)
+                target = ProductState(one.node, other.node, left_moved=True, right_moved=True)
                 yield _move(target, [(0, one), (1, other)], moved)
 
 
-def _move(target: State, made: list[tuple[int, Step]], moved: tuple[bool, ...]) -> Move:
-    return Move(
+def _move(target: ProductState, made: list[tuple[int, ProductStep]], moved: tuple[bool, ...]) -> ProductMove:
+    return ProductMove(
         target,
         any(step.contiguous for _, step in made),
         tuple(loop for _, step in made for loop in step.loops),

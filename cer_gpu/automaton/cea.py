@@ -68,7 +68,7 @@ class CEA:
     silent: tuple[tuple[int, int], ...]
 
 
-MAX_STATES = 50_000
+_MAX_STATES = 50_000
 """Most states of an automaton, as counted repetitions copy what they repeat."""
 
 
@@ -111,9 +111,9 @@ class _Builder:
 
     def state(self) -> int:
         self.n_states += 1
-        if self.n_states > MAX_STATES:
+        if self.n_states > _MAX_STATES:
             raise QueryTooLargeError(
-                f"the automaton of the query has more than {MAX_STATES} states",
+                f"the automaton of the query has more than {_MAX_STATES} states",
                 hint="{n,m} copies what it repeats; smaller numbers, or + where the number may be any, need fewer",
             )
         return self.n_states - 1

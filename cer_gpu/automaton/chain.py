@@ -18,8 +18,8 @@ from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.automaton.encoding import END_OF_LIST
 from cer_gpu.automaton.normal_form import Absent, Atom, Guard, NormalForm, Repeat, choices, sequence, unrelated
 from cer_gpu.automaton.table import Table
@@ -31,7 +31,7 @@ UNBOUNDED = 2**62
 
 
 @dataclass(frozen=True)
-class Step:
+class ChainStep:
     """A step: an event that satisfies one of `guards` (indices of `Plan.guards`), or several such events if `repeated`.
 
     Attributes
@@ -73,7 +73,7 @@ class Step:
 
 def find_chain(
     formula: NormalForm, guards: Sequence[Guard], selected: frozenset[str] | None, *, strict: bool = False
-) -> tuple[Step, ...] | str:
+) -> tuple[ChainStep, ...] | str:
     """Return the steps of a formula that is a chain of two or more steps, else the reason why it is not.
 
     With `strict`, all events are neighbours.  SELECT must keep every step, and the kept events must determine the step
@@ -81,7 +81,7 @@ def find_chain(
     """
     number = {guard: i for i, guard in enumerate(guards)}
     numbers: dict[int, int] = {}  # index of a guard by its id: a guard shared by many atoms is hashed once
-    steps: list[Step] = []
+    steps: list[ChainStep] = []
     for part, joint in sequence(unrelated(formula)):
         if any(joint.optional):
             return "a step may be missing"
@@ -118,7 +118,7 @@ def find_chain(
             return "events that are not of a '->+' bar it"
         if linked and (barring or beside) and most is not None:
             return "a '->{n,m}' comes after a gap that may not be crossed"
-        steps.append(Step(own, repeated, labels, neighbour, least, most, linked and repeated, barring))
+        steps.append(ChainStep(own, repeated, labels, neighbour, least, most, linked and repeated, barring))
     if len(steps) < 2:
         return "the pattern has one step"
     if len(steps) > MAX_STEPS:
@@ -132,7 +132,7 @@ def find_chain(
     return tuple(steps)
 
 
-def are_neighbours(steps: Sequence[Step]) -> bool:
+def are_neighbours(steps: Sequence[ChainStep]) -> bool:
     """Return True if each event of a complex event is right after the one before it."""
     return all(step.neighbour for step in steps[1:]) and not any(step.repeated for step in steps)
 
@@ -146,7 +146,7 @@ def _alternatives(formula: NormalForm) -> list[Atom] | None:
     return atoms
 
 
-def _apart(guards: Sequence[Guard], a: Step, b: Step) -> bool:
+def _apart(guards: Sequence[Guard], a: ChainStep, b: ChainStep) -> bool:
     """Return True if types or streams rule out that an event satisfies both steps.
 
     In one query either all guards of events name a type or none does, and the same holds for streams.
@@ -160,7 +160,7 @@ class Chain(Table):
 
     Attributes
     ----------
-    steps : tuple of Step
+    steps : tuple of ChainStep
     repeated : bool array, shape (steps,)
         True for steps of one or more events.
     neighbours : bool array, shape (steps + 1,)
@@ -191,26 +191,26 @@ class Chain(Table):
         Steps whose gap before them events of each symbol bar, then `END_OF_LIST`; empty if nothing is absent.
     """
 
-    def __init__(self, steps: tuple[Step, ...]) -> None:
+    def __init__(self, steps: tuple[ChainStep, ...]) -> None:
         self.steps = steps
-        self.repeated: npt.NDArray[np.bool_] = np.array([step.repeated for step in steps])
-        self.neighbours: npt.NDArray[np.bool_] = np.array([*(step.neighbour for step in steps), False])
+        self.repeated: Bools = np.array([step.repeated for step in steps])
+        self.neighbours: Bools = np.array([*(step.neighbour for step in steps), False])
         self.has_gaps = bool(self.neighbours.any())
         self.n_waiting = len(steps) - (not steps[-1].repeated)
         self.labels = [frozenset[str](), *(step.labels or frozenset[str]() for step in steps)]
-        self.steps_of: npt.NDArray[np.int32] = np.full((4, len(steps) + 1), END_OF_LIST, np.int32)
-        self.ending: npt.NDArray[np.bool_] = np.zeros(4, np.bool_)
+        self.steps_of: Int32 = np.full((4, len(steps) + 1), END_OF_LIST, np.int32)
+        self.ending: Bools = np.zeros(4, np.bool_)
         beside = any(b.neighbour and (a.repeated or b.repeated) for a, b in pairwise(steps))
         self.is_gapped = beside or any(step.barring for step in steps)
         self.is_counted = any(step.least > 1 for step in steps)
         plain = not (self.is_gapped or self.is_counted or any(step.linked or step.bounded for step in steps))
         told = () if plain else steps
-        self.spare: npt.NDArray[np.int64] = np.array([0, *(step.least - 1 for step in told)][bool(plain) :], np.int64)
+        self.spare: Int64 = np.array([0, *(step.least - 1 for step in told)][bool(plain) :], np.int64)
         most = [1 if not step.repeated else UNBOUNDED if step.most is None else step.most for step in told]
-        self.most: npt.NDArray[np.int64] = np.array(most, np.int64)
-        self.linked: npt.NDArray[np.bool_] = np.array([step.linked for step in told], np.bool_)
+        self.most: Int64 = np.array(most, np.int64)
+        self.linked: Bools = np.array([step.linked for step in told], np.bool_)
         shape = (4, len(steps)) if self.is_gapped else (0, 0)
-        self.bars: npt.NDArray[np.int32] = np.full(shape, END_OF_LIST, np.int32)
+        self.bars: Int32 = np.full(shape, END_OF_LIST, np.int32)
         self._symbols: dict[int, int] = {}  # symbol by the bit mask of the steps, then of the gaps before them
         tests = [*(step.guards for step in steps), *(step.barring for step in steps)]
         self._masks = [sum(1 << guard for guard in guards) for guards in tests]
@@ -239,7 +239,7 @@ class Chain(Table):
         return symbol
 
     @property
-    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+    def arrays(self) -> tuple[Array, ...]:
         """The arrays that the loops read (`cer_gpu.backend.arguments.Steps`)."""
         return self.steps_of, self.repeated, self.neighbours, self._kind, self.spare, self.most, self.linked, self.bars
 

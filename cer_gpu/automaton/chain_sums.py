@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from cer_gpu.automaton.chain import Chain, Step
+from cer_gpu.arrays import Int32
+from cer_gpu.automaton.chain import Chain, ChainStep
 from cer_gpu.automaton.encoding import CLEARED, END_OF_LIST, SUM_BEGINS, SUM_ENDS
 
 MOST_ROWS = 24
@@ -55,7 +55,7 @@ class _Rows:
         last event.
     """
 
-    def __init__(self, step: Step, first: int, *, last: bool, gap_follows: bool) -> None:
+    def __init__(self, step: ChainStep, first: int, *, last: bool, gap_follows: bool) -> None:
         self.step = step
         self.loops = step.repeated and step.most is None
         n = 1 if not step.repeated else step.least if step.most is None else step.most
@@ -94,7 +94,7 @@ class _Rows:
                 yield target, source, int(tail and not self.step.linked and number == 0)
 
 
-def _rows(steps: Sequence[Step]) -> list[_Rows]:
+def _rows(steps: Sequence[ChainStep]) -> list[_Rows]:
     rows: list[_Rows] = []
     for k, step in enumerate(steps):
         last = k == len(steps) - 1
@@ -103,7 +103,7 @@ def _rows(steps: Sequence[Step]) -> list[_Rows]:
     return rows
 
 
-def n_sums(steps: Sequence[Step]) -> int:
+def n_sums(steps: Sequence[ChainStep]) -> int:
     """Return how many rows the sums of a chain have, beyond the first."""
     return _rows(steps)[-1].stop - 1
 
@@ -125,10 +125,10 @@ class ChainSums:
         self.n_rows = self._rows[-1].stop - 1
         self.finals = np.array(self._rows[-1].completing(self._entries(len(chain.steps) - 1)), np.int32)
         self._known = 0
-        self._of: npt.NDArray[np.int32] = np.zeros((0, 2), np.int32)
+        self._of: Int32 = np.zeros((0, 2), np.int32)
 
     @property
-    def of_symbols(self) -> npt.NDArray[np.int32]:
+    def of_symbols(self) -> Int32:
         """Flags, then the sums in their order, then `END_OF_LIST`; int32, shape (symbols, width)."""
         n = len(self._chain.steps_of)
         if len(self._of) < n or self._chain.n_symbols > self._known:
@@ -139,7 +139,7 @@ class ChainSums:
                 row[: len(each)] = each
         return self._of
 
-    def weight_of(self, weighing: Weighing) -> npt.NDArray[np.int32]:
+    def weight_of(self, weighing: Weighing) -> Int32:
         """Return the column of the weight that goes with each row, and at last with the end of runs; -1 for none."""
         found = np.full(self.n_rows + 2, -1, np.int32)
         for column, step in enumerate(weighing.steps):

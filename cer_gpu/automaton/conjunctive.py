@@ -10,14 +10,14 @@ from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-Node = str | int
+QTreeNode = str | int
 """Node of a q-tree: a variable, or the number of an atom (its identifier in I(Q))."""
 FRESH = "*"
 """Variable that connects the atoms of a query that is not connected (the paper's ``x*``)."""
 
 
 @dataclass(frozen=True)
-class QueryAtom:
+class ConjunctAtom:
     """An atom of a conjunctive query.
 
     Attributes
@@ -33,7 +33,7 @@ class QueryAtom:
     variables: frozenset[str]
 
 
-Atoms = Sequence[QueryAtom]
+Atoms = Sequence[ConjunctAtom]
 
 
 def is_connected(atoms: Atoms) -> bool:
@@ -172,16 +172,16 @@ class QTree:
         The variables of each atom as they stand in the query.
     """
 
-    edges: tuple[tuple[Node, Node | None], ...]
+    edges: tuple[tuple[QTreeNode, QTreeNode | None], ...]
     variables: tuple[frozenset[str], ...]
 
     @property
-    def root(self) -> Node:
+    def root(self) -> QTreeNode:
         """The root: a variable, or the atom of a compact tree of one atom."""
         return self.edges[0][0]
 
     @property
-    def nodes(self) -> tuple[Node, ...]:
+    def nodes(self) -> tuple[QTreeNode, ...]:
         """The nodes in depth-first order."""
         return tuple(node for node, _ in self.edges)
 
@@ -191,42 +191,42 @@ class QTree:
         return tuple(node for node, _ in self.edges if isinstance(node, str))
 
     @cached_property
-    def _parents(self) -> dict[Node, Node | None]:
+    def _parents(self) -> dict[QTreeNode, QTreeNode | None]:
         return dict(self.edges)
 
     @cached_property
-    def _children(self) -> dict[Node, tuple[Node, ...]]:
-        found: dict[Node, tuple[Node, ...]] = {node: () for node, _ in self.edges}
+    def _children(self) -> dict[QTreeNode, tuple[QTreeNode, ...]]:
+        found: dict[QTreeNode, tuple[QTreeNode, ...]] = {node: () for node, _ in self.edges}
         for node, parent in self.edges:
             if parent is not None:
                 found[parent] += (node,)
         return found
 
-    def parent(self, node: Node) -> Node | None:
+    def parent(self, node: QTreeNode) -> QTreeNode | None:
         """Return the parent of a node; None for the root."""
         return self._parents[node]
 
-    def children(self, node: Node) -> tuple[Node, ...]:
+    def children(self, node: QTreeNode) -> tuple[QTreeNode, ...]:
         """Return the children of a node."""
         return self._children[node]
 
-    def ancestors(self, node: Node) -> tuple[Node, ...]:
+    def ancestors(self, node: QTreeNode) -> tuple[QTreeNode, ...]:
         """Return the nodes from the root to a node, the node itself included (the paper's ``ancst``)."""
         path = [node]
         while (above := self._parents[path[-1]]) is not None:
             path.append(above)
         return tuple(reversed(path))
 
-    def descendants(self, node: Node) -> tuple[Node, ...]:
+    def descendants(self, node: QTreeNode) -> tuple[QTreeNode, ...]:
         """Return the nodes below a node in depth-first order, the node itself included (the paper's ``desc``)."""
-        found: list[Node] = []
+        found: list[QTreeNode] = []
         waiting = [node]
         while waiting:
             found.append(waiting.pop())
             waiting += reversed(self._children[found[-1]])
         return tuple(found)
 
-    def leaves(self, node: Node | None = None) -> tuple[int, ...]:
+    def leaves(self, node: QTreeNode | None = None) -> tuple[int, ...]:
         """Return the atoms below a node, or all atoms, in depth-first order."""
         below = self.nodes if node is None else self.descendants(node)
         return tuple(found for found in below if isinstance(found, int))
@@ -235,7 +235,7 @@ class QTree:
         """Return the variables of the tree from the root to an atom."""
         return tuple(node for node in self.ancestors(atom) if isinstance(node, str))
 
-    def shared(self, node: Node, atom: int) -> frozenset[str]:
+    def shared(self, node: QTreeNode, atom: int) -> frozenset[str]:
         """Return the variables that an atom shares with each atom below a node that is not one of its variables."""
         return self.variables[self.leaves(node)[0]] & self.variables[atom]
 
@@ -245,8 +245,8 @@ class QTree:
         The topmost of several variables in a row remains, as in the paper's figure 4, and of variables that lead to a
         single atom, only the atom.
         """
-        edges: list[tuple[Node, Node | None]] = []
-        waiting: list[tuple[Node, Node | None]] = [(self.root, None)]
+        edges: list[tuple[QTreeNode, QTreeNode | None]] = []
+        waiting: list[tuple[QTreeNode, QTreeNode | None]] = [(self.root, None)]
         while waiting:
             node, parent = waiting.pop()
             bottom = node
@@ -257,7 +257,7 @@ class QTree:
             waiting += [(child, kept) for child in reversed(self.children(bottom))]
         return QTree(tuple(edges), self.variables)
 
-    def incomplete(self, node: Node, atoms: Collection[int]) -> tuple[Node, ...]:
+    def incomplete(self, node: QTreeNode, atoms: Collection[int]) -> tuple[QTreeNode, ...]:
         """Return the incomplete states of a variable given atoms that one event satisfies (C_{x,A} of appendix B).
 
         These are the nodes that hang from the paths from the variable down to the atoms, in depth-first order: a run
@@ -287,16 +287,16 @@ def q_tree(atoms: Atoms) -> QTree:
         raise ValueError(f"expected a hierarchical query, but {reason}")
     atoms_of = _atoms_of(atoms)
     above = () if is_connected(atoms) else (_fresh(atoms_of),)
-    edges: dict[Node, Node | None] = {}
+    edges: dict[QTreeNode, QTreeNode | None] = {}
     for i, atom in enumerate(atoms):
         # the atoms of a variable are among those of the variables above it
         path = [*above, *sorted(atom.variables, key=lambda x: (-len(atoms_of[x]), x)), i]
         edges |= dict(zip(path, [None, *path], strict=False))
-    children: dict[Node | None, list[Node]] = {}
+    children: dict[QTreeNode | None, list[QTreeNode]] = {}
     for node, parent in edges.items():  # first come those with the least atoms below them
         children.setdefault(parent, []).append(node)
     waiting = list(children[None])
-    ordered: list[Node] = []
+    ordered: list[QTreeNode] = []
     while waiting:
         ordered.append(waiting.pop())
         waiting += reversed(children.get(ordered[-1], []))

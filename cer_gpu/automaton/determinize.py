@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Bools, Int32
 from cer_gpu.automaton.cea import ANY, CEA, FINAL, Transition
 from cer_gpu.automaton.encoding import (
     DIES,
@@ -20,11 +20,11 @@ from cer_gpu.automaton.encoding import (
     EVERY,
     FIRST_MOVE,
     FLAGS,
-    LAST,
+    LAST_MOVE,
     N_SOURCES,
     NO_STATE,
     NOT_STEADY,
-    OUTPUT,
+    OUTPUT_MOVE,
     QUIET,
     SOURCE_WIDTH,
     SOURCES,
@@ -45,8 +45,6 @@ MAX_STATES = 4096
 MAX_SYMBOLS = 1 << 16
 MAX_TABLE = 1 << 22
 """Most entries of `Determinization.steps`: states times symbols."""
-
-Int32 = npt.NDArray[np.int32]
 
 
 class Determinization(Table):
@@ -72,7 +70,7 @@ class Determinization(Table):
     fresh : int32 array, shape (symbols, controls, 2)
         First of the `moves` of a run that begins (`UNKNOWN`; `STAY`: there are none), and the next control.
     moves : int32 array, shape (n, 3)
-        (mark, target state or `NO_STATE`, flags); mark 0: the event is not marked; LAST flags the last move of a step.
+        (mark, target state or `NO_STATE`, flags); mark 0: the event is not marked; LAST_MOVE flags the last of a step.
     ending : bool array, shape (symbols,)
         True for symbols whose events may end complex events.
     labels : list of frozenset of str
@@ -110,7 +108,7 @@ class Determinization(Table):
         self._control_keys: list[Key] = []
         self._symbols: dict[int, int] = {}  # symbol by the bit mask of the edges that fire
         self._fired: list[int] = []
-        self.ending: npt.NDArray[np.bool_] = np.zeros(4, np.bool_)
+        self.ending: Bools = np.zeros(4, np.bool_)
         self.steps: Int32 = np.full((4, 4), UNKNOWN, np.int32)
         self.touched: Int32 = np.full((4, MAX_TOUCHED + 1), END_OF_LIST, np.int32)
         self.steady: Int32 = np.full((4, SOURCES + SOURCE_WIDTH * (MAX_TOUCHED + 1)), NOT_STEADY, np.int32)
@@ -192,7 +190,7 @@ class Determinization(Table):
         if len(begins) > 1:
             return
         found += [(NO_STATE, move) for move in begins]
-        if any(target == NO_STATE or flags & OUTPUT for _, (_, target, flags) in found):
+        if any(target == NO_STATE or flags & OUTPUT_MOVE for _, (_, target, flags) in found):
             return
         sources = [(state, mark, target) for state, (mark, target, _) in found]
         row[SOURCES : SOURCES + SOURCE_WIDTH * len(sources)] = np.ravel(sources)
@@ -201,7 +199,7 @@ class Determinization(Table):
     def _moves_at(self, first: int) -> list[tuple[int, int, int]]:
         """Return the moves of a step, given the index of the first."""
         end = first
-        while not self.moves[end, FLAGS] & LAST:
+        while not self.moves[end, FLAGS] & LAST_MOVE:
             end += 1
         return [tuple(move) for move in self.moves[first : end + 1].tolist()]
 
@@ -269,13 +267,15 @@ class Determinization(Table):
         return control
 
     def _add_moves(self, moves: list[Move]) -> int:
-        rows = [(m.mark, NO_STATE if m.target is None else self._state(m.target), OUTPUT * m.output) for m in moves]
+        rows = [
+            (m.mark, NO_STATE if m.target is None else self._state(m.target), OUTPUT_MOVE * m.output) for m in moves
+        ]
         first = self._n_moves
         self._n_moves += len(rows)
         while self._n_moves > len(self.moves):
             self.moves = np.concatenate([self.moves, np.zeros_like(self.moves)])
         self.moves[first : self._n_moves] = rows
-        self.moves[self._n_moves - 1, FLAGS] |= LAST
+        self.moves[self._n_moves - 1, FLAGS] |= LAST_MOVE
         return first
 
     def _reserve(self) -> None:

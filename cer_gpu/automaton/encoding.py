@@ -14,19 +14,21 @@ UNKNOWN, STAY = -1, -2
 DIES = 0
 """Row of `Determinization.moves` for a state whose runs end without a match."""
 
-# columns of `Determinization.fresh`
+# columns of `Determinization.fresh`: the first of the moves of a run that begins, and the next control
 FIRST_MOVE, NEXT_CONTROL = range(2)
 
-# columns of `Determinization.moves`; the target of a run that only ends; bits of the flags
+# columns of `Determinization.moves`: the mark of the event; the state that the run moves to (NO_STATE: it only ends);
+# and flags: OUTPUT_MOVE, a complex event ends with it; LAST_MOVE, it is the last move of its step
 MARK, TARGET, FLAGS = range(3)
 NO_STATE = -1
-OUTPUT, LAST = 1, 2
+OUTPUT_MOVE, LAST_MOVE = 1, 2
 
 # an entry of `Determinization.touched`: any state may be touched
 EVERY = -2
 
-# columns of `Determinization.steady`: the number of sources (or NOT_STEADY), then SOURCE_WIDTH columns for each
-# source: its state (or NO_STATE: a run that begins), the mark, and the target
+# columns of `Determinization.steady`: the number of sources (or NOT_STEADY); from SOURCES on, SOURCE_WIDTH columns for
+# each: its state (NO_STATE: a run that begins there), the mark of the event, and the state that the run moves to.  A
+# symbol that starts runs into state 3, and moves those of state 3 to state 4: 2; NO_STATE, 1, 3; 3, 1, 4
 N_SOURCES, SOURCES = range(2)
 SOURCE_STATE, SOURCE_MARK, SOURCE_TARGET, SOURCE_WIDTH = range(4)
 NOT_STEADY = -1
@@ -34,9 +36,11 @@ NOT_STEADY = -1
 END_OF_LIST = -1
 """End of the states in a row of `Determinization.touched`, and of the steps in a row of `Chain.steps_of`."""
 
-# columns of `LatestStarts.moves`: columns of a partition's row of latest starts, of which the first three are: the one
-# that never holds any, the number of the event under way, and the latest start of what ends at that event
+# columns of `LatestStarts.moves`; both are columns of a partition's row of latest starts, from one to the other
 START_TARGET, START_SOURCE = range(2)
+
+# columns of a row of latest starts (numbers of events): none, ever; the event under way; the latest start of what ends
+# at that event; and, from FIRST_START on, one column for each state
 NO_START, FRESH_START, ENDED_START, FIRST_START = range(4)
 
 # windows: none; one for all partitions; one for each partition, which counts its events
@@ -45,53 +49,84 @@ NO_WINDOW, GLOBAL_WINDOW, COUNT_WINDOW = range(3)
 # CONSUME BY: after a position that ends a complex event, forget nothing, the runs of its partition, or all runs
 CONSUME_NONE, CONSUME_PARTITION, CONSUME_ANY = range(3)
 
-# columns of `Filters.conditions`: the kind of a test; of a comparison its operator, the column of the earlier event and
-# that of the later; of a program the argument (0 or 1) that is the earlier event, and its instructions; of either the
-# relation; and, where zone maps hold the earlier column, its number there, else -1
-COND_KIND, COND_OP, COND_COLUMN, COND_OTHER, COND_ARG, COND_BEGIN, COND_END, COND_RELATION, COND_ZONE = range(9)
+# columns of `Filters.conditions`, a row for each test of an earlier event with a later one: `b.x > a.y`, with b the
+# later one, is a COMPARE with LESS of the columns y and x, as the earlier event stands at the left
+(
+    COND_KIND,  # COMPARE; COMPARE_RANKED, which compares texts by their ranks; or PROGRAM
+    COND_OP,  # of a comparison: EQUAL to AT_LEAST
+    COND_COLUMN,  # of a comparison: the column of `Instances.values` for the earlier event, from 1
+    COND_OTHER,  # of a comparison: the column for the later event, from 1
+    COND_ARG,  # of a program: which of its arguments, 0 or 1, is the earlier event
+    COND_BEGIN,  # of a program: its first instruction, a row of `Filters.code`
+    COND_END,  # of a program: the row after its last instruction
+    COND_RELATION,  # the filter of the query that it tests: a row of `Graph.levels`
+    COND_ZONE,  # the zone map of the earlier event's column, numbered within its atom; NO_ZONE: it has none
+) = range(9)
 COMPARE, COMPARE_RANKED, PROGRAM = range(3)
 EQUAL, DIFFERENT, LESS, AT_MOST, GREATER, AT_LEAST = range(6)
 NO_ZONE = -1
 
-# columns of `Graph.edges`: the atoms; 1 if contiguous; the iteration that begins anew; the index of what the source
-# holds, or NO_INDEX; the conditions: those that the index guarantees, then those to be tested; 1 if zone maps serve;
-# the rows of `Graph.watched` and of `General.gaps` for events that the gap must not hold; and, for an edge to an atom
-# that bars, the column of `Instances.ended` that its events set at the source, or NO_COLUMN
-EDGE_SOURCE, EDGE_TARGET, EDGE_CONTIGUOUS, EDGE_LOOP = range(4)
-EDGE_INDEX, EDGE_FIRST, EDGE_TEST, EDGE_LAST, EDGE_ZONED = range(4, 9)
-EDGE_WATCHED, EDGE_WATCHED_END, EDGE_GAPS, EDGE_GAPS_END, EDGE_ENDED = range(9, 14)
+# columns of `Graph.edges`, a row for each pair of atoms whose events may be neighbours in a complex event.  For
+# `A AS a ; B AS b FILTER b.x > a.x` the edge from A to B is 0, 1, 0, -1, NO_INDEX, 0, 0, 1, 1, 0, 0, 0, 0, NO_COLUMN
+(
+    EDGE_SOURCE,  # atom of the earlier event
+    EDGE_TARGET,  # atom of the later event
+    EDGE_CONTIGUOUS,  # 1 if no event may lie between the two, else 0
+    EDGE_LOOP,  # column of `Graph.loop_levels` for the iteration that begins anew between the two, or -1
+    EDGE_INDEX,  # hash index that lists the source's instances with the keys of a target's, or NO_INDEX
+    EDGE_FIRST,  # the edge's first row of `Filters.conditions`: from here on, those that the hash index guarantees
+    EDGE_TEST,  # from here on, those that each candidate has to be tested for
+    EDGE_LAST,  # the row after its last
+    EDGE_ZONED,  # 1 if zone maps of the source let blocks of candidates be passed over, else 0
+    EDGE_WATCHED,  # first row of `Graph.watched`: absences from the gap that the source's instance knows by itself
+    EDGE_WATCHED_END,  # the row after the last of these
+    EDGE_GAPS,  # first row of `General.gaps`: absences from the gap that only a whole path can test
+    EDGE_GAPS_END,  # the row after the last of these
+    EDGE_ENDED,  # for a target that bars a gap: column of `Instances.ended` that it sets at the source, else NO_COLUMN
+) = range(14)
 N_EDGE = 14
 NO_INDEX = -1
 NO_COLUMN = -1
 
-# columns of `Graph.watched`: that of `Instances.ended` at the source; and 1 if one event ends all that stands below
+# columns of `Graph.watched`: the column of `Instances.ended` to look at; and 1 if the absence has no filter, so that an
+# event that bars one instance of the source bars all below it, too
 WATCHED_ENDED, WATCHED_ALL = range(2)
 
-# columns of `General.gaps`: the atom that bars; the set of atoms with which the gap begins, or NO_SET: the one before;
-# and rows of `General.barring`
+# columns of `General.gaps`: the atom whose events the gap must not hold; the set of atoms at whose event the gap begins
+# (NO_SET: at the edge's earlier event); the first row of `General.barring` for its filters; and the row after the last
 GAP_ATOM, GAP_BEGINS, GAP_BARRING, GAP_BARRING_END = range(4)
 NO_SET = -1
 
-# columns of `Graph.distant`: the condition, the set of atoms of the later event, and 1 for the nearest of them alone
+# columns of `Graph.distant`: the row of `Filters.conditions`; the row of `Graph.sets` for the atoms of the later event;
+# and 1 to test the nearest event of these atoms in the path alone, 0 to test all
 DISTANT_CONDITION, DISTANT_ATOMS, DISTANT_NEAREST = range(3)
 
-# columns of `Graph.lookahead`: the atom that every path still has to pass, its condition, and the set of atoms of the
-# later event
+# columns of `Graph.lookahead`: the atom that every path back to a start still has to pass; the row of
+# `Filters.conditions` that its event must satisfy; and the row of `Graph.sets` for the atoms of the later event
 AHEAD_ATOM, AHEAD_CONDITION, AHEAD_ATOMS = range(3)
 
-# flags of atoms: a complex event may begin there; it may end there; events are kept; it begins there and nowhere
-# before, and no filter is left to test; and no complex event holds its events, which a gap must not hold
-INITIAL_ATOM, FINAL_ATOM, STACKED_ATOM, LEAF_ATOM, BARRING_ATOM = 1, 2, 4, 8, 16
+# flags of an atom
+INITIAL_ATOM = 1  # a complex event may begin with its event
+FINAL_ATOM = 2  # a complex event may end with its event
+STACKED_ATOM = 4  # its events are kept as instances, as later ones look for them
+LEAF_ATOM = 8  # no edge leads to it and no distant filter reads it: a path that reaches it is whole
+BARRING_ATOM = 16  # its events are those that a gap must not hold, and stand in no complex event
 
 # choice among the complex events of one end
 CHOOSE_ALL, CHOOSE_NEXT, CHOOSE_LAST, CHOOSE_MAX = range(4)
 
-# columns of `Automaton.transitions`: its sources, the partial matches that it feeds, and the pairs of columns that must
-# be equal, each as the first row and the end; the mark of its event; 1 if a complex event ends with it; and 1 if its
-# partial matches are kept
-FIRE_SOURCE, FIRE_SOURCES_END, FIRE_FEED, FIRE_FEEDS_END, FIRE_EQUAL, FIRE_EQUALS_END = range(6)
-FIRE_MARK, FIRE_FINAL, FIRE_FED = range(6, 9)
-
+# columns of `Automaton.transitions`; ..._END is the row after the last of a transition
+(
+    FIRE_SOURCE,  # first row of `Automaton.sources`: the lists of partial matches that the event joins
+    FIRE_SOURCES_END,
+    FIRE_FEED,  # first row of `Automaton.feeds`: the lists that take the partial match that comes of it
+    FIRE_FEEDS_END,
+    FIRE_EQUAL,  # first row of `Automaton.equals`: pairs of columns of the event that must be equal
+    FIRE_EQUALS_END,
+    FIRE_MARK,  # mark of the event
+    FIRE_FINAL,  # 1 if a complex event ends with it, else 0
+    FIRE_FED,  # 1 if its partial matches are kept, else 0
+) = range(9)
 # columns of `Automaton.sources` and `feeds`: the key of the event, and the list under that key
 LINK_KEY, LINK_LIST = range(2)
 
@@ -102,11 +137,12 @@ ROW_PARTITION, ROW_USED, ROW_VALUES = range(3)
 # first columns of `Nodes.records`: the position of the event, and the transition
 NODE_POSITION, NODE_TRANSITION, NODE_FIELDS = range(3)
 
-# columns of `Unions.links`: the node, the two unions below, and the rank (length of the shortest way to a missing one);
-# and that of `Unions.starts`, which lies behind them
+# columns of `Unions.links`: the node; the unions at the left and right below, or none; and the rank, the number
+# of unions on the shortest way down to a missing one.  UNION_START is the column of `Unions.starts`, the same memory
 UNION_NODE, UNION_LEFT, UNION_RIGHT, UNION_RANK = range(4)
 UNION_START = 2
 
-# flags of the sums of a symbol (`cer_gpu.automaton.chain_sums`): runs begin; runs end.  In place of a row that is added
+# flags of the sums of a symbol (`cer_gpu.automaton.chain_sums`): runs begin with its events; runs end with them
 SUM_BEGINS, SUM_ENDS = 1, 2
 CLEARED = -1
+"""In place of the row that a sum adds: its target becomes zero."""

@@ -7,15 +7,13 @@ from which the event leads there.  Marks play no part, so that nothing is determ
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Bools, Int32
 from cer_gpu.automaton.cea import CEA
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.encoding import ENDED_START, FIRST_START, FRESH_START, NO_START
 from cer_gpu.automaton.selection import END, Reader
 from cer_gpu.automaton.strategies import Strategy
-
-Int32 = npt.NDArray[np.int32]
 
 
 class LatestStarts:
@@ -44,7 +42,7 @@ class LatestStarts:
         self.n_columns = FIRST_START + len(states)
         self.begins: Int32 = np.zeros(1, np.int32)
         self.moves: Int32 = np.zeros((0, 2), np.int32)
-        self.fresh: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self.fresh: Bools = np.zeros(0, np.bool_)
 
     def add(self, fired: list[int]) -> None:
         """Add the symbols that are new in a list of all: each is the bit mask of the edges that fire."""

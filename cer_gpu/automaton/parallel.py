@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-State = Hashable
+StateKey = Hashable
 Label = Hashable
 Valuation = frozenset[tuple[Label, int]]
 """Output of a run: pairs of a label and a position that it marks."""
@@ -152,7 +152,7 @@ def equality(earlier: Sequence[Pattern], later: Pattern) -> Equality:
 
 
 @dataclass(frozen=True)
-class Transition:
+class PceaTransition:
     """A transition (P, U, B, L, q) of Δ.
 
     Attributes
@@ -164,16 +164,16 @@ class Transition:
         U, which the event satisfies.
     labels : frozenset
         L, the labels of the event; not empty.
-    target : State
+    target : StateKey
     """
 
-    joins: tuple[tuple[State, Equality], ...]
+    joins: tuple[tuple[StateKey, Equality], ...]
     unary: Pattern
     labels: frozenset[Label]
-    target: State
+    target: StateKey
 
     @property
-    def sources(self) -> tuple[State, ...]:
+    def sources(self) -> tuple[StateKey, ...]:
         """The states P."""
         return tuple(state for state, _ in self.joins)
 
@@ -186,15 +186,15 @@ class PCEA:
     ----------
     states : tuple
         Q, in the order of pictures.
-    transitions : tuple of Transition
+    transitions : tuple of PceaTransition
         Δ; its predicates are U and B, its labels Ω.
     finals : frozenset
         F.
     """
 
-    states: tuple[State, ...]
-    transitions: tuple[Transition, ...]
-    finals: frozenset[State]
+    states: tuple[StateKey, ...]
+    transitions: tuple[PceaTransition, ...]
+    finals: frozenset[StateKey]
 
     @property
     def size(self) -> int:
@@ -208,10 +208,10 @@ class PCEA:
 
 
 def chain(
-    states: Sequence[State],
-    initial: Iterable[tuple[State, Pattern, Iterable[Label]]],
-    steps: Iterable[tuple[State, Pattern, Equality, Iterable[Label], State]],
-    finals: Iterable[State],
+    states: Sequence[StateKey],
+    initial: Iterable[tuple[StateKey, Pattern, Iterable[Label]]],
+    steps: Iterable[tuple[StateKey, Pattern, Equality, Iterable[Label], StateKey]],
+    finals: Iterable[StateKey],
 ) -> PCEA:
     """Return a chain complex event automaton (CCEA) as a PCEA.
 
@@ -222,10 +222,10 @@ def chain(
     initial
         The partial function I: at most one predicate and set of labels for each state.
     """
-    starts = [Transition((), unary, frozenset(labels), state) for state, unary, labels in initial]
+    starts = [PceaTransition((), unary, frozenset(labels), state) for state, unary, labels in initial]
     if len({start.target for start in starts}) < len(starts):
         raise ValueError("expected at most one initial predicate for each state")
-    later = [Transition(((p, b),), unary, frozenset(labels), q) for p, unary, b, labels, q in steps]
+    later = [PceaTransition(((p, b),), unary, frozenset(labels), q) for p, unary, b, labels, q in steps]
     return PCEA(tuple(states), (*starts, *later), frozenset(finals))
 
 
@@ -236,7 +236,7 @@ def chain(
 class RunTree:
     """A run tree: the configuration (q, i, L) of its root, and the trees of its children, whose states differ."""
 
-    state: State
+    state: StateKey
     position: int
     labels: frozenset[Label]
     children: frozenset[RunTree] = frozenset()
@@ -280,7 +280,7 @@ def run_trees(automaton: PCEA, stream: Sequence[Event]) -> list[list[RunTree]]:
     return found
 
 
-def _with_root(found: Iterable[Iterable[RunTree]], state: State) -> Iterator[RunTree]:
+def _with_root(found: Iterable[Iterable[RunTree]], state: StateKey) -> Iterator[RunTree]:
     return (tree for trees in found for tree in trees if tree.state == state)
 
 

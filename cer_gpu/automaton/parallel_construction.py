@@ -22,8 +22,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from cer_gpu.automaton.conjunctive import Node, QTree, QueryAtom, q_tree
-from cer_gpu.automaton.parallel import PCEA, Equality, Pattern, State, Transition, Variable, equality
+from cer_gpu.automaton.conjunctive import ConjunctAtom, QTree, QTreeNode, q_tree
+from cer_gpu.automaton.parallel import PCEA, Equality, Pattern, PceaTransition, StateKey, Variable, equality
 from cer_gpu.errors import QueryTooLargeError
 
 MAX_TRANSITIONS = 1 << 14
@@ -35,10 +35,10 @@ PairState = tuple[str, SelfJoin]
 """State (x, A) of a query with self joins: an event that satisfies the atoms A has completed the variable x."""
 
 
-def query_atoms(query: Iterable[Pattern]) -> tuple[QueryAtom, ...]:
+def query_atoms(query: Iterable[Pattern]) -> tuple[ConjunctAtom, ...]:
     """Return the atoms of a query without the order of their terms and their constants."""
     return tuple(
-        QueryAtom(atom.relation, frozenset(term.name for term in atom.terms if isinstance(term, Variable)))
+        ConjunctAtom(atom.relation, frozenset(term.name for term in atom.terms if isinstance(term, Variable)))
         for atom in query
     )
 
@@ -66,11 +66,11 @@ def without_self_joins(query: Sequence[Pattern]) -> PCEA:
     for i, atom in enumerate(query):
         for x in tree.path(i):
             joins = [(node, equality(_below(query, tree, node), atom)) for node in tree.incomplete(x, [i])]
-            made.add(Transition(tuple(joins), atom, frozenset([i]), x))
+            made.add(PceaTransition(tuple(joins), atom, frozenset([i]), x))
     return PCEA(tree.nodes, tuple(made.transitions), frozenset([tree.root]))
 
 
-def _below(query: Sequence[Pattern], tree: QTree, node: Node) -> list[Pattern]:
+def _below(query: Sequence[Pattern], tree: QTree, node: QTreeNode) -> list[Pattern]:
     return [query[i] for i in tree.leaves(node)]
 
 
@@ -96,28 +96,28 @@ def with_self_joins(query: Sequence[Pattern]) -> PCEA:
     self_joins = {x: list(_self_joins(query, tree.leaves(x))) for x in tree.inner}
     for x in tree.inner:
         for a, unary in self_joins[x]:
-            ways: list[list[tuple[State, Equality]]] = []
+            ways: list[list[tuple[StateKey, Equality]]] = []
             for node in tree.incomplete(x, a):
-                states: list[tuple[State, SelfJoin]]
+                states: list[tuple[StateKey, SelfJoin]]
                 states = [((node, b), b) for b, _ in self_joins[node]] if isinstance(node, str) else [(node, (node,))]
                 joins = ((state, predicate(b, a)) for state, b in states)
                 ways.append([(state, found) for state, found in joins if found is not None])
             for encoding in itertools.product(*ways):
-                made.add(Transition(encoding, unary, frozenset(a), (x, a)))
-    pairs: list[State] = [(x, a) for x in tree.inner for a, _ in self_joins[x]]
+                made.add(PceaTransition(encoding, unary, frozenset(a), (x, a)))
+    pairs: list[StateKey] = [(x, a) for x in tree.inner for a, _ in self_joins[x]]
     finals = [(tree.root, a) for a, _ in self_joins[tree.root]] if isinstance(tree.root, str) else [tree.root]
-    return PCEA((*tree.leaves(), *pairs), tuple(made.transitions), frozenset[State](finals))
+    return PCEA((*tree.leaves(), *pairs), tuple(made.transitions), frozenset[StateKey](finals))
 
 
 class _Transitions:
     """The transitions made, those that start a run at each atom first."""
 
     def __init__(self, query: Sequence[Pattern]) -> None:
-        self.transitions: list[Transition] = []
+        self.transitions: list[PceaTransition] = []
         for i, atom in enumerate(query):
-            self.add(Transition((), atom, frozenset([i]), i))
+            self.add(PceaTransition((), atom, frozenset([i]), i))
 
-    def add(self, transition: Transition) -> None:
+    def add(self, transition: PceaTransition) -> None:
         if len(self.transitions) == MAX_TRANSITIONS:
             raise _too_large()
         self.transitions.append(transition)

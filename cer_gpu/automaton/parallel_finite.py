@@ -14,27 +14,27 @@ from dataclasses import dataclass
 
 from cer_gpu.errors import QueryTooLargeError
 
-MAX_STATES = 4096
+MAX_TREE_STATES = 4096
 
-State = Hashable
+_State = Hashable
 Symbol = Hashable
 
 
 @dataclass(frozen=True)
-class Step:
+class TreeStep:
     """A transition (P, a, q) of Δ: runs in each of the `sources` go on together in the `target`."""
 
-    sources: frozenset[State]
+    sources: frozenset[_State]
     symbol: Symbol
-    target: State
+    target: _State
 
 
 @dataclass(frozen=True)
-class RunTree:
+class FiniteRunTree:
     """A run tree, or a part of one below a node: the state of the node, and the trees of its children."""
 
-    state: State
-    children: frozenset[RunTree] = frozenset()
+    state: _State
+    children: frozenset[FiniteRunTree] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -47,36 +47,36 @@ class PFA:
         The paper's Q, Σ, Δ, I and F.
     """
 
-    states: frozenset[State]
+    states: frozenset[_State]
     alphabet: frozenset[Symbol]
-    steps: tuple[Step, ...]
-    initial: frozenset[State]
-    final: frozenset[State]
+    steps: tuple[TreeStep, ...]
+    initial: frozenset[_State]
+    final: frozenset[_State]
 
     @property
     def size(self) -> int:
         """Number of states plus the size of the transitions, the paper's |P|."""
         return len(self.states) + sum(len(step.sources) + 1 for step in self.steps)
 
-    def run_trees(self, string: Sequence[Symbol]) -> Iterator[RunTree]:
+    def run_trees(self, string: Sequence[Symbol]) -> Iterator[FiniteRunTree]:
         """Yield the accepting run trees over a string: the last symbol is read at the root, the first above leaves."""
         for state in self.final:
             yield from self._trees(state, string)
 
-    def _trees(self, state: State, string: Sequence[Symbol]) -> Iterator[RunTree]:
+    def _trees(self, state: _State, string: Sequence[Symbol]) -> Iterator[FiniteRunTree]:
         if not string:
             if state in self.initial:
-                yield RunTree(state)
+                yield FiniteRunTree(state)
             return
         for step in self._into(state, string[-1]):
             ways = (list(self._trees(source, string[:-1])) for source in step.sources)
-            yield from (RunTree(state, frozenset(children)) for children in itertools.product(*ways))
+            yield from (FiniteRunTree(state, frozenset(children)) for children in itertools.product(*ways))
 
     def accepts(self, string: Sequence[Symbol]) -> bool:
         """Return True if there is an accepting run tree over a string."""
 
         @functools.cache
-        def reached(state: State, n_read: int) -> bool:
+        def reached(state: _State, n_read: int) -> bool:
             if n_read == 0:
                 return state in self.initial
             return any(
@@ -86,7 +86,7 @@ class PFA:
 
         return any(reached(state, len(string)) for state in self.final)
 
-    def _into(self, state: State, symbol: Symbol) -> Iterator[Step]:
+    def _into(self, state: _State, symbol: Symbol) -> Iterator[TreeStep]:
         """Yield the transitions that a node with children can take: those that have sources."""
         return (step for step in self.steps if step.target == state and step.symbol == symbol and step.sources)
 
@@ -104,7 +104,7 @@ class DFA:
     final : frozenset of int
     """
 
-    sets: tuple[frozenset[State], ...]
+    sets: tuple[frozenset[_State], ...]
     moves: dict[tuple[int, Symbol], int]
     final: frozenset[int]
 
@@ -124,7 +124,7 @@ def determinize(automaton: PFA) -> DFA:
     Raises
     ------
     QueryTooLargeError
-        If strings reach more than `MAX_STATES` sets of states.
+        If strings reach more than `MAX_TREE_STATES` sets of states.
     """
     numbers = {automaton.initial: 0}
     moves: dict[tuple[int, Symbol], int] = {}
@@ -137,8 +137,8 @@ def determinize(automaton: PFA) -> DFA:
                 if step.symbol == symbol and step.sources and step.sources <= reached
             )
             if following not in numbers:
-                if len(numbers) == MAX_STATES:
-                    raise QueryTooLargeError(f"the deterministic automaton has more than {MAX_STATES:,} states")
+                if len(numbers) == MAX_TREE_STATES:
+                    raise QueryTooLargeError(f"the deterministic automaton has more than {MAX_TREE_STATES:,} states")
                 numbers[following] = len(numbers)
                 waiting.append(following)
             moves[numbers[reached], symbol] = numbers[following]

@@ -22,16 +22,16 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Bools
 from cer_gpu.automaton.atom_graph import AtomGraph, build_place_graph, may_be_one
-from cer_gpu.automaton.conjunctive import QTree, QueryAtom, against_hierarchical, crossing, is_acyclic, q_tree
+from cer_gpu.automaton.conjunctive import ConjunctAtom, QTree, against_hierarchical, crossing, is_acyclic, q_tree
 from cer_gpu.automaton.normal_form import Atom, Both, Guard, NormalForm, Related, Then, is_plain
 from cer_gpu.automaton.table import Table
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import walk
 
-MAX_TRANSITIONS = 4096
+_MAX_TRANSITIONS = 4096
 """Most transitions."""
 MAX_SELF_JOINS = 256
 """Most sets of several places at which one event may be: they are exponential in the atoms of a self join."""
@@ -46,7 +46,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Source:
+class GatheredState:
     """A state whose partial matches a transition gathers, if the `key` variables have the values that its event has."""
 
     state: int
@@ -58,7 +58,7 @@ class ParallelTransition:
     """A transition ``(P, U, B, L, q)``: one event at all of `places`, a partial match of each source, the target."""
 
     places: tuple[int, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[GatheredState, ...]
     target: int
 
 
@@ -219,7 +219,7 @@ class _Builder:
             for edge in graph.edges:
                 if edge.source >= self.n_conjunction:
                     shared = self.of_place[edge.source] & self.of_place[edge.target]
-                    source = Source(self._step(edge.source), tuple(sorted(shared)))
+                    source = GatheredState(self._step(edge.source), tuple(sorted(shared)))
                     self._add(ParallelTransition((edge.target,), (source,), self._step(edge.target)))
         shares_events = any(self._are_one(pair) for pair in combinations(range(self.n_conjunction), 2))
         if shares_events:
@@ -338,8 +338,8 @@ class _Builder:
 
     def _add(self, transition: ParallelTransition) -> None:
         self.transitions[transition] = None
-        if len(self.transitions) > MAX_TRANSITIONS:
-            raise NotParallelError(f"the automaton has more than {MAX_TRANSITIONS:,} transitions")
+        if len(self.transitions) > _MAX_TRANSITIONS:
+            raise NotParallelError(f"the automaton has more than {_MAX_TRANSITIONS:,} transitions")
 
     def _begin(self, place: int) -> None:
         """Add the transition of a first step: it gathers the parts of the conjunction before it."""
@@ -351,7 +351,7 @@ class _Builder:
                 raise NotParallelError(
                     "a step compares its event with one of a conjunction, and another of that may come after it"
                 )
-            sources.append(Source(self._part(part), tuple(sorted(shared))))
+            sources.append(GatheredState(self._part(part), tuple(sorted(shared))))
         self._add(ParallelTransition((place,), tuple(sources), self._step(place)))
 
     def _parts(self, places: Sequence[int], known: frozenset[int]) -> Iterator[tuple[int, ...]]:
@@ -372,7 +372,7 @@ class _Builder:
         """Return the state of a conjunction of some places, with the states and transitions that lead to it."""
         if places in self.trees:
             return self.states[places, self.trees[places].root]
-        atoms = [QueryAtom(place, frozenset(map(_name, self.of_place[place]))) for place in places]
+        atoms = [ConjunctAtom(place, frozenset(map(_name, self.of_place[place]))) for place in places]
         against = against_hierarchical(atoms, [f"#{place}" for place in places])
         if against is not None:
             raise NotParallelError(f"the conjunction is not hierarchical: {against}", self._conflict(places, atoms))
@@ -390,7 +390,7 @@ class _Builder:
                     self._add(ParallelTransition(read, tuple(sources), self.states[places, variable]))
         return self.states[places, tree.root]
 
-    def _conflict(self, places: tuple[int, ...], atoms: Sequence[QueryAtom]) -> Conflict | None:
+    def _conflict(self, places: tuple[int, ...], atoms: Sequence[ConjunctAtom]) -> Conflict | None:
         found = crossing(atoms)
         if found is None:
             return None
@@ -400,9 +400,9 @@ class _Builder:
         )
         return Conflict(both, one, other, first, second, is_acyclic(atoms))
 
-    def _gathered(self, places: tuple[int, ...], tree: QTree, node: Any, chosen: tuple[int, ...]) -> Source:
+    def _gathered(self, places: tuple[int, ...], tree: QTree, node: Any, chosen: tuple[int, ...]) -> GatheredState:
         shared = frozenset().union(*(tree.shared(node, leaf) for leaf in chosen))
-        return Source(self.states[places, node], tuple(sorted(map(int, shared))))
+        return GatheredState(self.states[places, node], tuple(sorted(map(int, shared))))
 
     def _self_joins(self, places: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         """Yield the sets of places, as leaves of the tree, at which one event may be."""
@@ -485,7 +485,7 @@ class ParallelTable(Table):
         self._order = sorted(order, key=lambda t: pattern.transitions[t].target not in gathered)
         self._masks = [sum(1 << place for place in transition.places) for transition in pattern.transitions]
         self._make_labels()
-        self.ending: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self.ending: Bools = np.zeros(0, np.bool_)
         self.fired: list[list[int]] = []
         self._symbols: dict[int, int] = {}
         self._symbol(0)

@@ -11,22 +11,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Int32, Int64
 from cer_gpu.automaton.atom_graph import AtomGraph, AtomTable
 from cer_gpu.automaton.normal_form import Guard, NormalForm
-from cer_gpu.automaton.rma import CURRENT, Formula
+from cer_gpu.automaton.rma import CURRENT, RegisterFormula
 from cer_gpu.automaton.rma_determinize import DeterministicRMA
 from cer_gpu.automaton.rma_unroll import output_agnostic_rma
 from cer_gpu.errors import QueryTooLargeError
 
-MOST_STATES = 256
+_MOST_STATES = 256
 MOST_MOVES = 1 << 13
 MOST_UNROLLED = 1 << 10
 MOST_ATOMS = 63
 """Most atoms: one word says which of them an event satisfies."""
-
-Int32 = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ class Recogniser:
     listed: Int32
     formulas: Int32
     tested: Int32
-    moves: npt.NDArray[np.int64]
+    moves: Int64
     idle: Int32
     period: int
 
@@ -112,7 +110,7 @@ def build_recogniser(formula: NormalForm, graph: AtomGraph, guards: Sequence[Gua
     """
     if len(graph.atoms) > MOST_ATOMS:
         raise QueryTooLargeError(f"a recogniser has at most {MOST_ATOMS} atoms")
-    automaton = output_agnostic_rma(formula, width + 1, max_states=MOST_STATES, max_unrolled=MOST_UNROLLED)
+    automaton = output_agnostic_rma(formula, width + 1, max_states=_MOST_STATES, max_unrolled=MOST_UNROLLED)
     return _Explorer(graph, guards, automaton).explored(width)
 
 
@@ -122,7 +120,7 @@ class _Explorer:
     guards: Sequence[Guard]
     automaton: DeterministicRMA
     tests: dict[RegisterTest, int] = field(default_factory=dict)
-    numbers: dict[Formula, int] = field(default_factory=dict)
+    numbers: dict[RegisterFormula, int] = field(default_factory=dict)
     formulas: list[tuple[int, int, int]] = field(default_factory=list)
     tested: list[int] = field(default_factory=list)
     moves: list[tuple[int, int]] = field(default_factory=list)
@@ -160,18 +158,18 @@ class _Explorer:
             columns.append(quiet[columns[-1]])
         return np.stack(columns, axis=1)
 
-    def _formulas_of(self, state: int) -> list[Formula]:
+    def _formulas_of(self, state: int) -> list[RegisterFormula]:
         """Return the formulas that lead out of a state."""
-        formulas: list[Formula] = []
+        formulas: list[RegisterFormula] = []
 
-        def note(formula: Formula) -> bool:
+        def note(formula: RegisterFormula) -> bool:
             formulas.append(formula)
             return False
 
         self.automaton.applicable(state, note)
         return formulas
 
-    def _move(self, state: int, formulas: list[Formula], bits: int) -> tuple[int, int]:
+    def _move(self, state: int, formulas: list[RegisterFormula], bits: int) -> tuple[int, int]:
         """Return target and registers of the move for which these formulas hold, or any if they cannot hold at once."""
         true = [formula for k, formula in enumerate(formulas) if bits >> k & 1]
         types = {c.test.event_type for f in true for c in f if isinstance(c.test, Guard) and not c.negated}
@@ -180,7 +178,7 @@ class _Explorer:
         (move,) = self.automaton.moves(state, frozenset(true))
         return move.target, sum(1 << register for register in move.writes)
 
-    def _number(self, formula: Formula) -> int:
+    def _number(self, formula: RegisterFormula) -> int:
         """Return the number of a formula: its guard, then its filters between events."""
         if formula not in self.numbers:
             self.numbers[formula] = len(self.formulas)

@@ -19,11 +19,11 @@ from cer_gpu.ceql.syntax import Predicate
 CURRENT = -1
 """Register that stands for the event that is read: the paper's ``~``."""
 
-Event = Mapping[str, Any]
+_Event = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Condition:
+class RegisterCondition:
     """A test of the event that is read and of events in registers.
 
     Attributes
@@ -44,16 +44,16 @@ class Condition:
     negated: bool = False
 
 
-Formula = tuple[Condition, ...]
+RegisterFormula = tuple[RegisterCondition, ...]
 """Conjunction of conditions; the empty one is TRUE."""
-Literal = tuple[Formula, bool]
+RegisterLiteral = tuple[RegisterFormula, bool]
 """A formula, and True if it must hold, False if it must not."""
-Holds = Callable[[Condition, Sequence[Event]], bool]
+Holds = Callable[[RegisterCondition, Sequence[_Event]], bool]
 """Evaluator: True if the test of a condition is TRUE for these events, given in the order of its selection."""
 
 
 @dataclass(frozen=True)
-class Transition:
+class RegisterTransition:
     """A transition ``(source, f, rs) -> (target, R, o)`` of Δ.
 
     `guard` (f and rs) is a conjunction; `writes` (R) are the registers that take the event, and `marked` is the output:
@@ -61,7 +61,7 @@ class Transition:
     """
 
     source: int
-    guard: tuple[Literal, ...]
+    guard: tuple[RegisterLiteral, ...]
     target: int
     writes: frozenset[int] = frozenset()
     marked: bool = False
@@ -78,7 +78,7 @@ class Transition:
         return frozenset(self.selection) - {CURRENT}
 
 
-class Automaton(Protocol):
+class RegisterAutomaton(Protocol):
     """Interface that the interpreter runs: an `RMA`, or one whose states are made on demand."""
 
     @property
@@ -92,7 +92,7 @@ class Automaton(Protocol):
     def is_final(self, state: int) -> bool:
         """Return True if a run that reaches the state is accepting."""
 
-    def applicable(self, state: int, applies: Callable[[Formula], bool]) -> Iterable[Transition]:
+    def applicable(self, state: int, applies: Callable[[RegisterFormula], bool]) -> Iterable[RegisterTransition]:
         """Return the transitions out of a state that apply, given the formulas that hold."""
 
     def silent_targets(self, state: int) -> Collection[int]:
@@ -109,7 +109,7 @@ class RMA:
         The paper's Q, q^s and Q^f.
     registers : tuple of str
         RG: for each register, the variables that it holds, to be shown.
-    transitions : tuple of Transition
+    transitions : tuple of RegisterTransition
         Δ without its silent transitions.
     silent : tuple of (source, target)
         The silent transitions (ε).
@@ -119,7 +119,7 @@ class RMA:
     start: int
     finals: frozenset[int]
     registers: tuple[str, ...]
-    transitions: tuple[Transition, ...]
+    transitions: tuple[RegisterTransition, ...]
     silent: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -128,8 +128,8 @@ class RMA:
         return len(self.registers)
 
     @cached_property
-    def _outgoing(self) -> list[list[Transition]]:
-        found: list[list[Transition]] = [[] for _ in range(self.n_states)]
+    def _outgoing(self) -> list[list[RegisterTransition]]:
+        found: list[list[RegisterTransition]] = [[] for _ in range(self.n_states)]
         for transition in self.transitions:
             found[transition.source].append(transition)
         return found
@@ -141,7 +141,7 @@ class RMA:
             found[source].append(target)
         return found
 
-    def outgoing(self, state: int) -> Sequence[Transition]:
+    def outgoing(self, state: int) -> Sequence[RegisterTransition]:
         """Return the transitions out of a state that read an event."""
         return self._outgoing[state]
 
@@ -149,7 +149,7 @@ class RMA:
         """Return True if a run that reaches the state is accepting."""
         return state in self.finals
 
-    def applicable(self, state: int, applies: Callable[[Formula], bool]) -> Iterator[Transition]:
+    def applicable(self, state: int, applies: Callable[[RegisterFormula], bool]) -> Iterator[RegisterTransition]:
         """Yield the transitions out of a state that apply, given the formulas that hold."""
         for transition in self.outgoing(state):
             if all(applies(formula) == required for formula, required in transition.guard):
@@ -184,19 +184,19 @@ class Configuration:
     marks: frozenset[int] = frozenset()
 
 
-def initial(automaton: Automaton) -> Configuration:
+def initial(automaton: RegisterAutomaton) -> Configuration:
     """Return the initial configuration: the start state, and empty registers."""
     return Configuration(0, automaton.start, (None,) * automaton.n_registers)
 
 
 def successors(
-    automaton: Automaton, configuration: Configuration, stream: Sequence[Event], holds: Holds
+    automaton: RegisterAutomaton, configuration: Configuration, stream: Sequence[_Event], holds: Holds
 ) -> set[Configuration]:
     """Return the successors of a configuration on the next event, silent transitions before it included."""
     found: set[Configuration] = set()
     index, registers = configuration.index, configuration.registers
 
-    def applies(formula: Formula) -> bool:
+    def applies(formula: RegisterFormula) -> bool:
         return all(
             holds(condition, [stream[_held(registers, index, register)] for register in condition.selection])
             != condition.negated
@@ -219,7 +219,7 @@ def _held(registers: tuple[int | None, ...], index: int, register: int) -> int:
     return held
 
 
-def matches(automaton: Automaton, stream: Sequence[Event], holds: Holds) -> dict[int, set[frozenset[int]]]:
+def matches(automaton: RegisterAutomaton, stream: Sequence[_Event], holds: Holds) -> dict[int, set[frozenset[int]]]:
     """Return the matches of an automaton over a stream: sets of marked indices by the index of the last event read."""
     found: dict[int, set[frozenset[int]]] = {}
     for configuration in _accepting(automaton, stream, holds, marking=True):
@@ -227,13 +227,13 @@ def matches(automaton: Automaton, stream: Sequence[Event], holds: Holds) -> dict
     return found
 
 
-def recognised(automaton: Automaton, stream: Sequence[Event], holds: Holds) -> set[int]:
+def recognised(automaton: RegisterAutomaton, stream: Sequence[_Event], holds: Holds) -> set[int]:
     """Return the indices of the events at which a run becomes accepting: the automaton viewed as a recogniser."""
     return {configuration.index - 1 for configuration in _accepting(automaton, stream, holds, marking=False)}
 
 
 def _accepting(
-    automaton: Automaton, stream: Sequence[Event], holds: Holds, *, marking: bool
+    automaton: RegisterAutomaton, stream: Sequence[_Event], holds: Holds, *, marking: bool
 ) -> Iterator[Configuration]:
     """Yield the last configurations of accepting runs; without `marking` all runs have the same, empty match."""
     current = {initial(automaton)}
@@ -247,7 +247,7 @@ def _accepting(
         current = reached
 
 
-def silent_closure(automaton: Automaton, state: int) -> list[int]:
+def silent_closure(automaton: RegisterAutomaton, state: int) -> list[int]:
     """Return the states that silent transitions reach from a state, the state itself first."""
     found = [state]
     for reached in found:  # the body appends to it
@@ -274,7 +274,7 @@ def live_registers(automaton: RMA) -> list[frozenset[int]]:
     return live
 
 
-def unwritten_reads(automaton: RMA) -> set[Transition]:
+def unwritten_reads(automaton: RMA) -> set[RegisterTransition]:
     """Return the transitions that read a register that a trail to their source has not written (section 4).
 
     An automaton without such transitions never evaluates a formula on an empty register.

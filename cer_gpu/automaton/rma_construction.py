@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from cer_gpu.automaton.normal_form import Atom, Either, NormalForm, Related, Repeat, Then, is_plain, variable_name
-from cer_gpu.automaton.rma import CURRENT, RMA, Condition, Formula, Transition, silent_closure
+from cer_gpu.automaton.rma import CURRENT, RMA, RegisterCondition, RegisterFormula, RegisterTransition, silent_closure
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import fold
 from cer_gpu.errors import QueryError
 
-START, FINAL = 0, 1
+START, _FINAL = 0, 1
 """The start state and the one final state of a constructed automaton; no transition leaves the final state."""
 
 
@@ -48,11 +48,11 @@ def build_rma(formula: NormalForm, selected: frozenset[str] | None = None, *, lo
     if not is_plain(formula):
         raise UnboundedFilterError("absences, options and counted repetitions have no register match automaton here")
     builder = _Builder(selected)
-    fold(_Part(formula, START, FINAL), builder.leave, builder.enter)
-    transitions = [Transition(START, (), START)] if loop else []
+    fold(_Part(formula, START, _FINAL), builder.leave, builder.enter)
+    transitions = [RegisterTransition(START, (), START)] if loop else []
     transitions = sorted(transitions + builder.transitions, key=lambda t: t.source)
     names = tuple(builder.registers.values())
-    return RMA(builder.n_states, START, frozenset({FINAL}), names, tuple(transitions), tuple(builder.silent))
+    return RMA(builder.n_states, START, frozenset({_FINAL}), names, tuple(transitions), tuple(builder.silent))
 
 
 def without_silent(automaton: RMA) -> RMA:
@@ -144,7 +144,7 @@ class _Builder:
     def __init__(self, selected: frozenset[str] | None) -> None:
         self.selected = selected
         self.n_states = 2
-        self.transitions: list[Transition] = []
+        self.transitions: list[RegisterTransition] = []
         self.silent: list[tuple[int, int]] = []
         # rx: the name of the variable of each register, by the transitions that write it (δx⁻¹ of the variable)
         self.registers: dict[frozenset[int], str] = {}
@@ -157,7 +157,7 @@ class _Builder:
     def _waiting_state(self) -> int:
         """Return a fresh state with a waiting loop: it skips any event."""
         state = self._state()
-        self.transitions.append(Transition(state, (), state))
+        self.transitions.append(RegisterTransition(state, (), state))
         return state
 
     def enter(self, part: _Part) -> list[_Part]:
@@ -184,11 +184,11 @@ class _Builder:
                 part.below = [_Part(body, start, end, part.left)]
         return part.below
 
-    def _read(self, atom: Atom, start: int, end: int) -> Transition:
+    def _read(self, atom: Atom, start: int, end: int) -> RegisterTransition:
         """Return the transition of an atom (the base case)."""
         marked = bool(atom.labels if self.selected is None else atom.labels & self.selected)
-        formula: Formula = (Condition(atom.guard, negated=atom.negated),)
-        return Transition(start, ((formula, True),), end, marked=marked)
+        formula: RegisterFormula = (RegisterCondition(atom.guard, negated=atom.negated),)
+        return RegisterTransition(start, ((formula, True),), end, marked=marked)
 
     def leave(self, part: _Part, below: list[_Part]) -> _Part:
         """Close the loop of a repetition, or place a filter; return the part."""
@@ -240,7 +240,7 @@ class _Builder:
             atoms = (inner.get(number) or outer[number]).atoms
             selection.append(CURRENT if index in atoms else self._register(frozenset(atoms), role))
         names = tuple(variable_name(role.variable) for role in relation.roles)
-        condition = Condition(relation.predicate, tuple(selection), names)
+        condition = RegisterCondition(relation.predicate, tuple(selection), names)
         transition = self.transitions[index]
         ((formula, _),) = transition.guard
         self.transitions[index] = replace(transition, guard=(((*formula, condition), True),))

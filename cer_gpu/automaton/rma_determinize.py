@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.automaton.rma import RMA, Formula, Literal, Transition, live_registers
+from cer_gpu.automaton.rma import RMA, RegisterFormula, RegisterLiteral, RegisterTransition, live_registers
 from cer_gpu.errors import QueryTooLargeError
 
-MAX_STATES = 4096
-MAX_TRANSITIONS = 1 << 16
+MAX_RMA_STATES = 4096
+_MAX_TRANSITIONS = 1 << 16
 """Most transitions of an automaton that `DeterministicRMA.explored` lists."""
 
 
@@ -48,7 +48,7 @@ class DeterministicRMA:
     start = 0
 
     def __init__(
-        self, automaton: RMA, *, output_agnostic: bool = False, max_states: int = MAX_STATES, checked: bool = True
+        self, automaton: RMA, *, output_agnostic: bool = False, max_states: int = MAX_RMA_STATES, checked: bool = True
     ) -> None:
         if automaton.silent:
             raise ValueError("determinisation needs an automaton without silent transitions")
@@ -59,8 +59,8 @@ class DeterministicRMA:
         self._live = live_registers(automaton)
         self._states: dict[frozenset[int], int] = {}
         self._inside: list[frozenset[int]] = []
-        self._formulas: list[list[Formula]] = []
-        self._moves: dict[tuple[int, frozenset[Formula]], list[Transition]] = {}
+        self._formulas: list[list[RegisterFormula]] = []
+        self._moves: dict[tuple[int, frozenset[RegisterFormula]], list[RegisterTransition]] = {}
         self._state(frozenset({automaton.start}))
 
     @property
@@ -85,11 +85,11 @@ class DeterministicRMA:
         """Return no state: there are no silent transitions."""
         return ()
 
-    def applicable(self, state: int, applies: Callable[[Formula], bool]) -> Iterable[Transition]:
+    def applicable(self, state: int, applies: Callable[[RegisterFormula], bool]) -> Iterable[RegisterTransition]:
         """Return the transitions out of a state that apply, at most one with each output; make them if need be."""
         return self.moves(state, frozenset(formula for formula in self._formulas[state] if applies(formula)))
 
-    def moves(self, state: int, true: frozenset[Formula]) -> list[Transition]:
+    def moves(self, state: int, true: frozenset[RegisterFormula]) -> list[RegisterTransition]:
         """Return the transitions out of a state whose min-term requires these formulas and excludes all others."""
         found = self._moves.get((state, true))
         if found is None:
@@ -98,20 +98,20 @@ class DeterministicRMA:
 
     def explored(self) -> RMA:
         """Return the whole automaton: all states that some min-terms reach."""
-        transitions: list[Transition] = []
+        transitions: list[RegisterTransition] = []
         state = 0
         while state < self.n_states:
             for true in _min_terms(self._formulas[state]):
                 transitions += self.moves(state, true)
-                if len(transitions) > MAX_TRANSITIONS:
+                if len(transitions) > _MAX_TRANSITIONS:
                     raise QueryTooLargeError(
-                        f"the deterministic automaton has more than {MAX_TRANSITIONS:,} transitions"
+                        f"the deterministic automaton has more than {_MAX_TRANSITIONS:,} transitions"
                     )
             state += 1
         finals = frozenset(state for state in range(self.n_states) if self.is_final(state))
         return RMA(self.n_states, self.start, finals, self.automaton.registers, tuple(transitions))
 
-    def _made(self, state: int, true: frozenset[Formula]) -> list[Transition]:
+    def _made(self, state: int, true: frozenset[RegisterFormula]) -> list[RegisterTransition]:
         """Return the transitions of marked min-terms with the same formulas, one for each output."""
         enabled = [
             transition
@@ -120,11 +120,13 @@ class DeterministicRMA:
             if all((not formula or formula in true) == required for formula, required in transition.guard)
         ]
         # TRUE is in no min-term: required, it can be left out, and no min-term excludes it
-        guard = tuple[Literal, ...]((formula, formula in true) for formula in self._formulas[state])
+        guard = tuple[RegisterLiteral, ...]((formula, formula in true) for formula in self._formulas[state])
         groups = [enabled] if self.output_agnostic else [[t for t in enabled if t.marked is o] for o in (False, True)]
         return [self._merged(state, guard, group) for group in groups if group]
 
-    def _merged(self, source: int, guard: tuple[Literal, ...], group: list[Transition]) -> Transition:
+    def _merged(
+        self, source: int, guard: tuple[RegisterLiteral, ...], group: list[RegisterTransition]
+    ) -> RegisterTransition:
         writes = frozenset[int]().union(*(t.writes for t in group))
         for t in group if self.checked else ():
             needed = (writes - t.writes) & self._live[t.target]
@@ -134,7 +136,7 @@ class DeterministicRMA:
                     f"two runs in one state of the deterministic automaton need different events as {name!r}"
                 )
         target = self._state(frozenset(t.target for t in group))
-        return Transition(source, guard, target, writes, any(t.marked for t in group))
+        return RegisterTransition(source, guard, target, writes, any(t.marked for t in group))
 
     def _state(self, inside: frozenset[int]) -> int:
         """Return the state that merges these; make it if there is none."""
@@ -149,9 +151,9 @@ class DeterministicRMA:
         return self._states[inside]
 
 
-def _min_terms(formulas: list[Formula]) -> Iterator[frozenset[Formula]]:
+def _min_terms(formulas: list[RegisterFormula]) -> Iterator[frozenset[RegisterFormula]]:
     """Yield the formulas that each min-term requires, but for those that require events of two types."""
-    todo: list[tuple[int, frozenset[Formula]]] = [(0, frozenset())]
+    todo: list[tuple[int, frozenset[RegisterFormula]]] = [(0, frozenset())]
     while todo:
         number, true = todo.pop()
         if number == len(formulas):
@@ -163,11 +165,11 @@ def _min_terms(formulas: list[Formula]) -> Iterator[frozenset[Formula]]:
             todo.append((number + 1, true | {formula}))
 
 
-def _exclude(one: Formula, other: Formula) -> bool:
+def _exclude(one: RegisterFormula, other: RegisterFormula) -> bool:
     """Return True if two formulas require the current event to have different types."""
     return len(_types(one) | _types(other)) > 1
 
 
-def _types(formula: Formula) -> set[str]:
+def _types(formula: RegisterFormula) -> set[str]:
     tests = (condition.test for condition in formula if not condition.negated)
     return {test.event_type for test in tests if isinstance(test, Guard) and test.event_type is not None}

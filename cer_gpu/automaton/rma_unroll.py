@@ -15,9 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from cer_gpu.automaton.normal_form import NormalForm
-from cer_gpu.automaton.rma import CURRENT, RMA, Literal, Transition, live_registers
+from cer_gpu.automaton.rma import CURRENT, RMA, RegisterLiteral, RegisterTransition, live_registers
 from cer_gpu.automaton.rma_construction import build_rma, without_silent
-from cer_gpu.automaton.rma_determinize import MAX_STATES, DeterministicRMA
+from cer_gpu.automaton.rma_determinize import MAX_RMA_STATES, DeterministicRMA
 from cer_gpu.errors import QueryTooLargeError
 
 MAX_UNROLLED = 100_000
@@ -37,7 +37,7 @@ def windowed_rma(
         When it has more than `max_states` states.
     """
     unrolled = unroll(without_silent(build_rma(formula, selected, loop=False)), w, max_states=max_states)
-    loop = Transition(unrolled.start, (), unrolled.start)
+    loop = RegisterTransition(unrolled.start, (), unrolled.start)
     return replace(unrolled, transitions=(loop, *unrolled.transitions))
 
 
@@ -46,7 +46,7 @@ def output_agnostic_rma(
     w: int,
     selected: frozenset[str] | None = None,
     *,
-    max_states: int = MAX_STATES,
+    max_states: int = MAX_RMA_STATES,
     max_unrolled: int = MAX_UNROLLED,
 ) -> DeterministicRMA:
     """Build the automaton with a single run that recognises the ends of the matches of ``formula WINDOW w``.
@@ -84,7 +84,7 @@ def unroll(automaton: RMA, w: int, *, max_states: int = MAX_UNROLLED) -> RMA:
     """
     distance = _to_final(automaton)
     copies = [_Copy(automaton.start)]
-    transitions: list[Transition] = []
+    transitions: list[RegisterTransition] = []
     registers: list[str] = []
     front = [0]
     for length in range(1, w + 1):
@@ -103,7 +103,7 @@ def unroll(automaton: RMA, w: int, *, max_states: int = MAX_UNROLLED) -> RMA:
                 _check_size(target, max_states)
                 copies.append(_Copy(t.target, latest))
                 reached.append(target)
-                transitions.append(Transition(source, _renamed(t.guard, copy.latest), target, writes, t.marked))
+                transitions.append(RegisterTransition(source, _renamed(t.guard, copy.latest), target, writes, t.marked))
         front = reached
     finals = frozenset(number for number, copy in enumerate(copies) if copy.state in automaton.finals)
     return RMA(len(copies), 0, finals, tuple(registers), tuple(transitions))
@@ -143,7 +143,7 @@ def unroll_in_phases(automaton: RMA, w: int, *, max_states: int = MAX_UNROLLED) 
     distance, live = _to_final(automaton), live_registers(automaton)
     n_phases = max(w - 1, 1) if any(live) else 1
     start = _Node(0, 0, automaton.start)
-    numbers, transitions = {start: 0}, list[Transition]()
+    numbers, transitions = {start: 0}, list[RegisterTransition]()
 
     def number(node: _Node) -> int:
         if node not in numbers:
@@ -155,7 +155,7 @@ def unroll_in_phases(automaton: RMA, w: int, *, max_states: int = MAX_UNROLLED) 
     for node in (nodes := [start]):  # `number` appends to it
         phase = (node.phase + 1) % n_phases
         if node.age == 0:
-            transitions.append(Transition(numbers[node], (), number(replace(node, phase=phase))))
+            transitions.append(RegisterTransition(numbers[node], (), number(replace(node, phase=phase))))
         for t in automaton.outgoing(node.state):
             if distance[t.target] > w - node.age - 1:
                 continue
@@ -164,7 +164,7 @@ def unroll_in_phases(automaton: RMA, w: int, *, max_states: int = MAX_UNROLLED) 
             places = tuple((r, after[r]) for r in sorted(live[t.target]))
             stored = frozenset({node.phase}) if t.writes & live[t.target] else frozenset[int]()
             target = number(_Node(phase, node.age + 1, t.target, places))
-            transitions.append(Transition(numbers[node], _renamed(t.guard, before), target, stored, t.marked))
+            transitions.append(RegisterTransition(numbers[node], _renamed(t.guard, before), target, stored, t.marked))
     finals = frozenset(i for i, node in enumerate(nodes) if node.state in automaton.finals)
     names = tuple(f"event {phase} mod {n_phases}" for phase in range(n_phases)) if any(live) else ()
     return RMA(len(nodes), 0, finals, names, tuple(transitions))
@@ -182,7 +182,7 @@ def _to_final(automaton: RMA) -> list[float]:
     return distance
 
 
-def _renamed(guard: tuple[Literal, ...], copies: dict[int, int]) -> tuple[Literal, ...]:
+def _renamed(guard: tuple[RegisterLiteral, ...], copies: dict[int, int]) -> tuple[RegisterLiteral, ...]:
     """Return a guard that reads copies of its registers (FindLastAppearance)."""
     names = copies | {CURRENT: CURRENT}
     return tuple(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+from cer_gpu.arrays import Bools
 
 
 class Table(ABC):
@@ -22,7 +21,7 @@ class Table(ABC):
         True if an event that satisfies no guard can end runs (contiguity).
     """
 
-    ending: npt.NDArray[np.bool_]
+    ending: Bools
     labels: list[frozenset[str]]
     has_gaps: bool
 

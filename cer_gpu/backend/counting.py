@@ -23,12 +23,12 @@ from cer_gpu.automaton.encoding import (
     FIRST_MOVE,
     FLAGS,
     GLOBAL_WINDOW,
-    LAST,
+    LAST_MOVE,
     MARK,
     NEXT_CONTROL,
     NO_STATE,
     NO_WINDOW,
-    OUTPUT,
+    OUTPUT_MOVE,
     QUIET,
     STAY,
     TARGET,
@@ -97,7 +97,7 @@ class Records(NamedTuple):
     ways: Any
 
 
-class Rows(NamedTuple):
+class ActiveStates(NamedTuple):
     """The numbers of active states, and those that an event moves.
 
     Attributes
@@ -177,7 +177,7 @@ def _step_back(tables, ways, now, symbol, n_states, n_columns):
                     for c in range(n_columns):
                         way = ways[_U(now), _U(target), _U(c)]
                         ways[before, _U(q), _U(c)] = plus(ways[before, _U(q), _U(c)], way)
-                if moves[_U(move), FLAGS] & LAST:
+                if moves[_U(move), FLAGS] & LAST_MOVE:
                     break
                 move += 1
     return 1 - now
@@ -211,7 +211,7 @@ def _set_boundary(options, tables, lists, rows, window, p, n_states, low, first)
             if target >= 0:
                 for c in range(n_columns):
                     front[r, _U(c)] = plus(front[r, _U(c)], ways[_U(now), _U(target), _U(c)])
-            move = np.int32(-1) if moves[_U(move), FLAGS] & LAST else move + 1
+            move = np.int32(-1) if moves[_U(move), FLAGS] & LAST_MOVE else move + 1
         parts[p, FRONT] = record
         now = _step_back(tables, ways, now, symbol, n_states, n_columns)
         if gap:
@@ -308,7 +308,7 @@ def _copy_sources(tables, lists, numbers, n_live, p, n_columns):
         move = _U(sources[live, MOVE])
         while True:
             stays |= moves[move, MARK] == 0 and moves[move, TARGET] == state
-            if moves[move, FLAGS] & LAST:
+            if moves[move, FLAGS] & LAST_MOVE:
                 break
             move += _ONE
         if not stays:
@@ -355,25 +355,25 @@ def _write_targets(tables, lists, numbers, window, n_live, p, begins, number, n_
         move = _U(sources[live, MOVE])
         while True:
             mark, target, flags = moves[move, MARK], moves[move, TARGET], moves[move, FLAGS]
-            if flags & OUTPUT:
+            if flags & OUTPUT_MOVE:
                 total = plus(total, _n_ending(lists, window, copies, live, p, n_columns))
             if target >= 0 and not (mark == 0 and target == sources[live, STAYS_AT]):
                 s = _slot_for(lists, rows, p, target)
                 slots[s, LATEST] = max(slots[s, LATEST], sources[live, LATEST_START])
                 for c in range(n_columns + 1):
                     rows[s, _U(c)] = plus(rows[s, _U(c)], copies[live, _U(c)])
-            if flags & LAST:
+            if flags & LAST_MOVE:
                 break
             move += _ONE
     while begins >= 0:
         target, flags = moves[_U(begins), TARGET], moves[_U(begins), FLAGS]
-        if flags & OUTPUT:
+        if flags & OUTPUT_MOVE:
             total = plus(total, _ONE)
         if target >= 0:
             s = _slot_for(lists, rows, p, target)
             slots[s, LATEST] = number
             rows[s, 0] = plus(rows[s, 0], _ONE)
-        begins = np.int32(-1) if flags & LAST else begins + 1
+        begins = np.int32(-1) if flags & LAST_MOVE else begins + 1
     return total
 
 
@@ -419,7 +419,7 @@ def _write_count(events, options, lists, output, p, event, place, total):
 
 @kernel
 def count_events(events, options, tables, lists, numbers, window, output, n_states):
-    """Feed relevant events to the automaton, as `cer_gpu.backend.evaluation.run_events`, and count what ends.
+    """Feed relevant events to the automaton, as `cer_gpu.backend.evaluation.evaluate_events`, and count what ends.
 
     Parameters
     ----------
@@ -428,7 +428,7 @@ def count_events(events, options, tables, lists, numbers, window, output, n_stat
     tables : Tables
     lists : Lists
         Slots have N_SLOT columns: the header of `cer_gpu.backend.tecs`, and LATEST.
-    numbers : Rows
+    numbers : ActiveStates
     window : Records
     output : Counts
     n_states : int
@@ -440,7 +440,7 @@ def count_events(events, options, tables, lists, numbers, window, output, n_stat
         A `Status`.
     """
     events, options, tables, lists = Events(*events), Options(*options), Tables(*tables), Lists(*lists)
-    numbers, window, output = Rows(*numbers), Records(*window), Counts(*output)
+    numbers, window, output = ActiveStates(*numbers), Records(*window), Counts(*output)
     regs, parts, records = lists.regs, lists.parts, window.records
     mask, rows = records.shape[0] - 1, numbers.rows
     windowed, globally = options.window != NO_WINDOW, options.window == GLOBAL_WINDOW

@@ -28,7 +28,7 @@ _INSTALL_CUPY = "hint: pip install 'cer-gpu[gpu]', or use device='cpu'"
 
 
 @lru_cache(1)
-def missing() -> str | None:
+def missing_cupy() -> str | None:
     """Return why no GPU can be used here, and what to do about it in a second line, or None where one can."""
     try:
         ctypes.CDLL(_DRIVER)

@@ -22,13 +22,13 @@ from cer_gpu.automaton.encoding import (
     FIRST_MOVE,
     FLAGS,
     GLOBAL_WINDOW,
-    LAST,
+    LAST_MOVE,
     MARK,
     N_SOURCES,
     NEXT_CONTROL,
     NO_STATE,
     NOT_STEADY,
-    OUTPUT,
+    OUTPUT_MOVE,
     QUIET,
     SOURCE_MARK,
     SOURCE_TARGET,
@@ -90,7 +90,7 @@ MAX_NUMBER = (1 << 31) - 2
 LANDMARKS = 16
 """Most events whose first nodes are kept, for a window that is measured in positions."""
 
-AHEAD = 24
+_AHEAD = 24
 """Events from the prefetch of a partition to its use; partitions lie anywhere in memory."""
 
 # columns of `sources`: the slot of a list, its state, the first of its moves, whether it stays where it is, its
@@ -187,11 +187,11 @@ def _lacking(lists, arena, next_node, floor, n_states, max_moves):
 def _look_ahead(partitions, lists, event):
     """Prefetch the partitions of events to come: the row of each, then its first two lists."""
     parts, slots = lists.parts, lists.slots
-    prefetch(parts, _U(partitions[event + _U(AHEAD)]) * _U(parts.shape[1]))
-    slot = parts[_U(partitions[event + _U(AHEAD - 8)]), HEAD]
+    prefetch(parts, _U(partitions[event + _U(_AHEAD)]) * _U(parts.shape[1]))
+    slot = parts[_U(partitions[event + _U(_AHEAD - 8)]), HEAD]
     if slot >= 0:
         prefetch(slots, _U(slot) * _U(slots.shape[1]))
-    slot = parts[_U(partitions[event + _U(AHEAD - 16)]), HEAD]
+    slot = parts[_U(partitions[event + _U(_AHEAD - 16)]), HEAD]
     if slot >= 0:
         onward = slots[_U(slot), NEXT_SLOT]
         if onward >= 0:
@@ -366,9 +366,9 @@ def _merge_sources(tables, lists, arena, sources, n_live, floor, low, next_node)
         makes_node = False
         while True:
             flags = moves[move, FLAGS]
-            makes_node |= moves[move, MARK] > 0 or flags & OUTPUT != 0
+            makes_node |= moves[move, MARK] > 0 or flags & OUTPUT_MOVE != 0
             stays |= moves[move, MARK] == 0 and moves[move, TARGET] == state
-            if flags & LAST:
+            if flags & LAST_MOVE:
                 break
             move += _U(1)
         tecs.trim(lists.slots, slot, low)
@@ -407,7 +407,7 @@ def _write_targets(tables, lists, arena, listing, sources, n_live, p, floor, low
         placed = sources[live, STAYS] != 0
         while True:
             mark, target, flags = moves[move, MARK], moves[move, TARGET], moves[move, FLAGS]
-            if flags & OUTPUT:
+            if flags & OUTPUT_MOVE:
                 n_roots = _note_root(listing, n_roots, sources[live, NODE], mark > 0, mark)
             if target >= 0:
                 if mark > 0:
@@ -418,7 +418,7 @@ def _write_targets(tables, lists, arena, listing, sources, n_live, p, floor, low
                 elif target != sources[live, SOURCE]:
                     placed = True
                     next_node = tecs.add_list(arena, lists, p, floor, low, target, slot, next_node)
-            if flags & LAST:
+            if flags & LAST_MOVE:
                 break
             move += _U(1)
         if not placed:
@@ -437,13 +437,13 @@ def _begin_run(tables, lists, arena, listing, begins, p, floor, low, number, nex
     while True:
         mark, target, flags = moves[move, MARK], moves[move, TARGET], moves[move, FLAGS]
         bottom = np.int32(BOTTOM_MARKED) if mark > 0 else np.int32(BOTTOM)
-        if flags & OUTPUT:
+        if flags & OUTPUT_MOVE:
             n_roots = _note_root(listing, n_roots, bottom, False, mark)
         if target >= 0:
             if mark_column >= 0:
                 arena.here[mark_column] = mark
             next_node = tecs.add_node(arena, lists, p, floor, low, target, number, bottom, number, next_node)
-        if flags & LAST:
+        if flags & LAST_MOVE:
             break
         move += _U(1)
     return next_node, n_roots
@@ -497,7 +497,7 @@ def _close(options, lists, p, n_roots, listed):
 
 
 @kernel
-def run_events(events, options, numbering, tables, lists, arena, listing, share, output, history, sources):
+def evaluate_events(events, options, numbering, tables, lists, arena, listing, share, output, history, sources):
     """Feed relevant events to the automaton, from register EVENT on, until all are read or something is needed.
 
     papers: procedure Evaluation.
@@ -540,7 +540,7 @@ def run_events(events, options, numbering, tables, lists, arena, listing, share,
             if i == n_events:
                 break
         event = _U(i)
-        if partitioned and i + AHEAD < n_events:
+        if partitioned and i + _AHEAD < n_events:
             _look_ahead(events.partitions, lists, event)
         position = events.positions[event]
         place = events.places[event] if events.places.shape[0] > 0 else position

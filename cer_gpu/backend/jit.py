@@ -28,7 +28,7 @@ from numba import njit
 from numba.core import event, types
 from numba.core.caching import IndexDataCacheFile
 
-Function = Callable[..., Any]
+_Function = Callable[..., Any]
 
 _njit: Any = njit  # its stubs do not know all that it takes
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
@@ -131,8 +131,15 @@ class CacheFile(IndexDataCacheFile):
         self._save_data(name, data)
         self._save_index({**self._load_index(), key: name})
 
+    def _load_index(self) -> Any:
+        """Return the index; empty where an earlier version's names a type that these sources do not define."""
+        try:
+            return super()._load_index()
+        except (AttributeError, ImportError):
+            return {}
 
-def kernel(function: Function, *, keep: bool = True) -> Function:
+
+def kernel(function: _Function, *, keep: bool = True) -> _Function:
     """Compile a function that loops over arrays; it must not allocate or return arrays.
 
     Parameters
@@ -165,7 +172,7 @@ def is_kept(compiled: Any, signature: tuple[Any, ...]) -> bool:
         return False
 
 
-def helper(function: Function) -> Function:
+def helper(function: _Function) -> _Function:
     """Compile a part of kernels, which LLVM inlines where it is called.
 
     Numba types it once for all calls with the same types of arguments (`_widened`); inlined by Numba itself
@@ -175,7 +182,7 @@ def helper(function: Function) -> Function:
     return _compiled(function, {**_OPTIONS, "forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True})
 
 
-def _compiled(function: Function, options: dict[str, Any]) -> Function:
+def _compiled(function: _Function, options: dict[str, Any]) -> _Function:
     try:
         compiled: Any = _njit(_nrt=False, **options)(function)
     except (KeyError, TypeError):

@@ -17,9 +17,9 @@ HASH, PARTITION = range(2)
 UNASSIGNED = -1
 """Partition number of a key that has none yet."""
 
-LARGE_TABLE = 1 << 12
+_LARGE_TABLE = 1 << 12
 """Rows from which on a table does not stay in the nearest cache."""
-AHEAD = 16
+_AHEAD = 16
 """Runs from the prefetch of a key's row to its use; the row lies anywhere in such a table."""
 
 _U = np.uint64
@@ -127,12 +127,12 @@ def assign_partitions(words, present, begins, rows, table, keys, counts, start, 
     """
     n_runs, width = partitions.shape[0], words.shape[1]
     all_present, all_relevant = present.shape[0] == 0, rows.shape[0] == words.shape[0]
-    large = table.shape[0] >= LARGE_TABLE
+    large = table.shape[0] >= _LARGE_TABLE
     mask = _U(table.shape[0] - 1)
     j = 0
     for run in range(start, n_runs):
-        if large and run + AHEAD < n_runs:
-            prefetch(table, (_hash(words, _U(begins[_U(run + AHEAD)])) & mask) * _U(2))
+        if large and run + _AHEAD < n_runs:
+            prefetch(table, (_hash(words, _U(begins[_U(run + _AHEAD)])) & mask) * _U(2))
         r = _U(begins[_U(run)])
         found = np.int64(UNASSIGNED)
         if all_present or present[r]:
@@ -190,11 +190,11 @@ def assign_partitions_of_texts(codes, numbers, present, begins, rows, table, key
     """
     n_runs = partitions.shape[0]
     all_present, all_relevant, coded = present.shape[0] == 0, rows.shape[0] == codes.shape[0], numbers.shape[0] > 0
-    large = table.shape[0] >= LARGE_TABLE
+    large = table.shape[0] >= _LARGE_TABLE
     j = 0
     for run in range(start, n_runs):
-        if large and run + AHEAD < n_runs:
-            code = _U(codes[_U(begins[_U(run + AHEAD)]), 0])
+        if large and run + _AHEAD < n_runs:
+            code = _U(codes[_U(begins[_U(run + _AHEAD)]), 0])
             prefetch(table, _U(numbers[code]) if coded else code)
         r = _U(begins[_U(run)])
         found = np.int64(UNASSIGNED)
@@ -277,8 +277,8 @@ def hash_keys(hashes, table):
     mask = _U(table.shape[0] - 1)
     n = hashes.shape[0]
     for i in range(n):
-        if i + AHEAD < n:
-            prefetch(table, (hashes[_U(i + AHEAD)] & mask) * _U(2))
+        if i + _AHEAD < n:
+            prefetch(table, (hashes[_U(i + _AHEAD)] & mask) * _U(2))
         slot = hashes[_U(i)] & mask
         while table[slot, PARTITION] >= 0:
             slot = (slot + _U(1)) & mask

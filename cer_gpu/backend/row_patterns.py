@@ -19,7 +19,7 @@ ACCEPT, NONE = -1, -2
 PAST_LAST_ROW, TO_NEXT_ROW, TO_FIRST, TO_LAST = range(4)
 """Places to begin the search for the next match at."""
 DONE, FULL, MISSING, SAME = range(4)
-"""Outcomes of `walk`: all partitions done, a buffer full, no row to skip to, and a skip to the first row."""
+"""Outcomes of `walk_rows`: all partitions done, a buffer full, no row to skip to, and a skip to the first row."""
 ENDS, BEGINS, TAKES = 1, 2, 4
 """Marks of a step of `walk_past`: a match ends before the row, one begins at it, and it is a row of a match."""
 BLOCK = 256
@@ -70,8 +70,8 @@ def mark_finishing(symbols, ends, before, bits, states, row, partition, state):
 def walk_past(states, ends, steps, bits, n_places, at, partition, starts, lengths, offsets, places):
     """Take the preferred places, one match behind another, until all rows are read or a buffer is full.
 
-    As `walk` for `PAST_LAST_ROW` and a pattern of which every match has a row: then a row is read once, and has one
-    step, without a branch: the end of a match and the begin of the next are steps like others.
+    As `walk_rows` for `PAST_LAST_ROW` and a pattern of which every match has a row: then a row is read once, and has
+    one step, without a branch: the end of a match and the begin of the next are steps like others.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def walk_past(states, ends, steps, bits, n_places, at, partition, starts, length
 
 
 @kernel
-def walk(states, ends, choices, n_places, skip, targets, at, partition, starts, lengths, offsets, places):
+def walk_rows(states, ends, choices, n_places, skip, targets, at, partition, starts, lengths, offsets, places):
     """Take the preferred places, match by match, until all rows are read or a buffer is full.
 
     Parameters
@@ -220,9 +220,9 @@ def navigate(starts, lengths, offsets, places, holds, first, nth, each, found):
     Parameters
     ----------
     starts, lengths, offsets : int64, shape (n matches,)
-        As of `walk`.
+        As of `walk_rows`.
     places : int16, shape (n steps,)
-        As of `walk`.
+        As of `walk_rows`.
     holds : bool, shape (n_places,)
         Places of the variable.
     first : bool
@@ -271,9 +271,9 @@ def count_rows(starts, lengths, offsets, places, holds, valid, each, counts):
     Parameters
     ----------
     starts, lengths, offsets : int64, shape (n matches,)
-        As of `walk`.
+        As of `walk_rows`.
     places : int16, shape (n steps,)
-        As of `walk`.
+        As of `walk_rows`.
     holds : bool, shape (n_places,)
         Places of the variable.
     valid : bool, shape (n rows,), or (0,)
@@ -302,9 +302,9 @@ def add_up_integers(starts, lengths, offsets, places, holds, values, valid, each
     Parameters
     ----------
     starts, lengths, offsets : int64, shape (n matches,)
-        As of `walk`.
+        As of `walk_rows`.
     places : int16, shape (n steps,)
-        As of `walk`.
+        As of `walk_rows`.
     holds : bool, shape (n_places,)
         Places of the variable.
     values : int64, shape (n rows,)
@@ -350,9 +350,9 @@ def add_up_floats(starts, lengths, offsets, places, holds, values, valid, each, 
     Parameters
     ----------
     starts, lengths, offsets : int64, shape (n matches,)
-        As of `walk`.
+        As of `walk_rows`.
     places : int16, shape (n steps,)
-        As of `walk`.
+        As of `walk_rows`.
     holds : bool, shape (n_places,)
         Places of the variable.
     values : float64, shape (n rows,)
@@ -394,9 +394,9 @@ def find_extreme(starts, lengths, offsets, places, holds, ranks, valid, sign, ea
     Parameters
     ----------
     starts, lengths, offsets : int64, shape (n matches,)
-        As of `walk`.
+        As of `walk_rows`.
     places : int16, shape (n steps,)
-        As of `walk`.
+        As of `walk_rows`.
     holds : bool, shape (n_places,)
         Places of the variable.
     ranks : int64, shape (n rows,)
@@ -437,9 +437,9 @@ def gather_rows(starts, lengths, offsets, places, holds, bounds, gathered):
     Parameters
     ----------
     starts, lengths, offsets : int64, shape (n matches,)
-        As of `walk`.
+        As of `walk_rows`.
     places : int16, shape (n steps,)
-        As of `walk`.
+        As of `walk_rows`.
     holds : bool, shape (n_places,)
         Places of the variable.
     bounds : int64, shape (n matches + 1,), written
@@ -469,9 +469,9 @@ def list_rows(starts, lengths, offsets, places, shown, rows, steps, matches):
     Parameters
     ----------
     starts, lengths, offsets : int64, shape (n matches,)
-        As of `walk`.
+        As of `walk_rows`.
     places : int16, shape (n steps,)
-        As of `walk`.
+        As of `walk_rows`.
     shown : bool, shape (n_places,)
         False for the places in an exclusion.
     rows, steps, matches : int64, shape (room,), written

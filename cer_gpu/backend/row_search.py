@@ -28,10 +28,10 @@ LAST_ROW, FIRST_ROW, LAST_CLASS, FIRST_CLASS, BEST_ROW, TOTAL = range(6)
 COUNT, SUM_I, SUM_F, AVG, EXTREME, MATCHES = range(6)
 """Functions over the match so far."""
 NUMBER, STEPS, STEPS_HERE, DEPTH, CHOICE = range(5)
-"""Places of `Memory.counters`."""
+"""Places of `SearchMemory.counters`."""
 
 
-class Plan(NamedTuple):
+class SearchPlan(NamedTuple):
     """A row pattern and its conditions.
 
     Attributes
@@ -77,7 +77,7 @@ class Plan(NamedTuple):
     values: Any
 
 
-class Memory(NamedTuple):
+class SearchMemory(NamedTuple):
     """The match so far, row by row.
 
     Attributes
@@ -134,8 +134,8 @@ def search(
 
     Parameters
     ----------
-    plan : Plan
-    memory : Memory
+    plan : SearchPlan
+    memory : SearchMemory
     filters : Filters
     states : uint16, shape (n rows,)
         As of `walk`.
@@ -162,7 +162,7 @@ def search(
     (int, int, int, int, int)
         Outcome, matches, places, and the row and partition to go on at (for an error: those of the match).
     """
-    plan, memory, filters = Plan(*plan), Memory(*memory), Filters(*filters)
+    plan, memory, filters = SearchPlan(*plan), SearchMemory(*memory), Filters(*filters)
     n_matches = n_taken = 0
     n_places = len(plan.at_end)
     while partition < len(ends):

@@ -23,7 +23,7 @@ _TYPES: dict[str, Any] = {
 }
 
 
-def array_of(dtype: str, n_dimensions: int = 1, *, written: bool = False) -> Any:
+def array_type(dtype: str, n_dimensions: int = 1, *, written: bool = False) -> Any:
     """Return the type of a contiguous array, which the kernel only reads unless it is `written`.
 
     Parameters

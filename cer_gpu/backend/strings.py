@@ -7,9 +7,9 @@ import numpy as np
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.operations import prefetch
 
-LARGE_TABLE = 1 << 14
+_LARGE_TABLE = 1 << 14
 """Slots from which on a table does not stay in the nearest cache."""
-AHEAD = 16
+_AHEAD = 16
 """Rows from the first prefetch for a string to its use: its slot, then the value in it, then the bytes of that."""
 
 _U = np.uint64
@@ -63,15 +63,15 @@ def encode_strings(offsets, data, mixed_of, start, codes, slots, hashes, value_o
     """
     mask = _U(slots.shape[0] - 1)
     n = codes.shape[0]
-    large = slots.shape[0] >= LARGE_TABLE
+    large = slots.shape[0] >= _LARGE_TABLE
     for i in range(start, n):
-        if large and i + AHEAD < n:
-            prefetch(slots, mixed_of[_U(i + AHEAD)] & mask)
-            likely = slots[mixed_of[_U(i + AHEAD // 2)] & mask]
+        if large and i + _AHEAD < n:
+            prefetch(slots, mixed_of[_U(i + _AHEAD)] & mask)
+            likely = slots[mixed_of[_U(i + _AHEAD // 2)] & mask]
             if likely >= 0:
                 prefetch(hashes, _U(likely))
                 prefetch(value_offsets, _U(likely))
-            likely = slots[mixed_of[_U(i + AHEAD // 4)] & mask]
+            likely = slots[mixed_of[_U(i + _AHEAD // 4)] & mask]
             if likely >= 0:
                 prefetch(value_bytes, _U(value_offsets[_U(likely)]))
         begin = offsets[_U(i)]

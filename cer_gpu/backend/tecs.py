@@ -217,10 +217,10 @@ def merge_all(nodes, extras, mask, slots, floor, slot, next_node):
 
 
 @kernel
-def insert(nodes, extras, mask, slots, regs, floor, low, slot, node, maximum, next_node):
+def _insert(nodes, extras, mask, slots, regs, floor, low, slot, node, maximum, next_node):
     """Insert a safe node into a list whose first maximum is not smaller; return the next free id.
 
-    CORE, 5.2: ``insert`` and ``union`` (figure 5 a to d); the first node is never united with.
+    CORE, 5.2: ``_insert`` and ``union`` (figure 5 a to d); the first node is never united with.
 
     Parameters
     ----------
@@ -408,7 +408,7 @@ def add_node(arena, lists, p, floor, low, state, number, onward, maximum, next_n
         slots[s, MERGED] = -1
         return next_node + 1
     put(arena, next_node, number, onward, -1, maximum)
-    return insert(arena.nodes, arena.extras, arena.mask, slots, lists.regs, floor, low, slot, next_node, maximum,
+    return _insert(arena.nodes, arena.extras, arena.mask, slots, lists.regs, floor, low, slot, next_node, maximum,
                   next_node + 1)  # fmt: skip
 
 
@@ -434,7 +434,7 @@ def add_list(arena, lists, p, floor, low, state, moved, next_node):
             slot, moved = moved, slot
         next_node, merged = merge(arena, lists, floor, moved, next_node)
         maximum = max_of(slots, _U(moved), 0)
-        next_node = insert(arena.nodes, arena.extras, arena.mask, slots, lists.regs, floor, low, slot, merged, maximum,
+        next_node = _insert(arena.nodes, arena.extras, arena.mask, slots, lists.regs, floor, low, slot, merged, maximum,
                            next_node)  # fmt: skip
         release(lists, p, moved)
     return next_node

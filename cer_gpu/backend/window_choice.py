@@ -30,8 +30,8 @@ from cer_gpu.automaton.encoding import (
 )
 from cer_gpu.backend import tecs
 from cer_gpu.backend.arguments import Counts, Events, Matches, Options, Tables
-from cer_gpu.backend.counting import Records, Rows, count_events
-from cer_gpu.backend.evaluation import Numbering, run_events
+from cer_gpu.backend.counting import ActiveStates, Records, count_events
+from cer_gpu.backend.evaluation import Numbering, evaluate_events
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.listing import Listing, Share
 from cer_gpu.backend.status import DONE
@@ -42,10 +42,10 @@ from cer_gpu.backend.tecs import Arena, Lists
 # how many events it has read; the end under way, and how many of its events are taken and not yet evaluated
 ORDINAL, NEXT_ID, FIRST_ID, N_CONSUMED, OPENED, READ, N_READ, END, N_TAKEN, N_REGS = range(10)
 
-# columns of the log: the symbol; the partition; the event before in it, or NOTHING; the number that the window is
+# columns of the log: the symbol; the partition; the event before in it, or NO_EVENT; the number that the window is
 # measured with; the position and the one that is reported; the number that contiguity goes by; the time
 LOG_SYMBOL, LOG_PARTITION, LOG_BEFORE, LOG_NUMBER, LOG_POSITION, LOG_PLACE, LOG_MOMENT, LOG_TIME, N_LOG = range(9)
-NOTHING = -1
+NO_EVENT = -1
 
 # columns of a partition: its last relevant event by the number that contiguity goes by, the id of the last one in the
 # log, what N_CONSUMED was then, and the number of the last event at which a run began; the latest starts begin behind
@@ -125,7 +125,7 @@ def _move_starts(begins, moves, parts, taken, p, symbol, number):
 @helper
 def _forget(parts, p):
     """Drop all runs of a partition, and the link to its events."""
-    parts[p, LAST_ID] = NOTHING
+    parts[p, LAST_ID] = NO_EVENT
     parts[p, NEWEST] = -1
     for c in range(STARTS + FIRST_START, parts.shape[1]):
         parts[p, _U(c)] = -1
@@ -261,7 +261,7 @@ def keep_windows(held, width, new_ids):
     first = regs[FIRST_ID]
     kept = np.int64(0)
     for i in range(regs[NEXT_ID] - first):
-        new_ids[_U(i)] = NOTHING
+        new_ids[_U(i)] = NO_EVENT
         p = log[_U(i), LOG_PARTITION]
         if p < 0:
             continue
@@ -271,13 +271,13 @@ def keep_windows(held, width, new_ids):
             for c in range(N_LOG):
                 log[_U(kept), _U(c)] = log[_U(i), _U(c)]
             before = log[_U(kept), LOG_BEFORE]
-            log[_U(kept), LOG_BEFORE] = new_ids[_U(before - first)] if before >= first else NOTHING
+            log[_U(kept), LOG_BEFORE] = new_ids[_U(before - first)] if before >= first else NO_EVENT
             kept += 1
     for i in range(parts.shape[0]):
         last = parts[_U(i), LAST_ID]
-        parts[_U(i), LAST_ID] = new_ids[_U(last - first)] if last >= first else NOTHING
+        parts[_U(i), LAST_ID] = new_ids[_U(last - first)] if last >= first else NO_EVENT
     regs[FIRST_ID], regs[NEXT_ID] = 0, kept
-    regs[OPENED] = NOTHING
+    regs[OPENED] = NO_EVENT
     return kept
 
 
@@ -382,7 +382,7 @@ def list_chosen(held, replay, ends, n_ends, limit, numbering, tables, lists, are
     output : Matches
     history : int32, shape (2**history, 2), written
     sources : int32, shape (states + 1, N_SOURCE), written
-        From `numbering` on as in `cer_gpu.backend.evaluation.run_events`, without a window.
+        From `numbering` on as in `cer_gpu.backend.evaluation.evaluate_events`, without a window.
 
     Returns
     -------
@@ -400,8 +400,8 @@ def list_chosen(held, replay, ends, n_ends, limit, numbering, tables, lists, are
             _take(held, replay, lists, ends[end, END_ID], ends[end, END_LOW])
         n = regs[N_TAKEN]
         options = Options(NO_WINDOW, np.int64(-1), CONSUME_NONE, limit, replay.places[_U(n - 1)])
-        status = run_events(_events_of(replay, n), options, numbering, tables, lists, arena, listing, share, output,
-                            history, sources)  # fmt: skip
+        status = evaluate_events(_events_of(replay, n), options, numbering, tables, lists, arena, listing, share,
+                                 output, history, sources)  # fmt: skip
         if status != DONE:
             break
         regs[N_TAKEN] = 0
@@ -424,7 +424,7 @@ def count_chosen(held, replay, ends, n_ends, limit, tables, lists, numbers, wind
         As in `Options`.
     tables : Tables
     lists : Lists
-    numbers : Rows
+    numbers : ActiveStates
     window : Records
     output : Counts
     n_states : int
@@ -436,7 +436,7 @@ def count_chosen(held, replay, ends, n_ends, limit, tables, lists, numbers, wind
         A `Status`.
     """
     held, replay, tables, lists = Held(*held), Replay(*replay), Tables(*tables), Lists(*lists)
-    numbers, window, output = Rows(*numbers), Records(*window), Counts(*output)
+    numbers, window, output = ActiveStates(*numbers), Records(*window), Counts(*output)
     regs = held.regs
     status = DONE
     while regs[END] < n_ends:

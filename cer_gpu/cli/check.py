@@ -20,22 +20,23 @@ from cer_gpu.io.sources import open_events
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 
-MOST_TYPES = 8
-"""Largest number of event types that `check` names."""
+_MOST_TYPES = 8
+"""Largest number of event types that `check_command` names."""
 
 
 @click.command(
+    "check",
     epilog="""\b
 Examples:
   cer-gpu check late.ceql --time-column ts
   cer-gpu check late.ceql flights.parquet --time-column ts
   cer-gpu check late.ceql flights.parquet --time-column ts --json
-  cer-gpu check --queries rules flights.parquet --time-column ts"""
+  cer-gpu check --queries rules flights.parquet --time-column ts""",
 )
 @query_and_events_arguments(events_required=False)
 @query_options
 @click.option("--json", "as_json", is_flag=True, help="Print the answer, errors too, as JSON on standard output.")
-def check(
+def check_command(
     query: str | None,
     queries: str | None,
     events: tuple[str, ...],
@@ -80,7 +81,7 @@ def check(
     click.echo(f"ok: {who} {fits} {', '.join(events)}, and {reads} {columns or 'none of their columns'}")
     named = list(dict.fromkeys(each for found in checked.values() for each in found.types))
     if named:
-        listed = " and ".join(named[:MOST_TYPES]) + (", ..." if len(named) > MOST_TYPES else "")
+        listed = " and ".join(named[:_MOST_TYPES]) + (", ..." if len(named) > _MOST_TYPES else "")
         click.echo(f"(no event was read: whether there are events of type {listed}, a run tells)")
     return 0
 

@@ -8,7 +8,7 @@ from cer_gpu.cli.given_events import STANDARD, given_streams
 from cer_gpu.cli.json_output import to_json
 from cer_gpu.cli.options import events_argument
 from cer_gpu.cli.preview import table_width
-from cer_gpu.cli.survey import count_types, survey, survey_text
+from cer_gpu.cli.survey import count_types, survey_source, survey_text
 from cer_gpu.io.sources import open_events
 
 
@@ -32,7 +32,7 @@ def columns(events: tuple[str, ...], type_column: str | None, as_json: bool) -> 
         raise click.UsageError("the columns are those of one stream: give its files without a name")
     if type_column is not None and STANDARD in events:
         raise click.UsageError("--type-column reads the events twice, and standard input can be read only once")
-    found = survey(open_events(streams.open()))
+    found = survey_source(open_events(streams.open()))
     if type_column is not None:
         found["types"] = count_types(open_events(streams.open()), type_column)
     click.echo(to_json(found) if as_json else survey_text(found, table_width()))

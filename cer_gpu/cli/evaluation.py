@@ -19,12 +19,12 @@ from cer_gpu.io.source import Source
 from cer_gpu.order.reorder import LATE
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.query import Query
-from cer_gpu.query_set import Found, QuerySet, QuerySetEvaluator
+from cer_gpu.query_set import FoundBatches, QuerySet, QuerySetEvaluator
 from cer_gpu.stages import Stages
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class CommandOptions:
     """Options of an evaluation, as a command line has them; None: not given."""
 
     output: str | None
@@ -47,7 +47,7 @@ class RunOptions:
         return {"output": self.output, "limit": self.limit, **(order if self.reorders else {})}
 
 
-class Evaluation(ABC):
+class CommandEvaluation(ABC):
     """Evaluation of queries, or of a statement, over their events, by the API.
 
     Raises
@@ -61,7 +61,7 @@ class Evaluation(ABC):
         Output of each query.
     schemas : dict from str to pyarrow.Schema
         Schema of the results of each query.
-    options : RunOptions
+    options : CommandOptions
     n_rows : int or None
         Number of events, where it is known.
     n_done : int
@@ -71,7 +71,7 @@ class Evaluation(ABC):
     outputs: Mapping[str, str]
     schemas: Mapping[str, pa.Schema]
 
-    def __init__(self, streams: Streams, options: RunOptions, source: Source) -> None:
+    def __init__(self, streams: Streams, options: CommandOptions, source: Source) -> None:
         self._streams = streams
         self._source = source
         self.options = options
@@ -79,7 +79,7 @@ class Evaluation(ABC):
         self.n_done = 0
 
     @abstractmethod
-    def _matches(self, source: Source) -> Found:
+    def _matches(self, source: Source) -> FoundBatches:
         """Yield the results with the names of their queries."""
 
     @property
@@ -112,7 +112,7 @@ class Evaluation(ABC):
         """Return results of a query as rows of all results."""
         return batch
 
-    def batches(self, tick: Callable[[], None]) -> Found:
+    def batches(self, tick: Callable[[], None]) -> FoundBatches:
         """Yield the results with the names of their queries; `tick` is called before each batch of events."""
 
         def before_a_batch() -> None:
@@ -128,7 +128,7 @@ class Evaluation(ABC):
         """Return the number of events that were evaluated when a batch of results was found."""
         return self._n_read
 
-    def counting(self) -> Evaluation | None:
+    def counting(self) -> CommandEvaluation | None:
         """Return an evaluation that counts what this one lists, from the first event on; None: it would not help."""
         return None
 
@@ -142,13 +142,13 @@ class Evaluation(ABC):
     _advice = "--limit stops early"
 
 
-class OfQueries(Evaluation):
+class OfQueries(CommandEvaluation):
     """Evaluation of queries in CEQL."""
 
     evaluator: Evaluator | QuerySetEvaluator
     _advice = "WITHIN makes them fewer, --limit stops early, --output count lists none"
 
-    def __init__(self, queries: Mapping[str, Query], streams: Streams, options: RunOptions, stages: Stages) -> None:
+    def __init__(self, queries: Mapping[str, Query], streams: Streams, options: CommandOptions, stages: Stages) -> None:
         self._queries = queries
         self._stages = stages
         plans = for_each(queries, lambda query: query.physical_plan(options.output or query.default_output))
@@ -160,7 +160,7 @@ class OfQueries(Evaluation):
         self.schemas = for_each(queries, lambda query: query.output_schema(schema, options.output))
 
     @abstractmethod
-    def _open(self, options: RunOptions) -> None:
+    def _open(self, options: CommandOptions) -> None:
         """Make the evaluator."""
 
     @property
@@ -180,7 +180,7 @@ class OfQueries(Evaluation):
             return int(batch.column("end")[-1].as_py()) + 1
         return self._n_read
 
-    def counting(self) -> Evaluation | None:
+    def counting(self) -> CommandEvaluation | None:
         """Return an evaluation that counts what this one lists, from the first event on.
 
         None where that would not be faster: a row is not a complex event, the count lists them too, most events are
@@ -199,12 +199,12 @@ class OfQueries(Evaluation):
         return counting
 
 
-class OneQuery(OfQueries):
+class _OneQuery(OfQueries):
     """Evaluation of one query, whose name is ""."""
 
     evaluator: Evaluator
 
-    def _open(self, options: RunOptions) -> None:
+    def _open(self, options: CommandOptions) -> None:
         (self._query,) = self._queries.values()
         self.evaluator = self._query.evaluator(device=options.device, stages=self._stages, **options.of_evaluator)
 
@@ -230,11 +230,11 @@ class QueriesTogether(OfQueries):
 
     evaluator: QuerySetEvaluator
 
-    def _open(self, options: RunOptions) -> None:
+    def _open(self, options: CommandOptions) -> None:
         self._set = QuerySet(self._queries)
         self.evaluator = self._set.evaluator(device=options.device, **options.of_evaluator)
 
-    def _matches(self, source: Source) -> Found:
+    def _matches(self, source: Source) -> FoundBatches:
         return self._set._matches(source, self.evaluator)
 
     @cached_property
@@ -252,11 +252,11 @@ class QueriesTogether(OfQueries):
         return self.evaluator.notes
 
 
-class OfTable(Evaluation):
-    """Evaluation of one query over a whole table, whose name is "": all rows are read, then the matches come."""
+class OfTable(CommandEvaluation):
+    """CommandEvaluation of one query over a whole table, whose name is "": all rows are read, then the matches come."""
 
     def __init__(
-        self, queries: Mapping[str, CompiledQuery], streams: Streams, options: RunOptions, stages: Stages
+        self, queries: Mapping[str, CompiledQuery], streams: Streams, options: CommandOptions, stages: Stages
     ) -> None:
         ((name, self._query),) = queries.items()
         super().__init__(streams, options, self._query._source(streams.open()))
@@ -300,9 +300,9 @@ class OfTable(Evaluation):
 
 
 def evaluation_of(
-    queries: Mapping[str, CompiledQuery], streams: Streams, options: RunOptions, stages: Stages, *, is_set: bool
-) -> Evaluation:
+    queries: Mapping[str, CompiledQuery], streams: Streams, options: CommandOptions, stages: Stages, *, is_set: bool
+) -> CommandEvaluation:
     """Return the evaluation of one query, or of the queries of a set in one pass."""
     if any(query.reads_whole_table for query in queries.values()):
         return OfTable(queries, streams, options, stages)
-    return (QueriesTogether if is_set else OneQuery)(cast(Mapping[str, Query], queries), streams, options, stages)
+    return (QueriesTogether if is_set else _OneQuery)(cast(Mapping[str, Query], queries), streams, options, stages)

@@ -16,13 +16,14 @@ from cer_gpu.io.sinks import check_target, naming, result_file
 
 
 @click.command(
+    "explain",
     epilog="""\b
 Examples:
   cer-gpu explain late.ceql --time-column ts
   cer-gpu explain 'SELECT * FROM S WHERE A ; B+ ; C' --svg automaton.svg
   cer-gpu explain late.ceql --events flights.parquet --analyze --time-column ts
   cer-gpu explain late.ceql --time-column ts --passes
-  cer-gpu explain late.ceql --time-column ts --json"""
+  cer-gpu explain late.ceql --time-column ts --json""",
 )
 @query_argument
 @click.option(
@@ -38,7 +39,7 @@ Examples:
 @click.option("--passes", is_flag=True, help="Print the passes to the plan instead, and what each did to QUERY.")
 @query_options
 @click.option("--json", "as_json", is_flag=True, help="Print the explanation as JSON.")
-def explain(
+def explain_command(
     query: str,
     events: tuple[str, ...],
     analyze: bool,

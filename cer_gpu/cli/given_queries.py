@@ -20,7 +20,7 @@ from cer_gpu.compilation import CompiledQuery, analyse, analyse_query, language_
 from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.query import Query
 
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 _SHOWN = {"no_progress", "as_json", "analyze", "svg", "dot", "passes"}
 OF_TABLES = frozenset({"query", "queries", "events", "out", "format_", "limit", "device"} | _SHOWN)
 """Parameters of commands that a query over a whole table takes."""
@@ -34,9 +34,9 @@ class WrongQueries(Exception):
         self.errors = errors
 
 
-def for_each(queries: Mapping[str, Asked], function: Callable[[Asked], Result]) -> dict[str, Result]:
+def for_each(queries: Mapping[str, Asked], function: Callable[[Asked], _Result]) -> dict[str, _Result]:
     """Apply a function to each query; raise `WrongQueries` with the errors of all."""
-    results: dict[str, Result] = {}
+    results: dict[str, _Result] = {}
     errors: list[tuple[str, CerError]] = []
     for name, query in queries.items():
         try:

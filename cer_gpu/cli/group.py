@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import click
 
 import cer_gpu
-from cer_gpu.cli.check import check
+from cer_gpu.cli.check import check_command
 from cer_gpu.cli.columns import columns
 from cer_gpu.cli.command_line import Commands, run_commands
 from cer_gpu.cli.completion import completion
-from cer_gpu.cli.explain import explain
+from cer_gpu.cli.explain import explain_command
 from cer_gpu.cli.report import report
-from cer_gpu.cli.run import run
+from cer_gpu.cli.run import run_command
 from cer_gpu.cli.warm import warm_up
 
 
@@ -38,5 +38,5 @@ def cli() -> None:
     """Find complex events in recorded events with queries in CEQL."""
 
 
-for _command in (run, check, columns, report, explain, completion, warm_up):
+for _command in (run_command, check_command, columns, report, explain_command, completion, warm_up):
     cli.add_command(_command)

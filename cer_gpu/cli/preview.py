@@ -17,9 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from cer_gpu.cli.tally import FORMS, Tally, Totals, counted
-from cer_gpu.io.texts import plain
+from cer_gpu.io.texts import plain_values
 
-TEXT_WIDTH = 200
+_TEXT_WIDTH = 200
 """Width of a preview that goes to a file or another program, in characters."""
 SHOWN_ITEMS = 6
 """Largest number of positions or events shown of one row."""
@@ -45,7 +45,7 @@ def rows_to_show(output: str) -> int:
 
 def table_width() -> int | None:
     """Return the width of a table, or None for that of the terminal or of COLUMNS."""
-    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else TEXT_WIDTH
+    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else _TEXT_WIDTH
 
 
 class Preview(ABC):
@@ -215,12 +215,12 @@ def cells(values: pa.Array) -> list[str]:
     """Return the texts of a column: beginnings of long texts and lists, and each event on a line."""
     kind = values.type
     if pa.types.is_list(kind):
-        return _events(values, TEXT_WIDTH)[0] if pa.types.is_struct(kind.value_type) else _lists(values)
+        return _events(values, _TEXT_WIDTH)[0] if pa.types.is_struct(kind.value_type) else _lists(values)
     return _cells(values)
 
 
 def _cells(values: pa.Array) -> list[str]:
-    return ["null" if text is None else _readable(text) for text in plain(values).to_pylist()]
+    return ["null" if text is None else _readable(text) for text in plain_values(values).to_pylist()]
 
 
 def _readable(text: str) -> str:

@@ -15,7 +15,7 @@ from cer_gpu.cli.progress import working
 from cer_gpu.cli.tally import counted
 from cer_gpu.query_set import QuerySet
 from cer_gpu.report import write_report
-from cer_gpu.report.counted import in_words
+from cer_gpu.report.counted import number_in_words
 from cer_gpu.report.events import rereadable
 
 
@@ -95,7 +95,7 @@ def report(
         click.echo(to_json({**facts, "out": out, "notes": made.notes}))
         return 0
     n_found = made.n_matches
-    found = f"{in_words(n_found)} complex events" if n_found != 1 else "1 complex event"
+    found = f"{number_in_words(n_found)} complex events" if n_found != 1 else "1 complex event"
     of_all = f" of {counted(len(compiled), 'query')}" if given.is_set else ""
     say(f"{counted(made.n_events, 'row')}, {found}{of_all}, {made.n_bytes / 1e6:.1f} MB -> {out}")
     own = {f"{name}: {note}" if name else note for name, n in made.of.items() if n for note in compiled[name].notes}

@@ -11,21 +11,22 @@ import click
 
 from cer_gpu.backend.jit import NOTICES
 from cer_gpu.cli.command_line import chosen_type_column, query_options, say, say_notes
-from cer_gpu.cli.evaluation import RunOptions
+from cer_gpu.cli.evaluation import CommandOptions
 from cer_gpu.cli.given_events import STANDARD, given_streams
 from cer_gpu.cli.given_queries import WrongQueries, query_and_events_arguments, read_queries
 from cer_gpu.cli.json_output import to_json
 from cer_gpu.cli.options import complete_files, needs_time, sort_option, threads_option
-from cer_gpu.cli.running import Run
+from cer_gpu.cli.running import CommandRun
 from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.cli.target import chosen_format, open_target
-from cer_gpu.io.sinks import ENDINGS, FORMATS
+from cer_gpu.io.sinks import SINK_ENDINGS, SINK_FORMATS
 from cer_gpu.order.reorder import LATE
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.query import DEVICES
 
 
 @click.command(
+    "run",
     epilog=f"""\b
 Examples:
   cer-gpu run late.ceql flights.parquet --time-column ts
@@ -37,8 +38,8 @@ Examples:
   ... | cer-gpu run late.ceql - --time-column ts --lateness 5s --late drop -o - --format arrow | ...
 
 \b
-The file OUT ends in {", ".join(ENDINGS)}, or has the --format;
-it appears whole at the end or not at all."""
+The file OUT ends in {", ".join(SINK_ENDINGS)}, or has the --format;
+it appears whole at the end or not at all.""",
 )
 @query_and_events_arguments()
 @click.option(
@@ -51,7 +52,7 @@ it appears whole at the end or not at all."""
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(FORMATS),
+    type=click.Choice(SINK_FORMATS),
     help="Format of OUT.  [default: by its ending; jsonl for standard output]",
 )
 @click.option(
@@ -78,7 +79,7 @@ it appears whole at the end or not at all."""
     "--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output (standard error with -o -)."
 )
 @click.pass_obj
-def run(
+def run_command(
     signals: Signals,
     query: str | None,
     queries: str | None,
@@ -117,10 +118,10 @@ def run(
     needs_time(time_column, {"--sort": sort, "--lateness": lateness, "--late": late})
     if queries is not None and (threads or 1) > 1:
         raise click.UsageError("--queries is evaluated on one thread: leave out --threads")
-    options = RunOptions(output, limit, device, threads, sort, lateness, late)
+    options = CommandOptions(output, limit, device, threads, sort, lateness, late)
     try:
         compiled = given.compile_any(streams, type_column=types, time_column=time_column, time_unit=time_unit)
-        running = Run(compiled, streams, options, is_set=given.is_set)
+        running = CommandRun(compiled, streams, options, is_set=given.is_set)
     except WrongQueries as wrong:
         given.say(wrong.errors)
         return 1

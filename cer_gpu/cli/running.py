@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cer_gpu.cli.evaluation import RunOptions, evaluation_of
+from cer_gpu.cli.evaluation import CommandOptions, evaluation_of
 from cer_gpu.cli.given_events import Streams
 from cer_gpu.cli.preview import FirstRows, Preview, QueryTable, rows_to_show
 from cer_gpu.cli.progress import Display
@@ -19,7 +19,7 @@ MANY = 10_000_000
 """Complex events after which a run without a file counts the rest, and on a terminal gives advice."""
 
 
-class Run:
+class CommandRun:
     """Run of one query, or of several in one pass.
 
     Parameters
@@ -39,7 +39,7 @@ class Run:
     """
 
     def __init__(
-        self, queries: Mapping[str, CompiledQuery], streams: Streams, options: RunOptions, *, is_set: bool
+        self, queries: Mapping[str, CompiledQuery], streams: Streams, options: CommandOptions, *, is_set: bool
     ) -> None:
         self._queries = queries
         self._is_set = is_set

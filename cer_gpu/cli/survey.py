@@ -11,18 +11,18 @@ import pyarrow.compute as pc
 from cer_gpu.cli.preview import preview
 from cer_gpu.cli.tally import counted
 from cer_gpu.io.source import Source
-from cer_gpu.io.texts import plain
+from cer_gpu.io.texts import plain_values
 from cer_gpu.predicates.guards import type_column_type
 
 FIRST_ROWS = 1000
 """Number of rows searched for the first values."""
 FIRST_VALUES = 3
 """Largest number of values shown of a column, all different."""
-MOST_TYPES = 100
+_MOST_TYPES = 100
 """Largest number of types shown, the most frequent ones."""
 
 
-def survey(source: Source) -> dict[str, Any]:
+def survey_source(source: Source) -> dict[str, Any]:
     """Return the columns of a source as plain data, with the first values of each as texts."""
     names = source.schema.names
     rows = next((batch.slice(0, FIRST_ROWS) for batch in source.batches(names) if batch.num_rows), None)
@@ -30,7 +30,7 @@ def survey(source: Source) -> dict[str, Any]:
     for field in source.schema:
         kind = field.type
         coded = pa.types.is_dictionary(kind)
-        texts = [] if rows is None else plain(rows.column(field.name)).to_pylist()
+        texts = [] if rows is None else plain_values(rows.column(field.name)).to_pylist()
         values = list(dict.fromkeys(text for text in texts if text is not None))[:FIRST_VALUES]
         shown = str(kind.value_type) if coded else str(kind)
         columns.append({"name": field.name, "type": shown, "dictionary": coded, "values": values})
@@ -42,13 +42,13 @@ def count_types(source: Source, type_column: str) -> list[dict[str, Any]]:
     type_column_type(source.schema, type_column)
     counter = Counter[str | None]()
     for batch in source.batches([type_column]):
-        for counts in pc.value_counts(plain(batch.column(type_column))).to_pylist():
+        for counts in pc.value_counts(plain_values(batch.column(type_column))).to_pylist():
             counter[counts["values"]] += counts["counts"]
     return [{"type": name, "n_events": n} for name, n in sorted(counter.items(), key=lambda item: -item[1])]
 
 
 def survey_text(found: dict[str, Any], width: int | None) -> str:
-    """Return the results of `survey` and `count_types` as tables of at most `width` (see `preview`)."""
+    """Return the results of `survey_source` and `count_types` as tables of at most `width` (see `preview`)."""
     columns, types = found["columns"], found["types"]
     table = {
         "column": [column["name"] for column in columns],
@@ -57,7 +57,7 @@ def survey_text(found: dict[str, Any], width: int | None) -> str:
     }
     parts = [preview(pa.table(table), width)]
     if types is not None:
-        shown = types[:MOST_TYPES]
+        shown = types[:_MOST_TYPES]
         names = ["(null)" if each["type"] is None else each["type"] for each in shown]
         parts.append(preview(pa.table({"event type": names, "events": [each["n_events"] for each in shown]}), width))
         if len(types) > len(shown):

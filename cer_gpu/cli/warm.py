@@ -7,7 +7,7 @@ import time
 
 import click
 
-from cer_gpu.backend.evaluation import run_events
+from cer_gpu.backend.evaluation import evaluate_events
 from cer_gpu.backend.jit import NOTICES, folder_of
 from cer_gpu.cli.tally import counted
 from cer_gpu.warming import warm
@@ -34,7 +34,6 @@ def warm_up() -> int:
         said = f"{counted(warmed.n_compiled, 'function')} compiled" if warmed.n_compiled else "kept already"
         click.echo(f"{warmed.name}: {said}")
     taken = time.perf_counter() - begun
-    click.echo(
-        f"{counted(n_compiled, 'function')} compiled in {taken:.1f} s; the loops are kept in {folder_of(run_events)}"
-    )
+    folder = folder_of(evaluate_events)
+    click.echo(f"{counted(n_compiled, 'function')} compiled in {taken:.1f} s; the loops are kept in {folder}")
     return 0

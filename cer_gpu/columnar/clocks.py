@@ -6,21 +6,21 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Array, Int32, Int64, UInt64
 from cer_gpu.backend.windows import first_fall, window_lows
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import Within
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, STRING, Block, kind_of, numbers_of
 from cer_gpu.columnar.fields import column_type, fields_hint
 from cer_gpu.columnar.memory import Gathered, Scratch, larger_ring, read_only
-from cer_gpu.columnar.moments import UNITS, per_second
+from cer_gpu.columnar.moments import UNITS_PER_SECOND, per_second
 from cer_gpu.errors import EventsError, QueryTypeError, TimeOrderError
 
-TIME_UNITS = UNITS
+TIME_UNITS = UNITS_PER_SECOND
 
-INITIAL_SIZE = 1 << 10
+_INITIAL_SIZE = 1 << 10
 """Initial capacity of the ring of a window, in events."""
 
 _SORT = "sort the events by {0!r} first: time_column={0!r}, sort=True (--time-column {0} --sort)"
@@ -48,7 +48,7 @@ class Clock:
         self._gathered = Gathered()
         self._ordered = Scratch(np.uint64)
 
-    def read(self, block: Block, positions: npt.NDArray[np.int64] | None = None) -> npt.NDArray[Any]:
+    def read(self, block: Block, positions: Int64 | None = None) -> Array:
         """Return the column's values (integers in their own width, or float64) after checking their order.
 
         Raises
@@ -94,11 +94,11 @@ class Clock:
         """Refuse times from now on that are earlier than that of a key (`ordered`), which must be of integers."""
         self._advanced = key
 
-    def at(self, rows: npt.NDArray[np.int32], values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def at(self, rows: Int32, values: Array) -> Array:
         """Return the values of some rows as int64, uint64 or float64, valid until the next call."""
         return self._gathered.take(values, rows)
 
-    def window_clocks(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def window_clocks(self, values: Array) -> Array:
         """Return values from `at` as `ordered` clocks, valid until the next call."""
         return ordered(values, self._ordered.empty(len(values)) if values.dtype.kind == "i" else None)
 
@@ -143,7 +143,7 @@ def _shown(value: pa.Scalar) -> str:
     return str(value.value)
 
 
-def times_to_arrow(times: npt.NDArray[np.int64], data_type: pa.DataType) -> pa.Array:
+def times_to_arrow(times: Int64, data_type: pa.DataType) -> pa.Array:
     """Return 64-bit times as an array of the time column's type."""
     width = data_type.bit_width
     kind = "u" if pa.types.is_unsigned_integer(data_type) else "i"
@@ -218,10 +218,10 @@ def _units_per_second(schema: pa.Schema, name: str, time_unit: str | None, withi
             *within.span,
             hint="time_unit='s', 'ms', 'us' or 'ns' (--time-unit)",
         )
-    return Fraction(UNITS[time_unit])
+    return Fraction(UNITS_PER_SECOND[time_unit])
 
 
-class Window:
+class WindowClocks:
     """Sliding window over the relevant events: it finds the first event in the window that ends at each.
 
     Parameters
@@ -233,7 +233,7 @@ class Window:
     def __init__(self, length: np.uint64 | np.float64) -> None:
         self._length = length
         dtype = np.float64 if isinstance(length, np.float64) else np.uint64
-        self._ring = np.zeros(INITIAL_SIZE, dtype)
+        self._ring = np.zeros(_INITIAL_SIZE, dtype)
         self._low = 0
         self._lows = Scratch(np.int64)
 
@@ -245,7 +245,7 @@ class Window:
         """Go on from a snapshot."""
         self._ring, self._low = snapshot["ring"], int(snapshot["low"][0])
 
-    def lows(self, clocks: npt.NDArray[Any], ordinal: int) -> npt.NDArray[np.int64]:
+    def lows(self, clocks: Array, ordinal: int) -> Int64:
         """Return the ordinal of the first event in each window, valid until the next call.
 
         Parameters
@@ -268,8 +268,8 @@ class Window:
         return lows
 
 
-def ordered(values: npt.NDArray[Any], memory: npt.NDArray[np.uint64] | None = None) -> npt.NDArray[Any]:
-    """Return clocks for `Window`: float64 unchanged, integers as uint64 with the same order and exact differences."""
+def ordered(values: Array, memory: UInt64 | None = None) -> Array:
+    """Return clocks for `WindowClocks`: float64 unchanged, integers as uint64 in the same order, exact differences."""
     if values.dtype.kind == "f":
         return values
     if values.dtype.kind == "u":

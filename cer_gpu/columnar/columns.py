@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Array, Bools
 from cer_gpu.columnar.fields import array_of
 from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.errors import EventsError
-
-Bools = npt.NDArray[np.bool_]
 
 INTEGER, FLOAT, DECIMAL, STRING, BOOLEAN, MOMENT, NOTHING = (
     "integer",
@@ -99,25 +97,25 @@ def take_rows(column: pa.Array, rows: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         return column.take(rows)  # moves the codes alone
     if any(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind) for kind in types_within(column.type)):
-        column = plain(column)
+        column = plain_array(column)
     return column.take(rows)
 
 
-def plain(column: pa.Array) -> pa.Array:
+def plain_array(column: pa.Array) -> pa.Array:
     """Return a column in its `plain_type`; Arrow's own casts and decoders read no dictionary of views."""
     kind = plain_type(column.type)
     if column.type == kind:
         return column
     if pa.types.is_run_end_encoded(column.type):
-        return plain(take_rows(column, pa.array(np.arange(len(column)))))
+        return plain_array(take_rows(column, pa.array(np.arange(len(column)))))
     if pa.types.is_dictionary(column.type):
-        return plain(column.dictionary).take(column.indices)
+        return plain_array(column.dictionary).take(column.indices)
     if pa.types.is_struct(kind):
-        fields = [plain(column.field(i)) for i in range(kind.num_fields)]
+        fields = [plain_array(column.field(i)) for i in range(kind.num_fields)]
         return pa.StructArray.from_arrays(fields, fields=list(kind), mask=column.is_null())
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         buffers = column.buffers()[:2]
-        values = plain(column.values)
+        values = plain_array(column.values)
         return pa.Array.from_buffers(kind, len(column), buffers, column.null_count, column.offset, [values])
     return column.cast(kind)
 
@@ -139,7 +137,7 @@ def as_type(column: pa.Array, kind: pa.DataType, whose: str) -> pa.Array:
         When a value does not fit, or a float would lose digits.
     """
     try:
-        column = plain(column)
+        column = plain_array(column)
         if column.type == kind:
             return column
         found = column.cast(kind)
@@ -220,9 +218,9 @@ class Block:
         self.n_rows = batch.num_rows
         self._columns: dict[str, pa.Array] = {}
         self._valid: dict[str, Bools | None] = {}
-        self._numbers: dict[str, npt.NDArray[Any]] = {}
+        self._numbers: dict[str, Array] = {}
         self._coded: dict[str, Coded] = {}
-        self._stored: dict[str, tuple[npt.NDArray[Any] | None, pa.Array, pa.Array]] = {}
+        self._stored: dict[str, tuple[Array | None, pa.Array, pa.Array]] = {}
 
     def fork(self) -> Block:
         """Return a block of the same rows, with the views made so far, to which other columns can be added."""
@@ -250,7 +248,7 @@ class Block:
         """Return a column; dictionaries of anything but strings are decoded."""
         array = self.column(name)
         if pa.types.is_dictionary(array.type) and not is_string(array.type.value_type):
-            array = plain(array)
+            array = plain_array(array)
         return array
 
     def valid(self, name: str) -> Bools | None:
@@ -259,7 +257,7 @@ class Block:
             self._valid[name] = validity(self.column(name))
         return self._valid[name]
 
-    def numbers(self, name: str) -> npt.NDArray[Any]:
+    def numbers(self, name: str) -> Array:
         """Return the values of an integer, float, boolean or moment column; those of NULL rows are arbitrary.
 
         Integers keep their width; float16 and float32 become float64; moments are counted in their unit, and
@@ -280,7 +278,7 @@ class Block:
             self._coded[name] = coded
         return self._coded[name]
 
-    def stored_codes(self, name: str) -> tuple[npt.NDArray[Any] | None, pa.Array, pa.Array]:
+    def stored_codes(self, name: str) -> tuple[Array | None, pa.Array, pa.Array]:
         """Return a string column's codes, their dictionary, and the array whose NULLs are those of the rows.
 
         If the codes are None, they are the values of that array.  Codes of NULL rows are arbitrary, and the array does
@@ -297,7 +295,7 @@ class Block:
 
     def texts(self, name: str) -> pa.Array:
         """Return a string column as an array of large strings."""
-        return plain(self.column(name)).cast(pa.large_string())
+        return plain_array(self.column(name)).cast(pa.large_string())
 
 
 def plain_texts(values: pa.Array) -> pa.Array:
@@ -329,17 +327,17 @@ def validity(array: pa.Array) -> Bools | None:
     return _bits(array.buffers()[0], array.offset, len(array))
 
 
-def codes_of(array: pa.DictionaryArray, valid: Bools | None) -> npt.NDArray[Any]:
+def codes_of(array: pa.DictionaryArray, valid: Bools | None) -> Array:
     """Return the codes of a dictionary array, as `known_codes`."""
     return known_codes(numbers_of(array.indices), valid)
 
 
-def known_codes(codes: npt.NDArray[Any], valid: Bools | None) -> npt.NDArray[Any]:
+def known_codes(codes: Array, valid: Bools | None) -> Array:
     """Return codes with 0 for NULL rows, whose own may lie outside the dictionary."""
     return codes if valid is None else np.where(valid, codes, 0)
 
 
-def stored_values(array: pa.Array) -> npt.NDArray[Any]:
+def stored_values(array: pa.Array) -> Array:
     """Return the stored values of an array without a dictionary, without a copy.
 
     Booleans are packed bits (uint8), the first at bit `array.offset`; a decimal of more than 64 bits is several
@@ -366,7 +364,7 @@ def stored_values(array: pa.Array) -> npt.NDArray[Any]:
     return np.frombuffer(data, dtype, n, first * np.dtype(dtype).itemsize)
 
 
-def numbers_of(array: pa.Array) -> npt.NDArray[Any]:
+def numbers_of(array: pa.Array) -> Array:
     """As `Block.numbers`, for an array without a dictionary."""
     data_type = array.type
     if pa.types.is_null(data_type):

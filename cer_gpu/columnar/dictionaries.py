@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+
+from cer_gpu.arrays import Array
 
 
 class PerDictionary:
@@ -19,16 +19,16 @@ class PerDictionary:
         Makes the table, one row for each value, from the values of the dictionary.
     """
 
-    def __init__(self, compute: Callable[[pa.Array], npt.NDArray[Any]]) -> None:
+    def __init__(self, compute: Callable[[pa.Array], Array]) -> None:
         self._compute = compute
         self._values: pa.Array | None = None  # kept alive, so that no other array gets its address
-        self._table: npt.NDArray[Any] | None = None
+        self._table: Array | None = None
 
     def fresh(self) -> PerDictionary:
         """Return a new one with the same function, without a table."""
         return PerDictionary(self._compute)
 
-    def __call__(self, values: pa.Array) -> npt.NDArray[Any]:
+    def __call__(self, values: pa.Array) -> Array:
         """Return the table of a dictionary, with a last row of zeros (so that code 0 can always be looked up)."""
         if self._table is None or self._values is None or not same_memory(values, self._values):
             if self._table is None or not values.equals(self._values):

@@ -5,18 +5,16 @@ Many readers that each need a few groups would fetch a cache line for each value
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.backend.compaction import gather, group_rows, order_by_group
-from cer_gpu.columnar.columns import Block, Bools, Coded, take_rows
+from cer_gpu.columnar.columns import Block, Coded, take_rows
 from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.columnar.strings import StringCoder
-
-Int32 = npt.NDArray[np.int32]
 
 SPARSE = 4
 """Rows of a block to one in a group, from which on only the rows in groups are read, and not all in a pass."""
@@ -38,7 +36,7 @@ class Groups:
         self._begins = np.zeros(1, np.int64)
         self._rows = Scratch(np.int32)
         self._memory: list[Scratch] = []
-        self._ordered: dict[int, tuple[npt.NDArray[Any], npt.NDArray[Any]]] = {}
+        self._ordered: dict[int, tuple[Array, Array]] = {}
 
     def read(self, groups: Int32, n_groups: int) -> None:
         """Go on to the next block.
@@ -71,7 +69,7 @@ class Groups:
         """Return the places of a group."""
         return slice(int(self._begins[group]), int(self._begins[group + 1]))
 
-    def order(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def order(self, values: Array) -> Array:
         """Return the values of a block's rows at their places, valid until the next block; made at the first use."""
         known = self._ordered.get(id(values))
         if known is None:
@@ -79,7 +77,7 @@ class Groups:
             known = self._ordered[id(values)] = values, read_only(self._order(values))
         return known[1]
 
-    def _order(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _order(self, values: Array) -> Array:
         if len(self._ordered) == len(self._memory):
             self._memory.append(Scratch(np.uint64))
         n, size = len(self.rows), values.itemsize
@@ -110,12 +108,12 @@ class Picked(NamedTuple):
     places: Int32 | None = None
     groups: Groups | None = None
 
-    def at(self, kept: npt.NDArray[np.int64]) -> Picked:
+    def at(self, kept: Int64) -> Picked:
         """Return some of the events."""
         places = None if self.places is None else self.places[kept]
         return Picked(self.symbols[kept], self.rows[kept], places, self.groups)
 
-    def within(self, values: npt.NDArray[Any]) -> tuple[Int32, npt.NDArray[Any]]:
+    def within(self, values: Array) -> tuple[Int32, Array]:
         """Return where the events are, and the values to read there, given those of all rows of the block."""
         if self.places is None or self.groups is None:
             return self.rows, values
@@ -152,7 +150,7 @@ class OfGroup(Block):
         valid = self._whole.valid(name)
         return None if valid is None else self._of_group(valid)
 
-    def numbers(self, name: str) -> npt.NDArray[Any]:
+    def numbers(self, name: str) -> Array:
         """Return the values of a column of numbers, as `Block.numbers`."""
         return self._of_group(self._whole.numbers(name))
 
@@ -163,5 +161,5 @@ class OfGroup(Block):
         coded = self._whole.coded(name)
         return Coded(self._of_group(coded.codes), coded.values)
 
-    def _of_group(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _of_group(self, values: Array) -> Array:
         return self._groups.order(values)[self._places]

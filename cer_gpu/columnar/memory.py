@@ -59,7 +59,7 @@ def _mapped(n_bytes: int) -> mmap.mmap:
     return memory
 
 
-class Rows:
+class GrowingRows:
     """Rows of int64 that can grow, in place if the system can: a copy needs the memory of both.
 
     Parameters

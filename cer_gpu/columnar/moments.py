@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pyarrow as pa
 
-UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 class ZoneError(ValueError):
@@ -19,7 +19,7 @@ def per_second(data_type: pa.DataType) -> Fraction:
     """Return the number of units of a type of moments or durations in a second."""
     if pa.types.is_date(data_type):
         return Fraction(1, 86400) if pa.types.is_date32(data_type) else Fraction(10**3)
-    return Fraction(UNITS[data_type.unit])
+    return Fraction(UNITS_PER_SECOND[data_type.unit])
 
 
 def has_zone(data_type: pa.DataType) -> bool:

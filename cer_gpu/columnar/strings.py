@@ -11,7 +11,7 @@ import pyarrow as pa
 from cer_gpu.backend.strings import encode_strings, hash_strings, place_values
 from cer_gpu.columnar.memory import Scratch
 
-MAX_VALUES = 1 << 16
+_MAX_VALUES = 1 << 16
 """Most values of a dictionary; a larger one is dropped before the next block, so that memory stays bounded."""
 
 
@@ -58,7 +58,7 @@ class StringCoder:
         if array.null_count:  # the bytes of a NULL row are arbitrary
             binary = pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)
             array = array.fill_null(b"" if binary else "")
-        if self._bounded and self._n_values > MAX_VALUES:
+        if self._bounded and self._n_values > _MAX_VALUES:
             self._reset()
         codes = np.zeros(len(array), np.int32)
         self._fill(*_bytes_of(array), codes)

@@ -9,12 +9,11 @@ text need not be UTF-8, and a decimal may have too many digits.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Array, Bools
 from cer_gpu.backend.windows import first_fall
 from cer_gpu.columnar.columns import has_arrays, stored_values, types_within, validity
 from cer_gpu.columnar.dictionaries import same_memory
@@ -201,7 +200,7 @@ def _has_offsets(kind: pa.DataType) -> bool:
     )
 
 
-def _offsets(array: pa.Array) -> npt.NDArray[Any]:
+def _offsets(array: pa.Array) -> Array:
     """Return the n + 1 offsets of an array of n rows; none if it has no rows."""
     kind = array.type
     large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) or pa.types.is_large_list(kind)
@@ -240,12 +239,12 @@ def _check_list_views(array: pa.Array) -> None:
     _refuse_rows((begins < 0) | (n < 0) | (begins > len(array.values) - n), "it lies outside its values")
 
 
-def _refuse_rows(wrong: npt.NDArray[np.bool_], why: str) -> None:
+def _refuse_rows(wrong: Bools, why: str) -> None:
     if wrong.any():
         raise _Damage(why, int(np.argmax(wrong)))
 
 
-def _numbers(buffer: pa.Buffer | None, dtype: str, first: int, n: int) -> npt.NDArray[Any]:
+def _numbers(buffer: pa.Buffer | None, dtype: str, first: int, n: int) -> Array:
     if buffer is None or not n:
         return np.zeros(0, dtype)
     return np.frombuffer(buffer, dtype, n, first * np.dtype(dtype).itemsize)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.automaton.trailing import TAKES_BACK
 from cer_gpu.backend.arguments import Matches, plain
@@ -21,12 +21,9 @@ from cer_gpu.backend.waiting import drop_again, take_back
 from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.events import Relevant
 from cer_gpu.runtime.matches import MatchBuffers
-from cer_gpu.runtime.protocol import Found
+from cer_gpu.runtime.protocol import FoundBuffers
 
-Int64 = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-
-UNKNOWN = -1
+_UNKNOWN = -1
 """Moment of a complex event that still waits."""
 AT_THE_END = np.iinfo(np.int64).max
 """Moment of a complex event whose window the stream does not pass."""
@@ -38,8 +35,8 @@ class _Events(NamedTuple):
     """Relevant events: positions, clocks of the window, partitions, and numbers in the stream or the partition."""
 
     positions: Int64
-    clocks: npt.NDArray[Any]
-    partitions: npt.NDArray[np.int32]
+    clocks: Array
+    partitions: Int32
     numbers: Int64
 
     def at(self, positions: Int64) -> Int64:
@@ -115,7 +112,7 @@ class Awaiting:
         self._grouped = bool(limit) or self._by_end or strategy.compares
         self._rows = _NO_ROWS
         self._moments = np.empty(0, np.int64)
-        self._clocks: npt.NDArray[Any] = np.empty(0, np.asarray(length).dtype)
+        self._clocks: Array = np.empty(0, np.asarray(length).dtype)
         self._partitions = np.empty(0, np.int32)
         self._keys: list[pa.Array] = []
         self._last_ordinals = np.empty(0, np.int64)  # in each partition, where a window counts its events
@@ -149,7 +146,7 @@ class Awaiting:
             kept[n:] &= self._are_consecutive(found)
         self._rows = rows = _joined(self._rows, found)
         take_back(rows.offsets, rows.positions, rows.marks, back, kept, _table_for(len(rows)))
-        self._moments = np.concatenate([self._moments, np.full(len(found), UNKNOWN)])
+        self._moments = np.concatenate([self._moments, np.full(len(found), _UNKNOWN)])
         self._clocks = np.concatenate([self._clocks, self._events.clocks[at]])
         self._partitions = np.concatenate([self._partitions, self._events.partitions[at]])
         self._keys = [pa.concat_arrays(pair) for pair in zip(self._keys, keys, strict=True)] if self._keys else keys
@@ -167,9 +164,9 @@ class Awaiting:
 
     # ---- what becomes known -----------------------------------------------------------------------------------
 
-    def pass_clocks(self, clocks: npt.NDArray[Any], first: int) -> None:
+    def pass_clocks(self, clocks: Array, first: int) -> None:
         """Read the clocks of all events of a block, from the event with number `first` on."""
-        waiting = np.flatnonzero(self._moments == UNKNOWN)
+        waiting = np.flatnonzero(self._moments == _UNKNOWN)
         own = self._clocks[waiting]
         if own.dtype.kind == "u":
             last = own + np.minimum(self._length, np.uint64(2**64 - 1) - own)
@@ -184,10 +181,10 @@ class Awaiting:
     @property
     def due(self) -> int | None:
         """Least clock of an event beyond the window of a complex event that waits; None: none waits."""
-        waiting = self._clocks[self._moments == UNKNOWN]
+        waiting = self._clocks[self._moments == _UNKNOWN]
         return int(waiting.min()) + int(self._length) + 1 if len(waiting) else None
 
-    def pass_events(self, partitions: npt.NDArray[np.int32], ordinals: Int64, positions: Int64) -> None:
+    def pass_events(self, partitions: Int32, ordinals: Int64, positions: Int64) -> None:
         """Read the partitions of all events of a block, their numbers in these, and their positions."""
         if not len(partitions):
             return
@@ -195,7 +192,7 @@ class Awaiting:
         self._last_ordinals = np.concatenate([self._last_ordinals, np.full(more, -1)])
         np.maximum.at(self._last_ordinals, partitions, ordinals)
         self._trim(self._last_ordinals.astype(np.uint64)[self._events.partitions])
-        waiting = np.flatnonzero(self._moments == UNKNOWN)
+        waiting = np.flatnonzero(self._moments == _UNKNOWN)
         groups = np.unique(self._partitions[waiting])
         group = np.searchsorted(groups, partitions)
         if not len(groups):
@@ -212,11 +209,11 @@ class Awaiting:
 
     def finish(self) -> None:
         """End the stream: what waits is known."""
-        self._moments[self._moments == UNKNOWN] = AT_THE_END
+        self._moments[self._moments == _UNKNOWN] = AT_THE_END
 
-    def known(self) -> tuple[Found, list[pa.Array]] | None:
+    def known(self) -> tuple[FoundBuffers, list[pa.Array]] | None:
         """Return the complex events that are known, in their order, with the keys of their partitions."""
-        rows = np.flatnonzero(self._moments != UNKNOWN)
+        rows = np.flatnonzero(self._moments != _UNKNOWN)
         if not len(rows):
             return None
         moments = self._moments[rows]
@@ -284,10 +281,10 @@ class Awaiting:
         Ends come in the order of their moments: what still waits will be known later than all that is known now.
         """
         groups, group = np.unique(self._rows.spans[1], return_inverse=True)
-        latest = np.full(len(groups), UNKNOWN)
+        latest = np.full(len(groups), _UNKNOWN)
         np.maximum.at(latest, group[rows], moments)
         open_ = np.zeros(len(groups), np.bool_)
-        open_[group[self._moments == UNKNOWN]] = True
+        open_[group[self._moments == _UNKNOWN]] = True
         rows = rows[~open_[group[rows]]]
         return rows, latest[group[rows]]
 
@@ -400,7 +397,7 @@ def _taken(rows: MatchBuffers, chosen: Int64) -> MatchBuffers:
     return MatchBuffers(rows.spans[:, chosen], times, offsets, rows.positions[entries], rows.marks[entries])
 
 
-def _projected(rows: MatchBuffers, kept: Bools, mark_of: npt.NDArray[np.int32]) -> MatchBuffers:
+def _projected(rows: MatchBuffers, kept: Bools, mark_of: Int32) -> MatchBuffers:
     """Return complex events with the kept events alone, under other marks."""
     entries = kept[rows.marks]
     before = np.concatenate([[0], np.cumsum(entries)]).astype(np.int32)

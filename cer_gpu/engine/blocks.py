@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Array, Int64
 from cer_gpu.columnar.clocks import Clock
 from cer_gpu.columnar.columns import Block, numbers_of
 from cer_gpu.columnar.strings import StringCoder
-from cer_gpu.engine.checkpoint import State
+from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.errors import EventsError
 
 BLOCK_ROWS = 1 << 18
 """Rows of a block, evaluated at once: the temporaries of the predicates stay in the cache."""
-
-Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -39,8 +36,8 @@ class EventBlock:
 
     columns: Block
     first: int
-    given: Positions | None
-    times: dict[str, npt.NDArray[Any]]
+    given: Int64 | None
+    times: dict[str, Array]
 
 
 @dataclass(frozen=True)
@@ -58,13 +55,13 @@ class Batch:
 
     events: pa.RecordBatch
     first: int
-    given: Positions | None
+    given: Int64 | None
 
-    def rows_at(self, positions: Positions) -> Positions:
+    def rows_at(self, positions: Int64) -> Int64:
         """Return the rows of the events at these positions of the batch."""
         if self.given is None:
             return positions - self.first
-        rows: Positions = np.searchsorted(self.given, positions)
+        rows: Int64 = np.searchsorted(self.given, positions)
         return rows
 
 
@@ -141,7 +138,7 @@ class Blocks:
         first, self.n_events = self.n_events, self.n_events + block.n_rows
         return EventBlock(block, first, given, times)
 
-    def _checked(self, column: pa.Array) -> Positions:
+    def _checked(self, column: pa.Array) -> Int64:
         """Return given positions after checking that they ascend."""
         positions = numbers_of(column)
         before = np.concatenate([[self.last_position], positions])
@@ -152,13 +149,13 @@ class Blocks:
 
     # ---- checkpoints ----------------------------------------------------------------------------------------
 
-    def snapshot(self, state: State) -> None:
+    def snapshot(self, state: NamedState) -> None:
         """Add the clocks and the last position to a checkpoint."""
         state.facts["last_position"] = self.last_position
         for i, clock in enumerate(self.clocks.values()):
             state.facts[f"clock{i}"], state.tables[f"clock{i}"] = clock.snapshot()
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: NamedState) -> None:
         """Go on from a checkpoint."""
         self.n_events, self.last_position = state.facts["n"][1], state.facts["last_position"]
         for i, clock in enumerate(self.clocks.values()):

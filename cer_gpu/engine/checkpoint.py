@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Array
 from cer_gpu.errors import CheckpointError
 from cer_gpu.planning.plan import Plan
 
@@ -29,7 +29,7 @@ _SCHEMA = pa.schema(
 
 
 @dataclass
-class State:
+class NamedState:
     """State of an evaluator, by name.
 
     Attributes
@@ -43,15 +43,15 @@ class State:
     plan: Plan
     options: dict[str, Any]
     facts: dict[str, Any] = field(default_factory=dict)
-    arrays: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    arrays: dict[str, Array] = field(default_factory=dict)
     tables: dict[str, pa.Table] = field(default_factory=dict)
     schemas: dict[str, pa.Schema] = field(default_factory=dict)
 
-    def add_arrays(self, part: str, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    def add_arrays(self, part: str, arrays: dict[str, Array]) -> None:
         """Add the arrays of a part of the evaluator, such as the runtime."""
         self.arrays |= {f"{part}.{name}": array for name, array in arrays.items()}
 
-    def part(self, part: str) -> dict[str, npt.NDArray[Any]]:
+    def part(self, part: str) -> dict[str, Array]:
         """Return the arrays of a part of the evaluator."""
         return {name[len(part) + 1 :]: array for name, array in self.arrays.items() if name.startswith(part + ".")}
 
@@ -82,7 +82,7 @@ class State:
         return MAGIC + hashlib.sha256(payload).digest() + payload
 
     @classmethod
-    def from_bytes(cls, plan: Plan, blob: bytes) -> State:
+    def from_bytes(cls, plan: Plan, blob: bytes) -> NamedState:
         """Read a checkpoint.
 
         Raises

@@ -14,9 +14,9 @@ import pyarrow as pa
 from cer_gpu.columnar.fields import columns_with
 from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
 from cer_gpu.engine.blocks import BLOCK_ROWS, Batch, Blocks, EventBlock
-from cer_gpu.engine.checkpoint import State
+from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.intake import Intake
-from cer_gpu.engine.options import Options
+from cer_gpu.engine.options import EvaluatorOptions
 from cer_gpu.engine.pipeline import Pipeline, SharedBySet
 from cer_gpu.errors import EventsError, OptionError, did_you_mean
 from cer_gpu.order.lateness import parse_time
@@ -28,7 +28,7 @@ from cer_gpu.planning.outputs import output_of, with_aggregate
 from cer_gpu.planning.physical import physical_plan
 from cer_gpu.predicates.placement import BLOCKS_AT_ONCE, CUDA, before_events
 from cer_gpu.predicates.types_met import TypesMet, types_named
-from cer_gpu.runtime.protocol import Found
+from cer_gpu.runtime.protocol import FoundBuffers
 from cer_gpu.stages import NO_STAGES, Stages
 
 
@@ -58,7 +58,11 @@ class Evaluator:
     """
 
     def __init__(
-        self, bindings: Bindings, options: Options, stages: Stages = NO_STAGES, shared: SharedBySet | None = None
+        self,
+        bindings: Bindings,
+        options: EvaluatorOptions,
+        stages: Stages = NO_STAGES,
+        shared: SharedBySet | None = None,
     ) -> None:
         plan = bindings.plan
         self.physical = physical_plan(plan, output_of(plan, options.output), share=options.share is not None)
@@ -322,7 +326,7 @@ class Evaluator:
         """Return an evaluator for one share of the keys of PARTITION BY of the same stream."""
         return self._other(replace(self._options, deal=(share, n_shares)))
 
-    def _other(self, options: Options) -> Evaluator:
+    def _other(self, options: EvaluatorOptions) -> Evaluator:
         assert self._pipeline is not None
         other = Evaluator(self._bindings, options)
         other._among_threads = True
@@ -346,7 +350,7 @@ class Evaluator:
         del options["device"]  # another machine need not have it
         if isinstance(self._options.lateness, timedelta):
             options["lateness"] = f"{self._options.lateness // timedelta(microseconds=1)}us"
-        state = State(self._plan, options)
+        state = NamedState(self._plan, options)
         state.facts["streams"] = self._n_of_stream
         state.facts["n"] = [self.n_pushed, self.n_events, self.n_matches, self._n_found]
         state.facts["advanced"] = self._advanced
@@ -362,11 +366,11 @@ class Evaluator:
     @classmethod
     def _restore(cls, bindings: Bindings, blob: bytes) -> Evaluator:
         """Make an evaluator from a checkpoint."""
-        state = State.from_bytes(bindings.plan, blob)
+        state = NamedState.from_bytes(bindings.plan, blob)
         share = state.options.pop("share")
         if state.options["aggregate"] is not None:
             bindings = Bindings(with_aggregate(bindings.plan, state.options["aggregate"]))
-        evaluator = cls(bindings, Options(**state.options, share=None if share is None else tuple(share)))
+        evaluator = cls(bindings, EvaluatorOptions(**state.options, share=None if share is None else tuple(share)))
         evaluator._n_of_stream = state.facts["streams"]
         evaluator.n_pushed, evaluator.n_events, evaluator.n_matches, evaluator._n_found = state.facts["n"]
         evaluator._types_met = TypesMet(())  # the types met before are not in the checkpoint
@@ -525,7 +529,7 @@ class Evaluator:
         if rest is not None:
             yield self._up_to_limit(rest, rest.num_rows)
 
-    def _first_of(self, rows: pa.RecordBatch, found: Found) -> pa.RecordBatch:
+    def _first_of(self, rows: pa.RecordBatch, found: FoundBuffers) -> pa.RecordBatch:
         """Return the rows of a buffer, up to the limit."""
         n, output = self.pipeline.output.n_of(found), self.pipeline.output
         self.n_matches += n

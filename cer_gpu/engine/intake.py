@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from cer_gpu.columnar.clocks import time_column_type
-from cer_gpu.engine.checkpoint import State
+from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.options import Lateness
 from cer_gpu.errors import CerError, OptionError, out_of_memory
 from cer_gpu.order.lateness import parse_lateness
@@ -107,7 +107,7 @@ class Intake:
         """Accept no more events."""
         self.refusal = "the stream is finished"
 
-    def snapshot(self, state: State) -> None:
+    def snapshot(self, state: NamedState) -> None:
         """Add the events that wait to a checkpoint."""
         if self._reorder is not None:
             rows, facts = self._reorder.snapshot()
@@ -115,7 +115,7 @@ class Intake:
             if rows is not None:
                 state.tables["reorder"] = rows
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: NamedState) -> None:
         """Go on from a checkpoint, after `expect`."""
         if self._reorder is not None:
             self._reorder = Reorder.restore(state.tables.get("reorder"), state.facts["reorder"])

@@ -11,19 +11,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.backend.partitions import find_earlier
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.columnar.columns import Block, plain
+from cer_gpu.columnar.columns import Block, plain_array
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.derived import LagColumn
 from cer_gpu.output.retention import Retained
 from cer_gpu.partition.dealt import partitions_of
-from cer_gpu.partition.partitions import Keys
-
-Int64 = npt.NDArray[np.int64]
+from cer_gpu.partition.partitions import PartitionKeys
 
 
 class Lags:
@@ -44,7 +41,7 @@ class Lags:
     def __init__(
         self,
         columns: Mapping[str, LagColumn],
-        keys: Keys | None,
+        keys: PartitionKeys | None,
         types: list[pa.DataType],
         deal: tuple[int, int] | None = None,
     ) -> None:
@@ -61,7 +58,7 @@ class Lags:
         self._retained: Retained | None = None  # values of the events in a ring
         self.rebind(columns, keys)
 
-    def rebind(self, columns: Mapping[str, LagColumn], keys: Keys | None) -> None:
+    def rebind(self, columns: Mapping[str, LagColumn], keys: PartitionKeys | None) -> None:
         """Go on with the same columns of batches of another schema.
 
         Raises
@@ -84,7 +81,7 @@ class Lags:
     def add_to(self, block: Block) -> None:
         """Make the columns of the next block."""
         values = {
-            attribute: _cast(plain(block.column(attribute)), column.type, attribute)
+            attribute: _cast(plain_array(block.column(attribute)), column.type, attribute)
             for attribute, column in {c.attribute: c for c in self._columns.values()}.items()
         }
         found = self._in_stream(values, block.n_rows) if self._keys is None else self._in_partitions(values, block)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from cer_gpu.engine.pipeline import Reading
+from cer_gpu.engine.pipeline import PartRead
 from cer_gpu.errors import OptionError
 from cer_gpu.order.reorder import LATE
 from cer_gpu.predicates.placement import check_device
@@ -15,7 +15,7 @@ Lateness = str | int | float | timedelta
 
 
 @dataclass(frozen=True)
-class Options:
+class EvaluatorOptions:
     """Options of an evaluator; see `cer_gpu.Query.evaluator`.
 
     `begin` is the number of the first event; `deal` (k, n) restricts the evaluation to share k of n of the keys;
@@ -35,9 +35,9 @@ class Options:
     aggregate: str | None = None
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> PartRead:
         """Part of the stream to read, and of its complex events to list."""
-        return Reading(self.first_end, self.share, self.deal)
+        return PartRead(self.first_end, self.share, self.deal)
 
 
 def check_options(

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.automaton.encoding import (
     CONSUME_ANY,
     CONSUME_NONE,
@@ -21,22 +21,22 @@ from cer_gpu.automaton.encoding import (
 )
 from cer_gpu.automaton.table import Table
 from cer_gpu.backend.compaction import number_rows
-from cer_gpu.columnar.clocks import Clock, Window
+from cer_gpu.columnar.clocks import Clock, WindowClocks
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.groups import Picked
 from cer_gpu.columnar.memory import Scratch
 from cer_gpu.engine.awaiting import Awaiting
 from cer_gpu.engine.blocks import Batch, EventBlock
-from cer_gpu.engine.checkpoint import State
+from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.lags import Lags
 from cer_gpu.engine.row_numbers import RowNumbers
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.derived import lags_of, makers_of
 from cer_gpu.expressions.side_columns import SideColumns, TextNumbers, text_columns
-from cer_gpu.output.choice import Choice
+from cer_gpu.output.choice import RowChoice
 from cer_gpu.output.retention import Retained
 from cer_gpu.partition.dealt import partitions_of
-from cer_gpu.partition.partitions import Keys, Partitions
+from cer_gpu.partition.partitions import PartitionKeys, Partitions
 from cer_gpu.partition.shared import SharedPartitions, ViewOfPartitions
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
@@ -48,13 +48,11 @@ from cer_gpu.predicates.types_met import TypesMet
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.live_intervals import LiveIntervals
 from cer_gpu.runtime.matches import MatchBuffers
-from cer_gpu.runtime.protocol import Found
+from cer_gpu.runtime.protocol import FoundBuffers
 from cer_gpu.runtime.registry import make_runtime
 from cer_gpu.stages import LOOP, NO_STAGES, OUTPUT, PARTITIONS, PREDICATES, Stages
 
-Positions = npt.NDArray[np.int64]
-
-NEVER = np.iinfo(np.int64).max
+_NEVER = np.iinfo(np.int64).max
 """A position after all events."""
 _CONSUME = {"NONE": CONSUME_NONE, "PARTITION": CONSUME_PARTITION, "ANY": CONSUME_ANY}
 
@@ -65,12 +63,12 @@ class SharedBySet(Protocol):
     def guards(self, schema: pa.Schema) -> SharedGuards:
         """Return the guards over events of a schema."""
 
-    def partitions(self, keys: Keys, *, numbered: bool) -> ViewOfPartitions | None:
+    def partitions(self, keys: PartitionKeys, *, numbered: bool) -> ViewOfPartitions | None:
         """Return the partitions of keys; None: they are the query's own."""
 
 
 @dataclass(frozen=True)
-class Reading:
+class PartRead:
     """Part of a stream that a pipeline reads, and part of its complex events that it lists.
 
     Attributes
@@ -124,7 +122,7 @@ class Pipeline:
         self,
         physical: PhysicalPlan,
         binding: Binding,
-        reading: Reading,
+        reading: PartRead,
         table: Table,
         *,
         device: str,
@@ -148,7 +146,7 @@ class Pipeline:
         self._symbols = SymbolTable(table, binding.guards.dtype, binding.guards.n_guards)
         self.restart(reading)
 
-    def restart(self, reading: Reading) -> None:
+    def restart(self, reading: PartRead) -> None:
         """Begin another part of the stream; compiled code, and the symbols met, stay."""
         self.rebind(self._first)
         physical, binding, plan = self.physical, self._first, self.physical.plan
@@ -169,10 +167,10 @@ class Pipeline:
         if plan.partition and self.partitions is None:
             self.partitions = self._partitions_of_its_own(reading.deal)
         self._lags = self._make_lags(reading.deal)
-        self._window: Window | None = None
+        self._window: WindowClocks | None = None
         if self.runtime.needs_lows:
             assert binding.window_length is not None
-            self._window = Window(binding.window_length)
+            self._window = WindowClocks(binding.window_length)
         self._live: LiveIntervals | None = None
         if physical.holds_back:
             assert binding.window_length is not None
@@ -185,7 +183,7 @@ class Pipeline:
         self._rows = RowNumbers(self.output, binding.names_streams, waits=physical.waits) if self._numbered else None
         if physical.limits_rows:
             assert plan.limit is not None
-            self.output.choice = Choice(plan.limit, reading.share)
+            self.output.choice = RowChoice(plan.limit, reading.share)
         if physical.output.whole_ends:
             self.output.reduce(reading.share)
         # (number, given position) of the first event of each batch
@@ -254,7 +252,7 @@ class Pipeline:
 
     # ---- the stages of a block --------------------------------------------------------------------------------
 
-    def feed(self, block: EventBlock, clocks: dict[str, Clock]) -> Iterator[Found]:
+    def feed(self, block: EventBlock, clocks: dict[str, Clock]) -> Iterator[FoundBuffers]:
         """Evaluate a block and yield full buffers of complex events that end in it, in the order of the ends.
 
         Parameters
@@ -335,7 +333,7 @@ class Pipeline:
             self._awaiting.finish()
             yield from self._known()
 
-    def _known(self) -> Iterator[tuple[Any, Found]]:
+    def _known(self) -> Iterator[tuple[Any, FoundBuffers]]:
         assert self._awaiting is not None
         known = self._awaiting.known()
         if known is not None:
@@ -343,7 +341,7 @@ class Pipeline:
                 rows = self._results(*known, None)
             yield rows, known[0]
 
-    def _all_clocks(self, block: EventBlock, clocks: dict[str, Clock]) -> npt.NDArray[Any]:
+    def _all_clocks(self, block: EventBlock, clocks: dict[str, Clock]) -> Array:
         """Return the clocks of the window of all events of a block."""
         column = self.binding.window_column
         rows = np.arange(block.columns.n_rows, dtype=np.int32)
@@ -353,7 +351,7 @@ class Pipeline:
             return block.given.view(np.uint64)
         return (block.first + rows.astype(np.int64)).view(np.uint64)
 
-    def flush(self, batch: Batch) -> Iterator[Found]:
+    def flush(self, batch: Batch) -> Iterator[FoundBuffers]:
         """Yield the rest of the complex events that end in a batch; then drop events that no future one can hold."""
         rest = self.runtime.flush()
         if len(rest):
@@ -386,7 +384,7 @@ class Pipeline:
             for _ in self._run(held):
                 raise AssertionError
 
-    def rows(self, found: Found, batch: Batch) -> Any:
+    def rows(self, found: FoundBuffers, batch: Batch) -> Any:
         """Return the complex events found in a batch as rows."""
         with self._stages.stage(OUTPUT):
             keys = self._keys_of(found, batch)
@@ -396,7 +394,7 @@ class Pipeline:
             self._awaiting.take(found, keys)
             return None
 
-    def _results(self, found: Found, keys: list[Any], batch: Batch | None) -> Any:
+    def _results(self, found: FoundBuffers, keys: list[Any], batch: Batch | None) -> Any:
         """Return complex events as rows; those that end in no batch have waited."""
         results = self.output.rows(found, keys)
         return results if self._rows is None else self._rows.exchange(results, batch)
@@ -406,7 +404,7 @@ class Pipeline:
         rest = self.output.rest()
         return rest if rest is None or self._rows is None else self._rows.exchange(rest, batch)
 
-    def _keys_of(self, found: Found, batch: Batch) -> list[Any]:
+    def _keys_of(self, found: FoundBuffers, batch: Batch) -> list[Any]:
         """Return the keys of PARTITION BY at the ends of complex events."""
         if self.partitions is None:
             return []
@@ -427,14 +425,14 @@ class Pipeline:
         self.partitions = own
         self._drop_idle(own)
 
-    def busy(self, n: int) -> npt.NDArray[np.bool_]:
+    def busy(self, n: int) -> Bools:
         """Return which of the first `n` partitions hold something."""
         if self.runtime.keeps_partitions:
             self.runtime.reserve_partitions(n)
-        busy: npt.NDArray[np.bool_] = ~self.runtime.idle(n)
+        busy: Bools = ~self.runtime.idle(n)
         return busy if self._awaiting is None else busy | self._awaiting.holds(n)
 
-    def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+    def keep_partitions(self, kept: Bools) -> None:
         """Drop what is held of the partitions that are not `kept`; the others are numbered anew in their order."""
         if self._awaiting is not None:
             self._awaiting.keep_partitions(kept)
@@ -459,8 +457,8 @@ class Pipeline:
         block: EventBlock,
         clocks: dict[str, Clock],
         picked: Picked,
-        partitions: npt.NDArray[np.int32],
-        ordinals: Positions,
+        partitions: Int32,
+        ordinals: Int64,
     ) -> Relevant:
         """Return the relevant events of a block, valid until the next block."""
         plan, given, rows = self.physical.plan, block.given, picked.rows
@@ -473,7 +471,7 @@ class Pipeline:
         elif given is not None:
             places = given[rows]
         times = {name: clocks[name].at(*picked.within(block.times[name])) for name in self.binding.clocks}
-        window_clocks: npt.NDArray[Any] = positions.view(np.uint64)
+        window_clocks: Array = positions.view(np.uint64)
         if self._options.window == COUNT_WINDOW:
             window_clocks = ordinals.view(np.uint64)
         column = self.binding.window_column
@@ -491,7 +489,7 @@ class Pipeline:
             picked.symbols, positions, nothing, of_time, partitions, ordinals, places, window_clocks, attributes
         )
 
-    def _run(self, events: Relevant) -> Iterator[Found]:
+    def _run(self, events: Relevant) -> Iterator[FoundBuffers]:
         """Feed relevant events to the runtime."""
         if self._awaiting is not None:
             self._awaiting.note(events)
@@ -510,7 +508,7 @@ class Pipeline:
 
     # ---- checkpoints ----------------------------------------------------------------------------------------
 
-    def snapshot(self, state: State) -> None:
+    def snapshot(self, state: NamedState) -> None:
         """Add the state of all stages to a checkpoint."""
         self.release()
         state.facts["table"] = self.table.snapshot()
@@ -537,7 +535,7 @@ class Pipeline:
             state.add_arrays("awaiting", arrays)
         state.facts["output"] = self.output.snapshot()
 
-    def restore(self, state: State, binding: Binding) -> None:
+    def restore(self, state: NamedState, binding: Binding) -> None:
         """Go on from a checkpoint with batches of a binding; the table must have been restored before."""
         self.rebind(binding)
         self.runtime.restore(state.part("run"))
@@ -558,7 +556,7 @@ class Pipeline:
         self.output.restore(state.facts["output"])
 
 
-def run_options(physical: PhysicalPlan, binding: Binding, reading: Reading, texts: TextNumbers) -> RunOptions:
+def run_options(physical: PhysicalPlan, binding: Binding, reading: PartRead, texts: TextNumbers) -> RunOptions:
     """Return the options of the runtime; `texts` are numbered for its filters between events."""
     plan: Plan = physical.plan
     window, width = NO_WINDOW, -1
@@ -580,7 +578,7 @@ def run_options(physical: PhysicalPlan, binding: Binding, reading: Reading, text
         consume=CONSUME_PARTITION if consume and not plan.partition else consume,
         labelled=physical.labelled,
         share=None if physical.limits_rows or physical.waits or physical.output.whole_ends else reading.share,
-        first_end=NEVER if plan.limit == 0 else reading.first_end,
+        first_end=_NEVER if plan.limit == 0 else reading.first_end,
         placed=binding.position_column is not None and bool(plan.partition),
         counted=physical.counted,
         only_ends=physical.output.most_at_an_end == 1 and not physical.waits,

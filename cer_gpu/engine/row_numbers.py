@@ -7,17 +7,15 @@ input, which are retained for as long as a complex event to come may hold the ev
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Int32, Int64
 from cer_gpu.columnar.fields import array_of
 from cer_gpu.engine.blocks import Batch
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.outputs import Output
 from cer_gpu.output.retention import Retained
-
-Int64 = npt.NDArray[np.int64]
 
 
 class RowNumbers:
@@ -46,7 +44,7 @@ class RowNumbers:
         only_ends = (output.counted or output.most_at_an_end == 1) and not waits
         self.retained = None if only_ends else Retained(schema, self._attributes)
 
-    def add(self, positions: Int64, batch: pa.RecordBatch, rows: npt.NDArray[np.int32]) -> None:
+    def add(self, positions: Int64, batch: pa.RecordBatch, rows: Int32) -> None:
         """Retain the row numbers of relevant events."""
         if self.retained is not None:
             self.retained.add(positions, batch, rows)

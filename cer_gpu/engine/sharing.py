@@ -10,7 +10,7 @@ import pyarrow as pa
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.recycling import Cell, Turn
 from cer_gpu.engine.pipeline import Pipeline
-from cer_gpu.partition.partitions import Keys
+from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.partition.shared import MOST_SHARED, SharedPartitions, ViewOfPartitions
 from cer_gpu.predicates.shared_guards import SharedGuards
 
@@ -49,13 +49,13 @@ class Sharing:
         if self._guards is not None:
             self._guards.release()
 
-    def add_partitions(self, keys: Keys) -> None:
+    def add_partitions(self, keys: PartitionKeys) -> None:
         """Let queries with these keys of PARTITION BY share their partitions."""
         for numbered in (False, True) if keys.types else ():
             if (keys.brackets, numbered) not in self._partitions:
                 self._partitions[keys.brackets, numbered] = SharedPartitions(keys.types, numbered=numbered)
 
-    def partitions(self, keys: Keys, *, numbered: bool) -> ViewOfPartitions | None:
+    def partitions(self, keys: PartitionKeys, *, numbered: bool) -> ViewOfPartitions | None:
         """Return the view of one more query on the partitions of its keys; None: they are its own."""
         shared = self._partitions.get((keys.brackets, numbered))
         if shared is None or shared.is_given_up or shared.types != keys.types:

@@ -9,40 +9,40 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.engine.evaluator import Evaluator
-from cer_gpu.engine.options import Options
+from cer_gpu.engine.options import EvaluatorOptions
 from cer_gpu.errors import CerError
-from cer_gpu.explain.counting import Counts
+from cer_gpu.explain.counting import TestCounts
 from cer_gpu.io.source import Source
 from cer_gpu.planning.binding import Bindings
 from cer_gpu.runtime.protocol import Runtime
 from cer_gpu.stages import DECODE, LISTING, PARTITIONS, REST, STAGES, MeasuredStages
 
-MOST_STATES = 64
+_MOST_STATES = 64
 """Most determinised states to show."""
 
-Matches = Callable[[Source, Evaluator], Iterator[pa.RecordBatch]]
+FindMatches = Callable[[Source, Evaluator], Iterator[pa.RecordBatch]]
 
 
-def count(source: Source, bindings: Bindings) -> Counts:
+def count_tests(source: Source, bindings: Bindings) -> TestCounts:
     """Count the events of a source that satisfy each test of a query."""
-    counts = Counts(bindings)
+    counts = TestCounts(bindings)
     for batch in source.batches(list(bindings.bind(source.schema).columns)):
         counts.add(batch)
     return counts
 
 
-def analyse(source: Source, bindings: Bindings, matches: Matches) -> tuple[Counts, dict[str, Any]]:
+def analyse_events(source: Source, bindings: Bindings, matches: FindMatches) -> tuple[TestCounts, dict[str, Any]]:
     """Evaluate a query on the events of a source, and count and time it.
 
     Returns
     -------
-    Counts
+    TestCounts
     dict
         Numbers of events and complex events, seconds of each stage, tiers of predicates, bytes, determinised states,
-        what the runtime holds at the end, and for each pair of steps (`Places.step_facts`) the candidates tested, and
-        those that passed.
+        what the runtime holds at the end, and for each pair of steps (`FilterPlaces.step_facts`) the candidates tested,
+        and those that passed.
     """
-    counts, stages = Counts(bindings), MeasuredStages()
+    counts, stages = TestCounts(bindings), MeasuredStages()
 
     def prepare(batch: pa.RecordBatch) -> None:
         if not counts.n_events:
@@ -75,7 +75,7 @@ def analyse(source: Source, bindings: Bindings, matches: Matches) -> tuple[Count
         "tiers": sorted(pipeline.tiers),
         "memory_bytes": pipeline.runtime.n_bytes,
         "held": pipeline.runtime.held,
-        "determinised": pipeline.table.met(MOST_STATES),
+        "determinised": pipeline.table.met(_MOST_STATES),
         "candidates": _candidates(pipeline.runtime),
     }
 
@@ -91,6 +91,6 @@ def _load(bindings: Bindings, batch: pa.RecordBatch) -> None:
         next(Evaluator(bindings, _options(bindings)).push_batches(batch), None)
 
 
-def _options(bindings: Bindings) -> Options:
+def _options(bindings: Bindings) -> EvaluatorOptions:
     """Return options with an output that lists complex events, as HAVING chooses among them one by one."""
-    return Options() if bindings.plan.having is None else Options(output="bindings")
+    return EvaluatorOptions() if bindings.plan.having is None else EvaluatorOptions(output="bindings")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cer_gpu.automaton.cea import ANY
-from cer_gpu.automaton.chain import Step
+from cer_gpu.automaton.chain import ChainStep
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql.syntax import attributes
 from cer_gpu.errors import OptionError
@@ -24,7 +24,7 @@ from cer_gpu.predicates.generated import ROWS_TO_COMPILE, ROWS_TO_LOAD
 from cer_gpu.predicates.placement import AUTO, before_events
 
 
-def choices(plan: Plan, binding: Binding | None) -> dict[str, Any]:
+def choice_facts(plan: Plan, binding: Binding | None) -> dict[str, Any]:
     """Return the choices for a query, with the reasons, from its physical plan.
 
     Parameters
@@ -76,7 +76,7 @@ def _predicates(binding: Binding | None) -> tuple[str, str]:
     )
 
 
-def chain_facts(steps: Sequence[Step], guards: Sequence[Guard]) -> dict[str, Any]:
+def chain_facts(steps: Sequence[ChainStep], guards: Sequence[Guard]) -> dict[str, Any]:
     """Return the steps that stacks evaluate, as the text of a pattern.
 
     It is `plain` if no number of events is bounded and no gap bars an event.
@@ -92,7 +92,7 @@ def chain_facts(steps: Sequence[Step], guards: Sequence[Guard]) -> dict[str, Any
     return {"text": text, "plain": plain}
 
 
-def _times(step: Step) -> str:
+def _times(step: ChainStep) -> str:
     if not step.repeated:
         return ""
     most = "" if step.most is None else f"{step.most}"

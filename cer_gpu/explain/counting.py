@@ -36,7 +36,7 @@ def atomic_predicates(plan: Plan) -> list[Guard]:
     return [Guard(None, leaf) for leaf in dict.fromkeys(found)]
 
 
-class Counts:
+class TestCounts:
     """Counts over the events added so far.
 
     Attributes

@@ -9,10 +9,10 @@ from typing import Any
 
 from cer_gpu.explain.dot import to_dot
 from cer_gpu.explain.drawing import to_svg
-from cer_gpu.explain.text import Section, aligned, sections
+from cer_gpu.explain.text import Section, aligned_lines, sections
 from cer_gpu.explain.writing import printable
 
-MOST_STATES = 100
+_MOST_STATES = 100
 """Most states of an automaton that a notebook draws unasked."""
 
 
@@ -45,7 +45,9 @@ class Explanation:
     @property
     def passes(self) -> list[str]:
         """The passes from the query to its plan, line by line: the name of each, and what it did to this query."""
-        return [printable(line) for line in aligned([[each["name"], each["did"]] for each in self._facts["passes"]])]
+        return [
+            printable(line) for line in aligned_lines([[each["name"], each["did"]] for each in self._facts["passes"]])
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Return all facts as plain data that JSON can hold."""
@@ -78,7 +80,7 @@ class Explanation:
         ]
         words, *details = parts
         n_states = len(self._facts["automaton"]["states"])
-        picture = self.to_svg() if n_states <= MOST_STATES else f"<p>{n_states:,} states: see to_svg()</p>"
+        picture = self.to_svg() if n_states <= _MOST_STATES else f"<p>{n_states:,} states: see to_svg()</p>"
         return (
             f'<div>{words}\n<div style="overflow-x:auto">{picture}</div>\n'
             f"<details><summary>details</summary>\n{chr(10).join(details)}\n</details></div>"

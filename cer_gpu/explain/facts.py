@@ -15,19 +15,19 @@ from cer_gpu.ceql.properties import against_properties
 from cer_gpu.ceql.syntax import QuerySyntax
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.ceql.variables import variables
-from cer_gpu.explain.analysis import Matches, analyse, count
-from cer_gpu.explain.choices import choices
-from cer_gpu.explain.counting import Counts, atomic_predicates, type_tests
+from cer_gpu.explain.analysis import FindMatches, analyse_events, count_tests
+from cer_gpu.explain.choices import choice_facts
+from cer_gpu.explain.counting import TestCounts, atomic_predicates, type_tests
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.explain.graph_facts import graph_facts, kept_texts
-from cer_gpu.explain.joins import Places, join_plan
+from cer_gpu.explain.joins import FilterPlaces, join_plan
 from cer_gpu.explain.models import against_parallel, join_facts, model_facts, parallel_model_facts
 from cer_gpu.explain.parallel_facts import ParallelFacts
 from cer_gpu.explain.passes import pass_facts
 from cer_gpu.explain.rma_facts import rma_facts
 from cer_gpu.explain.step_names import place_names, step_names
 from cer_gpu.explain.words import in_words
-from cer_gpu.explain.writing import guard_text, predicate_text, stream_of, variable_text
+from cer_gpu.explain.writing import guard_text, predicate_text, stream_of_variable, variable_text
 from cer_gpu.io.source import Source
 from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.plan import Plan
@@ -37,7 +37,7 @@ def explain(
     bindings: Bindings,
     notes: tuple[str, ...],
     source: Source | None = None,
-    matches: Matches | None = None,
+    matches: FindMatches | None = None,
 ) -> Explanation:
     """Explain a query; see `cer_gpu.Query.explain`.
 
@@ -56,9 +56,9 @@ def explain(
     if source is not None:
         binding = bindings.bind(source.schema)
         if matches is None:
-            counts = count(source, bindings)
+            counts = count_tests(source, bindings)
         else:
-            counts, analysis = analyse(source, bindings, matches)
+            counts, analysis = analyse_events(source, bindings, matches)
     facts: dict[str, Any] = {
         "query": plan.text,
         "words": in_words(syntax, formula, plan.strategy),
@@ -66,7 +66,7 @@ def explain(
         "variables": _variables(syntax, formula, plan),
         "properties": against_properties(syntax.formula),
         **_tests(plan, counts),
-        "plan": choices(plan, binding),
+        "plan": choice_facts(plan, binding),
         "passes": pass_facts(plan),
         "events": None if counts is None else {"n": counts.n_events, "n_relevant": counts.n_relevant},
         "analysis": analysis,
@@ -98,7 +98,7 @@ def _model(plan: Plan, formula: NormalForm, binding: Binding | None) -> dict[str
         except UnboundedFilterError as error:
             automaton |= {"against_registers": error.message.partition(": ")[2]}
             automaton |= automaton_facts(plan.cea, plan.streams)
-    places = Places(joins, names)
+    places = FilterPlaces(joins, names)
     return {
         "model": join_facts(plan, places, automaton["against_registers"], against_parallel(plan, formula)),
         "relations": places.relation_facts(),
@@ -157,7 +157,7 @@ def _barred(cea: CEA, transition: Transition) -> list[str]:
     return [guard_text(cea.guards[guard], negated) for guard, negated in transition.barred]
 
 
-def _tests(plan: Plan, counts: Counts | None) -> dict[str, Any]:
+def _tests(plan: Plan, counts: TestCounts | None) -> dict[str, Any]:
     """Return types, atomic predicates and guards, each with the number of events that satisfy it, if counted."""
 
     def counted(facts: list[dict[str, Any]], numbers: Any) -> list[dict[str, Any]]:
@@ -186,12 +186,12 @@ def _variables(syntax: QuerySyntax, formula: NormalForm, plan: Plan) -> list[dic
     for atom in (part for part in walk(formula) if isinstance(part, Atom)):
         event = guard_text(replace(atom.guard, predicate=None))
         for name in sorted(atom.labels):
-            if stream_of(name, plan.streams) is None or name in selected:
+            if stream_of_variable(name, plan.streams) is None or name in selected:
                 held.setdefault(name, {})[event] = None
     defined = variables(syntax.formula)
     facts = []
     for name, events in held.items():
-        stream = stream_of(name, plan.streams)
+        stream = stream_of_variable(name, plan.streams)
         whole = name if stream is None else name[len(stream) + 1 :]
         facts.append(
             {

@@ -22,7 +22,7 @@ def in_short(plan: Plan, notes: Sequence[str] = ()) -> str:
     """
     from cer_gpu.ceql.highlighting import to_html  # Pygments takes long to import
 
-    columns = [f"<code>{escape(dotted(name))}</code>" for name in columns_of(plan)]
+    columns = [f"<code>{escape(dotted(name))}</code>" for name in columns_named(plan)]
     remarks = "".join(f"<p>note: {escape(note)}</p>" for note in notes)
     return (
         f"<div>{to_html(plan.text)}"
@@ -31,7 +31,7 @@ def in_short(plan: Plan, notes: Sequence[str] = ()) -> str:
     )
 
 
-def columns_of(plan: Plan) -> list[str]:
+def columns_named(plan: Plan) -> list[str]:
     """Return the columns and fields that a query names, and those of its types and times, each once."""
     typed = any(guard.event_type is not None for guard in plan.guards)
     found = [plan.type_column if typed else None, plan.time_column, plan.window_attribute]

@@ -8,7 +8,7 @@ from typing import Any
 
 from cer_gpu.automaton.atom_graph import AtomGraph, Edge
 from cer_gpu.ceql import syntax as s
-from cer_gpu.explain.presumed import presumed, sides_of
+from cer_gpu.explain.presumed import compared_sides, presumed
 from cer_gpu.explain.writing import name_text, predicate_text
 from cer_gpu.expressions.relation_terms import Comparison, arguments_of
 from cer_gpu.planning.binding import Binding
@@ -32,7 +32,7 @@ def join_plan(plan: Plan, binding: Binding | None) -> JoinPlan | None:
 
 
 @dataclass
-class Places:
+class FilterPlaces:
     """Places at which the filters between events of a query are tested, in words.
 
     Parameters
@@ -193,7 +193,7 @@ def _may_be_apart(graph: AtomGraph, pair: Pair) -> bool:
 def _inseparable(predicate: s.Predicate) -> str:
     """Return the reason why no index serves a filter."""
     arguments = arguments_of(predicate)
-    sides = sides_of(predicate)
+    sides = compared_sides(predicate)
     if len(arguments) > 2:
         return f"it reads {len(arguments)} events"
     if len(arguments) == 1:

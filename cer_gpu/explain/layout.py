@@ -21,7 +21,7 @@ _LARGE = 1000  # nodes of a graph whose order and places are improved less
 
 
 @dataclass(frozen=True)
-class Layout:
+class _Layout:
     """Places of nodes and routes of edges.
 
     Attributes
@@ -40,7 +40,7 @@ class Layout:
     size: Point
 
 
-def layered(sizes: Sequence[Point], edges: Sequence[tuple[int, int]], middles: Sequence[int] = ()) -> Layout:
+def layered(sizes: Sequence[Point], edges: Sequence[tuple[int, int]], middles: Sequence[int] = ()) -> _Layout:
     """Lay out a graph without self-loops; node 0 comes first.
 
     Parameters
@@ -88,7 +88,7 @@ def layered(sizes: Sequence[Point], edges: Sequence[tuple[int, int]], middles: S
         points[-1] = along[layer[target]] - extents[target][0] / 2, across[target]
         routes.append(points[::-1] if back else points)
     centres = [(along[layer[i]], across[i]) for i in range(len(sizes))]
-    return Layout(centres, routes, (end - LAYER_GAP, max(a + extents[i][1] / 2 for i, a in enumerate(across))))
+    return _Layout(centres, routes, (end - LAYER_GAP, max(a + extents[i][1] / 2 for i, a in enumerate(across))))
 
 
 def _closing(n: int, edges: Sequence[tuple[int, int]]) -> list[bool]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from cer_gpu.automaton.normal_form import NormalForm
 from cer_gpu.automaton.parallel_pattern import NotParallelError, build_parallel
-from cer_gpu.explain.joins import Places
+from cer_gpu.explain.joins import FilterPlaces
 from cer_gpu.explain.parallel_facts import ParallelFacts
 from cer_gpu.explain.step_names import place_names
 from cer_gpu.explain.writing import expression_text
@@ -24,7 +24,7 @@ _TITLES = {
     Model.PCEA: "parallelised complex event automaton",
 }
 _WAITS = "each waits until its window has passed, and those that are taken back are listed, too"
-MOST_PLACES = 4
+_MOST_PLACES = 4
 """Most pairs of steps that one line names."""
 
 
@@ -45,7 +45,7 @@ def model_facts(plan: Plan) -> dict[str, Any]:
 
 
 def join_facts(
-    plan: Plan, places: Places, against_registers: str | None = None, why_not_parallel: str | None = None
+    plan: Plan, places: FilterPlaces, against_registers: str | None = None, why_not_parallel: str | None = None
 ) -> dict[str, Any]:
     """Return the same for a query with filters between events, or a conjunction, that is not parallel.
 
@@ -138,18 +138,18 @@ def _facts(
 # ---- filters between events -----------------------------------------------------------------------------------------
 
 
-def _guaranteed(places: Places) -> Iterator[str]:
+def _guaranteed(places: FilterPlaces) -> Iterator[str]:
     yield f"exact: every complex event{' that passes the filters' if places.texts else ''}, each once"
     yield "each event in reach is stored once for each step that it satisfies"
     if not places.searched:
         yield "no search from step to step: candidates are found by equal keys or by their position, or all of them fit"
 
 
-def _not_guaranteed(plan: Plan, places: Places, against_registers: str | None) -> Iterator[str]:
+def _not_guaranteed(plan: Plan, places: FilterPlaces, against_registers: str | None) -> Iterator[str]:
     searched = places.searched
     if searched:
-        more = [f"{len(searched) - MOST_PLACES:,} more"] if len(searched) > MOST_PLACES else []
-        shown = ", ".join([*searched[:MOST_PLACES], *more])
+        more = [f"{len(searched) - _MOST_PLACES:,} more"] if len(searched) > _MOST_PLACES else []
+        shown = ", ".join([*searched[:_MOST_PLACES], *more])
         yield f"constant time for each event: it may be compared with all in reach at {shown}"
     in_vain = [*(["candidates"] if searched else []), *(["paths"] if places.in_vain else [])]
     if in_vain:

@@ -12,7 +12,7 @@ from typing import Any
 
 from cer_gpu.automaton.conjunctive import QTree
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.automaton.parallel_pattern import Member, ParallelPattern, ParallelTransition, Source, equal_sides
+from cer_gpu.automaton.parallel_pattern import GatheredState, Member, ParallelPattern, ParallelTransition, equal_sides
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import Node, children, fold, with_children
 from cer_gpu.explain.step_names import at_once, listed, tests_text
@@ -153,7 +153,7 @@ class ParallelFacts:
     def _event(self, t: ParallelTransition) -> str:
         return at_once([self.names[place] for place in t.places])
 
-    def _keys(self, t: ParallelTransition, source: Source) -> Iterator[str]:
+    def _keys(self, t: ParallelTransition, source: GatheredState) -> Iterator[str]:
         """Yield the equalities by which an event finds partial matches: filters, or what follows from several."""
         found = self.pattern.states[source.state]
         for v in source.key:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from cer_gpu.automaton.normal_form import Absent, Atom, Both, Either, NormalForm, Related, Repeat, Then, Trailing
 from cer_gpu.ceql.traversal import children, fold, walk
-from cer_gpu.explain.writing import guard_text, name_text, predicate_text, stream_of, variable_text
+from cer_gpu.explain.writing import guard_text, name_text, predicate_text, stream_of_variable, variable_text
 from cer_gpu.planning.plan import Plan
 
 MOST_SHOWN = 50
@@ -96,7 +96,9 @@ def formula_text(formula: NormalForm, streams: Collection[str] = ()) -> str:
     def combine(part: NormalForm, below: list[str]) -> str:
         match part:
             case Atom():
-                names = [name for name in part.labels - {part.guard.event_type} if stream_of(name, streams) is None]
+                names = [
+                    name for name in part.labels - {part.guard.event_type} if stream_of_variable(name, streams) is None
+                ]
                 return " AS ".join([guard_text(part.guard, part.negated), *map(name_text, sorted(names))])
             case Repeat():
                 times = "+" if (part.least, part.most) == (1, None) else f"{{{part.least},{part.most or ''}}}"

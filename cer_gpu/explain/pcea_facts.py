@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from cer_gpu.automaton.parallel import PCEA, State, Transition
+from cer_gpu.automaton.parallel import PCEA, PceaTransition, StateKey
 
 _NO_STATES = "∅"
 
@@ -57,7 +57,7 @@ def pcea_text(automaton: PCEA) -> str:
     return "\n".join(lines)
 
 
-def state_name(state: State) -> str:
+def state_name(state: StateKey) -> str:
     """Return the name of a state; one of a variable and a self join is written ``x{0,1}``."""
     if isinstance(state, tuple):
         variable, atoms = state
@@ -65,10 +65,10 @@ def state_name(state: State) -> str:
     return str(state)
 
 
-def _predicates(transition: Transition) -> Iterator[str]:
+def _predicates(transition: PceaTransition) -> Iterator[str]:
     yield str(transition.unary)
     yield from (str(predicate) for _, predicate in transition.joins)
 
 
-def _labels(transition: Transition) -> list[str]:
+def _labels(transition: PceaTransition) -> list[str]:
     return sorted(map(str, transition.labels), key=lambda label: (len(label), label))

@@ -26,7 +26,7 @@ def presumed(predicates: Sequence[s.Predicate]) -> BoundRelations:
     return BoundRelations(conditions, (), (), (), Binder(pa.schema([]), ""))
 
 
-def sides_of(predicate: s.Predicate) -> tuple[s.Expression, s.Expression] | None:
+def compared_sides(predicate: s.Predicate) -> tuple[s.Expression, s.Expression] | None:
     """Return the sides of a comparison, perhaps negated; None: the predicate is none."""
     while isinstance(predicate, s.Not):
         predicate = predicate.operand

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cer_gpu.automaton.normal_form import Guard, variable_name
-from cer_gpu.automaton.rma import CURRENT, RMA, Condition, Formula, Transition
+from cer_gpu.automaton.rma import CURRENT, RMA, RegisterCondition, RegisterFormula, RegisterTransition
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import names_of, path_of
 from cer_gpu.ceql.traversal import Node, children, fold, with_children
@@ -57,13 +57,13 @@ def rma_text(automaton: RMA) -> str:
     return "\n".join(lines)
 
 
-def formula_text(transition: Transition) -> str:
+def formula_text(transition: RegisterTransition) -> str:
     """Return the guard of a transition; the name of a register stands before the attributes of its event."""
     literals = [_literal_text(formula, required) for formula, required in transition.guard]
     return " AND ".join(literals) or "TRUE"
 
 
-def _parts_text(transition: Transition) -> str:
+def _parts_text(transition: RegisterTransition) -> str:
     writes = ", ".join(map(_register, sorted(transition.writes)))
     selection = ", ".join(map(_register, transition.selection))
     if len(transition.selection) > 1:
@@ -72,12 +72,12 @@ def _parts_text(transition: Transition) -> str:
     return f"{formula_text(transition)}/{selection}/{f'{{{writes}}}' if writes else _NONE}/{output}"
 
 
-def _literal_text(formula: Formula, required: bool) -> str:
+def _literal_text(formula: RegisterFormula, required: bool) -> str:
     text = " AND ".join(_condition_text(condition) for condition in formula) or "TRUE"
     return text if required else f"NOT({text})"
 
 
-def _condition_text(condition: Condition) -> str:
+def _condition_text(condition: RegisterCondition) -> str:
     if isinstance(condition.test, Guard):
         return guard_text(condition.test, condition.negated)
     text = predicate_text(_of_registers(condition))
@@ -86,7 +86,7 @@ def _condition_text(condition: Condition) -> str:
     return f"NOT({text})" if condition.negated else text
 
 
-def _of_registers(condition: Condition) -> Any:
+def _of_registers(condition: RegisterCondition) -> Any:
     """Return the predicate of a condition with registers in place of its variables."""
     registers = dict(zip(condition.variables, condition.selection, strict=True))
 

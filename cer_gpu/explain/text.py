@@ -10,9 +10,9 @@ from cer_gpu.explain.writing import printable
 Facts = Mapping[str, Any]
 Section = tuple[str, list[str]]
 
-MOST_PLACES = 12
+_MOST_PLACES = 12
 """Most pairs of steps that the text lists of one filter, and of an analysis."""
-MOST_ROWS = 200
+_MOST_ROWS = 200
 """Most states, and most transitions, of an automaton with labels that the text lists."""
 MOST_SOURCES = 6
 """Most sources of one transition that the text lists."""
@@ -41,7 +41,7 @@ def _model(model: Facts) -> Iterator[str]:
     yield f"{model['name']} ({model['title']}): {model['why']}"
     rows = [[title if i == 0 else "", line] for title, key in _PROMISES for i, line in enumerate(model[key])]
     against = model["against_parallel"]
-    yield from aligned(rows + ([["not PCEA", f"(parallelised automaton): {against}"]] if against else []))
+    yield from aligned_lines(rows + ([["not PCEA", f"(parallelised automaton): {against}"]] if against else []))
 
 
 _PROMISES = (("guaranteed", "guaranteed"), ("not guaranteed", "not_guaranteed"))
@@ -52,11 +52,11 @@ def _relations(facts: Facts) -> Iterator[str]:
     for relation in facts["relations"]:
         kind = "separable" if relation["separable"] else f"not separable: {relation['why']}"
         places = relation["places"] or ["nowhere: no match holds its events together"]
-        more = len(places) - MOST_PLACES
-        shown = [*places[:MOST_PLACES], f"and {more:,} more"] if more > 0 else places
+        more = len(places) - _MOST_PLACES
+        shown = [*places[:_MOST_PLACES], f"and {more:,} more"] if more > 0 else places
         rows += [[relation["text"] if i == 0 else "", kind if i == 0 else "", place] for i, place in enumerate(shown)]
     if rows:
-        yield from aligned([["filter", "kind", "tested at"], *rows])
+        yield from aligned_lines([["filter", "kind", "tested at"], *rows])
         if facts["presumed"] and any(relation["separable"] for relation in facts["relations"]):
             yield "(for columns of numbers or times; the events, if given, tell it for their types)"
 
@@ -70,7 +70,7 @@ def _variables(facts: Facts) -> list[str]:
             *(["is empty in some matches"] if variable["always"] is False else []),
         ]
         rows.append([variable["name"], " or ".join(variable["types"]), ", ".join(remarks)])
-    return aligned([["name", "can hold", "remarks"], *rows]) if rows else []
+    return aligned_lines([["name", "can hold", "remarks"], *rows]) if rows else []
 
 
 def _predicates(facts: Facts) -> list[str]:
@@ -87,7 +87,7 @@ def _predicates(facts: Facts) -> list[str]:
         ["(relevant events)", f"{facts['events']['n_relevant']:,}", _share(facts["events"]["n_relevant"], total)]
     )
     rows.append(["(all events)", f"{total:,}", ""])
-    return aligned(rows, right=(1, 2))
+    return aligned_lines(rows, right=(1, 2))
 
 
 def _q_tree(automaton: Facts) -> Iterator[str]:
@@ -95,9 +95,9 @@ def _q_tree(automaton: Facts) -> Iterator[str]:
     lines = automaton.get("q_tree", [])
     if lines:
         yield "a line of values is shared by all events below it; values of a single event are left out"
-        yield from lines[:MOST_ROWS]
-    if len(lines) > MOST_ROWS:
-        yield f"and {len(lines) - MOST_ROWS:,} more"
+        yield from lines[:_MOST_ROWS]
+    if len(lines) > _MOST_ROWS:
+        yield f"and {len(lines) - _MOST_ROWS:,} more"
 
 
 def _automaton(automaton: Facts) -> Iterator[str]:
@@ -123,7 +123,7 @@ def _automaton(automaton: Facts) -> Iterator[str]:
         for t in transitions
     ]
     rows += [[f"{step['source']} → {step['target']}", "", "(no event)", "", ""] for step in silent]
-    yield from aligned(rows)
+    yield from aligned_lines(rows)
 
 
 def _labelled(automaton: Facts) -> Iterator[str]:
@@ -194,9 +194,9 @@ def _cut(items: Sequence[str], sign: str = ", ") -> str:
 
 
 def _shortened(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield from aligned(rows[:MOST_ROWS])
-    if len(rows) > MOST_ROWS:
-        yield f"and {len(rows) - MOST_ROWS:,} more"
+    yield from aligned_lines(rows[:_MOST_ROWS])
+    if len(rows) > _MOST_ROWS:
+        yield f"and {len(rows) - _MOST_ROWS:,} more"
 
 
 def _formula(transition: Facts) -> str:
@@ -224,7 +224,7 @@ def _plan(facts: Facts) -> Iterator[str]:
     for name, against in dealing["tasks"].items():
         if name != dealing["chosen"]:
             rows.append(["", f"{name} would be exact too" if against is None else f"not {name}: {against}"])
-    yield from aligned(rows)
+    yield from aligned_lines(rows)
 
 
 _THREADS = {
@@ -244,7 +244,7 @@ def _properties(facts: Facts) -> Iterator[str]:
     else:
         yield "of the papers; they matter only to filters that relate several variables, which this query has not"
     properties = facts["properties"].items()
-    yield from aligned([[name, "yes" if why is None else f"no: {why}"] for name, why in properties])
+    yield from aligned_lines([[name, "yes" if why is None else f"no: {why}"] for name, why in properties])
 
 
 def _analysis(facts: Facts) -> Iterator[str]:
@@ -269,30 +269,30 @@ def _analysis(facts: Facts) -> Iterator[str]:
         rows += [["", f"{i} = {{{', '.join(map(str, states))}}}"] for i, states in enumerate(met["states"])]
         more = met["n_states"] - len(met["states"])
         rows += [["", f"and {more:,} more"]] if more else []
-    yield from aligned(rows)
+    yield from aligned_lines(rows)
     if analysis["candidates"]:
-        yield from aligned(list(_candidates(facts)), right=(2, 3))
+        yield from aligned_lines(list(_candidates(facts)), right=(2, 3))
     total = analysis["seconds"]
     stages = [[name, f"{1000 * s:,.1f} ms", _share(s, total)] for name, s in analysis["stages"].items()]
     stages.append(["all, on one thread", f"{1000 * total:,.1f} ms", ""])
-    yield from aligned(stages, right=(1, 2))
+    yield from aligned_lines(stages, right=(1, 2))
 
 
 def _candidates(facts: Facts) -> Iterator[Sequence[str]]:
     """Yield a row for each pair of steps: the candidates tested for the earlier one, and those that passed."""
     yield "steps", "candidates by", "tested", "passed"
     steps = list(zip(facts["steps"], facts["analysis"]["candidates"], strict=True))
-    for step, n in steps[:MOST_PLACES]:
+    for step, n in steps[:_MOST_PLACES]:
         yield step["text"], step["index"], f"{n['n_tested']:,}", f"{n['n_passed']:,}"
-    if len(steps) > MOST_PLACES:
-        yield f"and {len(steps) - MOST_PLACES:,} more", "", "", ""
+    if len(steps) > _MOST_PLACES:
+        yield f"and {len(steps) - _MOST_PLACES:,} more", "", "", ""
 
 
 def _share(part: float, whole: float) -> str:
     return f"{part / whole:.1%}" if whole else ""
 
 
-def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
+def aligned_lines(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
     """Return rows as lines with aligned columns, those of `right` to the right."""
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

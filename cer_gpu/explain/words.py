@@ -22,7 +22,14 @@ from cer_gpu.automaton.normal_form import (
 )
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.ceql.syntax import Measure, Predicate, QuerySyntax, Within, attributes, relations, variable_filters
-from cer_gpu.explain.writing import attribute_text, expression_text, name_text, predicate_text, printable, stream_of
+from cer_gpu.explain.writing import (
+    attribute_text,
+    expression_text,
+    name_text,
+    predicate_text,
+    printable,
+    stream_of_variable,
+)
 
 _CONSUME = {
     "ANY": "Once one is found, all that was read before is forgotten, in all groups (CONSUME BY ANY).",
@@ -279,7 +286,7 @@ def _event(atom: Atom, streams: Sequence[str], one: str = _ONE) -> str:
     if atom.negated:
         return event
     own = streams if guard.event_type is None else [guard.event_type]
-    names = sorted(name for name in atom.labels if name not in own and stream_of(name, streams) is None)
+    names = sorted(name for name in atom.labels if name not in own and stream_of_variable(name, streams) is None)
     return event + (f", called {_listed([name_text(name) for name in names], 'and')}" if names else "")
 
 

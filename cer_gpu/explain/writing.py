@@ -35,11 +35,11 @@ def attribute_text(name: str) -> str:
 
 def variable_text(name: str, streams: Collection[str]) -> str:
     """Return a variable ``x``, or ``S>x`` where S is one of the streams (`cer_gpu.automaton.normal_form`)."""
-    stream = stream_of(name, streams)
+    stream = stream_of_variable(name, streams)
     return name_text(name) if stream is None else f"{name_text(stream)}>{name_text(name[len(stream) + 1 :])}"
 
 
-def stream_of(name: str, streams: Collection[str]) -> str | None:
+def stream_of_variable(name: str, streams: Collection[str]) -> str | None:
     """Return the stream of the variable ``S>x``, or None for a variable of all streams."""
     return next((stream for stream in streams if name.startswith(f"{stream}>")), None)
 

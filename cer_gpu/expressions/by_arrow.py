@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.columnar.columns import DECIMAL, Block, Bools, kind_of
+from cer_gpu.arrays import Bools
+from cer_gpu.columnar.columns import DECIMAL, Block, kind_of
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.operators import OPERATORS
 

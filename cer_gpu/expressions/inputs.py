@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.columnar.columns import Block, Bools, stored_values
+from cer_gpu.arrays import Bools
+from cer_gpu.columnar.columns import Block, stored_values
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.columnar.memory import read_only

@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.arrays import Bools
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import dotted, path_of
 from cer_gpu.ceql.traversal import children, fold, with_children
-from cer_gpu.columnar.columns import BOOLEAN, STRING, Block, Bools, kind_of, take_rows
+from cer_gpu.columnar.columns import BOOLEAN, STRING, Block, kind_of, take_rows
 from cer_gpu.columnar.fields import attribute_type
 
 

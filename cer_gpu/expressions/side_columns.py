@@ -9,7 +9,7 @@ column     contents
 ========== =====================================================================================
 Raw        an int64, or the bits of a float64, for arithmetic with values of other events
 OrderKey   an integer in the order of the values: of int64, uint64 or float64 (-0.0 is 0.0; NaN is not valid)
-Bound      for ``x op value`` with an integer x and a value that need be none: the last integer that passes
+Bound      for ``x op value`` with an integer x: the bound as an int64 that is included; 2 for x < 2.5, 3 for x > 2.5
 TextNumber the number of a text, one numbering for all columns and batches
 ExactText  the number of a number or time of any type, as an exact text; only where types are unlike
 Truth      1 where a test of the event alone is TRUE, else 0
@@ -30,14 +30,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.columnar.columns import Block, Bools, Coded, plain_texts, take_rows
+from cer_gpu.arrays import Bools, Int64
+from cer_gpu.columnar.columns import Block, Coded, plain_texts, take_rows
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.expressions.inputs import BlockInputs, Inputs
 from cer_gpu.expressions.targets.numpy import rows_of, values_of
 from cer_gpu.expressions.terms import IN_ORDER, RAW, Sides, Test, Value
 
-Int64 = npt.NDArray[np.int64]
 Keys = tuple[Int64, Bools | None]
 """Values of a column, and a mask of the valid ones (None: all)."""
 
@@ -186,10 +186,11 @@ class OrderKey:
 
 @dataclass(frozen=True)
 class Bound:
-    """For ``x op (value + plus) / divisor`` with an integer x: the last integer that passes, for ``x <= bound`` or so.
+    """Bound of an integer x under ``x op (value + plus) / divisor``, as an int64 that x may itself be.
 
-    `op` is one of ``< <= > >= =``; the comparison with the bound is `inclusive` of it.  If x is a uint64 (`unsigned`),
-    the bound is an `OrderKey` of that type.
+    `op` is one of ``< <= > >= =``, and x is compared with the bound by `inclusive` of it: ``x < 2.5`` is ``x <= 2``,
+    ``x > 2.5`` is ``x >= 3``, and ``x = 2.5`` has no valid bound.  For a uint64 x (`unsigned`) the bound is an
+    `OrderKey` of that type.
     """
 
     term: Value
@@ -199,7 +200,7 @@ class Bound:
     unsigned: bool = False
 
     def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: TextNumbers) -> Keys:
-        """Return the bounds of a block's rows, and which can be passed."""
+        """Return the bounds of a block's rows, and True for those under which some integer passes."""
         values, valid = _values(self.term, inputs, view)
         least, greatest = (0, 2**64 - 1) if self.unsigned else (LEAST, GREATEST)
         bounds, possible = _bounds(values, self.op, self.divisor, self.plus, least, greatest)

@@ -18,7 +18,7 @@ from cer_gpu.columnar.columns import types_within
 from cer_gpu.errors import OptionError
 from cer_gpu.io.frames import is_a
 
-Result = Callable[[], pa.RecordBatchReader]
+_Result = Callable[[], pa.RecordBatchReader]
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Kind:
 
     events: Any
     back: Callable[[pa.Table], Any]
-    lazily: Callable[[pa.Schema, Result], Any] | None = None
+    lazily: Callable[[pa.Schema, _Result], Any] | None = None
 
 
-def kind_of(frame: Any) -> Kind:
+def kind_of_frame(frame: Any) -> Kind:
     """Return the kind of a frame.
 
     Raises
@@ -77,7 +77,7 @@ def _to_polars(found: pa.Table) -> Any:
     return polars.from_arrow(found)
 
 
-def _lazily(schema: pa.Schema, result: Result) -> Any:
+def _lazily(schema: pa.Schema, result: _Result) -> Any:
     """Return a LazyFrame that finds complex events when it is collected, batch by batch, as many as are asked for."""
     import polars
     from polars.io.plugins import register_io_source
@@ -171,7 +171,7 @@ def _by_narwhals(frame: Any) -> Kind | None:
     except ImportError:
         return None
     if isinstance(frame, narwhals.DataFrame | narwhals.LazyFrame):
-        inner = kind_of(frame.to_native())
+        inner = kind_of_frame(frame.to_native())
         lazily = inner.lazily
         return Kind(
             inner.events,

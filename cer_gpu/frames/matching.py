@@ -11,12 +11,12 @@ from cer_gpu.compilation import CompiledQuery, compile
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.expressions.targets.arrow import exact_sum
-from cer_gpu.frames.kinds import kind_of
+from cer_gpu.frames.kinds import kind_of_frame
 from cer_gpu.query_set import QuerySet, compile_all
 
-Compiled = CompiledQuery | QuerySet
+CompiledForFrame = CompiledQuery | QuerySet
 
-COMPILING = ("type_column", "time_column", "time_unit", "relations")
+_COMPILING = ("type_column", "time_column", "time_unit", "relations")
 """Options that are those of `cer_gpu.compile`; all others are those of the evaluation."""
 
 
@@ -57,7 +57,7 @@ def match(frame: Any, query: Any, **options: Any) -> Any:
     >>> type(found).__name__, found.rows()
     ('DataFrame', [(0, 1, [0, 1]), (2, 3, [2, 3])])
     """
-    kind = kind_of(frame)
+    kind = kind_of_frame(frame)
     compiled, rest = checked(query, options)
     if isinstance(compiled, QuerySet):
         return {name: kind.back(found) for name, found in compiled.evaluate(kind.events, **rest).items()}
@@ -94,7 +94,7 @@ def count(frame: Any, query: Any, **options: Any) -> Any:
     >>> cer_gpu.frames.count(pl.DataFrame({"type": ["A", "A", "B"]}), "SELECT * FROM S WHERE A+ ; B")
     3
     """
-    kind = kind_of(frame)
+    kind = kind_of_frame(frame)
     compiled, rest = checked(query, options, without=("output", "limit", "aggregate"))
     if not isinstance(compiled, QuerySet):
         return compiled.count(kind.events, **rest)
@@ -131,7 +131,7 @@ def explain(frame: Any, query: Any, **options: Any) -> Explanation | dict[str, E
     >>> explained.to_dict()["events"]
     {'n': 3, 'n_relevant': 3}
     """
-    kind = kind_of(frame)
+    kind = kind_of_frame(frame)
     compiled, rest = checked(query, options, lambda compiled: compiled.explain)
     return compiled.explain(kind.events, **rest)
 
@@ -139,9 +139,9 @@ def explain(frame: Any, query: Any, **options: Any) -> Explanation | dict[str, E
 def checked(
     query: Any,
     options: Mapping[str, Any],
-    call_of: Callable[[Compiled], Any] = lambda compiled: compiled.evaluate,
+    call_of: Callable[[CompiledForFrame], Any] = lambda compiled: compiled.evaluate,
     without: tuple[str, ...] = (),
-) -> tuple[Compiled, dict[str, Any]]:
+) -> tuple[CompiledForFrame, dict[str, Any]]:
     """Return a query, compiled, and the options of the call that is to follow.
 
     Parameters
@@ -153,8 +153,8 @@ def checked(
     without
         Options of it that are not.
     """
-    compiling = {name: value for name, value in options.items() if name in COMPILING}
-    if isinstance(query, Compiled):
+    compiling = {name: value for name, value in options.items() if name in _COMPILING}
+    if isinstance(query, CompiledForFrame):
         compiled = query
         if compiling:
             raise OptionError(
@@ -169,10 +169,10 @@ def checked(
         raise OptionError(
             f"expected the text of a query, a pathlib.Path or a compiled query, got {type(query).__name__}"
         )
-    rest = {name: value for name, value in options.items() if name not in COMPILING}
+    rest = {name: value for name, value in options.items() if name not in _COMPILING}
     known = [name for name in list(signature(call_of(compiled)).parameters)[1:] if name not in without]
     for name in rest:
         if name not in known:
-            hint = did_you_mean(name, [*known, *COMPILING], "options")
+            hint = did_you_mean(name, [*known, *_COMPILING], "options")
             raise OptionError(f"no option {name!r} here\nhint: {hint}")
     return compiled, rest

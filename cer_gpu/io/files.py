@@ -17,9 +17,9 @@ from pyarrow import fs
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.validation import validated
 from cer_gpu.errors import EventsError, nearest_file
-from cer_gpu.io.formats import ENDINGS, NAMES, format_of
+from cer_gpu.io.formats import ENDINGS, FORMAT_NAMES, format_of
 from cer_gpu.io.source import READ_ERRORS, Parts, Source, ahead, check_columns, check_names
-from cer_gpu.io.stores import Address, Listing, StoredFile, listing, open_store, path_in_store, uri_in_store
+from cer_gpu.io.stores import Address, StoredFile, StoreListing, listing, open_store, path_in_store, uri_in_store
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """Text of NULL in the name of a folder."""
@@ -153,7 +153,7 @@ def find_files(given: str) -> list[StoredFile]:
 
 
 def _in_order(
-    given: str, place: str, listed: Listing, store: fs.FileSystem | None, address: Address
+    given: str, place: str, listed: StoreListing, store: fs.FileSystem | None, address: Address
 ) -> list[StoredFile]:
     """Return the event files of a folder or a glob."""
     files = []
@@ -164,7 +164,7 @@ def _in_order(
             files.append((names, StoredFile(path, uri_in_store(address, place, path), store, folders)))
     if not files:
         kind = "in this folder" if place == listed.base else "fits this pattern"
-        raise EventsError(f"{given}: no {NAMES} file {kind}")
+        raise EventsError(f"{given}: no {FORMAT_NAMES} file {kind}")
     return [file for _, file in sorted(files, key=lambda each: [_rank(name) for name in each[0]])]
 
 
@@ -185,7 +185,7 @@ def _hint(store: fs.FileSystem, place: str) -> str | None:
     found = list(os.scandir(parent or "."))
     siblings = sorted(each.name for each in found if each.is_dir() or format_of(each.name) is not None)
     if not siblings:
-        return f"no {NAMES} file in that folder"
+        return f"no {FORMAT_NAMES} file in that folder"
     near = nearest_file(name, siblings)
     return f"did you mean {near!r}?" if near else None
 

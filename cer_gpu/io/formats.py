@@ -212,7 +212,7 @@ class Format:
     is_text: bool = False
 
 
-FORMATS = (
+_FORMATS = (
     Format("Parquet", (".parquet", ".pq", ".parq"), _open_parquet),
     Format("Arrow IPC", (".arrow", ".feather", ".ipc", ".arrows"), _open_ipc),
     Format("CSV", (".csv",), _open_csv, is_text=True),
@@ -221,12 +221,12 @@ FORMATS = (
 )
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 """Codecs of Arrow by the endings of names."""
-NAMES = ", ".join(names := list(dict.fromkeys(format.name for format in FORMATS))).replace(
+FORMAT_NAMES = ", ".join(names := list(dict.fromkeys(format.name for format in _FORMATS))).replace(
     f", {names[-1]}", f" or {names[-1]}"
 )
 """All formats, for messages."""
 ENDINGS = (
-    ", ".join(ending for format in FORMATS for ending in format.endings)
+    ", ".join(ending for format in _FORMATS for ending in format.endings)
     + f" (text also with {', '.join(COMPRESSIONS)} behind)"
 )
 """All endings, for messages."""
@@ -237,7 +237,7 @@ def format_of(name: str) -> tuple[Format, str | None] | None:
     name = name.lower()
     codec = next((codec for ending, codec in COMPRESSIONS.items() if name.endswith(ending)), None)
     plain = name if codec is None else name.rsplit(".", 1)[0]
-    for format in FORMATS:
+    for format in _FORMATS:
         if plain.endswith(format.endings) and (codec is None or format.is_text):
             return format, codec
     return None

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from cer_gpu.errors import OptionError
 from cer_gpu.io.texts import TEXT, csv_header, csv_lines, is_quoted, json_lines, to_csv
 
-FORMATS = ("parquet", "arrow", "csv", "jsonl")
+SINK_FORMATS = ("parquet", "arrow", "csv", "jsonl")
 PIPE_FORMATS = ("arrow", "csv", "jsonl")
-ENDINGS = tuple(f".{name}" for name in FORMATS)
+SINK_ENDINGS = tuple(f".{name}" for name in SINK_FORMATS)
 
 WRITE_ROWS = 1 << 17
 WRITE_BYTES = 1 << 24
@@ -65,13 +65,13 @@ def open_sink(
     Parameters
     ----------
     path
-        Path of the file; without `format`, it must end in one of ENDINGS.
+        Path of the file; without `format`, it must end in one of SINK_ENDINGS.
     schema
         Schema of the complex events.
     inputs
         Files and folders that are being read, which must not be overwritten.
     format
-        One of FORMATS; None: the format of the name's ending.
+        One of SINK_FORMATS; None: the format of the name's ending.
 
     Raises
     ------
@@ -283,10 +283,10 @@ def _format(path: Path, given: str | None) -> str:
     """Return the format given, or that of the ending of a path."""
     if given is None and _is_nowhere(path):
         return "arrow"
-    if given is None and path.suffix.lower() not in ENDINGS:
+    if given is None and path.suffix.lower() not in SINK_ENDINGS:
         raise OptionError(
             f"{path}: cannot tell the format from the name\n"
-            f"hint: expected a name that ends in {', '.join(ENDINGS)}, or --format"
+            f"hint: expected a name that ends in {', '.join(SINK_ENDINGS)}, or --format"
         )
     return given or path.suffix.lower()[1:]
 

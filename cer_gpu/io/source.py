@@ -18,7 +18,7 @@ from cer_gpu.columnar.fields import attribute_type, columns_with
 from cer_gpu.errors import EventsError, TimeOrderError, did_you_mean
 
 BATCH_ROWS = 1 << 17
-BATCHES_AHEAD = 2
+_BATCHES_AHEAD = 2
 """Batches of a file decoded ahead of the evaluation."""
 READ_ERRORS = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError)
 """Exceptions of Arrow's readers over data that cannot be read."""
@@ -124,9 +124,9 @@ class Source:
 
 
 def ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield batches that another thread reads, up to `BATCHES_AHEAD` of them in advance."""
+    """Yield batches that another thread reads, up to `_BATCHES_AHEAD` of them in advance."""
     with ThreadPoolExecutor(1, thread_name_prefix="cer_gpu reader") as pool:
-        coming = deque(pool.submit(next, batches, None) for _ in range(BATCHES_AHEAD))
+        coming = deque(pool.submit(next, batches, None) for _ in range(_BATCHES_AHEAD))
         try:
             while (batch := coming.popleft().result()) is not None:
                 coming.append(pool.submit(next, batches, None))

@@ -245,7 +245,7 @@ def uri_in_store(address: Address, place: str, path: str) -> str:
 
 
 @dataclass(frozen=True)
-class Listing:
+class StoreListing:
     """Files of a folder or a glob.
 
     Attributes
@@ -264,7 +264,7 @@ class Listing:
     table: str | None
 
 
-def listing(store: fs.FileSystem, place: str) -> Listing | None:
+def listing(store: fs.FileSystem, place: str) -> StoreListing | None:
     """Return the files of a folder and of all folders in it, or of a glob; None: the path is one file.
 
     Globs have ``*``, ``**``, ``?``, ``[abc]`` and ``{a,b}``; a folder that one names stands for its files.
@@ -309,7 +309,7 @@ def listing(store: fs.FileSystem, place: str) -> Listing | None:
             continue
         if info.type == fs.FileType.File and not any(map(_hidden, names)):
             files.append((path, names))
-    return Listing(base, files, table)
+    return StoreListing(base, files, table)
 
 
 def _hidden(name: str) -> bool:

@@ -57,11 +57,11 @@ def csv_header(names: list[str]) -> bytes:
     return (",".join(fields) + "\n").encode()
 
 
-def plain(values: pa.Array) -> pa.Array:
+def plain_values(values: pa.Array) -> pa.Array:
     """Return values as large strings; NULL stays NULL."""
     kind = values.type
     if _is_layout(kind):
-        return _through_layout(values, plain)
+        return _through_layout(values, plain_values)
     if is_string(kind):
         return _utf8(values.cast(TEXT))
     if pa.types.is_floating(kind):
@@ -75,13 +75,13 @@ def plain(values: pa.Array) -> pa.Array:
         return pa.array(texts, TEXT)
     if _is_simple(kind):
         return values.cast(TEXT)
-    return pc.if_else(values.is_valid(), to_json(values), pa.scalar(None, TEXT))
+    return pc.if_else(values.is_valid(), json_texts(values), pa.scalar(None, TEXT))
 
 
-def to_json(values: pa.Array) -> pa.Array:
+def json_texts(values: pa.Array) -> pa.Array:
     """Return values as JSON, in large strings, none of which is NULL."""
     if _is_layout(values.type):
-        return _through_layout(values, to_json).fill_null("null")
+        return _through_layout(values, json_texts).fill_null("null")
     texts = _together(*_json_parts(values))
     return texts if values.null_count == 0 else pc.if_else(values.is_valid(), texts, "null")
 
@@ -92,9 +92,9 @@ def to_csv(values: pa.Array) -> pa.Array:
     if _is_layout(kind):
         return _through_layout(values, to_csv).fill_null("")
     if is_quoted(kind):
-        return _together('"', pc.replace_substring(plain(values), '"', '""'), '"').fill_null("")
+        return _together('"', pc.replace_substring(plain_values(values), '"', '""'), '"').fill_null("")
     if not _is_list(kind):
-        return plain(values).fill_null("")
+        return plain_values(values).fill_null("")
     joined = _joined(values, " ")
     return joined if values.null_count == 0 else pc.if_else(values.is_valid(), joined, "")
 
@@ -225,7 +225,7 @@ def _one_to_json(value: pa.Scalar) -> str:
     if inner is None or not inner.is_valid:
         return "null"
     if isinstance(value, pa.UnionScalar):
-        return str(to_json(pa.array([inner], inner.type))[0])
+        return str(json_texts(pa.array([inner], inner.type))[0])
     return json.dumps(inner.as_py())
 
 
@@ -254,21 +254,21 @@ def _json_parts(values: pa.Array) -> list[pa.Array | str]:
     """
     kind = values.type
     if is_string(kind):
-        return ['"', _escaped(plain(values)), '"']
+        return ['"', _escaped(plain_values(values)), '"']
     if _is_binary(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
-        return ['"', plain(values), '"']
+        return ['"', plain_values(values), '"']
     if pa.types.is_floating(kind):
-        return [pc.if_else(pc.is_finite(values), plain(values), "null")]
+        return [pc.if_else(pc.is_finite(values), plain_values(values), "null")]
     if pa.types.is_struct(kind):
         return _object_parts([field.name for field in kind], values.flatten(), len(values))
     if pa.types.is_map(kind):
         # a cast would be wrong for a slice
         entries = pa.StructArray.from_arrays([values.keys, values.items], ["key", "value"])
-        return [to_json(pa.ListArray.from_arrays(pa.array(values.offsets.to_numpy()), entries))]
+        return [json_texts(pa.ListArray.from_arrays(pa.array(values.offsets.to_numpy()), entries))]
     if _is_list(kind):
         return ["[", _joined(values, ", "), "]"]
     if _is_simple(kind):
-        return [plain(values)]
+        return [plain_values(values)]
     return [pa.array([_one_to_json(value) for value in values], TEXT)]
 
 
@@ -276,7 +276,7 @@ def _object_parts(names: list[str], columns: list[pa.Array], n_rows: int) -> lis
     parts: list[pa.Array | str] = []
     for name, column in zip(names, columns, strict=True):
         parts.append((", " if parts else "{") + json.dumps(name, ensure_ascii=False) + ": ")
-        parts += [to_json(column)] if column.null_count or _is_layout(column.type) else _json_parts(column)
+        parts += [json_texts(column)] if column.null_count or _is_layout(column.type) else _json_parts(column)
     return [*parts, "}"] if parts else [pa.repeat(pa.scalar("{}", TEXT), n_rows)]
 
 
@@ -284,7 +284,7 @@ def _joined(lists: pa.Array, separator: str) -> pa.Array:
     """Return the JSON of the values of each list, joined to one text; the text of a NULL list is empty."""
     offsets = np.zeros(len(lists) + 1, np.int64)
     np.cumsum(pc.list_value_length(lists).fill_null(0), out=offsets[1:])
-    texts = to_json(pc.list_flatten(lists))
+    texts = json_texts(pc.list_flatten(lists))
     return pc.binary_join(pa.LargeListArray.from_arrays(pa.array(offsets), texts), pa.scalar(separator, TEXT))
 
 

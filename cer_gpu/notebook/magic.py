@@ -11,7 +11,7 @@ from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
 from cer_gpu.errors import CerError, OptionError, did_you_mean
-from cer_gpu.frames.kinds import Kind, kind_of
+from cer_gpu.frames.kinds import Kind, kind_of_frame
 from cer_gpu.frames.matching import checked
 from cer_gpu.notebook.shown import Shown
 
@@ -87,6 +87,6 @@ class CeqlMagics(Magics):
                 raise OptionError(f"{name!r} is no variable, and no file\nhint: {hint}")
             return Kind(name, lambda found: found)
         try:
-            return kind_of(names[name])
+            return kind_of_frame(names[name])
         except OptionError:  # anything else that evaluate takes
             return Kind(names[name], lambda found: found)

@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 
 from cer_gpu.cli.preview import cells, preview
 from cer_gpu.cli.tally import Tally, counted
-from cer_gpu.frames.matching import Compiled
+from cer_gpu.frames.matching import CompiledForFrame
 from cer_gpu.plot import timeline
 from cer_gpu.query import Query
 
-TEXT_WIDTH = 120
+_TEXT_WIDTH = 120
 """Width of the table in a terminal, in characters."""
 MOST_LANES = 40
 """Most values of a key that have a line of their own in the picture."""
@@ -32,7 +32,7 @@ class Shown:
         The results as a frame of the kind of the events.
     """
 
-    def __init__(self, query: Compiled, result: Any, found: pa.Table, output: str | None, n_rows: int) -> None:
+    def __init__(self, query: CompiledForFrame, result: Any, found: pa.Table, output: str | None, n_rows: int) -> None:
         self.result = result
         self._query = query
         self._found = found
@@ -57,7 +57,7 @@ class Shown:
 
     def __repr__(self) -> str:
         """Show the first results in a terminal."""
-        return f"{preview(self._first, TEXT_WIDTH)}\n{self._summary}" if self._first.num_rows else self._summary
+        return f"{preview(self._first, _TEXT_WIDTH)}\n{self._summary}" if self._first.num_rows else self._summary
 
     def _repr_html_(self) -> str:
         """Show the first results and the timeline in a notebook."""

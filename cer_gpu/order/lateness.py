@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.columnar.moments import UNITS, has_zone, per_second
+from cer_gpu.columnar.moments import UNITS_PER_SECOND, has_zone, per_second
 from cer_gpu.errors import OptionError, did_you_mean
 
 _FORMS = "expected: a number of units of the time column, or a text such as '10 ns', '250ms', '1.5h', '2 min', '1d'"
@@ -131,8 +131,8 @@ def _read(text: str) -> tuple[Fraction, str]:
 def _units_per_second(value: object, time_type: pa.DataType, time_unit: str | None) -> Fraction:
     if pa.types.is_timestamp(time_type) or pa.types.is_duration(time_type) or pa.types.is_date(time_type):
         return per_second(time_type)
-    if pa.types.is_integer(time_type) and time_unit in UNITS:
-        return Fraction(UNITS[time_unit])
+    if pa.types.is_integer(time_type) and time_unit in UNITS_PER_SECOND:
+        return Fraction(UNITS_PER_SECOND[time_unit])
     if pa.types.is_integer(time_type):
         hint = "time_unit='s', 'ms', 'us' or 'ns' (--time-unit), or a lateness in units of the column"
     else:

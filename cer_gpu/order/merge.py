@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.order.layouts import Layouts
-from cer_gpu.order.times import Keys, stable_order
+from cer_gpu.order.times import TimeKeys, stable_order
 
 
 @dataclass(frozen=True)
 class Chunk:
     """Events with the keys of their times, shape (n,)."""
 
-    keys: Keys
+    keys: TimeKeys
     events: pa.RecordBatch
 
     def slice(self, start: int, stop: int) -> Chunk:
@@ -25,7 +25,7 @@ class Chunk:
         return Chunk(self.keys[start:stop], self.events.slice(start, stop - start))
 
 
-class Run(Protocol):
+class SortedRun(Protocol):
     """Sorted run: events in the order of time."""
 
     @property
@@ -36,7 +36,7 @@ class Run(Protocol):
         """Yield the events, taken in by the layouts that `merge_runs` is given."""
 
 
-def merge_runs(runs: Sequence[Run], layouts: Layouts, n_rows: int) -> Iterator[pa.RecordBatch]:
+def merge_runs(runs: Sequence[SortedRun], layouts: Layouts, n_rows: int) -> Iterator[pa.RecordBatch]:
     """Merge sorted runs by time; equal times are in the order of the sorted runs, and within one in its own.
 
     One chunk of each sorted run is held, from the time of its first event on.  Each round takes all events up to the

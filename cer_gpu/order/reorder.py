@@ -15,7 +15,7 @@ from cer_gpu.errors import CerError, EventsError, OptionError, TimeOrderError
 from cer_gpu.io.source import BATCH_ROWS
 from cer_gpu.order.layouts import Layouts, compact
 from cer_gpu.order.merge import Chunk, sort_chunks
-from cer_gpu.order.times import Keys, Times, key_to_time, stable_order, to_floats, to_keys
+from cer_gpu.order.times import TimeKeys, Times, stable_order, time_of_key, to_floats, to_keys
 
 LATE = ("refuse", "drop")
 
@@ -178,7 +178,7 @@ class Reorder:
         if len(keys):
             self._runs.append(Chunk(keys, events if rows is None else events.take(pa.array(rows))))
 
-    def _lowest(self, greatest: Keys) -> Keys:
+    def _lowest(self, greatest: TimeKeys) -> TimeKeys:
         """Return the least keys that are not late, after events of these greatest keys."""
         if self._floating():
             return self._less(greatest)
@@ -197,7 +197,7 @@ class Reorder:
     def _floating(self) -> bool:
         return bool(pa.types.is_floating(self._times.type))
 
-    def _less(self, keys: Keys) -> Keys:
+    def _less(self, keys: TimeKeys) -> TimeKeys:
         """Return the keys of floats, given by their keys, minus the lateness."""
         with np.errstate(over="ignore"):
             return to_keys(to_floats(keys) - float(min(self.lateness, sys.float_info.max)))
@@ -206,15 +206,15 @@ class Reorder:
         """Raise the error of an event that is late after one with the key `greatest`, or after an advance."""
         data_type = self._times.type
         assert data_type is not None
-        event = f"the {self.column!r} of event {self.n_events + row} ({_shown(key_to_time(key, data_type))}) is late"
+        event = f"the {self.column!r} of event {self.n_events + row} ({_shown(time_of_key(key, data_type))}) is late"
         if greatest is None:
             assert self._advanced is not None
-            advanced = _shown(key_to_time(self._advanced, data_type))
+            advanced = _shown(time_of_key(self._advanced, data_type))
             raise TimeOrderError(
                 f"{event}: the stream has advanced to {advanced}\nexpected: no event earlier than that\n"
                 "hint: advance less, or late='drop' (--late drop) to leave late events out"
             )
-        before = _shown(key_to_time(greatest, data_type))
+        before = _shown(time_of_key(greatest, data_type))
         unit = f" {data_type.unit}" if hasattr(data_type, "unit") else ""
         raise TimeOrderError(
             f"{event}: {before} came before it, and the lateness is {self.lateness}{unit}\n"

@@ -19,7 +19,7 @@ from cer_gpu.io.source import BATCH_ROWS, Source
 from cer_gpu.order.layouts import Layouts, n_bytes
 from cer_gpu.order.merge import Chunk, merge_runs, rebatch, sort_chunks
 from cer_gpu.order.rows import ROW_COLUMN, check_no_rows, with_rows
-from cer_gpu.order.times import Keys, Times, order_column_type, to_keys
+from cer_gpu.order.times import TimeKeys, Times, order_column_type, to_keys
 
 WAYS = 64
 """Most sorted runs merged at once: each has its file open and a chunk in memory."""
@@ -100,7 +100,7 @@ def _sorted(source: Source, columns: list[str], column: str, memory: int, number
             yield from layouts.give_out(batch)
 
 
-def _read(source: Source, columns: list[str], column: str) -> Iterator[tuple[Keys, pa.RecordBatch]]:
+def _read(source: Source, columns: list[str], column: str) -> Iterator[tuple[TimeKeys, pa.RecordBatch]]:
     """Yield the events in pieces of bounded length, with the keys of their times."""
     times = Times(column)
     for batch in source.batches(columns):

@@ -5,24 +5,22 @@ A key is a uint64.  Keys order as the times do; keys of integers and moments hav
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Array, Int64, UInt64
 from cer_gpu.columnar import clocks
 from cer_gpu.columnar.clocks import Clock, ordered, time_column_type
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.fields import column_type
 
-Keys = npt.NDArray[np.uint64]
-Rows = npt.NDArray[np.int64]
+TimeKeys = UInt64
 
 _SIGN = np.uint64(1 << 63)
 
 
-def to_keys(values: npt.NDArray[Any]) -> Keys:
+def to_keys(values: Array) -> TimeKeys:
     """Return the keys of integers (of any width) or of floats that are not NaN; -0.0 has the key of 0.0."""
     if values.dtype.kind != "f":
         return ordered(values)
@@ -30,19 +28,19 @@ def to_keys(values: npt.NDArray[Any]) -> Keys:
     return np.where(bits & _SIGN, ~bits, bits | _SIGN)
 
 
-def to_floats(keys: Keys) -> npt.NDArray[np.float64]:
+def to_floats(keys: TimeKeys) -> npt.NDArray[np.float64]:
     """Return the floats that have these keys."""
     return np.where(keys & _SIGN, keys ^ _SIGN, ~keys).view(np.float64)
 
 
-def key_to_time(key: int, data_type: pa.DataType) -> pa.Scalar:
+def time_of_key(key: int, data_type: pa.DataType) -> pa.Scalar:
     """Return the time of a type that has this key."""
     if pa.types.is_floating(data_type):
         return pa.scalar(float(to_floats(np.array([key], np.uint64))[0]))
     return clocks.key_to_time(key, data_type)
 
 
-def stable_order(keys: Keys) -> Rows | None:
+def stable_order(keys: TimeKeys) -> Int64 | None:
     """Return the permutation of rows that sorts the keys stably, or None if they are in order."""
     n = len(keys)
     falls = np.count_nonzero(keys[1:] < keys[:-1])
@@ -55,7 +53,7 @@ def stable_order(keys: Keys) -> Rows | None:
     low = keys.min()
     n_bits = (n - 1).bit_length()
     row_mask, rows = np.uint64((1 << n_bits) - 1), np.arange(n, dtype=np.uint64)
-    order: Rows | None = None
+    order: Int64 | None = None
     for shift in range(0, int(keys.max() - low).bit_length(), 64 - n_bits):
         digits = (keys - low) >> np.uint64(shift)
         digits = (digits if order is None else digits[order]) << np.uint64(n_bits)
@@ -91,7 +89,7 @@ class Times(Clock):
         """The type of the times (of a dictionary's values), once a batch was read."""
         return self._type
 
-    def keys(self, batch: pa.RecordBatch) -> Keys:
+    def keys(self, batch: pa.RecordBatch) -> TimeKeys:
         """Return the keys of a batch's times, shape (n,).
 
         Raises
@@ -113,7 +111,7 @@ class Times(Clock):
         """Go on after so many events, whose times have this type."""
         self._n_rows, self._type = n_rows, data_type
 
-    def keys_before_gap(self, batch: pa.RecordBatch) -> Keys:
+    def keys_before_gap(self, batch: pa.RecordBatch) -> TimeKeys:
         """Return the keys up to the first time that is missing; the batch does not count as read yet.
 
         Raises

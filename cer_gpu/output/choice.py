@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-Bools = npt.NDArray[np.bool_]
+from cer_gpu.arrays import Bools, Int64
 
 
-class Choice:
+class RowChoice:
     """Choice among kept rows, which come in the order of their ends.
 
     Parameters
@@ -23,7 +22,7 @@ class Choice:
         self._limit, self._share = limit, share
         self._end, self._n_at_end, self._n = -1, 0, 0
 
-    def among(self, kept: Bools, ends: npt.NDArray[np.int64]) -> Bools:
+    def among(self, kept: Bools, ends: Int64) -> Bools:
         """Return which of the kept rows are chosen, given the end of each row."""
         rows = np.flatnonzero(kept)
         if not len(rows):

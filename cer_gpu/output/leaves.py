@@ -12,26 +12,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.backend.aggregates import segments
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, kind_of, numbers_of
 from cer_gpu.errors import EventsError
 from cer_gpu.output.retention import Retained
 from cer_gpu.runtime.matches import MatchBuffers
 
-FIRST, LAST = "FIRST", "LAST"
+FIRST_HELD, LAST_HELD = "FIRST", "LAST"
 
 _OF_ONE = ("SUM", "AVG", "MIN", "MAX")
 """Aggregates that are the value itself where there is one."""
 
-SPARSE = 4
+_SPARSE = 4
 """Positions that a table of positions may have for each one that occurs; beyond that they are sorted."""
-
-Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Leaf:
+class MeasureLeaf:
     """Leaf of a measure.
 
     Attributes
@@ -72,8 +70,8 @@ def sum_type(data_type: pa.DataType) -> pa.DataType:
 class _Numbers:
     """Values of the events of a buffer, with False in `valid` for NULL."""
 
-    values: npt.NDArray[Any]
-    valid: npt.NDArray[np.bool_]
+    values: Array
+    valid: Bools
 
 
 class Values:
@@ -100,11 +98,11 @@ class Values:
         self._found, self._labels, self._retained = found, labels, retained
         self._fields = {name: i for i, name in enumerate(attributes)}
         self._ones: dict[tuple[str | None, bool], Int32] = {}
-        self._computed: dict[Leaf, pa.Array] = {}
+        self._computed: dict[MeasureLeaf, pa.Array] = {}
         self._numbers: dict[str, _Numbers] = {}
         self._ranked: dict[str, _Numbers] = {}
 
-    def of(self, leaf: Leaf) -> pa.Array:
+    def of(self, leaf: MeasureLeaf) -> pa.Array:
         """Return the values of a leaf, one for each complex event.
 
         Raises
@@ -125,7 +123,7 @@ class Values:
         positions = np.ascontiguousarray(self._found.positions)
         spans = self._found.spans
         low, high = (int(spans[0].min()), int(spans[1].max())) if len(positions) else (0, -1)
-        if high - low < SPARSE * len(positions):
+        if high - low < _SPARSE * len(positions):
             known, events = self._retained.between(low, high)
             numbers, places = np.empty(high - low + 1, np.int32), np.empty(len(positions), np.int32)
             numbers[known - low] = np.arange(len(known), dtype=np.int32)
@@ -148,18 +146,18 @@ class Values:
     def _n_in_pattern(self, variable: str | None) -> int:
         return int(np.count_nonzero(self._holds(variable)[self._pattern]))
 
-    def _one(self, leaf: Leaf) -> Int32:
+    def _one(self, leaf: MeasureLeaf) -> Int32:
         """Return the row of the first or last event that a variable holds; -1 for none."""
-        key = leaf.variable, leaf.function == LAST
+        key = leaf.variable, leaf.function == LAST_HELD
         if key not in self._ones:
             found, holds, places = self._found, self._holds(leaf.variable), self._placed[0]
             if self._pattern is not None:
                 held = np.flatnonzero(holds[self._pattern])
-                at = held[-1 if leaf.function == LAST else 0] if len(held) else None
+                at = held[-1 if leaf.function == LAST_HELD else 0] if len(held) else None
                 one = np.full(len(found), -1, np.int32) if at is None else places[at :: len(self._pattern)]
             else:
                 one = np.empty(len(found), np.int32)
-                segments.one_held(found.offsets, found.marks, holds, places, int(leaf.function == LAST), one)
+                segments.one_held(found.offsets, found.marks, holds, places, int(leaf.function == LAST_HELD), one)
             self._ones[key] = one
         return self._ones[key]
 
@@ -194,10 +192,10 @@ class Values:
 
     # ---- leaves -----------------------------------------------------------------------------------------------
 
-    def _holds(self, variable: str | None) -> npt.NDArray[np.bool_]:
+    def _holds(self, variable: str | None) -> Bools:
         return np.array([variable is None or variable in held for held in self._labels], np.bool_)
 
-    def _compute(self, leaf: Leaf) -> pa.Array:
+    def _compute(self, leaf: MeasureLeaf) -> pa.Array:
         found, n = self._found, len(self._found)
         offsets, marks = found.offsets, found.marks
         if leaf.function == "COUNT":
@@ -227,7 +225,7 @@ class Values:
                 chosen = self._one(leaf)
         return _taken(self._events(leaf.attribute), chosen)
 
-    def _list(self, leaf: Leaf, where: tuple[Any, ...], n: int) -> pa.Array:
+    def _list(self, leaf: MeasureLeaf, where: tuple[Any, ...], n: int) -> pa.Array:
         assert leaf.attribute is not None
         bounds, gathered = np.empty(n + 1, np.int32), np.empty(len(self._found.positions), np.int32)
         k = segments.gather_held(*where, bounds, gathered)
@@ -236,7 +234,7 @@ class Values:
         mask = pa.array(empty) if empty.any() else None
         return pa.ListArray.from_arrays(pa.array(bounds), values, type=leaf.type, mask=mask)
 
-    def _sum(self, leaf: Leaf, where: tuple[Any, ...], n: int) -> pa.Array:
+    def _sum(self, leaf: MeasureLeaf, where: tuple[Any, ...], n: int) -> pa.Array:
         assert leaf.attribute is not None
         events = self._events(leaf.attribute)
         kind, counts = kind_of(events.type), np.empty(n, np.int64)
@@ -258,7 +256,7 @@ class Values:
                 return as_sum(sums, counts == 0, leaf.type)
         return self._sum_wide(leaf, where, n, events)
 
-    def _sum_wide(self, leaf: Leaf, where: tuple[Any, ...], n: int, events: pa.Array) -> pa.Array:
+    def _sum_wide(self, leaf: MeasureLeaf, where: tuple[Any, ...], n: int, events: pa.Array) -> pa.Array:
         """Add up values that may need more than int64, by Arrow's groups."""
         bounds, gathered = np.empty(n + 1, np.int32), np.empty(len(self._found.positions), np.int32)
         k = segments.gather_held(*where, bounds, gathered)
@@ -286,7 +284,7 @@ class Values:
                 raise self._too_large(leaf, row) from None
         raise self._too_large(leaf, 0)
 
-    def _too_large(self, leaf: Leaf, row: int) -> EventsError:
+    def _too_large(self, leaf: MeasureLeaf, row: int) -> EventsError:
         start, end = (int(self._found.spans[k][row]) for k in (0, 1))
         return EventsError(
             f"{leaf} of the complex event from {start} to {end} is beyond {leaf.type}\n"
@@ -301,7 +299,7 @@ def _widened(value: pa.Array, data_type: pa.DataType) -> pa.Array:
     return (value.cast(pa.uint8()) if kind_of(value.type) == BOOLEAN else value).cast(data_type)
 
 
-def _valid(values: pa.Array) -> npt.NDArray[np.bool_]:
+def _valid(values: pa.Array) -> Bools:
     return np.ascontiguousarray(values.is_valid().to_numpy(zero_copy_only=False))
 
 
@@ -320,11 +318,11 @@ def _taken(values: pa.Array, chosen: Int32) -> pa.Array:
     return pa.array(values.to_numpy()[chosen]) if plain else values.take(pa.array(chosen))
 
 
-def _with_nulls(values: npt.NDArray[Any], nothing: npt.NDArray[np.bool_]) -> pa.Array:
+def _with_nulls(values: Array, nothing: Bools) -> pa.Array:
     return pa.array(values, mask=nothing) if nothing.any() else pa.array(values)
 
 
-def as_sum(sums: Int64, nothing: npt.NDArray[np.bool_], data_type: pa.DataType) -> pa.Array:
+def as_sum(sums: Int64, nothing: Bools, data_type: pa.DataType) -> pa.Array:
     """Return sums of integers, of which a decimal is a multiple of its least unit, as values of a type."""
     if not pa.types.is_decimal(data_type):
         return _with_nulls(sums, nothing).view(data_type)

@@ -1,6 +1,6 @@
 """Measures: their columns, bound to a schema, and their values for the complex events of a buffer.
 
-A measure is an expression over leaves: an attribute of one event of a variable (``x.a``, ``FIRST(x).a``), or an
+A measure is an expression over leaves: an attribute of one event of a variable (``x.a``, ``FIRST_HELD(x).a``), or an
 aggregate over the events that a variable holds.  Leaves are computed by segments (`cer_gpu.output.leaves`), and the
 arithmetic between them by Arrow, a column at a time.
 """
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Bools
 from cer_gpu.automaton.normal_form import variable_name
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import dotted, names_of, path_of
@@ -26,9 +26,7 @@ from cer_gpu.errors import EventsError, QueryError, QueryTypeError, did_you_mean
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.targets.arrow import ArithmeticTypeError, negative, of_literal, operation
 from cer_gpu.expressions.targets.numpy import rows_of
-from cer_gpu.output.leaves import FIRST, LAST, Leaf, Values, sum_type
-
-Bools = npt.NDArray[np.bool_]
+from cer_gpu.output.leaves import FIRST_HELD, LAST_HELD, MeasureLeaf, Values, sum_type
 
 
 @dataclass(frozen=True)
@@ -146,7 +144,7 @@ class BoundMeasures:
     fields: tuple[tuple[str, pa.DataType], ...]
     _asked: QueryMeasures
     _text: str
-    _leaf_of: Mapping[s.Expression, Leaf] = field(hash=False)
+    _leaf_of: Mapping[s.Expression, MeasureLeaf] = field(hash=False)
     _condition: _Condition | None = None
 
     @property
@@ -185,7 +183,7 @@ def bind_measures(asked: QueryMeasures, schema: pa.Schema, text: str) -> BoundMe
     QueryTypeError
         When an attribute is missing, or its type does not fit; the message names the measure.
     """
-    leaf_of: dict[s.Expression, Leaf] = {}
+    leaf_of: dict[s.Expression, MeasureLeaf] = {}
     fields: list[tuple[str, pa.DataType]] = []
     for measure in asked.measures:
         for node in _leaves_in([measure.expression]):
@@ -198,7 +196,7 @@ def bind_measures(asked: QueryMeasures, schema: pa.Schema, text: str) -> BoundMe
     return BoundMeasures(tuple(fields), asked, text, leaf_of, condition)
 
 
-def _typed(measure: s.Measure, leaf_of: Mapping[s.Expression, Leaf], text: str) -> Any:
+def _typed(measure: s.Measure, leaf_of: Mapping[s.Expression, MeasureLeaf], text: str) -> Any:
     """Return the value of a measure over no rows, which has its type."""
 
     def refused(expression: s.Expression, reason: str) -> QueryTypeError:
@@ -249,7 +247,7 @@ def _qualified(root: Any, measures: Sequence[str]) -> Any:
     return fold(root, rebuild, lambda node: () if isinstance(node, s.Aggregate) else children(node))
 
 
-def bound_leaf(node: s.Aggregate | s.Attribute, schema: pa.Schema, text: str, measure: str) -> Leaf:
+def bound_leaf(node: s.Aggregate | s.Attribute, schema: pa.Schema, text: str, measure: str) -> MeasureLeaf:
     """Return a leaf of a measure, with its type over events of a schema.
 
     Raises
@@ -259,7 +257,7 @@ def bound_leaf(node: s.Aggregate | s.Attribute, schema: pa.Schema, text: str, me
     """
     name = None if node.variable is None else variable_name(node.variable)
     if isinstance(node, s.Aggregate) and node.attribute is None:
-        return Leaf(node.function, name, None, pa.int64())
+        return MeasureLeaf(node.function, name, None, pa.int64())
     attribute = _attribute_of(node)
     where = attribute.span if attribute.span != (0, 0) else node.span
     data_type = plain_type(column_type(schema, attribute.name, text, where))
@@ -269,21 +267,21 @@ def bound_leaf(node: s.Aggregate | s.Attribute, schema: pa.Schema, text: str, me
         return QueryTypeError(f"measure {measure!r}: {reason}, and {shown}", text, *where, hint=hint)
 
     if isinstance(node, s.Attribute):
-        return Leaf(LAST if node.event == "LAST" else FIRST, name, attribute.name, data_type)
+        return MeasureLeaf(LAST_HELD if node.event == "LAST" else FIRST_HELD, name, attribute.name, data_type)
     kind, function = kind_of(data_type), node.function
     if function == "LIST":
-        return Leaf(function, name, attribute.name, pa.list_(data_type))
+        return MeasureLeaf(function, name, attribute.name, pa.list_(data_type))
     if function in ("MIN", "MAX"):
         if kind is None:
             raise refused(f"{function} needs values in an order", fields_hint(attribute.name, data_type))
-        return Leaf(function, name, attribute.name, data_type)
+        return MeasureLeaf(function, name, attribute.name, data_type)
     if kind in (STRING, MOMENT, None):
         raise refused(f"{function} needs numbers", fields_hint(attribute.name, data_type))
     if function == "AVG":
         if pa.types.is_duration(data_type):
             raise refused("AVG needs numbers", "SUM(x.a) / COUNT(x) is a duration")
-        return Leaf(function, name, attribute.name, pa.float64())
-    return Leaf(function, name, attribute.name, sum_type(data_type))
+        return MeasureLeaf(function, name, attribute.name, pa.float64())
+    return MeasureLeaf(function, name, attribute.name, sum_type(data_type))
 
 
 # ---- expressions ---------------------------------------------------------------------------------------------------
@@ -335,7 +333,7 @@ class _Condition:
 
     names: tuple[str, ...]
     measures: tuple[int, ...]
-    leaves: tuple[Leaf, ...]
+    leaves: tuple[MeasureLeaf, ...]
     binder: Binder
     test: Any
 
@@ -353,7 +351,7 @@ def _condition(
     named = [name for name, _ in fields]
     used = [i for i, name in enumerate(named) if any(a.name == name and a.variable is None for a in _plain(having))]
     names, types = [named[i] for i in used], [fields[i][1] for i in used]
-    hidden: dict[Leaf, str] = {}
+    hidden: dict[MeasureLeaf, str] = {}
 
     def read(node: Any, parts: list[Any]) -> Any:
         if isinstance(node, s.Aggregate) or (isinstance(node, s.Attribute) and node.variable is not None):

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Bools
 from cer_gpu.columnar.clocks import times_to_arrow
 from cer_gpu.errors import OptionError, QueryTypeError
-from cer_gpu.output.choice import Choice
+from cer_gpu.output.choice import RowChoice
 from cer_gpu.output.leaves import Values
 from cer_gpu.output.measures import BoundMeasures
 from cer_gpu.output.reductions import Aggregation, Reduction, reduced_type
@@ -24,7 +24,6 @@ from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.matches import MatchBuffers
 
 _POSITIONS = pa.list_(pa.int64())
-Bools = npt.NDArray[np.bool_]
 Fields = list[tuple[str, pa.DataType]]
 
 
@@ -119,11 +118,11 @@ class Output(ABC):
         Schema of `rows`.
     result_schema : pyarrow.Schema
         The same, with the streams of the positions, if they are rows of several streams.
-    choice : Choice or None
+    choice : RowChoice or None
         Choice among the rows that HAVING keeps.
     """
 
-    choice: Choice | None = None
+    choice: RowChoice | None = None
     name: ClassVar[str]
     row: ClassVar[str] = "complex event"
     counted: ClassVar[bool] = False
@@ -236,7 +235,7 @@ class Output(ABC):
         assert not state
 
 
-class Positions(Output):
+class PositionsOutput(Output):
     """Start, end and kept positions of each complex event."""
 
     name = "positions"
@@ -276,8 +275,8 @@ class Positions(Output):
         return []
 
 
-class Valuations(Positions):
-    """`Positions` of each valuation, those that HAVING keeps."""
+class Valuations(PositionsOutput):
+    """`PositionsOutput` of each valuation, those that HAVING keeps."""
 
     row_each = False
     labelled = True
@@ -326,8 +325,8 @@ class Valuations(Positions):
         self.n_matches += n
 
 
-class Bindings(Valuations):
-    """`Positions`, and the positions that each variable holds: one row for each valuation.
+class BindingsOutput(Valuations):
+    """`PositionsOutput`, and the positions that each variable holds: one row for each valuation.
 
     A variable that holds at most one event has its position, or NULL; others have lists.
     """
@@ -365,8 +364,8 @@ class Bindings(Valuations):
         return columns
 
 
-class Events(Positions):
-    """`Positions`, and the events themselves, as structs of their attributes."""
+class EventsOutput(PositionsOutput):
+    """`PositionsOutput`, and the events themselves, as structs of their attributes."""
 
     name = "events"
     keeps_events = True
@@ -388,7 +387,7 @@ class Events(Positions):
         return [pa.ListArray.from_arrays(offsets, events)]
 
 
-class Measures(Valuations):
+class MeasuresOutput(Valuations):
     """Start and end of each valuation that HAVING keeps, and the measures of SELECT."""
 
     name = "measures"
@@ -418,7 +417,7 @@ class Measures(Valuations):
         return rows
 
 
-class Rows(Valuations):
+class RowsOutput(Valuations):
     """Long form: one row for each event of a valuation and variable that holds it, with the attributes of the event."""
 
     name = "rows"
@@ -580,6 +579,6 @@ class Ends(Output):
 
 
 OUTPUTS: dict[str, type[Output]] = {
-    made.name: made for made in (Positions, Bindings, Events, Count, Ends, Measures, Rows)
+    made.name: made for made in (PositionsOutput, BindingsOutput, EventsOutput, Count, Ends, MeasuresOutput, RowsOutput)
 }
 """The outputs by name."""

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Int64
 from cer_gpu.columnar.columns import BOOLEAN, MOMENT, STRING, kind_of
-from cer_gpu.output.leaves import Leaf, Values, sum_type
+from cer_gpu.output.leaves import MeasureLeaf, Values, sum_type
 from cer_gpu.runtime.matches import MatchBuffers
-
-Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ class Reduction:
         ends = rows.column("end").to_numpy()
         begins = np.concatenate([[0], 1 + np.flatnonzero(ends[1:] != ends[:-1])])
         function = "SUM" if self._function == "AVG" else self._function
-        value = _Groups(values, begins, ends[begins]).of(Leaf(function, "*", "value", self._type))
+        value = _Groups(values, begins, ends[begins]).of(MeasureLeaf(function, "*", "value", self._type))
         n = np.add.reduceat(counts.to_numpy(), begins)
         found = self._batch(rows.take(pa.array(begins)), value, pa.array(n))
         self._held = found.slice(len(begins) - 1)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Bools, Int32, Int64
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.columns import as_type, check_movable, take_rows
 from cer_gpu.columnar.fields import array_of, attribute_type
 from cer_gpu.errors import EventsError
-
-Int64 = npt.NDArray[np.int64]
 
 TRIM_FROM = 1 << 16
 """Least number of rows for a trim, which drops those that no future complex event can hold."""
@@ -54,7 +52,7 @@ class Retained:
         """True if there are many more rows than after the last trim."""
         return self.n_rows >= self._trim_at
 
-    def add(self, positions: Int64, batch: pa.RecordBatch, rows: npt.NDArray[np.int32]) -> None:
+    def add(self, positions: Int64, batch: pa.RecordBatch, rows: Int32) -> None:
         """Retain rows of a batch; positions ascend from call to call."""
         if not len(rows) or not self.schema.names:
             return
@@ -107,7 +105,7 @@ class Retained:
         """Drop all rows before a position."""
         self._filter([known >= position for known in self._positions])
 
-    def _filter(self, masks: list[npt.NDArray[np.bool_]]) -> None:
+    def _filter(self, masks: list[Bools]) -> None:
         self._rows = [rows.filter(pa.array(mask)) for rows, mask in zip(self._rows, masks, strict=True) if mask.any()]
         self._positions = [known[mask] for known, mask in zip(self._positions, masks, strict=True) if mask.any()]
         self._trim_at = max(TRIM_FROM, 2 * self.n_rows)

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.automaton.chain import Step
+from cer_gpu.arrays import Int32, Int64
+from cer_gpu.automaton.chain import ChainStep
 from cer_gpu.automaton.chain_sums import Weighing
 from cer_gpu.automaton.normal_form import variable_name
 from cer_gpu.backend.chains.weighing import FINITE, INFINITE, NEGATIVE, NOT_A_NUMBER
@@ -27,7 +27,6 @@ from cer_gpu.errors import EventsError
 from cer_gpu.output.reductions import Aggregation
 from cer_gpu.runtime.counts import WeighedBuffers
 
-Int64 = npt.NDArray[np.int64]
 Number = int | float
 
 MOST_WEIGHT = 1 << 62
@@ -70,7 +69,7 @@ class Linear:
         return [number for pair in (*self.terms.values(), self.constant) for number in pair]
 
 
-def linear(expression: s.Expression, steps: Sequence[Step]) -> Linear | str:
+def linear(expression: s.Expression, steps: Sequence[ChainStep]) -> Linear | str:
     """Return an expression as a sum of terms over the steps of a chain, else the reason why it is none."""
     if any(step.labels is None for step in steps):
         return "the variables of a step depend on the event"
@@ -128,7 +127,7 @@ class BoundWeights:
     _of_integers: bool
     _sign: int
 
-    def of(self, batch: pa.RecordBatch, rows: npt.NDArray[np.int32]) -> Int64:
+    def of(self, batch: pa.RecordBatch, rows: Int32) -> Int64:
         """Return the weights of some rows of a batch.
 
         Returns

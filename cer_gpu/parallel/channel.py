@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class _Stop(Exception):
     """Signal to a filling thread that nobody reads any more."""
 
 
-class Reading:
+class ChannelReader:
     """State of the reader of some channels; the threads that fill them end once it reads no more."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Reading:
         """True while a thread may read on; threads end with the process, even if a reader stopped halfway for good."""
         return not self._stopped.is_set() and (threading.main_thread().is_alive() or self.by.is_alive())
 
-    def next_of(self, things: queue.Queue[T | None]) -> T | None:
+    def next_of(self, things: queue.Queue[_T | None]) -> _T | None:
         """Return the next item of a queue; None at its end, and once nobody reads any more."""
         while self.goes_on:
             try:
@@ -41,7 +41,7 @@ class Reading:
         return None
 
 
-class Channel(Generic[T]):
+class Channel(Generic[_T]):
     """Bounded queue of items from one thread to another, in their order.
 
     Parameters
@@ -52,8 +52,8 @@ class Channel(Generic[T]):
         Most items that wait to be read.
     """
 
-    def __init__(self, reading: Reading, size: int) -> None:
-        self._queue: queue.Queue[T | BaseException | None] = queue.Queue(size)
+    def __init__(self, reading: ChannelReader, size: int) -> None:
+        self._queue: queue.Queue[_T | BaseException | None] = queue.Queue(size)
         self._reading = reading
 
     @contextmanager
@@ -68,7 +68,7 @@ class Channel(Generic[T]):
             end = error
         self._put(end)
 
-    def put(self, found: T) -> None:
+    def put(self, found: _T) -> None:
         """Hand on an item; wait while the channel is full."""
         self._put(found)
         self.check()
@@ -78,7 +78,7 @@ class Channel(Generic[T]):
         if not self._reading.goes_on:
             raise _Stop
 
-    def get(self) -> T | None:
+    def get(self) -> _T | None:
         """Return the next item, or None at the end; raise the error that ended the channel in its place."""
         self._reading.by = threading.current_thread()
         found = self._queue.get()
@@ -86,7 +86,7 @@ class Channel(Generic[T]):
             raise found
         return found
 
-    def _put(self, found: T | BaseException | None) -> None:
+    def _put(self, found: _T | BaseException | None) -> None:
         while self._reading.goes_on:
             try:
                 self._queue.put(found, timeout=0.1)

@@ -10,29 +10,29 @@ import threading
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Int64
 from cer_gpu.engine.evaluator import Evaluator
-from cer_gpu.parallel.channel import Channel, Reading
+from cer_gpu.parallel.channel import Channel, ChannelReader
 
-BATCH_ROWS = 1 << 20
+KEY_BATCH_ROWS = 1 << 20
 """Most rows that all threads read before their results are merged."""
 BATCHES_AHEAD = 2
 """Most batches that threads read before the results of an earlier one are merged."""
-MOST_WAITING = 16
+MOST_WAITING_BATCHES = 16
 """Most batches of results of one thread that wait to be merged."""
 
 
 class _Worker:
     """One share of the keys, on a thread of its own."""
 
-    def __init__(self, evaluator: Evaluator, reading: Reading) -> None:
+    def __init__(self, evaluator: Evaluator, reading: ChannelReader) -> None:
         self.evaluator = evaluator
         self._reading = reading
         self._batches: queue.Queue[pa.RecordBatch | None] = queue.Queue()
         # pieces of results; (None,) after the last piece of a batch
-        self._found: Channel[tuple[pa.RecordBatch | None]] = Channel(reading, MOST_WAITING)
+        self._found: Channel[tuple[pa.RecordBatch | None]] = Channel(reading, MOST_WAITING_BATCHES)
 
     def run(self) -> None:
         """Evaluate batches until there are no more."""
@@ -67,7 +67,7 @@ def on_threads_by_key(
     batches
     n_threads
     """
-    reading = Reading()
+    reading = ChannelReader()
     workers = [_Worker(evaluator._of_keys(k, n_threads), reading) for k in range(n_threads)]
     n_ahead = 0
     threads = [threading.Thread(target=worker.run, name="cer_gpu") for worker in workers]
@@ -75,9 +75,9 @@ def on_threads_by_key(
         for thread in threads:
             thread.start()
         for batch in batches:
-            for begin in range(0, batch.num_rows, BATCH_ROWS):
+            for begin in range(0, batch.num_rows, KEY_BATCH_ROWS):
                 for worker in workers:
-                    worker.push(batch.slice(begin, BATCH_ROWS))
+                    worker.push(batch.slice(begin, KEY_BATCH_ROWS))
                 n_ahead += 1
                 if n_ahead > BATCHES_AHEAD:
                     n_ahead -= 1
@@ -116,6 +116,6 @@ def _by_end(found: pa.RecordBatch) -> pa.RecordBatch:
     return found.take(pa.array(np.argsort(_ends(found), kind="stable")))
 
 
-def _ends(found: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    ends: npt.NDArray[np.int64] = found.column("end").to_numpy()
+def _ends(found: pa.RecordBatch) -> Int64:
+    ends: Int64 = found.column("end").to_numpy()
     return ends

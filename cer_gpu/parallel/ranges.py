@@ -39,7 +39,7 @@ SAMPLE_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
-class Window:
+class RangeWindow:
     """Window of a query: the events before a range that the range needs.
 
     Attributes
@@ -102,16 +102,16 @@ class Sizes:
         self.next = min(self._most, max(RESULT_BYTES * n_rows // max(n_bytes, 1), FEWEST_RANGE_ROWS))
 
 
-def cut(source: Source, columns: list[str], window: Window, n_threads: int) -> tuple[Iterator[Range], Sizes]:
+def cut(source: Source, columns: list[str], window: RangeWindow, n_threads: int) -> tuple[Iterator[Range], Sizes]:
     """Cut a source into ranges for threads; also return their sizes, which adapt to the results."""
     parts = source.parts_for(n_threads)
     sizes = Sizes(n_threads, source.n_rows, in_memory=source.in_memory or parts is not None)
     if parts is None:
-        return ranges(source.batches(columns), window, sizes), sizes
+        return cut_ranges(source.batches(columns), window, sizes), sizes
     return ranges_of_parts(parts, columns, window, sizes), sizes
 
 
-def ranges(batches: Iterable[pa.RecordBatch], window: Window, sizes: Sizes) -> Iterator[Range]:
+def cut_ranges(batches: Iterable[pa.RecordBatch], window: RangeWindow, sizes: Sizes) -> Iterator[Range]:
     """Cut a stream into ranges; the last one takes the rest of the stream once the window is too long for ranges."""
     stream = _Cut(batches)
     before: list[pa.RecordBatch] = []
@@ -135,7 +135,7 @@ def ranges(batches: Iterable[pa.RecordBatch], window: Window, sizes: Sizes) -> I
         n_before = sum(batch.num_rows for batch in before)
 
 
-def ranges_of_parts(parts: Parts, columns: list[str], window: Window, sizes: Sizes) -> Iterator[Range]:
+def ranges_of_parts(parts: Parts, columns: list[str], window: RangeWindow, sizes: Sizes) -> Iterator[Range]:
     """Cut a source in parts into ranges; the last one takes the rest once the window is too long for ranges.
 
     A range begins where a part begins, and reports from the first event on whose window does not reach back before it;
@@ -155,7 +155,7 @@ def ranges_of_parts(parts: Parts, columns: list[str], window: Window, sizes: Siz
         begin, first = following, end
 
 
-def _after_a_window(parts: Parts, begin: int, window: Window) -> int:
+def _after_a_window(parts: Parts, begin: int, window: RangeWindow) -> int:
     """Return the position of the first event whose window does not reach back before `begin`, or the end if far."""
     n_rows = parts.begins[-1]
     if window.column is None:
@@ -197,7 +197,7 @@ class _Cut:
         return batch
 
 
-def _tail(batches: list[pa.RecordBatch], window: Window) -> list[pa.RecordBatch]:
+def _tail(batches: list[pa.RecordBatch], window: RangeWindow) -> list[pa.RecordBatch]:
     """Return the last rows: at least one, and all that are in the window of any later row."""
     kept: list[pa.RecordBatch] = []
     wanted = max(int(window.length), 1) if window.column is None else 0

@@ -17,10 +17,10 @@ import pyarrow as pa
 from cer_gpu.columnar.recycling import Cell, Turn
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.io.source import Source
-from cer_gpu.parallel.channel import Channel, Reading
+from cer_gpu.parallel.channel import Channel, ChannelReader
 from cer_gpu.parallel.ranges import Range, Sizes
 
-FEWEST_ROWS = 1 << 20
+FEWEST_ROWS_FOR_THREADS = 1 << 20
 """Fewest rows of a stream that is evaluated on several threads unasked."""
 MOST_WAITING = 16
 """Most batches of results of one range that wait to be read."""
@@ -31,7 +31,7 @@ def threads_that_help(source: Source, *, by_range: bool) -> int:
 
     One for a stream of unknown length: its events may come slowly, and results should not wait for a whole range.
     """
-    if source.n_rows is None or source.n_rows < FEWEST_ROWS:
+    if source.n_rows is None or source.n_rows < FEWEST_ROWS_FOR_THREADS:
         return 1
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     in_parts = by_range and source.parts_for(n_cores) is not None
@@ -68,7 +68,7 @@ class _Evaluators:
 class _Results:
     """Results of one range, handed from the thread that finds them to the one that reads them."""
 
-    def __init__(self, reading: Reading, part: Range) -> None:
+    def __init__(self, reading: ChannelReader, part: Range) -> None:
         self._channel: Channel[pa.RecordBatch] = Channel(reading, MOST_WAITING)
         self._part = part
         self.n_events = self.n_matches = self.n_bytes = 0
@@ -117,7 +117,7 @@ def on_threads(evaluator: Evaluator, coming: Iterator[Range], sizes: Sizes, n_th
         Sizes of the ranges, told how many bytes of results each had.
     n_threads
     """
-    reading = Reading()
+    reading = ChannelReader()
     waiting: deque[_Results] = deque()
     evaluators = _Evaluators(evaluator)
     to_do: queue.Queue[_Results | None] = queue.Queue()  # in order, so no range waits behind a later one

@@ -8,12 +8,13 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from cer_gpu.arrays import Int32, Int64
 from cer_gpu.backend.dealing import choose_own, deal_events
 from cer_gpu.columnar.columns import codes_of, take_rows, validity
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.columnar.strings import StringCoder, hashes_of
-from cer_gpu.partition.key_index import Int32, Int64, Texts, Words, encoder_of, joined
+from cer_gpu.partition.key_index import KeyWords, Texts, encoder_of, joined_words
 from cer_gpu.partition.partitions import Partitions
 
 _NO_CODES = read_only(np.empty(0, np.int32))
@@ -34,7 +35,7 @@ class _TextWords:
         valid = validity(array)
         return pa.DictionaryArray.from_arrays(pa.array(codes, mask=None if valid is None else ~valid), values)
 
-    def of(self, array: pa.Array) -> tuple[Words, Int32]:
+    def of(self, array: pa.Array) -> tuple[KeyWords, Int32]:
         """Return the word of each text in a dictionary, and the codes of an array."""
         words = read_only(self._of_dictionary(array.dictionary).reshape(-1, 1))
         codes = codes_of(array, validity(array.indices))
@@ -83,7 +84,7 @@ class DealtPartitions(Partitions):
         symbols, places, partitions, ordinals = super().assign(keys, symbols[kept], places)
         return symbols, own[places], partitions, ordinals
 
-    def _words_of(self, keys: list[pa.Array]) -> tuple[Words, Int32]:
+    def _words_of(self, keys: list[pa.Array]) -> tuple[KeyWords, Int32]:
         """Return words of the keys that depend on their values alone, and the codes by which events have them."""
         match self._words, keys:
             case [_TextWords() as only], [key]:
@@ -95,7 +96,7 @@ class DealtPartitions(Partitions):
                 words.append(of_texts[codes])
             else:
                 words.append(encode(key, None))
-        return joined(words), _NO_CODES
+        return joined_words(words), _NO_CODES
 
 
 def partitions_of(types: list[pa.DataType], deal: tuple[int, int] | None, *, every: bool, numbered: bool) -> Partitions:

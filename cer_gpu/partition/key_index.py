@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Array, Int32, Int64, UInt64
 from cer_gpu.backend.partitions import (
     UNASSIGNED,
     assign_partitions,
@@ -22,16 +22,14 @@ from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.memory import Gathered, Scratch, read_only, room
 from cer_gpu.columnar.strings import StringCoder
 
-Words = npt.NDArray[np.uint64]
-Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
+KeyWords = UInt64
 
 SPARSE_BELOW = 1 << 18
 """Keys from which on the hash table has two rows for each instead of four."""
 
 NAN = np.float64("nan").view(np.uint64)
 
-ALL = np.empty(0, np.bool_)
+_ALL = np.empty(0, np.bool_)
 """Mask of the rows with a key: all of them."""
 
 
@@ -44,7 +42,7 @@ class Numbers:
         self.width = -(-self._n_bytes // 8) if wide else 1
         self._gathered = Gathered()
 
-    def __call__(self, array: pa.Array, rows: Int32 | None) -> Words:
+    def __call__(self, array: pa.Array, rows: Int32 | None) -> KeyWords:
         """Return the words of an array, or of some of its rows, valid until the next call."""
         if self._n_bytes:
             return self._bytes(array if rows is None else array.take(pa.array(rows)))
@@ -62,16 +60,16 @@ class Numbers:
             words = values.astype(np.uint64 if values.dtype.kind == "u" else np.int64, copy=False).view(np.uint64)
         return words.reshape(-1, 1)
 
-    def _bytes(self, array: pa.Array) -> Words:
+    def _bytes(self, array: pa.Array) -> KeyWords:
         padded = np.zeros((len(array), 8 * self.width), np.uint8)
         data = array.buffers()[1]
         if len(array) and data is not None:
             n = self._n_bytes
             padded[:, :n] = np.frombuffer(data, np.uint8, len(array) * n, array.offset * n).reshape(-1, n)
-        words: Words = padded.view(np.uint64)
+        words: KeyWords = padded.view(np.uint64)
         return words
 
-    def keep(self, words: Words) -> None:
+    def keep(self, words: KeyWords) -> None:
         """Do nothing: there is no state beside the words."""
 
 
@@ -85,10 +83,10 @@ class Texts:
         self._n_in_dictionary = 0
         self._forget()
 
-    def __call__(self, array: pa.Array, rows: Int32 | None) -> Words:
+    def __call__(self, array: pa.Array, rows: Int32 | None) -> KeyWords:
         """Return the words of an array, or of some of its rows, valid until the next call."""
         codes, numbers = self.codes(array, rows)
-        words: Words = (numbers[codes] if len(numbers) else codes).astype(np.uint64).reshape(-1, 1)
+        words: KeyWords = (numbers[codes] if len(numbers) else codes).astype(np.uint64).reshape(-1, 1)
         return words
 
     def codes(self, array: pa.Array, rows: Int32 | None) -> tuple[Int32, Int32]:
@@ -112,7 +110,7 @@ class Texts:
         """Number of texts outside the current dictionary; its own texts, if forgotten, would soon get words again."""
         return max(self.n_texts - self._n_in_dictionary, 0)
 
-    def keep(self, words: Words) -> None:
+    def keep(self, words: KeyWords) -> None:
         """Forget the texts of all other words, and number these anew."""
         used, codes = np.unique(words, return_inverse=True)
         texts = self.texts().take(pa.array(used))
@@ -159,13 +157,13 @@ class KeyIndex:
     """Index from keys to partition ids, used block by block."""
 
     _assign: Callable[..., tuple[int, int]]
-    _table: npt.NDArray[Any]
+    _table: Array
 
     def __init__(self) -> None:
-        self._looked_up: tuple[npt.NDArray[Any], ...] = ()
+        self._looked_up: tuple[Array, ...] = ()
         self._begins, self._found = Scratch(np.int32), Scratch(np.int32)
 
-    def rebuild(self, keys: Words, n: int) -> None:
+    def rebuild(self, keys: KeyWords, n: int) -> None:
         """Index the first `n` of these keys, with room for all of them."""
         raise NotImplementedError
 
@@ -180,7 +178,7 @@ class KeyIndex:
         n = find_runs(words, present, begins)
         return Runs(read_only(begins[: n + 1]), rows, self._found.empty(n))
 
-    def assign(self, runs: Runs, keys: Words, counts: Int64, start: int, n: int) -> tuple[int, int]:
+    def assign(self, runs: Runs, keys: KeyWords, counts: Int64, start: int, n: int) -> tuple[int, int]:
         """Assign ids to the runs of the prepared keys; the arguments are those of `assign_partitions`."""
         begins, rows, found = runs
         return self._assign(*self._looked_up, begins, rows, self._table, keys, counts, start, n, found)
@@ -196,7 +194,7 @@ class ByHash(KeyIndex):
         self._encoders = encoders
         self._table = np.empty((0, 2), np.int64)
 
-    def rebuild(self, keys: Words, n: int) -> None:
+    def rebuild(self, keys: KeyWords, n: int) -> None:
         """Hash the first `n` of these keys into a table with room for all."""
         capacity = len(keys) * (4 if len(keys) < SPARSE_BELOW else 2)
         if capacity != len(self._table):
@@ -209,13 +207,13 @@ class ByHash(KeyIndex):
     def look_up(self, keys: list[pa.Array], rows: Int32 | None) -> bool:
         """Encode the keys of a block, or of some of its rows; return True if some may be in no partition."""
         words = [encoder(key, rows) for encoder, key in zip(self._encoders, keys, strict=True)]
-        present = ALL
+        present = _ALL
         for key in keys:
             holds = validity(key)
             if holds is not None:
                 holds = holds if rows is None else holds[rows]
                 present = present & holds if len(present) else holds
-        self._looked_up = joined(words), present
+        self._looked_up = joined_words(words), present
         return len(present) > 0
 
 
@@ -230,7 +228,7 @@ class ByText(KeyIndex):
         self._table = np.empty(0, np.int32)
         self._n_known = 0
 
-    def rebuild(self, keys: Words, n: int) -> None:
+    def rebuild(self, keys: KeyWords, n: int) -> None:
         """Enter the first `n` of these keys."""
         self._table, self._n_known = np.empty(0, np.int32), 0
         self._know_all()
@@ -241,7 +239,7 @@ class ByText(KeyIndex):
         codes, numbers = self._encoder.codes(keys[0], rows)
         self._know_all()
         holds = validity(keys[0])
-        present = ALL if holds is None else holds if rows is None else holds[rows]
+        present = _ALL if holds is None else holds if rows is None else holds[rows]
         self._looked_up = read_only(codes.reshape(-1, 1)), numbers, present
         return holds is not None
 
@@ -267,6 +265,6 @@ def index_of(encoders: list[Numbers | Texts]) -> KeyIndex:
             return ByHash(encoders)
 
 
-def joined(words: list[Words]) -> Words:
+def joined_words(words: list[KeyWords]) -> KeyWords:
     """Join the words of columns to those of whole keys, read-only."""
     return read_only(words[0] if len(words) == 1 else np.concatenate(words, axis=1))

@@ -5,30 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.arrays import Bools, Int32, Int64
 from cer_gpu.backend.partitions import number_events
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import Name
-from cer_gpu.columnar.columns import Bools, as_type, is_string, plain_texts, plain_type, take_rows
+from cer_gpu.columnar.columns import as_type, is_string, plain_texts, plain_type, take_rows
 from cer_gpu.columnar.fields import array_of, column_type, fields_hint
 from cer_gpu.columnar.memory import Scratch
 from cer_gpu.errors import QueryTypeError
 from cer_gpu.partition.key_index import Texts, encoder_of, index_of
 
-Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
-
-SWEEP_FROM = 1 << 15
+SWEEP_PARTITIONS_FROM = 1 << 15
 """Least number of partitions for a sweep, which drops those that hold nothing."""
 
 SWEEP_TEXTS_FROM = 1 << 16
 """Least number of old texts for a sweep: events that only count leave the texts of their keys behind."""
 
 
-class Keys:
+class PartitionKeys:
     """Key columns of a query over one schema.
 
     Parameters
@@ -164,7 +161,7 @@ class Partitions:
         self._numbers, self._ordinals = Scratch(np.int32), Scratch(np.int64)
         self._index = index_of(self._encoders)
         self._resize(64)
-        self._sweep_at = SWEEP_FROM
+        self._sweep_at = SWEEP_PARTITIONS_FROM
         self._sweep_texts_at = SWEEP_TEXTS_FROM
 
     @property
@@ -179,7 +176,7 @@ class Partitions:
         Parameters
         ----------
         keys
-            Keys of all events of the block (`Keys.arrays`).
+            Keys of all events of the block (`PartitionKeys.arrays`).
         symbols, rows : int32, shape (n relevant,)
 
         Returns
@@ -215,7 +212,7 @@ class Partitions:
         for encoder in self._encoders:
             encoder.keep(self._keys[: self.n, column])
             column += encoder.width
-        self._sweep_at = max(SWEEP_FROM, 4 * self.n)
+        self._sweep_at = max(SWEEP_PARTITIONS_FROM, 4 * self.n)
         self._sweep_texts_at = SWEEP_TEXTS_FROM + 2 * self.n
         self._resize(min(len(self._keys), _room_for(2 * self.n)))
 
@@ -243,7 +240,7 @@ class Partitions:
         self._keys[:n], self._counts[:n] = snapshot["keys"], snapshot["counts"]
         self.n = n
         self._resize(len(self._keys))  # rebuilds the index
-        self._sweep_at = max(SWEEP_FROM, 4 * self.n)
+        self._sweep_at = max(SWEEP_PARTITIONS_FROM, 4 * self.n)
         self._sweep_texts_at = SWEEP_TEXTS_FROM + 2 * self.n
 
 

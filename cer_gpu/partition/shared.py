@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from cer_gpu.arrays import Int32, Int64
 from cer_gpu.backend.compaction import gather
 from cer_gpu.columnar.columns import take_rows
 from cer_gpu.columnar.groups import Groups, Picked
 from cer_gpu.columnar.memory import Scratch, read_only
-from cer_gpu.partition.partitions import Int32, Int64, Partitions
+from cer_gpu.partition.partitions import Partitions
 
 MOST_SHARED = 1 << 16
 """Most partitions that stay shared: each query has room for all of them, of which it may need few."""

@@ -22,7 +22,7 @@ from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.measures import BoundMeasures, bind_measures
 from cer_gpu.output.outputs import Columns, Head, Output
 from cer_gpu.output.weights import BoundWeights, Linear, bind_weights
-from cer_gpu.partition.partitions import Keys
+from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates.guards import BoundGuards
 from cer_gpu.runtime.join_tables import JoinPlan, JoinTables
@@ -44,7 +44,7 @@ class Binding:
     window_column : str or None
         Column in which the window is measured; None: positions, or there is no window.
     window_length : numpy.uint64 or numpy.float64 or None
-    keys : Keys
+    keys : PartitionKeys
     clocks : tuple of str
         Columns of times, which must not decrease.
     columns_on_host : tuple of str
@@ -64,7 +64,7 @@ class Binding:
     time_type: pa.DataType | None
     window_column: str | None
     window_length: np.uint64 | np.float64 | None
-    keys: Keys
+    keys: PartitionKeys
     clocks: tuple[str, ...]
     columns_on_host: tuple[str, ...]
     compared: BoundRelations | None
@@ -233,7 +233,7 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
     window_column, length = None, None
     if plan.within is not None:
         window_column, length = window_length(plan.within, schema, plan.time_column, plan.time_unit, text)
-    keys = Keys(plan.partition, schema, text)
+    keys = PartitionKeys(plan.partition, schema, text)
     positions = [] if position_column is None else [position_column]
     numbers = [ROW_COLUMN] if ROW_COLUMN in schema.names else []
     streams = [STREAM_COLUMN] if numbers and STREAM_COLUMN in schema.names else []

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from cer_gpu.automaton.atom_graph import AtomGraph, build_atom_graph
 from cer_gpu.automaton.cea import CEA, build_cea
-from cer_gpu.automaton.chain import Step, are_neighbours, find_chain
+from cer_gpu.automaton.chain import ChainStep, are_neighbours, find_chain
 from cer_gpu.automaton.normal_form import (
     Atom,
     Both,
@@ -34,7 +34,7 @@ from cer_gpu.errors import QueryError
 from cer_gpu.expressions.binder import type_errors
 from cer_gpu.expressions.relations import relation_errors
 from cer_gpu.output.measures import QueryMeasures, measures_of, type_errors_of
-from cer_gpu.partition.partitions import Keys
+from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates.guards import type_column_type
 
@@ -74,8 +74,8 @@ class Draft:
     alone: NormalForm = field(init=False)
     guards: tuple[Guard, ...] = field(init=False)
     conjunction: bool = field(init=False)
-    chain: tuple[Step, ...] | str = field(init=False)
-    steps: tuple[Step, ...] | str = field(init=False)
+    chain: tuple[ChainStep, ...] | str = field(init=False)
+    steps: tuple[ChainStep, ...] | str = field(init=False)
     parallel: ParallelPattern | None = None
     against_parallel: str | None = None
     graph: AtomGraph | None = None
@@ -243,7 +243,7 @@ def schema_errors(
     selected += syntax.unread
     tests: list[Callable[[], object]] = [
         *(partial(column_type, schema, name.name, text, name.span) for name in selected),
-        *(partial(Keys, (names,), schema, text) for names in syntax.partition),
+        *(partial(PartitionKeys, (names,), schema, text) for names in syntax.partition),
     ]
     if type_column is not None:
         tests.append(partial(type_column_type, schema, type_column))

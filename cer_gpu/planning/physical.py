@@ -18,7 +18,7 @@ from cer_gpu.automaton.parallel_pattern import ParallelTable
 from cer_gpu.automaton.recogniser import RecogniserTable
 from cer_gpu.automaton.strategies import ALL, Strategy
 from cer_gpu.automaton.table import Table
-from cer_gpu.output.outputs import Aggregated, Bindings, Output
+from cer_gpu.output.outputs import Aggregated, BindingsOutput, Output
 from cer_gpu.planning.dealing import Dealing, dealing_of
 from cer_gpu.planning.plan import Plan
 from cer_gpu.planning.recognition import recogniser_of
@@ -110,7 +110,7 @@ class PhysicalPlan:
 
 
 @dataclass(frozen=True)
-class Asked:
+class _Asked:
     """Facts on which the choice of a runtime depends."""
 
     plan: Plan
@@ -173,9 +173,9 @@ class Choice:
     """A runtime, the condition for its choice, the reason, the condition for holding back events, and the model."""
 
     runtime: str
-    condition: Callable[[Asked], bool]
+    condition: Callable[[_Asked], bool]
     reason: str
-    may_hold_back: Callable[[Asked], bool]
+    may_hold_back: Callable[[_Asked], bool]
     model: Model = Model.CEA
 
 
@@ -232,7 +232,7 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
         return _waiting_plan(plan, output)
     if output.most_at_an_end == 1:
         plan = _without_choice(plan)
-    asked = Asked(plan, output, share)
+    asked = _Asked(plan, output, share)
     chosen = next(choice for choice in CHOICES if choice.condition(asked))
     reason = chosen.reason.format(strategy=plan.strategy.name)
     against_chain = plan.against_chain if plan.strategy.on_chains else f"the strategy is {plan.strategy.name}"
@@ -250,7 +250,7 @@ def _waiting_plan(plan: Plan, output: type[Output]) -> PhysicalPlan:
     """Return the plan of a pattern with an absence at its end: all that its runtime lists waits."""
     of_rows = plan.having is not None and output.may_choose  # LIMIT comes after HAVING
     all_listed = replace(plan, strategy=ALL, limit=plan.limit if of_rows or not plan.limit else None, trailing=False)
-    made = physical_plan(all_listed, Bindings)
+    made = physical_plan(all_listed, BindingsOutput)
     limit = plan.strategy.most_at_an_end or (0 if of_rows else plan.limit or 0)
     return replace(
         made, output=output, holds_back=False, dealing=dealing_of(plan), waits=True, strategy=plan.strategy, limit=limit
@@ -258,7 +258,10 @@ def _waiting_plan(plan: Plan, output: type[Output]) -> PhysicalPlan:
 
 
 def _without_choice(plan: Plan) -> Plan:
-    """Return a plan with the same ends, without choices that leave each end at least one of its complex events."""
+    """Return a plan without choices among the complex events of one end, where each end keeps one of them in any case.
+
+    The positions where complex events end stay the same: those of `SELECT MAX ... WITHIN` are those of `SELECT ALL`.
+    """
     keeps_one = plan.strategy.most_at_an_end or plan.strategy.compares
     if keeps_one and (plan.strategy.too_long is None or plan.within is None or plan.chooses_within):
         plan = replace(plan, strategy=ALL)

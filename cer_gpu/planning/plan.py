@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from cer_gpu.automaton.atom_graph import AtomGraph
 from cer_gpu.automaton.cea import CEA
-from cer_gpu.automaton.chain import Step
+from cer_gpu.automaton.chain import ChainStep
 from cer_gpu.automaton.normal_form import Guard, NormalForm
 from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.strategies import Strategy
@@ -36,7 +36,7 @@ class Plan:
         The pattern as a parallelised automaton, where its joins allow that.
     against_parallel : str or None
         Reason why they do not.
-    chain : tuple of Step or None
+    chain : tuple of ChainStep or None
         Steps of a pattern that stacks can evaluate in place of the automaton.
     against_chain : str or None
         Reason why there is no chain.
@@ -70,7 +70,7 @@ class Plan:
     graph: AtomGraph | None
     parallel: ParallelPattern | None
     against_parallel: str | None
-    chain: tuple[Step, ...] | None
+    chain: tuple[ChainStep, ...] | None
     against_chain: str | None
     strategy: Strategy
     variables: tuple[str, ...]

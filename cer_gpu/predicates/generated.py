@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cer_gpu.backend.jit import is_kept, kernel
-from cer_gpu.backend.signatures import INT64, array_of, kept_in
+from cer_gpu.backend.signatures import INT64, array_type, kept_in
 from cer_gpu.cache import cache_folder, whole_file
 from cer_gpu.expressions.terms import BIT, I8, U8, WIDE, GuardProgram, parts
 from cer_gpu.predicates.numba_source import slots_of, source_of
@@ -79,18 +79,18 @@ class Generated:
 
     def _signature(self, nullable: bool) -> tuple[Any, ...]:
         program, slots = self.program, self.slots
-        columns = [array_of("u1" if column.stored == BIT else column.stored) for column in slots.columns]
+        columns = [array_type("u1" if column.stored == BIT else column.stored) for column in slots.columns]
         if nullable:
-            columns += [array_of("u1")] * len(slots.columns)
-        constants = [array_of(I8 if dtype == WIDE else dtype) for dtype in slots.constants]
+            columns += [array_type("u1")] * len(slots.columns)
+        constants = [array_type(I8 if dtype == WIDE else dtype) for dtype in slots.constants]
         codes = [column for column in (program.types, program.streams) if column is not None]
-        tables = [array_of(program.word, 2 if program.word == U8 else 1)] * len(codes)
-        tables += [array_of("u1")] * (len(slots.tables) + len(slots.given))
-        read = [INT64, *columns, array_of(I8), *constants, *tables]
+        tables = [array_type(program.word, 2 if program.word == U8 else 1)] * len(codes)
+        tables += [array_type("u1")] * (len(slots.tables) + len(slots.given))
+        read = [INT64, *columns, array_type(I8), *constants, *tables]
         if program.word == U8:
-            return (*read, array_of(U8, 2, written=True))
-        rows = array_of("i4", written=True)
-        return (*read, rows, INT64, rows, rows, INT64, array_of(program.word, written=True))
+            return (*read, array_type(U8, 2, written=True))
+        rows = array_type("i4", written=True)
+        return (*read, rows, INT64, rows, rows, INT64, array_type(program.word, written=True))
 
 
 _shared = lru_cache(256)(Generated)

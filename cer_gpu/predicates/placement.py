@@ -23,7 +23,7 @@ BLOCKS_AT_ONCE = 4
 
 def missing() -> str | None:
     """Return the reason why no GPU can be used here, with a hint in a second line; None: one can."""
-    return cupy_backend.missing()
+    return cupy_backend.missing_cupy()
 
 
 @lru_cache(1)

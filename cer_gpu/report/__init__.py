@@ -1,5 +1,5 @@
 """The results of a query as one HTML page that needs nothing else: `write_report`."""
 
-from cer_gpu.report.page import Report, write_report
+from cer_gpu.report.page import ReportSummary, write_report
 
-__all__ = ["Report", "write_report"]
+__all__ = ["ReportSummary", "write_report"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Array, Int64
 from cer_gpu.query import Query
 
 DAYS = -1
@@ -16,7 +16,7 @@ DAYS = -1
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
-def axis_of(query: Query, drawn: pa.Table) -> tuple[dict[str, Any], npt.NDArray[Any], npt.NDArray[Any]]:
+def axis_of(query: Query, drawn: pa.Table) -> tuple[dict[str, Any], Array, Array]:
     """Return the axis, and the starts and ends of complex events on it, counted from its origin.
 
     Moments and durations are in milliseconds.  The origin is a text, as it may exceed the integers of JavaScript.
@@ -53,7 +53,7 @@ def _axis(kind: str, unit: str = "", origin: int = 0, **others: Any) -> dict[str
     return {"kind": kind, "unit": unit, "origin": str(origin), **others}
 
 
-def _digits(times: list[npt.NDArray[np.int64]], per_second: int) -> int:
+def _digits(times: list[Int64], per_second: int) -> int:
     """Return how many digits of the fraction of a second times need: 0, 3, 6 or 9."""
     digits = 0
     while 10**digits < per_second and any((values % (per_second // 10**digits)).any() for values in times):
@@ -61,7 +61,7 @@ def _digits(times: list[npt.NDArray[np.int64]], per_second: int) -> int:
     return digits
 
 
-def _integers(values: pa.Array) -> npt.NDArray[Any]:
+def _integers(values: pa.Array) -> Array:
     """Return the 64-bit integers behind times."""
     kind = values.type
     if pa.types.is_uint64(kind):

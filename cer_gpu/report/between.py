@@ -6,22 +6,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.arrays import Bools, Int64
 from cer_gpu.columnar.fields import array_of
-from cer_gpu.io.texts import plain
+from cer_gpu.io.texts import plain_values
 from cer_gpu.query import Query
-from cer_gpu.report.events import Events
-from cer_gpu.report.found import Found
+from cer_gpu.report.events import ReportEvents
+from cer_gpu.report.found import ReportResults
 
 MAX_BETWEEN_OF_ONE = 50
 """Most rows between the events of one complex event on the page."""
 MAX_BETWEEN = 300_000
 """Most rows between those of all complex events; a row between several counts for each."""
-
-Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -41,9 +39,9 @@ class Between:
     """
 
     most: int
-    lengths: Positions
-    positions: Positions
-    cut: npt.NDArray[np.bool_]
+    lengths: Int64
+    positions: Int64
+    cut: Bools
 
     def first(self, most: int) -> Between:
         """Return at most so many for each."""
@@ -52,13 +50,13 @@ class Between:
             most, np.minimum(self.lengths, most), self.positions[ranks < most], self.cut | (self.lengths > most)
         )
 
-    def of(self, wanted: npt.NDArray[np.bool_]) -> Between:
+    def of(self, wanted: Bools) -> Between:
         """Return those of some of the complex events."""
         kept = np.repeat(wanted, self.lengths)
         return Between(self.most, self.lengths[wanted], self.positions[kept], self.cut[wanted])
 
 
-def between(query: Query, events: Events, found: Found, n_pages: int = 1) -> Between:
+def between(query: Query, events: ReportEvents, found: ReportResults, n_pages: int = 1) -> Between:
     """Return the rows between the events of the detailed complex events, the first of each.
 
     They are those of the same partition; without PARTITION BY those of the types that the query names.
@@ -85,20 +83,20 @@ def between(query: Query, events: Events, found: Found, n_pages: int = 1) -> Bet
     return Between(most + 1, lengths, positions[order], np.zeros(len(lengths), np.bool_)).first(most)
 
 
-def _lasts(values: Positions, lengths: Positions, otherwise: Positions) -> Positions:
+def _lasts(values: Int64, lengths: Int64, otherwise: Int64) -> Int64:
     """Return the last value of each list, or another where a list is empty."""
     stops = np.cumsum(lengths)
     return np.where(lengths > 0, values[np.maximum(stops - 1, 0)] if len(values) else otherwise, otherwise)
 
 
-def _ranks(lengths: Positions) -> Positions:
+def _ranks(lengths: Int64) -> Int64:
     """Return 0, 1, ... for each list of a length, one after the other."""
     return np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 
 def _taken(
-    query: Query, events: Events, found: Found, starts: Positions, ends: Positions, room: Positions
-) -> Iterator[tuple[Positions, Positions]]:
+    query: Query, events: ReportEvents, found: ReportResults, starts: Int64, ends: Int64, room: Int64
+) -> Iterator[tuple[Int64, Int64]]:
     """Yield complex events and rows between their starts and ends, as many as there is room for."""
     assert found.detailed is not None
     codes = found.detailed["partition"].to_numpy().astype(np.int64)
@@ -123,7 +121,7 @@ def _taken(
             return
 
 
-def _codes(query: Query, events: Events, found: Found) -> Iterator[Positions]:
+def _codes(query: Query, events: ReportEvents, found: ReportResults) -> Iterator[Int64]:
     """Yield for each batch the partition of each row; -1 for rows that are never shown as rows between."""
     source = events.open()
     binding = query._bind(source.schema)
@@ -138,5 +136,5 @@ def _codes(query: Query, events: Events, found: Found) -> Iterator[Positions]:
         if not types:
             yield np.zeros(batch.num_rows, np.int64)
             continue
-        named = pc.is_in(plain(array_of(batch, column)), pa.array(types, pa.large_string()))
+        named = pc.is_in(plain_values(array_of(batch, column)), pa.array(types, pa.large_string()))
         yield np.where(named.to_numpy(zero_copy_only=False), 0, -1)

@@ -5,23 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Int64
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.query import Query
 from cer_gpu.report.axis import axis_of
-from cer_gpu.report.counted import Counted, in_words
-from cer_gpu.report.events import Events
-from cer_gpu.report.found import Found, find
-from cer_gpu.report.measured import measures_of
+from cer_gpu.report.counted import Counted, number_in_words
+from cer_gpu.report.events import ReportEvents
+from cer_gpu.report.found import ReportResults, find_for_report
+from cer_gpu.report.measured import shown_measures
 from cer_gpu.report.packing import packed
-from cer_gpu.report.rows import rows_of
+from cer_gpu.report.rows import shown_rows
 
 
 def content(
-    query: Query, events: Events, counted: Counted | None, *, threads: int | None = None, n_pages: int = 1
+    query: Query, events: ReportEvents, counted: Counted | None, *, threads: int | None = None, n_pages: int = 1
 ) -> dict[str, Any]:
     """Evaluate a query and return the content of its page.
 
@@ -32,7 +32,7 @@ def content(
     n_pages
         Number of queries that share the room of one file.
     """
-    found = find(query, events, threads, counted, n_pages)
+    found = find_for_report(query, events, threads, counted, n_pages)
     is_whole = found.n_listed == found.n_matches
     held: dict[str, Any] = {
         "query": query.text,
@@ -41,7 +41,7 @@ def content(
         "notes": [*query.notes, *found.notes],
         "n_events": found.n_events,
         "n_matches": found.n_matches,
-        "found": in_words(found.n_matches),
+        "found": number_in_words(found.n_matches),
         "n_listed": found.n_listed,
         "most_at_an_end": 0 if is_whole or counted is None else counted.most_at_an_end,
         "step": found.step,
@@ -49,7 +49,7 @@ def content(
         "n_partitions": len(found.partitions.labels),
     }
     if query.default_output == "measures":
-        held["measures"] = measures_of(query, events, found, threads, n_pages)
+        held["measures"] = shown_measures(query, events, found, threads, n_pages)
     if found.drawn is None or found.detailed is None:
         return held
     axis, starts, ends = axis_of(query, found.drawn)
@@ -71,7 +71,7 @@ def content(
         "key_values": [found.partitions.values[code] for code in used] if len(query.keys) > 1 else [],
         "counts": packed(np.array([found.counts[code] for code in used], np.float64)),
         "matches": matches,
-        "rows": rows_of(query, events, found, axis.get("digits"), threads, n_pages),
+        "rows": shown_rows(query, events, found, axis.get("digits"), threads, n_pages),
     }
 
 
@@ -83,7 +83,7 @@ def _words(query: Query) -> list[str]:
         return []
 
 
-def _partitions(found: Found) -> tuple[list[int], npt.NDArray[np.int64]]:
+def _partitions(found: ReportResults) -> tuple[list[int], Int64]:
     """Return the codes of the drawn partitions, most frequent first, and the place in them of each complex event's."""
     assert found.drawn is not None
     codes, labels = found.drawn["partition"].to_numpy(), found.partitions.labels

@@ -12,8 +12,8 @@ import pyarrow as pa
 from cer_gpu.expressions.targets.arrow import exact_sum
 from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet
-from cer_gpu.report.events import Events
-from cer_gpu.report.partitions import Partitions
+from cer_gpu.report.events import ReportEvents
+from cer_gpu.report.partitions import ShownPartitions
 from cer_gpu.runtime.counts import CountOverflow
 
 MAX_LISTED = 2_000_000
@@ -27,7 +27,7 @@ class Counted:
     Attributes
     ----------
     query : Query
-    partitions : Partitions
+    partitions : ShownPartitions
         Counts of all complex events.
     overflows : bool
         True if more than int64 holds end at one event; what was counted is then left out.
@@ -37,7 +37,7 @@ class Counted:
     """
 
     query: Query
-    partitions: Partitions
+    partitions: ShownPartitions
     overflows: bool = False
     n_events: int = 0
     notes: tuple[str, ...] = ()
@@ -80,7 +80,9 @@ class Counted:
         return counts / np.minimum(counts, self.most_at_an_end)
 
 
-def count(queries: Mapping[str, Query], events: Events, threads: int | None = None) -> dict[str, Counted]:
+def count_for_report(
+    queries: Mapping[str, Query], events: ReportEvents, threads: int | None = None
+) -> dict[str, Counted]:
     """Count the complex events of the queries where that takes no listing of them; several in one pass.
 
     Returns
@@ -91,7 +93,7 @@ def count(queries: Mapping[str, Query], events: Events, threads: int | None = No
     countable = {
         name: query for name, query in queries.items() if not query._drops_rows and query.physical_plan("count").counted
     }
-    counted = {name: Counted(query, Partitions(query)) for name, query in countable.items()}
+    counted = {name: Counted(query, ShownPartitions(query)) for name, query in countable.items()}
     if len(countable) > 1:
         together = QuerySet(countable)
         evaluator = together.evaluator(output="count")
@@ -107,14 +109,14 @@ def count(queries: Mapping[str, Query], events: Events, threads: int | None = No
     return {name: _count_one(query, events, threads) for name, query in countable.items()}
 
 
-def _count_one(query: Query, events: Events, threads: int | None) -> Counted:
-    counted = Counted(query, Partitions(query))
+def _count_one(query: Query, events: ReportEvents, threads: int | None) -> Counted:
+    counted = Counted(query, ShownPartitions(query))
     evaluator = query.evaluator(output="count")
     try:
         for batch in query._matches(events.open(), evaluator, threads):
             counted.add(batch)
     except CountOverflow:
-        return Counted(query, Partitions(query), overflows=True)
+        return Counted(query, ShownPartitions(query), overflows=True)
     counted.n_events, counted.notes = evaluator.n_events, tuple(evaluator.notes)
     return counted
 
@@ -125,12 +127,12 @@ def too_many(counted: Mapping[str, Counted], n_queries: int) -> str | None:
     if not some:
         return None
     numbers = [each.n_matches for each in counted.values()]
-    known = in_words(None if None in numbers else sum(filter(None, numbers)))
+    known = number_in_words(None if None in numbers else sum(filter(None, numbers)))
     of_all = f" of {n_queries:,} queries" if n_queries > 1 else ""
     return f"{known} complex events{of_all}: the page has at most {max(some):,} of those that end at one event"
 
 
-def in_words(n: int | None) -> str:
+def number_in_words(n: int | None) -> str:
     """Return a number of complex events in words; None: more than int64 holds."""
     return "more than 9.2e18" if n is None else f"{n:,}"
 

@@ -14,7 +14,7 @@ from cer_gpu.order.rows import without_rows
 from cer_gpu.query import Query
 
 
-class Events:
+class ReportEvents:
     """Events that can be read several times.
 
     Parameters

@@ -13,8 +13,8 @@ from cer_gpu.errors import OptionError
 from cer_gpu.io.source import Source
 from cer_gpu.query import Query
 from cer_gpu.report.counted import Counted
-from cer_gpu.report.events import Events
-from cer_gpu.report.partitions import Partitions
+from cer_gpu.report.events import ReportEvents
+from cer_gpu.report.partitions import ShownPartitions
 from cer_gpu.report.samples import Sample, fingerprints
 
 MAX_DRAWN = 200_000
@@ -30,7 +30,7 @@ MAX_VALUATIONS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Found:
+class ReportResults:
     """Results of a query for its report.
 
     Attributes
@@ -51,7 +51,7 @@ class Found:
     detailed : pyarrow.Table or None
         ``number``, ``start``, ``end``, ``n_kept``, ``partition``, ``positions`` (the first `MAX_ROWS_OF_ONE`) and
         ``fingerprint`` of a smaller sample, every `detail_step`-th of those listed.
-    partitions : Partitions
+    partitions : ShownPartitions
     counts : list of int
         Number of complex events of each partition, by its code; of all, if they could be counted.
     """
@@ -65,13 +65,13 @@ class Found:
     step: int
     detailed: pa.Table | None
     detail_step: int
-    partitions: Partitions
+    partitions: ShownPartitions
     counts: list[int]
 
 
-def find(
-    query: Query, events: Events, threads: int | None = None, counted: Counted | None = None, n_pages: int = 1
-) -> Found:
+def find_for_report(
+    query: Query, events: ReportEvents, threads: int | None = None, counted: Counted | None = None, n_pages: int = 1
+) -> ReportResults:
     """Evaluate a query, and keep the results that a report needs.
 
     Parameters
@@ -82,9 +82,9 @@ def find(
         Number of queries that share the room of one file.
     """
     if counted is not None and counted.n_matches == 0:
-        return Found(counted.n_events, counted.notes, 0, 0, query, None, 1, None, 1, Partitions(query), [])
+        return ReportResults(counted.n_events, counted.notes, 0, 0, query, None, 1, None, 1, ShownPartitions(query), [])
     drawn, detailed = Sample(MAX_DRAWN // n_pages), Sample(MAX_REFERENCES // n_pages)
-    partitions = Partitions(query)
+    partitions = ShownPartitions(query)
     some = None if counted is None or counted.is_listed_whole else counted
     listed = query if some is None else some.of_each_end()
     # of what HAVING drops, only valuations are told apart
@@ -109,7 +109,7 @@ def find(
         prints = pa.array(fingerprints(rows))
         rows = rows.set_column(rows.num_columns - 1, "positions", cut).append_column("fingerprint", prints)
         detailed.add(rows, weights)
-    return Found(
+    return ReportResults(
         n_events=evaluator.n_events,
         notes=tuple(evaluator.notes),
         n_matches=n_listed if some is None else some.n_matches,
@@ -128,18 +128,18 @@ def find(
 
 
 def variables_of(
-    query: Query, events: Events, detailed: pa.Table, n_listed: int, threads: int | None = None
+    query: Query, events: ReportEvents, detailed: pa.Table, n_listed: int, threads: int | None = None
 ) -> list[list[str]] | None:
     """Return the role of each row of complex events: the variables that hold it, in each valuation.
 
     Parameters
     ----------
     query
-        `Found.valued`.
+        `ReportResults.valued`.
     detailed
-        `Found.detailed`.
+        `ReportResults.detailed`.
     n_listed
-        `Found.n_listed`.
+        `ReportResults.n_listed`.
 
     Returns
     -------
@@ -173,7 +173,7 @@ def variables_of(
     return [_told(each, len(held)) for each, held in zip(ways, positions, strict=True)]
 
 
-def _valuations(query: Query, events: Events, threads: int | None) -> Iterator[pa.RecordBatch]:
+def _valuations(query: Query, events: ReportEvents, threads: int | None) -> Iterator[pa.RecordBatch]:
     for batch in query._matches(events.open(), query.evaluator(output="bindings"), threads):
         if batch.num_rows:
             yield batch

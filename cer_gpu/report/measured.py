@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.io.texts import plain
+from cer_gpu.io.texts import plain_values
 from cer_gpu.query import Query
-from cer_gpu.report.events import Events
-from cer_gpu.report.found import Found
+from cer_gpu.report.events import ReportEvents
+from cer_gpu.report.found import ReportResults
 from cer_gpu.report.packing import MAX_CELL, coded, distinct
 
 MAX_MEASURED = 1000
@@ -20,8 +20,8 @@ MAX_MEASURED_BYTES = 1 << 23
 """Most characters of the measures of complex events."""
 
 
-def measures_of(
-    query: Query, events: Events, found: Found, threads: int | None = None, n_pages: int = 1
+def shown_measures(
+    query: Query, events: ReportEvents, found: ReportResults, threads: int | None = None, n_pages: int = 1
 ) -> dict[str, Any]:
     """Return the measures of a query: a value for each complex event that is drawn, or the first rows of all.
 
@@ -68,4 +68,4 @@ def _of_each(each: pa.Table, names: list[str], most_bytes: int) -> dict[str, Any
 
 
 def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pa.chunked_array([pc.utf8_slice_codeunits(plain(column.combine_chunks()), 0, MAX_CELL)])
+    return pa.chunked_array([pc.utf8_slice_codeunits(plain_values(column.combine_chunks()), 0, MAX_CELL)])

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+
+from cer_gpu.arrays import Array, Int64
 
 MAX_CELL = 120
 """Most characters of one value."""
@@ -17,7 +18,7 @@ MAX_CELL = 120
 _FRACTION = re.compile(r"^([^.]*?)(?:\.(\d+))?(Z?)$")
 
 
-def packed(values: npt.NDArray[Any]) -> dict[str, Any]:
+def packed(values: Array) -> dict[str, Any]:
     """Return numbers, divided by their greatest common divisor, as base64 of the narrowest type that holds them.
 
     Integers beyond 2**53 become the nearest float64, the only numbers that the page computes with.
@@ -32,11 +33,11 @@ def packed(values: npt.NDArray[Any]) -> dict[str, Any]:
     return {"type": "f8", "unit": 1, "data": _base64(values.astype("<f8"))}
 
 
-def _base64(values: npt.NDArray[Any]) -> str:
+def _base64(values: Array) -> str:
     return base64.b64encode(values.tobytes()).decode("ascii")
 
 
-def distinct(column: pa.ChunkedArray) -> tuple[list[str | None], npt.NDArray[np.int64], int]:
+def distinct(column: pa.ChunkedArray) -> tuple[list[str | None], Int64, int]:
     """Return the distinct texts of a column, the index of each row's, and the length of all of them."""
     coded = column.combine_chunks().dictionary_encode(null_encoding="encode")
     values = coded.dictionary.to_pylist()

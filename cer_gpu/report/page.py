@@ -17,8 +17,8 @@ from cer_gpu.io.sinks import naming, result_file
 from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet
 from cer_gpu.report.content import content
-from cer_gpu.report.counted import count, n_pages, too_many
-from cer_gpu.report.events import Events, paths
+from cer_gpu.report.counted import count_for_report, n_pages, too_many
+from cer_gpu.report.events import ReportEvents, paths
 from cer_gpu.report.titles import title_of
 
 SCRIPTS = ("dom", "axis", "held", "search", "charts", "timeline", "list", "export", "rows", "page")
@@ -26,7 +26,7 @@ SCRIPTS = ("dom", "axis", "held", "search", "charts", "timeline", "list", "expor
 
 
 @dataclass(frozen=True)
-class Report:
+class ReportSummary:
     """Summary of a report.
 
     Attributes
@@ -61,7 +61,7 @@ def write_report(
     inputs: Sequence[str] = (),
     events_from: Sequence[str] | None = None,
     tell: Callable[[str], None] | None = None,
-) -> Report:
+) -> ReportSummary:
     """Write the complex events of a query, or of each of several, as one HTML page, which needs nothing else.
 
     It shows the query, the complex events on a line of time (of positions without a time column), their number over
@@ -92,7 +92,7 @@ def write_report(
 
     Returns
     -------
-    Report
+    ReportSummary
 
     Raises
     ------
@@ -124,8 +124,8 @@ def write_report(
     texts = {name: each.text for name, each in queries.items()}
     about = {"queries" if len(inputs) > 1 else "query": [*inputs], "events": sources}
     with result_file(path, [*paths(events), *inputs]) as file:
-        rereadable = Events(next(iter(queries.values())), events, sort=sort)
-        counted = count(queries, rereadable, threads)
+        rereadable = ReportEvents(next(iter(queries.values())), events, sort=sort)
+        counted = count_for_report(queries, rereadable, threads)
         line = too_many(counted, len(queries))
         if tell is not None and line is not None:
             tell(line)
@@ -142,7 +142,7 @@ def write_report(
     notes = [f"{name}: {note}" if name else note for name, page in pages.items() for note in page["notes"]]
     n_events = max(page["n_events"] for page in pages.values())
     n_matches = None if None in of.values() else sum(of.values())
-    return Report(n_events, n_matches, len(written), tuple(notes), of)
+    return ReportSummary(n_events, n_matches, len(written), tuple(notes), of)
 
 
 def render(held: list[dict[str, Any]], title: str, about: Mapping[str, Sequence[str]]) -> str:

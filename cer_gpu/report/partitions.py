@@ -6,19 +6,19 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.arrays import Int32, Int64
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.io.texts import plain, to_json
+from cer_gpu.io.texts import json_texts, plain_values
 from cer_gpu.query import Query
 
 MAX_LABEL = 80
 """Most characters of the name of a partition."""
 
 
-class Partitions:
+class ShownPartitions:
     """Codes of partitions, and the number of complex events of each.
 
     Attributes
@@ -41,11 +41,11 @@ class Partitions:
         """Number of complex events of each partition, by its code."""
         return [self._counter[code] for code in range(len(self.labels))]
 
-    def counts_in(self, other: Partitions) -> list[int]:
+    def counts_in(self, other: ShownPartitions) -> list[int]:
         """Return the number of complex events of each partition that others have counted."""
         return [other._counter[other._codes[name]] for name in self._codes]
 
-    def codes(self, batch: pa.RecordBatch, weights: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int32]:
+    def codes(self, batch: pa.RecordBatch, weights: Int64 | None = None) -> Int32:
         """Return the code of the partition of each row, 0 without PARTITION BY, and count its complex events.
 
         A row is one of them, or as many as `weights` says.
@@ -55,7 +55,7 @@ class Partitions:
         keys = [batch.column(name) for name in self._names]
         names, indices = _distinct(keys)
         firsts = np.unique(indices, return_index=True)[1]  # the names are in the order of first occurrence
-        texts = [plain(key.take(pa.array(firsts))).to_pylist() for key in keys]
+        texts = [plain_values(key.take(pa.array(firsts))).to_pylist() for key in keys]
         codes = np.empty(len(firsts), np.int32)
         for i, name in enumerate(names):
             codes[i] = self._codes.setdefault(name, len(self.labels))
@@ -65,21 +65,21 @@ class Partitions:
                 self.values.append([value[:MAX_LABEL] for value in values])
         for code, n in zip(codes.tolist(), np.bincount(indices, weights).tolist(), strict=True):
             self._counter[code] += int(n)
-        numbered: npt.NDArray[np.int32] = codes[indices]
+        numbered: Int32 = codes[indices]
         return numbered
 
-    def known(self, keys: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
+    def known(self, keys: Sequence[pa.Array]) -> Int32:
         """Return the code of the partition of each row by its keys; -1: no complex event is of it."""
         names, indices = _distinct(keys)
         codes = np.array([self._codes.get(name, -1) for name in names], np.int32)
-        numbered: npt.NDArray[np.int32] = codes[indices]
+        numbered: Int32 = codes[indices]
         return numbered
 
 
-def _distinct(keys: Sequence[pa.Array]) -> tuple[list[str], npt.NDArray[np.int32]]:
+def _distinct(keys: Sequence[pa.Array]) -> tuple[list[str], Int32]:
     """Return the distinct names (JSON of the keys), and the index of each row's."""
     separator = pa.scalar(",", pa.large_string())
     # of a dictionary, each value becomes text once
     coded = [key if pa.types.is_dictionary(key.type) else key.dictionary_encode() for key in keys]
-    found = pc.binary_join_element_wise(*map(to_json, coded), separator).dictionary_encode()
+    found = pc.binary_join_element_wise(*map(json_texts, coded), separator).dictionary_encode()
     return found.dictionary.to_pylist(), found.indices.to_numpy()

@@ -6,29 +6,32 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.arrays import Int64
 from cer_gpu.columnar.fields import array_of
-from cer_gpu.io.texts import plain
+from cer_gpu.io.texts import plain_values
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.query import Query
 from cer_gpu.report.between import Between, between
-from cer_gpu.report.events import Events
-from cer_gpu.report.found import Found, variables_of
+from cer_gpu.report.events import ReportEvents
+from cer_gpu.report.found import ReportResults, variables_of
 from cer_gpu.report.packing import MAX_CELL, coded, packed, size
 
-MAX_COLUMNS = 40
+_MAX_COLUMNS = 40
 """Most columns of the rows."""
 MAX_ROW_BYTES = 1 << 23
 """Most characters of all values of rows together."""
 
-Positions = npt.NDArray[np.int64]
 
-
-def rows_of(
-    query: Query, events: Events, found: Found, digits: int | None, threads: int | None = None, n_pages: int = 1
+def shown_rows(
+    query: Query,
+    events: ReportEvents,
+    found: ReportResults,
+    digits: int | None,
+    threads: int | None = None,
+    n_pages: int = 1,
 ) -> dict[str, Any]:
     """Return the rows of the detailed complex events, each with the variables that hold it, and the rows between.
 
@@ -44,7 +47,7 @@ def rows_of(
     assert found.detailed is not None
     detailed, step = found.detailed, found.detail_step
     binding = query._bind(events.open().schema)
-    names, attributes = binding.attribute_schema.names, binding.attributes[:MAX_COLUMNS]
+    names, attributes = binding.attribute_schema.names, binding.attributes[:_MAX_COLUMNS]
     others = between(query, events, found, n_pages)
     positions = _positions(detailed, others)
     texts, numbers = _texts(events, attributes, positions)
@@ -74,7 +77,7 @@ def rows_of(
         "positions": packed(numbers),
         "columns": [
             coded(name, texts[i], kinds[i], digits if name == query.time_column else None)
-            for i, name in enumerate(names[:MAX_COLUMNS])
+            for i, name in enumerate(names[:_MAX_COLUMNS])
         ],
         "n_columns": len(names),
         "most_between": others.most,
@@ -86,12 +89,12 @@ def rows_of(
     }
 
 
-def _positions(detailed: pa.Table, others: Between) -> Positions:
+def _positions(detailed: pa.Table, others: Between) -> Int64:
     kept = pc.list_flatten(detailed["positions"].combine_chunks()).to_numpy()
     return np.unique(np.concatenate([kept, others.positions]))
 
 
-def _texts(events: Events, attributes: Sequence[str], positions: Positions) -> tuple[pa.Table, Positions]:
+def _texts(events: ReportEvents, attributes: Sequence[str], positions: Int64) -> tuple[pa.Table, Int64]:
     """Return the values of attributes at positions as texts, cut to `MAX_CELL` (NULL stays NULL), and their rows."""
     text = pa.large_string()
     schema = pa.schema([(str(i), text) for i in range(len(attributes))])
@@ -102,7 +105,7 @@ def _texts(events: Events, attributes: Sequence[str], positions: Positions) -> t
         low, high = np.searchsorted(positions, [n_before, n_before + batch.num_rows])
         if low < high:
             rows = pa.array(positions[low:high] - n_before)
-            columns = [plain(array_of(batch, attribute).take(rows)) for attribute in attributes]
+            columns = [plain_values(array_of(batch, attribute).take(rows)) for attribute in attributes]
             pieces.append(pa.table([pc.utf8_slice_codeunits(c, 0, MAX_CELL).cast(text) for c in columns], schema))
             if numbered:
                 numbers[low:high] = batch.column(ROW_COLUMN).take(rows).to_numpy()
@@ -112,7 +115,7 @@ def _texts(events: Events, attributes: Sequence[str], positions: Positions) -> t
     return pa.concat_tables(pieces) if pieces else schema.empty_table(), numbers
 
 
-def _coded_roles(variables: list[list[str]] | None, lengths: Sequence[int]) -> tuple[list[str], Positions]:
+def _coded_roles(variables: list[list[str]] | None, lengths: Sequence[int]) -> tuple[list[str], Int64]:
     """Return the distinct roles (texts of variables), and the index of each row's; the first, "", is for unknown."""
     codes = {"": 0}
     numbers = []

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-UInt64 = npt.NDArray[np.uint64]
+from cer_gpu.arrays import Int64, UInt64
 
 
 class Sample:
@@ -32,7 +31,7 @@ class Sample:
         """Return the rows that may enter the sample: those whose number is a multiple of `step`."""
         return rows if self.step == 1 else _every(rows, self.step)
 
-    def add(self, rows: pa.Table, weights: npt.NDArray[np.int64]) -> None:
+    def add(self, rows: pa.Table, weights: Int64) -> None:
         """Add rows, one for each complex event; the column ``number`` counts them from 0."""
         rows = self.of_step(rows.append_column("weight", pa.array(weights)))
         self._kept.append(rows)

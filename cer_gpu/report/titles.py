@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-MAX_WORDS = 48
+_MAX_WORDS = 48
 """Most characters of a query in a title."""
 
 
@@ -43,12 +43,12 @@ def title_of(queries: Mapping[str, str], query_files: Sequence[str], events: Seq
 
 
 def first_words(text: str) -> str:
-    """Return the first words of a query without its comments, at most `MAX_WORDS` characters."""
+    """Return the first words of a query without its comments, at most `_MAX_WORDS` characters."""
     lines = (line.split("--")[0] for line in text.splitlines())
     words = " ".join(" ".join(lines).split())
-    if len(words) <= MAX_WORDS:
+    if len(words) <= _MAX_WORDS:
         return words
-    return words[: MAX_WORDS - 1].rsplit(" ", 1)[0] + " \u2026"
+    return words[: _MAX_WORDS - 1].rsplit(" ", 1)[0] + " \u2026"
 
 
 def _base(path: str) -> str:

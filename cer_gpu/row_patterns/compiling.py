@@ -13,11 +13,11 @@ from cer_gpu.ceql.traversal import children, fold, with_children
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
 from cer_gpu.row_patterns.conditions import MOST_CONDITIONS, Conditions
 from cer_gpu.row_patterns.expressions import Translator
-from cer_gpu.row_patterns.leaves import Leaf, Null, RowAggregate, RowValue, shown
+from cer_gpu.row_patterns.leaves import Null, RowAggregate, RowLeaf, RowValue, shown_leaf
 from cer_gpu.row_patterns.matching import PAST_LAST_ROW, TO_FIRST, TO_LAST, TO_NEXT_ROW, Skip
 from cer_gpu.row_patterns.measures import Measures
 from cer_gpu.row_patterns.pattern import has_exclusion, variables_in
-from cer_gpu.row_patterns.program import Program, program_of
+from cer_gpu.row_patterns.program import RowProgram, program_of
 from cer_gpu.row_patterns.query import RowPatternQuery
 from cer_gpu.row_patterns.searching import Searched
 from cer_gpu.row_patterns.statement import WITH_UNMATCHED, Statement, parse_statement
@@ -61,7 +61,7 @@ def compile_row_pattern(text: str) -> RowPatternQuery:
     return RowPatternQuery(text, statement, made["places"], made["conditions"], made["measures"], made["skip"])
 
 
-def _places(statement: Statement) -> Program:
+def _places(statement: Statement) -> RowProgram:
     return program_of(statement.pattern)
 
 
@@ -85,12 +85,12 @@ def _primary(statement: Statement) -> list[str]:
     return list(dict.fromkeys(variables_in(statement.pattern)))
 
 
-def _split(statement: Statement, predicates: Mapping[str, s.Predicate], leaves: Mapping[str, Leaf]) -> Conditions:
+def _split(statement: Statement, predicates: Mapping[str, s.Predicate], leaves: Mapping[str, RowLeaf]) -> Conditions:
     """Return conditions in two parts: those of the row and rows around it, and those that read others of the match."""
     local: dict[str, s.Predicate] = {}
     searched: dict[str, tuple[s.Predicate, ...]] = {}
     around: dict[str, RowValue | Null] = {}
-    others: dict[str, Leaf] = {}
+    others: dict[str, RowLeaf] = {}
     for each in statement.define:
         mine = {None, each.name} | {name for name, held in statement.subsets.items() if each.name in held}
         here: list[s.Predicate] = []
@@ -117,19 +117,19 @@ def _conjuncts(predicate: s.Predicate) -> list[s.Predicate]:
     return [part for operand in predicate.operands for part in _conjuncts(operand)]
 
 
-def _is_around(leaf: Leaf, mine: Container[str | None]) -> bool:
+def _is_around(leaf: RowLeaf, mine: Container[str | None]) -> bool:
     """Return True for a value of the row itself, or of one so many rows before or after it, and for NULL."""
     if isinstance(leaf, Null):
         return True
     return isinstance(leaf, RowValue) and leaf.variable in mine and leaf.is_current
 
 
-def _relative(leaf: Leaf, mine: Container[str | None]) -> Leaf:
+def _relative(leaf: RowLeaf, mine: Container[str | None]) -> RowLeaf:
     """Return a leaf in which the row itself is the last one of all rows."""
     return replace(leaf, variable=None) if isinstance(leaf, RowValue) and _is_around(leaf, mine) else leaf
 
 
-def _refused(leaf: Leaf, statement: Statement, name: str, span: s.Span) -> Leaf:
+def _refused(leaf: RowLeaf, statement: Statement, name: str, span: s.Span) -> RowLeaf:
     """Return a leaf that may stand in DEFINE; refuse others."""
     reason = ""
     if leaf.final:
@@ -137,13 +137,13 @@ def _refused(leaf: Leaf, statement: Statement, name: str, span: s.Span) -> Leaf:
     elif isinstance(leaf, RowAggregate) and leaf.function == "ARRAY_AGG":
         reason = "ARRAY_AGG is not supported in DEFINE"
     if reason:
-        raise QueryError(f"the condition of {name} names {shown(leaf)}: {reason}", statement.text, *span)
+        raise QueryError(f"the condition of {name} names {shown_leaf(leaf)}: {reason}", statement.text, *span)
     return leaf
 
 
-def _name_of(leaf: Leaf, known: dict[str, Leaf]) -> str:
+def _name_of(leaf: RowLeaf, known: dict[str, RowLeaf]) -> str:
     """Return the name of a leaf among others."""
-    name = shown(leaf)
+    name = shown_leaf(leaf)
     while known.setdefault(name, leaf) != leaf:
         name += "'"
     return name

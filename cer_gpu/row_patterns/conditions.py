@@ -19,13 +19,13 @@ from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.expressions.derived import FunctionColumn
 from cer_gpu.predicates.guards import BoundGuards, GuardWords
 from cer_gpu.predicates.placement import CUDA, Placement
-from cer_gpu.row_patterns.leaves import Leaf, Null, RowValue
-from cer_gpu.row_patterns.matching import Skip, Tables, Walked
+from cer_gpu.row_patterns.leaves import Null, RowLeaf, RowValue
+from cer_gpu.row_patterns.matching import MatchTables, Skip, Walked
 from cer_gpu.row_patterns.ordering import OrderedRows
-from cer_gpu.row_patterns.program import Program
+from cer_gpu.row_patterns.program import RowProgram
 from cer_gpu.row_patterns.searching import BoundSearch, Searched
 
-BLOCK_ROWS = 1 << 15
+CONDITION_ROWS = 1 << 15
 """Rows whose conditions are evaluated at once, so that their temporaries stay in the cache."""
 DEVICE_ROWS = 1 << 20
 """Rows whose conditions a GPU evaluates at once."""
@@ -55,7 +55,7 @@ class Conditions:
     searched: Searched | None = None
 
     @property
-    def leaves(self) -> dict[str, Leaf]:
+    def leaves(self) -> dict[str, RowLeaf]:
         """All leaves of the conditions."""
         return {**self.around, **(self.searched.leaves if self.searched else {})}
 
@@ -101,7 +101,7 @@ class BoundConditions:
     ) -> None:
         self._leaves, self._variables, self._guards, self._search = leaves, variables, guards, search
 
-    def search(self, rows: OrderedRows, program: Program, skip: Skip) -> Callable[[Tables], Walked] | None:
+    def search(self, rows: OrderedRows, program: RowProgram, skip: Skip) -> Callable[[MatchTables], Walked] | None:
         """Return the search over some rows; None if no condition reads other rows of the match."""
         return None if self._search is None else self._search.over(rows, program, skip)
 
@@ -151,7 +151,7 @@ class BoundConditions:
         coders: dict[str, StringCoder] = {}
         begin, n = 0, rows.batch.num_rows
         while begin < n:
-            end = min(n, begin + (DEVICE_ROWS if placement.device == CUDA else BLOCK_ROWS))
+            end = min(n, begin + (DEVICE_ROWS if placement.device == CUDA else CONDITION_ROWS))
             block = Block(rows.batch.slice(begin, end - begin), coders)
             for name, leaf in self._leaves.items():
                 block.put(name, shifts.column(leaf, begin, end))

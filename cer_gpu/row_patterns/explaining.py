@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from cer_gpu.explain.explanation import Explanation
-from cer_gpu.explain.text import Section, aligned
+from cer_gpu.explain.text import Section, aligned_lines
 from cer_gpu.explain.writing import printable
 from cer_gpu.row_patterns.pattern import variables_in
-from cer_gpu.row_patterns.program import ACCEPT, Place, Program
+from cer_gpu.row_patterns.program import MATCH_END, PatternPlace, RowProgram
 from cer_gpu.row_patterns.statement import OMIT_EMPTY, WITH_UNMATCHED, Statement
 
 EVERY_ROW = "every row"
@@ -18,7 +18,7 @@ _LINEAR = (
     "preferred one"
 )
 _SEARCH = "by search with a budget of steps, among the places that can finish as far as bits of rows tell"
-MOST_PLACES = 50
+_MOST_PLACES = 50
 """Most places of a pattern that the text lists."""
 
 
@@ -49,13 +49,13 @@ class RowPatternExplanation(Explanation):
             ("In words", self.words),
             ("Conditions", list(_conditions(facts["conditions"]))),
             ("Places", list(_places(facts["places"]))),
-            ("Plan", aligned([[title, line] for title, line in facts["plan"].items()])),
+            ("Plan", aligned_lines([[title, line] for title, line in facts["plan"].items()])),
         ]
         return [(title, [printable(line) for line in lines]) for title, lines in found]
 
 
-def explain(
-    statement: Statement, program: Program, bits: Sequence[str], searched: Collection[str] = ()
+def explain_row_pattern(
+    statement: Statement, program: RowProgram, bits: Sequence[str], searched: Collection[str] = ()
 ) -> RowPatternExplanation:
     """Explain a statement.
 
@@ -73,7 +73,7 @@ def explain(
     return RowPatternExplanation(
         {
             "query": text,
-            "words": list(_words(statement, pattern, ACCEPT in program.starts_at_first)),
+            "words": list(_words(statement, pattern, MATCH_END in program.starts_at_first)),
             "conditions": [
                 {
                     "variable": name,
@@ -96,7 +96,7 @@ def explain(
 
 
 def _passes(
-    statement: Statement, program: Program, bits: Sequence[str], searched: Collection[str]
+    statement: Statement, program: RowProgram, bits: Sequence[str], searched: Collection[str]
 ) -> Iterator[tuple[str, str]]:
     """Yield name and line of each pass, in the order of `cer_gpu.row_patterns.compiling.PASSES`."""
     yield "places", f"places {len(program.places):,}, each for a row that a variable takes"
@@ -146,41 +146,43 @@ def _conditions(conditions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         ways = [] if each["bit"] is None else [f"bit {each['bit']} of a row"]
         ways += ["by search, as it reads other rows of the match"] if each["searched"] else []
         rows.append([each["variable"], each["text"], ", and ".join(ways)])
-    yield from aligned(rows)
+    yield from aligned_lines(rows)
 
 
-def _place_facts(program: Program) -> list[dict[str, Any]]:
+def _place_facts(program: RowProgram) -> list[dict[str, Any]]:
     """Return, for the start and each place, the places that may take the next row, in the order of preference."""
 
     def names(places: Sequence[int]) -> list[str]:
-        return ["the end" if place == ACCEPT else _name(program.places[place], place) for place in places]
+        return ["the end" if place == MATCH_END else _name(program.places[place], place) for place in places]
 
     found = [{"place": "start", "next": names(program.starts)}]
     if program.starts_at_first != program.starts:
         found.append({"place": "start of a partition", "next": names(program.starts_at_first)})
     for number, (place, nexts) in enumerate(zip(program.places, program.nexts, strict=True)):
-        ends = number in program.ends and ACCEPT not in nexts
+        ends = number in program.ends and MATCH_END not in nexts
         ways = names(nexts) + (["the end of the partition"] if ends else [])
         found.append({"place": _name(place, number), "next": ways})
     return found
 
 
-def _name(place: Place, number: int) -> str:
+def _name(place: PatternPlace, number: int) -> str:
     return f"{place.variable}.{number + 1}"
 
 
 def _places(places: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "a row is taken by the first of the places behind it of which the condition holds, and which can finish"
-    yield from aligned([[each["place"], "→ " + (", ".join(each["next"]) or "none")] for each in places[:MOST_PLACES]])
-    if len(places) > MOST_PLACES:
-        yield f"and {len(places) - MOST_PLACES:,} more"
+    yield from aligned_lines(
+        [[each["place"], "→ " + (", ".join(each["next"]) or "none")] for each in places[:_MOST_PLACES]]
+    )
+    if len(places) > _MOST_PLACES:
+        yield f"and {len(places) - _MOST_PLACES:,} more"
 
 
-def _automaton(program: Program, conditions: Mapping[str, str]) -> dict[str, Any]:
+def _automaton(program: RowProgram, conditions: Mapping[str, str]) -> dict[str, Any]:
     """Return the places as an automaton that `cer_gpu.explain` draws: state 0 is the start, n the n-th place."""
     transitions = []
     for source, nexts in enumerate((program.starts_at_first, *program.nexts)):
-        taken = [place for place in nexts if place != ACCEPT]
+        taken = [place for place in nexts if place != MATCH_END]
         for rank, target in enumerate(taken, 1):
             place = program.places[target]
             text = conditions.get(place.variable, EVERY_ROW)
@@ -192,7 +194,7 @@ def _automaton(program: Program, conditions: Mapping[str, str]) -> dict[str, Any
                     "kept": [] if place.excluded else [place.variable],
                 }
             )
-    finals = {place + 1 for place, nexts in enumerate(program.nexts) if ACCEPT in nexts or place in program.ends}
+    finals = {place + 1 for place, nexts in enumerate(program.nexts) if MATCH_END in nexts or place in program.ends}
     states = [{"id": 0, "kind": "initial"}]
     states += [{"id": i, "kind": "final" if i in finals else "inner"} for i in range(1, len(program.places) + 1)]
     return {"model": "places", "states": states, "transitions": transitions, "silent": []}

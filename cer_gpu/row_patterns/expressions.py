@@ -16,17 +16,17 @@ from sqlglot import exp
 from sqlglot.dialects import Trino
 
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.syntax import Span
 from cer_gpu.errors import QueryError, QuerySyntaxError
-from cer_gpu.row_patterns.leaves import Classifier, Leaf, MatchNumber, Null, RowAggregate, RowValue, shown
+from cer_gpu.row_patterns.leaves import Classifier, MatchNumber, Null, RowAggregate, RowLeaf, RowValue, shown_leaf
 
-Span = tuple[int, int]
-Node = exp.Expr
+_Node = exp.Expr
 """An expression as sqlglot parses it."""
 
 
-AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX", "ARRAY_AGG")
+_AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX", "ARRAY_AGG")
 _SEMANTICS = ("RUNNING", "FINAL")
-_AROUND: dict[type[Node], tuple[str, str]] = {
+_AROUND: dict[type[_Node], tuple[str, str]] = {
     exp.Paren: (r"\(\s*$", r"\s*\)"),
     exp.In: ("", r"\s*\)"),
     exp.Neg: (r"-\s*$", ""),
@@ -35,9 +35,9 @@ _AROUND: dict[type[Node], tuple[str, str]] = {
     exp.Is: ("", r"(?i)\s+IS\s+(?:NOT\s+)?NULL"),
 }
 """Texts before and after the children of a node that belong to it; those of a function are its brackets."""
-MOST_ROWS = 10**9
+_MOST_ROWS = 10**9
 """Most rows that PREV, NEXT, FIRST and LAST go."""
-_COMPARISONS: dict[type[Node], str] = {
+_COMPARISONS: dict[type[_Node], str] = {
     exp.EQ: "=",
     exp.NEQ: "<>",
     exp.LT: "<",
@@ -45,8 +45,8 @@ _COMPARISONS: dict[type[Node], str] = {
     exp.GT: ">",
     exp.GTE: ">=",
 }
-_ARITHMETIC: dict[type[Node], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
-_FUNCTIONS: dict[type[Node], str] = {
+_ARITHMETIC: dict[type[_Node], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
+_FUNCTIONS: dict[type[_Node], str] = {
     exp.Abs: "abs",
     exp.Round: "round",
     exp.Lower: "lower",
@@ -76,13 +76,13 @@ class Translator:
         The statement.
     variables : frozenset of str
         Variables and subsets; another name before a dot is an error.
-    leaves : dict from str to Leaf
+    leaves : dict from str to RowLeaf
         The leaves met so far, by the names of the attributes that stand for them.
     """
 
     text: str
     variables: frozenset[str]
-    leaves: dict[str, Leaf] = field(default_factory=dict)
+    leaves: dict[str, RowLeaf] = field(default_factory=dict)
     _span: Span = (0, 0)
     _spans: dict[int, Span] = field(default_factory=dict)
     _of_match: s.Name | None = None
@@ -96,7 +96,7 @@ class Translator:
         self._of_match = s.Name("match")
         return self._value(self._parsed(span))
 
-    def _parsed(self, span: Span) -> Node:
+    def _parsed(self, span: Span) -> _Node:
         self._span = span
         written = self.text[slice(*span)]
         try:
@@ -116,7 +116,7 @@ class Translator:
             self._place(node)
         return parsed
 
-    def _place(self, node: Node) -> None:
+    def _place(self, node: _Node) -> None:
         """Find the span of a node: from its first word or child to its last, with the signs around them."""
         spans = [self._spans[id(child)] for child in node.iter_expressions() if id(child) in self._spans]
         before, after = _AROUND.get(type(node), ("", ""))
@@ -129,11 +129,11 @@ class Translator:
             right = re.compile(after).match(self.text, end)
             self._spans[id(node)] = self._span[0] + left.start() if left else begin, right.end() if right else end
 
-    def _at(self, node: Node) -> Span:
+    def _at(self, node: _Node) -> Span:
         """Return the place of a node in the statement; that of the whole expression where it is not known."""
         return self._spans.get(id(node), self._span)
 
-    def _error(self, message: str, hint: str = "", name: str = "", node: Node | None = None) -> QueryError:
+    def _error(self, message: str, hint: str = "", name: str = "", node: _Node | None = None) -> QueryError:
         """Return an error at a word of a node, or of the whole expression, or at all of it."""
         places = [self._span] if node is None else [self._at(node), self._span]
         found = (re.search(rf"(?i)\b{re.escape(name)}", self.text[slice(*place)]) for place in places if name)
@@ -143,7 +143,7 @@ class Translator:
         begin, end = next(words, places[0])
         return QueryError(message, self.text, begin, end, hint)
 
-    def _unsupported(self, node: Node) -> QueryError:
+    def _unsupported(self, node: _Node) -> QueryError:
         name = node.sql_name() if isinstance(node, exp.Func) else node.key
         name = node.name if isinstance(node, exp.Anonymous) else name
         if type(node) in _COMPARISONS or isinstance(node, exp.Connector | exp.Not):
@@ -152,7 +152,7 @@ class Translator:
 
     # ---- conditions ------------------------------------------------------------------------------------------
 
-    def _predicate(self, node: Node) -> s.Predicate:
+    def _predicate(self, node: _Node) -> s.Predicate:
         span = self._at(node)
         match node:
             case exp.Paren():
@@ -202,7 +202,7 @@ class Translator:
         equal = s.And((*known, s.Comparison("=", x, y, span)), span)
         return s.Or((s.And(nulls, span), equal), span)
 
-    def _like(self, operand: Node, regex: str, span: Span) -> s.TextTest:
+    def _like(self, operand: _Node, regex: str, span: Span) -> s.TextTest:
         return s.TextTest("LIKE", self._value(operand), (s.Literal(regex, "", span),), span=span)
 
     def _comparison(self, op: str, left: s.Expression, right: s.Expression, span: Span) -> s.Comparison:
@@ -217,7 +217,7 @@ class Translator:
 
     # ---- values ----------------------------------------------------------------------------------------------
 
-    def _value(self, node: Node) -> s.Expression:
+    def _value(self, node: _Node) -> s.Expression:
         leaf, span = self._leaf(node), self._at(node)
         if leaf is not None:
             return self._attribute(leaf, span)
@@ -258,16 +258,16 @@ class Translator:
 
     # ---- leaves ----------------------------------------------------------------------------------------------
 
-    def _attribute(self, leaf: Leaf, span: Span) -> s.Attribute:
+    def _attribute(self, leaf: RowLeaf, span: Span) -> s.Attribute:
         name = next((name for name, known in self.leaves.items() if known == leaf), None)
         if name is None:
-            name = shown(leaf)
+            name = shown_leaf(leaf)
             while name in self.leaves:
                 name += "'"
             self.leaves[name] = leaf
         return s.Attribute(name, span, self._of_match)
 
-    def _leaf(self, node: Node, final: bool | None = None) -> Leaf | None:
+    def _leaf(self, node: _Node, final: bool | None = None) -> RowLeaf | None:
         if isinstance(node, exp.Column):
             column, variable = self._column(node)
             return RowValue(column, variable, final=final)
@@ -285,16 +285,16 @@ class Translator:
         if name == "MATCH_NUMBER":
             self._expect_arguments(name, arguments, 0, 0)
             return MatchNumber()
-        if name in AGGREGATES:
+        if name in _AGGREGATES:
             return self._aggregate(name, arguments, final)
         if final is not None:
             word = "FINAL" if final else "RUNNING"
             raise self._error(f"{word} stands before FIRST, LAST or an aggregate, not before {name}", name=word)
         return None
 
-    def _call(self, node: Node) -> tuple[str, list[Node]]:
+    def _call(self, node: _Node) -> tuple[str, list[_Node]]:
         """Return the name and the arguments of a function that makes a leaf; ("", []) for anything else."""
-        known: dict[type[Node], str] = {
+        known: dict[type[_Node], str] = {
             exp.First: "FIRST",
             exp.Last: "LAST",
             exp.Count: "COUNT",
@@ -316,17 +316,17 @@ class Translator:
             wanted = str(least) if least == most else f"{least} or {most}"
             raise self._error(f"{name} takes {wanted} arguments, got {len(arguments)}", name=name)
 
-    def _count(self, name: str, arguments: list[Node], default: int) -> int:
+    def _count(self, name: str, arguments: list[_Node], default: int) -> int:
         if len(arguments) < 2:
             return default
         node = arguments[1]
         if not isinstance(node, exp.Literal) or node.is_string or not node.name.isdigit():
             raise self._error(f"the second argument of {name} is a number of rows, 0 or more", name=name)
-        if len(node.name) > 10 or int(node.name) > MOST_ROWS:
-            raise self._error(f"{name} goes {MOST_ROWS:,} rows at most", name=name)
+        if len(node.name) > 10 or int(node.name) > _MOST_ROWS:
+            raise self._error(f"{name} goes {_MOST_ROWS:,} rows at most", name=name)
         return int(node.name)
 
-    def _physical(self, name: str, arguments: list[Node], final: bool | None) -> RowValue:
+    def _physical(self, name: str, arguments: list[_Node], final: bool | None) -> RowValue:
         self._expect_arguments(name, arguments, 1, 2)
         n = self._count(name, arguments, 1)
         inner = self._leaf(arguments[0], final)
@@ -335,7 +335,7 @@ class Translator:
             raise self._error(f"{name} takes a column, or FIRST or LAST of one", hint, name)
         return RowValue(inner.column, inner.variable, inner.first, inner.nth, -n if name == "PREV" else n, inner.final)
 
-    def _logical(self, name: str, arguments: list[Node], final: bool | None) -> Leaf:
+    def _logical(self, name: str, arguments: list[_Node], final: bool | None) -> RowLeaf:
         self._expect_arguments(name, arguments, 1, 2)
         n = self._count(name, arguments, 0)
         inner = self._leaf(arguments[0], final)
@@ -345,7 +345,7 @@ class Translator:
             raise self._error(f"{name} takes a column: {name}(A.x) or {name}(A.x, 1)", name=name)
         return RowValue(inner.column, inner.variable, name == "FIRST", n, 0, final)
 
-    def _aggregate(self, name: str, arguments: list[Node], final: bool | None) -> RowAggregate:
+    def _aggregate(self, name: str, arguments: list[_Node], final: bool | None) -> RowAggregate:
         self._expect_arguments(name, arguments, 1, 1)
         argument = arguments[0]
         if isinstance(argument, exp.Star):
@@ -371,7 +371,7 @@ class Translator:
             return None
         return self._known(table)
 
-    def _variable(self, node: Node) -> str:
+    def _variable(self, node: _Node) -> str:
         if not isinstance(node, exp.Column) or node.args.get("table") is not None:
             raise self._error("CLASSIFIER takes the name of a variable", name="CLASSIFIER")
         return self._known(node.this)

@@ -68,10 +68,10 @@ class Null:
     final: bool | None = None
 
 
-Leaf = RowValue | RowAggregate | Classifier | MatchNumber | Null
+RowLeaf = RowValue | RowAggregate | Classifier | MatchNumber | Null
 
 
-def shown(leaf: Leaf) -> str:
+def shown_leaf(leaf: RowLeaf) -> str:
     """Return a leaf as it is written."""
     semantics = {True: "FINAL ", False: "RUNNING ", None: ""}[leaf.final]
     match leaf:

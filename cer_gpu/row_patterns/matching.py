@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from cer_gpu.arrays import Bools, Int32, Int64
 from cer_gpu.backend.row_patterns import (
     ACCEPT,
     BEGINS,
@@ -24,17 +25,15 @@ from cer_gpu.backend.row_patterns import (
     TO_NEXT_ROW,
     UNMADE,
     mark_finishing,
-    walk,
     walk_past,
+    walk_rows,
 )
 from cer_gpu.errors import EventsError, QueryTooLargeError
-from cer_gpu.row_patterns.program import Program
+from cer_gpu.row_patterns.program import RowProgram
 
-Int64 = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 Walked = Callable[..., tuple[int, int, int, int, int]]
 
-MOST_STATES = 1 << 16
+_MOST_STATES = 1 << 16
 """Most states of the automaton, as a row has one in 16 bits."""
 MOST_ENTRIES = 1 << 24
 """Most entries of its tables."""
@@ -62,7 +61,7 @@ class Skip:
 
 
 @dataclass(frozen=True)
-class Matches:
+class RowMatches:
     """Matches in the order of their partitions and of their first rows.
 
     Attributes
@@ -108,7 +107,7 @@ class Matches:
         return numbers
 
 
-class Tables:
+class MatchTables:
     """The automaton of the pass from the end, made state by state as rows need it.
 
     Parameters
@@ -124,10 +123,10 @@ class Tables:
     before : int32, shape (n states, ``1 << bits``)
         As of `mark_finishing`.
     choices : int16, shape (n states, n places + 2)
-        As of `walk`.
+        As of `walk_rows`.
     """
 
-    def __init__(self, program: Program, held: Mapping[str, Bools]) -> None:
+    def __init__(self, program: RowProgram, held: Mapping[str, Bools]) -> None:
         self._program = program
         n_symbols = len(next(iter(held.values())))
         self.n_places = len(program.places)
@@ -174,14 +173,14 @@ class Tables:
 
     def _grow(self) -> None:
         n_states = 2 * len(self.before)
-        if n_states > MOST_STATES or n_states * (self.before.shape[1] + self.choices.shape[1]) > MOST_ENTRIES:
+        if n_states > _MOST_STATES or n_states * (self.before.shape[1] + self.choices.shape[1]) > MOST_ENTRIES:
             raise QueryTooLargeError(
                 f"the row pattern, of {self.n_places:,} places, needs more than {n_states // 2:,} states here"
             )
         self.before = np.vstack([self.before, np.full_like(self.before, UNMADE)])
         self.choices = np.vstack([self.choices, np.full_like(self.choices, NONE)])
 
-    def steps(self) -> tuple[npt.NDArray[np.int32], int]:
+    def steps(self) -> tuple[Int32, int]:
         """Return the steps of `walk_past`, and the bits of a state in them."""
         bits = (len(self.choices) - 1).bit_length()
         choices = self.choices.T.astype(np.int32)
@@ -195,21 +194,21 @@ class Tables:
         return steps.ravel(), bits
 
 
-def find(
-    program: Program,
+def find_matches(
+    program: RowProgram,
     held: Mapping[str, Bools],
     symbols: npt.NDArray[np.uint16],
     ends: Int64,
     skip: Skip,
-    search: Callable[[Tables], Walked] | None = None,
-) -> Iterator[Matches]:
+    search: Callable[[MatchTables], Walked] | None = None,
+) -> Iterator[RowMatches]:
     """Yield the matches of all partitions, in pieces of bounded size.
 
     Parameters
     ----------
     program
     held
-        As of `Tables`.
+        As of `MatchTables`.
     symbols : uint16, shape (n rows,)
         Conditions that hold of each row, partition by partition in the order of ORDER BY.
     ends : int64, shape (n partitions,)
@@ -225,7 +224,7 @@ def find(
     EventsError
         When a match has no row to skip to, or would be found again for ever.
     """
-    tables = Tables(program, held)
+    tables = MatchTables(program, held)
     states = np.empty(len(symbols), np.uint16)
     row, partition, state = len(symbols) - 1, len(ends) - 1, 0
     while row >= 0:
@@ -247,14 +246,14 @@ def find(
         if n:
             first, final = np.searchsorted(ends, (starts[0], starts[n - 1]), "right").tolist()
             n_before = last[1] if first == last[0] else 0
-            yield Matches(starts[:n], lengths[:n], offsets[:n], places[:n_taken], ends, n_before)
+            yield RowMatches(starts[:n], lengths[:n], offsets[:n], places[:n_taken], ends, n_before)
             begin = ends[final - 1] if final else 0
             last = final, n - int(np.searchsorted(starts[:n], begin)) + n_before * (first == final)
         elif outcome != DONE:
             room *= 2  # one match is longer
 
 
-def _walk(program: Program, tables: Tables, skip: Skip) -> Walked:
+def _walk(program: RowProgram, tables: MatchTables, skip: Skip) -> Walked:
     """Return the way through the states of rows: a function of states, ends, row, partition and the buffers."""
     if skip.how == PAST_LAST_ROW and ACCEPT not in (*program.starts, *program.starts_at_first):
         steps, bits = tables.steps()
@@ -262,7 +261,7 @@ def _walk(program: Program, tables: Tables, skip: Skip) -> Walked:
             states, ends, steps, bits, tables.n_places, at, partition, *written
         )
     targets = np.array([place.variable in skip.variables for place in program.places], np.bool_)
-    return lambda states, ends, at, partition, written: walk(
+    return lambda states, ends, at, partition, written: walk_rows(
         states, ends, tables.choices, tables.n_places, skip.how, targets, at, partition, *written
     )
 
@@ -276,4 +275,4 @@ def _skip_error(skip: Skip, missing: bool, row: int) -> EventsError:
     )
 
 
-__all__ = ["PAST_LAST_ROW", "TO_FIRST", "TO_LAST", "TO_NEXT_ROW", "Matches", "Skip", "find"]
+__all__ = ["PAST_LAST_ROW", "TO_FIRST", "TO_LAST", "TO_NEXT_ROW", "RowMatches", "Skip", "find_matches"]

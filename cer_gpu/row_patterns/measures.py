@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.backend.row_patterns import add_up_floats, add_up_integers, count_rows, find_extreme, gather_rows, navigate
 from cer_gpu.ceql import syntax as s
 from cer_gpu.columnar.columns import FLOAT, kind_of, numbers_of, plain_type, validity
@@ -18,12 +18,11 @@ from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.output.leaves import as_sum
 from cer_gpu.output.measures import bound_leaf, evaluated
-from cer_gpu.row_patterns.leaves import Classifier, Leaf, MatchNumber, Null, RowAggregate, RowValue, shown
-from cer_gpu.row_patterns.matching import Matches
+from cer_gpu.row_patterns.leaves import Classifier, MatchNumber, Null, RowAggregate, RowLeaf, RowValue, shown_leaf
+from cer_gpu.row_patterns.matching import RowMatches
 from cer_gpu.row_patterns.ordering import OrderedRows, comparable
-from cer_gpu.row_patterns.program import Program
+from cer_gpu.row_patterns.program import RowProgram
 
-Int64 = npt.NDArray[np.int64]
 _OF_CEQL = {"ARRAY_AGG": "LIST"}
 _MOST_IN_LISTS = 2**31 - 1
 
@@ -36,13 +35,13 @@ class Measures:
     ----------
     expressions : dict from str to Expression
         By name, over attributes named as `leaves` are.
-    leaves : dict from str to Leaf
+    leaves : dict from str to RowLeaf
     """
 
     expressions: Mapping[str, s.Expression]
-    leaves: Mapping[str, Leaf]
+    leaves: Mapping[str, RowLeaf]
 
-    def bind(self, schema: pa.Schema, text: str) -> BoundMeasures:
+    def bind(self, schema: pa.Schema, text: str) -> BoundRowMeasures:
         """Bind them to the schema of the rows.
 
         Raises
@@ -57,7 +56,7 @@ class Measures:
                 leaf = self.leaves[attribute.name]
                 types[attribute.name] = type_of(leaf, schema, text, name, attribute.span)
             fields.append(pa.field(name, self._typed(name, expression, types, text)))
-        return BoundMeasures(self, fields, types)
+        return BoundRowMeasures(self, fields, types)
 
     @staticmethod
     def _typed(name: str, expression: s.Expression, types: Mapping[str, pa.DataType], text: str) -> pa.DataType:
@@ -67,7 +66,7 @@ class Measures:
         return evaluated(expression, lambda leaf: pa.nulls(0, types[leaf.name]), refused).type
 
 
-def type_of(leaf: Leaf, schema: pa.Schema, text: str, measure: str, span: s.Span) -> pa.DataType:
+def type_of(leaf: RowLeaf, schema: pa.Schema, text: str, measure: str, span: s.Span) -> pa.DataType:
     """Return the type of a leaf.
 
     Raises
@@ -94,7 +93,7 @@ def type_of(leaf: Leaf, schema: pa.Schema, text: str, measure: str, span: s.Span
 
 
 @dataclass(frozen=True)
-class BoundMeasures:
+class BoundRowMeasures:
     """Measures bound to a schema; made by `Measures.bind`."""
 
     asked: Measures
@@ -152,17 +151,17 @@ class RowColumns:
     def __init__(self, rows: OrderedRows) -> None:
         self.rows = rows
         self._ranks: dict[str, Int64] = {}
-        self._numbers: dict[tuple[str, bool], npt.NDArray[Any]] = {}
-        self._valid: dict[str, npt.NDArray[np.bool_]] = {}
+        self._numbers: dict[tuple[str, bool], Array] = {}
+        self._valid: dict[str, Bools] = {}
 
-    def valid(self, name: str) -> npt.NDArray[np.bool_]:
+    def valid(self, name: str) -> Bools:
         """Return False for NULL; of shape (0,) where no row is NULL."""
         if name not in self._valid:
             valid = validity(self.rows.batch.column(name))
             self._valid[name] = np.empty(0, np.bool_) if valid is None else valid
         return self._valid[name]
 
-    def every_valid(self, name: str) -> npt.NDArray[np.bool_]:
+    def every_valid(self, name: str) -> Bools:
         """Return False for NULL, for each row."""
         if not len(self.valid(name)):
             self._valid[name] = np.ones(self.rows.batch.num_rows, np.bool_)
@@ -179,7 +178,7 @@ class RowColumns:
                 self._ranks[name] = np.asarray(pc.rank(comparable(column), tiebreaker="dense")).astype(np.int64)
         return self._ranks[name]
 
-    def numbers(self, leaf: RowAggregate, *, as_float: bool) -> npt.NDArray[Any]:
+    def numbers(self, leaf: RowAggregate, *, as_float: bool) -> Array:
         """Return the values that an aggregate adds up as float64 or int64, 0 for NULL; decimals in their least unit.
 
         Raises
@@ -195,13 +194,13 @@ class RowColumns:
                 self._numbers[name, as_float] = self._as_numbers(column, as_float)
             except pa.ArrowInvalid:
                 raise EventsError(
-                    f"{shown(leaf)} adds up {column.type}, of which a value needs more than 63 bits\n"
+                    f"{shown_leaf(leaf)} adds up {column.type}, of which a value needs more than 63 bits\n"
                     f"hint: AVG({name}) * COUNT({name}) is a float64"
                 ) from None
         return self._numbers[name, as_float]
 
     @staticmethod
-    def _as_numbers(column: pa.Array, as_float: bool) -> npt.NDArray[Any]:
+    def _as_numbers(column: pa.Array, as_float: bool) -> Array:
         if pa.types.is_boolean(column.type):
             column = column.cast(pa.uint8())
         if pa.types.is_decimal(column.type) and not as_float:
@@ -227,8 +226,8 @@ class LeafValues:
     def __init__(
         self,
         columns: RowColumns,
-        matches: Matches,
-        program: Program,
+        matches: RowMatches,
+        program: RowProgram,
         subsets: Mapping[str, Sequence[str]],
         listed: Listed | None,
     ) -> None:
@@ -243,7 +242,7 @@ class LeafValues:
             np.empty(0, np.int64) if listed is None else np.repeat(np.arange(len(matches)), matches.lengths)
         )
 
-    def of(self, leaf: Leaf, data_type: pa.DataType) -> pa.Array:
+    def of(self, leaf: RowLeaf, data_type: pa.DataType) -> pa.Array:
         """Return the values of a leaf.
 
         Raises
@@ -264,7 +263,7 @@ class LeafValues:
             return found
         return pc.if_else(pa.array(self._listed.matches >= 0), found, pa.scalar(None, value.type))
 
-    def _shown(self, values: pa.Array, each: bool, leaf: Leaf) -> pa.Array:
+    def _shown(self, values: pa.Array, each: bool, leaf: RowLeaf) -> pa.Array:
         """Return values of matches, or of their rows, for the rows of the result."""
         listed = self._listed
         if listed is None:
@@ -276,7 +275,7 @@ class LeafValues:
             found = pc.if_else(pa.array(empty), pa.scalar(0, pa.int64()), found)
         return found
 
-    def _computed(self, leaf: Leaf, data_type: pa.DataType, each: bool) -> pa.Array:
+    def _computed(self, leaf: RowLeaf, data_type: pa.DataType, each: bool) -> pa.Array:
         match leaf:
             case RowValue():
                 return self._take(leaf.column, self._moved(self._places_of(leaf, each), leaf.offset, each))
@@ -293,7 +292,7 @@ class LeafValues:
     def _room(self, each: bool) -> Int64:
         return np.empty(len(self._matches.places) if each else len(self._matches), np.int64)
 
-    def _holds(self, variable: str | None) -> npt.NDArray[np.bool_]:
+    def _holds(self, variable: str | None) -> Bools:
         if variable is None:
             return np.ones(len(self._variables), np.bool_)
         names = set(self._subsets.get(variable, (variable,)))
@@ -361,7 +360,7 @@ class LeafValues:
             return self._take(leaf.column, found)
         return self._sum(leaf, leaf.column, holds, data_type, each)
 
-    def _array(self, column: str, holds: npt.NDArray[np.bool_], data_type: pa.DataType, each: bool) -> pa.Array:
+    def _array(self, column: str, holds: Bools, data_type: pa.DataType, each: bool) -> pa.Array:
         matches = self._matches
         begins, gathered = np.empty(len(matches) + 1, np.int64), np.empty(len(matches.places), np.int64)
         gather_rows(*self._where, holds, begins, gathered)
@@ -378,9 +377,7 @@ class LeafValues:
         offsets = pa.array(bounds.astype(np.int32))
         return pa.ListArray.from_arrays(offsets, self._take(column, rows), type=data_type, mask=mask)
 
-    def _sum(
-        self, leaf: RowAggregate, column: str, holds: npt.NDArray[np.bool_], data_type: pa.DataType, each: bool
-    ) -> pa.Array:
+    def _sum(self, leaf: RowAggregate, column: str, holds: Bools, data_type: pa.DataType, each: bool) -> pa.Array:
         data = self._rows.batch.column(column).type
         as_float = leaf.function == "AVG" or kind_of(data) == FLOAT
         values = self._columns.numbers(leaf, as_float=as_float)
@@ -391,7 +388,7 @@ class LeafValues:
         row = add_up(*self._where, holds, values, valid, each, sums, counts)
         if row >= 0:
             raise EventsError(
-                f"{shown(leaf)} is beyond {data_type} at row {row} of the ordered rows\n"
+                f"{shown_leaf(leaf)} is beyond {data_type} at row {row} of the ordered rows\n"
                 f"hint: AVG({leaf.column}) * COUNT({leaf.column}) is a float64"
             )
         if leaf.function == "AVG":

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.columnar.columns import check_movable, kind_of, plain, plain_type, types_within
+from cer_gpu.arrays import Bools, Int64
+from cer_gpu.columnar.columns import check_movable, kind_of, plain_array, plain_type, types_within
 from cer_gpu.row_patterns.statement import Order
-
-Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class OrderedRows:
         return np.concatenate((np.zeros(min(1, len(self.ends)), np.int64), self.ends[:-1]))
 
 
-def ordered(table: pa.Table, partition: Sequence[str], order: Sequence[Order]) -> OrderedRows:
+def ordered_rows(table: pa.Table, partition: Sequence[str], order: Sequence[Order]) -> OrderedRows:
     """Return the rows of a table in the order of their partitions and of ORDER BY; ties keep the order of the input.
 
     Parameters
@@ -56,7 +54,7 @@ def ordered(table: pa.Table, partition: Sequence[str], order: Sequence[Order]) -
     if not n:
         return OrderedRows(batch, np.empty(0, np.int64))
     codes, begins = _partition_codes([batch.column(name) for name in partition], n)
-    rows: npt.NDArray[np.int64] | None = None
+    rows: Int64 | None = None
     if codes is not None:
         rows = np.argsort(codes, kind="stable")
         begins = np.flatnonzero(np.diff(codes[rows], prepend=-1))
@@ -114,7 +112,7 @@ def _keeps_codes(data_type: pa.DataType) -> bool:
 def _movable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     """Return a column in a layout that Arrow can move: without views or runs, but with a dictionary."""
     coded = _keeps_codes(column.type)
-    chunks = [_coded(chunk) if coded else plain(chunk) for chunk in column.chunks]
+    chunks = [_coded(chunk) if coded else plain_array(chunk) for chunk in column.chunks]
     chunks = chunks or [pa.nulls(0, plain_type(column.type))]
     check_movable(name, chunks[0].type, "ordered")
     return pa.chunked_array(chunks)
@@ -122,7 +120,7 @@ def _movable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 def _coded(column: pa.DictionaryArray) -> pa.DictionaryArray:
     """Return a column with a dictionary without NULL and views: Arrow unifies no others."""
-    codes, values = column.indices, plain(column.dictionary)
+    codes, values = column.indices, plain_array(column.dictionary)
     if values.null_count:
         valid = values.is_valid().to_numpy(zero_copy_only=False)
         codes = pa.array(np.cumsum(valid) - 1, mask=~valid).cast(codes.type).take(codes)
@@ -130,7 +128,7 @@ def _coded(column: pa.DictionaryArray) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(codes, values, ordered=column.type.ordered)
 
 
-def _partition_codes(keys: Sequence[pa.Array], n: int) -> tuple[npt.NDArray[np.int64] | None, Int64]:
+def _partition_codes(keys: Sequence[pa.Array], n: int) -> tuple[Int64 | None, Int64]:
     """Return the partition of each row, by its first row in the input; None where each partition is one run of rows.
 
     The second part are the first rows of the partitions, where they are runs.
@@ -152,7 +150,7 @@ def _partition_codes(keys: Sequence[pa.Array], n: int) -> tuple[npt.NDArray[np.i
     return np.repeat(codes, np.diff(begins, append=n)), begins
 
 
-def _changes(key: pa.Array) -> npt.NDArray[np.bool_]:
+def _changes(key: pa.Array) -> Bools:
     """Return, for each row but the first, True if its key may differ from that of the row before."""
     if pa.types.is_null(key.type):
         return np.zeros(len(key) - 1, np.bool_)
@@ -168,7 +166,7 @@ def _changes(key: pa.Array) -> npt.NDArray[np.bool_]:
     return np.asarray(differs.to_numpy(zero_copy_only=False), np.bool_)
 
 
-def _in_order(batch: pa.RecordBatch, order: Sequence[Order], rows: npt.NDArray[np.int64] | None, begins: Int64) -> bool:
+def _in_order(batch: pa.RecordBatch, order: Sequence[Order], rows: Int64 | None, begins: Int64) -> bool:
     """Return True if rows are known to be in order; only one column without NULL is looked at."""
     column = batch.column(order[0].column)
     plain = pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_temporal(column.type)
@@ -182,9 +180,7 @@ def _in_order(batch: pa.RecordBatch, order: Sequence[Order], rows: npt.NDArray[n
     return bool(fits.all())
 
 
-def _sorted(
-    batch: pa.RecordBatch, numbers: Int64, order: Sequence[Order], rows: npt.NDArray[np.int64] | None
-) -> npt.NDArray[np.int64]:
+def _sorted(batch: pa.RecordBatch, numbers: Int64, order: Sequence[Order], rows: Int64 | None) -> Int64:
     """Return the rows of the input in the order of their partitions and of ORDER BY."""
     names = ["partition"]
     columns: list[pa.Array] = [pa.array(numbers)]

@@ -10,13 +10,12 @@ from typing import Any
 
 import lark
 
+from cer_gpu.ceql.syntax import Span
 from cer_gpu.errors import QuerySyntaxError
-
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Variable:
+class RowVariable:
     """A row that satisfies the condition of a variable."""
 
     name: str
@@ -67,13 +66,13 @@ class Exclusion:
     part: RowPattern
 
 
-RowPattern = Variable | Anchor | Concatenation | Alternation | Permutation | Repetition | Exclusion
+RowPattern = RowVariable | Anchor | Concatenation | Alternation | Permutation | Repetition | Exclusion
 
 
 def variables_in(pattern: RowPattern) -> Iterator[str]:
     """Yield the names of the variables of a pattern, in the order of the text, each as often as it stands there."""
     match pattern:
-        case Variable():
+        case RowVariable():
             yield pattern.name
         case Concatenation() | Alternation() | Permutation():
             for part in pattern.parts:
@@ -97,7 +96,7 @@ def has_exclusion(pattern: RowPattern) -> bool:
 def may_be_empty(pattern: RowPattern) -> bool:
     """Return True if a pattern has a match without rows."""
     match pattern:
-        case Variable():
+        case RowVariable():
             return False
         case Concatenation() | Permutation():
             return all(map(may_be_empty, pattern.parts))
@@ -168,7 +167,7 @@ class _Builder(lark.Transformer[lark.Token, Any]):
     def variable(self, children: list[lark.Token]) -> RowPattern:
         """Return a variable; a name in quotes keeps its case, another one is in upper case."""
         name = str(children[0])
-        return Variable(name[1:-1].replace('""', '"') if name.startswith('"') else name.upper())
+        return RowVariable(name[1:-1].replace('""', '"') if name.startswith('"') else name.upper())
 
     def start(self, children: list[Any]) -> RowPattern:
         """Return ``^``."""

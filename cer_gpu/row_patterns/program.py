@@ -2,7 +2,7 @@
 
 A *place* is one occurrence of a variable in the pattern, with repetitions written out (Thompson 1968).  After each
 place, and at the start, the places that may take the next row are known in the order in which SQL:2016 prefers them;
-`ACCEPT` among them ends the match.  Places behind `ACCEPT` are never taken, as a match may always end.
+`MATCH_END` among them ends the match.  Places behind `MATCH_END` are never taken, as a match may always end.
 
 A repetition beyond its least number that takes no row is not tried, so that a place is met once on the way through the
 silent steps: the first way to it is the preferred one.
@@ -25,21 +25,21 @@ from cer_gpu.row_patterns.pattern import (
     Permutation,
     Repetition,
     RowPattern,
-    Variable,
+    RowVariable,
     may_be_empty,
 )
 
-ACCEPT = -1
+MATCH_END = -1
 """In a list of places: the match ends here."""
 
-MOST_PLACES = 2000
+_MOST_PLACES = 2000
 """Most places of a program."""
 MOST_STEPS = 3 * 10**6
 """Most silent steps behind all places: of optional parts in a repetition, there are the square of the places."""
 
 
 @dataclass(frozen=True)
-class Place:
+class PatternPlace:
     """One occurrence of a variable; `excluded` if it stands in ``{- -}``."""
 
     variable: str
@@ -47,12 +47,12 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Program:
+class RowProgram:
     """A row pattern as lists of places in the order of preference.
 
     Attributes
     ----------
-    places : tuple of Place
+    places : tuple of PatternPlace
     starts : tuple of int
         Places that may take the first row of a match.
     starts_at_first : tuple of int
@@ -63,20 +63,20 @@ class Program:
         Places after which the match may end at the end of the partition.
     """
 
-    places: tuple[Place, ...]
+    places: tuple[PatternPlace, ...]
     starts: tuple[int, ...]
     starts_at_first: tuple[int, ...]
     nexts: tuple[tuple[int, ...], ...]
     ends: frozenset[int]
 
 
-def program_of(pattern: RowPattern) -> Program:
+def program_of(pattern: RowPattern) -> RowProgram:
     """Return the program of a pattern.
 
     Raises
     ------
     QueryTooLargeError
-        When it has more than `MOST_PLACES` places, or too many ways between them.
+        When it has more than `_MOST_PLACES` places, or too many ways between them.
     """
     steps = _Steps()
     begin = steps.new()
@@ -86,8 +86,8 @@ def program_of(pattern: RowPattern) -> Program:
     at_end = nexts
     if steps.anchors:
         at_end = tuple(tuple(steps.order(node, end, first=False, last=True)) for node in after)
-    ends = frozenset(i for i, places in enumerate(at_end) if ACCEPT in places)
-    return Program(
+    ends = frozenset(i for i, places in enumerate(at_end) if MATCH_END in places)
+    return RowProgram(
         places=tuple(place for place, _ in steps.taken),
         starts=tuple(steps.order(begin, end, first=False, last=False)),
         starts_at_first=tuple(steps.order(begin, end, first=True, last=False)),
@@ -97,7 +97,8 @@ def program_of(pattern: RowPattern) -> Program:
 
 
 def _too_large() -> QueryTooLargeError:
-    return QueryTooLargeError(f"the row pattern has more than {MOST_PLACES:,} places, with its repetitions written out")
+    text = f"the row pattern has more than {_MOST_PLACES:,} places, with its repetitions written out"
+    return QueryTooLargeError(text)
 
 
 def _joined(pattern: Repetition) -> Repetition:
@@ -123,7 +124,7 @@ class _Steps:
         The nodes behind each node, the preferred one first.
     anchors, at : dict
         Nodes that are left at an end of the partition only, and those that are left with a row: by which place.
-    taken : list of (Place, int)
+    taken : list of (PatternPlace, int)
         Places, and the nodes behind them.
     body_of : dict from int to int
         For the node behind each optional repetition, that at its begin.
@@ -134,7 +135,7 @@ class _Steps:
     silent: list[list[int]] = field(default_factory=list)
     anchors: dict[int, Anchor] = field(default_factory=dict)
     at: dict[int, int] = field(default_factory=dict)
-    taken: list[tuple[Place, int]] = field(default_factory=list)
+    taken: list[tuple[PatternPlace, int]] = field(default_factory=list)
     body_of: dict[int, int] = field(default_factory=dict)
     n_steps: int = 0
 
@@ -143,7 +144,7 @@ class _Steps:
         return frozenset(self.body_of.values())
 
     def new(self) -> int:
-        if len(self.silent) > 20 * MOST_PLACES:  # of repetitions of nothing
+        if len(self.silent) > 20 * _MOST_PLACES:  # of repetitions of nothing
             raise _too_large()
         self.silent.append([])
         return len(self.silent) - 1
@@ -151,12 +152,12 @@ class _Steps:
     def add(self, pattern: RowPattern, begin: int, excluded: bool) -> int:
         """Add a pattern that begins at a node, and return the node where it ends."""
         match pattern:
-            case Variable():
-                if len(self.taken) == MOST_PLACES:
+            case RowVariable():
+                if len(self.taken) == _MOST_PLACES:
                     raise _too_large()
                 end = self.new()
                 self.at[begin] = len(self.taken)
-                self.taken.append((Place(pattern.name, excluded), end))
+                self.taken.append((PatternPlace(pattern.name, excluded), end))
                 return end
             case Anchor():
                 self.anchors[begin] = pattern
@@ -170,7 +171,7 @@ class _Steps:
             case Alternation():
                 return self._one_of(pattern.parts, begin, excluded)
             case Permutation():
-                if factorial(len(pattern.parts)) > MOST_PLACES:
+                if factorial(len(pattern.parts)) > _MOST_PLACES:
                     raise _too_large()
                 return self._one_of([Concatenation(parts) for parts in permutations(pattern.parts)], begin, excluded)
             case Repetition():
@@ -204,7 +205,7 @@ class _Steps:
         return end
 
     def order(self, node: int, end: int, *, first: bool, last: bool) -> list[int]:
-        """Return the places behind the silent steps from a node, as they are preferred, up to `ACCEPT`."""
+        """Return the places behind the silent steps from a node, as they are preferred, up to `MATCH_END`."""
         found: dict[int, None] = {}  # in their order
         seen: set[tuple[int, frozenset[int]]] = set()
         bodies, body_of, at, silent = self._bodies, self.body_of, self.at, self.silent
@@ -218,7 +219,7 @@ class _Steps:
                 continue
             seen.add(way)
             if here == end:
-                found[ACCEPT] = None
+                found[MATCH_END] = None
                 break
             anchor = self.anchors.get(here)
             if anchor is not None and not (last if anchor.at_end else first):

@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Bools, Int64
 from cer_gpu.backend.row_patterns import list_rows
 from cer_gpu.columnar.columns import as_type, kind_of
 from cer_gpu.columnar.fields import column_type, narrowest
@@ -21,15 +21,13 @@ from cer_gpu.errors import OptionError, QueryError, QueryTypeError, did_you_mean
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
 from cer_gpu.row_patterns.conditions import Conditions
-from cer_gpu.row_patterns.explaining import RowPatternExplanation, explain
+from cer_gpu.row_patterns.explaining import RowPatternExplanation, explain_row_pattern
 from cer_gpu.row_patterns.leaves import RowAggregate, RowValue
-from cer_gpu.row_patterns.matching import Matches, Skip, find
-from cer_gpu.row_patterns.measures import BoundMeasures, LeafValues, Listed, Measures, RowColumns
-from cer_gpu.row_patterns.ordering import field_of, is_comparable, ordered
-from cer_gpu.row_patterns.program import Program
+from cer_gpu.row_patterns.matching import RowMatches, Skip, find_matches
+from cer_gpu.row_patterns.measures import BoundRowMeasures, LeafValues, Listed, Measures, RowColumns
+from cer_gpu.row_patterns.ordering import field_of, is_comparable, ordered_rows
+from cer_gpu.row_patterns.program import RowProgram
 from cer_gpu.row_patterns.statement import OMIT_EMPTY, WITH_UNMATCHED, Statement
-
-Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class RowPatternQuery:
     reads_whole_table: ClassVar[bool] = True
     text: str
     _statement: Statement = field(repr=False)
-    _program: Program = field(repr=False)
+    _program: RowProgram = field(repr=False)
     _conditions: Conditions = field(repr=False)
     _measures: Measures = field(repr=False)
     _skip: Skip = field(repr=False)
@@ -150,7 +148,7 @@ class RowPatternQuery:
             self.output_schema(self._source(events).schema)
         searched = self._conditions.searched
         names = tuple(searched.predicates) if searched else ()
-        return explain(self._statement, self._program, tuple(self._conditions.predicates), names)
+        return explain_row_pattern(self._statement, self._program, tuple(self._conditions.predicates), names)
 
     def _repr_html_(self) -> str:
         """Show the explanation in a notebook."""
@@ -208,7 +206,7 @@ class RowPatternQuery:
             column_type(schema, name, self.text, None)
         return pa.schema([available[name].with_name(alias) for name, alias in self._selected(list(available))])
 
-    def _available(self, schema: pa.Schema, measures: BoundMeasures) -> list[pa.Field]:
+    def _available(self, schema: pa.Schema, measures: BoundRowMeasures) -> list[pa.Field]:
         """Return the columns that SELECT can name."""
         statement = self._statement
         for each in statement.order:
@@ -246,7 +244,7 @@ class RowPatternQuery:
         return list(self._statement.select)
 
     @cached_property
-    def _shown(self) -> npt.NDArray[np.bool_]:
+    def _shown(self) -> Bools:
         return np.array([not place.excluded for place in self._program.places], np.bool_)
 
     def _batches(self, source: Source, schema: pa.Schema, device: str) -> Iterator[pa.RecordBatch]:
@@ -257,7 +255,7 @@ class RowPatternQuery:
         available = [each.name for each in self._available(table.schema, measures)]
         names = [name for name, _ in self._selected(available)]
         conditions = self._conditions.bind(table.schema, self.text)
-        rows = ordered(table, [name for name, _ in statement.partition], statement.order)
+        rows = ordered_rows(table, [name for name, _ in statement.partition], statement.order)
         if not rows.batch.num_rows:
             return
         symbols, held = conditions.symbols(rows, device)
@@ -266,7 +264,7 @@ class RowPatternQuery:
         unmatched = _Unmatched(rows.batch.num_rows) if statement.empty == WITH_UNMATCHED else None
         columns = RowColumns(rows)
 
-        def batch(matches: Matches, free: Int64 | None) -> pa.RecordBatch:
+        def batch(matches: RowMatches, free: Int64 | None) -> pa.RecordBatch:
             listed = self._listed(matches, free) if statement.all_rows else None
             values = LeafValues(columns, matches, self._program, statement.subsets, listed)
             found = dict(zip((each.name for each in measures.fields), measures.columns(values), strict=True))
@@ -278,12 +276,12 @@ class RowPatternQuery:
             return pa.RecordBatch.from_arrays(results, schema=schema)
 
         search = conditions.search(rows, self._program, self._skip)
-        for matches in find(self._program, held, symbols, rows.ends, self._skip, search):
+        for matches in find_matches(self._program, held, symbols, rows.ends, self._skip, search):
             yield batch(matches, unmatched.before(matches) if unmatched else None)
         if unmatched is not None:
             yield batch(_NO_MATCHES, unmatched.rest())
 
-    def _listed(self, matches: Matches, unmatched: Int64 | None) -> Listed:
+    def _listed(self, matches: RowMatches, unmatched: Int64 | None) -> Listed:
         room = len(matches) + len(matches.places)
         rows, steps, numbers = (np.empty(room, np.int64) for _ in range(3))
         n = list_rows(
@@ -324,7 +322,7 @@ def _table(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
 
 
 _NONE = np.empty(0, np.int64)
-_NO_MATCHES = Matches(_NONE, _NONE, _NONE, np.empty(0, np.int16), _NONE)
+_NO_MATCHES = RowMatches(_NONE, _NONE, _NONE, np.empty(0, np.int16), _NONE)
 
 
 class _Unmatched:
@@ -335,7 +333,7 @@ class _Unmatched:
         self._told = 0  # rows before it are told, or matched
         self._covered = 0  # the row after those of the matches so far
 
-    def before(self, matches: Matches) -> Int64:
+    def before(self, matches: RowMatches) -> Int64:
         """Return the rows up to the begin of the last match of a piece that are known to be unmatched."""
         last = int(matches.starts[-1]) + 1
         marks = np.zeros(last - self._told + 1, np.int64)

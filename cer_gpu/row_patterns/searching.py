@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.backend import row_search as k
 from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.joins.filters import COLUMN, Filters
@@ -28,20 +29,18 @@ from cer_gpu.expressions.derived import makers_of
 from cer_gpu.expressions.relation_terms import Argument, Condition, arguments_of
 from cer_gpu.expressions.relations import RelationBinder
 from cer_gpu.expressions.side_columns import MAX_COLUMNS, SideColumns, TextNumbers
-from cer_gpu.row_patterns.leaves import Classifier, Leaf, MatchNumber, Null, RowAggregate, RowValue, shown
-from cer_gpu.row_patterns.matching import Skip, Tables, Walked
+from cer_gpu.row_patterns.leaves import Classifier, MatchNumber, Null, RowAggregate, RowLeaf, RowValue, shown_leaf
+from cer_gpu.row_patterns.matching import MatchTables, Skip, Walked
 from cer_gpu.row_patterns.measures import RowColumns, type_of
 from cer_gpu.row_patterns.ordering import OrderedRows
-from cer_gpu.row_patterns.program import Program
-
-Int64 = npt.NDArray[np.int64]
+from cer_gpu.row_patterns.program import RowProgram
 
 STEPS, STEPS_PER_ROW = 10**8, 1000
 """Most steps of the searches of an evaluation: so many, which is also the most of one match, and so many for each row.
 """
 PAUSE = 10**6
 """Steps after which Python looks for an interrupt."""
-BLOCK_ROWS = 1 << 15
+SEARCH_ROWS = 1 << 15
 """Rows whose columns are made at once."""
 ROOM = 1 << 10
 """Rows of a match for which there is memory at first."""
@@ -55,13 +54,13 @@ class Searched:
     ----------
     predicates : dict from str to tuple of Predicate
         By variable, all of which must hold, over attributes named as `leaves` are.
-    leaves : dict from str to Leaf
+    leaves : dict from str to RowLeaf
         The current row is the last one of all rows.
     subsets : dict from str to tuple of str
     """
 
     predicates: Mapping[str, tuple[s.Predicate, ...]]
-    leaves: Mapping[str, Leaf]
+    leaves: Mapping[str, RowLeaf]
     subsets: Mapping[str, tuple[str, ...]]
 
     def bind(self, schema: pa.Schema, text: str) -> BoundSearch:
@@ -102,7 +101,7 @@ class Searched:
         return BoundSearch(self, binder, programs, made)
 
 
-def _is_row(leaf: Leaf) -> bool:
+def _is_row(leaf: RowLeaf) -> bool:
     """Return True if a leaf is read of a row, or of the place that took it."""
     if isinstance(leaf, RowAggregate):
         return leaf.function in ("MIN", "MAX")
@@ -116,7 +115,7 @@ def _free(schema: pa.Schema, name: str) -> str:
     return name
 
 
-def _type_made(leaf: Leaf, schema: pa.Schema, text: str, span: s.Span) -> pa.DataType | None:
+def _type_made(leaf: RowLeaf, schema: pa.Schema, text: str, span: s.Span) -> pa.DataType | None:
     """Return the type of a column that is made for a leaf; None: it reads one of the rows."""
     if isinstance(leaf, RowValue) or (isinstance(leaf, RowAggregate) and _is_row(leaf)):
         return None
@@ -127,14 +126,14 @@ def _type_made(leaf: Leaf, schema: pa.Schema, text: str, span: s.Span) -> pa.Dat
         raise QueryTypeError(message, text, error.start, error.end, error.hint) from None
     if pa.types.is_decimal(found):
         hint = "AVG and COUNT, MIN and MAX can stand in DEFINE"
-        raise QueryTypeError(f"{shown(leaf)} is {found}, which DEFINE cannot compare", text, *span, hint=hint)
+        raise QueryTypeError(f"{shown_leaf(leaf)} is {found}, which DEFINE cannot compare", text, *span, hint=hint)
     return found
 
 
 class _Binder(RelationBinder):
     """Binder of conditions to programs over arguments, which are named as leaves are."""
 
-    def __init__(self, schema: pa.Schema, text: str, leaves: Mapping[str, Leaf], columns: Mapping[str, str]) -> None:
+    def __init__(self, schema: pa.Schema, text: str, leaves: Mapping[str, RowLeaf], columns: Mapping[str, str]) -> None:
         super().__init__(schema, text)
         self._leaves, self._columns = leaves, columns
 
@@ -173,7 +172,7 @@ class BoundSearch:
     programs: Mapping[str, tuple[Condition, ...]]
     made: Mapping[str, pa.DataType]
 
-    def over(self, rows: OrderedRows, program: Program, skip: Skip) -> Callable[[Tables], Walked]:
+    def over(self, rows: OrderedRows, program: RowProgram, skip: Skip) -> Callable[[MatchTables], Walked]:
         """Return the search over some rows, given the automaton of the conditions of each row alone."""
         return lambda tables: _Search(self, rows, program, skip, tables).walk
 
@@ -181,11 +180,13 @@ class BoundSearch:
 class _Search:
     """The search of one evaluation."""
 
-    def __init__(self, bound: BoundSearch, rows: OrderedRows, program: Program, skip: Skip, tables: Tables) -> None:
+    def __init__(
+        self, bound: BoundSearch, rows: OrderedRows, program: RowProgram, skip: Skip, tables: MatchTables
+    ) -> None:
         self._bound, self._skip = bound, skip
         self._places = [place.variable for place in program.places]
         self._sets: dict[tuple[bool, ...], int] = {}
-        self._functions: dict[Leaf, int] = {}
+        self._functions: dict[RowLeaf, int] = {}
         self._columns = RowColumns(rows)
         self._inputs: dict[tuple[str, str], int] = {}
         self._targets = np.array([variable in skip.variables for variable in self._places], np.bool_)
@@ -195,7 +196,7 @@ class _Search:
         inputs, valid = self._functions_read(rows)
         lists = (*program.nexts, program.starts, program.starts_at_first)
         functions = [self._function(leaf) for leaf in self._functions]
-        self._plan = k.Plan(
+        self._plan = k.SearchPlan(
             np.cumsum([0, *map(len, lists)]),
             np.array([place for each in lists for place in each], np.int16),
             np.array([place in program.ends for place in range(len(self._places))], np.bool_),
@@ -224,9 +225,9 @@ class _Search:
         self._memory = self._made(ROOM)
 
     def walk(
-        self, states: npt.NDArray[np.uint16], ends: Int64, at: int, partition: int, written: Sequence[npt.NDArray[Any]]
+        self, states: npt.NDArray[np.uint16], ends: Int64, at: int, partition: int, written: Sequence[Array]
     ) -> tuple[int, int, int, int, int]:
-        """Find matches as `cer_gpu.backend.row_patterns.walk` does.
+        """Find matches as `cer_gpu.backend.row_patterns.walk_rows` does.
 
         Raises
         ------
@@ -264,11 +265,11 @@ class _Search:
             "by a condition on the row itself",
         )
 
-    def _made(self, room: int) -> k.Memory:
+    def _made(self, room: int) -> k.SearchMemory:
         """Return memory for matches of so many rows."""
         n_sets, n_functions = len(self._plan.holds), len(self._plan.functions)
         totals = np.zeros((room, n_functions), np.int64)
-        return k.Memory(
+        return k.SearchMemory(
             np.zeros(room, np.int16),
             np.zeros(room, np.int64),
             np.zeros((room, n_sets), np.int64),
@@ -322,7 +323,7 @@ class _Search:
         holds = tuple(variable is None or each in members for each in self._places)
         return self._sets.setdefault(holds, len(self._sets))
 
-    def _function(self, leaf: Leaf) -> tuple[int, int, int, int]:
+    def _function(self, leaf: RowLeaf) -> tuple[int, int, int, int]:
         """Return the kind, the set, the column of inputs and the sign of a function."""
         if not isinstance(leaf, RowAggregate):
             return k.MATCHES, 0, -1, 0
@@ -342,10 +343,10 @@ class _Search:
         is_float = kind_of(self._columns.rows.batch.column(leaf.column).type) == FLOAT
         return (k.SUM_F, "floats") if is_float else (k.SUM_I, "integers")
 
-    def _functions_read(self, rows: OrderedRows) -> tuple[Int64, npt.NDArray[np.bool_]]:
+    def _functions_read(self, rows: OrderedRows) -> tuple[Int64, Bools]:
         """Return the inputs of functions: values or ranks, and which are not NULL."""
         inputs: list[Int64] = []
-        valid: list[npt.NDArray[np.bool_]] = []
+        valid: list[Bools] = []
         for leaf in self._functions:
             if not isinstance(leaf, RowAggregate):
                 continue
@@ -382,8 +383,8 @@ class _Search:
             block.derive(makers)
             values[first : first + block.n_rows] = side.of(block, np.arange(block.n_rows, dtype=np.int32))
 
-        for begin in range(0, n, BLOCK_ROWS):
-            put(Block(read.slice(begin, BLOCK_ROWS)), begin)
+        for begin in range(0, n, SEARCH_ROWS):
+            put(Block(read.slice(begin, SEARCH_ROWS)), begin)
         nothing = [pa.nulls(n_places + 1), *(pa.nulls(n_places + 1, each.type) for each in read.schema)]
         classes = pa.array([*self._places, None], pa.string())
         put(Block(pa.RecordBatch.from_arrays(nothing, names=["", *read.schema.names])), n, classes)

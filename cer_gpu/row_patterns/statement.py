@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from cer_gpu.ceql.syntax import Span
 from cer_gpu.errors import QuerySyntaxError
 from cer_gpu.row_patterns.pattern import RowPattern, parse_pattern
-
-Span = tuple[int, int]
 
 SHOW_EMPTY, OMIT_EMPTY, WITH_UNMATCHED = "SHOW EMPTY MATCHES", "OMIT EMPTY MATCHES", "WITH UNMATCHED ROWS"
 

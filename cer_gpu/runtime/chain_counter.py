@@ -18,7 +18,7 @@ from cer_gpu.runtime.counts import CountBuffers, CountOutput, too_many_at
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.protocol import Length, Runtime
 
-INITIAL_SIZE = 1 << 12
+_INITIAL_SIZE = 1 << 12
 """Initial room for the relevant events of a window."""
 
 
@@ -43,7 +43,7 @@ class ChainCounter(Runtime):
         self._windowed = length is not None
         self._length = np.uint64(0) if length is None else length
         n_columns = self._sums.n_rows
-        size = INITIAL_SIZE if self._windowed else 1
+        size = _INITIAL_SIZE if self._windowed else 1
         self._regs = np.zeros(loop.N_REGS, np.int64)
         self._rows = np.zeros((n_columns + 1, n_columns + 1), np.uint64)
         self._rows[0, 0] = 1

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Array
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.chain_sums import ChainSums
 from cer_gpu.backend.arguments import Window, plain
@@ -20,7 +20,7 @@ from cer_gpu.runtime.counts import WeighedBuffers, too_many_at
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.protocol import Length, Runtime
 
-INITIAL_SIZE = 1 << 12
+_INITIAL_SIZE = 1 << 12
 """Initial room for the relevant events of a window."""
 
 
@@ -48,7 +48,7 @@ class ChainWeigher(Runtime):
         self._windowed = length is not None
         self._length = np.uint64(0) if length is None else length
         n_columns, n_weights = self._sums.n_rows, len(options.weighing.steps)
-        size = INITIAL_SIZE if self._windowed else 1
+        size = _INITIAL_SIZE if self._windowed else 1
         self._regs = np.zeros(counting.N_REGS, np.int64)
         self._rows = _cells(n_columns + 1, n_columns + 1)
         self._rows[0][0, 0] = self._rows[1][0, 0] = 1
@@ -59,7 +59,7 @@ class ChainWeigher(Runtime):
         self._greatest = np.zeros(n_weights)
         self._n_ends = 0
         rows = matches.OUTPUT_ROWS
-        self._out: tuple[npt.NDArray[Any], ...] = (
+        self._out: tuple[Array, ...] = (
             np.zeros(rows, np.int64),
             np.zeros(rows, np.int64),
             np.zeros(rows if options.timed else 0, np.int64),
@@ -152,5 +152,5 @@ class ChainWeigher(Runtime):
 _GROUPS = ("rows", "seen", "seen_weights", "front")
 
 
-def _cells(*shape: int) -> tuple[npt.NDArray[Any], ...]:
+def _cells(*shape: int) -> tuple[Array, ...]:
     return tuple(np.zeros(shape, dtype) for dtype in (np.uint64, np.uint64, np.float64, np.uint64))

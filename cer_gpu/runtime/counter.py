@@ -63,7 +63,7 @@ class Counter(Loop):
         return (
             tables_of(self.table),
             self._lists,
-            counting.Rows(self._rows, self._sources, self._copies),
+            counting.ActiveStates(self._rows, self._sources, self._copies),
             self._window,
             Counts(*self._out.to_fill),
         )

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from cer_gpu.arrays import Int64, UInt64
 from cer_gpu.columnar.recycling import cells_of_turn
 from cer_gpu.errors import EventsError
 from cer_gpu.runtime import matches
-
-Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class CountBuffers:
 
 @dataclass(frozen=True)
 class WeighedBuffers(CountBuffers):
-    """Counts of complex events, and what their weights come to (`cer_gpu.backend.chains.weighing.Weighed`).
+    """Counts of complex events, and what their weights come to (`cer_gpu.backend.chains.weighing._Weighed`).
 
     Attributes
     ----------
@@ -44,9 +43,9 @@ class WeighedBuffers(CountBuffers):
         True: weights are integers.
     """
 
-    weighed: npt.NDArray[np.uint64]
+    weighed: UInt64
     floats: npt.NDArray[np.float64]
-    integers: npt.NDArray[np.uint64]
+    integers: UInt64
     greatest: float
     whole: bool
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Array, Int32, Int64
 from cer_gpu.automaton.chain_sums import Weighing
 from cer_gpu.automaton.encoding import CONSUME_NONE, GLOBAL_WINDOW, NO_WINDOW
 from cer_gpu.backend.arguments import Events, Options
@@ -18,9 +17,6 @@ from cer_gpu.runtime.parallel_tables import ParallelTables
 
 FARTHEST = 1 << 29
 """Largest distance of positions that are read at once: with what is open from before, they must fit 32 bits."""
-
-Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -131,7 +127,7 @@ class Relevant:
     partitions: Int32
     ordinals: Int64
     places: Int64
-    window_clocks: npt.NDArray[Any]
+    window_clocks: Array
     attributes: Int64
 
     @property
@@ -153,7 +149,7 @@ class Relevant:
         return Relevant(*(each.copy() for each in self._arrays))
 
     @property
-    def _arrays(self) -> list[npt.NDArray[Any]]:
+    def _arrays(self) -> list[Array]:
         return [getattr(self, f.name) for f in fields(self)]
 
     def near_one_another(self) -> Iterator[Relevant]:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.encoding import (
     COUNT_WINDOW,
@@ -14,17 +15,17 @@ from cer_gpu.automaton.encoding import (
 from cer_gpu.backend.arguments import Counts, Matches, Window, plain
 from cer_gpu.backend.joins import matching as loops
 from cer_gpu.backend.joins.filters import Filters
-from cer_gpu.backend.joins.instances import Graph, Indexes, Instances, drop_dead, rebuild
+from cer_gpu.backend.joins.instances import Graph, Indexes, Instances, drop_dead_instances, rebuild
 from cer_gpu.backend.joins.whole_paths import LEFT, N_PROGRESS, General
 from cer_gpu.columnar.memory import room
-from cer_gpu.runtime.events import Int64, Relevant, RunOptions
+from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.join_tables import JoinTables
 from cer_gpu.runtime.joining import Joining, forgets_by_partition, no_memory
 from cer_gpu.runtime.protocol import Length
 
-INITIAL_SIZE = 1 << 12
+_INITIAL_SIZE = 1 << 12
 """Initial room for instances of each atom; a power of two."""
-INITIAL_DEPTH = 1 << 8
+_INITIAL_DEPTH = 1 << 8
 """Initial room for the events of a path."""
 PICKED = 1 << 10
 """Most starts that are listed at once."""
@@ -58,17 +59,17 @@ class InstanceGraph(Joining):
         n_atoms = len(table.graph.atoms)
         self._heights = np.zeros(n_atoms, np.int64)
         self._bottoms = np.zeros(n_atoms, np.int64)
-        self._path = np.zeros((INITIAL_DEPTH, loops.N_ENTRY), np.int64)
+        self._path = np.zeros((_INITIAL_DEPTH, loops.N_ENTRY), np.int64)
         self._fresh = np.zeros(n_atoms, np.int64)
-        self._scratch = np.zeros(INITIAL_DEPTH, np.int64)
+        self._scratch = np.zeros(_INITIAL_DEPTH, np.int64)
         self._picked = np.zeros(PICKED, np.int64)
         self._work = np.zeros((joins.depth, 3), np.int64)
         self._tested = np.zeros((len(table.graph.edges), 2), np.int64)
         general = joins.general
         self._judged = len(general["programs"]) > 0
-        self._entries = np.zeros((INITIAL_DEPTH if self._judged else 0, loops.N_SCOPE_ENTRY), np.int64)
+        self._entries = np.zeros((_INITIAL_DEPTH if self._judged else 0, loops.N_SCOPE_ENTRY), np.int64)
         self._floors = np.zeros((len(table.graph.edges), loops.N_FLOOR), np.int64)
-        self._stacks = self._room(INITIAL_SIZE)
+        self._stacks = self._room(_INITIAL_SIZE)
         self._make_indexes()
         n_choices, n_arguments = len(general["choices"]), len(general["arguments"])
         self._general = General(
@@ -140,7 +141,7 @@ class InstanceGraph(Joining):
 
     # ---- partitions -----------------------------------------------------------------------------------------
 
-    def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
+    def idle(self, n_partitions: int) -> Bools:
         """Return which of the first partitions hold nothing."""
         self._drop(self._last_clocks[0])
         idle = np.ones(n_partitions, np.bool_)
@@ -148,7 +149,7 @@ class InstanceGraph(Joining):
             idle[row[:height]] = False
         return idle
 
-    def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+    def keep_partitions(self, kept: Bools) -> None:
         """Drop the partitions that are not `kept` and number the others anew, in their order."""
         numbers = (np.cumsum(kept) - 1).astype(np.int32)
         for row, height in zip(self._stacks.partitions, self._heights, strict=True):
@@ -221,7 +222,7 @@ class InstanceGraph(Joining):
         n_atoms = len(self._heights)
         numbered = (self._table.has_gaps and options.partitioned) or options.window == COUNT_WINDOW
 
-        def rows(wanted: bool, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        def rows(wanted: bool, dtype: npt.DTypeLike) -> Array:
             return room((n_atoms, capacity if wanted else 0), dtype)
 
         return Instances(
@@ -261,7 +262,7 @@ class InstanceGraph(Joining):
         """Drop what is out of reach for an event of this clock; return the height of the highest stack."""
         moved = np.empty((len(self._heights), self._stacks.positions.shape[1] + 1), np.int64)
         groups = plain(self._graph, self._stacks, self._indexes)
-        return int(drop_dead(*groups, self._clocks_at(clock), self._length, moved))
+        return int(drop_dead_instances(*groups, self._clocks_at(clock), self._length, moved))
 
     def _make_room(self, clock: Any) -> None:
         """Drop what is out of reach for an event of this clock; take more memory if less than half is free."""
@@ -279,12 +280,12 @@ class InstanceGraph(Joining):
         self._rebuild()
 
 
-def _deep(array: npt.NDArray[Any]) -> bool:
+def _deep(array: Array) -> bool:
     """Return True for arrays with a row for each atom, and not one number."""
     return array.ndim > 1
 
 
-def _filled(array: npt.NDArray[Any], heights: Int64, n: int) -> npt.NDArray[Any]:
+def _filled(array: Array, heights: Int64, n: int) -> Array:
     """Return the first `n` entries of each row, with zeros where nothing was written."""
     if not array.shape[-1]:
         return array

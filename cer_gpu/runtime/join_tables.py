@@ -14,8 +14,8 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Int32
 from cer_gpu.automaton import encoding as codes
 from cer_gpu.automaton.atom_graph import AtomGraph, Edge
 from cer_gpu.backend.joins.whole_paths import (
@@ -30,8 +30,6 @@ from cer_gpu.expressions.relation_terms import EACH, FIRST, LAST, PREV, Argument
 from cer_gpu.expressions.relations import BoundRelations
 from cer_gpu.expressions.terms import COMPARISONS, MIRRORED
 from cer_gpu.runtime.path_tests import ANY_EVENT, WholePathTests, choices_of
-
-Int32 = npt.NDArray[np.int32]
 
 _EVENTS = {EACH: EACH_EVENT, PREV: EVENT_BEFORE, FIRST: FIRST_EVENT, LAST: LAST_EVENT}
 _ZONED = ("=", "<", "<=", ">", ">=")

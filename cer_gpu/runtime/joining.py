@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.automaton.encoding import CHOOSE_ALL, CONSUME_NONE, CONSUME_PARTITION, COUNT_WINDOW
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.backend.arguments import Demand
 from cer_gpu.backend.status import Status
 from cer_gpu.errors import EventsError
 from cer_gpu.runtime.counts import CountBuffers, CountOutput, too_many_at
-from cer_gpu.runtime.events import Int64, Relevant, RunOptions
+from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
-from cer_gpu.runtime.protocol import Found, Length, Runtime
+from cer_gpu.runtime.protocol import FoundBuffers, Length, Runtime
 
 
 class Joining(Runtime):
@@ -74,7 +74,7 @@ class Joining(Runtime):
     def _lengthen(self, n_rows: int) -> None:
         """Make room for a longer listing, and for choosing among so many rows."""
 
-    def feed(self, events: Relevant) -> Iterator[Found]:
+    def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
         """Process relevant events and yield full buffers, in order."""
         n, noted, regs, loops = len(events.symbols), 0, self._regs, self.loops
         regs[loops.EVENT] = 0
@@ -99,7 +99,7 @@ class Joining(Runtime):
                     raise AssertionError(other)
         self._note_clocks(events, noted, n)
 
-    def _emptied(self) -> Iterator[Found]:
+    def _emptied(self) -> Iterator[FoundBuffers]:
         """Hand over what is complete, and make room in the buffers."""
         regs, loops = self._regs, self.loops
         if self.options.counted and regs[loops.N_ENDS] == len(self._counted.to_fill[0]):
@@ -115,7 +115,7 @@ class Joining(Runtime):
         regs[loops.FIRST_OUT] = 0
         yield found
 
-    def flush(self) -> Found:
+    def flush(self) -> FoundBuffers:
         """Return what was found since the last full buffer."""
         regs, loops = self._regs, self.loops
         if self.options.counted:
@@ -127,7 +127,7 @@ class Joining(Runtime):
         return found
 
     @property
-    def _nothing(self) -> Found:
+    def _nothing(self) -> FoundBuffers:
         """An empty buffer, which gives those that read results their turn."""
         return self._counted.take(0) if self.options.counted else self._out.take(0, 0)
 
@@ -144,11 +144,11 @@ class Joining(Runtime):
         elif end > begin:
             self._last_clocks[0] = events.window_clocks[end - 1]
 
-    def _clocks_at(self, clock: Any) -> npt.NDArray[Any]:
+    def _clocks_at(self, clock: Any) -> Array:
         """Return the last clock of each partition if its events are counted, else a clock for all."""
         return self._last_clocks if self.options.window == COUNT_WINDOW else np.array([clock], self._length.dtype)
 
-    def _renumber_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+    def _renumber_partitions(self, kept: Bools) -> None:
         """Move what is kept for each partition to the new number of the partition."""
         n = int(kept.sum())
         arrays = [(self._last_clocks, 0)] + ([(self._forgotten, -1)] if forgets_by_partition(self.options) else [])
@@ -193,7 +193,7 @@ def demand_of(options: RunOptions, *, distinct: bool) -> Demand:
     )
 
 
-def _longer(array: npt.NDArray[Any], n: int, empty: Any) -> npt.NDArray[Any]:
+def _longer(array: Array, n: int, empty: Any) -> Array:
     grown = np.full(n, empty, array.dtype)
     grown[: len(array)] = array
     return grown

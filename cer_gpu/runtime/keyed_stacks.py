@@ -6,25 +6,25 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Bools, Int64
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend.arguments import Events, Matches, plain
 from cer_gpu.backend.chains import keyed_drops as drops
 from cer_gpu.backend.chains import keyed_stacks as loops
-from cer_gpu.columnar.memory import GROWS_IN_PLACE, Rows, Scratch
+from cer_gpu.columnar.memory import GROWS_IN_PLACE, GrowingRows, Scratch
 from cer_gpu.errors import EventsError
-from cer_gpu.runtime.events import Int64, Relevant, RunOptions
+from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.protocol import Length
 from cer_gpu.runtime.stacks import ChainLister
 from cer_gpu.stages import LISTING
 
-INITIAL_SIZE = 1 << 12
+_INITIAL_SIZE = 1 << 12
 """Initial room for instances."""
 
-SHRINK_FROM = 8
+_SHRINK_FROM = 8
 """Room for partitions, as a multiple of those that are kept, above which it is given back."""
 
 FREE = 16
@@ -33,7 +33,7 @@ FREE = 16
 GENTLE_FROM = 1 << 16
 """Instances from which on their ring grows by ``1 / FREE`` instead of doubling, if memory grows in place."""
 
-SAMPLE = 64
+_SAMPLE = 64
 """Distance of the instances in the sample that tells whether it pays to look at all of them."""
 
 LARGEST_SAMPLE = 1 << 10
@@ -64,7 +64,7 @@ class KeyedStacks(ChainLister):
         self._barred = np.zeros((0, len(chain.steps)), np.int64)
         width = loops.TIME + options.timed + chain.is_gapped + 2 * chain.is_counted
         width += options.window != GLOBAL_WINDOW
-        self._ring = Rows(max(INITIAL_SIZE, 2 * n_stacks), width)
+        self._ring = GrowingRows(max(_INITIAL_SIZE, 2 * n_stacks), width)
         self._ends = Scratch(np.int64, loops.N_END)
         self._given: tuple[tuple[Any, ...], ...] = ()  # what the loops read beside the instances
         self.reserve_partitions(1)
@@ -122,20 +122,20 @@ class KeyedStacks(ChainLister):
 
     # ---- partitions -----------------------------------------------------------------------------------------
 
-    def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
+    def idle(self, n_partitions: int) -> Bools:
         """Return which of the first partitions hold nothing: those without a start in the window."""
         tops = self._tops[:n_partitions]
-        idle: npt.NDArray[np.bool_] = tops[:, 0] < self._regs[loops.FLOOR]
+        idle: Bools = tops[:, 0] < self._regs[loops.FLOOR]
         if self.options.window == GLOBAL_WINDOW:
             latest = tops.view(self._clock)[:, tops.shape[1] // 2]
             with np.errstate(invalid="ignore"):  # infinite clocks differ by NaN
                 idle |= self._last_clock - latest > self._length
         return idle
 
-    def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+    def keep_partitions(self, kept: Bools) -> None:
         """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
         tops = self._tops[: len(kept)][kept]
-        if len(self._tops) > SHRINK_FROM * len(tops):
+        if len(self._tops) > _SHRINK_FROM * len(tops):
             self._tops = tops
         else:
             self._tops[: len(tops)] = tops
@@ -184,7 +184,7 @@ class KeyedStacks(ChainLister):
         self._tops, self._lasts, self._regs = snapshot["tops"], snapshot["lasts"], snapshot["regs"]
         self._barred = snapshot["barred"]
         self._last_clock = snapshot["last_clock"][0]
-        self._ring = Rows(int(snapshot["size"][0]), self._instances.shape[1])
+        self._ring = GrowingRows(int(snapshot["size"][0]), self._instances.shape[1])
         self._instances[self._kept] = snapshot["instances"]
 
     # ---- room -----------------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ class KeyedStacks(ChainLister):
         """Return whether, as a sample tells, so many instances may be out of reach."""
         if self.options.window == GLOBAL_WINDOW:
             return True
-        stride = max(SAMPLE, self._n_instances // LARGEST_SAMPLE)
+        stride = max(_SAMPLE, self._n_instances // LARGEST_SAMPLE)
         n_alive = stride * drops.count_alive(
             *plain(self._tops_of, self._instances_of), stride, self._length, self._regs
         )

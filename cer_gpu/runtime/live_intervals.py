@@ -10,14 +10,14 @@ from bisect import bisect_left
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Array
 from cer_gpu.automaton.table import Table
 from cer_gpu.backend.windows import live_events
 from cer_gpu.columnar.memory import Scratch
 from cer_gpu.runtime.events import Relevant
 
-SAMPLE = 64
+_SAMPLE = 64
 """Distance of the events in the sample that tells how frequent the ends are."""
 PAYS_UP_TO = 0.5
 """The share of events in the windows of ends, as the sample has it, up to which it pays to look for them."""
@@ -48,7 +48,7 @@ class LiveIntervals:
         n, last_clock = len(events.symbols), events.window_clocks[-1]
         if n < FEWEST_EVENTS:
             return [*self.release(), events]
-        n_ends = np.count_nonzero(ending[events.symbols[::SAMPLE]]) * SAMPLE
+        n_ends = np.count_nonzero(ending[events.symbols[::_SAMPLE]]) * _SAMPLE
         in_window = n - self._first_in_window(events.window_clocks, last_clock)
         if n_ends * in_window > PAYS_UP_TO * n:
             return [*self.release(), events]
@@ -80,6 +80,6 @@ class LiveIntervals:
             live[0] = live[0].at(slice(self._first_in_window(live[0].window_clocks, clock), None))
         return live
 
-    def _first_in_window(self, clocks: npt.NDArray[Any], clock: Any) -> int:
+    def _first_in_window(self, clocks: Array, clock: Any) -> int:
         with np.errstate(invalid="ignore"):  # infinite clocks differ by NaN
             return bisect_left(range(len(clocks)), True, key=lambda i: not clock - clocks[i] > self._length)

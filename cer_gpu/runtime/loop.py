@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Array, Bools
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend import collection, tecs
@@ -39,7 +39,7 @@ class Loop(Runtime):
     reads_chain = False
     keeps_partitions = True
 
-    def __init__(self, table: Determinization, options: RunOptions, slots: npt.NDArray[Any]) -> None:
+    def __init__(self, table: Determinization, options: RunOptions, slots: Array) -> None:
         self.table = table
         self.options = options
         self.base = 0
@@ -73,14 +73,14 @@ class Loop(Runtime):
 
     # ---- partitions -----------------------------------------------------------------------------------------
 
-    def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
+    def idle(self, n_partitions: int) -> Bools:
         """Return which of the first partitions hold nothing, after what has expired is dropped."""
         options, idle = self.options, np.zeros(n_partitions, np.bool_)
         low = self.last_low - self.base if options.window == GLOBAL_WINDOW else 0
         collection.drop_expired(*plain(self._lists, self._options), n_partitions, low, idle)
         return idle
 
-    def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+    def keep_partitions(self, kept: Bools) -> None:
         """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
         self._slot_of.fill(-1)
         self._regs[tecs.CURRENT] = -1

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.columnar.recycling import cells_of_turn
-
-Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
 
 OUTPUT_ROWS = 1 << 17
 """Complex events in one output buffer: with more, what is filled and what is read are not in the cache together."""
@@ -34,7 +30,7 @@ class MatchBuffers:
         """Return the number of complex events."""
         return len(self.spans[0])
 
-    def at(self, kept: npt.NDArray[np.bool_]) -> MatchBuffers:
+    def at(self, kept: Bools) -> MatchBuffers:
         """Return some of the complex events."""
         lengths = np.diff(self.offsets)
         entries = np.repeat(kept, lengths)
@@ -49,7 +45,7 @@ class MatchBuffers:
         return len(self)
 
     @property
-    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+    def arrays(self) -> tuple[Array, ...]:
         """The arrays, in the order of the fields."""
         return self.spans, self.times, self.offsets, self.positions, self.marks
 
@@ -87,7 +83,7 @@ class OutputBuffers:
         self._cells[self._rows, self._n_values, self._timed, self._labelled].memory = arrays
 
     @property
-    def to_fill(self) -> tuple[npt.NDArray[Any], ...]:
+    def to_fill(self) -> tuple[Array, ...]:
         """The arrays of `MatchBuffers`, in its order; taken when asked for, as those before may be free then."""
         arrays = self._empty
         if arrays is None:

@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Bools, Int64
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend.arguments import Counts, Matches, Window, plain
 from cer_gpu.backend.chains import neighbours as loops
 from cer_gpu.backend.status import Status
 from cer_gpu.runtime.counts import CountOutput
-from cer_gpu.runtime.events import Int64, Relevant, RunOptions
+from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.matches import OutputBuffers
-from cer_gpu.runtime.protocol import Found, Length, Runtime
+from cer_gpu.runtime.protocol import FoundBuffers, Length, Runtime
 
-SHRINK_FROM = 8
+_SHRINK_FROM = 8
 """Room for partitions, as a multiple of those that are kept, above which it is given back."""
 
 
@@ -59,7 +59,7 @@ class _LastEvents(Runtime):
         """True: neighbours have consecutive numbers."""
         return True
 
-    def feed(self, events: Relevant) -> Iterator[Found]:
+    def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
         """Process relevant events and yield full buffers, in the order of the ends."""
         self._regs[loops.EVENT] = 0
         while len(events.symbols):
@@ -101,12 +101,10 @@ class _LastEvents(Runtime):
         """Return the positions that complex events to come may hold, and perhaps others, ascending."""
         return np.unique(self._rows[~self.idle(len(self._rows)), loops.SLOTS :: self._width])
 
-    def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
+    def idle(self, n_partitions: int) -> Bools:
         """Return which of the first partitions hold nothing: those whose last event begins or goes on nothing."""
         rows = self._rows[:n_partitions]
-        idle: npt.NDArray[np.bool_] = (rows[:, loops.WAITING] == 0) | (
-            rows[:, loops.EPOCH] < self._regs[loops.CONSUMED]
-        )
+        idle: Bools = (rows[:, loops.WAITING] == 0) | (rows[:, loops.EPOCH] < self._regs[loops.CONSUMED])
         if self._windowed:
             n_slots = (rows.shape[1] - loops.SLOTS) // self._width
             last = loops.SLOTS + self._width * ((rows[:, loops.ORDINAL] & (n_slots - 1)) + 1) - 1
@@ -115,10 +113,10 @@ class _LastEvents(Runtime):
                 idle |= self._last_clock - clocks > self._length
         return idle
 
-    def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+    def keep_partitions(self, kept: Bools) -> None:
         """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
         rows = self._rows[: len(kept)][kept]
-        if len(self._rows) > SHRINK_FROM * len(rows):
+        if len(self._rows) > _SHRINK_FROM * len(rows):
             self._rows = rows
         else:
             self._rows[: len(rows)] = rows
@@ -162,7 +160,7 @@ class NeighbourLister(_LastEvents):
     def _widen(self) -> None:
         self._out.widen()
 
-    def flush(self) -> Found:
+    def flush(self) -> FoundBuffers:
         """Return the complex events found since the last call."""
         found = self._out.take(int(self._regs[loops.N_OUT]), int(self._regs[loops.N_VALUES]))
         self._regs[loops.N_OUT] = self._regs[loops.N_VALUES] = 0
@@ -183,7 +181,7 @@ class NeighbourCounter(_LastEvents):
         status: int = loops.count_neighbours(*self._groups(events), output, self._regs)
         return status
 
-    def flush(self) -> Found:
+    def flush(self) -> FoundBuffers:
         """Return the counts found since the last call."""
         n = int(self._regs[loops.N_OUT])
         self._regs[loops.N_OUT] = 0

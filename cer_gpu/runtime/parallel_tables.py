@@ -6,13 +6,11 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Int32
 from cer_gpu.automaton.parallel_pattern import ParallelPattern, ParallelTable, ParallelTransition
 from cer_gpu.backend.products.keys import Automaton
 from cer_gpu.expressions.relations import BoundRelations
-
-Int32 = npt.NDArray[np.int32]
 
 
 class ParallelTables:

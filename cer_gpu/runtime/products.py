@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Bools, Int64
 from cer_gpu.automaton.encoding import (
     CONSUME_NONE,
     COUNT_WINDOW,
@@ -23,23 +23,23 @@ from cer_gpu.automaton.parallel_pattern import ParallelTable
 from cer_gpu.backend.arguments import Counts, Matches, Window, plain
 from cer_gpu.backend.products import matching as loops
 from cer_gpu.backend.products.arena import DEEPEST, N_NODES, N_TOPS, N_UNIONS, Nodes, Unions
-from cer_gpu.backend.products.collection import collect, rehash
-from cer_gpu.backend.products.keys import Automaton, Keys
-from cer_gpu.backend.products.listing import N_AGENDA, N_WAITING, Listing
+from cer_gpu.backend.products.collection import collect_products, rehash
+from cer_gpu.backend.products.keys import Automaton, KeyTable
+from cer_gpu.backend.products.listing import N_AGENDA, N_WAITING, ProductListing
 from cer_gpu.columnar.memory import room
-from cer_gpu.runtime.events import Int64, Relevant, RunOptions
+from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.joining import Joining, forgets_by_partition, no_memory
-from cer_gpu.runtime.protocol import Found, Length
+from cer_gpu.runtime.protocol import FoundBuffers, Length
 
-INITIAL_SIZE = 1 << 15
+_INITIAL_SIZE = 1 << 15
 """Initial room for nodes, for unions and for keys; a power of two."""
-INITIAL_DEPTH = 1 << 8
+_INITIAL_DEPTH = 1 << 8
 """Initial room for the listing."""
-AHEAD = 16
+_AHEAD = 16
 """Events whose keys are looked at together."""
 LINE = 8
 """Numbers in a line of the processor's cache: a row is as many, or a multiple."""
-MOST = 2**31 - 1
+_MOST = 2**31 - 1
 """Most nodes, and most unions."""
 
 
@@ -67,13 +67,13 @@ class Products(Joining):
         super().__init__(options, length, distinct=distinct, n_forgotten=n_forgotten)
         self._table, self._tables = table, tables
         self._tops = np.zeros(N_TOPS, np.int64)
-        self._deepen(INITIAL_DEPTH)
-        self._nodes = self._room_for_nodes(INITIAL_SIZE)
-        self._unions = self._room_for_unions(INITIAL_SIZE)
+        self._deepen(_INITIAL_DEPTH)
+        self._nodes = self._room_for_nodes(_INITIAL_SIZE)
+        self._unions = self._room_for_unions(_INITIAL_SIZE)
         n_keys = tables.n_keys
-        self._found, self._hashes = np.zeros(n_keys + 1, np.int64), np.zeros((AHEAD, n_keys + 1), np.uint64)
+        self._found, self._hashes = np.zeros(n_keys + 1, np.int64), np.zeros((_AHEAD, n_keys + 1), np.uint64)
         self._counts, self._used = (np.zeros(len(tables.n_values), np.int64) for _ in range(2))
-        self._rows, self._bases = self._room_for_rows([INITIAL_SIZE] * len(tables.n_values))
+        self._rows, self._bases = self._room_for_rows([_INITIAL_SIZE] * len(tables.n_values))
         self._n_symbols = 0
         self._arrays: Automaton
 
@@ -93,7 +93,7 @@ class Products(Joining):
 
     # ---- events -------------------------------------------------------------------------------------------
 
-    def feed(self, events: Relevant) -> Iterator[Found]:
+    def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
         """Process relevant events and yield full buffers, in order."""
         self._regs[loops.AHEAD] = 0
         return super().feed(events)
@@ -122,10 +122,10 @@ class Products(Joining):
         return self._arrays
 
     @property
-    def _keys(self) -> Keys:
+    def _keys(self) -> KeyTable:
         latest = self._rows.view(self._length.dtype)
         scratch = self._found, self._hashes
-        return Keys(self._rows, latest, self._tables.n_lists, self._bases, self._counts, *scratch, self._forgotten)
+        return KeyTable(self._rows, latest, self._tables.n_lists, self._bases, self._counts, *scratch, self._forgotten)
 
     def live(self) -> Int64:
         """Return the positions that complex events to come may hold, ascending."""
@@ -136,7 +136,7 @@ class Products(Joining):
 
     # ---- partitions -----------------------------------------------------------------------------------------
 
-    def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
+    def idle(self, n_partitions: int) -> Bools:
         """Return which of the first partitions hold nothing."""
         self._collect(self._last_clocks[0])
         idle = np.ones(n_partitions, np.bool_)
@@ -144,14 +144,14 @@ class Products(Joining):
         return idle
 
     @property
-    def _in_use(self) -> npt.NDArray[np.bool_]:
+    def _in_use(self) -> Bools:
         """True for the rows with a list that is not empty, shape (slots,)."""
         first = ROW_VALUES + self._most_values
         lists = self._rows[:, first : first + self._tables.n_lists]
-        used: npt.NDArray[np.bool_] = (self._rows[:, ROW_PARTITION] > 0) & (lists >= 0).any(axis=1)
+        used: Bools = (self._rows[:, ROW_PARTITION] > 0) & (lists >= 0).any(axis=1)
         return used
 
-    def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+    def keep_partitions(self, kept: Bools) -> None:
         """Drop the partitions that are not `kept` and number the others anew, in their order."""
         numbers = np.cumsum(kept) - 1
         if self._nodes.partition >= 0:
@@ -248,7 +248,7 @@ class Products(Joining):
     def _deepen(self, size: int, n_rows: int = 0) -> None:
         """Make room for a longer listing, and for choosing among so many rows; what is under way stays."""
         n_fired = self._tables.most_fired + 1
-        made = Listing(
+        made = ProductListing(
             np.zeros((size, N_WAITING), np.int64),
             np.zeros((size, N_AGENDA), np.int64),
             np.zeros(size, np.int64),
@@ -269,7 +269,7 @@ class Products(Joining):
         """Drop what is out of reach for an event of this clock."""
         groups = plain(self._automaton, self._nodes, self._unions, self._keys)
         moved = (np.empty(n + 1, np.int32) for n in self._tops)
-        collect(*groups, self._clocks_at(clock), self._length, *moved, self._used)
+        collect_products(*groups, self._clocks_at(clock), self._length, *moved, self._used)
 
     def _make_room(self, clock: Any) -> None:
         """Drop what is out of reach for an event of this clock; take more memory where less than half is free."""
@@ -296,7 +296,7 @@ class Products(Joining):
         larger = size
         while 4 * n > larger or n + added > larger:
             larger *= 2
-        if larger > MOST:
+        if larger > _MOST:
             raise MemoryError
         return larger
 

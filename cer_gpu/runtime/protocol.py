@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Bools, Int64
 from cer_gpu.runtime.counts import CountBuffers
-from cer_gpu.runtime.events import Int64, Relevant, RunOptions
+from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.stages import NO_STAGES, Stages
 
-Found = MatchBuffers | CountBuffers
+FoundBuffers = MatchBuffers | CountBuffers
 """A buffer of complex events, or of their ends with a count for each."""
 
 Length = np.uint64 | np.float64 | None
@@ -84,22 +84,22 @@ class Runtime(ABC):
         return sum(array.nbytes for array in vars(self).values() if isinstance(array, np.ndarray))
 
     @abstractmethod
-    def feed(self, events: Relevant) -> Iterator[Found]:
+    def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
         """Process relevant events and yield full buffers, in the order of the ends."""
 
     @abstractmethod
-    def flush(self) -> Found:
+    def flush(self) -> FoundBuffers:
         """Return what was found since the last full buffer."""
 
     def live(self) -> int | Int64:
         """Return the first position, or all positions (ascending), that complex events to come may hold."""
         raise NotImplementedError
 
-    def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
+    def idle(self, n_partitions: int) -> Bools:
         """Return which of the first partitions hold nothing; only where it `keeps_partitions`."""
         raise NotImplementedError
 
-    def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+    def keep_partitions(self, kept: Bools) -> None:
         """Drop the partitions that are not `kept` and number the others anew, in their order."""
         raise NotImplementedError
 

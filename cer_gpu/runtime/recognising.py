@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cer_gpu.arrays import Int32, Int64
 from cer_gpu.automaton import encoding as codes
 from cer_gpu.automaton.recogniser import RecogniserTable
 from cer_gpu.backend.arguments import Matches, plain
@@ -16,7 +17,7 @@ from cer_gpu.backend.status import Status
 from cer_gpu.expressions.relation_terms import Comparison
 from cer_gpu.expressions.relations import BoundRelations
 from cer_gpu.expressions.terms import COMPARISONS
-from cer_gpu.runtime.events import Int32, Int64, Relevant, RunOptions
+from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
 from cer_gpu.runtime.protocol import Length, Runtime
 
@@ -71,7 +72,7 @@ class Recognising(Runtime):
         work = self._work
         groups = plain(
             Filters(self._conditions, self._code, self._constants, texts.ranks(), work, work.view(np.float64)),
-            loop.Automaton(
+            loop.RecogniserArrays(
                 self._table.atoms_of,
                 made.states,
                 made.listed,

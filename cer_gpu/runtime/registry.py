@@ -15,16 +15,16 @@ from cer_gpu.runtime.neighbours import NeighbourCounter, NeighbourLister
 from cer_gpu.runtime.products import Products
 from cer_gpu.runtime.protocol import Length, Runtime
 from cer_gpu.runtime.recognising import Recognising
-from cer_gpu.runtime.run import Run
-from cer_gpu.runtime.stacks import Stacks
+from cer_gpu.runtime.run import AutomatonRun
+from cer_gpu.runtime.stacks import StackLister
 from cer_gpu.runtime.window_choice import WindowCounter, WindowLister
 
 RUNTIMES: dict[str, type[Runtime]] = {
-    "automaton": Run,
+    "automaton": AutomatonRun,
     "counter": Counter,
     "window_lister": WindowLister,
     "window_counter": WindowCounter,
-    "stacks": Stacks,
+    "stacks": StackLister,
     "keyed_stacks": KeyedStacks,
     "neighbours": NeighbourLister,
     "neighbour_counter": NeighbourCounter,

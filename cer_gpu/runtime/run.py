@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cer_gpu.arrays import Int32, Int64
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend import collection, tecs
@@ -22,7 +23,7 @@ from cer_gpu.backend.status import Status
 from cer_gpu.backend.windows import longest_window
 from cer_gpu.columnar.memory import larger_ring
 from cer_gpu.errors import EventsError
-from cer_gpu.runtime.events import Int32, Int64, Relevant, RunOptions
+from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.loop import Loop, tables_of
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
 from cer_gpu.runtime.protocol import Length
@@ -35,13 +36,13 @@ INITIAL_SIZE = 1 << 10
 """Initial entries of rings, stacks and paths (a power of two)."""
 LANDMARKS_A_WINDOW = ev.LANDMARKS // 2
 """Landmarks in a window measured in positions: once one has left it, the nodes before may be overwritten."""
-NEAR = 64
+_NEAR = 64
 """Positions between two of these landmarks, in addition to their share of the window."""
 INITIAL_PAIRS = 4
 """Initial room for the pairs of a union list."""
 
 
-class Run(Loop):
+class AutomatonRun(Loop):
     """Runtime that lists complex events by the determinised automaton (CORE, algorithm 1)."""
 
     engine = "automaton"
@@ -49,7 +50,7 @@ class Run(Loop):
     def __init__(self, table: Determinization, options: RunOptions, length: Length = None) -> None:
         super().__init__(table, options, np.zeros((0, tecs.PAIRS + 2 * INITIAL_PAIRS), np.int32))
         self._regs[tecs.LONGEST] = 1
-        self._apart = max(options.width, 0) // LANDMARKS_A_WINDOW + NEAR
+        self._apart = max(options.width, 0) // LANDMARKS_A_WINDOW + _NEAR
         self._regs[tecs.LAST_NODE] = self._last_node
         kept = [options.timed, options.placed or options.numbers_its_partitions, options.labelled]
         self._layout = np.array([sum(kept[:c]) if kept[c] else -1 for c in range(3)])
@@ -94,7 +95,7 @@ class Run(Loop):
         taken = events.as_group
         while True:
             groups = plain(taken, self._options, *self.working_groups)
-            match Status(ev.run_events(*groups, *self.working_arrays)):
+            match Status(ev.evaluate_events(*groups, *self.working_arrays)):
                 case Status.DONE:
                     break
                 case Status.RENUMBER:

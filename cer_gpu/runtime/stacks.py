@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Array, Int64
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.encoding import CONSUME_NONE, COUNT_WINDOW
 from cer_gpu.backend.arguments import Matches, Steps, Window, plain
@@ -15,12 +15,12 @@ from cer_gpu.backend.chains import stacks as loops
 from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory import Scratch, room
 from cer_gpu.errors import EventsError
-from cer_gpu.runtime.events import Int64, Relevant, RunOptions
+from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
 from cer_gpu.runtime.protocol import Length, Runtime
 from cer_gpu.stages import LISTING
 
-INITIAL_SIZE = 1 << 12
+_INITIAL_SIZE = 1 << 12
 """Initial room: instances of each stack, and events of a complex event."""
 
 
@@ -47,9 +47,9 @@ class ChainLister(Runtime):
         self._length = np.uint64(2**64 - 1) if length is None else length
         self._marks = np.arange(1, len(chain.steps) + 1 if options.labelled else 1, dtype=np.int32)
         self._regs = np.zeros(n_regs, np.int64)
-        self._frames = np.zeros((INITIAL_SIZE, loops.N_FRAME), np.int64)
-        self._path = np.zeros(INITIAL_SIZE, np.int64)
-        self._path_marks = np.zeros(INITIAL_SIZE, np.int32)
+        self._frames = np.zeros((_INITIAL_SIZE, loops.N_FRAME), np.int64)
+        self._path = np.zeros(_INITIAL_SIZE, np.int64)
+        self._path_marks = np.zeros(_INITIAL_SIZE, np.int32)
         self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
 
     @property
@@ -102,7 +102,7 @@ class ChainLister(Runtime):
         self._path_marks = np.concatenate([np.zeros_like(self._path_marks), self._path_marks])
 
 
-class Stacks(ChainLister):
+class StackLister(ChainLister):
     """Runtime that pushes relevant events to the stacks of a chain, and lists the complex events that they end.
 
     Parameters
@@ -121,12 +121,12 @@ class Stacks(ChainLister):
         self._counts[0] = 1
         self._bottoms = np.zeros(len(steps) + 1, np.int64)
         self._tops = np.zeros(len(steps) + 1, self._length.dtype)
-        self._places = np.zeros((len(steps), INITIAL_SIZE), np.int64)
-        self._below = np.zeros((len(steps), INITIAL_SIZE), np.int64)
-        self._latest = np.zeros((len(steps), INITIAL_SIZE), self._length.dtype)
-        self._began = np.zeros(INITIAL_SIZE if options.timed else 0, np.int64)
+        self._places = np.zeros((len(steps), _INITIAL_SIZE), np.int64)
+        self._below = np.zeros((len(steps), _INITIAL_SIZE), np.int64)
+        self._latest = np.zeros((len(steps), _INITIAL_SIZE), self._length.dtype)
+        self._began = np.zeros(_INITIAL_SIZE if options.timed else 0, np.int64)
         self._barred = np.full(len(steps), -1, np.int64)
-        self._bars = np.zeros((len(steps), INITIAL_SIZE if chain.is_gapped else 0), np.int64)
+        self._bars = np.zeros((len(steps), _INITIAL_SIZE if chain.is_gapped else 0), np.int64)
         self._consume = options.consume != CONSUME_NONE
         self._ends = Scratch(np.int64, loops.BOTTOMS + len(steps) * self._consume)
 
@@ -221,7 +221,7 @@ class Stacks(ChainLister):
             ) from None
 
 
-def _doubled(stacks: npt.NDArray[Any], heights: Int64) -> npt.NDArray[Any]:
+def _doubled(stacks: Array, heights: Int64) -> Array:
     """Return stacks with twice the room."""
     n_stacks, n_each = stacks.shape
     grown = room((n_stacks, 2 * n_each), stacks.dtype)
@@ -230,6 +230,6 @@ def _doubled(stacks: npt.NDArray[Any], heights: Int64) -> npt.NDArray[Any]:
     return grown
 
 
-def _filled(stacks: npt.NDArray[Any], heights: Int64) -> npt.NDArray[Any]:
+def _filled(stacks: Array, heights: Int64) -> Array:
     """Return a copy with zeros where nothing was written."""
     return np.where(np.arange(stacks.shape[1]) < heights[:, np.newaxis], stacks, 0).astype(stacks.dtype)

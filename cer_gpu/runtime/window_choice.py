@@ -1,7 +1,7 @@
 """Runtimes of strategies that compare, under WITHIN: the choice is made among the complex events within the window.
 
-The loops are those of `cer_gpu.backend.window_choice`; the windows are evaluated by a `Run` or a `Counter` without a
-window, which is set back for each.
+The loops are those of `cer_gpu.backend.window_choice`; the windows are evaluated by an `AutomatonRun` or a `Counter`
+without a window, which is set back for each.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Bools, Int64
 from cer_gpu.automaton.encoding import CONSUME_NONE, COUNT_WINDOW, GLOBAL_WINDOW, NO_WINDOW
 from cer_gpu.automaton.latest_starts import WindowTable
 from cer_gpu.backend import window_choice as loops
@@ -23,12 +23,12 @@ from cer_gpu.columnar.memory import Scratch
 from cer_gpu.errors import EventsError
 from cer_gpu.runtime.counter import Counter
 from cer_gpu.runtime.counts import too_many_at
-from cer_gpu.runtime.events import Int64, Relevant, RunOptions
-from cer_gpu.runtime.protocol import Found, Length, Runtime
-from cer_gpu.runtime.run import Run
+from cer_gpu.runtime.events import Relevant, RunOptions
+from cer_gpu.runtime.protocol import FoundBuffers, Length, Runtime
+from cer_gpu.runtime.run import AutomatonRun
 from cer_gpu.stages import LISTING
 
-INITIAL_SIZE = 1 << 12
+_INITIAL_SIZE = 1 << 12
 """Initial room for the events of the windows."""
 
 
@@ -53,9 +53,9 @@ class WindowChoice(Runtime):
         self._table = table
         self._options = options.as_group
         self._regs = np.zeros(loops.N_REGS, np.int64)
-        self._regs[loops.OPENED] = self._regs[loops.READ] = loops.NOTHING
+        self._regs[loops.OPENED] = self._regs[loops.READ] = loops.NO_EVENT
         self._parts = np.zeros((0, loops.STARTS + table.latest.n_columns), np.int64)
-        self._log = np.zeros((INITIAL_SIZE, loops.N_LOG), np.int64)
+        self._log = np.zeros((_INITIAL_SIZE, loops.N_LOG), np.int64)
         self._taken = np.zeros(0, np.int64)
         self._ends = Scratch(np.int64, loops.N_END)
         self._low = 0  # first number in the last window
@@ -65,7 +65,7 @@ class WindowChoice(Runtime):
 
     @property
     @abstractmethod
-    def _inner(self) -> Run | Counter:
+    def _inner(self) -> AutomatonRun | Counter:
         """Runtime of one window."""
 
     @abstractmethod
@@ -96,7 +96,7 @@ class WindowChoice(Runtime):
     def _held(self) -> loops.Held:
         return loops.Held(self._regs, self._parts, self._log, self._taken)
 
-    def feed(self, events: Relevant) -> Iterator[Found]:
+    def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
         """Process relevant events and yield full buffers of what is chosen, in the order of the ends."""
         n = len(events.symbols)
         ends = self._ends.empty(n)
@@ -116,7 +116,7 @@ class WindowChoice(Runtime):
             self._next = int(events.positions[begin - 1]) + 1
             yield from self.stages.each(LISTING, self._choose(ends, n_ends))
 
-    def _choose(self, ends: Int64, n_ends: int) -> Iterator[Found]:
+    def _choose(self, ends: Int64, n_ends: int) -> Iterator[FoundBuffers]:
         """Evaluate the windows of the first ends, and yield full buffers."""
         self._regs[loops.END] = 0
         while n_ends:
@@ -129,7 +129,7 @@ class WindowChoice(Runtime):
                 case status:
                     yield from self._inner.supply(status)
 
-    def flush(self) -> Found:
+    def flush(self) -> FoundBuffers:
         """Return what was found since the last full buffer."""
         return self._inner.flush()
 
@@ -145,14 +145,14 @@ class WindowChoice(Runtime):
 
     # ---- partitions -----------------------------------------------------------------------------------------
 
-    def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
+    def idle(self, n_partitions: int) -> Bools:
         """Return which of the first partitions hold nothing."""
         idle = np.zeros(n_partitions, np.bool_)
         counted = self.options.window == COUNT_WINDOW
         loops.find_idle(tuple(self._held), counted, self.options.width if counted else self._low, idle)
         return idle
 
-    def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+    def keep_partitions(self, kept: Bools) -> None:
         """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
         renumbered = np.where(kept, np.cumsum(kept) - 1, -1)
         of_events = self._log[: self._n_logged, loops.LOG_PARTITION]
@@ -183,7 +183,7 @@ class WindowChoice(Runtime):
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Go on from a snapshot."""
         self._regs, self._parts = snapshot["regs"], snapshot["parts"]
-        self._regs[loops.OPENED] = self._regs[loops.READ] = loops.NOTHING
+        self._regs[loops.OPENED] = self._regs[loops.READ] = loops.NO_EVENT
         self._low, self._next, size = map(int, snapshot["scalars"])
         self._log = np.zeros((size, loops.N_LOG), np.int64)
         self._log[: len(snapshot["log"])] = snapshot["log"]
@@ -243,11 +243,11 @@ class WindowLister(WindowChoice):
     engine = "automaton"
 
     def __init__(self, table: WindowTable, options: RunOptions, length: Length = None) -> None:
-        self._run = Run(table, _alone(options))
+        self._run = AutomatonRun(table, _alone(options))
         super().__init__(table, options, length)
 
     @property
-    def _inner(self) -> Run:
+    def _inner(self) -> AutomatonRun:
         return self._run
 
     def _evaluate(self, ends: Int64, n_ends: int) -> int:

@@ -11,17 +11,17 @@ import pyarrow as pa
 from pyspark.sql import types as st
 
 from spark_glue.files.filters import (
-    MIRRORED,
+    MIRRORED_OPS,
+    AndFilter,
     BeginsWith,
-    Both,
-    Comparison,
-    Condition,
-    Either,
-    IsNull,
+    ColumnComparison,
+    FileFilter,
     IsTrue,
-    Known,
-    Not,
+    KnownFilter,
+    NotFilter,
+    NullFilter,
     OneOf,
+    OrFilter,
 )
 from spark_glue.files.found import NotByFilesError
 from spark_glue.files.read_plan import ReadPlan, check_modes, settings_of
@@ -139,26 +139,26 @@ class _Walker:
             raise NotByFilesError(f"it computes {_short(found)}")
         return self.columns[found.exprId().id()]
 
-    def condition(self, found: Any) -> Condition:
+    def condition(self, found: Any) -> FileFilter:
         """Return a condition of a filter."""
         kind = _kind(found)
         if kind in ("And", "Or"):
             both = self.condition(found.left()), self.condition(found.right())
-            return Both(*both) if kind == "And" else Either(*both)
+            return AndFilter(*both) if kind == "And" else OrFilter(*both)
         if kind == "Not":
-            return Not(self.condition(found.child()))
+            return NotFilter(self.condition(found.child()))
         if kind == "Literal":
-            return Known(_literal(found).as_py())
+            return KnownFilter(_literal(found).as_py())
         if kind == "AttributeReference":
             return IsTrue(self.column(found))
         if kind in ("IsNull", "IsNotNull"):
-            null = IsNull(self._compared(found, found.child()))
-            return null if kind == "IsNull" else Not(null)
+            null = NullFilter(self._compared(found, found.child()))
+            return null if kind == "IsNull" else NotFilter(null)
         if kind in _COMPARISONS:
             operator, left, right = _COMPARISONS[kind], found.left(), found.right()
             if _kind(left) == "Literal":
-                operator, left, right = MIRRORED[operator], right, left
-            return Comparison(operator, self._compared(found, left), _literal(right, found))
+                operator, left, right = MIRRORED_OPS[operator], right, left
+            return ColumnComparison(operator, self._compared(found, left), _literal(right, found))
         if kind == "In":
             column = self._compared(found, found.value())
             return OneOf(column, tuple(_literal(value, found) for value in _items(found.list())))

@@ -12,17 +12,17 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from spark_glue.files.filters import (
-    MIRRORED,
+    MIRRORED_OPS,
+    AndFilter,
     BeginsWith,
-    Both,
-    Comparison,
-    Condition,
-    Either,
-    IsNull,
+    ColumnComparison,
+    FileFilter,
     IsTrue,
-    Known,
-    Not,
+    KnownFilter,
+    NotFilter,
+    NullFilter,
     OneOf,
+    OrFilter,
 )
 from spark_glue.files.found import NotByFilesError
 from spark_glue.files.read_plan import ReadPlan, check_modes, settings_of
@@ -146,7 +146,7 @@ class _Walker:
 
     def __init__(self, names: list[str]) -> None:
         self.names = names
-        self.conditions: list[Condition] = []
+        self.conditions: list[FileFilter] = []
         self._of_plan: dict[int, dict[str, str]] = {}
 
     def walk(self, relation: Any) -> dict[str, str]:
@@ -187,11 +187,11 @@ class _Walker:
             return {found.alias.name[0]: self._stored(found.alias.expr, columns)}
         return {_name(found): self._stored(found, columns)}
 
-    def _condition(self, found: Any, columns: dict[str, str]) -> Condition:
+    def _condition(self, found: Any, columns: dict[str, str]) -> FileFilter:
         """Return a condition of a filter."""
         kind = found.WhichOneof("expr_type")
         if kind == "literal":
-            return Known(_literal(found).as_py())
+            return KnownFilter(_literal(found).as_py())
         if kind == "unresolved_attribute":
             return IsTrue(self._stored(found, columns))
         if kind != "unresolved_function":
@@ -199,15 +199,15 @@ class _Walker:
         name, given = found.unresolved_function.function_name.lower(), list(found.unresolved_function.arguments)
         if name in ("and", "or") and len(given) == 2:
             both = self._condition(given[0], columns), self._condition(given[1], columns)
-            return Both(*both) if name == "and" else Either(*both)
+            return AndFilter(*both) if name == "and" else OrFilter(*both)
         if name in ("not", "!"):
-            return Not(self._condition(given[0], columns))
+            return NotFilter(self._condition(given[0], columns))
         if name in ("isnull", "isnotnull"):
-            null = IsNull(self._stored(given[0], columns))
-            return null if name == "isnull" else Not(null)
+            null = NullFilter(self._stored(given[0], columns))
+            return null if name == "isnull" else NotFilter(null)
         if name == "!=":
             equal = self._comparison("=", given, columns)
-            return Not(equal)
+            return NotFilter(equal)
         if name in _COMPARISONS:
             return self._comparison(_COMPARISONS[name], given, columns)
         if name == "in":
@@ -231,11 +231,11 @@ class _Walker:
             raise _no_column(name)
         return columns[name]
 
-    def _comparison(self, operator: str, given: list[Any], columns: dict[str, str]) -> Comparison:
+    def _comparison(self, operator: str, given: list[Any], columns: dict[str, str]) -> ColumnComparison:
         left, right = given
         if left.WhichOneof("expr_type") == "literal":
-            operator, left, right = MIRRORED[operator], right, left
-        return Comparison(operator, self._stored(left, columns), _literal(right))
+            operator, left, right = MIRRORED_OPS[operator], right, left
+        return ColumnComparison(operator, self._stored(left, columns), _literal(right))
 
 
 def _name(found: Any) -> str:

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cer_gpu.columnar.fields import columns_with
-from cer_gpu.engine.options import Options
+from cer_gpu.engine.options import EvaluatorOptions
 from cer_gpu.errors import EventsError
 from cer_gpu.io.source import ahead
 from cer_gpu.order.rows import ROW_COLUMN
 from spark_glue.deal import POSITION, Done, apart, peak_memory
-from spark_glue.files.groups import Groups
+from spark_glue.files.groups import RowGroups
 from spark_glue.files.layout import Stretch
-from spark_glue.files.reading import NotAsTheyLieError, Ordered, Rows, gathered
-from spark_glue.stage import plain
+from spark_glue.files.reading import FileRows, NotAsTheyLieError, OrderedReader, gathered
+from spark_glue.stage import plain_batch
 
 if TYPE_CHECKING:
     from spark_glue.files.pieces import FilePlan
@@ -53,8 +53,8 @@ class PieceEvaluation:
         schema = plan.found.scan.schema
         self._part = self._piece.part
         read = list(dict.fromkeys([*self._part.columns, *plan.order]))
-        self._groups = Groups(plan.found, read, plan.opener, plan.limits.batch)
-        self._ordered = Ordered(self._groups, plan.order, plan.limits.held, plan.limits.memory)
+        self._groups = RowGroups(plan.found, read, plan.opener, plan.limits.batch)
+        self._ordered = OrderedReader(self._groups, plan.order, plan.limits.held, plan.limits.memory)
         tops = set(columns_with(schema, self._part.columns))
         self._columns = [name for name in schema.names if name in tops]
         self._first_number = 0  # of the complex events of the next stretch
@@ -76,7 +76,7 @@ class PieceEvaluation:
 
     def _shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return results in the declared types, with numbers that no other piece gives."""
-        batch = plain(apart(batch, self._number, self._first_number) if self._part.work.numbered else batch)
+        batch = plain_batch(apart(batch, self._number, self._first_number) if self._part.work.numbered else batch)
         return batch if batch.schema.equals(self._plan.schema) else batch.cast(self._plan.schema)
 
     def _stretch(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
@@ -113,7 +113,7 @@ class PieceEvaluation:
         rows = self._ordered.as_they_lie(stretch, types, numbered=positions is not None)
         yield from self._found(stretch, rows, positions)
 
-    def _found(self, stretch: Stretch, rows: Iterator[Rows], positions: str | None) -> Iterator[pa.RecordBatch]:
+    def _found(self, stretch: Stretch, rows: Iterator[FileRows], positions: str | None) -> Iterator[pa.RecordBatch]:
         """Yield the results of the rows of a stretch in their order.
 
         Parameters
@@ -123,12 +123,12 @@ class PieceEvaluation:
         positions
             Column of the evaluator for the numbers of the rows; None: they follow one another.
         """
-        held: list[Rows] = []
+        held: list[FileRows] = []
         n_held = 0
         evaluator: WorkEvaluator | None = None
         n_outside = 0
         for each in ahead(gathered(rows, self._plan.limits.gathered)):
-            assert isinstance(each, Rows)
+            assert isinstance(each, FileRows)
             self.n_rows += each.batch.num_rows
             if evaluator is None:
                 held.append(each)
@@ -151,11 +151,11 @@ class PieceEvaluation:
             yield from self._timed(evaluator.finish_batches())
             self.n_found += evaluator.n_matches - n_outside
 
-    def _evaluator(self, rows: list[Rows], first_end: int, positions: str | None) -> WorkEvaluator:
+    def _evaluator(self, rows: list[FileRows], first_end: int, positions: str | None) -> WorkEvaluator:
         """Return the evaluator of a stretch that begins with some rows."""
         part = self._part
         mine = (self._piece.number, part.n_pieces)
-        options = Options(
+        options = EvaluatorOptions(
             share=mine if part.share == "ends" else None,
             deal=mine if part.share == "keys" else None,
             begin=rows[0].first if positions is None else 0,
@@ -169,7 +169,7 @@ class PieceEvaluation:
         sent = batch.select(self._columns)
         return sent if positions is None else sent.append_column(positions, batch.column(POSITION))
 
-    def _pushed(self, evaluator: WorkEvaluator, rows: Rows, positions: str | None) -> Iterator[pa.RecordBatch]:
+    def _pushed(self, evaluator: WorkEvaluator, rows: FileRows, positions: str | None) -> Iterator[pa.RecordBatch]:
         try:
             yield from self._timed(evaluator.push_batches(self._sent(rows.batch, positions)))
         except EventsError as error:

@@ -16,7 +16,7 @@ from spark_glue.files.found import NotByFilesError
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ColumnComparison:
     """Comparison of a column with a value: "=", "<", "<=", ">" or ">=", or "<=>", for which two NULLs are equal."""
 
     operator: str
@@ -41,7 +41,7 @@ class BeginsWith:
 
 
 @dataclass(frozen=True)
-class IsNull:
+class NullFilter:
     """Condition ``column IS NULL``."""
 
     column: str
@@ -55,60 +55,62 @@ class IsTrue:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownFilter:
     """Constant condition; None is NULL."""
 
     value: bool | None
 
 
 @dataclass(frozen=True)
-class Not:
+class NotFilter:
     """Negation; that of NULL is NULL."""
 
-    condition: Condition
+    condition: FileFilter
 
 
 @dataclass(frozen=True)
-class Both:
+class AndFilter:
     """Condition ``first AND second``."""
 
-    first: Condition
-    second: Condition
+    first: FileFilter
+    second: FileFilter
 
 
 @dataclass(frozen=True)
-class Either:
+class OrFilter:
     """Condition ``first OR second``."""
 
-    first: Condition
-    second: Condition
+    first: FileFilter
+    second: FileFilter
 
 
-Condition = Comparison | OneOf | BeginsWith | IsNull | IsTrue | Known | Not | Both | Either
+FileFilter = (
+    ColumnComparison | OneOf | BeginsWith | NullFilter | IsTrue | KnownFilter | NotFilter | AndFilter | OrFilter
+)
 
-MIRRORED = {"=": "=", "<=>": "<=>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+MIRRORED_OPS = {"=": "=", "<=>": "<=>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 """Operators of comparisons, each with that which says the same of its sides exchanged."""
 
 
-def conjuncts(condition: Condition) -> Iterator[Condition]:
+def conjuncts(condition: FileFilter) -> Iterator[FileFilter]:
     """Yield the conditions that a row must all satisfy."""
-    if isinstance(condition, Both):
+    if isinstance(condition, AndFilter):
         yield from conjuncts(condition.first)
         yield from conjuncts(condition.second)
     else:
         yield condition
 
 
-def columns_of(condition: Condition) -> set[str]:
+def filter_columns(condition: FileFilter) -> set[str]:
     """Return the columns that a condition reads."""
-    if isinstance(condition, Both | Either):
-        return columns_of(condition.first) | columns_of(condition.second)
-    if isinstance(condition, Not):
-        return columns_of(condition.condition)
-    return set() if isinstance(condition, Known) else {condition.column}
+    if isinstance(condition, AndFilter | OrFilter):
+        return filter_columns(condition.first) | filter_columns(condition.second)
+    if isinstance(condition, NotFilter):
+        return filter_columns(condition.condition)
+    return set() if isinstance(condition, KnownFilter) else {condition.column}
 
 
-def expression(condition: Condition, types: Mapping[str, pa.DataType]) -> pc.Expression:
+def expression(condition: FileFilter, types: Mapping[str, pa.DataType]) -> pc.Expression:
     """Return a condition as an expression on columns of the files: true, false, or NULL where SQL says so.
 
     Parameters
@@ -122,16 +124,16 @@ def expression(condition: Condition, types: Mapping[str, pa.DataType]) -> pc.Exp
     NotByFilesError
         If a column and a value cannot be compared here as Spark compares them.
     """
-    if isinstance(condition, Both):
+    if isinstance(condition, AndFilter):
         return expression(condition.first, types) & expression(condition.second, types)
-    if isinstance(condition, Either):
+    if isinstance(condition, OrFilter):
         return expression(condition.first, types) | expression(condition.second, types)
-    if isinstance(condition, Not):
+    if isinstance(condition, NotFilter):
         return ~expression(condition.condition, types)
-    if isinstance(condition, Known):
+    if isinstance(condition, KnownFilter):
         return pc.scalar(pa.scalar(condition.value, pa.bool_()))
     kind = types[condition.column]
-    if isinstance(condition, IsNull):
+    if isinstance(condition, NullFilter):
         return pc.field(condition.column).is_null()
     if isinstance(condition, IsTrue):
         return _column(condition.column, kind, pa.bool_())
@@ -157,7 +159,7 @@ def _one_of(condition: OneOf, kind: pa.DataType) -> pc.Expression:
     return found | pc.scalar(pa.scalar(None, pa.bool_()))  # one of the values is NULL: perhaps it is that
 
 
-def _comparison(condition: Comparison, kind: pa.DataType) -> pc.Expression:
+def _comparison(condition: ColumnComparison, kind: pa.DataType) -> pc.Expression:
     if not condition.value.is_valid:
         if condition.operator == "<=>":
             return pc.field(condition.column).is_null()

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from cer_gpu.errors import EventsError
 from spark_glue.files.casting import in_unit, orders, readable
 from spark_glue.files.folders import bucket_of, folder_values
-from spark_glue.files.found import File, Found, Group, NotByFilesError, Scan
+from spark_glue.files.found import File, FoundFiles, Group, NotByFilesError, Scan
 from spark_glue.files.opening import Opener, reading
 
 THREADS = 16
@@ -28,7 +28,7 @@ THREADS = 16
 Bounds = tuple[int | None, int | None, int]
 """Least and greatest value of the order column, and number of NULLs."""
 
-Survey = Callable[[list[tuple[str, int]]], Sequence[Bounds]]
+_Survey = Callable[[list[tuple[str, int]]], Sequence[Bounds]]
 
 _CODECS = {
     "UNCOMPRESSED",
@@ -38,15 +38,15 @@ _VERSION = b"org.apache.spark.version"
 _LEGACY_DATES, _LEGACY_INT96 = b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"
 
 
-def find(
+def find_footers(
     scan: Scan,
     type_column: str | None,
     order_column: str,
     *,
     columns: Sequence[str] | None = None,
-    survey: Survey | None = None,
+    survey: _Survey | None = None,
     opener: Opener | None = None,
-) -> Found:
+) -> FoundFiles:
     """Find the files of a scan, their row groups, and the bounds of their columns of order and of types.
 
     Parameters
@@ -147,7 +147,7 @@ def _as_integers(values: pa.Array) -> pa.Array:
     return values.view(pa.int32() if values.type.bit_width == 32 else pa.int64())
 
 
-def _found(scan: Scan, read: list[_Footer], surveys: dict[tuple[str, int], Bounds]) -> Found:
+def _found(scan: Scan, read: list[_Footer], surveys: dict[tuple[str, int], Bounds]) -> FoundFiles:
     files, groups = [], []
     first = 0
     for i, footer in enumerate(read):
@@ -158,7 +158,7 @@ def _found(scan: Scan, read: list[_Footer], surveys: dict[tuple[str, int], Bound
             low, high, n_nulls = part.bounds or surveys[footer.path, part.number]
             groups.append(Group(i, part.number, start, part.n_rows, low, high, n_nulls, part.types))
         first += n_rows
-    return Found(scan, tuple(files), tuple(groups))
+    return FoundFiles(scan, tuple(files), tuple(groups))
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundFiles:
     """Files of a scan with their row groups.
 
     Attributes

@@ -20,9 +20,9 @@ from cer_gpu.errors import EventsError
 from cer_gpu.io.formats import FILE_BYTES, FILE_ROWS
 from cer_gpu.io.source import BATCH_ROWS
 from spark_glue.deal import POSITION
-from spark_glue.files.found import File, Found
+from spark_glue.files.found import File, FoundFiles
 from spark_glue.files.layout import Unit
-from spark_glue.files.opening import Opener, check, reading
+from spark_glue.files.opening import Opener, check_file, reading
 
 MOST_OPEN = 4
 """Most files that one reader keeps open: those that are mapped count as memory of the process."""
@@ -47,7 +47,7 @@ class _Source:
             self.parquet.close(force=True)
 
 
-class Groups:
+class RowGroups:
     """Reader of the row groups of a scan.
 
     Parameters
@@ -66,7 +66,7 @@ class Groups:
         without the fields that are not read.
     """
 
-    def __init__(self, found: Found, columns: Sequence[str], opener: Opener, most_rows: int = FILE_ROWS) -> None:
+    def __init__(self, found: FoundFiles, columns: Sequence[str], opener: Opener, most_rows: int = FILE_ROWS) -> None:
         self._found, self._opener, self._most_rows = found, opener, most_rows
         self._scan = scan = found.scan
         self._columns = list(columns)
@@ -77,11 +77,6 @@ class Groups:
         self._filter = reduce(and_, scan.filters) if scan.filters else None
         self._open: OrderedDict[int, _Source] = OrderedDict()
         self._checked: set[int] = set()
-
-    @property
-    def has_filters(self) -> bool:
-        """True if not every row is an event."""
-        return self._filter is not None
 
     def file_of(self, unit: Unit) -> File:
         """Return the file of a row group."""
@@ -157,7 +152,7 @@ class Groups:
     def close(self) -> None:
         """Check that no file that was read has changed, and close all."""
         for number in sorted(self._checked):
-            check(self._opener, self._found.files[number])
+            check_file(self._opener, self._found.files[number])
         self.release()
 
     def release(self) -> None:
@@ -172,7 +167,7 @@ class Groups:
         if source is None:
             file = self.file_of(unit)
             if unit.file not in self._checked:
-                check(self._opener, file)
+                check_file(self._opener, file)
                 self._checked.add(unit.file)
             if self._opener.format(file.path) == "parquet":
                 source = _Source(self._parquet(file.path), None)

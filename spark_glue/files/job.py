@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cer_gpu.columnar.fields import columns_with
-from spark_glue.files.footers import Bounds, find, surveyed
-from spark_glue.files.found import Found, Scan
+from spark_glue.files.footers import Bounds, find_footers, surveyed
+from spark_glue.files.found import FoundFiles, Scan
 from spark_glue.files.opening import Opener
 from spark_glue.files.pieces import FilePlan, plan
 from spark_glue.files.task import FileTask
@@ -29,7 +29,7 @@ _PER_TASK = 4
 
 
 def plan_files(
-    spark: SparkSession, scan: Scan, work: Work, order: Sequence[str], strategy: str, n_tasks: int
+    spark: SparkSession, scan: Scan, work: Work, order: Sequence[str], dealing: str, n_tasks: int
 ) -> FilePlan:
     """Plan a job over the files of a scan; footers are read here.
 
@@ -37,7 +37,7 @@ def plan_files(
     ----------
     spark
         Session that reads the order column where footers do not tell its bounds.
-    scan, work, order, strategy, n_tasks
+    scan, work, order, dealing, n_tasks
         As for `spark_glue.files.pieces.plan`.
 
     Raises
@@ -48,10 +48,10 @@ def plan_files(
         If the query does not fit the events.
     """
     opener = Opener(scan.options)
-    return plan(_found(spark, scan, work, order, opener), work, order, strategy, n_tasks, opener=opener)
+    return plan(_found(spark, scan, work, order, opener), work, order, dealing, n_tasks, opener=opener)
 
 
-def _found(spark: SparkSession, scan: Scan, work: Work, order: Sequence[str], opener: Opener) -> Found:
+def _found(spark: SparkSession, scan: Scan, work: Work, order: Sequence[str], opener: Opener) -> FoundFiles:
     """Return the row groups of a scan, after a check of the columns that are read in all files."""
     # filters may be on columns that the events do not have: they are checked under names of their own
     hidden = {f"$filter {f.name}": f for f in scan.filter_columns}
@@ -62,7 +62,7 @@ def _found(spark: SparkSession, scan: Scan, work: Work, order: Sequence[str], op
     )
     tops = [name for name in scan.schema.names if name in _tops(scan, work, order)]
     survey = partial(_surveyed, spark, work, opener, scan.stored.get(order[0], order[0]), order[0], scan)
-    found = find(checked, work.type_column, order[0], columns=[*tops, *hidden], survey=survey, opener=opener)
+    found = find_footers(checked, work.type_column, order[0], columns=[*tops, *hidden], survey=survey, opener=opener)
     return replace(found, scan=scan)
 
 
@@ -81,7 +81,7 @@ def _surveyed(
     groups: list[tuple[str, int]],
 ) -> Sequence[Bounds]:
     """Return the bounds of the order column in row groups whose footers do not tell them."""
-    task = Survey(opener, tuple(groups), column, scan.schema.field(name).type)
+    task = _Survey(opener, tuple(groups), column, scan.schema.field(name).type)
     if len(groups) <= MOST_SURVEYED_HERE:
         return [task.bounds(number) for number in range(len(groups))]
     n_tasks = min(len(groups), _PER_TASK * tasks_at_once(spark))
@@ -93,7 +93,7 @@ def _surveyed(
 
 
 @dataclass(frozen=True)
-class Survey:
+class _Survey:
     """Task that reads the bounds of the order column in row groups, by their numbers.
 
     It is a class because pickle refers to it by name.

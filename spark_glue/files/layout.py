@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from spark_glue.deal import LEAST, MOST
+from spark_glue.deal import LEAST_INT64, MOST_INT64
 from spark_glue.files.found import Group
 
 
@@ -30,7 +30,7 @@ class Unit:
         Number of its first row, over all files in the order of their paths.
     n_rows
     low, high
-        Bounds of the first order column; both are `LEAST` if it is NULL everywhere.
+        Bounds of the first order column; both are `LEAST_INT64` if it is NULL everywhere.
     types : (str, str) or None
         Bounds of the column of types; None: they are not known.
     """
@@ -55,7 +55,7 @@ class Unit:
 
 def unit_of(group: Group, first: int) -> Unit:
     """Return a row group as a unit; `first` is the number of the first row of its file."""
-    low, high = (LEAST, LEAST) if group.low is None or group.high is None else (group.low, group.high)
+    low, high = (LEAST_INT64, LEAST_INT64) if group.low is None or group.high is None else (group.low, group.high)
     return Unit(group.file, group.number, first + group.first_row, group.n_rows, low, high, group.types)
 
 
@@ -87,7 +87,7 @@ class Layout:
     @cached_property
     def highs(self) -> tuple[int, ...]:
         """Greatest value of all row groups up to each."""
-        found, high = [], LEAST
+        found, high = [], LEAST_INT64
         for unit in self.units:
             high = max(high, unit.high)
             found.append(high)
@@ -103,7 +103,7 @@ class Layout:
         """True if some row group begins before another one ends."""
         return any(high > unit.low for high, unit in zip(self.highs[:-1], self.units[1:], strict=True))
 
-    def cuts(self) -> Iterator[Cut]:
+    def cuts(self) -> Iterator[CutPlace]:
         """Yield the places where the stream can be cut, ascending: before each row group with another least value.
 
         A cut is clean between row groups that do not meet, or whose rows of equal values lie in order.
@@ -112,9 +112,9 @@ class Layout:
             unit, high = self.units[i], self.highs[i - 1]
             meets = high >= unit.low
             if not meets or self.flows:
-                yield Cut(i, unit.low, clean=True)
+                yield CutPlace(i, unit.low, clean=True)
             elif unit.low > self.units[i - 1].low:
-                yield Cut(i, unit.low, clean=False)
+                yield CutPlace(i, unit.low, clean=False)
 
     def reaching(self, begin: int, end: int, low: int) -> tuple[Unit, ...]:
         """Return the row groups from number `begin` up to `end` (in this layout) that may have values from `low` on."""
@@ -143,7 +143,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Cut:
+class CutPlace:
     """Place where a stream can be cut.
 
     Attributes
@@ -188,8 +188,8 @@ class Stretch:
     units: tuple[Unit, ...]
     n_before: int = 0
     low: int | None = None
-    begin: int = LEAST
-    end: int = MOST + 1
+    begin: int = LEAST_INT64
+    end: int = MOST_INT64 + 1
     as_they_lie: bool = False
     flows: bool = False
     on_disk: bool = False

@@ -210,7 +210,7 @@ def named_format(path: str) -> str | None:
     return "parquet" if name.endswith(PARQUET) else "ipc" if name.endswith(IPC) else None
 
 
-def check(opener: Opener, file: File) -> None:
+def check_file(opener: Opener, file: File) -> None:
     """Raise if a file is not what it was when the job was planned.
 
     Raises

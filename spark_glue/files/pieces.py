@@ -17,9 +17,9 @@ from cer_gpu.columnar.columns import BOOLEAN, FLOAT, INTEGER, MOMENT, STRING, ki
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import QueryTypeError
 from cer_gpu.order.rows import ROW_COLUMN
-from spark_glue.deal import MOST_PARTS, POSITION, STRATEGIES, choose, times_beside
+from spark_glue.deal import DEALINGS, MOST_PARTS, POSITION, choose_dealing, times_beside
 from spark_glue.files.evaluation import PieceEvaluation
-from spark_glue.files.found import Found, NotByFilesError
+from spark_glue.files.found import FoundFiles, NotByFilesError
 from spark_glue.files.layout import Layout, Stretch, Unit, unit_of
 from spark_glue.files.opening import Opener
 from spark_glue.files.ranges import ranges_of
@@ -105,11 +105,11 @@ class FilePlan:
 
     Attributes
     ----------
-    found : Found
+    found : FoundFiles
         The files, without their row groups.
     order : tuple of str
         Columns that order the stream.
-    strategy, reason
+    dealing, reason
         "range", "partition" or "replicate", and the reason for it.
     way
         Words on how a task finds its part.
@@ -124,9 +124,9 @@ class FilePlan:
     opener : Opener
     """
 
-    found: Found
+    found: FoundFiles
     order: tuple[str, ...]
-    strategy: str
+    dealing: str
     reason: str
     way: str
     was_in_order: bool
@@ -172,7 +172,7 @@ class FilePlan:
 
 @dataclass(frozen=True)
 class _Dealt:
-    """Stretches of each piece by one strategy, with words on them."""
+    """Stretches of each piece by one dealing, with words on them."""
 
     work: Work
     stretches: Sequence[tuple[Stretch, ...]]
@@ -181,10 +181,10 @@ class _Dealt:
 
 
 def plan(
-    found: Found,
+    found: FoundFiles,
     work: Work,
     order: Sequence[str],
-    strategy: str,
+    dealing: str,
     n_tasks: int,
     *,
     limits: Limits | None = None,
@@ -192,7 +192,7 @@ def plan(
 ) -> FilePlan:
     """Plan a job over stored events.
 
-    Strategies, the first exact one of which "auto" takes:
+    Ways, the first exact one of which "auto" takes:
 
     * *range*: a piece reads a range of the stream and the window before it.  Ranges begin between row groups where
       these do not overlap, else at a value of the first column of the order; row groups around it are read twice.
@@ -205,7 +205,7 @@ def plan(
     work
     order
         Columns that order the stream.
-    strategy
+    dealing
         "auto", "range", "partition" or "replicate".
     n_tasks
         Most pieces; with one, it reads the whole stream.
@@ -215,7 +215,7 @@ def plan(
     Raises
     ------
     OptionError
-        If the strategy is unknown, or not exact.
+        If the dealing is unknown, or not exact.
     QueryTypeError
         If a query does not fit the events, or the first column of the order is NULL somewhere.
     NotByFilesError
@@ -228,12 +228,12 @@ def plan(
     n_tasks = min(n_tasks, MOST_PARTS)
     units = [unit_of(group, found.files[group.file].first) for group in found.groups]
     layout = Layout.of(units, single=len(order) == 1)
-    chosen, reason, dealt = _dealt(found, work, order, strategy, n_tasks, limits, layout)
+    chosen, reason, dealt = _dealt(found, work, order, dealing, n_tasks, limits, layout)
     pieces = [piece for each in dealt for piece in _pieces_of(each, found, order)]
     return FilePlan(
         found=replace(found, groups=()),
         order=tuple(order),
-        strategy=chosen,
+        dealing=chosen,
         reason=reason,
         way="; ".join(each.way for each in dealt),
         was_in_order=not layout.overlaps,
@@ -245,7 +245,7 @@ def plan(
     )
 
 
-def _pieces_of(dealt: _Dealt, found: Found, order: Sequence[str]) -> list[Piece]:
+def _pieces_of(dealt: _Dealt, found: FoundFiles, order: Sequence[str]) -> list[Piece]:
     """Return the pieces of some work."""
     work = dealt.work
     may_skip = not found.scan.filters and not times_beside(work, order[0])
@@ -259,7 +259,7 @@ def _pieces_of(dealt: _Dealt, found: Found, order: Sequence[str]) -> list[Piece]
     return [Piece(stretches, part, number) for number, stretches in enumerate(dealt.stretches)]
 
 
-def _check_order(found: Found, order: Sequence[str]) -> None:
+def _check_order(found: FoundFiles, order: Sequence[str]) -> None:
     schema = found.scan.schema
     for name in (POSITION, ROW_COLUMN):
         if name in schema.names:
@@ -278,37 +278,37 @@ def _check_order(found: Found, order: Sequence[str]) -> None:
         )
 
 
-# ---- strategies -------------------------------------------------------------------------------------------------
+# ---- dealings ---------------------------------------------------------------------------------------------------
 
 
 def _dealt(
-    found: Found,
+    found: FoundFiles,
     work: Work,
     order: Sequence[str],
-    strategy: str,
+    dealing: str,
     n_tasks: int,
     limits: Limits,
     layout: Layout,
 ) -> tuple[str, str, list[_Dealt]]:
-    """Return the strategy, the reason for it, and the stretches; of several works where the parts of one differ."""
+    """Return the dealing, the reason for it, and the stretches; of several works where the parts of one differ."""
     exact = work.dealing.tasks
-    if strategy not in STRATEGIES or (strategy != "auto" and exact[strategy] is not None):
-        choose(work, strategy)  # raises
+    if dealing not in DEALINGS or (dealing != "auto" and exact[dealing] is not None):
+        choose_dealing(work, dealing)  # raises
     if n_tasks == 1:
         chosen = next(name for name in ("range", "partition", "replicate") if exact[name] is None)
         words = "one task reads the whole stream"
         dealt = _Dealt(work, [(_whole(layout, found, limits),)], words)
-        return chosen if strategy == "auto" else strategy, words, [dealt]
+        return chosen if dealing == "auto" else dealing, words, [dealt]
     against = {
         "range": against_ranges(found, work, order),
         "partition": _against_partition(found, work, order, n_tasks),
         "replicate": None,
     }
     given = (found, order, n_tasks, limits, layout)
-    if strategy != "auto":
-        if (why := against[strategy]) is not None:
-            raise NotByFilesError(f"strategy {strategy!r} is not exact by files: {why}")
-        return strategy, "as asked", [_stretches(strategy, work, *given)]
+    if dealing != "auto":
+        if (why := against[dealing]) is not None:
+            raise NotByFilesError(f"dealing {dealing!r} is not exact by files: {why}")
+        return dealing, "as asked", [_stretches(dealing, work, *given)]
     chosen = next(name for name, why in against.items() if why is None)
     before = [f"not {name}: {why}" for name, why in against.items() if why is not None and name != chosen]
     reason = "; ".join(before[: list(against).index(chosen)])
@@ -319,7 +319,7 @@ def _dealt(
 
 
 def _by_two_ways(
-    work: Work, found: Found, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
+    work: Work, found: FoundFiles, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
 ) -> list[_Dealt] | None:
     """Deal the queries of a set for which ranges are exact by range, and the others as shares of the queries.
 
@@ -342,7 +342,7 @@ def _by_two_ways(
     return [by_range, replace(by_share, way="others read all events, and have a share of the other queries")]
 
 
-def against_ranges(found: Found, work: Work, order: Sequence[str]) -> str | None:
+def against_ranges(found: FoundFiles, work: Work, order: Sequence[str]) -> str | None:
     """Return the reason why ranges of the files are not exact, or None if they are."""
     against = work.dealing.against_ranges
     if against is not None:
@@ -360,7 +360,7 @@ def against_ranges(found: Found, work: Work, order: Sequence[str]) -> str | None
     return None
 
 
-def _against_partition(found: Found, work: Work, order: Sequence[str], n_tasks: int) -> str | None:
+def _against_partition(found: FoundFiles, work: Work, order: Sequence[str], n_tasks: int) -> str | None:
     against = work.dealing.against_keys
     if against is not None:
         return against
@@ -370,9 +370,9 @@ def _against_partition(found: Found, work: Work, order: Sequence[str], n_tasks: 
 
 
 def _stretches(
-    strategy: str, work: Work, found: Found, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
+    dealing: str, work: Work, found: FoundFiles, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
 ) -> _Dealt:
-    if strategy == "range":
+    if dealing == "range":
         length = work.window_units(found.scan.schema)
         assert work.window is not None
         assert length is not None
@@ -388,25 +388,25 @@ def _stretches(
         )
         ranges = [(stretch,) for stretch in stretches]
         return _Dealt(work, ranges, "each task reads a range of the stream and the window before it")
-    if strategy == "partition" and (streams := streams_of(found, work, order)) is not None:
+    if dealing == "partition" and (streams := streams_of(found, work, order)) is not None:
         return _by_streams(work, streams, found, n_tasks, limits, layout.single)
     whole = _whole(layout, found, limits)
     if whole.on_disk:
         raise NotByFilesError(f"row groups overlap, so that each of {n_tasks} tasks would sort {layout.n_rows:,} rows")
     everything = [(whole,)] * n_tasks
-    if strategy == "partition":
+    if dealing == "partition":
         return _Dealt(work, everything, "each task reads all events, and evaluates its share of the keys", "keys")
     return _Dealt(work, everything, f"each task reads all events, and {work.share}", "ends")
 
 
-def _whole(layout: Layout, found: Found, limits: Limits) -> Stretch:
+def _whole(layout: Layout, found: FoundFiles, limits: Limits) -> Stretch:
     """Return the whole of a stream."""
     stretch = Stretch(layout.units, as_they_lie=layout.as_they_lie and not found.scan.filters, flows=layout.flows)
     on_disk = layout.most_held(layout.units, stretch.begin, stretch.end) > limits.held
     return Stretch(layout.units, as_they_lie=stretch.as_they_lie, flows=stretch.flows, on_disk=on_disk)
 
 
-def streams_of(found: Found, work: Work, order: Sequence[str]) -> Mapping[tuple[Any, ...], list[int]] | None:
+def streams_of(found: FoundFiles, work: Work, order: Sequence[str]) -> Mapping[tuple[Any, ...], list[int]] | None:
     """Return the files of each stream that folders or buckets tell apart by the keys of PARTITION BY.
 
     None: they do not, or the events of all streams must be together.  Files of a folder for NULL are left out: an event
@@ -443,7 +443,12 @@ def _value(value: Any) -> Any:
 
 
 def _by_streams(
-    work: Work, streams: Mapping[tuple[Any, ...], list[int]], found: Found, n_tasks: int, limits: Limits, single: bool
+    work: Work,
+    streams: Mapping[tuple[Any, ...], list[int]],
+    found: FoundFiles,
+    n_tasks: int,
+    limits: Limits,
+    single: bool,
 ) -> _Dealt:
     """Deal the streams to pieces of about equal rows."""
     stream_of = {file: i for i, files in enumerate(streams.values()) for file in files}

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from spark_glue.deal import LEAST, MOST
+from spark_glue.deal import LEAST_INT64, MOST_INT64
 from spark_glue.files.found import NotByFilesError
-from spark_glue.files.layout import Cut, Layout, Stretch
+from spark_glue.files.layout import CutPlace, Layout, Stretch
 
 
 def ranges_of(
@@ -66,18 +66,24 @@ def ranges_of(
 
 
 def _stretch(
-    layout: Layout, whole: Stretch, begin: Cut | None, end: Cut | None, length: int, counts: bool, after_one: bool
+    layout: Layout,
+    whole: Stretch,
+    begin: CutPlace | None,
+    end: CutPlace | None,
+    length: int,
+    counts: bool,
+    after_one: bool,
 ) -> Stretch:
     """Return the range between two cuts (None: the ends of the stream) with its window."""
     last = len(layout.units) if end is None else end.unit
-    limit = MOST + 1 if end is None or end.clean else end.value
+    limit = MOST_INT64 + 1 if end is None or end.clean else end.value
     if begin is None:
         return replace(whole, units=layout.units[:last], end=limit)
     low = _window(layout, begin, length, counts=counts)
     if after_one:
         # rows of the last row group that lies before the range are at or before its last one
         before = [unit.low for unit in layout.units[: begin.unit] if begin.clean or unit.high < begin.value]
-        low = min(low, before[-1] if before else LEAST)
+        low = min(low, before[-1] if before else LEAST_INT64)
     window = tuple(unit for unit in layout.units[: begin.unit] if unit.high >= low)
     own = layout.units[begin.unit : last]
     if begin.clean:
@@ -85,17 +91,17 @@ def _stretch(
     return replace(whole, units=window + own, low=begin.value, begin=low, end=limit)
 
 
-def _window(layout: Layout, begin: Cut, length: int, *, counts: bool) -> int:
+def _window(layout: Layout, begin: CutPlace, length: int, *, counts: bool) -> int:
     """Return a value such that the rows with it and larger ones hold the window before a cut."""
     if not counts:
-        return max(begin.value - length, LEAST)
+        return max(begin.value - length, LEAST_INT64)
     n_rows = 0
     for unit in reversed(layout.units[: begin.unit]):
         if begin.clean or unit.high < begin.value:
             n_rows += unit.n_rows
         if n_rows >= length:
             return unit.low
-    return LEAST
+    return LEAST_INT64
 
 
 def _on_disk(layout: Layout, stretch: Stretch, most_held: int) -> Stretch:
@@ -108,7 +114,7 @@ def _on_disk(layout: Layout, stretch: Stretch, most_held: int) -> Stretch:
     return replace(stretch, on_disk=True, low=stretch.units[stretch.n_before].low, n_before=0)
 
 
-def _chosen(layout: Layout, n_tasks: int) -> list[Cut]:
+def _chosen(layout: Layout, n_tasks: int) -> list[CutPlace]:
     """Return cuts for ranges of about equal rows, ascending.
 
     A cut between row groups is taken where one is near; else row groups that overlap are cut at a value.
@@ -119,7 +125,7 @@ def _chosen(layout: Layout, n_tasks: int) -> list[Cut]:
     values, before = _rows_before(layout)
     firsts = list(itertools.accumulate((unit.n_rows for unit in layout.units), initial=0))
     at = np.array([firsts[cut.unit] if cut.clean else np.interp(cut.value, values, before) for cut in cuts])
-    found: list[Cut] = []
+    found: list[CutPlace] = []
     for k in range(1, n_tasks):
         target = k * layout.n_rows / n_tasks
         cut = None
@@ -135,16 +141,16 @@ def _chosen(layout: Layout, n_tasks: int) -> list[Cut]:
     return found
 
 
-def _follows(before: Cut, cut: Cut) -> bool:
+def _follows(before: CutPlace, cut: CutPlace) -> bool:
     """Return True if a cut comes after another one, with a row group or a value between them."""
     return cut.value > before.value or (cut.clean and before.clean and cut.unit > before.unit)
 
 
-def _at_value(layout: Layout, value: int) -> Cut | None:
+def _at_value(layout: Layout, value: int) -> CutPlace | None:
     """Return the cut at a value if several row groups have it; in a single one, it would only be read twice."""
     if sum(unit.low < value <= unit.high for unit in layout.units) < 2:
         return None
-    return Cut(bisect_left([unit.low for unit in layout.units], value), value, clean=False)
+    return CutPlace(bisect_left([unit.low for unit in layout.units], value), value, clean=False)
 
 
 def _rows_before(layout: Layout) -> tuple[Sequence[int], np.ndarray[tuple[int], np.dtype[np.float64]]]:

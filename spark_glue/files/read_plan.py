@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_glue.files.filters import Condition, columns_of, conjuncts, expression
+from spark_glue.files.filters import FileFilter, conjuncts, expression, filter_columns
 from spark_glue.files.folders import folder_values
 from spark_glue.files.found import NotByFilesError, Scan
 
@@ -54,7 +54,7 @@ class ReadPlan:
         Stored name of each column of the DataFrame, in its order.
     schema : pyspark.sql.types.StructType
         Types of all stored columns, and of those that folders tell.
-    conditions : tuple of Condition
+    conditions : tuple of FileFilter
         On stored columns.
     paths : tuple of str
         As Spark lists them: URIs with %-escapes.
@@ -64,7 +64,7 @@ class ReadPlan:
 
     columns: tuple[str, ...]
     schema: st.StructType
-    conditions: tuple[Condition, ...]
+    conditions: tuple[FileFilter, ...]
     paths: tuple[str, ...]
     folders: tuple[str, ...] = ()
     bucket_by: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ def scan_of_plan(plan: ReadPlan, schema: st.StructType) -> Scan:
     paths = sorted(as_path(path) for path in plan.paths)
     filters, compared = [], set[str]()
     for condition in (each for whole in plan.conditions for each in conjuncts(whole)):
-        read = columns_of(condition)
+        read = filter_columns(condition)
         told = read & set(plan.folders)
         made = expression(condition, types)
         if not told:

@@ -14,26 +14,24 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.arrays import Int64
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.fields import array_of
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.io.source import Source
 from cer_gpu.order.sorting import sort_source
-from spark_glue.deal import LEAST, MOST, POSITION
-from spark_glue.files.groups import Groups
+from spark_glue.deal import LEAST_INT64, MOST_INT64, POSITION
+from spark_glue.files.groups import RowGroups
 from spark_glue.files.layout import Stretch, Unit
 from spark_glue.sort_keys import sort_key
-from spark_glue.stage import plain
+from spark_glue.stage import plain_batch
 
 _KEY = "$key"
 """Column added for a sort on disk: the first column of the order, as integers."""
-
-Int64 = npt.NDArray[np.int64]
 
 
 class NotAsTheyLieError(Exception):
@@ -41,7 +39,7 @@ class NotAsTheyLieError(Exception):
 
 
 @dataclass(frozen=True)
-class Rows:
+class FileRows:
     """Rows of a stretch that follow one another in its order.
 
     Attributes
@@ -58,7 +56,7 @@ class Rows:
     first: int
 
 
-class Ordered:
+class OrderedReader:
     """Reader of the rows of stretches in their order.
 
     Parameters
@@ -73,14 +71,16 @@ class Ordered:
         Bytes that a sort on disk may hold.
     """
 
-    def __init__(self, groups: Groups, order: Sequence[str], most_held: int = 1 << 22, memory: int = 1 << 28) -> None:
+    def __init__(
+        self, groups: RowGroups, order: Sequence[str], most_held: int = 1 << 22, memory: int = 1 << 28
+    ) -> None:
         self._groups, self._order, self._most_held, self._memory = groups, list(order), most_held, memory
 
     # ---- rows as they lie ------------------------------------------------------------------------------------
 
     def as_they_lie(
         self, stretch: Stretch, types: Sequence[str] | None = None, *, numbered: bool = False
-    ) -> Iterator[Rows]:
+    ) -> Iterator[FileRows]:
         """Yield the rows of a stretch as they lie, while they are in order.
 
         Parameters
@@ -97,14 +97,14 @@ class Ordered:
             At the first row group that is not in order; the rows before are the first ones of the order.
         """
         last: list[pa.Array] | None = None
-        held: list[Rows] = []  # rows that agree with the next row group's on the first column, until it is checked
+        held: list[FileRows] = []  # rows that agree with the next row group's on the first column, until it is checked
         for i, unit in enumerate(stretch.units):
             if types is not None and unit.without(types):
                 continue
             several = unit.n_rows > self._groups.rows_at_once(unit)
             if several and not self._lies_in_order(unit):
                 raise NotAsTheyLieError
-            bound = MOST + 1 if len(self._order) == 1 else _next_low(stretch, i)
+            bound = MOST_INT64 + 1 if len(self._order) == 1 else _next_low(stretch, i)
             row = unit.first
             for batch in self._groups.batches(unit, numbered=numbered):
                 n = batch.num_rows
@@ -113,7 +113,7 @@ class Ordered:
                 if n < unit.n_rows and not several:
                     raise NotAsTheyLieError  # rows of a later batch may precede those of this one
                 keys = [self._first(batch, row), *self._sort_keys(batch, 1)]
-                if not ascending(keys) or (last is not None and not not_after(last, keys)):
+                if not ascending(keys) or (last is not None and not _not_after(last, keys)):
                     raise NotAsTheyLieError
                 last = [key.slice(n - 1) for key in keys]
                 values = integers(keys[0])
@@ -127,7 +127,7 @@ class Ordered:
                     split = int(np.clip(_rank(values, stretch.low), begin, end))
                 known = int(np.clip(_rank(values, bound), begin, end))
                 for first, stop in pairwise(sorted({begin, split, known, end})):
-                    rows = Rows(batch.slice(first, stop - first), first >= split, row + first)
+                    rows = FileRows(batch.slice(first, stop - first), first >= split, row + first)
                     if first < known:
                         yield rows
                     else:
@@ -139,7 +139,7 @@ class Ordered:
 
     # ---- rows in any order -----------------------------------------------------------------------------------
 
-    def in_order(self, stretch: Stretch) -> Iterator[Rows]:
+    def in_order(self, stretch: Stretch) -> Iterator[FileRows]:
         """Yield the rows of a stretch, with the column `POSITION`, in their order."""
         found = self._on_disk(stretch) if stretch.on_disk else self._swept(stretch)
         for batch, own in found:
@@ -150,9 +150,9 @@ class Ordered:
                 split = _rank(integers(array_of(batch, self._order[0])), stretch.low)
             first = batch.column(POSITION)[0].as_py()
             if split:
-                yield Rows(batch.slice(0, split), False, first)
+                yield FileRows(batch.slice(0, split), False, first)
             if split < batch.num_rows:
-                yield Rows(batch.slice(split), True, first)
+                yield FileRows(batch.slice(split), True, first)
 
     def _swept(self, stretch: Stretch) -> Iterator[tuple[pa.RecordBatch, bool]]:
         """Yield the rows in order, with True for those of row groups after the window.
@@ -160,12 +160,12 @@ class Ordered:
         Rows are held until the row groups that may have rows before them are read.
         """
         held: list[pa.RecordBatch] = []
-        least = MOST
+        least = MOST_INT64
         units = stretch.units
         for i, unit in enumerate(units):
             own = i >= stretch.n_before
             # rows with values before the bound are complete
-            bound = units[i + 1].low + stretch.flows if i + 1 < len(units) else MOST + 1
+            bound = units[i + 1].low + stretch.flows if i + 1 < len(units) else MOST_INT64 + 1
             if not held and unit.high < bound:
                 for batch in self._sorted_group(unit, stretch):
                     yield batch, own
@@ -180,7 +180,7 @@ class Ordered:
                 complete = _rank(values, bound)
                 yield rows.slice(0, complete), own
                 held = [rows.slice(complete)] if complete < len(values) else []
-                least = int(values[complete]) if complete < len(values) else MOST
+                least = int(values[complete]) if complete < len(values) else MOST_INT64
 
     def _sorted_group(self, unit: Unit, stretch: Stretch) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one row group in order."""
@@ -205,7 +205,7 @@ class Ordered:
         for batch in self._groups.batches(unit, columns=self._order):
             if batch.num_rows and not array_of(batch, self._order[0]).null_count:
                 keys = self._sort_keys(batch)
-                if not ascending(keys) or (last is not None and not not_after(last, keys)):
+                if not ascending(keys) or (last is not None and not _not_after(last, keys)):
                     return False
                 last = [key.slice(batch.num_rows - 1) for key in keys]
         return True
@@ -220,8 +220,8 @@ class Ordered:
                 least, most = values.min(), values.max()
                 self._check_bounds(unit, row, np.array([least, most]))
                 if least < stretch.begin or most >= stretch.end:
-                    kept = values >= max(stretch.begin, LEAST)
-                    if stretch.end <= MOST:
+                    kept = values >= max(stretch.begin, LEAST_INT64)
+                    if stretch.end <= MOST_INT64:
                         kept &= values < stretch.end
                     batch = batch.filter(pa.array(kept))
             yield batch
@@ -256,7 +256,7 @@ class Ordered:
             return
         source = Source(head.schema, lambda columns: itertools.chain([head], coming))
         held: list[pa.RecordBatch] = []  # rows that agree on the first column, which others may follow
-        held_value = LEAST
+        held_value = LEAST_INT64
         for batch in sort_source(source, _KEY, memory=self._memory).batches(head.schema.names):
             rows = batch.select([name for name in head.schema.names if name != _KEY])
             if len(self._order) == 1:
@@ -305,9 +305,9 @@ class Ordered:
             )
 
 
-def gathered(rows: Iterable[Rows], n_rows: int) -> Iterator[Rows]:
+def gathered(rows: Iterable[FileRows], n_rows: int) -> Iterator[FileRows]:
     """Yield the same rows in batches of at least `n_rows` rows, except for the last ones of a window and of a range."""
-    held: list[Rows] = []
+    held: list[FileRows] = []
     n_held = 0
     for each in rows:
         if held and each.own != held[0].own:
@@ -322,8 +322,8 @@ def gathered(rows: Iterable[Rows], n_rows: int) -> Iterator[Rows]:
         yield _as_one(held)
 
 
-def _as_one(rows: list[Rows]) -> Rows:
-    return rows[0] if len(rows) == 1 else Rows(_joined(each.batch for each in rows), rows[0].own, rows[0].first)
+def _as_one(rows: list[FileRows]) -> FileRows:
+    return rows[0] if len(rows) == 1 else FileRows(_joined(each.batch for each in rows), rows[0].own, rows[0].first)
 
 
 def integers(array: pa.Array) -> Int64:
@@ -350,7 +350,7 @@ def ascending(keys: Sequence[pa.Array]) -> bool:
     return True
 
 
-def not_after(last: Sequence[pa.Array], keys: Sequence[pa.Array]) -> bool:
+def _not_after(last: Sequence[pa.Array], keys: Sequence[pa.Array]) -> bool:
     """Return True if a row, columns of one value each, is not after the first row of the columns `keys`."""
     return ascending([pa.concat_arrays([one, key.slice(0, 1)]) for one, key in zip(last, keys, strict=True)])
 
@@ -380,14 +380,14 @@ def _has_integers(kind: pa.DataType) -> bool:
 
 def _next_low(stretch: Stretch, number: int) -> int:
     """Return the least value that a row group after one of a stretch may have."""
-    return stretch.units[number + 1].low if number + 1 < len(stretch.units) else MOST + 1
+    return stretch.units[number + 1].low if number + 1 < len(stretch.units) else MOST_INT64 + 1
 
 
 def _rank(values: Int64, bound: int) -> int:
     """Return the number of ascending values that are less than a bound."""
-    if bound > MOST:
+    if bound > MOST_INT64:
         return len(values)
-    return int(np.searchsorted(values, max(bound, LEAST)))
+    return int(np.searchsorted(values, max(bound, LEAST_INT64)))
 
 
 def _within(values: Int64, low: int, high: int) -> tuple[int, int]:
@@ -401,6 +401,6 @@ def _joined(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
     """Return the rows of batches as one, with one dictionary for each column of text."""
     batches = list(batches)
     if any(batch.schema != batches[0].schema for batch in batches):
-        batches = [plain(batch) for batch in batches]  # files differ in the layout of texts
+        batches = [plain_batch(batch) for batch in batches]  # files differ in the layout of texts
     table: Any = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
     return table.to_batches()[0]

@@ -22,7 +22,7 @@ from spark_glue.sessions import is_connect
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Path = str | os.PathLike[str]
+_Path = str | os.PathLike[str]
 
 _INTEGER, _NUMBER = re.compile(r"[+-]?\d+", re.ASCII), re.compile(r"[+-]?\d*\.\d+(?:[eE][+-]?\d+)?", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)

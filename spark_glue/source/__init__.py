@@ -24,6 +24,6 @@ def register(spark: SparkSession) -> None:
     ...     OPTIONS (path '/data/events', orderBy 'ts', query 'SELECT * FROM S WHERE A ; B WITHIN 1 HOUR')
     ... ''')  # doctest: +SKIP
     """
-    from spark_glue.source.data_source import source_of
+    from spark_glue.source.data_source import data_source_of
 
-    spark.dataSource.register(source_of(spark))
+    spark.dataSource.register(data_source_of(spark))

@@ -22,9 +22,10 @@ from pyspark.sql.datasource import (
 
 from cer_gpu.errors import OptionError
 from spark_glue import schema as types_of
+from spark_glue.deal import under_new_name
 from spark_glue.files.stores import RELEVANT, relevant
 from spark_glue.sessions import settings, tasks_at_once
-from spark_glue.source.options import NAMES, asked, given_options, is_table
+from spark_glue.source.options import OPTION_NAMES, asked, given_options, is_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,7 +72,7 @@ class CerDataSource(DataSource):
         given = given_options(self.options)
         found = types_of.to_spark(self._query(given).schema)
         if is_table(self.options):
-            kept = {name: value for name, value in given.items() if name in NAMES}
+            kept = {name: value for name, value in given.items() if name in OPTION_NAMES}
             found.fields[0].metadata[METADATA] = json.dumps(kept)
         return found
 
@@ -122,16 +123,16 @@ class CerDataSource(DataSource):
                 "table that declares its columns\n"
                 "hint: CREATE TABLE matches USING cer OPTIONS (query '...', ...), and the option columns for some"
             )
-        more = [name for name in given if name in NAMES]
+        more = [name for name in given if name in OPTION_NAMES]
         if more:
             raise OptionError(
                 f"a table has the options that it was created with, and takes no others; got {', '.join(more)}\n"
                 "hint: create another table or a temporary view USING cer"
             )
-        return {**given, **json.loads(kept)}
+        return {**given, **under_new_name(json.loads(kept))}
 
 
-def source_of(spark: SparkSession) -> type[CerDataSource]:
+def data_source_of(spark: SparkSession) -> type[CerDataSource]:
     """Return the data source with what a session says: its number of tasks at once, and settings of file systems."""
     known = {"parallelism": tasks_at_once(spark), "store": relevant(settings(spark, RELEVANT))}
     # a class that no module names is pickled with its attributes
@@ -139,7 +140,7 @@ def source_of(spark: SparkSession) -> type[CerDataSource]:
 
 
 @dataclass(frozen=True)
-class Piece(InputPartition):
+class InputPiece(InputPartition):
     """Piece of the files' rows, that one task evaluates.
 
     Attributes
@@ -169,7 +170,7 @@ class CerReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the pieces."""
-        return [Piece(number) for number in range(self.plan.n_pieces)]
+        return [InputPiece(number) for number in range(self.plan.n_pieces)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the complex events that a piece reports, as record batches of the schema.
@@ -179,7 +180,7 @@ class CerReader(DataSourceReader):
         CerError
             As `FilePlan.evaluate`: a file has changed, cannot be read, or holds events that are wrong.
         """
-        if isinstance(partition, Piece):  # Spark makes another one where there is no piece
+        if isinstance(partition, InputPiece):  # Spark makes another one where there is no piece
             for batch in self.plan.evaluate(partition.number):
                 yield _as_declared(batch, self.schema)
 

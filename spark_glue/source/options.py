@@ -14,10 +14,10 @@ from pathlib import Path
 from cer_gpu.ceql.query_file import queries_in
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.output.outputs import OUTPUTS
-from spark_glue.deal import MOST_PARTS, STRATEGIES
+from spark_glue.deal import DEALINGS, MOST_PARTS, under_new_name
 from spark_glue.files.stores import relevant
 
-NAMES = {
+OPTION_NAMES = {
     "query": "text of the query",
     "queryFile": "file with the query, where the driver runs",
     "queries": "folder of query files, where the driver runs: all queries, which the column query names",
@@ -27,19 +27,19 @@ NAMES = {
     "typeColumn": "column with the type of each event, by default 'type'; empty: there is none",
     "timeColumn": "column with the time of each event; by default the first of orderBy, if it holds times",
     "timeUnit": "unit of a time column of integers",
-    "strategy": "'auto', 'partition', 'range' or 'replicate'",
+    "dealing": "'auto', 'partition', 'range' or 'replicate'",
     "tasks": "number of tasks",
     "output": "output of the query, such as 'events' or 'count'",
     "columns": "columns of the result to keep, with commas between them",
 }
 """Names of the options, with what they say."""
 
-_BY_LOWER = {name.lower(): name for name in NAMES}
+_BY_LOWER = {name.lower(): name for name in OPTION_NAMES}
 _TABLE_OPTION = "option."
 
 
 @dataclass(frozen=True)
-class Asked:
+class SourceRequest:
     """Query over files, as the options ask for it.
 
     Attributes
@@ -50,7 +50,7 @@ class Asked:
         Files, folders and patterns, in the order in which they are given.
     order_by : tuple of str
     type_column, time_column, time_unit : str or None
-    strategy : str
+    dealing : str
     tasks : int or None
     output : str or None
     columns : tuple of str
@@ -65,7 +65,7 @@ class Asked:
     type_column: str | None = "type"
     time_column: str | None = None
     time_unit: str | None = None
-    strategy: str = "auto"
+    dealing: str = "auto"
     tasks: int | None = None
     output: str | None = None
     columns: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ def given_options(options: Mapping[str, str]) -> dict[str, str]:
     Raises
     ------
     OptionError
-        For an option that there is not, with the nearest name.
+        For an option that there is not, with the nearest name; for `dealing` and its old name, `strategy`, together.
 
     Examples
     --------
@@ -102,18 +102,18 @@ def given_options(options: Mapping[str, str]) -> dict[str, str]:
     else:
         own = lowered
     found = {}
-    for name, value in own.items():
+    for name, value in under_new_name(own).items():
         if name in _BY_LOWER:
             found[_BY_LOWER[name]] = value
         elif setting := relevant({name: value}):
             found.update(setting)
         else:
-            hint = did_you_mean(_camel(name), NAMES, "options")
+            hint = did_you_mean(_camel(name), OPTION_NAMES, "options")
             raise OptionError(f"the data source 'cer' has no option {name!r}\nhint: {hint}")
     return found
 
 
-def asked(options: Mapping[str, str]) -> Asked:
+def asked(options: Mapping[str, str]) -> SourceRequest:
     """Return what options ask for.
 
     Parameters
@@ -131,23 +131,23 @@ def asked(options: Mapping[str, str]) -> Asked:
     order_by = _names(options.get("orderBy", options.get("timeColumn", "")))
     if not order_by:
         raise OptionError("expected the option orderBy: the columns that order the stream\nhint: orderBy 'ts'")
-    strategy = options.get("strategy", "auto")
-    if strategy not in STRATEGIES:
-        raise _no_such("strategy", strategy, STRATEGIES, "strategies")
+    dealing = options.get("dealing", "auto")
+    if dealing not in DEALINGS:
+        raise _no_such("dealing", dealing, DEALINGS, "dealings")
     output = options.get("output")
     if output is not None and output not in OUTPUTS:
         raise _no_such("output", output, OUTPUTS, "outputs")
     columns = _names(options.get("columns", ""))
     if "columns" in options and not columns:
         raise OptionError("the option columns names none\nhint: columns 'start, end'")
-    return Asked(
+    return SourceRequest(
         query=_queries(*query),
         paths=_paths(paths[1]) if paths[0] == "paths" else (paths[1],),
         order_by=order_by,
         type_column=options.get("typeColumn", "type") or None,
         time_column=options.get("timeColumn") or None,
         time_unit=options.get("timeUnit") or None,
-        strategy=strategy,
+        dealing=dealing,
         tasks=_tasks(options.get("tasks")),
         output=output,
         columns=columns,

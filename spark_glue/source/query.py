@@ -16,13 +16,13 @@ from cer_gpu.compilation import compile_query
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.query_set import compile_all
 from spark_glue import schema as types_of
-from spark_glue.deal import choose
-from spark_glue.files.footers import find
+from spark_glue.deal import choose_dealing
+from spark_glue.files.footers import find_footers
 from spark_glue.files.found import NotByFilesError, Scan
 from spark_glue.files.opening import Opener
 from spark_glue.files.pieces import FilePlan, plan
 from spark_glue.files.scan import scan_of_paths
-from spark_glue.source.options import Asked
+from spark_glue.source.options import SourceRequest
 from spark_glue.work import ManyQueries, OneQuery, holds_times, work_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class StoredQuery:
 
     Attributes
     ----------
-    asked : Asked
+    asked : SourceRequest
     work : OneQuery or ManyQueries
         With the output that makes the rows with the least work: as asked for, but "positions" where "events" would be
         made to be dropped.
@@ -45,7 +45,7 @@ class StoredQuery:
         The columns of the result that are kept, in the types of Spark.
     """
 
-    asked: Asked
+    asked: SourceRequest
     work: OneQuery | ManyQueries
     scan: Scan
     opener: Opener
@@ -89,15 +89,15 @@ class StoredQuery:
         Raises
         ------
         OptionError
-            If the strategy is not exact for the query, or tasks cannot read the files by themselves.
+            If the dealing is not exact for the query, or tasks cannot read the files by themselves.
         EventsError
             If a file cannot be read.
         """
         order = self.asked.order_by
         try:
             tops = columns_with(self.scan.schema, [*self.work.columns(self.scan.schema), *order])
-            found = find(self.scan, self.work.type_column, order[0], columns=list(tops), opener=self.opener)
-            return plan(found, self.work, order, self.asked.strategy, self.asked.tasks or parallelism)
+            found = find_footers(self.scan, self.work.type_column, order[0], columns=list(tops), opener=self.opener)
+            return plan(found, self.work, order, self.asked.dealing, self.asked.tasks or parallelism)
         except NotByFilesError as error:
             raise OptionError(
                 f"the data source 'cer' cannot read these events: {error}\n"
@@ -105,7 +105,7 @@ class StoredQuery:
             ) from error
 
 
-def stored_query(asked: Asked) -> StoredQuery:
+def stored_query(asked: SourceRequest) -> StoredQuery:
     """Compile the queries that options ask for, and check them against the schema of their files.  No event is read.
 
     Raises
@@ -130,13 +130,13 @@ def stored_query(asked: Asked) -> StoredQuery:
     given: Any = asked.query
     query = (compile_all if isinstance(given, Mapping) else compile_query)(given, **options)
     work = work_of(query, asked.output)
-    choose(work, asked.strategy)
+    choose_dealing(work, asked.dealing)
     whole = types_of.to_arrow(types_of.to_spark(work.output_schema(scan.schema)))
     stored = StoredQuery(asked, work, scan, opener, whole)
     return stored.keeping(types_of.to_spark(_kept(whole, asked.columns))) if asked.columns else stored
 
 
-def _time_of(asked: Asked, schema: pa.Schema) -> str | None:
+def _time_of(asked: SourceRequest, schema: pa.Schema) -> str | None:
     """Return the first column of the order where it holds times, or integers of a unit that is told."""
     name = asked.order_by[0]
     return name if holds_times(schema.field(name).type) or asked.time_unit is not None else None

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from cer_gpu.errors import CerError, CheckpointError
 from cer_gpu.query import Query
 from spark_glue.number import quoted, sent
-from spark_glue.streaming.evaluation import Evaluation, GroupStream, microseconds
-from spark_glue.streaming.grouped import check_order, found_schema, read_columns
+from spark_glue.streaming.evaluation import GroupStream, StreamEvaluation, microseconds
+from spark_glue.streaming.grouped import check_stream_order, found_schema, read_columns
 from spark_glue.streaming.packing import BLOB, PACKED, Pack, unpacked
 from spark_glue.work import one_query
 
@@ -78,14 +78,14 @@ def match_batches(
     order = (order_by,) if isinstance(order_by, str) else tuple(order_by)
     asked = one_query(query, output).output
     query.physical_plan(asked)
-    evaluation = Evaluation(query, asked, order, microseconds(lateness))
+    evaluation = StreamEvaluation(query, asked, order, microseconds(lateness))
     return BatchMatcher(evaluation, out, checkpoint, by_partition=by_partition)
 
 
 class BatchMatcher:
     """Evaluation of the micro-batches of one stream, one after the other; made by `match_batches`."""
 
-    def __init__(self, evaluation: Evaluation, out: str, checkpoint: str, *, by_partition: bool) -> None:
+    def __init__(self, evaluation: StreamEvaluation, out: str, checkpoint: str, *, by_partition: bool) -> None:
         self._evaluation = evaluation
         self._out, self._checkpoint = out, checkpoint
         self._by_partition = by_partition
@@ -106,7 +106,7 @@ class BatchMatcher:
             As `Evaluator.push`.
         """
         evaluation, out, states = self._evaluation, Folder(self._out), Folder(self._checkpoint)
-        order = check_order(df, evaluation.query, evaluation.order)
+        order = check_stream_order(df, evaluation.query, evaluation.order)
         events, schema = self._events(df, order)
         live, self._live = self._live, None
         stream = live[1] if live is not None and live[0] == batch_id - 1 else self._stream(states, batch_id)

@@ -18,20 +18,20 @@ from cer_gpu.errors import CheckpointError, QueryTypeError
 from cer_gpu.order.lateness import parse_lateness
 from cer_gpu.order.reorder import Reorder
 from spark_glue.deal import PART_MATCHES
-from spark_glue.stage import plain
+from spark_glue.stage import plain_batch
 from spark_glue.streaming.ordering import in_order
 
 if TYPE_CHECKING:
     from cer_gpu import Evaluator
     from cer_gpu.query import Query
 
-MAGIC = b"CERSTRM1"
+_MAGIC = b"CERSTRM1"
 _OFFSET = 1 << 63
 """Key of the time 0 (`cer_gpu.order.times`): times of Spark are signed."""
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class StreamEvaluation:
     """Evaluation that streams have in common.
 
     Attributes
@@ -64,12 +64,12 @@ class Evaluation:
         CheckpointError
             When the state is damaged, of another query, or of other options.
         """
-        if not blob.startswith(MAGIC):
+        if not blob.startswith(_MAGIC):
             raise CheckpointError(
                 f"expected the state of a stream, got {blob[:8]!r}...\nhint: begin with a new checkpoint"
             )
-        begin = len(MAGIC) + 8
-        n_header = int.from_bytes(blob[len(MAGIC) : begin], "little")
+        begin = len(_MAGIC) + 8
+        n_header = int.from_bytes(blob[len(_MAGIC) : begin], "little")
         header = json.loads(blob[begin : begin + n_header])
         for name, value in self._options(number).items():
             if header["options"].get(name) != value:
@@ -89,9 +89,9 @@ class Evaluation:
 
 
 class GroupStream:
-    """Stream of one group of events; made by `Evaluation`."""
+    """Stream of one group of events; made by `StreamEvaluation`."""
 
-    def __init__(self, evaluation: Evaluation, number: int, evaluator: Evaluator, reorder: Reorder) -> None:
+    def __init__(self, evaluation: StreamEvaluation, number: int, evaluator: Evaluator, reorder: Reorder) -> None:
         self._evaluation = evaluation
         self._number = number
         self._evaluator = evaluator
@@ -133,12 +133,12 @@ class GroupStream:
             yield from self.advance(greatest - _OFFSET - self._evaluation.lateness)
 
     def to_bytes(self) -> bytes:
-        """Return the state, from which `Evaluation.resume` goes on."""
+        """Return the state, from which `StreamEvaluation.resume` goes on."""
         held, facts = self._reorder.snapshot()
         evaluator = self._evaluator.checkpoint()
         options = self._evaluation._options(self._number)
         header = json.dumps({"options": options, "reorder": facts, "n_evaluator": len(evaluator)}).encode()
-        return b"".join([MAGIC, len(header).to_bytes(8, "little"), header, evaluator, _to_bytes(held)])
+        return b"".join([_MAGIC, len(header).to_bytes(8, "little"), header, evaluator, _to_bytes(held)])
 
     def _evaluate(self, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -150,7 +150,7 @@ class GroupStream:
             at = found.schema.get_field_index("match")
             numbers = pc.add(found.column(at), self._number * PART_MATCHES)
             found = found.set_column(at, found.schema.field(at), numbers)
-        return plain(found)
+        return plain_batch(found)
 
 
 def microseconds(lateness: Any) -> int:

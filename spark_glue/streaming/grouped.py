@@ -11,13 +11,13 @@ import pyarrow as pa
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.query import Query
-from spark_glue.deal import MOST_PARTS, against_strategies
+from spark_glue.deal import MOST_PARTS, against_dealings
 from spark_glue.errors import SparkSetupError
 from spark_glue.keys import part_of_key
 from spark_glue.local_session import ROCKSDB, STATE_STORE
 from spark_glue.number import order_key, quoted, sent
 from spark_glue.stage import match_schema, plain_schema
-from spark_glue.streaming.evaluation import Evaluation, microseconds
+from spark_glue.streaming.evaluation import StreamEvaluation, microseconds
 from spark_glue.streaming.packing import BLOB, GROUP, PACKED, Pack, Unpack
 from spark_glue.work import OneQuery, one_query
 
@@ -90,7 +90,7 @@ def match_stream(
     work = one_query(query, output)
     if not stream_df.isStreaming:
         raise OptionError("expected a streaming DataFrame (spark.readStream)\nhint: match(df, query, order_by=...)")
-    order = check_order(stream_df, query, order_by)
+    order = check_stream_order(stream_df, query, order_by)
     delay = microseconds(lateness)
     n_groups = _n_groups(stream_df, work, order, groups)
     asked = work.output
@@ -103,7 +103,7 @@ def match_stream(
     time = _instant(df, sent(columns)[columns.index(order[0])]).alias(TIME)
     df = df.select(time, *map(quoted, sent(columns))).withWatermark(quoted(TIME), f"{-(-delay // 1000)} milliseconds")
     groups_ = df.select(_group(df, work, columns, n_groups).alias(GROUP), *map(quoted, sent(columns)))
-    evaluation = Evaluation(query, asked, tuple(order), delay, n_groups)
+    evaluation = StreamEvaluation(query, asked, tuple(order), delay, n_groups)
     found = found_schema(query, events, asked)
     grouped = groups_.mapInArrow(pack, PACKED).groupBy(GROUP)
     if not hasattr(grouped, "transformWithStateInPandas"):
@@ -119,7 +119,7 @@ def explain_stream(query: Query, order_by: str | Sequence[str] = "ts") -> str:
     """Return as text how `match_stream` deals the events of a query to tasks, with the reason."""
     order = [order_by] if isinstance(order_by, str) else list(order_by)
     work = one_query(query)
-    against = against_strategies(work, order[0])["partition"]
+    against = against_dealings(work, order[0])["partition"]
     if against is not None:
         return f"one task: {against}"
     names = [dotted(name) for names in work.keys for name in names]
@@ -127,7 +127,7 @@ def explain_stream(query: Query, order_by: str | Sequence[str] = "ts") -> str:
     return f"groups of events by {', '.join(dict.fromkeys(names))}, each with an evaluator and a state of its own"
 
 
-def check_order(df: DataFrame, query: Query, order_by: str | Sequence[str]) -> list[str]:
+def check_stream_order(df: DataFrame, query: Query, order_by: str | Sequence[str]) -> list[str]:
     """Return the columns that order a stream.
 
     Raises
@@ -175,7 +175,7 @@ def found_schema(query: Query, events: pa.Schema, output: str) -> pa.Schema:
 
 
 def _n_groups(df: DataFrame, work: OneQuery, order: Sequence[str], groups: int | None) -> int:
-    against = against_strategies(work, order[0])["partition"]
+    against = against_dealings(work, order[0])["partition"]
     if groups is None:
         if against is not None:
             warnings.warn(f"one task evaluates the whole stream: {against}; groups=1 says so", stacklevel=3)

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.arrays import Bools, Int64
 from spark_glue.sort_keys import sort_key
-
-Int64 = npt.NDArray[np.int64]
 
 
 def in_order(events: pa.Table, order: Sequence[str]) -> pa.Table:
@@ -78,8 +76,8 @@ def _ties(values: pa.Array) -> list[pa.Array]:
     return [values]
 
 
-def _missing(values: pa.Array) -> npt.NDArray[np.bool_]:
-    missing: npt.NDArray[np.bool_] = values.is_null().to_numpy(zero_copy_only=False)
+def _missing(values: pa.Array) -> Bools:
+    missing: Bools = values.is_null().to_numpy(zero_copy_only=False)
     return missing
 
 

@@ -101,7 +101,7 @@ class Unpack:
                 yield unpacked(blob.as_py(), self.schema)
 
 
-def packed(found: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[bytes]:
+def packed_state(found: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[bytes]:
     """Yield complex events as packed rows of bounded size.
 
     Parameters

@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from cer_gpu.errors import CerError
-from spark_glue.streaming.evaluation import Evaluation, GroupStream
-from spark_glue.streaming.packing import BLOB, packed, unpacked
+from spark_glue.streaming.evaluation import GroupStream, StreamEvaluation
+from spark_glue.streaming.packing import BLOB, packed_state, unpacked
 
 STATE = "state"
 STATE_SCHEMA = "stream binary, timer long"
@@ -32,7 +32,7 @@ class GroupProcessor(StatefulProcessor):
         Schema of the complex events.
     """
 
-    def __init__(self, evaluation: Evaluation, events: pa.Schema, found: pa.Schema) -> None:
+    def __init__(self, evaluation: StreamEvaluation, events: pa.Schema, found: pa.Schema) -> None:
         self._evaluation, self._events, self._found = evaluation, events, found
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -69,7 +69,7 @@ class GroupProcessor(StatefulProcessor):
         return self._frames(stream.advance(watermark * 1000)) if watermark > 0 else ()  # 0: there is none yet
 
     def _frames(self, found: Iterator[pa.RecordBatch]) -> Iterator[pd.DataFrame]:
-        for blob in packed(found, self._found):
+        for blob in packed_state(found, self._found):
             yield pd.DataFrame({BLOB: [blob]})
 
     def _keep(self, stream: GroupStream, timer: int) -> None:

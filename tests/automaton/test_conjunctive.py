@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from pcea_examples import Q0, Q1, Q1_OF_SECTION_4, Q2, hierarchical_variables, queries, query_of
 
 from cer_gpu.automaton.conjunctive import (
+    ConjunctAtom,
     Crossing,
-    QueryAtom,
     against_hierarchical,
     crossing,
     is_acyclic,
@@ -186,7 +186,7 @@ def test_hierarchical_by_its_definition(atoms):
 
 @st.composite
 def hierarchical_queries(draw):
-    return tuple(QueryAtom(draw(st.sampled_from("RS")), variables) for variables in draw(hierarchical_variables()))
+    return tuple(ConjunctAtom(draw(st.sampled_from("RS")), variables) for variables in draw(hierarchical_variables()))
 
 
 @given(hierarchical_queries())

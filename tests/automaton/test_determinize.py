@@ -14,7 +14,7 @@ import cer_gpu
 from cer_gpu.automaton import determinize
 from cer_gpu.automaton.cea import ANY, FINAL, INITIAL, build_cea
 from cer_gpu.automaton.determinize import Determinization
-from cer_gpu.automaton.encoding import LAST, OUTPUT, QUIET, STAY, UNKNOWN
+from cer_gpu.automaton.encoding import LAST_MOVE, OUTPUT_MOVE, QUIET, STAY, UNKNOWN
 from cer_gpu.automaton.normal_form import normal_form
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.ceql.parser import parse
@@ -40,9 +40,9 @@ def moves(table, state, symbol, control=0):
     found = []
     while True:
         mark, target, flags = map(int, table.moves[first])
-        if mark or target >= 0 or flags & OUTPUT:
-            found.append((mark, target, bool(flags & OUTPUT)))
-        if flags & LAST:
+        if mark or target >= 0 or flags & OUTPUT_MOVE:
+            found.append((mark, target, bool(flags & OUTPUT_MOVE)))
+        if flags & LAST_MOVE:
             return found
         first += 1
 

@@ -27,4 +27,4 @@ def test_codes_of_one_column_differ():
     assert len({encoding.UNKNOWN, encoding.STAY, encoding.DIES}) == 3
     assert encoding.EVERY != encoding.END_OF_LIST
     assert max(encoding.UNKNOWN, encoding.STAY, encoding.EVERY, encoding.END_OF_LIST, encoding.NO_STATE) < 0
-    assert encoding.OUTPUT & encoding.LAST == 0
+    assert encoding.OUTPUT_MOVE & encoding.LAST_MOVE == 0

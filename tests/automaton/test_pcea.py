@@ -26,8 +26,8 @@ from cer_gpu.automaton import parallel_construction
 from cer_gpu.automaton.parallel import (
     PCEA,
     Event,
+    PceaTransition,
     RunTree,
-    Transition,
     accepting_runs,
     ambiguous_runs,
     chain,
@@ -120,14 +120,14 @@ def test_figure_2():
     assert build_pcea(Q0) == PCEA(
         ("x", 0, "y", 1, 2),
         (
-            Transition((), t, frozenset([0]), 0),
-            Transition((), s, frozenset([1]), 1),
-            Transition((), r, frozenset([2]), 2),
-            Transition((("y", equality([s, r], t)),), t, frozenset([0]), "x"),
-            Transition(((0, equality([t], s)), (2, equality([r], s))), s, frozenset([1]), "x"),
-            Transition(((2, equality([r], s)),), s, frozenset([1]), "y"),
-            Transition(((0, equality([t], r)), (1, equality([s], r))), r, frozenset([2]), "x"),
-            Transition(((1, equality([s], r)),), r, frozenset([2]), "y"),
+            PceaTransition((), t, frozenset([0]), 0),
+            PceaTransition((), s, frozenset([1]), 1),
+            PceaTransition((), r, frozenset([2]), 2),
+            PceaTransition((("y", equality([s, r], t)),), t, frozenset([0]), "x"),
+            PceaTransition(((0, equality([t], s)), (2, equality([r], s))), s, frozenset([1]), "x"),
+            PceaTransition(((2, equality([r], s)),), s, frozenset([1]), "y"),
+            PceaTransition(((0, equality([t], r)), (1, equality([s], r))), r, frozenset([2]), "x"),
+            PceaTransition(((1, equality([s], r)),), r, frozenset([2]), "y"),
         ),
         frozenset(["x"]),
     )
@@ -158,8 +158,8 @@ def test_a_run_that_marks_a_position_twice_is_not_simple():
     t, s = atoms_of("T(x), S(x)")
     dot = frozenset(DOT)
     both = (("p", equality([t], s)), ("q", equality([t], s)))
-    starts = Transition((), t, dot, "p"), Transition((), t, dot, "q")
-    automaton = PCEA(("p", "q", "r"), (*starts, Transition(both, s, dot, "r")), frozenset("r"))
+    starts = PceaTransition((), t, dot, "p"), PceaTransition((), t, dot, "q")
+    automaton = PCEA(("p", "q", "r"), (*starts, PceaTransition(both, s, dot, "r")), frozenset("r"))
     (found,) = ambiguous_runs(automaton, stream_of("T(1), S(1)"))
     assert not found.is_simple
     assert found.valuation == at(0, 1)
@@ -173,7 +173,10 @@ def test_two_runs_with_one_valuation_are_ambiguous():
 
 
 def test_two_transitions_may_give_one_run_tree():
-    starts = Transition((), atom("T(x)"), frozenset(DOT), "p"), Transition((), atom("T(1)"), frozenset(DOT), "p")
+    starts = (
+        PceaTransition((), atom("T(x)"), frozenset(DOT), "p"),
+        PceaTransition((), atom("T(1)"), frozenset(DOT), "p"),
+    )
     automaton = PCEA(("p",), starts, frozenset("p"))
     assert [len(trees) for trees in run_trees(automaton, stream_of("T(1), T(2)"))] == [1, 1]
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cer_gpu.automaton import parallel_finite
-from cer_gpu.automaton.parallel_finite import PFA, RunTree, Step, determinize
+from cer_gpu.automaton.parallel_finite import PFA, FiniteRunTree, TreeStep, determinize
 from cer_gpu.errors import QueryTooLargeError
 
 
@@ -16,7 +16,7 @@ def pfa(steps, initial, final, states="", alphabet="TSR"):
     made = []
     for step in steps:
         sources, symbol, target = step.split()
-        made.append(Step(frozenset(sources.split(",")) - {"-"}, symbol, target))
+        made.append(TreeStep(frozenset(sources.split(",")) - {"-"}, symbol, target))
     named = {step.target for step in made}.union(states.split(), *(step.sources for step in made))
     return PFA(frozenset(named), frozenset(alphabet), tuple(made), frozenset(initial.split()), frozenset(final.split()))
 
@@ -48,9 +48,9 @@ def test_sizes_of_figure_1():
 
 def test_run_tree_of_figure_1_has_all_leaves_at_one_depth():
     (tree,) = figure_1().run_trees("TSR")
-    upper = RunTree("p1", frozenset([RunTree("p1", frozenset([RunTree("p0")]))]))
-    lower = RunTree("p3", frozenset([RunTree("p2", frozenset([RunTree("p2")]))]))
-    assert tree == RunTree("p4", frozenset([upper, lower]))
+    upper = FiniteRunTree("p1", frozenset([FiniteRunTree("p1", frozenset([FiniteRunTree("p0")]))]))
+    lower = FiniteRunTree("p3", frozenset([FiniteRunTree("p2", frozenset([FiniteRunTree("p2")]))]))
+    assert tree == FiniteRunTree("p4", frozenset([upper, lower]))
 
 
 def test_transition_without_sources_is_in_no_run_tree():
@@ -82,7 +82,7 @@ def exponential(n):
 
 def test_determinisation_reaches_at_most_2_to_the_n_sets(monkeypatch):
     assert len(determinize(exponential(5)).sets) == 2**5
-    monkeypatch.setattr(parallel_finite, "MAX_STATES", 31)
+    monkeypatch.setattr(parallel_finite, "MAX_TREE_STATES", 31)
     with pytest.raises(QueryTooLargeError, match="more than 31 states"):
         determinize(exponential(5))
 
@@ -91,7 +91,7 @@ def test_determinisation_reaches_at_most_2_to_the_n_sets(monkeypatch):
 def automata(draw):
     names = "abcd"
     sets = st.frozensets(st.sampled_from(names), max_size=3)
-    step = st.builds(Step, sets, st.sampled_from("TS"), st.sampled_from(names))
+    step = st.builds(TreeStep, sets, st.sampled_from("TS"), st.sampled_from(names))
     steps = draw(st.lists(step, max_size=8))
     return PFA(frozenset(names), frozenset("TS"), tuple(steps), draw(sets), draw(sets))
 
@@ -115,6 +115,6 @@ def test_run_trees_fulfil_the_definition(automaton, string):
             for node in level:
                 sources = frozenset(child.state for child in node.children)
                 assert len(sources) == len(node.children) > 0
-                assert Step(sources, symbol, node.state) in automaton.steps
+                assert TreeStep(sources, symbol, node.state) in automaton.steps
             level = [child for node in level for child in node.children]
         assert all(leaf.state in automaton.initial and not leaf.children for leaf in level)

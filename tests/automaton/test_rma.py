@@ -9,9 +9,9 @@ from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.automaton.rma import (
     CURRENT,
     RMA,
-    Condition,
     Configuration,
-    Transition,
+    RegisterCondition,
+    RegisterTransition,
     initial,
     live_registers,
     matches,
@@ -21,17 +21,20 @@ from cer_gpu.automaton.rma import (
     unwritten_reads,
 )
 
-T = (Condition(Guard("T")),)
-H_OF_SAME_SENSOR = (Condition(Guard("H")), Condition(compare("z.id", "=", "w.id"), (CURRENT, 0), ("z", "w")))
+T = (RegisterCondition(Guard("T")),)
+H_OF_SAME_SENSOR = (
+    RegisterCondition(Guard("H")),
+    RegisterCondition(compare("z.id", "=", "w.id"), (CURRENT, 0), ("z", "w")),
+)
 
 
 def figure_1():
     """States 0 (q^s), 1 (q^1) and 2 (q^f)."""
     transitions = (
-        Transition(0, (), 0),
-        Transition(0, ((T, True),), 1, frozenset({0}), marked=True),
-        Transition(1, (), 1),
-        Transition(1, ((H_OF_SAME_SENSOR, True),), 2, marked=True),
+        RegisterTransition(0, (), 0),
+        RegisterTransition(0, ((T, True),), 1, frozenset({0}), marked=True),
+        RegisterTransition(1, (), 1),
+        RegisterTransition(1, ((H_OF_SAME_SENSOR, True),), 2, marked=True),
     )
     return RMA(3, 0, frozenset({2}), ("x",), transitions)
 
@@ -67,20 +70,20 @@ def test_figure_1_has_the_matches_of_the_paper():
 
 
 def test_a_negated_formula_holds_where_the_formula_is_not_true():
-    automaton = RMA(2, 0, frozenset({1}), (), (Transition(0, ((T, False),), 1, marked=True),))
+    automaton = RMA(2, 0, frozenset({1}), (), (RegisterTransition(0, ((T, False),), 1, marked=True),))
     assert matches(automaton, SENSORS[3:], holds) == {0: {frozenset({0})}}
     assert matches(automaton, SENSORS, holds) == {}
 
 
 def test_a_negated_condition_holds_where_the_test_does_not():
-    not_t = (Condition(Guard("T"), negated=True),)
-    automaton = RMA(2, 0, frozenset({1}), (), (Transition(0, ((not_t, True),), 1),))
+    not_t = (RegisterCondition(Guard("T"), negated=True),)
+    automaton = RMA(2, 0, frozenset({1}), (), (RegisterTransition(0, ((not_t, True),), 1),))
     assert recognised(automaton, SENSORS[3:], holds) == {0}
     assert recognised(automaton, SENSORS, holds) == set()
 
 
 def test_reading_an_empty_register_is_an_error():
-    automaton = RMA(2, 0, frozenset({1}), ("x",), (Transition(0, ((H_OF_SAME_SENSOR, True),), 1),))
+    automaton = RMA(2, 0, frozenset({1}), ("x",), (RegisterTransition(0, ((H_OF_SAME_SENSOR, True),), 1),))
     with pytest.raises(ValueError, match="register 0, which is empty"):
         matches(automaton, SENSORS[3:], holds)
     assert unwritten_reads(automaton) == set(automaton.transitions)
@@ -92,7 +95,7 @@ def test_figure_1_writes_its_register_before_it_reads_it():
 
 def test_a_register_written_on_one_trail_alone_may_be_empty():
     automaton = figure_1()
-    around = Transition(0, (), 1)
+    around = RegisterTransition(0, (), 1)
     automaton = RMA(3, 0, automaton.finals, automaton.registers, (*automaton.transitions, around))
     assert {t.source for t in unwritten_reads(automaton)} == {1}
 
@@ -102,7 +105,7 @@ def test_registers_are_live_until_they_are_read_for_the_last_time():
 
 
 def test_silent_transitions_read_no_event():
-    transitions = (Transition(1, ((T, True),), 2, marked=True),)
+    transitions = (RegisterTransition(1, ((T, True),), 2, marked=True),)
     automaton = RMA(4, 0, frozenset({3}), (), transitions, silent=((0, 1), (2, 3), (3, 0)))
     assert silent_closure(automaton, 2) == [2, 3, 0, 1]
     ends = {0: {frozenset({0})}, 1: {frozenset({0, 1})}, 2: {frozenset({0, 1, 2})}}

@@ -22,7 +22,7 @@ from rma_examples import (
 )
 
 from cer_gpu.automaton.normal_form import Guard, normal_form
-from cer_gpu.automaton.rma import CURRENT, Transition, matches, unwritten_reads
+from cer_gpu.automaton.rma import CURRENT, RegisterTransition, matches, unwritten_reads
 from cer_gpu.automaton.rma_construction import UnboundedFilterError, build_rma, without_silent
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.parser import parse
@@ -77,9 +77,9 @@ def test_expression_1_gives_figure_1():
     assert (automaton.n_states, automaton.start, automaton.finals) == (3, start, {final})
     assert automaton.registers == ("x",)
     assert automaton.silent == ()
-    assert loop == Transition(start, (), start)
+    assert loop == RegisterTransition(start, (), start)
     assert (read.source, read.target, read.selection, read.writes, read.marked) == (0, middle, (CURRENT,), {0}, True)
-    assert wait == Transition(middle, (), middle)
+    assert wait == RegisterTransition(middle, (), middle)
     assert (last.source, last.target, last.selection, last.writes, last.marked) == (
         (middle, final, (CURRENT, 0), set(), True)
     )

@@ -19,7 +19,7 @@ from rma_examples import (
 )
 
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.automaton.rma import Transition, matches, recognised
+from cer_gpu.automaton.rma import RegisterTransition, matches, recognised
 from cer_gpu.automaton.rma_construction import build_rma, without_silent
 from cer_gpu.automaton.rma_determinize import DeterministicRMA, SharedRegisterError
 from cer_gpu.errors import QueryTooLargeError
@@ -184,7 +184,7 @@ def test_at_most_one_transition_with_an_output_applies(data):
         is_final, silent_targets = deterministic.is_final, deterministic.silent_targets
 
         def applicable(self, state, applies):
-            transitions: list[Transition] = list(deterministic.applicable(state, applies))
+            transitions: list[RegisterTransition] = list(deterministic.applicable(state, applies))
             taken.append([t.marked for t in transitions])
             return transitions
 

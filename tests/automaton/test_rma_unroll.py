@@ -18,7 +18,7 @@ from rma_examples import (
     then,
 )
 
-from cer_gpu.automaton.rma import RMA, Transition, live_registers, matches, recognised, unwritten_reads
+from cer_gpu.automaton.rma import RMA, RegisterTransition, live_registers, matches, recognised, unwritten_reads
 from cer_gpu.automaton.rma_construction import build_rma, without_silent
 from cer_gpu.automaton.rma_determinize import DeterministicRMA, SharedRegisterError
 from cer_gpu.automaton.rma_unroll import output_agnostic_rma, unroll, unroll_in_phases, windowed_rma
@@ -33,7 +33,7 @@ def looped(automaton):
         automaton.start,
         automaton.finals,
         automaton.registers,
-        (Transition(automaton.start, (), automaton.start), *automaton.transitions),
+        (RegisterTransition(automaton.start, (), automaton.start), *automaton.transitions),
     )
 
 
@@ -117,7 +117,7 @@ def test_windows_of_expression_1(w, found):
 
 def test_an_unrolled_automaton_has_no_cycle_but_the_loop_of_its_start():
     automaton = windowed_rma(nested(), 8)
-    assert automaton.transitions[0] == Transition(0, (), 0)
+    assert automaton.transitions[0] == RegisterTransition(0, (), 0)
     assert all(t.source < t.target for t in automaton.transitions[1:])
     targets = [t.target for t in automaton.transitions[1:]]
     assert len(targets) == len(set(targets)) == automaton.n_states - 1

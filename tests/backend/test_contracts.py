@@ -160,7 +160,7 @@ def test_real_calls_fit_their_contracts(output):
     names = {name for _, name in called}
     assert {"window_lows", "assign_partitions", "update_events", "collect", "rehash"} <= names
     assert (
-        {"count_events", "count_chain"} if output == "count" else {"run_events", "push_events", "list_ends"}
+        {"count_events", "count_chain"} if output == "count" else {"evaluate_events", "push_events", "list_ends"}
     ) <= names
 
 

@@ -87,7 +87,7 @@ def test_what_cupy_lacks_to_compile_is_named(cupy, compiler, headers, what, monk
     pathfinder = SimpleNamespace(find_nvidia_header_directory=lambda name: headers if name == "cudart" else "wrong")
     monkeypatch.setitem(sys.modules, "cuda", SimpleNamespace(pathfinder=pathfinder))
     monkeypatch.setitem(sys.modules, "cuda.pathfinder", pathfinder)
-    found = cupy_backend.missing.__wrapped__()
+    found = cupy_backend.missing_cupy.__wrapped__()
     assert (found is None) == (what is None)
     assert found is None or (f"CuPy does not find {what}" in found and "\nhint: pip install 'cer-gpu[gpu]'" in found)
 

@@ -113,6 +113,20 @@ def test_machine_code_is_loaded_for_its_own_types_only(tmp_path, monkeypatch):
     assert found in ([None, "for float64"], ["for int64", None])
 
 
+class Renamed:
+    """A type of arguments, which later sources do not define."""
+
+
+def test_an_index_with_a_type_that_is_no_longer_defined_is_empty(tmp_path, monkeypatch):
+    cache_file(tmp_path).save(Renamed, "code")
+    assert cache_file(tmp_path).load(Renamed) == "code"
+    key = Renamed
+    monkeypatch.delattr(sys.modules[__name__], "Renamed")
+    assert cache_file(tmp_path, "later sources").load(key) is None
+    cache_file(tmp_path, "later sources").save("(int64)", "new code")
+    assert cache_file(tmp_path, "later sources").load("(int64)") == "new code"
+
+
 def test_machine_code_of_earlier_sources_is_never_loaded(tmp_path, monkeypatch):
     cache_file(tmp_path, "old sources").save("(int64)", "old code")
     writer, seen = cache_file(tmp_path, "new sources"), []
@@ -164,7 +178,7 @@ def test_garbage_is_collected_after_compiling_and_not_while(monkeypatch):
 
 
 def test_kernels_are_kept_in_such_files():
-    assert isinstance(evaluation.run_events._cache._cache_file, jit.CacheFile)
+    assert isinstance(evaluation.evaluate_events._cache._cache_file, jit.CacheFile)
 
 
 def test_compiling_for_more_than_a_second_is_told_once(capsys, monkeypatch):

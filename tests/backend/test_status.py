@@ -12,7 +12,7 @@ from cer_gpu.backend.chains import stacks
 QUERY = "SELECT * FROM S WHERE A ; B+ ; C WITHIN 5 EVENTS"
 EVENTS = pa.table({"type": list("ABC")})
 LOOPS = [  # the module and name of a loop, what runs it, and a status that it never returns
-    (evaluation, "run_events", "positions", True, status.TOO_MANY),
+    (evaluation, "evaluate_events", "positions", True, status.TOO_MANY),
     (counting, "count_events", "count", True, status.RENUMBER),
     (stacks, "list_ends", "positions", False, status.NEED_STEP),
     (chain_counting, "count_chain", "count", False, status.GROW_PATH),

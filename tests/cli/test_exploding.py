@@ -60,7 +60,7 @@ def test_more_complex_events_than_can_be_listed_are_counted(cli):
 @pytest.mark.parametrize("options", [["--limit", "900"], ["-o", "found.parquet"], ["--output", "bindings"]], ids=str)
 def test_rows_that_are_asked_for_are_listed(cli, few_are_many, monkeypatch, options):
     write(60)
-    monkeypatch.setattr(evaluation.Evaluation, "batches", once(evaluation.Evaluation.batches))
+    monkeypatch.setattr(evaluation.CommandEvaluation, "batches", once(evaluation.CommandEvaluation.batches))
     assert cli("run", QUERY, "many.parquet", *options)[0] == 0
 
 

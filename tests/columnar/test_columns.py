@@ -285,7 +285,7 @@ def test_dictionaries_of_views_become_plain_at_any_depth(view):
     ends = pa.RunEndEncodedArray.from_arrays(pa.array([1, 2, 4, 5, 9], pa.int32()), codes)
     for column in (codes, struct, lists, large, ends):
         for piece in (column, column.slice(1), column.slice(1, 2), column.slice(0, 0)):
-            found = columns.plain(piece)
+            found = columns.plain_array(piece)
             found.validate(full=True)
             assert found.type == columns.plain_type(piece.type)
             assert found.to_pylist() == piece.to_pylist()

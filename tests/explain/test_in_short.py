@@ -4,7 +4,7 @@ import html
 import re
 
 import cer_gpu
-from cer_gpu.explain.in_short import columns_of
+from cer_gpu.explain.in_short import columns_named
 
 
 def shown(query):
@@ -24,7 +24,7 @@ def test_a_query_shows_text_meaning_columns_and_notes():
 
 def test_columns_are_those_of_filters_between_events_measures_selections_and_heads():
     def columns(text, **options):
-        return columns_of(cer_gpu.compile(text, **options)._plan)
+        return columns_named(cer_gpu.compile(text, **options)._plan)
 
     assert columns("SELECT a.v, SUM(b.w) AS s FROM S WHERE A AS a ; B AS b FILTER b.x > a.y HAVING s > 1") == [
         "type", "x", "y", "v", "w",

@@ -6,7 +6,7 @@ import strategies
 from rma_examples import atom, compare, either, expression_1, formulas, plus, related, then
 
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.automaton.rma import RMA, Condition, Transition
+from cer_gpu.automaton.rma import RMA, RegisterCondition, RegisterTransition
 from cer_gpu.automaton.rma_construction import build_rma, without_silent
 from cer_gpu.automaton.rma_unroll import output_agnostic_rma, windowed_rma
 from cer_gpu.ceql import syntax as s
@@ -95,7 +95,7 @@ def test_facts_of_figure_1():
 
 
 def test_the_start_state_is_the_first_of_the_facts():
-    loop = Transition(1, (((Condition(Guard("A")),), True),), 0)
+    loop = RegisterTransition(1, (((RegisterCondition(Guard("A")),), True),), 0)
     facts = rma_facts(RMA(2, 1, frozenset({0}), (), (loop,)))
     assert facts["states"] == [{"id": 0, "kind": "initial"}, {"id": 1, "kind": "final"}]
     assert [(t["source"], t["target"]) for t in facts["transitions"]] == [(0, 1)]

@@ -12,7 +12,7 @@ import pytest
 
 from cer_gpu.errors import OptionError
 from cer_gpu.io import sinks
-from cer_gpu.io.sinks import FORMATS, PIPE_FORMATS, open_pipe, open_sink
+from cer_gpu.io.sinks import PIPE_FORMATS, SINK_FORMATS, open_pipe, open_sink
 
 EVENT = pa.struct([("kind", pa.dictionary(pa.int8(), pa.string())), ("price", pa.float64())])
 SCHEMA = pa.schema(
@@ -52,7 +52,7 @@ def read(file, format):
     return [{"end": int(row["end"]), "events": json.loads(row["events"]), "who": row["who"]} for row in rows]
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", SINK_FORMATS)
 def test_batches_may_have_dictionaries_of_their_own(tmp_path, format, monkeypatch):
     """All batches together have more values than one dictionary of 8-bit codes."""
     monkeypatch.setattr(sinks, "WRITE_ROWS", 300)
@@ -98,7 +98,7 @@ def test_long_rows_are_cut_into_pieces(monkeypatch):
     assert list(sinks._pieces(texts.slice(0, 0))) == []
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", SINK_FORMATS)
 def test_an_error_leaves_the_earlier_file_unchanged(tmp_path, format):
     path = tmp_path / f"out.{format}"
     path.write_text("from before")

@@ -31,7 +31,7 @@ from cer_gpu.io.sources import open_events
 from cer_gpu.order import layouts, merge
 from cer_gpu.order import sorting as order
 from cer_gpu.order.sorting import sort_source
-from cer_gpu.order.times import key_to_time, stable_order, to_floats, to_keys
+from cer_gpu.order.times import stable_order, time_of_key, to_floats, to_keys
 
 LOW, HIGH, TOP = -(2**63), 2**63 - 1, 2**64 - 1
 INTEGERS = [pa.from_numpy_dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)]
@@ -154,7 +154,7 @@ def test_keys_order_as_the_times_do(case):
     for (a, x), (b, y) in itertools.combinations(zip(values, keys.tolist(), strict=True), 2):
         assert (a < b, a == b) == (x < y, x == y)
     if data_type not in FLOATS:
-        assert [key_to_time(key, data_type) for key in keys.tolist()] == list(array)
+        assert [time_of_key(key, data_type) for key in keys.tolist()] == list(array)
     else:
         assert to_floats(keys).tolist() == values
 

@@ -49,8 +49,8 @@ def test_threads_by_key_find_the_table_of_one_thread(monkeypatch, seed):
     events = random_events(rng, rng.randint(0, 300))
     batches = events.to_batches(max_chunksize=rng.choice([1, 7, 50, 1000]))
     output = rng.choice(["positions", "bindings", "events", "count", "ends"])
-    monkeypatch.setattr(module, "BATCH_ROWS", rng.choice([5, 33, 1000]))
-    monkeypatch.setattr(module, "MOST_WAITING", rng.choice([1, 2, 16]))
+    monkeypatch.setattr(module, "KEY_BATCH_ROWS", rng.choice([5, 33, 1000]))
+    monkeypatch.setattr(module, "MOST_WAITING_BATCHES", rng.choice([1, 2, 16]))
     monkeypatch.setattr(module, "BATCHES_AHEAD", rng.choice([0, 1, 2]))
     with small_sizes():
         expected = query.evaluate(events, output=output, threads=1)
@@ -62,9 +62,9 @@ def test_threads_by_key_find_the_table_of_one_thread(monkeypatch, seed):
 
 def test_a_forgotten_key_stays_with_its_thread(monkeypatch):
     """Dropping idle partitions changes the codes of texts, but not the thread of a text."""
-    monkeypatch.setattr("cer_gpu.partition.partitions.SWEEP_FROM", 4)
+    monkeypatch.setattr("cer_gpu.partition.partitions.SWEEP_PARTITIONS_FROM", 4)
     monkeypatch.setattr("cer_gpu.partition.partitions.SWEEP_TEXTS_FROM", 4)
-    monkeypatch.setattr(module, "BATCH_ROWS", 7)
+    monkeypatch.setattr(module, "KEY_BATCH_ROWS", 7)
     rng = random.Random(5)
     n = 3000
     events = pa.table({"type": rng.choices("AB", k=n), "k": [f"k{i // 30 + rng.randint(0, 5)}" for i in range(n)]})
@@ -97,7 +97,7 @@ def test_the_error_message_is_that_of_one_thread():
 
 
 def test_threads_end_with_their_reader_and_their_counts_add_up(monkeypatch):
-    monkeypatch.setattr(module, "MOST_WAITING", 1)
+    monkeypatch.setattr(module, "MOST_WAITING_BATCHES", 1)
     before = threading.active_count()
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; A PARTITION BY [k] WITHIN 50 EVENTS")
     events = pa.table({"type": ["A"] * 20_000, "k": [i % 5 for i in range(20_000)]})

@@ -19,7 +19,7 @@ from cer_gpu.io.source import Parts, Source
 from cer_gpu.io.sources import open_events
 from cer_gpu.parallel import ranges as module
 from cer_gpu.parallel import threads
-from cer_gpu.parallel.ranges import Sizes, Window, ranges_of_parts
+from cer_gpu.parallel.ranges import RangeWindow, Sizes, ranges_of_parts
 
 SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "250")) // 10)
 PATTERNS = ["A ; B", "A ; B+ ; C", "A : B+", "(A OR B) ; C", "A AS a ; C FILTER a[x > 3]"]
@@ -88,9 +88,11 @@ def test_threads_over_files_find_the_table_of_one_thread(small: pytest.MonkeyPat
     assert evaluator.n_matches == n_found
 
 
-@pytest.mark.parametrize(("window", "follows"), [(Window(None, np.uint64(4)), 5), (Window("x", np.uint64(8)), 5)])
+@pytest.mark.parametrize(
+    ("window", "follows"), [(RangeWindow(None, np.uint64(4)), 5), (RangeWindow("x", np.uint64(8)), 5)]
+)
 def test_a_range_reads_on_until_the_next_one_reports(
-    small: pytest.MonkeyPatch, tmp_path: Path, window: Window, follows: int
+    small: pytest.MonkeyPatch, tmp_path: Path, window: RangeWindow, follows: int
 ) -> None:
     small.setattr(module, "WINDOWS_A_RANGE", 1)
     path = tmp_path / "events.parquet"
@@ -195,7 +197,7 @@ def test_too_few_row_groups_are_not_read_by_the_evaluating_threads(tmp_path: Pat
     for size, in_parts in ((20, True), (150, True), (200, False), (300, False)):
         pq.write_table(events, path, row_group_size=size)
         source = query._source(path)
-        coming, _ = module.cut(source, ["type"], Window(None, np.uint64(2)), 2)
+        coming, _ = module.cut(source, ["type"], RangeWindow(None, np.uint64(2)), 2)
         assert (coming.__name__ == "ranges_of_parts") == in_parts
         assert query.evaluate(path, threads=2).equals(query.evaluate(events))
 

@@ -17,8 +17,8 @@ import cer_gpu
 from cer_gpu.io.source import Parts, Source
 from cer_gpu.parallel import ranges as module
 from cer_gpu.parallel import threads as on_threads
-from cer_gpu.parallel.channel import Reading
-from cer_gpu.parallel.ranges import Range, Sizes, Window, ranges
+from cer_gpu.parallel.channel import ChannelReader
+from cer_gpu.parallel.ranges import Range, RangeWindow, Sizes, cut_ranges
 
 SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "250")) // 10)
 PATTERNS = ["A ; B", "A ; B+ ; C", "A : B+", "A : B ; C", "(A OR B) ; C", "A+ : C", "A AS a ; C FILTER a[x > 3]"]
@@ -146,7 +146,7 @@ def test_threads_without_results_stop_with_their_reader():
             read.append(i)
             yield pa.record_batch({"type": ["A"]})
 
-    reading = Reading()
+    reading = ChannelReader()
     reading.stop()
     evaluator = cer_gpu.compile("SELECT * FROM S WHERE A ; B").evaluator()
     evaluator.expect(pa.schema([("type", pa.string())]))
@@ -212,7 +212,7 @@ def test_ranges_have_the_window_before_them(monkeypatch):
     table = pa.table({"x": list(range(35))})
     cut = [
         (r.begin, r.first, sum(b.num_rows for b in r.batches))
-        for r in ranges(table.to_batches(), Window("x", np.uint64(4)), Sizes(2))
+        for r in cut_ranges(table.to_batches(), RangeWindow("x", np.uint64(4)), Sizes(2))
     ]
     assert cut == [(0, 0, 10), (5, 10, 15), (15, 20, 15), (25, 30, 10)]
 
@@ -250,7 +250,7 @@ def test_ranges_are_short_after_many_bytes_of_results(monkeypatch):
     ],
 )
 def test_the_number_of_threads_follows_the_source(monkeypatch, facts, by_range, n_threads):
-    monkeypatch.setattr(on_threads, "FEWEST_ROWS", 10)
+    monkeypatch.setattr(on_threads, "FEWEST_ROWS_FOR_THREADS", 10)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
     source = Source(pa.schema([]), lambda _: iter(()), **facts)
     assert on_threads.threads_that_help(source, by_range=by_range) == n_threads

@@ -128,7 +128,7 @@ ENGINES = pytest.mark.parametrize("engine", [lambda query: query, by_automaton],
 
 @ENGINES
 def test_partitions_are_forgotten_when_their_window_has_passed(monkeypatch, engine):
-    monkeypatch.setattr(partitions, "SWEEP_FROM", 64)
+    monkeypatch.setattr(partitions, "SWEEP_PARTITIONS_FROM", 64)
     n = 20_000
     events = pa.table({"type": ["A", "B"] * (n // 2), "key": [i // 2 for i in range(n)], "ts": range(n)})
     query = engine(cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key] WITHIN 10 [ts]"))
@@ -144,7 +144,7 @@ def test_partitions_are_forgotten_when_their_window_has_passed(monkeypatch, engi
 @ENGINES
 @pytest.mark.parametrize("window", ["WITHIN 5 [ts]", "WITHIN 5 EVENTS", ""])
 def test_texts_of_irrelevant_events_are_forgotten(monkeypatch, window, engine):
-    monkeypatch.setattr(partitions, "SWEEP_FROM", 64)
+    monkeypatch.setattr(partitions, "SWEEP_PARTITIONS_FROM", 64)
     monkeypatch.setattr(partitions, "SWEEP_TEXTS_FROM", 64)
     n = 20_000
     events = pa.table({"type": ["Z"] * n, "key": [f"user {i}" for i in range(n)], "ts": range(n)})
@@ -179,14 +179,14 @@ def test_sweeps_do_not_change_the_results(monkeypatch, window, engine):
     query = engine(cer_gpu.compile(f"SELECT * FROM S WHERE A ; B+ ; C PARTITION BY [key] {window}"))
     expected = query.evaluate(events)
     assert expected.num_rows > 20
-    for name in ("SWEEP_FROM", "SWEEP_TEXTS_FROM"):
+    for name in ("SWEEP_PARTITIONS_FROM", "SWEEP_TEXTS_FROM"):
         monkeypatch.setattr(partitions, name, 2)
     assert evaluate_in_pieces(query, events, rows=37)[1].equals(expected)
 
 
 @ENGINES
 def test_partitions_whose_start_has_left_their_window_are_forgotten(monkeypatch, engine):
-    monkeypatch.setattr(partitions, "SWEEP_FROM", 64)
+    monkeypatch.setattr(partitions, "SWEEP_PARTITIONS_FROM", 64)
     n = 5000
     events = pa.table({"type": ["A", *"C" * 9] * n, "key": [i // 10 for i in range(10 * n)]})
     evaluator, _ = evaluate_in_pieces(
@@ -260,7 +260,7 @@ def test_too_many_instances_are_refused_with_a_hint(monkeypatch):
 
 
 def test_memory_for_many_partitions_is_given_back(monkeypatch):
-    monkeypatch.setattr(partitions, "SWEEP_FROM", 64)
+    monkeypatch.setattr(partitions, "SWEEP_PARTITIONS_FROM", 64)
     n_near, n_far = 5_000, 40_000
     times = [*range(n_near), *range(n_near, n_near + 5000 * n_far, 5000)]
     events = pa.table({"type": ["A"] * len(times), "key": range(len(times)), "ts": times})
@@ -278,11 +278,11 @@ def test_memory_for_many_partitions_is_given_back(monkeypatch):
 @pytest.fixture(scope="module")
 def small_numbers():
     """Let the kernels of one test bound numbers by 200."""
-    original, limit = evaluation.run_events, evaluation.MAX_NUMBER
+    original, limit = evaluation.evaluate_events, evaluation.MAX_NUMBER
     evaluation.MAX_NUMBER = 200
-    evaluation.run_events = type(original)(original.py_func, targetoptions=dict(original.targetoptions))
+    evaluation.evaluate_events = type(original)(original.py_func, targetoptions=dict(original.targetoptions))
     yield
-    evaluation.run_events, evaluation.MAX_NUMBER = original, limit
+    evaluation.evaluate_events, evaluation.MAX_NUMBER = original, limit
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def host(build, use):
 def device(request, use):
     """Each device in turn."""
     if request.param == "gpu":
-        if (why := cupy_backend.missing()) is not None:
+        if (why := cupy_backend.missing_cupy()) is not None:
             pytest.skip(f"no GPU: {why}")
         return use(cupy_backend.CupyDevice())
     return use(HostDevice(request.getfixturevalue("build"), 1 if request.param == "one lane" else 32))

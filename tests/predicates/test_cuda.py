@@ -387,7 +387,7 @@ def test_the_error_names_the_missing_part(driver, cupy, what, monkeypatch):
 
     monkeypatch.setattr(cupy_backend.ctypes, "CDLL", load)
     monkeypatch.setattr(cupy_backend.importlib.util, "find_spec", lambda _: cupy or None)
-    message = cupy_backend.missing.__wrapped__()
+    message = cupy_backend.missing_cupy.__wrapped__()
     assert cer_gpu.DeviceError(message)
     assert "\nhint: " in message
     with pytest.raises(cer_gpu.DeviceError, match=what):
@@ -424,7 +424,7 @@ def test_a_block_is_read_whole_when_measuring_ends_before_the_next(host, monkeyp
     """The next one is then submitted before it."""
     monkeypatch.setattr(predicates, "TIER", None)
     monkeypatch.setattr("cer_gpu.engine.evaluator.BLOCK_ROWS", 500)
-    monkeypatch.setattr("cer_gpu.row_patterns.conditions.BLOCK_ROWS", 500)
+    monkeypatch.setattr("cer_gpu.row_patterns.conditions.CONDITION_ROWS", 500)
     monkeypatch.setattr("cer_gpu.row_patterns.conditions.DEVICE_ROWS", 500)
     monkeypatch.setattr(placement, "ROWS_TO_TRY", 1000)
     monkeypatch.setattr(placement, "ROWS_TO_MEASURE", 1000)

@@ -2,7 +2,7 @@
 
 import cer_gpu
 from cer_gpu.row_patterns.compiling import compile_row_pattern
-from cer_gpu.row_patterns.explaining import explain
+from cer_gpu.row_patterns.explaining import explain_row_pattern
 
 CLAUSES = "ORDER BY x DESC, y NULLS FIRST {} PATTERN ({}) SUBSET U = (A, B) DEFINE B AS x > 1, A AS y = 2"
 
@@ -33,7 +33,7 @@ def test_conditions_have_the_bits_that_they_are_evaluated_to():
 
 def test_conditions_on_other_rows_are_told_to_be_searched():
     query = compile_row_pattern(f"SELECT * FROM t MATCH_RECOGNIZE ({CLAUSES.format('ALL ROWS PER MATCH', 'A B')})")
-    found = str(explain(query._statement, query._program, ["B"], ["A", "B"]))
+    found = str(explain_row_pattern(query._statement, query._program, ["B"], ["A", "B"]))
     assert "A   y = 2   by search, as it reads other rows of the match" in found
     assert "B   x > 1   bit 0 of a row, and by search" in found
     assert "by search with a budget of steps" in found

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cer_gpu.row_patterns import matching
-from cer_gpu.row_patterns.matching import TO_NEXT_ROW, Skip, find
+from cer_gpu.row_patterns.matching import TO_NEXT_ROW, Skip, find_matches
 from cer_gpu.row_patterns.pattern import parse_pattern
 from cer_gpu.row_patterns.program import program_of
 
@@ -32,14 +32,14 @@ def test_matches_in_long_partitions_are_those_of_regular_expressions(monkeypatch
             for begin, end in zip([0, *ends], ends, strict=False)
             for number, match in enumerate(matches.finditer(text, begin, end), 1)
         ]
-        pieces = list(find(program, held, symbols, ends, Skip()))
+        pieces = list(find_matches(program, held, symbols, ends, Skip()))
         found = [row for each in pieces for row in zip(each.starts, each.lengths, each.numbers, strict=True)]
         assert found == expected, pattern
         taken = [program.places[place].variable for each in pieces for place in each.places]
         rows = [start + i for start, length, _ in expected for i in range(length)]
         assert len(taken) == len(rows)
         assert all(held[name][symbols[row]] for name, row in zip(taken, rows, strict=True))
-        overlapping = list(find(program, held, symbols, ends, Skip(TO_NEXT_ROW)))
+        overlapping = list(find_matches(program, held, symbols, ends, Skip(TO_NEXT_ROW)))
         every = [int(start) for each in overlapping for start in each.starts]
         stops = np.repeat(ends, np.diff([0, *ends]))
         assert every == [i for i, stop in enumerate(stops) if matches.match(text, i, stop)], pattern

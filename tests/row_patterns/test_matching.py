@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cer_gpu.row_patterns import pattern as p
-from cer_gpu.row_patterns.matching import PAST_LAST_ROW, TO_FIRST, TO_LAST, TO_NEXT_ROW, Skip, find
+from cer_gpu.row_patterns.matching import PAST_LAST_ROW, TO_FIRST, TO_LAST, TO_NEXT_ROW, Skip, find_matches
 from cer_gpu.row_patterns.program import program_of
-from tests.row_patterns.reference import SkipError, find_matches
+from tests.row_patterns.reference import SkipError
+from tests.row_patterns.reference import find_matches as expected_matches
 from tests.strategies import property_settings
 
 VARIABLES = "ABC"
@@ -38,7 +39,7 @@ def patterns():
 def parsed(tree):
     match tree[0]:
         case "var":
-            return p.Variable(tree[1])
+            return p.RowVariable(tree[1])
         case "empty":
             return p.Concatenation(())
         case "start" | "end":
@@ -98,7 +99,7 @@ def test_matches_are_those_of_backtracking(tree, partitions, skips):
     fails = False
     for rows in partitions:
         try:
-            for match in find_matches([{"x": x} for x in rows], tree, define, skip=told):
+            for match in expected_matches([{"x": x} for x in rows], tree, define, skip=told):
                 wanted.append((first + match.start, match.number, [(v, e) for _, v, e in match.steps]))
         except SkipError:
             fails = True
@@ -108,7 +109,7 @@ def test_matches_are_those_of_backtracking(tree, partitions, skips):
     ends = np.cumsum([len(rows) for rows in partitions])
     found = []
     try:
-        for piece in find(program, held, symbols, ends, skip):
+        for piece in find_matches(program, held, symbols, ends, skip):
             for i in range(len(piece)):
                 taken = piece.places[piece.offsets[i] : piece.offsets[i] + piece.lengths[i]]
                 steps = [(program.places[q].variable, program.places[q].excluded) for q in taken]

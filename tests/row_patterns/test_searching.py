@@ -72,7 +72,7 @@ def _distance(a, b):
     statements([*OTHERS, *CONDITIONS[::3]]),
     tables(),
     st.sampled_from([1, 3, matching.MATCHES]),
-    st.sampled_from([1, 4, conditions.BLOCK_ROWS]),
+    st.sampled_from([1, 4, conditions.CONDITION_ROWS]),
 )
 @property_settings
 def test_tables_are_those_of_the_reference(statement, rows, n_matches, n_rows):

@@ -164,7 +164,10 @@ SCHEMA = pa.schema({"k": pa.int64(), "ts": pa.int64(), "x": pa.int64(), "f": pa.
 
 
 @given(
-    statements(), tables(), st.sampled_from([1, 3, matching.MATCHES]), st.sampled_from([1, 4, conditions.BLOCK_ROWS])
+    statements(),
+    tables(),
+    st.sampled_from([1, 3, matching.MATCHES]),
+    st.sampled_from([1, 4, conditions.CONDITION_ROWS]),
 )
 @property_settings
 def test_tables_are_those_of_the_reference(statement, rows, n_matches, n_rows):
@@ -182,8 +185,8 @@ def check(statement, rows, n_matches, n_rows):
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(matching, "MATCHES", n_matches)
-            patch.setattr(conditions, "BLOCK_ROWS", n_rows)
-            patch.setattr(searching, "BLOCK_ROWS", n_rows)
+            patch.setattr(conditions, "CONDITION_ROWS", n_rows)
+            patch.setattr(searching, "SEARCH_ROWS", n_rows)
             patch.setattr(searching, "ROOM", n_rows)
             patch.setattr(searching, "PAUSE", 3 * n_rows)
             found = query.evaluate(table)

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 import cer_gpu
-from cer_gpu.automaton.chain import Chain, Step
+from cer_gpu.automaton.chain import Chain, ChainStep
 from cer_gpu.backend.windows import LIVE_CHUNK
 from cer_gpu.runtime import live_intervals as intervals
 from cer_gpu.runtime.chain_counter import ChainCounter
 from cer_gpu.runtime.counter import Counter
 from cer_gpu.runtime.events import Relevant
 from cer_gpu.runtime.live_intervals import LiveIntervals
-from cer_gpu.runtime.stacks import Stacks
+from cer_gpu.runtime.stacks import StackLister
 
 A, B, C, B_AND_C = range(1, 5)
 CHAINS = ("A ; B", "A ; B+ ; C", "A ; B ; (C OR D)")
@@ -25,7 +25,7 @@ CHAINS = ("A ; B", "A ; B+ ; C", "A ; B ; (C OR D)")
 
 @pytest.fixture
 def chain():
-    found = Chain(tuple(Step((k,), False, frozenset("a")) for k in range(3)))
+    found = Chain(tuple(ChainStep((k,), False, frozenset("a")) for k in range(3)))
     assert [found.symbol(word) for word in (1, 2, 4, 6)] == [A, B, C, B_AND_C]
     return found
 
@@ -122,8 +122,8 @@ def test_checkpoints_keep_events_that_are_held_back(monkeypatch):
 @pytest.mark.parametrize(
     ("pattern", "output", "engine"),
     [
-        *((pattern, "positions", Stacks) for pattern in CHAINS),
-        *((pattern, "events", Stacks) for pattern in CHAINS),
+        *((pattern, "positions", StackLister) for pattern in CHAINS),
+        *((pattern, "events", StackLister) for pattern in CHAINS),
         *((pattern, "count", ChainCounter) for pattern in CHAINS),
         ("A : B ; C", "count", Counter),
         ("A ; B :+ ; C", "count", Counter),

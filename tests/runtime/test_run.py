@@ -34,8 +34,8 @@ def test_counting_anew_changes_nothing(monkeypatch, text, method, name, value):
     expected = query.evaluate(events())
     assert expected.num_rows > 1000
     calls = []
-    original = getattr(run.Run, method)
-    monkeypatch.setattr(run.Run, method, lambda self, *given: calls.append(given) or original(self, *given))
+    original = getattr(run.AutomatonRun, method)
+    monkeypatch.setattr(run.AutomatonRun, method, lambda self, *given: calls.append(given) or original(self, *given))
     monkeypatch.setattr(run, name, value)
     monkeypatch.setattr(run, "INITIAL_SIZE", 4)
     evaluator = query.evaluator()

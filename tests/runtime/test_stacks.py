@@ -14,7 +14,7 @@ from small_sizes import small_sizes
 from strategies import EXAMPLES
 
 import cer_gpu
-from cer_gpu.automaton.chain import Chain, Step
+from cer_gpu.automaton.chain import Chain, ChainStep
 
 
 def is_chain(pattern: str, clauses: str = "", select: str = "*", **options) -> bool:
@@ -114,7 +114,7 @@ def test_streams_tell_steps_apart():
 
 
 def test_symbols_are_sets_of_steps():
-    a, b, c = (Step(guards, False, frozenset("x")) for guards in ((0,), (1, 2), (0,)))
+    a, b, c = (ChainStep(guards, False, frozenset("x")) for guards in ((0,), (1, 2), (0,)))
     chain = Chain((a, b, c))
     assert [chain.symbol(word) for word in (0, 1, 2, 4, 3, 8, 9)] == [0, 1, 2, 2, 3, 0, 1]
     assert chain.steps_of[:4].tolist() == [[-1, -1, -1, -1], [2, 0, -1, -1], [1, -1, -1, -1], [2, 1, 0, -1]]

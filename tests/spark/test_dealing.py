@@ -1,4 +1,4 @@
-"""All strategies, tasks, files and batches give the table of a single process; on generators, without Spark.
+"""All dealings, tasks, files and batches give the table of a single process; on generators, without Spark.
 
 What Spark does between the two passes (number the rows, send them, sort them) is done here with NumPy.
 """
@@ -16,7 +16,7 @@ from stored_files import evaluated, random_set
 from stored_streams import stored_stream, surveyed
 
 import cer_gpu
-from spark_glue.deal import PART_ROWS, PLACE, Done, Task, choose, even_ranges, ranges
+from spark_glue.deal import PART_ROWS, PLACE, Done, Task, choose_dealing, cut_into_ranges, even_ranges
 from spark_glue.stage import plain_schema
 from spark_glue.work import OneQuery
 
@@ -65,15 +65,15 @@ def random_work(rng, *, many):
     return OneQuery(random_query(rng), rng.choice(["bindings", *outputs]))
 
 
-def dealt(rng, events, work, strategy, n_parts):
+def dealt(rng, events, work, dealing, n_parts):
     """Return the rows of each part, in the order of `PLACE`, and where ranges begin."""
     n = len(events)
     positions = np.arange(n)
     parts = [np.zeros(0, np.int64)] * n_parts
     firsts = ()
-    if strategy == "replicate":
+    if dealing == "replicate":
         parts = [positions] * n_parts
-    elif strategy == "partition":
+    elif dealing == "partition":
         rows = events.to_pylist()
         keys = [tuple(next((r[c] for c in names if r[c] is not None), None) for names in work.keys) for r in rows]
         of_key = {key: rng.randrange(n_parts) for key in keys}
@@ -97,7 +97,7 @@ def dealt(rng, events, work, strategy, n_parts):
             highs = [int(where[end]) if end < n else 2**63 - 1 for end in ends]
             if by_position:
                 lows, highs = firsts, [end - 1 for end in ends]
-            found = ranges(firsts, lows, highs, length)
+            found = cut_into_ranges(firsts, lows, highs, length)
             own = np.searchsorted(firsts, positions, "right") - 1
         firsts = found.firsts
         for part in range(n_parts):
@@ -129,15 +129,15 @@ def test_the_table_of_a_single_process(seed, many):
     columns = work.columns(events.schema)
     given = events.select(columns)
     expected = evaluated(work, given)
-    for strategy in ("partition", "range", "replicate"):
+    for dealing in ("partition", "range", "replicate"):
         try:
-            choose(work, strategy)
+            choose_dealing(work, dealing)
         except cer_gpu.OptionError:
             continue
-        parts, firsts = dealt(rng, events, work, strategy, n_parts)
+        parts, firsts = dealt(rng, events, work, dealing, n_parts)
         reports = Reports()
         results = plain_schema(expected.schema)
-        task = Task(work, strategy, tuple(columns), results, tuple(firsts), n_parts, reports)
+        task = Task(work, dealing, tuple(columns), results, tuple(firsts), n_parts, reports)
         # parts may share a task of Spark, and each task begins anew
         n_tasks = rng.randint(1, n_parts)
         found = []
@@ -146,7 +146,7 @@ def test_the_table_of_a_single_process(seed, many):
             batches = rows.to_batches(max_chunksize=rng.choice([1, 7, 1000]))
             found += list(task(iter(batches)))
         table = pa.Table.from_batches(found, expected.schema) if found else expected.slice(0, 0)
-        assert sorted_rows(table) == sorted_rows(expected), (seed, strategy)
+        assert sorted_rows(table) == sorted_rows(expected), (seed, dealing)
         assert sum(done.n_rows for done in reports.done.values()) == sum(map(len, parts))
         if work.output == "positions":
             assert sum(done.n_found for done in reports.done.values()) == len(table)

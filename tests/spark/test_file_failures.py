@@ -12,7 +12,7 @@ import pytest
 
 import cer_gpu
 from cer_gpu.errors import CerError, EventsError
-from spark_glue.files.footers import find
+from spark_glue.files.footers import find_footers
 from spark_glue.files.pieces import plan
 from spark_glue.files.scan import scan_of_paths
 from spark_glue.work import work_of
@@ -46,9 +46,9 @@ def sorted_rows(table):
     return sorted(map(repr, table.to_pylist()))
 
 
-def planned(paths, strategy="range", n_tasks=3, query=QUERY, output="positions"):
+def planned(paths, dealing="range", n_tasks=3, query=QUERY, output="positions"):
     scan = scan_of_paths([str(path) for path in (paths if isinstance(paths, list) else [paths])])
-    return plan(find(scan, query.type_column, "ts"), work_of(query, output), ["ts"], strategy, n_tasks)
+    return plan(find_footers(scan, query.type_column, "ts"), work_of(query, output), ["ts"], dealing, n_tasks)
 
 
 def evaluated(plan):
@@ -58,8 +58,8 @@ def evaluated(plan):
 def test_files_as_they_were_give_the_rows_of_one_process(folder):
     expected = QUERY.evaluate(events())
     assert expected.num_rows > 100
-    for strategy in ("range", "replicate"):
-        assert sorted_rows(evaluated(planned(folder, strategy)).cast(expected.schema)) == sorted_rows(expected)
+    for dealing in ("range", "replicate"):
+        assert sorted_rows(evaluated(planned(folder, dealing)).cast(expected.schema)) == sorted_rows(expected)
 
 
 # ---- files that change after the job was planned ----------------------------------------------------------------
@@ -88,10 +88,10 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("strategy", ["range", "replicate"])
+@pytest.mark.parametrize("dealing", ["range", "replicate"])
 @pytest.mark.parametrize("how", CHANGES)
-def test_a_file_that_changed_is_an_error_that_names_it(folder, strategy, how):
-    plan = planned(folder, strategy)
+def test_a_file_that_changed_is_an_error_that_names_it(folder, dealing, how):
+    plan = planned(folder, dealing)
     change, message = CHANGES[how]
     change(folder / "part-1.parquet")
     with pytest.raises(EventsError, match=rf"part-1\.parquet.*{message}"):

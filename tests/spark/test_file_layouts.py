@@ -1,6 +1,6 @@
 """Random queries over random stored files, in real jobs of Spark, give the rows of one process.
 
-CER_GPU_FILE_JOBS sets the number of cases; of more than 1,000, jobs by all exact strategies run, by files and as rows.
+CER_GPU_FILE_JOBS sets the number of cases; of more than 1,000, jobs by all exact dealings run, by files and as rows.
 A failing case prints its seed.
 """
 
@@ -20,7 +20,7 @@ from stored_files import in_spark_order, random_events, random_files, random_ord
 
 from cer_gpu.errors import OptionError
 from spark_glue import plain_errors
-from spark_glue.deal import STRATEGIES
+from spark_glue.deal import DEALINGS
 from spark_glue.files.found import NotByFilesError
 from spark_glue.match import matching
 from spark_glue.work import one_query
@@ -77,7 +77,7 @@ def comparable(table: pa.Table) -> list[object]:
 def verify(seed: int, folder: str, *, rows: bool, thorough: bool = False) -> Counter[str]:
     """Compare the jobs of one case with one process; return how often each way was taken.
 
-    With `thorough` jobs by all exact strategies run, else one by files and, with `rows`, one by rows.
+    With `thorough` jobs by all exact dealings run, else one by files and, with `rows`, one by rows.
     """
     rng = random.Random(seed)
     query, output = random_query(rng)
@@ -100,8 +100,8 @@ def verify(seed: int, folder: str, *, rows: bool, thorough: bool = False) -> Cou
     seen: Counter[str] = Counter()
     for source, columns, stream in ways:
         expected = query.evaluate(in_spark_order(stream, columns), output=output)
-        for strategy in rng.sample(STRATEGIES, len(STRATEGIES)):
-            options = {"strategy": strategy, "tasks": rng.choice([1, 2, 3, 5]), "output": output, "source": source}
+        for dealing in rng.sample(DEALINGS, len(DEALINGS)):
+            options = {"dealing": dealing, "tasks": rng.choice([1, 2, 3, 5]), "output": output, "source": source}
             try:
                 with plain_errors():
                     found = matching(events, query, order_by=columns, **options)
@@ -109,7 +109,7 @@ def verify(seed: int, folder: str, *, rows: bool, thorough: bool = False) -> Cou
             except (OptionError, NotByFilesError):
                 continue
             assert comparable(result.cast(expected.schema)) == comparable(expected), (seed, options)
-            seen[f"{source}, {found.strategy}"] += 1
+            seen[f"{source}, {found.dealing}"] += 1
             seen["complex events"] += len(expected)
             if not thorough:
                 break

@@ -16,7 +16,7 @@ from cases import sorted_rows
 
 import cer_gpu
 from cer_gpu.errors import EventsError, OptionError, QueryTypeError, TimeOrderError
-from spark_glue.files.footers import find
+from spark_glue.files.footers import find_footers
 from spark_glue.files.found import NotByFilesError, Scan
 from spark_glue.files.pieces import FilePlan, Limits, plan
 from spark_glue.files.task import FileTask
@@ -59,9 +59,9 @@ def stored(folder, *tables, size=50) -> Scan:
     return Scan(tuple(paths), tables[0].schema)
 
 
-def planned(scan, text=QUERY, n_tasks=3, *, order=("ts",), strategy="auto", output="positions", **options) -> FilePlan:
+def planned(scan, text=QUERY, n_tasks=3, *, order=("ts",), dealing="auto", output="positions", **options) -> FilePlan:
     query = cer_gpu.compile(text, time_column="ts")
-    return plan(find(scan, "type", order[0]), work_of(query, output), order, strategy, n_tasks, **options)
+    return plan(find_footers(scan, "type", order[0]), work_of(query, output), order, dealing, n_tasks, **options)
 
 
 def ran(made: FilePlan, report=None) -> pa.Table:
@@ -72,7 +72,7 @@ def ran(made: FilePlan, report=None) -> pa.Table:
 
 def test_ranges_read_whole_row_groups_and_the_windows_before_them(tmp_path, events):
     made = planned(stored(tmp_path, events.slice(0, 300), events.slice(300)))
-    assert (made.strategy, made.n_pieces) == ("range", 3)
+    assert (made.dealing, made.n_pieces) == ("range", 3)
     assert [piece.n_rows for piece in made.pieces] == [200, 250, 250]
     reports = Reports()
     expected = cer_gpu.compile(QUERY, time_column="ts").evaluate(events)
@@ -93,7 +93,7 @@ def test_a_window_of_events_is_counted_by_the_rows_of_row_groups(tmp_path, event
 def test_partition_by_is_dealt_by_range(tmp_path, events):
     text = "SELECT * FROM S WHERE A ; B ; C PARTITION BY [k] WITHIN 9 SECONDS"
     made = planned(stored(tmp_path, events), text)
-    assert made.strategy == "range"
+    assert made.dealing == "range"
     expected = cer_gpu.compile(text, time_column="ts").evaluate(events)
     assert sorted_rows(ran(made)) == sorted_rows(expected)
 
@@ -168,7 +168,7 @@ def test_filters_and_folders(tmp_path, events):
     )
     text = "SELECT * FROM S WHERE A ; B ; C PARTITION BY [k] WITHIN 9 EVENTS"
     made = planned(scan, text, n_tasks=2, output="measures" if "AS m" in text else "events")
-    assert (made.strategy, made.way, made.n_pieces) == ("partition", "each task reads folders of some keys", 2)
+    assert (made.dealing, made.way, made.n_pieces) == ("partition", "each task reads folders of some keys", 2)
     kept = events.filter((pc.field("n") > 99) & (pc.field("k") < 3))
     expected = cer_gpu.compile(text, time_column="ts").evaluate(kept, output="events")
     columns = ["k", "start_time", "end_time", "events"]
@@ -225,7 +225,7 @@ def test_null_in_the_order_counts_only_for_rows_that_pass(tmp_path, events):
 
 
 def test_statistics_that_are_wrong_are_seen(tmp_path, events):
-    found = find(stored(tmp_path, events), "type", "ts")
+    found = find_footers(stored(tmp_path, events), "type", "ts")
     groups = list(found.groups)
     groups[4] = dataclasses.replace(groups[4], high=groups[4].high - 1_000_000)
     query = cer_gpu.compile(QUERY, time_column="ts")
@@ -242,28 +242,28 @@ def test_times_that_fall_between_two_ranges_are_seen(tmp_path, events):
         times[place:] = [value - dt.timedelta(days=1) for value in times[place:]]
         fallen = events.set_column(1, "ts", pa.array(times, pa.timestamp("us"))).set_column(2, "n", n)
         made = planned(stored(tmp_path, fallen), "SELECT * FROM S WHERE A ; B WITHIN 0 [n]", order=("n",))
-        assert (made.strategy, made.n_pieces) == ("range", 3)
+        assert (made.dealing, made.n_pieces) == ("range", 3)
         with pytest.raises(TimeOrderError, match=r"part-0\.parquet, row .* is less than the one before"):
             ran(made)
 
 
 @pytest.mark.parametrize(
-    ("text", "strategy", "options", "kind", "reason"),
+    ("text", "dealing", "options", "kind", "reason"),
     [
-        (QUERY, "rnage", {}, OptionError, "strategy must be one of"),
+        (QUERY, "rnage", {}, OptionError, "dealing must be one of"),
         (QUERY, "partition", {}, OptionError, "no PARTITION BY"),
         ("SELECT * FROM S WHERE A ; B", "range", {}, OptionError, "no WITHIN"),
         (QUERY, "range", {"order": ("n",)}, NotByFilesError, "measured by 'ts', and the stream is ordered by 'n'"),
         ("SELECT * FROM S WHERE A ; B PARTITION BY [k]", "partition", {"n_tasks": 65}, NotByFilesError, "each of 65"),
     ],
 )
-def test_refusals(tmp_path, events, text, strategy, options, kind, reason):
+def test_refusals(tmp_path, events, text, dealing, options, kind, reason):
     with pytest.raises(kind, match=reason):
-        planned(stored(tmp_path, events), text, strategy=strategy, **options)
+        planned(stored(tmp_path, events), text, dealing=dealing, **options)
 
 
 @pytest.mark.parametrize(
-    ("text", "n_tasks", "strategy", "share"),
+    ("text", "n_tasks", "dealing", "share"),
     [
         (QUERY, 1, "range", None),
         (QUERY, 4, "range", None),
@@ -272,9 +272,9 @@ def test_refusals(tmp_path, events, text, strategy, options, kind, reason):
         ("SELECT * FROM S WHERE A ; B", 4, "replicate", "ends"),
     ],
 )
-def test_what_auto_chooses(tmp_path, events, text, n_tasks, strategy, share):
+def test_what_auto_chooses(tmp_path, events, text, n_tasks, dealing, share):
     made = planned(stored(tmp_path, events), text, n_tasks)
-    assert (made.strategy, made.pieces[0].part.share) == (strategy, share)
+    assert (made.dealing, made.pieces[0].part.share) == (dealing, share)
     assert made.n_pieces == n_tasks
 
 
@@ -296,12 +296,12 @@ def test_rows_in_no_order_are_left_to_sparks_sort_if_there_are_many(tmp_path, ev
 def test_buckets_of_the_key_are_streams_of_their_own(tmp_path, events):
     parts = [events.filter(pc.equal(pc.bit_wise_and(events["k"], 1), bit)) for bit in (0, 1)]
     scan = dataclasses.replace(stored(tmp_path, *parts), bucket_by=("k",))
-    found = find(dataclasses.replace(scan, bucket_by=()), "type", "ts")
+    found = find_footers(dataclasses.replace(scan, bucket_by=()), "type", "ts")
     files = tuple(dataclasses.replace(file, bucket=i) for i, file in enumerate(found.files))
     found = dataclasses.replace(found, scan=scan, files=files)
     text = "SELECT * FROM S WHERE A ; B ; C PARTITION BY [k] WITHIN 9 EVENTS"
     query = cer_gpu.compile(text, time_column="ts")
     made = plan(found, work_of(query, "positions"), ("ts",), "auto", 5)
-    assert (made.strategy, made.way, made.n_pieces) == ("partition", "each task reads buckets of some keys", 2)
+    assert (made.dealing, made.way, made.n_pieces) == ("partition", "each task reads buckets of some keys", 2)
     expected = query.evaluate(list(scan.paths), sort=True)
     assert sorted_rows(ran(made)) == sorted_rows(expected)

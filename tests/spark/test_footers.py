@@ -15,7 +15,7 @@ from pyarrow import fs
 from cer_gpu.errors import EventsError
 from spark_glue.files import footers as module
 from spark_glue.files.casting import in_unit, readable
-from spark_glue.files.footers import find, surveyed
+from spark_glue.files.footers import find_footers, surveyed
 from spark_glue.files.found import NotByFilesError, Scan
 from spark_glue.files.opening import Opener
 
@@ -146,7 +146,7 @@ def test_random_layouts(tmp_path, kind, wanted, lowest, highest, units, ending, 
     opener = None
     if seed % 2:
         opener = Opener(filesystem=fs.LocalFileSystem())  # as a store that is not mapped
-    found = find(scan, "type", "time", survey=survey if rng.random() < 0.7 else None, opener=opener)
+    found = find_footers(scan, "type", "time", survey=survey if rng.random() < 0.7 else None, opener=opener)
 
     n_rows = [sum(n for n, *_ in groups) for groups in expected]
     assert [file.n_rows for file in found.files] == n_rows
@@ -183,13 +183,13 @@ def test_timestamps_of_int96_are_surveyed(tmp_path, seed):
     table = pa.table({"ts": pa.array([*numbers, None], US)})
     path = str(tmp_path / "x.parquet")
     pq.write_table(table, path, use_deprecated_int96_timestamps=True, row_group_size=7)
-    found = find(Scan((path,), pa.schema([("ts", US_UTC)])), None, "ts")
+    found = find_footers(Scan((path,), pa.schema([("ts", US_UTC)])), None, "ts")
     for group in found.groups:
         own = [n for n in [*numbers, None][group.first_row : group.first_row + group.n_rows] if n is not None]
         assert (group.low, group.high) == (min(own, default=None), max(own, default=None))
         assert group.n_nulls == group.n_rows - len(own)
     with pytest.raises(NotByFilesError, match=r"x.parquet: column 'ts' is INT96, and timestamp\[us\]"):
-        find(Scan((path,), pa.schema([("ts", US)])), None, "ts")
+        find_footers(Scan((path,), pa.schema([("ts", US)])), None, "ts")
 
 
 def test_no_data_page_is_read_where_footers_tell_all(tmp_path):
@@ -199,14 +199,14 @@ def test_no_data_page_is_read_where_footers_tell_all(tmp_path):
     content = path.read_bytes()
     path.write_bytes(content[:4] + b"?" * (len(content) - 12 - size) + content[-8 - size :])
     schema = pa.schema([("ts", pa.int64()), ("type", pa.string())])
-    found = find(Scan((str(path),), schema), "type", "ts")
+    found = find_footers(Scan((str(path),), schema), "type", "ts")
     assert [(g.low, g.high, g.types) for g in found.groups] == [(i, i + 99, ("A", "A")) for i in range(0, 1000, 100)]
     with pytest.raises(EventsError, match=r"x.parquet: cannot be read"):
         surveyed(Opener(), str(path), 0, "ts", pa.int64())
 
 
 def test_no_files():
-    found = find(Scan((), pa.schema([("ts", US)])), None, "ts")
+    found = find_footers(Scan((), pa.schema([("ts", US)])), None, "ts")
     assert (found.files, found.groups, found.n_rows) == ((), (), 0)
 
 
@@ -218,7 +218,7 @@ def test_files_of_other_schemas_in_turn(tmp_path):
         ts = pa.array([1000, 2000], pa.timestamp("ms" if i % 2 else "us"))
         pq.write_table(pa.table({"ts": ts, "k": [1, 2]} if i % 3 else {"k": [1, 2], "ts": ts}), path)
         paths.append(path)
-    found = find(Scan(tuple(paths), pa.schema([("ts", US), ("k", pa.int64())])), None, "ts")
+    found = find_footers(Scan(tuple(paths), pa.schema([("ts", US), ("k", pa.int64())])), None, "ts")
     assert [g.low for g in found.groups] == [1000, 10**6] * 3
 
 
@@ -237,7 +237,7 @@ def test_folders_tell_the_columns_of_order_and_types(tmp_path):
                 with pa.ipc.new_file(paths[-1], pa.schema([("x", pa.int64())])) as writer:
                     writer.write_table(pa.table({"x": [1, 2]}))
     schema = pa.schema([("day", pa.date32()), ("type", pa.string()), ("x", pa.int64())])
-    found = find(Scan(tuple(paths), schema, folders=("day", "type")), "type", "day")
+    found = find_footers(Scan(tuple(paths), schema, folders=("day", "type")), "type", "day")
     facts = [(19000, 19000, 0, ("A", "A")), (19001, 19001, 0, ("B", "B")), (None, None, 2, None)]
     assert [(g.low, g.high, g.n_nulls, g.types) for g in found.groups] == [fact for fact in facts for _ in range(2)]
     days = [pa.scalar(19000, pa.int32()).cast(pa.date32()).as_py(), "A"]
@@ -249,8 +249,8 @@ def test_buckets_are_told_by_names(tmp_path):
     path = str(tmp_path / "part-0_00005.c000.parquet")
     pq.write_table(pa.table({"ts": [1]}), path)
     schema = pa.schema([("ts", pa.int64())])
-    assert find(Scan((path,), schema, bucket_by=("ts",)), None, "ts").files[0].bucket == 5
-    assert find(Scan((path,), schema), None, "ts").files[0].bucket is None
+    assert find_footers(Scan((path,), schema, bucket_by=("ts",)), None, "ts").files[0].bucket == 5
+    assert find_footers(Scan((path,), schema), None, "ts").files[0].bucket is None
 
 
 # ---- files that tasks cannot read as Spark does ---------------------------------------------------------------
@@ -280,14 +280,14 @@ def test_columns_that_a_file_does_not_have(tmp_path, name, column, reason):
     path = write(tmp_path, pa.table({"ts": [1], "Price": [1], "k": [1]}), name)
     schema = pa.schema([("ts", pa.int64()), ("price", pa.int64()), ("none", pa.int64()), ("k", pa.int32())])
     with pytest.raises(NotByFilesError, match=rf"{path}: {reason}"):
-        find(Scan((good, path), schema), None, "ts", columns=[column])
-    assert len(find(Scan((good, path), schema), None, "ts", columns=["ts"]).files) == 2
+        find_footers(Scan((good, path), schema), None, "ts", columns=[column])
+    assert len(find_footers(Scan((good, path), schema), None, "ts", columns=["ts"]).files) == 2
 
 
 def test_two_columns_of_one_name(tmp_path):
     table = pa.table([pa.array([1]), pa.array([2])], names=["ts", "ts"])
     with pytest.raises(NotByFilesError, match=r"x.parquet: more than one column 'ts'"):
-        find(Scan((write(tmp_path, table),), pa.schema([("ts", pa.int64())])), None, "ts")
+        find_footers(Scan((write(tmp_path, table),), pa.schema([("ts", pa.int64())])), None, "ts")
 
 
 @pytest.mark.parametrize(
@@ -295,12 +295,12 @@ def test_two_columns_of_one_name(tmp_path):
 )
 def test_types_that_do_not_order_files(kind):
     with pytest.raises(NotByFilesError, match="ordered by 'ts' first, which is"):
-        find(Scan((), pa.schema([("ts", kind)])), None, "ts")
+        find_footers(Scan((), pa.schema([("ts", kind)])), None, "ts")
 
 
 def test_nested_order_columns_are_refused():
     with pytest.raises(NotByFilesError, match=r"'a.b' first, which is no column at the top"):
-        find(Scan((), pa.schema([("a", pa.struct({"b": pa.int64()}))])), None, "a.b")
+        find_footers(Scan((), pa.schema([("a", pa.struct({"b": pa.int64()}))])), None, "a.b")
 
 
 @pytest.mark.parametrize(
@@ -317,21 +317,21 @@ def test_nested_order_columns_are_refused():
 def test_times_of_the_old_calendar(tmp_path, notes, reason, kind):
     table = pa.table({"ts": [1], "x": pa.nulls(1, kind)}).replace_schema_metadata(notes)
     scan = Scan((write(tmp_path, table),), pa.schema([("ts", pa.int64()), ("x", kind)]))
-    assert len(find(scan, None, "ts", columns=[]).groups) == 1
+    assert len(find_footers(scan, None, "ts", columns=[]).groups) == 1
     if reason is None or kind == pa.int64():
-        assert len(find(scan, None, "ts").groups) == 1
+        assert len(find_footers(scan, None, "ts").groups) == 1
     else:
         with pytest.raises(NotByFilesError, match=rf"x.parquet: .*hybrid calendar.*{reason}"):
-            find(scan, None, "ts")
+            find_footers(scan, None, "ts")
 
 
 def test_damaged_files_are_a_reason_and_missing_ones_an_error(tmp_path):
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 nothing PAR1")
     schema = pa.schema([("ts", pa.int64())])
     with pytest.raises(NotByFilesError, match=r"bad.parquet: cannot be read"):
-        find(Scan((str(tmp_path / "bad.parquet"),), schema), None, "ts")
+        find_footers(Scan((str(tmp_path / "bad.parquet"),), schema), None, "ts")
     with pytest.raises(EventsError, match=r"gone.parquet: no such file"):
-        find(Scan((str(tmp_path / "gone.parquet"),), schema), None, "ts")
+        find_footers(Scan((str(tmp_path / "gone.parquet"),), schema), None, "ts")
 
 
 def test_statistics_that_another_order_made_are_not_believed(tmp_path, monkeypatch):
@@ -345,7 +345,7 @@ def test_statistics_that_another_order_made_are_not_believed(tmp_path, monkeypat
         statistics = Swapped()
 
     monkeypatch.setattr(module._Footers, "_bounds", lambda self, column, n, leaves: real(self, Column(), n, leaves))
-    found = find(Scan((path,), pa.schema([("ts", pa.int64())])), None, "ts")
+    found = find_footers(Scan((path,), pa.schema([("ts", pa.int64())])), None, "ts")
     assert [(g.low, g.high, g.n_nulls) for g in found.groups] == [(1, 3, 0)]
 
 
@@ -360,11 +360,11 @@ def test_statistics_without_a_number_of_nulls_are_completed(tmp_path, monkeypatc
 
     monkeypatch.setattr(module._Footers, "_bounds", lambda self, column, n, leaves: real(self, Column(), n, leaves))
     path = write(tmp_path, pa.table({"ts": [3, None, 2]}))
-    found = find(Scan((path,), pa.schema([("ts", pa.int64())])), None, "ts")
+    found = find_footers(Scan((path,), pa.schema([("ts", pa.int64())])), None, "ts")
     assert [(g.low, g.high, g.n_nulls) for g in found.groups] == [(2, 3, 1)]
     required = pa.schema([pa.field("ts", pa.int64(), nullable=False)])
     path = write(tmp_path, pa.table({"ts": [3, 1, 2]}, schema=required))
-    found = find(Scan((path,), pa.schema([("ts", pa.int64())])), None, "ts")
+    found = find_footers(Scan((path,), pa.schema([("ts", pa.int64())])), None, "ts")
     assert [(g.low, g.high, g.n_nulls) for g in found.groups] == [(0, 9, 0)]  # no row can be NULL
 
 
@@ -447,7 +447,7 @@ def test_encoded_order_columns_of_arrow_files_are_surveyed(tmp_path, values, enc
     column = pa.array(values, pa.timestamp("ms"))
     coded = column.dictionary_encode() if encoding == "dictionary" else pc.run_end_encode(column)
     path = write(tmp_path, pa.table({"ts": coded}), "x.arrow")
-    found = find(Scan((path,), pa.schema([("ts", US)])), None, "ts").groups[0]
+    found = find_footers(Scan((path,), pa.schema([("ts", US)])), None, "ts").groups[0]
     own = [value * 1000 for value in values if value is not None]
     assert (found.low, found.high) == (min(own, default=None), max(own, default=None))
     assert found.n_nulls == values.count(None)
@@ -460,4 +460,4 @@ def test_a_column_that_cannot_be_surveyed_is_a_reason(tmp_path):
     content = path.read_bytes()
     path.write_bytes(content[:4] + b"?" * (len(content) - 12 - size) + content[-8 - size :])
     with pytest.raises(NotByFilesError, match=r"x.parquet: cannot be read"):
-        find(Scan((str(path),), pa.schema([("ts", pa.int64())])), None, "ts")
+        find_footers(Scan((str(path),), pa.schema([("ts", pa.int64())])), None, "ts")

@@ -1,4 +1,4 @@
-"""A query spread over tasks gives the rows of a single process: any strategy, any number of tasks and partitions."""
+"""A query spread over tasks gives the rows of a single process: any dealing, any number of tasks and partitions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_settings import BATCH_ROWS, setting
 
 import cer_gpu
 from spark_glue import match, plain_errors
-from spark_glue.deal import choose
+from spark_glue.deal import choose_dealing
 from spark_glue.files.found import NotByFilesError
 from spark_glue.match import matching
 from spark_glue.work import work_of
@@ -74,12 +74,12 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "strategy", "tasks", "output"), CASES)
-def test_the_rows_of_a_single_process(df, events, text, strategy, tasks, output):
+@pytest.mark.parametrize(("text", "dealing", "tasks", "output"), CASES)
+def test_the_rows_of_a_single_process(df, events, text, dealing, tasks, output):
     query = cer_gpu.compile(text, time_column="ts")
     expected = query.evaluate(events, output=output)
     assert expected.num_rows > 10
-    found = match(df, query, order_by=["ts", "id"], strategy=strategy, tasks=tasks, output=output).toArrow()
+    found = match(df, query, order_by=["ts", "id"], dealing=dealing, tasks=tasks, output=output).toArrow()
     assert sorted_rows(found.cast(expected.schema)) == sorted_rows(expected)
 
 
@@ -108,11 +108,11 @@ def test_the_flights_by_aircraft(spark, flights):
     ],
 )
 def test_what_auto_chooses(text, chosen):
-    assert choose(work_of(cer_gpu.compile(text, time_column="ts")), "auto")[0] == chosen
+    assert choose_dealing(work_of(cer_gpu.compile(text, time_column="ts")), "auto")[0] == chosen
 
 
 @pytest.mark.parametrize(
-    ("text", "strategy", "reason"),
+    ("text", "dealing", "reason"),
     [
         ("SELECT * FROM S WHERE A ; B", "range", "no WITHIN"),
         ("SELECT * FROM S WHERE A ; B", "partition", "no PARTITION BY"),
@@ -122,20 +122,20 @@ def test_what_auto_chooses(text, chosen):
         ("SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 5 EVENTS", "range", "counts the events of a partition"),
         ("SELECT * FROM S WHERE A ; B WITHIN 5 EVENTS LIMIT 3", "range", "LIMIT keeps the first"),
         ("SELECT ANY * FROM S WHERE A ; B WITHIN 5 EVENTS", "range", "ANY keeps the first"),
-        ("SELECT * FROM S WHERE A ; B", "rnage", "strategy must be one of"),
+        ("SELECT * FROM S WHERE A ; B", "rnage", "dealing must be one of"),
     ],
 )
-def test_what_is_not_exact_is_refused(text, strategy, reason):
+def test_what_is_not_exact_is_refused(text, dealing, reason):
     with pytest.raises(cer_gpu.OptionError, match=reason):
-        choose(work_of(cer_gpu.compile(text)), strategy)
+        choose_dealing(work_of(cer_gpu.compile(text)), dealing)
 
 
 def test_times_that_are_not_the_order_need_all_events_together():
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 5 SECONDS", time_column="ts")
-    assert choose(work_of(query), "auto", "ts")[0] == "partition"
-    assert choose(work_of(query), "auto", "id")[0] == "range"
+    assert choose_dealing(work_of(query), "auto", "ts")[0] == "partition"
+    assert choose_dealing(work_of(query), "auto", "id")[0] == "range"
     with pytest.raises(cer_gpu.OptionError, match="that 'ts' never decreases is to be seen only where"):
-        choose(work_of(query), "partition", "id")
+        choose_dealing(work_of(query), "partition", "id")
 
 
 def test_ranges_of_a_stream_that_another_column_than_the_time_orders(spark):
@@ -145,7 +145,7 @@ def test_ranges_of_a_stream_that_another_column_than_the_time_orders(spark):
     expected = query.evaluate(table)
     assert expected.num_rows > 10
     df = spark.createDataFrame(table)
-    found = match(df, query, order_by="id", strategy="range", tasks=4, output="positions").toArrow()
+    found = match(df, query, order_by="id", dealing="range", tasks=4, output="positions").toArrow()
     assert sorted_rows(found.cast(expected.schema)) == sorted_rows(expected)
 
 
@@ -174,7 +174,7 @@ def test_rows_that_are_not_those_of_files(spark, tmp_path, change):
 
 
 @pytest.mark.parametrize(
-    ("text", "strategy", "output"),
+    ("text", "dealing", "output"),
     [
         ("SELECT * FROM S WHERE A ; B FILTER B[`x y` > 9] PARTITION BY [`k.1`] WITHIN 8 EVENTS", "partition", "events"),
         ("SELECT A[`k.1`], B FROM S WHERE A ; B FILTER A[`k.1` < 3] WITHIN 7 [`x y`]", "range", "events"),
@@ -182,7 +182,7 @@ def test_rows_that_are_not_those_of_files(spark, tmp_path, change):
     ],
 )
 @pytest.mark.parametrize("stored", [False, True])
-def test_columns_may_have_dots_and_blanks_in_their_names(spark, tmp_path, events, text, strategy, output, stored):
+def test_columns_may_have_dots_and_blanks_in_their_names(spark, tmp_path, events, text, dealing, output, stored):
     named = events.select(["type", "ts", "k", "x", "id"]).rename_columns(["we ird.type", "t.s", "k.1", "x y", "i`d"])
     if stored:  # two files, each in order
         pq.write_table(named.slice(0, 700), tmp_path / "0.parquet")
@@ -193,13 +193,13 @@ def test_columns_may_have_dots_and_blanks_in_their_names(spark, tmp_path, events
     query = cer_gpu.compile(text, type_column="we ird.type", time_column="t.s")
     expected = query.evaluate(named, output=output)
     assert expected.num_rows > 10
-    found = match(df, query, order_by=["t.s", "i`d"], strategy=strategy, tasks=3, output=output).toArrow()
+    found = match(df, query, order_by=["t.s", "i`d"], dealing=dealing, tasks=3, output=output).toArrow()
     assert found.column_names == expected.column_names
     assert sorted_rows(found.cast(expected.schema)) == sorted_rows(expected)
 
 
 @pytest.mark.parametrize(
-    ("text", "strategy", "output"),
+    ("text", "dealing", "output"),
     [
         ("SELECT a[st.k, id], b[st] FROM S WHERE A AS a ; B AS b PARTITION BY [st.in.name]", "partition", "events"),
         ("SELECT a[st.k, st.in.name], b[ts] FROM S WHERE A AS a ; B AS b FILTER a[st.k < 3]", "range", "events"),
@@ -207,7 +207,7 @@ def test_columns_may_have_dots_and_blanks_in_their_names(spark, tmp_path, events
     ],
 )
 @pytest.mark.parametrize("stored", [False, True])
-def test_fields_of_structs(spark, tmp_path, events, text, strategy, output, stored):
+def test_fields_of_structs(spark, tmp_path, events, text, dealing, output, stored):
     """Some structs are NULL."""
     inner = pa.StructArray.from_arrays([events["name"].combine_chunks(), events["x"].combine_chunks()], ["name", "a.b"])
     absent = pa.array([i % 7 == 0 for i in range(len(events))])
@@ -223,11 +223,11 @@ def test_fields_of_structs(spark, tmp_path, events, text, strategy, output, stor
     query = cer_gpu.compile(f"{text} WITHIN 7 [at.x]", time_column="ts")
     expected = query.evaluate(table, output=output)
     assert expected.num_rows > 10
-    order = "id" if strategy == "range" else ["ts", "id"]
-    if strategy == "partition":  # a window over another column than the first of the order needs all events together
+    order = "id" if dealing == "range" else ["ts", "id"]
+    if dealing == "partition":  # a window over another column than the first of the order needs all events together
         query = cer_gpu.compile(f"{text} WITHIN 7 SECONDS", time_column="ts")
         expected = query.evaluate(table, output=output)
-    found = match(df, query, order_by=order, strategy=strategy, tasks=3, output=output).toArrow()
+    found = match(df, query, order_by=order, dealing=dealing, tasks=3, output=output).toArrow()
     assert sorted_rows(found.cast(expected.schema)) == sorted_rows(expected)
 
 
@@ -284,13 +284,13 @@ def test_files_and_rows_give_the_rows_of_a_single_process(spark, tmp_path, seed)
     assert expected["rows"].num_rows > 10
     df = spark.read.parquet(str(tmp_path))
     for source, rows in expected.items():
-        for strategy in ("auto", "replicate"):
+        for dealing in ("auto", "replicate"):
             tasks = rng.choice([1, 2, 5])
-            options = {"order_by": "ts", "strategy": strategy, "tasks": tasks}
+            options = {"order_by": "ts", "dealing": dealing, "tasks": tasks}
             made = matching(df, query, **options, output=output, source=source)
             assert made.source == source
             found = made.df.toArrow().cast(rows.schema)
-            assert sorted_rows(found) == sorted_rows(rows), (source, strategy, tasks)
+            assert sorted_rows(found) == sorted_rows(rows), (source, dealing, tasks)
 
 
 def test_paths_in_place_of_a_dataframe(spark, tmp_path, events):
@@ -336,9 +336,9 @@ def test_a_column_of_a_filter_is_checked_in_all_files(spark, tmp_path, events):
     assert sum(made.df.toArrow()["count"].to_pylist()) == sum(expected["count"].to_pylist()) > 10
 
 
-@pytest.mark.parametrize(("strategy", "tasks"), [("range", 1), ("replicate", 3), ("range", 3)])
+@pytest.mark.parametrize(("dealing", "tasks"), [("range", 1), ("replicate", 3), ("range", 3)])
 @pytest.mark.parametrize("source", ["files", "rows"])
-def test_nulls_in_the_first_column_of_the_order(spark, tmp_path, strategy, tasks, source):
+def test_nulls_in_the_first_column_of_the_order(spark, tmp_path, dealing, tasks, source):
     table = pa.table({"type": ["A", "B", "C", "A"], "n": [1, None, 2, None], "x": [1, 2, 3, 4]})
     pq.write_table(table, tmp_path / "events.parquet")
     df = spark.read.parquet(str(tmp_path))
@@ -346,7 +346,7 @@ def test_nulls_in_the_first_column_of_the_order(spark, tmp_path, strategy, tasks
     query = cer_gpu.compile("SELECT STRICT * FROM S WHERE A ; B WITHIN 5 EVENTS")
     message = "the stream is ordered by 'n', which is NULL in 2 of 4 rows"
     with pytest.raises(cer_gpu.QueryTypeError, match=message), plain_errors():
-        match(df, query, order_by="n", strategy=strategy, tasks=tasks, source=source).collect()
+        match(df, query, order_by="n", dealing=dealing, tasks=tasks, source=source).collect()
 
 
 def test_files_that_tasks_cannot_read(spark, df, tmp_path, events):
@@ -387,8 +387,8 @@ def test_no_events(spark, tmp_path, events, source):
 
 
 @pytest.mark.parametrize("tasks", [1, 2])
-@pytest.mark.parametrize("strategy", ["replicate", "range"])
-def test_events_of_one_time_follow_the_paths_of_their_files_whatever_way(spark, tmp_path, strategy, tasks):
+@pytest.mark.parametrize("dealing", ["replicate", "range"])
+def test_events_of_one_time_follow_the_paths_of_their_files_whatever_way(spark, tmp_path, dealing, tasks):
     # as a URI, the first of these paths is the greater one
     names = ["k=a b+%2B", "k=a!b"]
     tables = [pa.table({"type": ["A"] * 9, "t": range(9)}), pa.table({"type": ["B"] * 9, "t": range(9)})]
@@ -400,4 +400,4 @@ def test_events_of_one_time_follow_the_paths_of_their_files_whatever_way(spark, 
     assert query.evaluate(whole, output="positions").num_rows == 9
     df = spark.read.parquet(str(tmp_path))
     for source in ("rows", "files"):
-        assert match(df, query, order_by="t", strategy=strategy, tasks=tasks, source=source).count() == 9, source
+        assert match(df, query, order_by="t", dealing=dealing, tasks=tasks, source=source).count() == 9, source

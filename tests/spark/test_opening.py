@@ -23,7 +23,7 @@ from cer_gpu.io.stores import path_in_store
 from spark_glue.files import stores
 from spark_glue.files.folders import bucket_of, folder_values
 from spark_glue.files.found import File, NotByFilesError
-from spark_glue.files.opening import Opener, check, named_format
+from spark_glue.files.opening import Opener, check_file, named_format
 from spark_glue.files.stores import address_of, azure_arguments, gcs_arguments, hdfs_arguments, relevant, s3_arguments
 
 TABLE = pa.table({"ts": [1, 2, 3], "type": ["A", "B", "A"]})
@@ -385,8 +385,8 @@ def planned(path):
 
 def test_a_file_that_stays_passes(tmp_path):
     file = planned(write(tmp_path / "x.parquet"))
-    check(Opener(), file)
-    check(Opener(), File(file.path, file.size, 0, 0, 3))  # a store that knows no times
+    check_file(Opener(), file)
+    check_file(Opener(), File(file.path, file.size, 0, 0, 3))  # a store that knows no times
 
 
 @pytest.mark.parametrize("what", ["grown", "written again", "gone"])
@@ -400,7 +400,7 @@ def test_a_file_that_changes_is_named(tmp_path, what):
     if what == "written again":
         os.utime(path, ns=(file.stamp, file.stamp + 1))
     with pytest.raises(EventsError, match=r"x.parquet: changed since the job was planned.*(\n.*)*hint: run again"):
-        check(Opener(), file)
+        check_file(Opener(), file)
 
 
 # ---- folders ----------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from stored_files import (
 
 import cer_gpu
 from cer_gpu.errors import CerError, OptionError
-from spark_glue.files.footers import find
+from spark_glue.files.footers import find_footers
 from spark_glue.files.found import NotByFilesError
 from spark_glue.files.pieces import Limits, plan
 from spark_glue.files.scan import scan_of_paths
@@ -49,7 +49,7 @@ def comparable(table: pa.Table) -> list[object]:
 
 
 def case(seed: int, folder: str, *, many: bool):
-    """Return what is found by one process, and by the pieces of each strategy; errors stand for themselves."""
+    """Return what is found by one process, and by the pieces of each dealing; errors stand for themselves."""
     rng = random.Random(seed)
     work = random_work(rng, many=many)
     events = random_events(rng, rng.choice([rng.choice([0, 1, 5]), *[rng.randint(50, 400)] * 9]))
@@ -84,36 +84,36 @@ def case(seed: int, folder: str, *, many: bool):
         times_read=rng.choice([8, 100]),
     )
     n_tasks = rng.choice([1, 2, 3, 5, 7])
-    for strategy in ("range", "partition", "replicate", "auto"):
+    for dealing in ("range", "partition", "replicate", "auto"):
         try:
-            planned = plan(found, work, order, strategy, n_tasks, limits=limits)
+            planned = plan(found, work, order, dealing, n_tasks, limits=limits)
         except (OptionError, NotByFilesError) as error:
-            yield strategy, None, error, expected
+            yield dealing, None, error, expected
             continue
         planned = pickle.loads(pickle.dumps(planned))
         try:
             batches = [batch for number in range(planned.n_pieces) for batch in planned.evaluate(number)]
         except CerError as error:
-            yield strategy, planned, error, expected
+            yield dealing, planned, error, expected
             continue
-        yield strategy, planned, pa.Table.from_batches(batches, planned.schema), expected
+        yield dealing, planned, pa.Table.from_batches(batches, planned.schema), expected
 
 
 def verify(seed: int, folder: str, *, many: bool = False) -> Counter[str]:
     """Compare the pieces of one random case with one process; return how often each way was taken."""
     seen: Counter[str] = Counter()
-    for strategy, planned, result, expected in case(seed, folder, many=many):
+    for dealing, planned, result, expected in case(seed, folder, many=many):
         if planned is None:
             seen["refused: " + str(result)[:60]] += 1
             continue
         if isinstance(expected, CerError):
-            assert isinstance(result, CerError), (seed, strategy)
+            assert isinstance(result, CerError), (seed, dealing)
             seen["errors"] += 1
             continue
-        assert not isinstance(result, CerError), (seed, strategy, str(result))
-        assert comparable(result.cast(expected.schema)) == comparable(expected), (seed, strategy)
+        assert not isinstance(result, CerError), (seed, dealing, str(result))
+        assert comparable(result.cast(expected.schema)) == comparable(expected), (seed, dealing)
         shares = dict.fromkeys(str(piece.part.share) for piece in planned.pieces)
-        seen[f"{planned.strategy} {' and '.join(shares)} {min(planned.n_pieces, 2)}"] += 1
+        seen[f"{planned.dealing} {' and '.join(shares)} {min(planned.n_pieces, 2)}"] += 1
         stretches = [stretch for piece in planned.pieces for stretch in piece.stretches]
         seen["rows"] += len(expected)
         for name in ("as_they_lie", "flows", "on_disk"):
@@ -142,7 +142,7 @@ def test_rows_that_come_out_of_order_late_change_results_of_earlier_ones(tmp_pat
         writer.write_table(events.slice(0, 60))
         writer.write_table(events.slice(60))
     query = cer_gpu.compile("SELECT * FROM S WHERE A : B WITHIN 20 [t]")
-    found = find(scan_of_paths(tmp_path / "e.parquet"), "type", "t")
+    found = find_footers(scan_of_paths(tmp_path / "e.parquet"), "type", "t")
     planned = plan(found, work_of(query, "positions"), order, "auto", 1, limits=Limits(batch=7, gathered=1))
     assert "as they lie" in planned.in_order
     result = pa.Table.from_batches(planned.evaluate(0), planned.schema)

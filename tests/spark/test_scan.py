@@ -14,16 +14,16 @@ from spark_settings import setting
 import cer_gpu
 from spark_glue.files.filters import (
     BeginsWith,
-    Comparison,
-    Either,
-    IsNull,
+    ColumnComparison,
     IsTrue,
-    Known,
-    Not,
+    KnownFilter,
+    NotFilter,
+    NullFilter,
     OneOf,
-    columns_of,
+    OrFilter,
     conjuncts,
     expression,
+    filter_columns,
 )
 from spark_glue.files.found import NotByFilesError
 from spark_glue.files.scan import scan_of, scan_of_paths
@@ -269,19 +269,19 @@ def test_other_formats_and_streams(spark, df, tmp_path):
 
 
 def test_conditions_name_their_columns():
-    both = list(conjuncts(Either(IsNull("a"), Not(IsTrue("b")))))
+    both = list(conjuncts(OrFilter(NullFilter("a"), NotFilter(IsTrue("b")))))
     assert len(both) == 1
-    assert columns_of(both[0]) == {"a", "b"}
-    assert columns_of(Known(True)) == set()
+    assert filter_columns(both[0]) == {"a", "b"}
+    assert filter_columns(KnownFilter(True)) == set()
 
 
 @pytest.mark.parametrize(
     ("condition", "kind"),
     [
-        (Comparison("=", "a", pa.scalar(1)), pa.string()),
-        (Comparison("=", "a", pa.scalar("x")), pa.date32()),
-        (Comparison("=", "a", pa.scalar(0, pa.timestamp("us"))), pa.timestamp("us", "UTC")),
-        (Comparison("<", "a", pa.scalar(1.5)), pa.int64()),
+        (ColumnComparison("=", "a", pa.scalar(1)), pa.string()),
+        (ColumnComparison("=", "a", pa.scalar("x")), pa.date32()),
+        (ColumnComparison("=", "a", pa.scalar(0, pa.timestamp("us"))), pa.timestamp("us", "UTC")),
+        (ColumnComparison("<", "a", pa.scalar(1.5)), pa.int64()),
         (OneOf("a", (pa.scalar(1), pa.scalar("x"))), pa.int64()),
         (BeginsWith("a", "x"), pa.int64()),
     ],

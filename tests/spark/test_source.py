@@ -12,7 +12,7 @@ import cer_gpu
 from cer_gpu.errors import CerError, EventsError, OptionError, QuerySyntaxError, QueryTypeError
 from spark_glue import plain_errors
 from spark_glue.source import register
-from spark_glue.source.options import Asked, asked, given_options
+from spark_glue.source.options import SourceRequest, asked, given_options
 
 pytest.importorskip("pyspark")
 
@@ -97,7 +97,7 @@ def test_options_of_a_table_are_told_from_its_properties():
 
 def test_all_options_are_read():
     given = {"queryFile": "q.ceql", "paths": '["/a", "/b, c"]', "timeColumn": "t", "timeUnit": "ms", "typeColumn": ""}
-    given |= {"orderBy": "t, `a, b` ,id", "strategy": "range", "tasks": "3", "output": "count", "columns": "end,count"}
+    given |= {"orderBy": "t, `a, b` ,id", "dealing": "range", "tasks": "3", "output": "count", "columns": "end,count"}
     found = asked(given_options({**given, "fs.s3a.endpoint": "http://x", "spark.hadoop.dfs.nameservices": "n"}))
     assert (str(found.query), found.paths) == ("q.ceql", ("/a", "/b, c"))
     assert (found.order_by, found.type_column, found.time_column, found.time_unit) == (
@@ -106,12 +106,12 @@ def test_all_options_are_read():
         "t",
         "ms",
     )
-    assert (found.strategy, found.tasks, found.output, found.columns) == ("range", 3, "count", ("end", "count"))
+    assert (found.dealing, found.tasks, found.output, found.columns) == ("range", 3, "count", ("end", "count"))
     assert found.store == {"fs.s3a.endpoint": "http://x", "dfs.nameservices": "n"}
 
 
 def test_the_time_column_orders_where_no_other_is_named():
-    assert asked({"query": "q", "path": "p", "timeColumn": "t"}) == Asked("q", ("p",), ("t",), time_column="t")
+    assert asked({"query": "q", "path": "p", "timeColumn": "t"}) == SourceRequest("q", ("p",), ("t",), time_column="t")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_the_time_column_orders_where_no_other_is_named():
         ({"query": "q", "paths": "/a,/b", "orderBy": "t"}, "paths must be a JSON list"),
         ({"query": "q", "path": "p", "orderBy": "t", "tasks": "0"}, "tasks must be a number from 1"),
         ({"query": "q", "path": "p", "orderBy": "t", "tasks": "many"}, "tasks must be a number from 1"),
-        ({"query": "q", "path": "p", "orderBy": "t", "strategy": "rang"}, "did you mean 'range'"),
+        ({"query": "q", "path": "p", "orderBy": "t", "dealing": "rang"}, "did you mean 'range'"),
         ({"query": "q", "path": "p", "orderBy": "t", "output": "event"}, "did you mean 'events'"),
         ({"query": "q", "path": "p", "orderBy": "t,,u"}, "expected names with commas"),
         ({"query": "q", "path": "p", "orderBy": "`t"}, "expected names with commas"),
@@ -151,9 +151,9 @@ def test_rows_and_columns_are_those_of_a_single_process(folder, output):
     assert rows(found) == rows(wanted)
 
 
-@pytest.mark.parametrize("strategy", ["auto", "partition", "range", "replicate"])
-def test_every_strategy_gives_the_rows_of_a_single_process(folder, strategy):
-    found, n_pieces = read(folder, strategy=strategy, tasks="3")
+@pytest.mark.parametrize("dealing", ["auto", "partition", "range", "replicate"])
+def test_every_dealing_gives_the_rows_of_a_single_process(folder, dealing):
+    found, n_pieces = read(folder, dealing=dealing, tasks="3")
     assert rows(found) == rows(single())
     assert n_pieces == 3
 
@@ -248,9 +248,9 @@ def test_events_that_are_not_kept_are_not_made(folder):
         ({"path": "/nowhere/at/all"}, EventsError, "/nowhere/at/all"),
         ({"output": "measures"}, CerError, "measures"),
         (
-            {"query": "SELECT NEXT * FROM S WHERE A ; B WITHIN 9 EVENTS", "strategy": "partition"},
+            {"query": "SELECT NEXT * FROM S WHERE A ; B WITHIN 9 EVENTS", "dealing": "partition"},
             OptionError,
-            "hint: strategy=",
+            "hint: dealing=",
         ),
     ],
 )

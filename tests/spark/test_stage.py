@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from spark_glue import match_stage
-from spark_glue.stage import plain
+from spark_glue.stage import plain_batch
 
 SCHEMA = pa.schema([("type", pa.string()), ("value", pa.int64())])
 
@@ -93,10 +93,10 @@ def test_stage_can_be_pickled():
 def test_strings_leave_plain():
     coded = pa.array(["x", None, "y", "x"]).dictionary_encode()
     batch = pa.record_batch({"end": pa.array([0, 1, 2, 3]), "tail": coded})
-    out = plain(batch)
+    out = plain_batch(batch)
     assert out.schema.types == [pa.int64(), pa.string()]
     assert out.to_pydict() == batch.to_pydict()
-    assert plain(out) is out
+    assert plain_batch(out) is out
 
 
 def test_import_needs_no_pyspark():

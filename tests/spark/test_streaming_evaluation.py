@@ -9,9 +9,9 @@ import pytest
 from spark_streams import US, all_types
 
 import cer_gpu
-from spark_glue.streaming.evaluation import Evaluation, microseconds
+from spark_glue.streaming.evaluation import StreamEvaluation, microseconds
 from spark_glue.streaming.ordering import in_order
-from spark_glue.streaming.packing import Pack, Unpack, packed
+from spark_glue.streaming.packing import Pack, Unpack, packed_state
 
 
 def shown(table):
@@ -84,7 +84,7 @@ def test_micro_batches_find_what_one_evaluation_finds(number):
     query, events = cer_gpu.compile(text, time_column="ts"), random_events(rng)
     expected = query.evaluate(events, output=output)
     assert expected.num_rows > 5
-    evaluation = Evaluation(query, output, ("ts",), microseconds("2s"))
+    evaluation = StreamEvaluation(query, output, ("ts",), microseconds("2s"))
     arrived, stream, found, row = jumbled(rng, events, 2_000_000), evaluation.begin(), [], 0
     while row < len(events):
         n = rng.randint(0, 30)
@@ -106,7 +106,7 @@ def test_micro_batches_find_what_one_evaluation_finds(number):
 
 def test_events_are_late_by_the_lateness_or_the_watermark():
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B", time_column="ts")
-    stream = Evaluation(query, "positions", ("ts",), microseconds("2s")).begin()
+    stream = StreamEvaluation(query, "positions", ("ts",), microseconds("2s")).begin()
 
     def pushed(kind, seconds):
         return sum(f.num_rows for f in stream.push(pa.table({"type": [kind], "ts": pa.array([seconds * 10**6], US)})))
@@ -123,23 +123,23 @@ def test_events_are_late_by_the_lateness_or_the_watermark():
 
 def test_a_stream_of_other_options_is_refused():
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B", time_column="ts")
-    blob = Evaluation(query, "positions", ("ts",), 1, 4).begin(3).to_bytes()
+    blob = StreamEvaluation(query, "positions", ("ts",), 1, 4).begin(3).to_bytes()
     with pytest.raises(cer_gpu.CheckpointError, match=r"with groups=4, and this one has groups=5"):
-        Evaluation(query, "positions", ("ts",), 1, 5).resume(blob, 3)
+        StreamEvaluation(query, "positions", ("ts",), 1, 5).resume(blob, 3)
     with pytest.raises(cer_gpu.CheckpointError, match=r"with lateness=1, and"):
-        Evaluation(query, "positions", ("ts",), 2, 4).resume(blob, 3)
+        StreamEvaluation(query, "positions", ("ts",), 2, 4).resume(blob, 3)
     with pytest.raises(cer_gpu.CheckpointError, match=r"with output='positions', and"):
-        Evaluation(query, "events", ("ts",), 1, 4).resume(blob, 3)
+        StreamEvaluation(query, "events", ("ts",), 1, 4).resume(blob, 3)
     other = cer_gpu.compile("SELECT * FROM S WHERE A ; C", time_column="ts")
     with pytest.raises(cer_gpu.CheckpointError, match=r"another query"):
-        Evaluation(other, "positions", ("ts",), 1, 4).resume(blob, 3)
+        StreamEvaluation(other, "positions", ("ts",), 1, 4).resume(blob, 3)
     with pytest.raises(cer_gpu.CheckpointError, match=r"expected the state of a stream"):
-        Evaluation(query, "positions", ("ts",), 1, 4).resume(b"something else", 3)
+        StreamEvaluation(query, "positions", ("ts",), 1, 4).resume(b"something else", 3)
 
 
 def test_numbers_of_rows_differ_between_groups():
     query = cer_gpu.compile("SELECT * FROM S WHERE A", time_column="ts")
-    evaluation = Evaluation(query, "rows", ("ts",), 0, 2)
+    evaluation = StreamEvaluation(query, "rows", ("ts",), 0, 2)
     events = pa.table({"type": ["A", "A"], "ts": pa.array([1, 2], US)})
     numbers = [n for k in range(2) for f in evaluation.begin(k).push(events) for n in f.column("match").to_pylist()]
     assert len(set(numbers)) == 4
@@ -168,11 +168,11 @@ def test_packed_rows_keep_every_type(pieces):
 def test_packed_complex_events_are_bounded_pieces(monkeypatch):
     monkeypatch.setattr("spark_glue.streaming.packing.FOUND_ROWS", 10)
     batch = pa.record_batch({"x": pa.array(range(35))})
-    blobs = list(packed(iter([batch.slice(0, 4), batch.slice(4, 30), batch.slice(34)]), batch.schema))
+    blobs = list(packed_state(iter([batch.slice(0, 4), batch.slice(4, 30), batch.slice(34)]), batch.schema))
     pieces = list(Unpack(batch.schema)(iter([pa.record_batch({"blob": pa.array(blobs, pa.binary())})])))
     assert pa.Table.from_batches(pieces)["x"].to_pylist() == list(range(35))
     assert max(piece.num_rows for piece in pieces) < 20
-    assert list(packed(iter([batch.slice(0, 0)]), batch.schema)) == []
+    assert list(packed_state(iter([batch.slice(0, 0)]), batch.schema)) == []
 
 
 def test_events_without_a_time_are_refused_with_their_number():

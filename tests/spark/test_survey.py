@@ -11,7 +11,7 @@ import pytest
 from stored_streams import stored_stream, surveyed
 
 from spark_glue import survey as module
-from spark_glue.survey import FILE, FILE_ROWS, LOCATION, stream_of, survey
+from spark_glue.survey import FILE, LOCATION, SURVEY_FILE_ROWS, stream_of_survey, survey
 
 
 @pytest.mark.parametrize("most", [4, 50, 256])
@@ -34,16 +34,16 @@ def test_equal_rows_of_two_files_keep_the_order_of_the_files():
     times = {0: [5, 6, 9], 1: [1, 2, 5]}
     found = []
     for file, values in times.items():
-        rows = {LOCATION: [file * FILE_ROWS + i for i in range(3)], "ts": values}
+        rows = {LOCATION: [file * SURVEY_FILE_ROWS + i for i in range(3)], "ts": values}
         found += list(survey([pa.record_batch(rows)], ["ts"]))
-    assert stream_of(pa.Table.from_batches(found), 1) is None
+    assert stream_of_survey(pa.Table.from_batches(found), 1) is None
     swapped = pa.Table.from_batches(found)
     swapped = swapped.set_column(0, FILE, pa.array([1 - n for n in swapped[FILE].to_pylist()]))
-    assert stream_of(swapped, 1).offsets == (0, 3)
+    assert stream_of_survey(swapped, 1).offsets == (0, 3)
 
 
 def test_no_rows():
-    assert stream_of(pa.table({}), 1).n_rows == 0
+    assert stream_of_survey(pa.table({}), 1).n_rows == 0
 
 
 @pytest.mark.parametrize("what", ["swapped", "left out", "missing", "not a number", "twice"])

@@ -4,11 +4,19 @@ As in `cer_gpu.backend.counting`, with the sums of a chain (`cer_gpu.automaton.c
 states: a run is at one place at a time, and an event adds the runs at one place to those at another.  An event of a
 plain chain therefore costs one addition of rows for each of its steps.
 
-Row k counts the runs at place k: column 0 those that began after the boundary, and column c those that each run at
-place c when the boundary was set has become; columns beyond k are zero.  The row of a start in `front` has, for each
-place, how many runs were there then that began from this start on; the row of the first start in the window says what
-the columns are worth.  When the first start after the boundary leaves the window, the present is made the boundary, by
-one walk back over the window.
+The boundary is an event.  Runs that began after it are all in the window; those that began before it leave the window
+one start at a time, and are counted as products (uint64):
+
+- ``rows[k, 0]``: the runs at place k that began after the boundary;
+- ``rows[k, c]``: the runs at place k that have come, since the boundary, of each run that was at place c then; 0 for
+  c > k, as runs go to later places only;
+- ``front[s, c - 1]``: the runs that were at place c at the boundary and had begun with start s or later.
+
+With s the first start in the window, ``rows[k, 0]`` plus the sum over c of ``rows[k, c] * front[s, c - 1]`` runs are at
+place k.  Example, `A ; B+ ; C`: at the boundary 3 runs have an A alone and 1 has a B, too, ``front[s] = (3, 1)``; then
+comes a B, ``rows[2] = (0, 1, 2)``: 3 runs go on with it, 1 does or skips it, and 3 * 1 + 1 * 2 = 5 are at place 2.
+When the first start after the boundary leaves the window, the last event becomes the boundary, by one walk back over
+the window.
 """
 
 from __future__ import annotations
@@ -23,9 +31,9 @@ from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.saturating import MOST_SIGNED, plus, times
 from cer_gpu.backend.status import DONE, GROW_WINDOW, OUTPUT_FULL, TOO_MANY
 
-# registers of `count_chain`: the event that comes next and what is in the buffers; ids of the next relevant event, and
-# of the first one that may be in the window; of the next start, the first in the window, and the first after the
-# boundary
+# registers of `count_chain`: the next event of the batch; the ends in the buffers; of the relevant events, counted from
+# 0, the next one and the first that may be in the window; of the starts, counted from 0, the next one, the first one in
+# the window, and the first after the boundary
 EVENT, N_OUT, NEXT_SEEN, FIRST_SEEN, NEXT_START, FIRST_START, BOUNDARY, N_REGS = range(8)
 
 _U = np.uint64
@@ -33,7 +41,7 @@ _ONE = np.uint64(1)
 
 
 class Seen(NamedTuple):
-    """The relevant events of the window at ``id & mask``, and likewise its starts.
+    """Rings of the relevant events of the window and of its starts: number n of either is in row ``n & (2**ring - 1)``.
 
     Attributes
     ----------
@@ -41,7 +49,7 @@ class Seen(NamedTuple):
     clocks : clock, shape (2**ring,), written
     start_clocks : clock, shape (2**ring,), written
     front : uint64, shape (2**ring, columns), written
-        Runs at each place at the boundary, from each of the starts before it on.
+        For each start before the boundary, the runs at places 1, 2, ... at the boundary that began with it or later.
     """
 
     symbols: Any
@@ -56,7 +64,9 @@ class Sums(NamedTuple):
     Attributes
     ----------
     of_symbols : int32, shape (symbols, width)
+        SUM_BEGINS and SUM_ENDS; (target, source, doubled) for each sum, in this order; then END_OF_LIST.
     finals : int32, shape (finals,)
+        Places from which an event that ends runs ends them.
     """
 
     of_symbols: Any
@@ -65,10 +75,7 @@ class Sums(NamedTuple):
 
 @helper
 def _set_boundary(clock, length, sums, regs, next_seen, next_start, rows, ways, seen):
-    """Make the present the boundary: a column for each place, and `front` for each start in the window.
-
-    Return the first of these starts.
-    """
+    """Make the last event the boundary: reset `rows`, fill `front` for the starts in the window; return the first."""
     of_symbols, front, mask = sums.of_symbols, seen.front, seen.symbols.shape[0] - 1
     n_columns = ways.shape[1]
     for k in range(n_columns):
@@ -86,7 +93,7 @@ def _set_boundary(clock, length, sums, regs, next_seen, next_start, rows, ways, 
             start -= 1
             for c in range(n_columns):
                 front[_U(start & mask), _U(c)] = front[later, _U(c)] if start + 1 < next_start else _U(0)
-        # ways from each place before the event to the columns: the sums backwards, from what they give to what they add
+        # ways[k - 1, c - 1]: runs at place c now that come of one run at place k before the event; its sums in reverse
         j = 1
         while of_symbols[symbol, _U(j)] != END_OF_LIST:
             j += 3

@@ -6,8 +6,8 @@ import numpy as np
 
 from cer_gpu.backend.arguments import Steps
 from cer_gpu.backend.chains.keyed_stacks import (
-    AHEAD,
     BASE,
+    EVENTS_AHEAD,
     FLOOR,
     IN_STACK,
     LATEST,
@@ -128,8 +128,8 @@ def collect(steps, tops_of, ring, n_partitions, length, regs, new_ids):
     n = regs[NEXT_ID]
     alive = np.int64(0)
     for i in range(n):
-        if i + AHEAD < n:
-            prefetch(tops, _U(instances[_U(i + AHEAD), _U(instances.shape[1] - 1)]) * _U(tops.shape[1]))
+        if i + EVENTS_AHEAD < n:
+            prefetch(tops, _U(instances[_U(i + EVENTS_AHEAD), _U(instances.shape[1] - 1)]) * _U(tops.shape[1]))
         if _is_alive(i, tops_of, ring, length, regs):
             links = instances[_U(i), LINKS]
             flag = links & IN_STACK

@@ -4,23 +4,25 @@ An instance is a row of `instances` (int64), a ring of any size, and refers to o
 that of the instance before it; the id `origin` is in row 0, and when row 0 is taken again the origin moves.
 
 * PLACE, the position of the event; TIME, where the output has times;
-* LINKS, two distances in ids, 32 bits each: back to the instance below it in its stack ("lower"), and to the top of
-  stack k - 1 when it came ("before"), at which and at all below which it goes on.  0 stands for none, and an instance
-  whose id is below `base` is gone;
+* LINKS, two distances in ids, 32 bits each: back to the instance below it in its stack ("lower"), and back to the top
+  of stack k - 1 when it came ("before"): runs go on from it to that instance and to all below that.  0 stands for none,
+  and an instance whose id is below `base` is gone: instance 9 with the links (2, 1) lies on 7 and goes on at 8;
 * LATEST, the clock of the latest start that it reaches, in the bits of `latest_of`, the same memory as clocks.  It
   never increases from one to the one below, so that what is in the window comes first;
-* BAR, where events are absent from gaps: the position of the last one that barred the gap before the step; if the step
-  does not begin with the instance, "before" is the nearest one below it with which it does, and is flagged;
-* where a step holds n > 1 events at least: how many instances lie below it in its stack, up to n - 1, and the distance
-  back to the last of these, 32 bits each, or -1 - k if fewer than k + 1 lie below it and the last of them is not known;
-  and the distance to the instance above it;
+* where events are absent from gaps, the position of the last one that barred the gap before the step.  If the step
+  cannot begin with the instance, "before" is the nearest one below it with which it can, and IN_STACK flags that;
+* where a step holds n > 1 events at least, its depth: how many instances lie below it in its stack, up to n - 1, and
+  the distance back to the last of these, 32 bits each; or -1 - k if fewer than k + 1 lie below it and the last of them
+  is not known.  Then the distance to the instance above it;
 * in the last column, unless windows end for all partitions at once, the owning partition, or -1 once it is dropped.
 
-A partition is a row of `tops`: for each step but a last one that is not repeated, the id of the top of its stack; for
-each the LATEST of that; and the first id that is not forgotten there.  An event therefore costs a look at one row, and
-a write to the end of the instances.  If there are neighbours, a row of `lasts` has the number of a partition's last
-relevant event, and its position; if events are absent from gaps, a row of `barred` has the position of the last one
-that barred the gap before each step.
+A partition is a row of `tops`, so that an event costs a look at one row and a write to the end of the instances:
+
+* for each stack, the id of its top (a last step that is not repeated has no stack);
+* for each stack, the LATEST of its top;
+* the first id that CONSUME BY has not forgotten in the partition.
+
+For steps that are neighbours, a row of `lasts` has the number of the partition's last relevant event, and its position.
 """
 
 from __future__ import annotations
@@ -54,25 +56,31 @@ from cer_gpu.backend.status import DONE, GROW_PATH, OUTPUT_FULL
 # an instance
 PLACE, LINKS, LATEST, TIME = range(4)
 
-# an end: the event, the id of the instance before it, and where the last step is repeated that of one beside it or -1;
-# for chains with counts or absences: BAR of its instance, and the instance that the last step begins with at the
-# latest; and the last instance that was fetched ahead, or -1
-EVENT, ONE_BEFORE, ONE_BESIDE, ONE_BAR, ONE_TARGET, FETCHED, N_END = range(7)
+# an end; all but EVENT are ids of instances or, BAR apart, -1 for none
+(
+    EVENT,  # the event, by its number in the batch
+    ONE_BEFORE,  # the latest instance of the step before the last at which runs go on from it
+    ONE_BESIDE,  # the instance below it in the stack of the last step, where that is repeated
+    ONE_BAR,  # with counts or absences: position from which on instances of the step before may lie
+    ONE_TARGET,  # with counts or absences: the instance with which the last step has its least number of events
+    FETCHED,  # the last instance that was fetched ahead
+    N_END,
+) = range(7)
 
-# registers beyond those of the listing: the first id that is kept, the next id, the first id that is not forgotten in
-# all partitions, and the id of row 0
+# registers beyond those of the listing: the first id that is kept; the id that the next instance gets; the first id
+# that CONSUME BY ANY has not forgotten; and the id of row 0
 BASE, NEXT_ID, FLOOR, ORIGIN, N_REGS = range(N_VALUES + 1, N_VALUES + 6)
 
 MOST_INSTANCES = (1 << 31) - 1
 """Most rows of the ring: links reach no further."""
 
-AHEAD = 16
+EVENTS_AHEAD = 16
 """Events from the prefetch of a partition to its use; partitions lie anywhere in memory."""
 
 ENDS_AHEAD = 16
 """Ends whose stacks are followed ahead of listing, one instance further each time: they lie anywhere in memory."""
 
-NEAR = 1 << 8
+_NEAR = 1 << 8
 """Instances so near to one another that the processor has them both."""
 
 IN_STACK = 1 << 31
@@ -249,8 +257,8 @@ def push_events(events, window, options, steps, tops_of, ring, begin, regs, ends
     i = begin
     while i < n_events and next_id <= room:
         event = _U(i)
-        if i + AHEAD < n_events:
-            prefetch(tops, _U(partitions[event + _U(AHEAD)]) * _U(tops.shape[1]))
+        if i + EVENTS_AHEAD < n_events:
+            prefetch(tops, _U(partitions[event + _U(EVENTS_AHEAD)]) * _U(tops.shape[1]))
         p = _U(partitions[event])
         clock = clocks[event]
         symbol = _U(symbols[event])
@@ -354,7 +362,7 @@ def push_events(events, window, options, steps, tops_of, ring, begin, regs, ends
 
 @helper
 def _go_on(frames, frame, s, count, before, lower, bar, target, steps, ring, timed, base, origin):
-    """Set the frame after an instance of stack s, the last but `count` - 1 of its step, in any chain."""
+    """Set the frame after an instance of stack s, with which the path holds `count` events of its step."""
     if s == 0 or count <= steps.spare[_U(s + 1)]:
         frames[frame, STACK], frames[frame, LEFT], frames[frame, OTHER] = s, lower, -1
         frames[frame, COUNT], frames[frame, BAR], frames[frame, TARGET] = count + 1, -1, target
@@ -381,7 +389,7 @@ def _fetch_ahead(ends, end, n_ends, ring, clocks, length, base, origin):
             row = row_of(at, origin, size)
             lower = lower_of(at, instances[row, LINKS])
             clock = clocks[_U(ends[_U(other), EVENT])]
-            if lower < base or at - lower < NEAR or clock - latest_of[row, LATEST] > length:
+            if lower < base or at - lower < _NEAR or clock - latest_of[row, LATEST] > length:
                 lower = np.int64(-1)
             else:
                 prefetch(instances, row_of(lower, origin, size) * width)

@@ -27,7 +27,7 @@ ORDINAL, WAITING, EPOCH, SLOTS = range(4)
 # registers: the next event, complex events in the buffers and their positions, and consumed ones
 EVENT, N_OUT, N_VALUES, CONSUMED, N_REGS = range(5)
 
-AHEAD = 16
+_AHEAD = 16
 """Events from the prefetch of a partition to its use; partitions lie anywhere in memory."""
 
 _U = np.uint64
@@ -134,8 +134,8 @@ def list_neighbours(events, window, options, neighbours, marks, output, regs):
             status = OUTPUT_FULL
             break
         event = _U(i)
-        if i + AHEAD < n_events:
-            prefetch(rows, _U(partitions[event + _U(AHEAD)]) * _U(rows.shape[1]))
+        if i + _AHEAD < n_events:
+            prefetch(rows, _U(partitions[event + _U(_AHEAD)]) * _U(rows.shape[1]))
         p, ordinal = _U(partitions[event]), ordinals[event]
         reached = _reached(neighbours, p, _U(symbols[event]), ordinal, epoch)
         ended = _ends(neighbours, reached, p, ordinal, clocks[event], options.window, length)
@@ -197,8 +197,8 @@ def count_neighbours(events, window, options, neighbours, output, regs):
             status = OUTPUT_FULL
             break
         event = _U(i)
-        if i + AHEAD < n_events:
-            prefetch(rows, _U(partitions[event + _U(AHEAD)]) * _U(rows.shape[1]))
+        if i + _AHEAD < n_events:
+            prefetch(rows, _U(partitions[event + _U(_AHEAD)]) * _U(rows.shape[1]))
         p, ordinal = _U(partitions[event]), ordinals[event]
         reached = _reached(neighbours, p, _U(symbols[event]), ordinal, epoch)
         ended = _ends(neighbours, reached, p, ordinal, clocks[event], options.window, length)

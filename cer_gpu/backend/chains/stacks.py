@@ -5,16 +5,18 @@ while step k - 1 has one in the window.  It stands for all runs that it ends: it
 k - 1 held before it and, where step k is repeated, at any that its own stack held.  Both are the bottoms of stacks,
 up to a number that it keeps, so that no list is ever copied or merged.  A neighbour goes on at the last one alone.
 
-If events are absent from the gap before step k, an instance keeps the position of the last one that barred it, and goes
-on at the instances from there on.  If a step holds n events at least, an instance completes it if n - 1 lie below it in
-its stack, and reaches the latest start that the lowest of these reaches: that is index arithmetic.  An instance that
-the gap lets not begin the step keeps the nearest below it that does, for steps of m events at most.
+Absences: an instance of step k keeps the position of the last event that barred the gap before the step.  A run goes
+on from it to instances of stack k - 1 from that position on.  An instance that the gap keeps from beginning the step
+keeps the nearest one below it that begins it, which steps of m events at most need.
+
+Counts: with a step of n events at least, instance i completes the step if i - (n - 1) is still in the stack, and its
+latest start is that of instance i - (n - 1): for `A ; B{3,}`, the fifth B has the latest start of the third.
 
 The stack of step k is row k of arrays, oldest first:
 
 * `places` (int64): the position of the event;
-* `below` (int64): how many instances stack k - 1 held; or -1 - i if the step does not begin with the instance: i is
-  the nearest below it with which it does;
+* `below` (int64): how many instances stack k - 1 held when the event came; or -1 - i if the step cannot begin with the
+  instance, where i is the index of the nearest one below it with which it can;
 * `latest` (uint64 or float64): the clock of the latest start that the instance reaches.  It never decreases upwards,
   so that what is in the window is the top of each stack;
 * `bars` (int64): the position of the last event that barred the gap before the step.
@@ -31,18 +33,26 @@ from cer_gpu.backend.arguments import Events, Matches, Options, Steps, Window
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.status import DONE, GROW_PATH, OUTPUT_FULL
 
-# registers of `list_ends`: the end under way, entries of its stack of frames, what was listed of it, and what is in the
-# buffers
+# registers of `list_ends`: the end under way; how many frames it has, and how many of its complex events are listed;
+# and how many complex events and positions are in the buffers
 END, DEPTH, N_HERE, N_OUT, N_VALUES, N_REGS = range(6)
 
-# of an end: the event, where its listing begins, and under CONSUME the bottoms of the stacks
+# of an end: the event; the instance with which it ends, or how many the step before had (see `push_events`); and under
+# CONSUME the bottoms of the stacks
 EVENT, BEFORE, BOTTOMS = range(3)
 
-# a frame of the listing: a stack; how many of its instances are left, or the next one; likewise of the stack above,
-# whose instances come after them, or -1.  For chains with counts or absences: the number of its step's events once one
-# of the stack above is chosen, or if there is none one of the stack; the position from which on the instances may lie;
-# and, under PARTITION BY, the instance that as many lie above as the step still asks for
-STACK, LEFT, OTHER, COUNT, BAR, TARGET, N_FRAME = range(7)
+# A frame d of the listing stands for the choice of the d-th event from the end, counted from 0 for the one before the
+# last.  It tries the instances of a stack from the latest down, then those of the stack above: after b of `A ; B+` it
+# tries the As that b goes on at, then the Bs before b.  COUNT to TARGET serve chains with counts or absences.
+(
+    STACK,  # the stack, from 0
+    LEFT,  # how many of its lowest instances are left to try; under PARTITION BY the id of the next one
+    OTHER,  # the same of the stack above, which comes after; -1: not to be tried
+    COUNT,  # events of its step that the path holds with one of the stack above, or of STACK where OTHER is -1
+    BAR,  # position from which on instances of STACK may lie, or -1
+    TARGET,  # under PARTITION BY: the instance with which the step, from LEFT down, has its least number of events
+    N_FRAME,
+) = range(7)
 
 _U = np.uint64
 
@@ -62,7 +72,7 @@ class Stacks(NamedTuple):
     below : int64, shape (steps, capacity), written
     latest : clock, shape (steps, capacity), written
     began : int64, shape (capacity,), or (0,), written
-        Times of the instances of the first step.
+        Times of the instances of the first step; empty where the output has none.
     barred : int64, shape (steps,), written
         Position of the last event that barred the gap before each step, or -1.
     bars : int64, shape (steps, capacity), or (steps, 0), written
@@ -303,7 +313,7 @@ def write_rows(n_out, n_values, n_rows, depth, first, position, path, path_marks
 
 @helper
 def _go_on(frames, frame, s, left, count, steps, stacks):
-    """Set the frame after instance `left` of stack s, the last but `count` - 1 of its step, in any chain."""
+    """Set the frame after instance `left` of stack s, with which the path holds `count` events of its step."""
     if s == _U(0) or count <= steps.spare[s + _U(1)]:
         frames[frame, STACK], frames[frame, LEFT], frames[frame, OTHER] = s, left, -1
         frames[frame, COUNT], frames[frame, BAR] = count + 1, -1

@@ -44,7 +44,7 @@ _NEGATIVE = np.uint64(NEGATIVE)
 _NOT_A_NUMBER = np.uint64(NOT_A_NUMBER)
 
 
-class Rows(NamedTuple):
+class WeighedRows(NamedTuple):
     """A row of one empty run, which a start adds to; then a row for each place that a run can go on from.
 
     Attributes
@@ -163,7 +163,7 @@ class WeighedSeen(NamedTuple):
     start_clocks: Any
 
 
-class Weighed(NamedTuple):
+class _Weighed(NamedTuple):
     """Buffers for the ends.
 
     Attributes
@@ -338,11 +338,11 @@ def weigh_chain(
     seen : WeighedSeen
     seen_weights : SeenWeights
     front : Front
-    output : Weighed
+    output : _Weighed
     windowed : bool
         True if there is a window.
     regs : int64, shape (N_REGS,), written
-    rows : Rows
+    rows : WeighedRows
     ways : Ways
 
     Returns
@@ -351,8 +351,8 @@ def weigh_chain(
         DONE; OUTPUT_FULL; GROW_WINDOW, when twice the room is needed for the window; TOO_MANY at event EVENT.
     """
     events, weights, window = Events(*events), Weights(*weights), Window(*window)
-    sums, seen, output = WeighedSums(*sums), WeighedSeen(*seen), Weighed(*output)
-    seen_weights, front, rows, ways = SeenWeights(*seen_weights), Front(*front), Rows(*rows), Ways(*ways)
+    sums, seen, output = WeighedSums(*sums), WeighedSeen(*seen), _Weighed(*output)
+    seen_weights, front, rows, ways = SeenWeights(*seen_weights), Front(*front), WeighedRows(*rows), Ways(*ways)
     symbols, positions, clocks, length = events.symbols, events.positions, window.clocks, window.length
     of_symbols, finals = sums.of_symbols, sums.finals
     mask = seen.symbols.shape[0] - 1

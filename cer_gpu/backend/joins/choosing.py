@@ -16,7 +16,7 @@ _U = np.uint64
 
 
 @kernel
-def choose(output, begin, n, strategy, distinct, scratch):
+def choose_of_end(output, begin, n, strategy, distinct, scratch):
     """Keep some of the rows from `begin` to `n`, in their order, at the begin of these rows.
 
     Parameters
@@ -55,7 +55,7 @@ def choose(output, begin, n, strategy, distinct, scratch):
 
 @kernel
 def choose_at_ends(output, begins, strategy, scratch, n_kept):
-    """Choose among the rows of each of several ends, as `choose` does.
+    """Choose among the rows of each of several ends, as `choose_of_end` does.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def choose_at_ends(output, begins, strategy, scratch, n_kept):
     """
     output = Matches(*output)
     for end in range(n_kept.shape[0]):
-        n_kept[_U(end)] = choose(output, begins[_U(end)], begins[_U(end + 1)], strategy, 0, scratch)
+        n_kept[_U(end)] = choose_of_end(output, begins[_U(end)], begins[_U(end + 1)], strategy, 0, scratch)
 
 
 @helper
@@ -85,7 +85,7 @@ def choose_rows(options, demand, output, scratch, begin, n):
     """
     if scratch.shape[0] < 3 * (n - begin):
         return np.int64(-1)
-    kept = np.int64(choose(output, begin, n, demand.strategy, demand.distinct, scratch))
+    kept = np.int64(choose_of_end(output, begin, n, demand.strategy, demand.distinct, scratch))
     return min(kept, np.int64(options.limit)) if options.limit > 0 else kept
 
 

@@ -167,7 +167,7 @@ def known(values, atom, i, column):
 
 
 @helper
-def insert(graph, instances, indexes, index, i):
+def insert_instance(graph, instances, indexes, index, i):
     """Put instance `i` at the head of its list in an index; one without a key is in no list."""
     values = instances.values
     p = _U(graph.index_atoms[index])
@@ -263,11 +263,11 @@ def rebuild(graph, instances, indexes):
             indexes.heads[_U(j), _U(slot)] = -1
         p = _U(graph.index_atoms[_U(j)])
         for i in range(instances.bottoms[p], instances.heights[p]):
-            insert(graph, instances, indexes, _U(j), i)
+            insert_instance(graph, instances, indexes, _U(j), i)
 
 
 @kernel
-def drop_dead(graph, instances, indexes, clocks, length, moved):
+def drop_dead_instances(graph, instances, indexes, clocks, length, moved):
     """Drop the instances that are out of reach, and build indexes and zone maps anew.
 
     Parameters

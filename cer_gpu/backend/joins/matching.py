@@ -1,9 +1,10 @@
 """The loop for patterns with filters between events: relevant events -> instances -> complex events.
 
 papers: RMA, section 4; CORE, theorem 2, whose listing this follows: depth first from the end backwards, the latest
-candidate first.  `latest` keeps out what reaches no start through the filters of neighbours.  A filter between distant
-steps is tested where its last event becomes known, so that a path may end in vain.  An event from which nothing was
-found is not tried again behind another path on which all that matters for it is the same (`Scopes`).
+candidate first.  An instance whose `latest` is out of the window reaches no start through the filters of neighbours,
+and is passed over.  A filter between distant steps is tested as soon as the path holds both of its events, so that a
+path may be followed in vain up to there.  An event from which nothing was found is not tried again behind another path
+on which all that matters for it is the same (`Scopes`).
 """
 
 from __future__ import annotations
@@ -63,10 +64,21 @@ from cer_gpu.backend.joins.whole_paths import (
 )
 from cer_gpu.backend.status import DONE, GO_ON, GROW_NODES, GROW_PATH, OUTPUT_FULL
 
-# registers: the event under way; 1 while its complex events are listed; the next final atom of it; the depth of the
-# path; what was found of this event; rows and values in the buffers; where the rows of this event begin; candidates
-# that were dealt to the shares; counted ends in the buffers; and scopes so far
-EVENT, LISTING, ROOT, DEPTH, N_HERE, N_OUT, N_VALUES, FIRST_OUT, DEALT, N_ENDS, N_SCOPES, N_REGS = range(12)
+# registers of `match_events`
+(
+    EVENT,  # the event under way
+    LISTING,  # 1 while its complex events are listed, else 0
+    ROOT,  # column of `Graph.atoms_of` for the atom that is tried next as that of the last event
+    DEPTH,  # entries of the path
+    N_HERE,  # complex events found that end at the event
+    N_OUT,  # complex events in the buffers
+    N_VALUES,  # positions in the buffers
+    FIRST_OUT,  # first complex event in the buffers that ends at the event
+    DEALT,  # candidates that were dealt to the shares
+    N_ENDS,  # counted ends in the buffers
+    N_SCOPES,  # scopes so far
+    N_REGS,
+) = range(12)
 
 # an entry of the path, from the end: atom, instance, the edge that is searched, the next candidate, the edge by which
 # the entry was found, and what comes next: to look for events before it, to take it for a start, to test the filters
@@ -126,7 +138,7 @@ class Scopes(NamedTuple):
 
 @helper
 def _fits(filters, graph, instances, path, depth):
-    """Return whether the earliest event of a path passes the filters between it and all but the next event."""
+    """Return whether the earliest event of a path passes its filters with the later events, except its neighbour."""
     top = _U(depth - 1)
     p, i = _U(path[top, ATOM]), _U(path[top, INSTANCE])
     for line in range(graph.distants[p], graph.distants[p + _U(1)]):
@@ -152,9 +164,9 @@ def _fits(filters, graph, instances, path, depth):
 
 @helper
 def _may_end(filters, graph, instances, progress, path, depth, clock, length):
-    """Return whether the events that every path still has to pass may pass their filters with those of the path.
+    """Return whether each atom that every path still has to pass has an instance that passes its filters with the path.
 
-    Without this a `+` would list its events in vain where nothing before them passes.
+    For `A ; B+ ; C` with a filter between A and C, no Bs are tried before a C that no A in the window passes with.
     """
     top = _U(depth - 1)
     q = _U(path[top, ATOM])

@@ -18,7 +18,7 @@ from cer_gpu.automaton.encoding import (
 )
 from cer_gpu.backend.jit import helper
 from cer_gpu.backend.joins.filters import passes
-from cer_gpu.backend.joins.instances import NEVER, insert, raise_best, widen_zones
+from cer_gpu.backend.joins.instances import NEVER, insert_instance, raise_best, widen_zones
 from cer_gpu.backend.joins.search import after, begin_search, find, look_up
 
 _U = np.uint64
@@ -146,7 +146,7 @@ def keep_event(events, graph, instances, indexes, fresh, event):
             widen_zones(graph, instances, indexes, a, i)
             for index in range(graph.index_atoms.shape[0]):
                 if graph.index_atoms[_U(index)] == q:
-                    insert(graph, instances, indexes, _U(index), i)
+                    insert_instance(graph, instances, indexes, _U(index), i)
             instances.heights[a] = i + 1
         j += _U(1)
         q = np.int64(graph.atoms_of[symbol, j])

@@ -19,7 +19,7 @@ from cer_gpu.backend.status import DONE, OUTPUT_FULL
 # registers of the loop: the next event, the state, the position of the last event (-1: none), and ends in the buffers
 EVENT, STATE, LAST_POSITION, N_OUT, N_REGS = range(5)
 
-# columns of `Automaton.states`, `formulas` and `moves`
+# columns of `RecogniserArrays.states`, `formulas` and `moves`
 FIRST_LISTED, LAST_LISTED, FIRST_OF_MOVES, IS_FINAL = range(4)
 ATOM, FIRST_TESTED, LAST_TESTED = range(3)
 TO_STATE, WRITES = range(2)
@@ -27,7 +27,7 @@ TO_STATE, WRITES = range(2)
 _U = np.uint64
 
 
-class Automaton(NamedTuple):
+class RecogniserArrays(NamedTuple):
     """A recogniser (`cer_gpu.automaton.recogniser.Recogniser`), as the loop reads it.
 
     Attributes
@@ -135,7 +135,7 @@ def recognise(events, attributes, filters, automaton, registers, output, first_e
     events : Events
     attributes : int64, shape (n, columns)
     filters : Filters
-    automaton : Automaton
+    automaton : RecogniserArrays
     registers : Registers
     output : Matches
         Complex events without a start and positions.
@@ -151,7 +151,7 @@ def recognise(events, attributes, filters, automaton, registers, output, first_e
     int
         DONE, or OUTPUT_FULL.
     """
-    events, filters, automaton = Events(*events), Filters(*filters), Automaton(*automaton)
+    events, filters, automaton = Events(*events), Filters(*filters), RecogniserArrays(*automaton)
     registers, output = Registers(*registers), Matches(*output)
     values = registers.values
     current = _U(values.shape[2] - 1)

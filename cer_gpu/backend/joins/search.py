@@ -108,17 +108,19 @@ def begin_search(graph, instances, e, q, k):
 
 @helper
 def find(graph, filters, instances, indexes, e, k, i, clock, length, ordinal, better_than, bounded):
-    """Return the next candidate, from `i` on downwards, that passes edge `e` into instance `k`, or -1.
+    """Return the next candidate, from `i` on towards older ones, that passes edge `e` into instance `k`, or -1.
 
     Parameters
     ----------
-    e : edge
-    k : instance of the edge's target
-    i : candidate to begin at, or -1
-    clock, length : end of the window, and its length
-    ordinal : number of the instance in its stream or partition, for contiguity
+    e : uint64, row of `Graph.edges`
+    k : uint64, instance of the edge's target
+    i : int64, instance of the edge's source to begin at, or -1
+    clock, length : clock
+        End of the window, and its length.
+    ordinal : int64
+        Number of instance `k` in its stream or partition, for contiguity.
     better_than : clock
-        If `bounded`, only candidates with a later start are wanted.
+        If `bounded`, only candidates that reach a start later than this are wanted.
     """
     edges = graph.edges
     p, q = _U(edges[e, EDGE_SOURCE]), _U(edges[e, EDGE_TARGET])
@@ -184,7 +186,7 @@ def find(graph, filters, instances, indexes, e, k, i, clock, length, ordinal, be
 
 @helper
 def after(graph, indexes, e, i):
-    """Return the candidate after `i` on edge `e`, or -1."""
+    """Return the next older candidate after `i` on edge `e`, or -1."""
     if graph.edges[e, EDGE_CONTIGUOUS] == 1:
         return np.int64(-1)
     if graph.edges[e, EDGE_INDEX] >= 0:
@@ -219,9 +221,9 @@ def _keep_passing(filters, values, c, p, q, k, picked, n):
 
 @helper
 def pick_leaves(graph, filters, instances, indexes, e, k, i, clock, length, picked, most):
-    """Pick up to `most` candidates of a leaf atom, from `i` on downwards, that pass edge `e` into instance `k`.
+    """Pick up to `most` candidates of a leaf atom, from `i` on to older ones, that pass edge `e` into instance `k`.
 
-    The starts of a leaf atom ascend, so that the first out of the window ends the search.
+    Each instance of a leaf atom is a start, so that the first one before the window ends the search.
 
     Returns
     -------

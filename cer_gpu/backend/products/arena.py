@@ -94,7 +94,7 @@ def is_live(unions, u, clock, length):
 
 
 @helper
-def add_node(nodes, events, event, transition):
+def add_product(nodes, events, event, transition):
     """Add the node of an event, whose factors stand there, and return its number; there is room."""
     node = nodes.tops[N_NODES]
     n = _U(node)

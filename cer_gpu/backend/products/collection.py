@@ -23,13 +23,13 @@ from cer_gpu.automaton.encoding import (
 )
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.products.arena import N_NODES, N_UNIONS, Nodes, Unions, is_live
-from cer_gpu.backend.products.keys import Automaton, Keys, is_forgotten, mixed, slot_after, slot_of
+from cer_gpu.backend.products.keys import Automaton, KeyTable, is_forgotten, mixed, slot_after, slot_of
 
 _U = np.uint64
 
 
 @kernel
-def collect(automaton, nodes, unions, keys, clocks, length, moved_nodes, moved_unions, used):
+def collect_products(automaton, nodes, unions, keys, clocks, length, moved_nodes, moved_unions, used):
     """Drop the partial matches that no complex event to come can hold, and move the others together.
 
     Rows of `keys` whose lists are all empty are left as they are, for `rehash` to leave out.
@@ -39,7 +39,7 @@ def collect(automaton, nodes, unions, keys, clocks, length, moved_nodes, moved_u
     automaton : Automaton, read
     nodes : Nodes
     unions : Unions
-    keys : Keys
+    keys : KeyTable
     clocks : clock, shape (clocks,)
         Last clock of each partition; one for all if windows end for all at once.
     length : clock
@@ -50,7 +50,7 @@ def collect(automaton, nodes, unions, keys, clocks, length, moved_nodes, moved_u
     used : int64, shape (tables,), written
         Rows of each table with a list that is not empty.
     """
-    automaton, nodes, unions, keys = Automaton(*automaton), Nodes(*nodes), Unions(*unions), Keys(*keys)
+    automaton, nodes, unions, keys = Automaton(*automaton), Nodes(*nodes), Unions(*unions), KeyTable(*keys)
     n_nodes, n_unions = nodes.tops[N_NODES], nodes.tops[N_UNIONS]
     for n in range(n_nodes):
         moved_nodes[_U(n)] = -1

@@ -59,7 +59,7 @@ class Automaton(NamedTuple):
     unions: Any
 
 
-class Keys(NamedTuple):
+class KeyTable(NamedTuple):
     """The look-up table.
 
     Attributes
@@ -161,7 +161,7 @@ def _has_key(rows, columns, attributes, event, partition, slot, k, n):
 
 
 @helper
-def look_up(automaton, keys, attributes, event, ahead, partition, position, key):
+def look_up_key(automaton, keys, attributes, event, ahead, partition, position, key):
     """Find the row of a key of an event, and note it in `found`."""
     rows, columns = keys.rows, automaton.columns
     k, table = _U(key), _U(automaton.tables[_U(key)])
@@ -188,7 +188,7 @@ def look_up(automaton, keys, attributes, event, ahead, partition, position, key)
 
 
 @helper
-def row_of(automaton, keys, attributes, event, ahead, partition, position, key):
+def key_row_of(automaton, keys, attributes, event, ahead, partition, position, key):
     """Return the row of a key of an event that has a value, which it makes if there is none; there is room."""
     k = _U(key)
     if keys.found[k] >= 0:

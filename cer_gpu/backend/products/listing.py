@@ -35,7 +35,7 @@ WAITING, AGENDA, DEPTH, HEIGHT, IS_LAST, N_WAITING = range(6)
 OF_NODE, NEXT_SOURCE, BEHIND, N_AGENDA = range(4)
 
 
-class Listing(NamedTuple):
+class ProductListing(NamedTuple):
     """State of the listing.
 
     Attributes

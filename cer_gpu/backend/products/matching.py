@@ -27,13 +27,13 @@ from cer_gpu.automaton.encoding import (
 from cer_gpu.backend.arguments import Counts, Demand, Events, Matches, Options, Window
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.joins.choosing import choose_rows
-from cer_gpu.backend.products.arena import DEEPEST, N_NODES, N_UNIONS, Nodes, Unions, add_node, united
-from cer_gpu.backend.products.keys import Automaton, Keys, look_ahead, look_up, row_of
+from cer_gpu.backend.products.arena import DEEPEST, N_NODES, N_UNIONS, Nodes, Unions, add_product, united
+from cer_gpu.backend.products.keys import Automaton, KeyTable, key_row_of, look_ahead, look_up_key
 from cer_gpu.backend.products.listing import (
     DEPTH,
     HEIGHT,
     IS_LAST,
-    Listing,
+    ProductListing,
     advance,
     begin,
     count_products,
@@ -56,7 +56,7 @@ EVENT, LISTING, N_FIRED, ROOT, N_WAITING, PENDING, N_HERE, N_OUT, N_VALUES = ran
 FIRST_OUT, DEALT, N_ENDS, AHEAD, READ, N_REGS = range(9, 15)
 
 FIRED_NODE, FIRED_TRANSITION = range(2)
-"""Columns of `Listing.fired`."""
+"""Columns of `ProductListing.fired`."""
 
 _U = np.uint64
 
@@ -77,8 +77,8 @@ def update_events(events, attributes, window, options, demand, automaton, nodes,
     automaton : Automaton
     nodes : Nodes
     unions : Unions
-    keys : Keys
-    listing : Listing
+    keys : KeyTable
+    listing : ProductListing
     output : Matches
     counts : Counts
     n_events : int
@@ -91,8 +91,8 @@ def update_events(events, attributes, window, options, demand, automaton, nodes,
         to FIRST_OUT (or made larger, if that is 0); GROW_PATH, when the listing needs more room; TOO_MANY.
     """
     events, window, options, demand = Events(*events), Window(*window), Options(*options), Demand(*demand)
-    automaton, nodes, unions, keys = Automaton(*automaton), Nodes(*nodes), Unions(*unions), Keys(*keys)
-    listing, output, counts = Listing(*listing), Matches(*output), Counts(*counts)
+    automaton, nodes, unions, keys = Automaton(*automaton), Nodes(*nodes), Unions(*unions), KeyTable(*keys)
+    listing, output, counts = ProductListing(*listing), Matches(*output), Counts(*counts)
     status = DONE
     while regs[EVENT] < n_events and status == DONE:
         event = _U(regs[EVENT])
@@ -157,7 +157,7 @@ def _has_room_for(automaton, nodes, unions, keys, symbol):
 
 @helper
 def _ahead_of(keys, event):
-    """Return the row of an event in `Keys.hashes`: those ahead begin with a multiple of their number."""
+    """Return the row of an event in `KeyTable.hashes`: those ahead begin with a multiple of their number."""
     return event % _U(keys.hashes.shape[0])
 
 
@@ -170,7 +170,7 @@ def _fire(events, attributes, window, automaton, nodes, unions, keys, listing, e
     partition = np.int64(events.partitions[event]) if events.partitions.shape[0] > 0 else np.int64(0)
     ahead = _ahead_of(keys, event)
     for i in range(automaton.first_keys[symbol], automaton.first_keys[symbol + _U(1)]):
-        look_up(automaton, keys, attributes, event, ahead, partition, position, automaton.needed[_U(i)])
+        look_up_key(automaton, keys, attributes, event, ahead, partition, position, automaton.needed[_U(i)])
     first_list = _U(ROW_VALUES + automaton.columns.shape[1])
     valid = attributes[event, 0] if attributes.shape[1] > 0 else np.int64(0)
     n = np.int64(0)
@@ -202,7 +202,7 @@ def _fire(events, attributes, window, automaton, nodes, unions, keys, listing, e
                     start = min(start, latest)
             j += 1
         if fires:
-            listing.fired[_U(n), FIRED_NODE] = add_node(nodes, events, event, np.int64(t))
+            listing.fired[_U(n), FIRED_NODE] = add_product(nodes, events, event, np.int64(t))
             listing.fired[_U(n), FIRED_TRANSITION] = np.int64(t)
             listing.starts[_U(n)] = start
             n += 1
@@ -225,7 +225,7 @@ def _keep(events, attributes, window, automaton, nodes, unions, keys, listing, e
             key = automaton.feeds[_U(j), LINK_KEY]
             if keys.found[_U(key)] == -2:
                 continue
-            row = row_of(automaton, keys, attributes, event, ahead, partition, position, key)
+            row = key_row_of(automaton, keys, attributes, event, ahead, partition, position, key)
             each, start = _U(automaton.feeds[_U(j), LINK_LIST]), listing.starts[_U(i)]
             at, at_latest = first_list + each, first_list + _U(keys.n_lists) + each
             root, latest = keys.rows[row, at], keys.latest[row, at_latest]

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from cer_gpu.columnar.columns import Block, Bools
+from cer_gpu.arrays import Bools
+from cer_gpu.columnar.columns import Block
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.inputs import FLOATS, Inputs, Rows
 from cer_gpu.expressions.numbers import floats, to_float, to_int64, widened
