@@ -17,7 +17,7 @@ from cer_gpu.explain.explanation import Explanation
 from cer_gpu.io.source import Source
 from cer_gpu.query import Query
 
-Asked = TypeVar("Asked")
+_Asked = TypeVar("_Asked")
 
 
 @runtime_checkable
@@ -208,7 +208,7 @@ def compile_query(text: str | os.PathLike[str], **options: Any) -> Query:
     return _compiled(text, analyse_query(given, **options))
 
 
-def _compiled(text: object, analysed: tuple[Asked | None, Sequence[CerError]]) -> Asked:
+def _compiled(text: object, analysed: tuple[_Asked | None, Sequence[CerError]]) -> _Asked:
     query, errors = analysed
     if query is None:
         raise with_hint_of_a_file(errors[0], text)

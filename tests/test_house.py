@@ -18,17 +18,20 @@ MOST_SHARED_NAMES = 25
 # public names that are defined in two modules or more, with the reason
 SHARED_NAMES = {
     **dict.fromkeys(
-        ["And", "Arithmetic", "Comparison", "Negative", "Or"],
-        "a node of the language as written (ceql.syntax), and the same bound to the types of columns (predicates)",
+        ["And", "Comparison", "Or"],
+        "a node of the language as written (ceql.syntax), and the same bound to the types of columns (expressions)",
     ),
+    **dict.fromkeys(
+        ["remainder", "wide_difference", "widened"],
+        "an operator over arrays (expressions.numbers), and over one row in compiled code (backend.operations)",
+    ),
+    "PASSES": "the passes of one language, from its text to what is evaluated",
     "Argument": "of an atom of a conjunctive query, and of a filter between events: the room says which",
     "FUNCTIONS": "functions by their names: those of other languages with hints, and those of this one",
-    "Program": "compiled conditions: the guards of a query (terms), and a filter between events (relation_terms)",
     "Rows": "rows of a block: a truth for each (inputs), and their numbers (shared_guards)",
     "Stored": "a column in memory: the protocol that kernels ask for, and the class that serves it",
     "Words": "the bits of the predicates of each event: on the CPU (symbols), and on a GPU (cuda.words)",
     "analyse": "the public verb over CEQL alone, and over CEQL or SQL",
-    "compile": "the public verb over CEQL alone, and over CEQL or SQL",
     "explain": "the public verb: over a plan, a frame, and a job on Spark",
     "list_ends": "one step of the loops for chains, by stacks and by stacks of keys: one is run in place of the other",
     "main": "the entry point of each command line",

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.joins.filters import COLUMN, COMPARE_INTEGERS, IS_KNOWN, VALUE, Filters, execute, put
+from cer_gpu.backend.joins.filters import COLUMN, COMPARE_INTEGERS, IS_KNOWN, VALUE, Filters, execute, push_value
 from cer_gpu.backend.operations import compared
 from cer_gpu.backend.row_patterns import ACCEPT, DONE, FULL, MISSING, SAME, exceeds, next_start
 
@@ -334,7 +334,7 @@ def _passes(plan, memory, filters, at, depth, first, end, place):
                 _read_total(plan, memory, filters, depth, i, _U(top))
             else:
                 row, column = _U(_row_of(plan, memory, at, depth, first, end, argument)), filters.code[line, 2]
-                put(filters, plan.values[row, 0], plan.values[row, _U(abs(column))], column, top)
+                push_value(filters, plan.values[row, 0], plan.values[row, _U(abs(column))], column, top)
             top += 1
     return True
 

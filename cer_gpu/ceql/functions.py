@@ -25,11 +25,11 @@ EVENTS = ("FIRST", "LAST", "PREV")
 LAG = "LAG"
 """``LAG(a, n)``: the attribute of the event n before in the stream."""
 
-ANY = "ANY"
+ANY_OF = "ANY"
 """``ANY(list) = v``: a test of the elements of a list."""
 
 TRUTHS = tuple(name for name, test in TEXT_TESTS.items() if test.call)
 """Functions that are predicates: ``CIDR(ip, '10.0.0.0/8')``."""
 
-NAMES = (*EVENTS, LAG, *AGGREGATES, *SCALAR, *TRUTHS, ANY)
+NAMES = (*EVENTS, LAG, *AGGREGATES, *SCALAR, *TRUTHS, ANY_OF)
 """All names that may stand before parentheses in an expression."""

@@ -13,7 +13,7 @@ from lark.visitors import Transformer_NonRecursive
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.conjunctive import Argument, ConjunctiveQuery, QueryAtom, Relations, checked_relations
 from cer_gpu.ceql.foreign import FUNCTIONS
-from cer_gpu.ceql.functions import AGGREGATES, ANY, EVENTS, LAG, NAMES, SCALAR, TRUTHS
+from cer_gpu.ceql.functions import AGGREGATES, ANY_OF, EVENTS, LAG, NAMES, SCALAR, TRUTHS
 from cer_gpu.ceql.grammar import UNITS, tree_parser
 from cer_gpu.ceql.measures import LONE, aggregate_operand, having_condition, measure_expression, named_variables
 from cer_gpu.ceql.nesting import check_nesting
@@ -188,7 +188,7 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     def attribute_of(self, meta: Any, children: list[Any]) -> s.Attribute | s.Element:
         event, variable, *names = children
         which = event.name.upper()
-        if which == ANY and self.text[event.span[0]] != "`":
+        if which == ANY_OF and self.text[event.span[0]] != "`":
             return self.field_of_call(meta, [event, s.Attribute(variable.name, variable.span), *names])
         if which not in EVENTS or self.text[event.span[0]] == "`":
             raise self._error(
@@ -198,7 +198,7 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
 
     def field_of_call(self, meta: Any, children: list[Any]) -> s.Element:
         function, operand, *names = children
-        if function.name.upper() != ANY:
+        if function.name.upper() != ANY_OF:
             hint = OF_EVENT if function.name.upper() in EVENTS else None
             raise self._error(f"{shortened(function.name)}(...) has no fields", _at(meta), hint)
         element: s.Element = self.call(meta, [function, operand])
@@ -228,7 +228,7 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
             return self._lagged(meta, operands)
         if upper in EVENTS and not quoted:
             raise self._error(f"expected a variable and its attribute with {upper}", _at(meta), OF_EVENT)
-        if upper == ANY and not quoted:
+        if upper == ANY_OF and not quoted:
             if len(operands) != 1 or not isinstance(operands[0], s.Attribute) or operands[0].lag:
                 raise self._error("ANY takes an attribute whose values are lists", _at(meta), _OF_LIST)
             return s.Element(operands[0], (), _at(meta))

@@ -53,7 +53,7 @@ def glob_regex(pattern: str) -> str:
         sign = pattern[i]
         i += 1
         if sign != "[":
-            parts.append({"*": ".*", "?": "."}.get(sign) or quoted(sign))
+            parts.append({"*": ".*", "?": "."}.get(sign) or _quoted(sign))
             continue
         negated = pattern[i : i + 1] in ("!", "^")
         begin = i + negated
@@ -73,15 +73,15 @@ def _members(inside: str) -> str:
             first, last = inside[i], inside[i + 2]
             if first > last:
                 raise ValueError(f"the range {inside[i : i + 3]!r} of the pattern ends before it begins")
-            members.append(f"{quoted(first)}-{quoted(last)}")
+            members.append(f"{_quoted(first)}-{_quoted(last)}")
             i += 3
         else:
-            members.append(quoted(inside[i]))
+            members.append(_quoted(inside[i]))
             i += 1
     return "".join(members)
 
 
-def quoted(character: str) -> str:
+def _quoted(character: str) -> str:
     """Return a character as a regular expression (RE2) that stands for it alone."""
     return character if character.isalnum() else f"\\x{{{ord(character):x}}}"
 

@@ -27,7 +27,7 @@ def _selection(plan: Plan) -> str:
 
 def _normal_form(plan: Plan) -> str:
     n_atoms = sum(isinstance(part, Atom) for part in walk(plan.formula))
-    return formula_text(plan.formula, plan.streams) if n_atoms <= MOST_SHOWN else f"a formula of {n_atoms:,} atoms"
+    return normal_form_text(plan.formula, plan.streams) if n_atoms <= MOST_SHOWN else f"a formula of {n_atoms:,} atoms"
 
 
 def _trailing(plan: Plan) -> str:
@@ -82,7 +82,7 @@ LINES: Mapping[str, Callable[[Plan], str]] = {
 }
 
 
-def formula_text(formula: NormalForm, streams: Collection[str] = ()) -> str:
+def normal_form_text(formula: NormalForm, streams: Collection[str] = ()) -> str:
     """Return a formula in LP-normal form as text: every filter on one event stands at its event."""
 
     def single(text: str) -> str:

@@ -63,7 +63,7 @@ def text_type(_: pa.DataType) -> pa.DataType:
     return pa.large_string()
 
 
-def absolute(_: int, data_type: pa.DataType) -> Compute:
+def absolute_value(_: int, data_type: pa.DataType) -> Compute:
     """Return the function ``abs``."""
     return lambda values: pc.abs(values.cast(number_type(data_type)))
 

@@ -21,10 +21,10 @@ from cer_gpu.columnar.columns import BOOLEAN, STRING, Block, kind_of, take_rows
 from cer_gpu.columnar.fields import attribute_type
 
 
-class Slots(Protocol):
+class _Slots(Protocol):
     """Inputs of a bound test."""
 
-    def fresh(self) -> Slots:
+    def fresh(self) -> _Slots:
         """Return the same for another evaluation."""
 
 
@@ -100,7 +100,7 @@ def elements_of(test: s.AnyElement, schema: pa.Schema, data_type: pa.DataType) -
     return Elements(test.element.list.name, tuple(others), pa.schema(fields)), of_one
 
 
-def any_rows(elements: Elements, evaluate: Evaluate, inputs: Slots, negated: bool, events: Block) -> Bools:
+def any_rows(elements: Elements, evaluate: Evaluate, inputs: _Slots, negated: bool, events: Block) -> Bools:
     """Return the rows for which one element passes; negated, those for which the test is FALSE of each element.
 
     Parameters

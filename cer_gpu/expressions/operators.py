@@ -227,7 +227,7 @@ _RECORDS: tuple[Operator | Function, ...] = (
         "a number or a duration",
         lambda t: kind_of(t) in (INTEGER, FLOAT, DECIMAL),
         functions.number_type,
-        functions.absolute,
+        functions.absolute_value,
         of={
             I8: Spelling(np.abs, "absolute({x})", "cer_abs({x})", operations.ABSOLUTE),
             F8: Spelling(np.abs, "abs({x})", "cer_abs({x})", operations.ABSOLUTE),

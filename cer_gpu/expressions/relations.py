@@ -205,11 +205,19 @@ class RelationBinder(Binder):
 
     def comparison(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
         """Bind ``left op right``."""
-        for side, other in ((left, right), (right, left)):
-            if self.is_distance(side) and length_of(other) is None and not self.is_length(other):
-                written = f"the value of {self.text[slice(*side.span)]}"
-                raise self.error(f"cannot compare {written} with {self.describe(other)}", span, _BY_DIFFERENCE)
+        sides = left, right
+        are_lengths = [length_of(side) is not None or self.is_length(side) for side in sides]
+        if not all(are_lengths) and any(length_of(side) is not None or self.is_distance(side) for side in sides):
+            named = " with ".join(self._named(side) for side in sides)
+            raise self.error(f"cannot compare {named}", span, _BY_DIFFERENCE)
         return super().comparison(op, left, right, negated, span)
+
+    def _named(self, side: s.Expression) -> str:
+        """Name a side of a comparison, of which one is a length of time."""
+        if isinstance(side, s.Attribute | s.Literal):
+            return self.describe(side)
+        kind = "the value of" if length_of(side) is None else "the length of time"
+        return f"{kind} {self.text[slice(*side.span)]}"
 
     def text_test(self, test: s.TextTest, negated: bool) -> t.Test:
         """Refuse LIKE, GLOB and CIDR of several events."""

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 import cer_gpu
-from cer_gpu.explain.passes import formula_text, pass_facts
+from cer_gpu.explain.passes import normal_form_text, pass_facts
 from cer_gpu.planning.passes import PASSES
 from cer_gpu.planning.recognition import recogniser_of
 from cer_gpu.row_patterns.compiling import PASSES as PASSES_OF_STATEMENTS
@@ -66,7 +66,7 @@ def test_a_line_tells_what_a_pass_did_to_the_query(text, name, did):
 )
 def test_a_formula_in_normal_form_is_shown_as_text(pattern, text):
     plan = cer_gpu.compile(f"SELECT * FROM S WHERE {pattern} WITHIN 3 EVENTS")._plan
-    assert formula_text(plan.formula, plan.streams) == text
+    assert normal_form_text(plan.formula, plan.streams) == text
 
 
 def test_a_pickled_plan_is_explained_as_before_and_shares_its_recogniser():

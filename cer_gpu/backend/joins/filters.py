@@ -182,12 +182,12 @@ def run_events(filters, values, begin, end, atoms, instances):
 @helper
 def push(filters, values, atom, instance, column, top):
     """Push a column of an instance of an atom (`COLUMN`), and return the height of the stack."""
-    put(filters, values[atom, 0, instance], values[atom, _U(abs(column)), instance], column, top)
+    push_value(filters, values[atom, 0, instance], values[atom, _U(abs(column)), instance], column, top)
     return top + 1
 
 
 @helper
-def put(filters, valid, value, column, top):
+def push_value(filters, valid, value, column, top):
     """Put a value on top of the stack, given which columns of its event are valid (`COLUMN`)."""
     known = valid >> (abs(column) - 1) & 1
     if column < 0 and known == 1:

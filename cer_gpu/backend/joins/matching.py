@@ -2,9 +2,8 @@
 
 papers: RMA, section 4; CORE, theorem 2, whose listing this follows: depth first from the end backwards, the latest
 candidate first.  An instance whose `latest` is out of the window reaches no start through the filters of neighbours,
-and is passed over.  A filter between distant steps is tested as soon as the path holds both of its events, so that a
-path may be followed in vain up to there.  An event from which nothing was found is not tried again behind another path
-on which all that matters for it is the same (`Scopes`).
+and is passed over.  A filter is tested as soon as the path holds the events that it reads.  An event from which nothing
+was found is not tried again behind another path on which all that matters for it is the same (`Scopes`).
 """
 
 from __future__ import annotations
