@@ -80,6 +80,21 @@ def test_the_map_names_every_room():
     assert [room for room in rooms if f"| `{room}` |" not in page] == []
 
 
+OPERATORS = ("test of text", "operator on numbers", "function of one event")
+MOST_FILES = 3
+
+
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_a_new_operator_touches_few_files(kind):
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    (line,) = (line for line in page.splitlines() if line.startswith(f"| {kind}"))
+    named = re.findall(r"`([a-z_/]+\.(?:py|lark|cuh))`", line.split("|")[2])
+    files = [ROOT / name if name.startswith("kernels/") else ROOT / "cer_gpu" / name for name in named]
+    assert files
+    assert all(file.is_file() for file in files)
+    assert len(files) <= MOST_FILES
+
+
 def docstrings(path):
     """Yield the line and the text of each docstring, those of constants and attributes included."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
