@@ -158,7 +158,7 @@ def test_real_calls_fit_their_contracts(output):
                     assert by_automaton(query).evaluate(table, output=output).num_rows == found.num_rows
                     query.evaluate(table[:30], output=output, share=(0, 2))
     names = {name for _, name in called}
-    assert {"window_lows", "assign_partitions", "update_events", "collect", "rehash"} <= names
+    assert {"window_lows", "assign_partitions", "update_events", "collect_products", "rehash"} <= names
     assert (
         {"count_events", "count_chain"} if output == "count" else {"evaluate_events", "push_events", "list_ends"}
     ) <= names

@@ -238,7 +238,7 @@ def test_stacks_grow_in_small_steps_while_the_window_moves(window):
 
 def test_the_ring_grows_after_wrapping_around(monkeypatch):
     """50 events are in the window, and later 80: the ring has wrapped around many times when it grows."""
-    for name in ("INITIAL_SIZE", "GENTLE_FROM"):
+    for name in ("_INITIAL_SIZE", "GENTLE_FROM"):
         monkeypatch.setattr(engine_stacks, name, 64)
     times = [*range(0, 5000, 2), *range(5000, 5080)]
     events = pa.table({"type": ["A"] * len(times) + ["B"], "key": [1] * (len(times) + 1), "ts": [*times, 5080]})
