@@ -22,6 +22,7 @@ from typing import Any
 from cer_gpu.columnar.resident import DeviceEvents
 from cer_gpu.compilation import compile
 from cer_gpu.engine.evaluator import Evaluator
+from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import (
     CerError,
     CheckpointError,
@@ -60,6 +61,7 @@ __all__ = [
     "CheckpointError",
     "DeviceError",
     "DeviceEvents",
+    "EvaluationOptions",
     "Evaluator",
     "EventsError",
     "Explanation",

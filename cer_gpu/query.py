@@ -17,7 +17,7 @@ from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.engine.evaluator import Evaluator, first_rows
 from cer_gpu.engine.options import DEVICES as DEVICES
-from cer_gpu.engine.options import EvaluatorOptions, Lateness, check_lateness, check_options
+from cer_gpu.engine.options import OF_ARRIVALS, OF_COUNTS, OF_EVENTS, EvaluationOptions, taking
 from cer_gpu.errors import (
     CerError,
     OptionError,
@@ -43,7 +43,6 @@ from cer_gpu.planning.passes import plan_of, schema_errors, strategy_notes
 from cer_gpu.planning.physical import PhysicalPlan, physical_plan
 from cer_gpu.planning.plan import Plan
 from cer_gpu.planning.type_columns import check_type_column
-from cer_gpu.stages import NO_STAGES, Stages
 
 
 def analyse(
@@ -274,20 +273,8 @@ class Query:
         made = self._output(output)
         return made.schema_of(self._bind(schema).result_columns(made))
 
-    def evaluate(
-        self,
-        events: Any,
-        *,
-        device: str = "auto",
-        output: str | None = None,
-        sort: bool = False,
-        lateness: Lateness | None = None,
-        late: str = "refuse",
-        threads: int | None = None,
-        share: tuple[int, int] | None = None,
-        limit: int | None = None,
-        aggregate: str | None = None,
-    ) -> pa.Table:
+    @taking(OF_EVENTS)
+    def evaluate(self, events: Any, options: EvaluationOptions) -> pa.Table:
         """Find all complex events.
 
         Parameters
@@ -299,36 +286,8 @@ class Query:
             an address such as ``s3://bucket/folder`` (or a list of these, read one after the other); or a mapping from
             the streams of FROM to any of these, which are merged by the time column (equal times in the order of the
             mapping).
-        device
-            Device that evaluates predicates: "cpu", "cuda" (an error without a GPU), or "auto": the CPU, or a GPU if
-            there is one and it is measured to take less time.
-        output
-            "positions", "bindings", "events", "count", "ends", "measures" or "rows"; None: "measures" where SELECT has
-            some, else "positions".
-        sort
-            Sort the events by the time column first, on disk where they do not fit into memory; equal times keep
-            their order.  Each stream of a mapping is sorted by itself.
-        lateness
-            Put events in order that arrive out of order by at most so much: ``"5s"`` (also ms, us, ns, min, h, d),
-            a timedelta, or a number of units of the time column.  They are held back for as long.
-        late
-            Treatment of events that come later than that: "refuse" (an error) or "drop".
-        threads
-            Number of threads that evaluate ranges of the stream, each with the window before it; None: as many as
-            help (one for a stream of unknown length, whose results should not wait for a whole range).  With
-            PARTITION BY, a query without WITHIN, with WITHIN n EVENTS, CONSUME BY PARTITION, LIMIT or a selection
-            strategy other than STRICT is evaluated by shares of the keys.  Without PARTITION BY such a query is
-            evaluated on one thread, and so are a share, and CONSUME BY ANY.
-        share
-            ``(k, n)``: read everything, and list only share k (from 0) of n of the complex events.  The shares are
-            disjoint, make up the whole together, and are of like size; no share needs to know of another.
-        limit
-            Stop after so many results: complex events (of "bindings" and "measures", rows), or ends for "count" and
-            "ends".  ``LIMIT n`` in the query is another thing: at most n at each end.
-        aggregate
-            For "count": what is shown of the complex events of an end in place of their number, in a column of this
-            name: ``"SUM(c.amount - a.amount)"``, or AVG, MIN or MAX of an expression over the events of variables that
-            SELECT keeps; or ``"COUNT(*)"``.  It is over the rows of "bindings", which are listed for it, and not kept.
+        options
+            Those of `cer_gpu.EvaluationOptions`, by their names.
 
         Returns
         -------
@@ -369,34 +328,10 @@ class Query:
         >>> query.evaluate(pa.table({"type": ["A", "C", "B"]}), output="bindings").to_pylist()
         [{'start': 0, 'end': 2, 'positions': [0, 2], 'a': 0, 'b': 2}]
         """
-        reader = self.stream(
-            events,
-            device=device,
-            output=output,
-            sort=sort,
-            lateness=lateness,
-            late=late,
-            threads=threads,
-            share=share,
-            limit=limit,
-            aggregate=aggregate,
-        )
-        return reader.read_all()
+        return self._reader(events, options).read_all()
 
-    def stream(
-        self,
-        events: Any,
-        *,
-        device: str = "auto",
-        output: str | None = None,
-        sort: bool = False,
-        lateness: Lateness | None = None,
-        late: str = "refuse",
-        threads: int | None = None,
-        share: tuple[int, int] | None = None,
-        limit: int | None = None,
-        aggregate: str | None = None,
-    ) -> pa.RecordBatchReader:
+    @taking(OF_EVENTS)
+    def stream(self, events: Any, options: EvaluationOptions) -> pa.RecordBatchReader:
         """Find all complex events batch by batch, in bounded memory.
 
         Parameters and errors are those of `evaluate`; the events are read while the reader is.
@@ -414,28 +349,23 @@ class Query:
         ...     print(sum(batch.num_rows for batch in reader))
         2
         """
-        query = self if aggregate is None else self.with_aggregate(aggregate, output)
-        evaluator = query.evaluator(
-            device=device,
-            output=output,
-            lateness=lateness,
-            late=late,
-            threads=threads,
-            share=share,
-            limit=limit,
-            aggregate=aggregate,
-        )
-        source = query._source(events, sort=sort, resident=True)
-        schema = query.output_schema(source.schema, output)
-        return pa.RecordBatchReader.from_batches(schema, query._matches(source, evaluator, threads))
+        return self._reader(events, options)
 
-    def count(self, events: Any, **options: Any) -> int:
+    def _reader(self, events: Any, options: EvaluationOptions) -> pa.RecordBatchReader:
+        query, evaluator = self._asked(options), self._evaluator(options)
+        source = query._source(events, sort=options.sort, resident=True)
+        schema = query.output_schema(source.schema, options.output)
+        return pa.RecordBatchReader.from_batches(schema, query._matches(source, evaluator, options.threads))
+
+    @taking(OF_COUNTS)
+    def count(self, events: Any, options: EvaluationOptions) -> int:
         """Return the number of complex events, without listing them where that can be spared.
 
         Parameters are those of `evaluate`, without `output`, `limit` and `aggregate`; with HAVING, the valuations that
         pass are counted.
         """
-        with self.stream(events, output=None if self._drops_rows else "count", **options) as reader:
+        output = None if self._drops_rows else "count"
+        with self._reader(events, replace(options, output=output)) as reader:
             return sum(batch.num_rows if self._drops_rows else exact_sum(batch["count"]) for batch in reader)
 
     def _source(self, events: Any, *, sort: bool = False, resident: bool = False) -> Source:
@@ -444,8 +374,7 @@ class Query:
         Unless `resident`, columns in the memory of a GPU are refused: only the evaluation knows how to read them.
         """
         time_column = self.time_column
-        if sort and time_column is None:
-            raise OptionError("events are sorted by time: name the time column\nhint: time_column=... (--time-column)")
+        EvaluationOptions(sort=sort).check_time(time_column)
         given = by_stream(events, self._plan.streams) if isinstance(events, Mapping) else {"": events}
         resident = resident and not sort and not isinstance(events, Mapping)
         sources = {name: open_events(each, resident=resident) for name, each in given.items()}
@@ -483,36 +412,9 @@ class Query:
         except MemoryError:  # in a thread
             raise out_of_memory(evaluator.n_matches) from None
 
-    def evaluator(
-        self,
-        *,
-        device: str = "auto",
-        output: str | None = None,
-        lateness: Lateness | None = None,
-        late: str = "refuse",
-        threads: int | None = None,
-        share: tuple[int, int] | None = None,
-        limit: int | None = None,
-        aggregate: str | None = None,
-        position_column: str | None = None,
-        first_end: int = 0,
-        stages: Stages = NO_STAGES,
-    ) -> Evaluator:
-        """Return an evaluator for a stream that arrives batch by batch.
-
-        Parameters are those of `evaluate`, and for events taken from a larger stream:
-
-        position_column
-            An int64 column that tells the position of each event, which is reported; positions ascend.  It is no
-            attribute.  `WITHIN n EVENTS` and contiguity go by it, so that events that the query does not need may be
-            left out (`needed_types`); with PARTITION BY, they count the events of a partition as they come.
-        first_end
-            Complex events that end before this position are not listed, though their events are read.
-
-        And to see where time goes:
-
-        stages
-            The hook that is told when a stage of the evaluation begins and ends (`cer_gpu.stages`), on one thread.
+    @taking(OF_ARRIVALS)
+    def evaluator(self, options: EvaluationOptions) -> Evaluator:
+        """Return an evaluator for a stream that arrives batch by batch; options: `cer_gpu.EvaluationOptions`.
 
         Examples
         --------
@@ -523,14 +425,16 @@ class Query:
         >>> evaluator.push(pa.record_batch({"type": ["B"]})).column("positions").to_pylist()
         [[1, 2], [0, 2]]
         """
-        check_options(device=device, threads=threads, share=share, limit=limit)
-        check_lateness(lateness, late, self.time_column)
-        query = self if aggregate is None else self.with_aggregate(aggregate, output)
-        name = query._output(output).name
-        options = EvaluatorOptions(
-            name, lateness, late, share, position_column, first_end, device=device, limit=limit, aggregate=aggregate
-        )
-        return Evaluator(query._bindings, options, stages)
+        return self._evaluator(options)
+
+    def _asked(self, options: EvaluationOptions) -> Query:
+        """Return the query whose output "count" shows the aggregate of the options, if there is one."""
+        return self if options.aggregate is None else self.with_aggregate(options.aggregate, options.output)
+
+    def _evaluator(self, options: EvaluationOptions) -> Evaluator:
+        options.check_time(self.time_column)
+        query = self._asked(options)
+        return Evaluator(query._bindings, replace(options, output=query._output(options.output).name))
 
     def explain(self, events: Any = None, *, analyze: bool = False) -> Explanation:
         """Explain the meaning of the query, and its evaluation.

@@ -22,7 +22,7 @@ from cer_gpu.compilation import compile_query
 from cer_gpu.engine.blocks import BLOCK_ROWS, Batch, Blocks, EventBlock
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.engine.intake import Intake
-from cer_gpu.engine.options import EvaluatorOptions, Lateness, check_lateness, check_options
+from cer_gpu.engine.options import EvaluationOptions, taking
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.errors import EventsError, OptionError, QueryError, did_you_mean
 from cer_gpu.explain.explanation import Explanation
@@ -33,6 +33,9 @@ from cer_gpu.query import Query
 
 QUERY_COLUMN = "query"
 """Column of `QuerySet.stream` that names the query of each row."""
+
+OF_SETS = ("device", "output", "sort", "lateness", "late", "limit")
+"""Options over given events."""
 
 SET_ROWS = 4 * BLOCK_ROWS
 """Rows of a block: each costs some calls for every query, which reads few of them."""
@@ -156,55 +159,27 @@ class QuerySet(Mapping[str, Query]):
     def _check(self, name: str) -> None:
         check_same_events(self._queries[name], name, self._first, next(iter(self._queries)))
 
-    def evaluate(
-        self,
-        events: Any,
-        *,
-        device: str = "auto",
-        output: str | None = None,
-        sort: bool = False,
-        lateness: Lateness | None = None,
-        late: str = "refuse",
-        limit: int | None = None,
-    ) -> dict[str, pa.Table]:
+    @taking(OF_SETS)
+    def evaluate(self, events: Any, options: EvaluationOptions) -> dict[str, pa.Table]:
         """Find all complex events of all queries.
 
         Parameters and errors are those of `Query.evaluate`; the queries are evaluated on one thread.
-
-        Parameters
-        ----------
-        device
-            Device that evaluates predicates: "cpu", "cuda" (an error without a GPU), or "auto": the CPU for predicates
-            that are evaluated for several queries at once, and as `Query.evaluate` for others.
-        output
-            Output of all queries; None: the default of each.
-        limit
-            Stop each query after so many results.
 
         Returns
         -------
         dict from str to pyarrow.Table
             For each query, the table that `Query.evaluate` returns on one thread.
         """
-        evaluator = self.evaluator(device=device, output=output, lateness=lateness, late=late, limit=limit)
-        source = self._source(events, sort=sort)
-        schemas = self._schemas(source.schema, output)
+        evaluator = self._evaluator(options)
+        source = self._source(events, sort=options.sort)
+        schemas = self._schemas(source.schema, options.output)
         found: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._queries}
         for name, rows in self._matches(source, evaluator):
             found[name].append(rows)
         return {name: pa.Table.from_batches(found[name], schemas[name]) for name in self._queries}
 
-    def stream(
-        self,
-        events: Any,
-        *,
-        device: str = "auto",
-        output: str | None = None,
-        sort: bool = False,
-        lateness: Lateness | None = None,
-        late: str = "refuse",
-        limit: int | None = None,
-    ) -> pa.RecordBatchReader:
+    @taking(OF_SETS)
+    def stream(self, events: Any, options: EvaluationOptions) -> pa.RecordBatchReader:
         """Find all complex events of all queries batch by batch, in bounded memory.
 
         Parameters and errors are those of `evaluate`.
@@ -220,9 +195,9 @@ class QuerySet(Mapping[str, Query]):
         OptionError
             When a column has types in two queries that are not the same.
         """
-        evaluator = self.evaluator(device=device, output=output, lateness=lateness, late=late, limit=limit)
-        source = self._source(events, sort=sort)
-        schema = self.output_schema(source.schema, output)
+        evaluator = self._evaluator(options)
+        source = self._source(events, sort=options.sort)
+        schema = self.output_schema(source.schema, options.output)
         return pa.RecordBatchReader.from_batches(schema, self._named(self._matches(source, evaluator), schema))
 
     def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
@@ -279,17 +254,13 @@ class QuerySet(Mapping[str, Query]):
                     break
             yield from evaluator.finish_batches()
 
-    def evaluator(
-        self,
-        *,
-        device: str = "auto",
-        output: str | None = None,
-        lateness: Lateness | None = None,
-        late: str = "refuse",
-        limit: int | None = None,
-    ) -> QuerySetEvaluator:
-        """Return an evaluator of all queries for a stream that arrives batch by batch; parameters as `evaluate`."""
-        return QuerySetEvaluator(self._queries, device=device, output=output, lateness=lateness, late=late, limit=limit)
+    @taking(tuple(name for name in OF_SETS if name != "sort"))
+    def evaluator(self, options: EvaluationOptions) -> QuerySetEvaluator:
+        """Return an evaluator of all queries for a stream that arrives batch by batch; options as of `evaluate`."""
+        return self._evaluator(options)
+
+    def _evaluator(self, options: EvaluationOptions) -> QuerySetEvaluator:
+        return QuerySetEvaluator(self._queries, options)
 
     def explain(self, events: Any = None) -> dict[str, Explanation]:
         """Explain each query (`Query.explain`)."""
@@ -326,8 +297,7 @@ class QuerySetEvaluator:
 
     Parameters
     ----------
-    part
-        The share, the first event, the first end and the column of positions, for events taken from a larger stream.
+    queries, options
 
     Attributes
     ----------
@@ -349,25 +319,18 @@ class QuerySetEvaluator:
     def __init__(
         self,
         queries: Mapping[str, Query],
-        *,
-        device: str = "auto",
-        output: str | None,
-        lateness: Lateness | None,
-        late: str,
-        limit: int | None,
-        part: EvaluatorOptions | None = None,
+        options: EvaluationOptions,
     ) -> None:
         self._first_name, self._first = next(iter(queries.items()))
-        check_options(device=device, limit=limit)
-        check_lateness(lateness, late, self._first.time_column)
-        self.output = output
-        self._options = replace(part or EvaluatorOptions(), device=device, limit=limit)
-        self._lateness = lateness
-        self._intake = Intake(self._first.time_column, self._first.time_unit, lateness, late)
+        options.check_time(self._first.time_column)
+        self.output = options.output
+        self._options = replace(options, lateness=None, sort=False)
+        self._lateness = options.lateness
+        self._intake = Intake(self._first.time_column, self._first.time_unit, options.lateness, options.late)
         self._evaluators: dict[str, Evaluator] = {}
         self._turns: dict[str, Turn] = {}
         several = STREAM_COLUMN if self._first._bindings.plan.several_streams else None
-        self._sharing = Sharing(self._first.type_column, several, device)
+        self._sharing = Sharing(self._first.type_column, several, options.device)
         self._blocks = Blocks((), self._options.position_column, self._options.begin)
         self._schema: pa.Schema | None = None
         self._names: dict[str, None] = {}  # columns that are read, in the order in which queries came

@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.fields import batch_of
-from cer_gpu.engine.options import EvaluatorOptions
+from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.planning.dealing import at_or_before
 from spark_glue.stage import plain_batch
@@ -334,7 +334,7 @@ class Task:
         share = (number, self.n_parts) if self.dealing == "replicate" and self.n_parts > 1 else None
         first = self.firsts[number] if self.dealing == "range" and self.firsts else 0
         position = POSITION if self.counted_by is None else None
-        options = EvaluatorOptions(share=share, first_end=first, position_column=position)
+        options = EvaluationOptions(share=share, first_end=first, position_column=position)
         return _Part(number, self.work.evaluator(options, schema, self.results), numbered=self.work.numbered)
 
     def _finish(self, part: _Part) -> Iterator[pa.RecordBatch]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.engine.options import EvaluatorOptions
+from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.dealing import Dealing
@@ -126,7 +126,7 @@ class Work(Protocol):
     def parted(self, fits: Callable[[Work], bool]) -> tuple[Work | None, Work | None]:
         """Return the queries that fit and have one window, the most of them, and the others; None: there are none."""
 
-    def evaluator(self, part: EvaluatorOptions, events: pa.Schema, results: pa.Schema) -> WorkEvaluator:
+    def evaluator(self, part: EvaluationOptions, events: pa.Schema, results: pa.Schema) -> WorkEvaluator:
         """Return an evaluator of a part of the work.
 
         Parameters
@@ -217,7 +217,7 @@ class OneQuery:
         """See `Work`."""
         return (self, None) if fits(self) else (None, self)
 
-    def evaluator(self, part: EvaluatorOptions, events: pa.Schema, results: pa.Schema) -> WorkEvaluator:
+    def evaluator(self, part: EvaluationOptions, events: pa.Schema, results: pa.Schema) -> WorkEvaluator:
         """See `Work`."""
         found = self.query.evaluator(
             output=self.output, share=part.share, position_column=part.position_column, first_end=part.first_end
@@ -344,12 +344,10 @@ class ManyQueries:
         others = {name: query for name, query in self.queries.items() if name not in fitting}
         return replace(self, queries=QuerySet(fitting)), replace(self, queries=QuerySet(others)) if others else None
 
-    def evaluator(self, part: EvaluatorOptions, events: pa.Schema, results: pa.Schema) -> WorkEvaluator:
+    def evaluator(self, part: EvaluationOptions, events: pa.Schema, results: pa.Schema) -> WorkEvaluator:
         """See `Work`."""
         queries, share = self._of_share(*(part.share or (0, 1)))
-        evaluator = QuerySetEvaluator(
-            queries, output=self.output, lateness=None, late="refuse", limit=None, part=replace(part, share=share)
-        )
+        evaluator = QuerySetEvaluator(queries, replace(part, output=self.output, share=share))
         return _NamedResults(evaluator, results)
 
     def _of_share(self, k: int, n: int) -> tuple[dict[str, Query], tuple[int, int] | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import pickle
 import random
@@ -504,3 +505,22 @@ def test_a_column_of_nothing_equals_nothing_of_another_event(condition):
     for output in ("positions", "count"):
         assert query.evaluate(events, output=output).num_rows == 0
         assert query.evaluate(events[:0], output=output).num_rows == 0
+
+
+@pytest.mark.parametrize("call", ["evaluate", "stream", "count", "evaluator"])
+def test_a_misspelt_option_is_refused_with_the_nearest_name(call):
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
+    for each in (query, cer_gpu.compile_all({"q": query.text})):
+        given = () if call == "evaluator" else (pa.table({"type": ["A"]}),)
+        if hasattr(each, call):
+            with pytest.raises(cer_gpu.OptionError, match=r"no option 'devise' here\nhint: did you mean 'device'\?"):
+                getattr(each, call)(*given, devise="cpu")
+
+
+def test_calls_show_the_options_that_they_take():
+    options = set(inspect.signature(cer_gpu.EvaluationOptions).parameters)
+    shown = {call: inspect.signature(getattr(cer_gpu.Query, call)).parameters for call in ("evaluate", "evaluator")}
+    assert set(shown["evaluate"]) - {"self", "events"} < options
+    assert {"sort", "output"} <= set(shown["evaluate"])
+    assert set(shown["evaluator"]) - {"self"} < options
+    assert {"position_column", "stages"} <= set(shown["evaluator"])

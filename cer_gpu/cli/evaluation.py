@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, cast
+from typing import cast
 
 import pyarrow as pa
 
@@ -15,36 +15,12 @@ from cer_gpu.cli.given_queries import for_each
 from cer_gpu.cli.progress import Watched
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.engine.evaluator import Evaluator
+from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.io.source import Source
-from cer_gpu.order.reorder import LATE
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.query import Query
 from cer_gpu.query_set import FoundBatches, QuerySet, QuerySetEvaluator
 from cer_gpu.stages import Stages
-
-
-@dataclass(frozen=True)
-class CommandOptions:
-    """Options of an evaluation, as a command line has them; None: not given."""
-
-    output: str | None
-    limit: int | None
-    device: str
-    threads: int | None
-    sort: bool
-    lateness: str | None
-    late: str | None
-
-    @property
-    def reorders(self) -> bool:
-        """True if events are put in order as they arrive."""
-        return self.lateness is not None or self.late is not None
-
-    @property
-    def of_evaluator(self) -> dict[str, Any]:
-        """The options of every evaluator."""
-        order: dict[str, Any] = {"lateness": self.lateness or "0", "late": self.late or LATE[0]}
-        return {"output": self.output, "limit": self.limit, **(order if self.reorders else {})}
 
 
 class CommandEvaluation(ABC):
@@ -61,7 +37,7 @@ class CommandEvaluation(ABC):
         Output of each query.
     schemas : dict from str to pyarrow.Schema
         Schema of the results of each query.
-    options : CommandOptions
+    options : EvaluationOptions
     n_rows : int or None
         Number of events, where it is known.
     n_done : int
@@ -71,7 +47,7 @@ class CommandEvaluation(ABC):
     outputs: Mapping[str, str]
     schemas: Mapping[str, pa.Schema]
 
-    def __init__(self, streams: Streams, options: CommandOptions, source: Source) -> None:
+    def __init__(self, streams: Streams, options: EvaluationOptions, source: Source) -> None:
         self._streams = streams
         self._source = source
         self.options = options
@@ -148,7 +124,9 @@ class OfQueries(CommandEvaluation):
     evaluator: Evaluator | QuerySetEvaluator
     _advice = "WITHIN makes them fewer, --limit stops early, --output count lists none"
 
-    def __init__(self, queries: Mapping[str, Query], streams: Streams, options: CommandOptions, stages: Stages) -> None:
+    def __init__(
+        self, queries: Mapping[str, Query], streams: Streams, options: EvaluationOptions, stages: Stages
+    ) -> None:
         self._queries = queries
         self._stages = stages
         plans = for_each(queries, lambda query: query.physical_plan(options.output or query.default_output))
@@ -160,7 +138,7 @@ class OfQueries(CommandEvaluation):
         self.schemas = for_each(queries, lambda query: query.output_schema(schema, options.output))
 
     @abstractmethod
-    def _open(self, options: CommandOptions) -> None:
+    def _open(self, options: EvaluationOptions) -> None:
         """Make the evaluator."""
 
     @property
@@ -170,12 +148,12 @@ class OfQueries(CommandEvaluation):
 
     @property
     def _n_read(self) -> int:
-        return self.evaluator.n_pushed if self.options.reorders else self.evaluator.n_events
+        return self.evaluator.n_events if self.options.lateness is None else self.evaluator.n_pushed
 
     def _n_done_with(self, batch: pa.RecordBatch) -> int:
         if len(self._queries) > 1 and not self.evaluator.is_full:
             return self.n_done  # other queries have not read as far
-        keeps_order = not self.options.sort and not self.options.reorders and not self._streams.are_named
+        keeps_order = not self.options.sort and self.options.lateness is None and not self._streams.are_named
         if len(self._queries) == 1 and keeps_order and batch.num_rows and "end" in batch.schema.names:
             return int(batch.column("end")[-1].as_py()) + 1
         return self._n_read
@@ -204,9 +182,9 @@ class _OneQuery(OfQueries):
 
     evaluator: Evaluator
 
-    def _open(self, options: CommandOptions) -> None:
+    def _open(self, options: EvaluationOptions) -> None:
         (self._query,) = self._queries.values()
-        self.evaluator = self._query.evaluator(device=options.device, stages=self._stages, **options.of_evaluator)
+        self.evaluator = self._query._evaluator(replace(options, stages=self._stages))
 
     def _matches(self, source: Source) -> Iterator[tuple[str, pa.RecordBatch]]:
         (name,) = self._queries
@@ -230,9 +208,9 @@ class QueriesTogether(OfQueries):
 
     evaluator: QuerySetEvaluator
 
-    def _open(self, options: CommandOptions) -> None:
+    def _open(self, options: EvaluationOptions) -> None:
         self._set = QuerySet(self._queries)
-        self.evaluator = self._set.evaluator(device=options.device, **options.of_evaluator)
+        self.evaluator = self._set._evaluator(options)
 
     def _matches(self, source: Source) -> FoundBatches:
         return self._set._matches(source, self.evaluator)
@@ -256,7 +234,7 @@ class OfTable(CommandEvaluation):
     """CommandEvaluation of one query over a whole table, whose name is "": all rows are read, then the matches come."""
 
     def __init__(
-        self, queries: Mapping[str, CompiledQuery], streams: Streams, options: CommandOptions, stages: Stages
+        self, queries: Mapping[str, CompiledQuery], streams: Streams, options: EvaluationOptions, stages: Stages
     ) -> None:
         ((name, self._query),) = queries.items()
         super().__init__(streams, options, self._query._source(streams.open()))
@@ -300,7 +278,7 @@ class OfTable(CommandEvaluation):
 
 
 def evaluation_of(
-    queries: Mapping[str, CompiledQuery], streams: Streams, options: CommandOptions, stages: Stages, *, is_set: bool
+    queries: Mapping[str, CompiledQuery], streams: Streams, options: EvaluationOptions, stages: Stages, *, is_set: bool
 ) -> CommandEvaluation:
     """Return the evaluation of one query, or of the queries of a set in one pass."""
     if any(query.reads_whole_table for query in queries.values()):

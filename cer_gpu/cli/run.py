@@ -11,7 +11,6 @@ import click
 
 from cer_gpu.backend.jit import NOTICES
 from cer_gpu.cli.command_line import chosen_type_column, query_options, say, say_notes
-from cer_gpu.cli.evaluation import CommandOptions
 from cer_gpu.cli.given_events import STANDARD, given_streams
 from cer_gpu.cli.given_queries import WrongQueries, query_and_events_arguments, read_queries
 from cer_gpu.cli.json_output import to_json
@@ -19,10 +18,10 @@ from cer_gpu.cli.options import complete_files, needs_time, sort_option, threads
 from cer_gpu.cli.running import CommandRun
 from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.cli.target import chosen_format, open_target
+from cer_gpu.engine.options import DEVICES, EvaluationOptions
 from cer_gpu.io.sinks import SINK_ENDINGS, SINK_FORMATS
 from cer_gpu.order.reorder import LATE
 from cer_gpu.output.outputs import OUTPUTS
-from cer_gpu.query import DEVICES
 
 
 @click.command(
@@ -118,7 +117,11 @@ def run_command(
     needs_time(time_column, {"--sort": sort, "--lateness": lateness, "--late": late})
     if queries is not None and (threads or 1) > 1:
         raise click.UsageError("--queries is evaluated on one thread: leave out --threads")
-    options = CommandOptions(output, limit, device, threads, sort, lateness, late)
+    if late is not None and lateness is None:
+        lateness = "0"
+    options = EvaluationOptions(
+        device=device, output=output, sort=sort, lateness=lateness, late=late or LATE[0], threads=threads, limit=limit
+    )
     try:
         compiled = given.compile_any(streams, type_column=types, time_column=time_column, time_unit=time_unit)
         running = CommandRun(compiled, streams, options, is_set=given.is_set)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cer_gpu.cli.evaluation import CommandOptions, evaluation_of
+from cer_gpu.cli.evaluation import evaluation_of
 from cer_gpu.cli.given_events import Streams
 from cer_gpu.cli.preview import FirstRows, Preview, QueryTable, rows_to_show
 from cer_gpu.cli.progress import Display
 from cer_gpu.cli.signals import Signals
 from cer_gpu.cli.tally import FORMS, Pace, Totals, counted
 from cer_gpu.compilation import CompiledQuery
+from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.io.sinks import Sink
 from cer_gpu.stages import MeasuredStages
 
@@ -39,7 +40,7 @@ class CommandRun:
     """
 
     def __init__(
-        self, queries: Mapping[str, CompiledQuery], streams: Streams, options: CommandOptions, *, is_set: bool
+        self, queries: Mapping[str, CompiledQuery], streams: Streams, options: EvaluationOptions, *, is_set: bool
     ) -> None:
         self._queries = queries
         self._is_set = is_set

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +16,7 @@ from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
 from cer_gpu.engine.blocks import BLOCK_ROWS, Batch, Blocks, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.intake import Intake
-from cer_gpu.engine.options import EvaluatorOptions
+from cer_gpu.engine.options import FIELDS, EvaluationOptions
 from cer_gpu.engine.pipeline import Pipeline, SharedBySet
 from cer_gpu.errors import EventsError, OptionError, did_you_mean
 from cer_gpu.order.lateness import parse_time
@@ -29,7 +29,9 @@ from cer_gpu.planning.physical import physical_plan
 from cer_gpu.predicates.placement import BLOCKS_AT_ONCE, CUDA, before_events
 from cer_gpu.predicates.types_met import TypesMet, types_named
 from cer_gpu.runtime.protocol import FoundBuffers
-from cer_gpu.stages import NO_STAGES, Stages
+
+_KEPT = tuple(name for name in FIELDS if name not in ("device", "stages"))
+"""Options of a checkpoint: another machine need not have the device."""
 
 
 class Evaluator:
@@ -60,18 +62,17 @@ class Evaluator:
     def __init__(
         self,
         bindings: Bindings,
-        options: EvaluatorOptions,
-        stages: Stages = NO_STAGES,
+        options: EvaluationOptions,
         shared: SharedBySet | None = None,
     ) -> None:
         plan = bindings.plan
-        self.physical = physical_plan(plan, output_of(plan, options.output), share=options.share is not None)
+        output = output_of(plan, options.output or "positions")
+        self.physical = physical_plan(plan, output, share=options.share is not None)
         self.n_events = options.begin
         self.n_matches = 0
         self._bindings = bindings
         self._plan = plan
         self._options = options
-        self._stages = stages
         self._shared = shared
         self._types_met = types_named((guard.event_type for guard in plan.guards), plan.type_column)
         self._table = self.physical.table()
@@ -94,7 +95,7 @@ class Evaluator:
     @property
     def output(self) -> str:
         """Name of the output."""
-        return self._options.output
+        return self.physical.output.name
 
     @property
     def limit(self) -> int | None:
@@ -319,14 +320,14 @@ class Evaluator:
         self.n_pushed = self.n_events = begin
         self.n_matches = 0
         self._intake.refusal = ""
-        self._pipeline.restart(self._options.reading)
+        self._pipeline.restart(self._options)
         self._blocks.restart(begin)
 
     def _of_keys(self, share: int, n_shares: int) -> Evaluator:
         """Return an evaluator for one share of the keys of PARTITION BY of the same stream."""
         return self._other(replace(self._options, deal=(share, n_shares)))
 
-    def _other(self, options: EvaluatorOptions) -> Evaluator:
+    def _other(self, options: EvaluationOptions) -> Evaluator:
         assert self._pipeline is not None
         other = Evaluator(self._bindings, options)
         other._among_threads = True
@@ -346,8 +347,7 @@ class Evaluator:
         """
         if self._intake.refusal:
             raise OptionError(f"{self._intake.refusal}: there is no state to keep")
-        options = asdict(self._options)
-        del options["device"]  # another machine need not have it
+        options = {name: value for name, value in vars(self._options).items() if name in _KEPT}
         if isinstance(self._options.lateness, timedelta):
             options["lateness"] = f"{self._options.lateness // timedelta(microseconds=1)}us"
         state = NamedState(self._plan, options)
@@ -370,7 +370,7 @@ class Evaluator:
         share = state.options.pop("share")
         if state.options["aggregate"] is not None:
             bindings = Bindings(with_aggregate(bindings.plan, state.options["aggregate"]))
-        evaluator = cls(bindings, EvaluatorOptions(**state.options, share=None if share is None else tuple(share)))
+        evaluator = cls(bindings, EvaluationOptions(**state.options, share=None if share is None else tuple(share)))
         evaluator._n_of_stream = state.facts["streams"]
         evaluator.n_pushed, evaluator.n_events, evaluator.n_matches, evaluator._n_found = state.facts["n"]
         evaluator._types_met = TypesMet(())  # the types met before are not in the checkpoint
@@ -463,11 +463,9 @@ class Evaluator:
         pipeline = Pipeline(
             self.physical,
             binding,
-            given.reading,
+            given,
             self._table,
-            device=given.device,
             types_met=self._types_met,
-            stages=self._stages,
             numbered=given.lateness is not None or ROW_COLUMN in binding.schema.names,
             shared=self._shared,
         )

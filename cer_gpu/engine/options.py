@@ -1,69 +1,184 @@
-"""Options of an evaluation, and their check before anything is read."""
+"""Options of an evaluation: one record, the same in every call, checked before anything is read."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from datetime import timedelta
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import Any, TypeVar
 
-from cer_gpu.engine.pipeline import PartRead
-from cer_gpu.errors import OptionError
+from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.order.reorder import LATE
 from cer_gpu.predicates.placement import check_device
+from cer_gpu.stages import NO_STAGES, Stages
 
 DEVICES = ("auto", "cpu", "cuda")
 Lateness = str | int | float | timedelta
+_Result = TypeVar("_Result")
 
 
-@dataclass(frozen=True)
-class EvaluatorOptions:
-    """Options of an evaluator; see `cer_gpu.Query.evaluator`.
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions:
+    """Options of an evaluation, which `evaluate`, `stream`, `count` and `evaluator` take by their names.
 
-    `begin` is the number of the first event; `deal` (k, n) restricts the evaluation to share k of n of the keys;
-    `limit` is the number of results after which it ends; `aggregate` is the text of an aggregate for "count".
+    They are the same for a `cer_gpu.Query`, for a `cer_gpu.QuerySet`, whose queries they hold for, for frames, and, as
+    far as they make sense there, on the command line and on Spark.
+
+    Parameters
+    ----------
+    device
+        Device that evaluates predicates: "cpu", "cuda" (an error without a GPU), or "auto": the CPU, or a GPU if
+        there is one and it is measured to take less time.  Predicates that queries of a set share are evaluated by the
+        CPU, unless a GPU is asked for.
+    output
+        "positions", "bindings", "events", "count", "ends", "measures" or "rows"; None: "measures" where SELECT has
+        some, else "positions".
+    sort
+        Sort the events by the time column first, on disk where they do not fit into memory; equal times keep
+        their order.  Each stream of a mapping is sorted by itself.  Not for `evaluator`, whose events come in order.
+    lateness
+        Put events in order that arrive out of order by at most so much: ``"5s"`` (also ms, us, ns, min, h, d),
+        a timedelta, or a number of units of the time column.  They are held back for as long.
+    late
+        Treatment of events that come later than that: "refuse" (an error) or "drop".
+    threads
+        Number of threads that evaluate ranges of the stream, each with the window before it; None: as many as
+        help (one for a stream of unknown length, whose results should not wait for a whole range).  With
+        PARTITION BY, a query without WITHIN, with WITHIN n EVENTS, CONSUME BY PARTITION, LIMIT or a selection
+        strategy other than STRICT is evaluated by shares of the keys.  Without PARTITION BY such a query is
+        evaluated on one thread, and so are a share, and CONSUME BY ANY.
+    share
+        ``(k, n)``: read everything, and list only share k (from 0) of n of the complex events.  The shares are
+        disjoint, make up the whole together, and are of like size; no share needs to know of another.
+    limit
+        Stop after so many results: complex events (of "bindings" and "measures", rows), or ends for "count" and
+        "ends".  ``LIMIT n`` in the query is another thing: at most n at each end.  Each query of a set has its own.
+    aggregate
+        For "count": what is shown of the complex events of an end in place of their number, in a column of this
+        name: ``"SUM(c.amount - a.amount)"``, or AVG, MIN or MAX of an expression over the events of variables that
+        SELECT keeps; or ``"COUNT(*)"``.  It is over the rows of "bindings", which are listed for it, and not kept.
+    position_column
+        For `evaluator`, and events taken from a larger stream: an int64 column that tells the position of each event,
+        which is reported; positions ascend.  It is no attribute.  `WITHIN n EVENTS` and contiguity go by it, so that
+        events that the query does not need may be left out; with PARTITION BY, they count the events of a partition as
+        they come.
+    first_end
+        For `evaluator`: complex events that end before this position are not listed, though their events are read.
+    stages
+        For `evaluator`: the hook that is told when a stage of the evaluation begins and ends (`cer_gpu.stages`), on
+        one thread.
+    begin, deal
+        Number of the first event, and share (k, n) of the keys to evaluate: of evaluations of a part of the stream.
+
+    Examples
+    --------
+    >>> import cer_gpu
+    >>> cer_gpu.EvaluationOptions(limit=3).late
+    'refuse'
+    >>> cer_gpu.compile("SELECT * FROM S WHERE A ; B").evaluate("events.csv", limt=3)
+    Traceback (most recent call last):
+        ...
+    cer_gpu.errors.OptionError: no option 'limt' here
+    hint: did you mean 'limit'?
     """
 
-    output: str = "positions"
+    device: str = "auto"
+    output: str | None = None
+    sort: bool = False
     lateness: Lateness | None = None
     late: str = "refuse"
+    threads: int | None = None
     share: tuple[int, int] | None = None
-    position_column: str | None = None
-    first_end: int = 0
-    begin: int = 0
-    deal: tuple[int, int] | None = None
-    device: str = "auto"
     limit: int | None = None
     aggregate: str | None = None
+    position_column: str | None = None
+    first_end: int = 0
+    stages: Stages = NO_STAGES
+    begin: int = 0
+    deal: tuple[int, int] | None = None
 
-    @property
-    def reading(self) -> PartRead:
-        """Part of the stream to read, and of its complex events to list."""
-        return PartRead(self.first_end, self.share, self.deal)
+    def __post_init__(self) -> None:
+        """Refuse an option that has no such value.
+
+        Raises
+        ------
+        OptionError
+        """
+        if self.device not in DEVICES:
+            raise OptionError(f"device must be one of {', '.join(DEVICES)}, got {self.device!r}")
+        check_device(self.device)
+        if self.threads is not None and (type(self.threads) is not int or self.threads < 1):
+            raise OptionError(f"threads must be a positive number, or None for as many as help, got {self.threads!r}")
+        if self.limit is not None and (type(self.limit) is not int or self.limit < 0):
+            raise OptionError(f"limit must be a number from 0 on, or None for all, got {self.limit!r}")
+        if self.share is not None:
+            share = self.share
+            is_pair = isinstance(share, tuple) and len(share) == 2 and all(type(number) is int for number in share)
+            if not is_pair or not 0 <= share[0] < share[1]:
+                raise OptionError(f"share must be (k, n) with 0 <= k < n, got {share!r}")
+        if self.late not in LATE:
+            raise OptionError(f"late must be one of {', '.join(LATE)}, got {self.late!r}")
+
+    def check_time(self, time_column: str | None) -> None:
+        """Refuse late events, and a sort, of a stream without a time column.
+
+        Raises
+        ------
+        OptionError
+        """
+        hint = "name the time column\nhint: time_column=... (--time-column)"
+        if self.lateness is not None and time_column is None:
+            raise OptionError(f"lateness is measured in time: {hint}")
+        if self.sort and time_column is None:
+            raise OptionError(f"events are sorted by time: {hint}")
+
+    @classmethod
+    def given(cls, options: Mapping[str, Any], known: tuple[str, ...]) -> EvaluationOptions:
+        """Return options given by their names, of which some are known.
+
+        Raises
+        ------
+        OptionError
+            For an unknown name, with the nearest one, and for a value that an option cannot have.
+        """
+        for name in options:
+            if name not in known:
+                hint = did_you_mean(name, known, "options")
+                raise OptionError(f"no option {name!r} here\nhint: {hint}")
+        return cls(**options)
 
 
-def check_options(
-    *,
-    device: str = "auto",
-    threads: int | None = None,
-    share: tuple[int, int] | None = None,
-    limit: int | None = None,
-) -> None:
-    """Raise OptionError for an option that has no such value."""
-    if device not in DEVICES:
-        raise OptionError(f"device must be one of {', '.join(DEVICES)}, got {device!r}")
-    check_device(device)
-    if threads is not None and (type(threads) is not int or threads < 1):
-        raise OptionError(f"threads must be a positive number, or None for as many as help, got {threads!r}")
-    if limit is not None and (type(limit) is not int or limit < 0):
-        raise OptionError(f"limit must be a number from 0 on, or None for all, got {limit!r}")
-    if share is not None:
-        is_pair = isinstance(share, tuple) and len(share) == 2 and all(type(number) is int for number in share)
-        if not is_pair or not 0 <= share[0] < share[1]:
-            raise OptionError(f"share must be (k, n) with 0 <= k < n, got {share!r}")
+FIELDS = {field.name: field for field in fields(EvaluationOptions)}
+OF_EVENTS = tuple(FIELDS)[: tuple(FIELDS).index("position_column")]
+"""Options over given events."""
+OF_ARRIVALS = tuple(name for name in FIELDS if name not in ("sort", "begin", "deal"))
+"""Options over events that arrive batch by batch."""
+OF_COUNTS = tuple(name for name in OF_EVENTS if name not in ("output", "limit", "aggregate"))
+"""Options of a count."""
+OF_WHOLE_TABLES = ("device", "threads", "limit")
+"""Options of a query over a whole table."""
 
 
-def check_lateness(lateness: Lateness | None, late: str, time_column: str | None) -> None:
-    """Raise OptionError unless late events can be treated as asked for."""
-    if late not in LATE:
-        raise OptionError(f"late must be one of {', '.join(LATE)}, got {late!r}")
-    if lateness is not None and time_column is None:
-        raise OptionError("lateness is measured in time: name the time column\nhint: time_column=... (--time-column)")
+def taking(known: tuple[str, ...]) -> Callable[[Callable[..., _Result]], Callable[..., _Result]]:
+    """Let a method whose last parameter is a record of options take the known ones by their names."""
+
+    def decorate(method: Callable[..., _Result]) -> Callable[..., _Result]:
+        *given, record = signature(method).parameters.values()
+        named = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=FIELDS[name].default, annotation=FIELDS[name].type)
+            for name in known
+        ]
+
+        @wraps(method)
+        def taking_options(*arguments: Any, **options: Any) -> _Result:
+            events = {each.name: options.pop(each.name) for each in given if each.name in options}
+            return method(*arguments, **events, **{record.name: EvaluationOptions.given(options, known)})
+
+        taking_options.__signature__ = Signature(  # type: ignore[attr-defined]
+            [*given, *named], return_annotation=signature(method).return_annotation
+        )
+        return taking_options
+
+    return decorate

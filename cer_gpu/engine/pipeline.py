@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -29,6 +29,7 @@ from cer_gpu.engine.awaiting import Awaiting
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.lags import Lags
+from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.engine.row_numbers import RowNumbers
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.derived import lags_of, makers_of
@@ -50,7 +51,7 @@ from cer_gpu.runtime.live_intervals import LiveIntervals
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.protocol import FoundBuffers
 from cer_gpu.runtime.registry import make_runtime
-from cer_gpu.stages import LOOP, NO_STAGES, OUTPUT, PARTITIONS, PREDICATES, Stages
+from cer_gpu.stages import LOOP, OUTPUT, PARTITIONS, PREDICATES
 
 _NEVER = np.iinfo(np.int64).max
 """A position after all events."""
@@ -67,25 +68,6 @@ class SharedBySet(Protocol):
         """Return the partitions of keys; None: they are the query's own."""
 
 
-@dataclass(frozen=True)
-class PartRead:
-    """Part of a stream that a pipeline reads, and part of its complex events that it lists.
-
-    Attributes
-    ----------
-    first_end : int
-        Complex events that end before this position are not listed.
-    share : (k, n) or None
-        List share k of n of the complex events.
-    deal : (k, n) or None
-        Evaluate share k of n of the keys.
-    """
-
-    first_end: int = 0
-    share: tuple[int, int] | None = None
-    deal: tuple[int, int] | None = None
-
-
 class Pipeline:
     """One query over the blocks of a stream, as stages with names (`cer_gpu.stages`).
 
@@ -94,15 +76,12 @@ class Pipeline:
     physical
     binding
         Binding to the schema of the first batch, which fixes the types of the results.
-    reading
+    asked
+        Its device, stages, and part of the stream: the share, the keys, and the first end.
     table
         Symbol table of the runtime (`PhysicalPlan.table`).
-    device
-        Device for predicates: "cpu", "cuda" or "auto".
     types_met
         Collects the types of events.
-    stages
-        Hook for the begin and end of each stage.
     numbered
         True: the events have row numbers (`ROW_COLUMN`), which are reported in place of positions.
     shared
@@ -122,19 +101,17 @@ class Pipeline:
         self,
         physical: PhysicalPlan,
         binding: Binding,
-        reading: PartRead,
+        asked: EvaluationOptions,
         table: Table,
         *,
-        device: str,
         types_met: TypesMet,
-        stages: Stages = NO_STAGES,
         numbered: bool = False,
         shared: SharedBySet | None = None,
     ) -> None:
         self.physical = physical
         self.binding = self._first = binding
         self.table = table
-        self._device, self._types_met, self._stages = device, types_met, stages
+        self._device, self._types_met, self._stages = asked.device, types_met, asked.stages
         self._numbered = numbered
         self.tiers: set[str] = set()
         self._positions = Scratch(np.int64)
@@ -144,9 +121,9 @@ class Pipeline:
         self._makers = makers_of(binding.derived)
         self._lags: Lags | None = None
         self._symbols = SymbolTable(table, binding.guards.dtype, binding.guards.n_guards)
-        self.restart(reading)
+        self.restart(asked)
 
-    def restart(self, reading: PartRead) -> None:
+    def restart(self, asked: EvaluationOptions) -> None:
         """Begin another part of the stream; compiled code, and the symbols met, stay."""
         self.rebind(self._first)
         physical, binding, plan = self.physical, self._first, self.physical.plan
@@ -154,7 +131,7 @@ class Pipeline:
         if self._compared is not None:
             self._compared.restart(self._texts)
         self._weights = binding.weights if physical.output.weighed else None
-        options = self._options = run_options(physical, binding, reading, self._texts)
+        options = self._options = run_options(physical, binding, asked, self._texts)
         self.runtime = make_runtime(physical.runtime, self.table, options, binding.window_length)
         self.runtime.stages = self._stages
         # an event that is not relevant still counts in a window of events, and breaks contiguity
@@ -165,8 +142,8 @@ class Pipeline:
         if plan.partition and self._shared is not None:
             self.partitions = self._shared.partitions(binding.keys, numbered=self._numbers)
         if plan.partition and self.partitions is None:
-            self.partitions = self._partitions_of_its_own(reading.deal)
-        self._lags = self._make_lags(reading.deal)
+            self.partitions = self._partitions_of_its_own(asked.deal)
+        self._lags = self._make_lags(asked.deal)
         self._window: WindowClocks | None = None
         if self.runtime.needs_lows:
             assert binding.window_length is not None
@@ -177,15 +154,15 @@ class Pipeline:
             self._live = LiveIntervals(self.table, binding.window_length)
         retains = physical.output.retains(plan.head, plan.having)
         self._retained = Retained(*binding.retained(physical.output)) if retains else None
-        self._awaiting = self._make_awaiting(reading.share) if physical.waits else None
+        self._awaiting = self._make_awaiting(asked.share) if physical.waits else None
         labels = self.table.labels if self._awaiting is None else self._awaiting.labels
         self.output = physical.output(binding.result_columns(physical.output), labels, self._retained)
         self._rows = RowNumbers(self.output, binding.names_streams, waits=physical.waits) if self._numbered else None
         if physical.limits_rows:
             assert plan.limit is not None
-            self.output.choice = RowChoice(plan.limit, reading.share)
+            self.output.choice = RowChoice(plan.limit, asked.share)
         if physical.output.whole_ends:
-            self.output.reduce(reading.share)
+            self.output.reduce(asked.share)
         # (number, given position) of the first event of each batch
         self._places: list[tuple[int, int]] = [(0, 0)]
 
@@ -556,7 +533,7 @@ class Pipeline:
         self.output.restore(state.facts["output"])
 
 
-def run_options(physical: PhysicalPlan, binding: Binding, reading: PartRead, texts: TextNumbers) -> RunOptions:
+def run_options(physical: PhysicalPlan, binding: Binding, asked: EvaluationOptions, texts: TextNumbers) -> RunOptions:
     """Return the options of the runtime; `texts` are numbered for its filters between events."""
     plan: Plan = physical.plan
     window, width = NO_WINDOW, -1
@@ -577,8 +554,8 @@ def run_options(physical: PhysicalPlan, binding: Binding, reading: PartRead, tex
         or 0,
         consume=CONSUME_PARTITION if consume and not plan.partition else consume,
         labelled=physical.labelled,
-        share=None if physical.limits_rows or physical.waits or physical.output.whole_ends else reading.share,
-        first_end=_NEVER if plan.limit == 0 else reading.first_end,
+        share=None if physical.limits_rows or physical.waits or physical.output.whole_ends else asked.share,
+        first_end=_NEVER if plan.limit == 0 else asked.first_end,
         placed=binding.position_column is not None and bool(plan.partition),
         counted=physical.counted,
         only_ends=physical.output.most_at_an_end == 1 and not physical.waits,

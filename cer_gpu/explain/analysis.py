@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from cer_gpu.engine.evaluator import Evaluator
-from cer_gpu.engine.options import EvaluatorOptions
+from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import CerError
 from cer_gpu.explain.counting import TestCounts
 from cer_gpu.io.source import Source
@@ -59,7 +60,7 @@ def analyse_events(source: Source, bindings: Bindings, matches: FindMatches) -> 
     if source.rereadable:  # counting in the same pass would hide the time of decoding, which goes on meanwhile
         for batch in source.batches(list(bindings.bind(source.schema).columns)):
             prepare(batch)
-    evaluator = Evaluator(bindings, _options(bindings), stages)
+    evaluator = Evaluator(bindings, replace(_options(bindings), stages=stages))
     watched = Source(source.schema, read, source.n_rows)
     watched.locate = source.locate  # type: ignore[method-assign]
     n_found = sum(batch.num_rows for batch in stages.each(REST, matches(watched, evaluator)))
@@ -91,6 +92,6 @@ def _load(bindings: Bindings, batch: pa.RecordBatch) -> None:
         next(Evaluator(bindings, _options(bindings)).push_batches(batch), None)
 
 
-def _options(bindings: Bindings) -> EvaluatorOptions:
+def _options(bindings: Bindings) -> EvaluationOptions:
     """Return options with an output that lists complex events, as HAVING chooses among them one by one."""
-    return EvaluatorOptions() if bindings.plan.having is None else EvaluatorOptions(output="bindings")
+    return EvaluationOptions() if bindings.plan.having is None else EvaluationOptions(output="bindings")

@@ -16,7 +16,7 @@ from cer_gpu.columnar.columns import as_type, kind_of
 from cer_gpu.columnar.fields import column_type, narrowest
 from cer_gpu.columnar.resident import refuse_resident
 from cer_gpu.engine.evaluator import first_rows
-from cer_gpu.engine.options import check_options
+from cer_gpu.engine.options import OF_WHOLE_TABLES, EvaluationOptions, taking
 from cer_gpu.errors import OptionError, QueryError, QueryTypeError, did_you_mean
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
@@ -62,18 +62,17 @@ class RowPatternQuery:
     _measures: Measures = field(repr=False)
     _skip: Skip = field(repr=False)
 
-    def evaluate(self, events: Any, *, device: str = "auto", limit: int | None = None) -> pa.Table:
+    @taking(OF_WHOLE_TABLES)
+    def evaluate(self, events: Any, options: EvaluationOptions) -> pa.Table:
         """Return the result of the statement over a table.
 
         Parameters
         ----------
         events
             Anything that `cer_gpu.Query.evaluate` takes but several streams; all of it is held in memory.
-        device
-            Device that evaluates conditions on the row itself and on rows at a fixed distance (PREV, NEXT), as of
-            `cer_gpu.Query.evaluate`.
-        limit
-            Stop after so many rows.
+        options
+            ``device``, which evaluates conditions on the row itself and on rows at a fixed distance (PREV, NEXT),
+            ``limit``, and ``threads``, which changes nothing (`cer_gpu.EvaluationOptions`).
 
         Returns
         -------
@@ -84,7 +83,7 @@ class RowPatternQuery:
         Raises
         ------
         OptionError
-            When `device` is none of these, or `limit` is no number from 0 on.
+            When there is no such option, or it cannot have the value.
         DeviceError
             When `device` is "cuda", and there is no GPU.
         EventsError
@@ -94,14 +93,18 @@ class RowPatternQuery:
         QueryTooLargeError
             When the automaton is too large, or conditions on other rows of the match take too many steps.
         """
-        return self.stream(events, device=device, limit=limit).read_all()
+        return self._reader(events, options).read_all()
 
-    def stream(self, events: Any, *, device: str = "auto", limit: int | None = None) -> pa.RecordBatchReader:
+    @taking(OF_WHOLE_TABLES)
+    def stream(self, events: Any, options: EvaluationOptions) -> pa.RecordBatchReader:
         """As `evaluate`, with the rows batch by batch; the events are read before the first."""
-        check_options(device=device, limit=limit)
+        return self._reader(events, options)
+
+    def _reader(self, events: Any, options: EvaluationOptions) -> pa.RecordBatchReader:
         source = self._source(events)
         schema = self.output_schema(source.schema)
-        return pa.RecordBatchReader.from_batches(schema, first_rows(self._batches(source, schema, device), limit))
+        found = first_rows(self._batches(source, schema, options.device), options.limit)
+        return pa.RecordBatchReader.from_batches(schema, found)
 
     def count(self, events: Any, **options: Any) -> int:
         """Return the number of rows; parameters are those of `evaluate`, without `limit`."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cer_gpu.columnar.fields import columns_with
-from cer_gpu.engine.options import EvaluatorOptions
+from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import EventsError
 from cer_gpu.io.source import ahead
 from cer_gpu.order.rows import ROW_COLUMN
@@ -155,7 +155,7 @@ class PieceEvaluation:
         """Return the evaluator of a stretch that begins with some rows."""
         part = self._part
         mine = (self._piece.number, part.n_pieces)
-        options = EvaluatorOptions(
+        options = EvaluationOptions(
             share=mine if part.share == "ends" else None,
             deal=mine if part.share == "keys" else None,
             begin=rows[0].first if positions is None else 0,

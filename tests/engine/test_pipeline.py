@@ -7,8 +7,8 @@ import cer_gpu
 from cer_gpu.columnar import strings
 from cer_gpu.engine.blocks import Blocks
 from cer_gpu.engine.evaluator import Evaluator
-from cer_gpu.engine.options import EvaluatorOptions
-from cer_gpu.engine.pipeline import PartRead, Pipeline
+from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.predicates.types_met import TypesMet
 from cer_gpu.stages import LISTING, LOOP, OUTPUT, PARTITIONS, PREDICATES, MeasuredStages, Stages
 
@@ -32,7 +32,7 @@ def pipeline_of(text, output):
     query = cer_gpu.compile(text, time_column="t")
     physical = query.physical_plan(output)
     binding = query._bind(EVENTS.schema)
-    return Pipeline(physical, binding, PartRead(), physical.table(), device="cpu", types_met=TypesMet(()))
+    return Pipeline(physical, binding, EvaluationOptions(device="cpu"), physical.table(), types_met=TypesMet(()))
 
 
 @pytest.mark.parametrize("n_rows", [1, 3, 8])
@@ -86,7 +86,9 @@ class Named(Stages):
 def test_the_hook_sees_each_stage_in_order(number, stages):
     text, output = QUERIES[number]
     hook = Named()
-    evaluator = Evaluator(cer_gpu.compile(text, time_column="t")._bindings, EvaluatorOptions(output), hook)
+    evaluator = Evaluator(
+        cer_gpu.compile(text, time_column="t")._bindings, EvaluationOptions(output=output, stages=hook)
+    )
     assert evaluator.push(EVENTS).num_rows
     assert list(dict.fromkeys(hook.begun)) == stages
 
@@ -94,7 +96,7 @@ def test_the_hook_sees_each_stage_in_order(number, stages):
 def test_a_measured_evaluation_finds_the_same_rows():
     for text, output in QUERIES:
         query, stages = cer_gpu.compile(text, time_column="t"), MeasuredStages()
-        measured = Evaluator(query._bindings, EvaluatorOptions(output), stages)
+        measured = query.evaluator(output=output, stages=stages)
         assert measured.push(EVENTS).equals(query.evaluator(output=output).push(EVENTS))
         assert stages.seconds[LOOP] > 0
         assert stages.running is None
