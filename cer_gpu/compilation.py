@@ -4,82 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
 from cer_gpu.ceql.query_file import read_query_file, with_hint_of_a_file
 from cer_gpu.errors import CerError, QueryError
-from cer_gpu.explain.explanation import Explanation
-from cer_gpu.io.source import Source
+from cer_gpu.evaluated import CompiledQuery as CompiledQuery
 from cer_gpu.query import Query
 
 _Asked = TypeVar("_Asked")
-
-
-@runtime_checkable
-class CompiledQuery(Protocol):
-    """A compiled query of any language: all that callers ask of it, whatever its language is."""
-
-    @property
-    def text(self) -> str:
-        """The query as it was written."""
-
-    @property
-    def language(self) -> str:
-        """Its language, the name of one of `LANGUAGES`."""
-
-    @property
-    def syntax(self) -> Any:
-        """The formula with its clauses, or the statement, as immutable nodes that know their places in `text`."""
-
-    @property
-    def reads_whole_table(self) -> bool:
-        """True if its results begin when all rows are read; False: events are evaluated as they come (`Query`)."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Remarks of the compilation."""
-
-    @property
-    def types(self) -> tuple[str, ...]:
-        """The event types that it names."""
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The forms that its results can have."""
-
-    @property
-    def default_output(self) -> str:
-        """The form of its results where none is asked for."""
-
-    def columns(self, schema: pa.Schema) -> list[str]:
-        """Return the names of the columns that it reads from events of a schema; QueryTypeError: it does not fit."""
-
-    def output_schema(self, schema: pa.Schema) -> pa.Schema:
-        """Return the schema of its results over events of a schema; QueryTypeError: it does not fit."""
-
-    @property
-    def evaluate(self) -> Callable[..., pa.Table]:
-        """Method that returns the results over anything that holds events (`cer_gpu.Query.evaluate`)."""
-
-    @property
-    def stream(self) -> Callable[..., pa.RecordBatchReader]:
-        """Method that returns the same batch by batch; nothing is read before the first."""
-
-    @property
-    def count(self) -> Callable[..., int]:
-        """Method that returns the number of results, which are not listed where that can be spared."""
-
-    def explain(self, events: Any = None, *, analyze: bool = False) -> Explanation:
-        """Explain its meaning, the passes of its compilation, and its evaluation."""
-
-    @property
-    def _source(self) -> Callable[..., Source]:
-        """Method that opens anything that `evaluate` takes."""
 
 
 @dataclass(frozen=True)
@@ -202,10 +139,17 @@ def compile(
     )
 
 
-def compile_query(text: str | os.PathLike[str], **options: Any) -> Query:
-    """Compile a query that is evaluated event by event, as `compile` does; refuse others."""
+def compile_member(text: str | os.PathLike[str], **options: Any) -> CompiledQuery:
+    """Compile a query of a set, as `compile` does; options of CEQL are those of the other queries."""
     given = read_query_file(text) if isinstance(text, os.PathLike) else text
-    return _compiled(text, analyse_query(given, **options))
+    return _compiled(text, analyse_member(given, **options))
+
+
+def analyse_member(text: str, **options: Any) -> tuple[CompiledQuery | None, Sequence[CerError]]:
+    """Compile a query of a set and return it, or its errors, as `compile_member` does."""
+    language = language_of(text)
+    known = options if not language.reads_whole_table else {"schema": options.get("schema")}
+    return analyse(text, **known)
 
 
 def _compiled(text: object, analysed: tuple[_Asked | None, Sequence[CerError]]) -> _Asked:

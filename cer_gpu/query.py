@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,29 +15,26 @@ from cer_gpu.ceql.syntax import QuerySyntax
 from cer_gpu.ceql.variables import variables
 from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.columnar.fields import column_type
-from cer_gpu.engine.evaluator import Evaluator, first_rows
-from cer_gpu.engine.options import DEVICES as DEVICES
-from cer_gpu.engine.options import OF_ARRIVALS, OF_COUNTS, OF_EVENTS, EvaluationOptions, taking
+from cer_gpu.engine.member import QueryMember
+from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, taking
+from cer_gpu.engine.sharing import Sharing
 from cer_gpu.errors import (
     CerError,
     OptionError,
     QueryError,
-    out_of_memory,
 )
+from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.explain.facts import explain
 from cer_gpu.explain.in_short import in_short
-from cer_gpu.expressions.targets.arrow import exact_sum
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
 from cer_gpu.order.sorting import sort_source
 from cer_gpu.order.streams import STREAM_COLUMN, by_stream, merge_sources
 from cer_gpu.output.measures import measure_errors, measures_of
 from cer_gpu.output.outputs import OUTPUTS, Output
-from cer_gpu.parallel.key_threads import on_threads_by_key
-from cer_gpu.parallel.ranges import RangeWindow, cut
-from cer_gpu.parallel.threads import on_threads, threads_that_help
 from cer_gpu.planning.binding import Binding, Bindings
+from cer_gpu.planning.dealing import Dealing
 from cer_gpu.planning.outputs import against_output, output_of, with_aggregate
 from cer_gpu.planning.passes import plan_of, schema_errors, strategy_notes
 from cer_gpu.planning.physical import PhysicalPlan, physical_plan
@@ -92,7 +89,7 @@ def _with_stream(schema: pa.Schema) -> pa.Schema:
     return schema if STREAM_COLUMN in schema.names else schema.append(pa.field(STREAM_COLUMN, pa.string()))
 
 
-class Query:
+class Query(CompiledQuery):
     """A compiled query in CEQL; made by `cer_gpu.compile`.  Immutable, and can be pickled and shared.
 
     Attributes
@@ -117,6 +114,8 @@ class Query:
     language = "CEQL"
     reads_whole_table = False
 
+    _plan: Plan
+
     def __init__(self, plan: Plan, notes: tuple[str, ...] = ()) -> None:
         self._plan = plan
         self.notes = notes
@@ -137,36 +136,6 @@ class Query:
         return self._plan.syntax
 
     @property
-    def type_column(self) -> str | None:
-        """The column of event types."""
-        return self._plan.type_column
-
-    @property
-    def time_column(self) -> str | None:
-        """The column of times."""
-        return self._plan.time_column
-
-    @property
-    def time_unit(self) -> str | None:
-        """The unit of an integer time column."""
-        return self._plan.time_unit
-
-    @property
-    def keys(self) -> tuple[tuple[str, ...], ...]:
-        """The column names in each bracket of PARTITION BY."""
-        return self._plan.keys
-
-    @property
-    def window_kind(self) -> str | None:
-        """The kind of the window: "events", "time" or "attribute"; None where there is none."""
-        return self._plan.window
-
-    @property
-    def window_attribute(self) -> str | None:
-        """The column of WITHIN n [attribute]."""
-        return self._plan.window_attribute
-
-    @property
     def default_output(self) -> str:
         """The output where none is asked for: "measures" where SELECT has some, else "positions".
 
@@ -182,12 +151,21 @@ class Query:
         plan = self._plan
         return tuple(name for name, each in OUTPUTS.items() if against_output(plan, each) is None)
 
+    def output_for(self, asked: str | None) -> str:
+        """Return the name of the output that is asked for, by default the usual one; OptionError: it has no such."""
+        return self._output(asked).name
+
     def _output(self, name: str | None) -> type[Output]:
         return output_of(self._plan, self.default_output if name is None else name)
 
     def physical_plan(self, output: str | None = None) -> PhysicalPlan:
         """Return the plan that evaluates the query to an output and deals its events, with the reasons."""
         return physical_plan(self._plan, self._output(output))
+
+    @property
+    def dealing(self) -> Dealing:
+        """Exact ways to deal the events to several evaluations."""
+        return self.physical_plan().dealing
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -330,43 +308,9 @@ class Query:
         """
         return self._reader(events, options).read_all()
 
-    @taking(OF_EVENTS)
-    def stream(self, events: Any, options: EvaluationOptions) -> pa.RecordBatchReader:
-        """Find all complex events batch by batch, in bounded memory.
-
-        Parameters and errors are those of `evaluate`; the events are read while the reader is.
-
-        Returns
-        -------
-        pyarrow.RecordBatchReader
-            Closed by ``close()`` or at the end of a ``with`` block.
-
-        Examples
-        --------
-        >>> import cer_gpu, pyarrow as pa
-        >>> query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
-        >>> with query.stream(pa.table({"type": ["A", "B", "B"]})) as reader:
-        ...     print(sum(batch.num_rows for batch in reader))
-        2
-        """
-        return self._reader(events, options)
-
-    def _reader(self, events: Any, options: EvaluationOptions) -> pa.RecordBatchReader:
-        query, evaluator = self._asked(options), self._evaluator(options)
-        source = query._source(events, sort=options.sort, resident=True)
-        schema = query.output_schema(source.schema, options.output)
-        return pa.RecordBatchReader.from_batches(schema, query._matches(source, evaluator, options.threads))
-
-    @taking(OF_COUNTS)
-    def count(self, events: Any, options: EvaluationOptions) -> int:
-        """Return the number of complex events, without listing them where that can be spared.
-
-        Parameters are those of `evaluate`, without `output`, `limit` and `aggregate`; with HAVING, the valuations that
-        pass are counted.
-        """
-        output = None if self._drops_rows else "count"
-        with self._reader(events, replace(options, output=output)) as reader:
-            return sum(batch.num_rows if self._drops_rows else exact_sum(batch["count"]) for batch in reader)
+    @property
+    def _counted_output(self) -> str | None:
+        return None if self._drops_rows else "count"
 
     def _source(self, events: Any, *, sort: bool = False, resident: bool = False) -> Source:
         """Open anything that `evaluate` takes; with `sort`, its events are read in the order of time.
@@ -387,54 +331,12 @@ class Query:
             return next(iter(sources.values()))
         return merge_sources(sources, time_column) if isinstance(events, Mapping) else sources[""]
 
-    def _matches(self, source: Source, evaluator: Evaluator, threads: int | None = 1) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events of a source, in pieces of bounded size.
-
-        With several threads the evaluator itself evaluates nothing, and takes over their numbers of events and complex
-        events; None: as many threads as help.
-        """
-        names = self.columns(source.schema, evaluator.output)
-        evaluator.expect(source.schema)
-        may_be_cut = evaluator._may_be_cut and not source.resident
-        dealt = evaluator.physical.dealing.threads if may_be_cut else "one"
-        if evaluator.physical.output.numbered:
-            dealt = "one"  # no thread would know the numbers before its own
-        n_threads = threads_that_help(source, by_range=dealt == "range") if threads is None else threads
-        if n_threads == 1 or dealt == "one":
-            found = evaluator._over(source.batches(names))
-        elif dealt == "range":
-            found = on_threads(evaluator, *cut(source, names, RangeWindow(*evaluator._window), n_threads), n_threads)
-        else:
-            found = on_threads_by_key(evaluator, source.batches(names), n_threads)
-        try:
-            with source.locating(lambda: evaluator.n_events):
-                yield from first_rows(found, evaluator.limit) if n_threads != 1 and dealt != "one" else found
-        except MemoryError:  # in a thread
-            raise out_of_memory(evaluator.n_matches) from None
-
-    @taking(OF_ARRIVALS)
-    def evaluator(self, options: EvaluationOptions) -> Evaluator:
-        """Return an evaluator for a stream that arrives batch by batch; options: `cer_gpu.EvaluationOptions`.
-
-        Examples
-        --------
-        >>> import cer_gpu, pyarrow as pa
-        >>> evaluator = cer_gpu.compile("SELECT * FROM S WHERE A ; B").evaluator()
-        >>> evaluator.push(pa.record_batch({"type": ["A", "A"]})).num_rows
-        0
-        >>> evaluator.push(pa.record_batch({"type": ["B"]})).column("positions").to_pylist()
-        [[1, 2], [0, 2]]
-        """
-        return self._evaluator(options)
-
     def _asked(self, options: EvaluationOptions) -> Query:
-        """Return the query whose output "count" shows the aggregate of the options, if there is one."""
         return self if options.aggregate is None else self.with_aggregate(options.aggregate, options.output)
 
-    def _evaluator(self, options: EvaluationOptions) -> Evaluator:
-        options.check_time(self.time_column)
+    def _member(self, options: EvaluationOptions, sharing: Sharing | None = None) -> QueryMember:
         query = self._asked(options)
-        return Evaluator(query._bindings, replace(options, output=query._output(options.output).name))
+        return QueryMember(query._bindings, options, query.output_for(options.output), sharing)
 
     def explain(self, events: Any = None, *, analyze: bool = False) -> Explanation:
         """Explain the meaning of the query, and its evaluation.
@@ -468,30 +370,3 @@ class Query:
             raise OptionError("there are no events to analyze the query on\nhint: events=... (--events)")
         source = None if events is None else self._source(events)
         return explain(self._bindings, self.notes, source, self._matches if analyze else None)
-
-    def restore(self, blob: bytes) -> Evaluator:
-        """Return an evaluator that goes on from the checkpoint of another one.
-
-        It returns the rows that the other would have returned, had it gone on.
-
-        Parameters
-        ----------
-        blob
-            Result of `Evaluator.checkpoint`; restore only checkpoints from a source that you trust.
-
-        Raises
-        ------
-        CheckpointError
-            When it is damaged, of another version, or of another query.
-
-        Examples
-        --------
-        >>> import cer_gpu, pyarrow as pa
-        >>> query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
-        >>> evaluator = query.evaluator()
-        >>> _ = evaluator.push(pa.record_batch({"type": ["A", "A"]}))
-        >>> blob = evaluator.checkpoint()
-        >>> query.restore(blob).push(pa.record_batch({"type": ["B"]})).column("positions").to_pylist()
-        [[1, 2], [0, 2]]
-        """
-        return Evaluator._restore(self._bindings, blob)

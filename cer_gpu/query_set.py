@@ -7,40 +7,27 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from html import escape
 from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.columnar.fields import columns_with, narrowest
-from cer_gpu.columnar.recycling import Turn
-from cer_gpu.columnar.resident import refuse_resident
-from cer_gpu.compilation import compile_query
-from cer_gpu.engine.blocks import BLOCK_ROWS, Batch, Blocks, EventBlock
-from cer_gpu.engine.evaluator import Evaluator
-from cer_gpu.engine.intake import Intake
-from cer_gpu.engine.options import EvaluationOptions, taking
+from cer_gpu.columnar.fields import narrowest
+from cer_gpu.compilation import CompiledQuery, compile_member
+from cer_gpu.engine.evaluator import Evaluation, FoundBatches
+from cer_gpu.engine.member import SetMember, empty_batch, in_query
+from cer_gpu.engine.options import OF_COUNTS, OF_EVENTS, EvaluationOptions, taking
 from cer_gpu.engine.sharing import Sharing
-from cer_gpu.errors import EventsError, OptionError, QueryError, did_you_mean
+from cer_gpu.errors import OptionError, did_you_mean
+from cer_gpu.evaluated import Evaluated, number_in
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.io.source import Source
-from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
-from cer_gpu.query import Query
 
 QUERY_COLUMN = "query"
 """Column of `QuerySet.stream` that names the query of each row."""
-
-OF_SETS = ("device", "output", "sort", "lateness", "late", "limit")
-"""Options over given events."""
-
-SET_ROWS = 4 * BLOCK_ROWS
-"""Rows of a block: each costs some calls for every query, which reads few of them."""
-
-FoundBatches = Iterator[tuple[str, pa.RecordBatch]]
 
 
 def compile_all(
@@ -57,7 +44,8 @@ def compile_all(
     Parameters
     ----------
     queries
-        Texts, or `pathlib.Path` of files with them, by the names of the queries; at least one.
+        Texts, or `pathlib.Path` of files with them, by the names of the queries; at least one.  Statements with
+        MATCH_RECOGNIZE are among them, for which all rows are held until the end of the stream.
     type_column, time_column, time_unit, schema, relations
         As those of `cer_gpu.compile`, the same for all queries.
 
@@ -82,29 +70,19 @@ def compile_all(
     compiled = {}
     options: dict[str, Any] = {"type_column": type_column, "time_column": time_column, "time_unit": time_unit}
     for name, text in queries.items():
-        with _in_query(name):
-            compiled[name] = compile_query(text, schema=schema, relations=relations, **options)
+        with in_query(name):
+            compiled[name] = compile_member(text, schema=schema, relations=relations, **options)
     return QuerySet(compiled)
 
 
-@contextmanager
-def _in_query(name: str) -> Iterator[None]:
-    """Let errors in a query begin with its name."""
-    try:
-        yield
-    except QueryError as error:
-        message = f"query {name!r}: {error.message}"
-        raise type(error)(message, error.text, error.start, error.end, error.hint) from None
-
-
-class QuerySet(Mapping[str, Query]):
+class QuerySet(Mapping[str, CompiledQuery], Evaluated):
     """Compiled queries by name, evaluated in one pass; made by `compile_all`.  Immutable, and can be pickled.
 
     Parameters
     ----------
     queries
-        Queries with the same `type_column`, `time_column` and `time_unit`; if one of them names several streams in
-        FROM, all name the same.
+        Queries with the same `type_column`, `time_column` and `time_unit`, unless they read whole tables; if one of
+        them names several streams in FROM, all name the same.
 
     Raises
     ------
@@ -122,14 +100,34 @@ class QuerySet(Mapping[str, Query]):
     [{'query': 'ab', 'positions': [1, 2]}, {'query': 'ab', 'positions': [0, 2]}, {'query': 'aa', 'positions': [0, 1]}]
     """
 
-    def __init__(self, queries: Mapping[str, Query]) -> None:
+    def __init__(self, queries: Mapping[str, CompiledQuery]) -> None:
         self._queries = dict(queries)
         if not queries:
             raise OptionError("expected at least one query, got none")
-        for name in self._queries:
-            self._check(name)
+        for name, query in self._queries.items():
+            check_same_events(query, name, self._first, self._first_name)
 
-    def __getitem__(self, name: str) -> Query:
+    @property
+    def _first_name(self) -> str:
+        """Name of the first query that tells the columns of types and times, if there is one."""
+        timed = (name for name, query in self._queries.items() if not query.reads_whole_table)
+        return next(timed, next(iter(self._queries)))
+
+    @property
+    def _first(self) -> CompiledQuery:
+        return self._queries[self._first_name]
+
+    @property
+    def type_column(self) -> str | None:
+        """The column of event types."""
+        return self._first.type_column
+
+    @property
+    def time_column(self) -> str | None:
+        """The column of times."""
+        return self._first.time_column
+
+    def __getitem__(self, name: str) -> CompiledQuery:
         """Return a query by its name."""
         return self._queries[name]
 
@@ -152,35 +150,27 @@ class QuerySet(Mapping[str, Query]):
             for name, query in self._queries.items()
         )
 
-    @property
-    def _first(self) -> Query:
-        return next(iter(self._queries.values()))
-
-    def _check(self, name: str) -> None:
-        check_same_events(self._queries[name], name, self._first, next(iter(self._queries)))
-
-    @taking(OF_SETS)
+    @taking(OF_EVENTS)
     def evaluate(self, events: Any, options: EvaluationOptions) -> dict[str, pa.Table]:
         """Find all complex events of all queries.
 
-        Parameters and errors are those of `Query.evaluate`; the queries are evaluated on one thread.
+        Parameters and errors are those of `Query.evaluate`.
 
         Returns
         -------
         dict from str to pyarrow.Table
-            For each query, the table that `Query.evaluate` returns on one thread.
+            For each query, the table that `Query.evaluate` returns.
         """
-        evaluator = self._evaluator(options)
-        source = self._source(events, sort=options.sort)
-        schemas = self._schemas(source.schema, options.output)
+        evaluator, source = self._opened(events, options)
+        schemas = self._schemas(source.schema, options)
         found: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._queries}
-        for name, rows in self._matches(source, evaluator):
+        for name, rows in self._found(source, evaluator, options.threads):
             found[name].append(rows)
         return {name: pa.Table.from_batches(found[name], schemas[name]) for name in self._queries}
 
-    @taking(OF_SETS)
+    @taking(OF_EVENTS)
     def stream(self, events: Any, options: EvaluationOptions) -> pa.RecordBatchReader:
-        """Find all complex events of all queries batch by batch, in bounded memory.
+        """Find all complex events of all queries batch by batch, in bounded memory where the queries allow it.
 
         Parameters and errors are those of `evaluate`.
 
@@ -195,16 +185,36 @@ class QuerySet(Mapping[str, Query]):
         OptionError
             When a column has types in two queries that are not the same.
         """
-        evaluator = self._evaluator(options)
+        evaluator, source = self._opened(events, options)
+        schema = self._joined(self._schemas(source.schema, options))
+        return pa.RecordBatchReader.from_batches(schema, named(self._found(source, evaluator, options.threads), schema))
+
+    @taking(OF_COUNTS)
+    def count(self, events: Any, options: EvaluationOptions) -> dict[str, int]:
+        """Return the number of complex events of each query, as `Query.count`."""
+        outputs = {name: query._counted_output for name, query in self._queries.items()}
+        options.check_time(self.time_column)
+        evaluator = self._closed(options, outputs)
         source = self._source(events, sort=options.sort)
-        schema = self.output_schema(source.schema, options.output)
-        return pa.RecordBatchReader.from_batches(schema, self._named(self._matches(source, evaluator), schema))
+        counts = dict.fromkeys(self._queries, 0)
+        for name, rows in self._found(source, evaluator, options.threads):
+            counts[name] += number_in(rows, outputs[name])
+        return counts
+
+    def _opened(self, events: Any, options: EvaluationOptions) -> tuple[QuerySetEvaluator, Source]:
+        options.check_time(self.time_column)
+        return self._closed(options), self._source(events, sort=options.sort)
 
     def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
         """Return the schema of `stream` over events of a schema."""
+        return self._joined(self._schemas(schema, EvaluationOptions(output=output)))
+
+    @staticmethod
+    def _joined(schemas: Mapping[str, pa.Schema]) -> pa.Schema:
+        """Return the schema of the results of all queries in one table."""
         fields = {QUERY_COLUMN: pa.field(QUERY_COLUMN, pa.string())}
         first: dict[str, str] = {}
-        for name, columns in self._schemas(schema, output).items():
+        for name, columns in schemas.items():
             for field in columns:
                 known = fields.setdefault(field.name, field)
                 first.setdefault(field.name, name)
@@ -216,88 +226,85 @@ class QuerySet(Mapping[str, Query]):
                     )
         return pa.schema(list(fields.values()))
 
-    def _schemas(self, schema: pa.Schema, output: str | None) -> dict[str, pa.Schema]:
+    def _schemas(self, schema: pa.Schema, options: EvaluationOptions) -> dict[str, pa.Schema]:
+        """Return the schema of the results of each query."""
         schemas = {}
         for name, query in self._queries.items():
-            with _in_query(name):
-                schemas[name] = query.output_schema(schema, output)
+            with in_query(name):
+                schemas[name] = query._asked(options).output_schema(schema, options.output)
         return schemas
 
-    @staticmethod
-    def _named(found: FoundBatches, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Yield batches of the results of all queries with the column that names the query."""
-        for name, rows in found:
-            columns = {field.name: rows.column(i) for i, field in enumerate(rows.schema)}
-            columns[QUERY_COLUMN] = pa.repeat(pa.scalar(name, pa.string()), rows.num_rows)
-            arrays = [
-                columns[field.name] if field.name in columns else pa.nulls(rows.num_rows, field.type)
-                for field in schema
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-    def _source(self, events: Any, *, sort: bool = False) -> Source:
-        """Open anything that `evaluate` takes; with `sort`, its events are read in the order of time."""
+    def _source(self, events: Any, *, sort: bool = False, resident: bool = False) -> Source:
         return self._first._source(events, sort=sort)
 
     def columns(self, schema: pa.Schema, output: str | None = None) -> list[str]:
         """Return the names of the columns that the queries read from events of a schema, as `Query.columns`."""
         return narrowest(schema, {name for query in self._queries.values() for name in query.columns(schema, output)})
 
-    def _matches(self, source: Source, evaluator: QuerySetEvaluator) -> FoundBatches:
-        """Yield the complex events of a source with the names of their queries, in pieces of bounded size."""
-        names = self.columns(source.schema, evaluator.output)
-        evaluator.expect(source.schema)
-        with source.locating(lambda: evaluator.n_events):
-            for batch in source.batches(names):
-                yield from evaluator.push_batches(batch)
-                if evaluator.is_full:
-                    break
-            yield from evaluator.finish_batches()
+    def _matches(self, source: Source, evaluator: QuerySetEvaluator, threads: int | None = 1) -> FoundBatches:
+        return self._found(source, evaluator, threads)
 
-    @taking(tuple(name for name in OF_SETS if name != "sort"))
-    def evaluator(self, options: EvaluationOptions) -> QuerySetEvaluator:
-        """Return an evaluator of all queries for a stream that arrives batch by batch; options as of `evaluate`."""
-        return self._evaluator(options)
+    def _evaluation(self, options: EvaluationOptions) -> QuerySetEvaluator:
+        return self._made(options, {}, shares=True)
 
-    def _evaluator(self, options: EvaluationOptions) -> QuerySetEvaluator:
-        return QuerySetEvaluator(self._queries, options)
+    def _closed(self, options: EvaluationOptions, outputs: Mapping[str, str | None] | None = None) -> QuerySetEvaluator:
+        """Return an evaluator to which no query is added: one alone shares nothing."""
+        return self._made(options, outputs or {}, shares=len(self) > 1)
+
+    def _made(
+        self, options: EvaluationOptions, outputs: Mapping[str, str | None], *, shares: bool
+    ) -> QuerySetEvaluator:
+        """Return an evaluator with an output of each query."""
+        several = STREAM_COLUMN if self._first.several_streams else None
+        sharing = Sharing(self.type_column, several, options.device) if shares else None
+        members = {}
+        for name, query in self._queries.items():
+            asked = replace(options, output=outputs.get(name, options.output))
+            members[name] = query._member(asked, sharing)
+        return QuerySetEvaluator(members, options, sharing, self)
 
     def explain(self, events: Any = None) -> dict[str, Explanation]:
         """Explain each query (`Query.explain`)."""
         return {name: query.explain(events) for name, query in self._queries.items()}
 
 
-def check_same_events(query: Query, name: str, other: Query, other_name: str) -> None:
+def check_same_events(query: CompiledQuery, name: str, other: CompiledQuery, other_name: str) -> None:
     """Refuse a query that cannot read the events that another one reads.
 
     Raises
     ------
     OptionError
     """
-    for option in ("type_column", "time_column", "time_unit"):
+    for option in () if query.reads_whole_table else ("type_column", "time_column", "time_unit"):
         a, b = getattr(query, option), getattr(other, option)
         if a != b:
             raise OptionError(
                 f"queries of a set have one {option}; it is {b!r} in query {other_name!r} and {a!r} in query {name!r}"
             )
-    plans = query._bindings.plan, other._bindings.plan
-    if plans[0].streams != plans[1].streams and any(plan.several_streams for plan in plans):
-        named = [", ".join(plan.streams) or "one stream" for plan in plans]
+    if query.streams != other.streams and (query.several_streams or other.several_streams):
+        named = [", ".join(each.streams) or "one stream" for each in (query, other)]
         raise OptionError(
             f"queries of a set read the same streams; query {other_name!r} reads {named[1]}, and query {name!r} reads "
             f"{named[0]}"
         )
 
 
-class QuerySetEvaluator:
+def named(found: FoundBatches, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield results of all queries as rows of one table, with the column that names the query."""
+    for name, rows in found:
+        columns = {field.name: rows.column(i) for i, field in enumerate(rows.schema)}
+        columns[QUERY_COLUMN] = pa.repeat(pa.scalar(name, pa.string()), rows.num_rows)
+        arrays = [
+            columns[field.name] if field.name in columns else pa.nulls(rows.num_rows, field.type) for field in schema
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class QuerySetEvaluator(Evaluation[tuple[str, pa.RecordBatch], dict[str, pa.RecordBatch]]):
     """Evaluator of many queries, batch by batch: `push` events, `finish` at the end; made by `QuerySet.evaluator`.
 
     Between batches queries may be added and removed.  For each, the concatenated results are those of
     `cer_gpu.Evaluator`, and do not depend on the cut of the stream into batches.
-
-    Parameters
-    ----------
-    queries, options
 
     Attributes
     ----------
@@ -317,29 +324,31 @@ class QuerySetEvaluator:
     """
 
     def __init__(
-        self,
-        queries: Mapping[str, Query],
-        options: EvaluationOptions,
+        self, members: Mapping[str, SetMember], options: EvaluationOptions, sharing: Sharing | None, queries: QuerySet
     ) -> None:
-        self._first_name, self._first = next(iter(queries.items()))
-        options.check_time(self._first.time_column)
+        super().__init__(members, options, sharing)
         self.output = options.output
-        self._options = replace(options, lateness=None, sort=False)
-        self._lateness = options.lateness
-        self._intake = Intake(self._first.time_column, self._first.time_unit, options.lateness, options.late)
-        self._evaluators: dict[str, Evaluator] = {}
-        self._turns: dict[str, Turn] = {}
-        several = STREAM_COLUMN if self._first._bindings.plan.several_streams else None
-        self._sharing = Sharing(self._first.type_column, several, options.device)
-        self._blocks = Blocks((), self._options.position_column, self._options.begin)
-        self._schema: pa.Schema | None = None
-        self._names: dict[str, None] = {}  # columns that are read, in the order in which queries came
-        for name, query in queries.items():
-            self.add(name, query)
+        self._first, self._first_name = queries._first, queries._first_name
 
-    # ---- queries --------------------------------------------------------------------------------------------
+    def _gathered(self, pieces: Iterable[tuple[str, pa.RecordBatch]]) -> dict[str, pa.RecordBatch]:
+        found: dict[str, list[pa.RecordBatch]] = {}
+        for name, rows in pieces:
+            if rows.num_rows:
+                found.setdefault(name, []).append(rows)
+        return {name: each[0] if len(each) == 1 else pa.concat_batches(each) for name, each in found.items()}
 
-    def add(self, name: str, query: Query | str) -> None:
+    @property
+    def n_matches(self) -> dict[str, int]:
+        """Number of complex events found so far, by query."""
+        return self._numbers
+
+    @property
+    def notes(self) -> dict[str, list[str]]:
+        """Remarks on the events read so far (`Evaluator.notes`), of the queries that have some."""
+        read = {name: member for name, member in self._members.items() if self.n_events > member.options.begin}
+        return {name: member.notes for name, member in read.items() if member.notes}
+
+    def add(self, name: str, query: CompiledQuery | str) -> None:
         """Add a query, which reads the events from the next one on; positions count from the begin of the stream.
 
         Parameters
@@ -356,21 +365,20 @@ class QuerySetEvaluator:
         QueryError
             As `cer_gpu.compile`, and when the query does not fit the events.
         """
-        if name in self._evaluators:
+        if name in self._members:
             raise OptionError(f"there is a query {name!r} already\nhint: remove({name!r}) first")
         first = self._first
         if isinstance(query, str):
-            with _in_query(name):
-                query = compile_query(
+            with in_query(name):
+                query = compile_member(
                     query, type_column=first.type_column, time_column=first.time_column, time_unit=first.time_unit
                 )
         check_same_events(query, name, first, self._first_name)
-        options = replace(self._options, output=query.physical_plan(self.output).output.name, begin=self.n_events)
-        evaluator = Evaluator(query._bindings, options, shared=self._sharing)
-        self._turns[name] = self._sharing.turn()
+        member = query._member(replace(self._options, begin=self.n_events), self._sharing)
         if self._schema is not None:
-            self._expect(name, evaluator, self._schema)
-        self._evaluators[name] = evaluator
+            self._expect(name, member, self._schema)
+            self._names = None
+        self._members[name] = member
 
     def remove(self, name: str) -> pa.RecordBatch:
         """Remove a query, and return the complex events that it would find if the stream ended here.
@@ -380,145 +388,13 @@ class QuerySetEvaluator:
         OptionError
             When there is no such query.
         """
-        if name not in self._evaluators:
-            hint = did_you_mean(name, self._evaluators, "queries")
+        if name not in self._members:
+            hint = did_you_mean(name, self._members, "queries")
             raise OptionError(f"there is no query {name!r}" + (f"\nhint: {hint}" if hint else ""))
-        del self._turns[name]
-        return self._evaluators.pop(name).finish()
-
-    @property
-    def n_pushed(self) -> int:
-        """Number of events pushed so far."""
-        return self._intake.n_pushed
-
-    @property
-    def n_events(self) -> int:
-        """Number of events evaluated so far; with `lateness`, some pushed events still wait."""
-        return self._blocks.n_events
-
-    @property
-    def n_matches(self) -> dict[str, int]:
-        """Number of complex events found so far, by query."""
-        return {name: evaluator.n_matches for name, evaluator in self._evaluators.items()}
-
-    @property
-    def n_late(self) -> int:
-        """Number of events so far that came later than `lateness` allows."""
-        return self._intake.n_late
-
-    @property
-    def notes(self) -> dict[str, list[str]]:
-        """Remarks on the events read so far (`Evaluator.notes`), of the queries that have some."""
-        return {name: evaluator.notes for name, evaluator in self._evaluators.items() if evaluator.notes}
-
-    @property
-    def is_full(self) -> bool:
-        """True once all queries have reached the limit."""
-        return bool(self._evaluators) and all(evaluator.is_full for evaluator in self._evaluators.values())
-
-    # ---- events ---------------------------------------------------------------------------------------------
-
-    def expect(self, schema: pa.Schema) -> None:
-        """Bind all queries to a schema; the first one fixes the types of the results.
-
-        Raises
-        ------
-        QueryTypeError
-            When a query does not fit the schema; the message begins with its name.
-        """
-        if self._lateness is not None and ROW_COLUMN not in schema.names:
-            schema = schema.append(pa.field(ROW_COLUMN, pa.int64()))
-        self._schema = schema
-        self._names.clear()
-        for name, evaluator in self._evaluators.items():
-            self._expect(name, evaluator, schema)
-        self._intake.expect(schema)
-
-    def _expect(self, name: str, evaluator: Evaluator, schema: pa.Schema) -> None:
-        with _in_query(name):
-            binding = evaluator._bind(schema)
-            # made outside of its turn, as their memory is not that of one query
-            self._sharing.guards(schema)
-            self._sharing.add_partitions(binding.keys)
-            with self._turns[name]:
-                evaluator.expect(schema)
-        self._blocks.watch(evaluator.pipeline.binding.clocks)
-        read = evaluator.pipeline.binding.columns_for(evaluator.physical.output)
-        self._names |= dict.fromkeys(columns_with(schema, read))
-
-    def push(self, batch: pa.RecordBatch) -> dict[str, pa.RecordBatch]:
-        """Read the events of a batch and return the complex events that end in it, of the queries that have some.
-
-        Raises
-        ------
-        QueryTypeError, TimeOrderError, EventsError
-            As `Evaluator.push`.
-        """
-        return _gathered(self.push_batches(batch))
-
-    def push_batches(self, batch: pa.RecordBatch) -> FoundBatches:
-        """As `push`, but yield the complex events in pieces of bounded size, each with the name of its query."""
-        self._intake.check_open()
-        if not isinstance(batch, pa.RecordBatch):
-            raise EventsError(f"expected a pyarrow.RecordBatch, got {type(batch).__name__}")
-        refuse_resident(batch, batch.schema.names, "a set of queries")
-        self._intake.begin()
-        return self._in_order(batch)
-
-    def finish(self) -> dict[str, pa.RecordBatch]:
-        """End the stream and return the complex events of the events that still wait, of the queries that have some."""
-        return _gathered(self.finish_batches())
-
-    def finish_batches(self) -> FoundBatches:
-        """As `finish`, but yield the complex events in pieces of bounded size, each with the name of its query."""
-        if not self._intake.refusal:
-            with self._reading():
-                for batch in self._intake.finish():
-                    yield from self._evaluate(batch)
-                for name, evaluator in self._evaluators.items():
-                    for rows in evaluator.finish_batches():
-                        yield name, rows
-        self._intake.close()
-        self._sharing.release()
-
-    def _reading(self) -> AbstractContextManager[None]:
-        return self._intake.reading(lambda: sum(self.n_matches.values()))
-
-    def _in_order(self, batch: pa.RecordBatch) -> FoundBatches:
-        with self._reading():
-            if self._schema is None:
-                self.expect(batch.schema)
-            for ready in self._intake.push(batch):
-                yield from self._evaluate(ready)
-
-    def _evaluate(self, events: pa.RecordBatch) -> FoundBatches:
-        assert self._schema is not None
-        if not self._schema.equals(events.schema):
-            self.expect(events.schema)
-        blocks, events = self._blocks, events.select(list(self._names)) if self._names else events
-        for columns in self._sharing.ahead(blocks.cut(events, SET_ROWS)):
-            batch = blocks.batch(columns.batch)
-            block = blocks.read(columns)
-            self._sharing.next_block(evaluator.pipeline for evaluator in self._evaluators.values())
-            for name, evaluator in self._evaluators.items():
-                for rows in self._read(evaluator, block, batch):
-                    yield name, rows
-
-    def _read(self, evaluator: Evaluator, block: EventBlock, batch: Batch) -> Iterator[pa.RecordBatch]:
-        """Evaluate one query over a block that is a batch, so that nothing of it waits for the query's next turn."""
-        if evaluator.is_full:
-            return
-        pipeline = evaluator.pipeline
-        columns = block.columns.fork() if pipeline.binding.derived else block.columns
-        for ready in pipeline.ahead([columns]):
-            yield from evaluator._read(replace(block, columns=ready), self._blocks, batch)
-        if not evaluator.is_full:
-            yield from evaluator._end_batch(batch)
-
-
-def _gathered(pieces: FoundBatches) -> dict[str, pa.RecordBatch]:
-    found: dict[str, list[pa.RecordBatch]] = {}
-    for name, rows in pieces:
-        if rows.num_rows:
-            found.setdefault(name, []).append(rows)
-    return {name: each[0] if len(each) == 1 else pa.concat_batches(each) for name, each in found.items()}
+        member = self._members.pop(name)
+        self._names = None
+        if self._schema is not None:
+            self._blocks.keep({clock for each in self._members.values() for clock in each.clocks})
+        found = [] if member.is_full else list(member.finish())
+        member.release()
+        return pa.concat_batches([empty_batch(member.result_schema), *found])

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.backend.jit import COMPILING
-from cer_gpu.compilation import compile_query
+from cer_gpu.compilation import compile_member
 from cer_gpu.query_set import compile_all
 from cer_gpu.row_patterns.compiling import compile_row_pattern
 
@@ -158,7 +158,7 @@ def warm() -> Iterator[Warmed]:
     for kind in KINDS:
         before = COMPILING.count
         for text in kind.queries:
-            query = compile_query(text if text.startswith("SELECT") else f"SELECT * WHERE {text}", time_column="ts")
+            query = compile_member(text if text.startswith("SELECT") else f"SELECT * WHERE {text}", time_column="ts")
             for output in kind.outputs:
                 query.evaluate(events, output=output, limit=100)
         yield Warmed(kind.name, COMPILING.count - before)

@@ -249,7 +249,6 @@ SECTIONS: dict[str, list[str]] = {
         f"report {AB} events.parquet -o -",
         "run --queries rules",
         "run late.ceql events.parquet --queries rules",
-        "run --queries rules events.parquet --threads 4",
     ],
     "Output": [
         f"run {AB} events.parquet -o found.txt",

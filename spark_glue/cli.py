@@ -27,16 +27,16 @@ from cer_gpu.cli.command_line import (
     say_errors,
 )
 from cer_gpu.cli.signals import Signals
-from cer_gpu.compilation import analyse_query
+from cer_gpu.compilation import analyse_member
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.output.outputs import OUTPUTS
 from spark_glue.archive import package
-from spark_glue.deal import DEALINGS, choose_dealing, under_new_name
+from spark_glue.deal import DEALINGS, SOURCES, choose_dealing, under_new_name
 from spark_glue.errors import plain_errors
 from spark_glue.explanation import explain
 from spark_glue.job import INPUTS, read, run
 from spark_glue.local_session import session
-from spark_glue.match import SOURCES, check_order
+from spark_glue.match import check_order
 from spark_glue.result import RESULT_FORMATS
 from spark_glue.watch import in_another_thread
 from spark_glue.work import work_of
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
-    from cer_gpu import Query, QuerySet
+    from cer_gpu import QuerySet
+    from cer_gpu.evaluated import CompiledQuery
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -312,7 +313,7 @@ class _Given:
     type_column: str | None
     time_unit: str | None
 
-    def compiled(self, time_column: str | None) -> Query | QuerySet | None:
+    def compiled(self, time_column: str | None) -> CompiledQuery | QuerySet | None:
         """Compile for a time column; None: there are errors, which were said."""
         options: dict[str, Any] = {
             "type_column": self.type_column,
@@ -320,7 +321,7 @@ class _Given:
             "time_unit": self.time_unit,
         }
         if isinstance(self.text, str):
-            query, errors = analyse_query(self.text, **options)
+            query, errors = analyse_member(self.text, **options)
             if query is None:
                 say_errors(errors, self.file)
             return query
@@ -342,7 +343,7 @@ def _given(query: str | None, queries: str | None, type_column: str | None, time
 
 def _fitted(
     events: DataFrame, given: _Given, order_by: Sequence[str], time_column: str | None
-) -> Query | QuerySet | None:
+) -> CompiledQuery | QuerySet | None:
     """Compile a query for events, the first column of whose order is the time column if it holds times.
 
     None: the query has errors, which were said.

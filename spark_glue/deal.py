@@ -20,9 +20,10 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from inspect import signature
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +40,6 @@ from spark_glue.survey import Stream
 if TYPE_CHECKING:
     from spark_glue.work import Work, WorkEvaluator
 
-_Options = ParamSpec("_Options")
 _Result = TypeVar("_Result")
 
 POSITION, PART = "$position", "$part"
@@ -57,6 +57,8 @@ LEAST_INT64, MOST_INT64 = -(2**63), 2**63 - 1
 
 DEALINGS = ("auto", "partition", "range", "replicate")
 """Ways to deal the events of a job to its tasks."""
+SOURCES = ("auto", "files", "rows")
+"""Ways of events to tasks: these read files by themselves, or Spark sends them the rows."""
 
 
 def under_new_name(options: Mapping[str, Any], note: Callable[[str], None] | None = None) -> dict[str, Any]:
@@ -82,12 +84,76 @@ def under_new_name(options: Mapping[str, Any], note: Callable[[str], None] | Non
     return named
 
 
-def taking_old_name(function: Callable[_Options, _Result]) -> Callable[_Options, _Result]:
-    """Let a function that has the keyword `dealing` take `strategy` in its place, with a DeprecationWarning."""
+@dataclass(frozen=True, kw_only=True)
+class JobOptions:
+    """Options of a job, which `match`, `run` and `explain` take by their names.
+
+    Parameters
+    ----------
+    order_by
+        The columns that order the stream; the first is a timestamp, date or number.  Rows of Parquet files that agree
+        on all of them keep the order of their files (by path); others are ordered by their other columns, so that the
+        result does not depend on the order in which they arrive.
+    dealing
+        "partition", "range", "replicate" (see `spark_glue.deal`), or "auto": the first of them that
+        is exact for the query; of files, a range goes before a partition.
+    tasks
+        Number of parts; None for as many as the session runs at once.
+    output
+        As for ``query.evaluate``; None: "measures" where SELECT has some, else "events".  The numbers of "rows" are
+        unique, and those of one task follow one another.  For a set, as in `QuerySet.evaluate`.
+    source
+        "files": tasks read the files by themselves, and only results pass through Spark; "rows": Spark reads the rows
+        and sends them to tasks; "auto": "files" where tasks can (`explain` tells the reason where they cannot).
+    """
+
+    order_by: str | Sequence[str] | None = None
+    dealing: str = "auto"
+    tasks: int | None = None
+    output: str | None = None
+    source: str = "auto"
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Columns that order the stream.
+
+        Raises
+        ------
+        OptionError
+            When there are none.
+        """
+        order = (self.order_by,) if isinstance(self.order_by, str) else tuple(self.order_by or ())
+        if not order:
+            raise OptionError("order_by names no column: expected those that order the stream, such as order_by='ts'")
+        return order
+
+    def n_parts(self, at_once: Callable[[], int]) -> int:
+        """Return the number of parts, by default as many as run at once, once the source was checked, too."""
+        if self.source not in SOURCES:
+            hint = did_you_mean(str(self.source), SOURCES, "sources")
+            raise OptionError(f"source must be one of {', '.join(SOURCES)}, got {self.source!r}\nhint: {hint}")
+        n_parts = at_once() if self.tasks is None else self.tasks
+        if type(n_parts) is not int or n_parts < 1:
+            raise OptionError(f"tasks must be a positive number, got {self.tasks!r}")
+        if n_parts > MOST_PARTS:
+            raise OptionError(f"at most {MOST_PARTS:,} tasks, got {n_parts:,}")
+        return n_parts
+
+
+def taking_job_options(function: Callable[..., _Result]) -> Callable[..., _Result]:
+    """Let a function with a record of options take them by their names, and `strategy`, an old one, with a warning."""
+    known = {field.name for field in fields(JobOptions)}
+    own = [name for name in signature(function).parameters if name != "options"]
 
     @wraps(function)
-    def taking(*args: Any, **options: Any) -> _Result:
-        return function(*args, **under_new_name(options))
+    def taking(*arguments: Any, **given: Any) -> _Result:
+        named = under_new_name(given)
+        for name in named:
+            if name not in known and name not in own:
+                hint = did_you_mean(name, [*own, *known], "options")
+                raise OptionError(f"no option {name!r} here\nhint: {hint}")
+        options = JobOptions(**{name: named.pop(name) for name in known if name in named})
+        return function(*arguments, **named, options=options)
 
     return taking
 
@@ -297,7 +363,7 @@ class Task:
                 if part is None or numbers[begin] != part.number:
                     if part is not None:
                         yield from self._finish(part)
-                    part = self._part(int(numbers[begin]), rows.schema)
+                    part = self._part(int(numbers[begin]))
                 yield from part.timed(part.evaluator.push_batches(rows.slice(begin, end - begin)))
         if part is not None:
             yield from self._finish(part)
@@ -330,18 +396,18 @@ class Task:
             n_nulls += values.null_count
         raise null_error(name, n_nulls, n_rows)
 
-    def _part(self, number: int, schema: pa.Schema) -> _Part:
+    def _part(self, number: int) -> _Part:
         share = (number, self.n_parts) if self.dealing == "replicate" and self.n_parts > 1 else None
         first = self.firsts[number] if self.dealing == "range" and self.firsts else 0
         position = POSITION if self.counted_by is None else None
         options = EvaluationOptions(share=share, first_end=first, position_column=position)
-        return _Part(number, self.work.evaluator(options, schema, self.results), numbered=self.work.numbered)
+        return _Part(number, self.work.evaluator(options, self.results), numbered=self.work.numbered)
 
     def _finish(self, part: _Part) -> Iterator[pa.RecordBatch]:
         yield from part.timed(part.evaluator.finish_batches())
         if self.report is not None:
             found = part.evaluator
-            self.report.add({part.number: Done(found.n_events, found.n_matches, part.seconds, peak_memory())})
+            self.report.add({part.number: Done(found.n_events, found.n_found, part.seconds, peak_memory())})
 
 
 class _Part:

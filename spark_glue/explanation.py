@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cer_gpu.cli.tally import counted
 from cer_gpu.errors import OptionError
-from spark_glue.deal import choose_dealing, other_dealings, taking_old_name, way_of_rows
+from spark_glue.deal import JobOptions, choose_dealing, other_dealings, taking_job_options, way_of_rows
 from spark_glue.match import Way, way_of
 from spark_glue.work import work_of
 
 if TYPE_CHECKING:
-    from cer_gpu.query import Query
+    from cer_gpu.evaluated import CompiledQuery
 
 
-@taking_old_name
+@taking_job_options
 def explain(
-    query: Query | Mapping[str, Any],
-    dealing: str = "auto",
+    query: CompiledQuery | Mapping[str, Any],
+    dealing: str | None = None,
     events: Any = None,
     order_by: str | Sequence[str] | None = None,
     *,
-    tasks: int | None = None,
-    output: str | None = None,
-    source: str = "auto",
+    options: JobOptions,
 ) -> str:
     """Return the dealing for a query or a set with its reason, and the other dealings with theirs, as text.
 
@@ -35,7 +34,7 @@ def explain(
         A DataFrame, a path or a list of paths: the text says also whether tasks read files by themselves or get rows
         from Spark, how these are put in order, and how many of them are read. Footers are read, and no rows, unless
         footers do not tell the bounds of the first column of the order.  None: Spark is not needed.
-    order_by, tasks, output, source
+    order_by, options
         As for `match`; only with `events`.
 
     Raises
@@ -45,13 +44,15 @@ def explain(
     CerError
         If the query does not fit the events.
     """
+    given: dict[str, Any] = {"dealing": dealing, "order_by": order_by}
+    options = replace(options, **{name: value for name, value in given.items() if value is not None})
     if events is None:
-        work = work_of(query, output)
+        work, dealing = work_of(query, options.output), options.dealing
         chosen, reason = choose_dealing(work, dealing)
         return "\n".join([f"{chosen}: {way_of_rows(work, chosen)}", f"  {reason}", *other_dealings(work, chosen)])
-    if order_by is None:
+    if options.order_by is None:
         raise OptionError("order_by names no column: expected those that order the events\nhint: order_by='ts'")
-    way = way_of(events, query, order_by=order_by, dealing=dealing, tasks=tasks, output=output, source=source)
+    way = way_of(events, query, **vars(options))
     words = way_of_rows(way.work, way.dealing) if way.plan is None else way.plan.way
     lines = [f"{way.dealing}: {words}", f"  {way.reason}"]
     lines += other_dealings(way.work, way.dealing, way.order[0])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cer_gpu.cli.tally import counted
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.output.outputs import OUTPUTS
-from spark_glue.deal import Done, taking_old_name
+from spark_glue.deal import Done, JobOptions, taking_job_options
 from spark_glue.errors import plain_errors
 from spark_glue.match import matching
 from spark_glue.result import Result
@@ -21,7 +21,7 @@ from spark_glue.watch import Stage, cancelling, next_stage, progress, stages_sin
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from cer_gpu.query import Query
+    from cer_gpu.evaluated import CompiledQuery
 
 INPUTS = ("parquet", "csv", "json", "orc", "delta", "table")
 
@@ -129,17 +129,13 @@ class Summary:
         return "\n".join(lines)
 
 
-@taking_old_name
+@taking_job_options
 def run(
     events: Any,
-    query: Query | Mapping[str, Any],
+    query: CompiledQuery | Mapping[str, Any],
     out: str,
     *,
-    order_by: str | Sequence[str],
-    dealing: str = "auto",
-    tasks: int | None = None,
-    output: str | None = None,
-    source: str = "auto",
+    options: JobOptions,
     format: str = "parquet",
     partition_by: Sequence[str] = (),
     overwrite: bool = False,
@@ -149,7 +145,7 @@ def run(
 
     Parameters
     ----------
-    events, query, order_by, dealing, tasks, output, source
+    events, query, options
         As for `match`.
     out
         The folder to write, on any file system that Spark knows.  It appears whole or not at all.
@@ -187,17 +183,7 @@ def run(
     begun = time.perf_counter()
     with plain_errors(), progress(context, hidden=not show_progress):
         with cancelling(context):
-            found = matching(
-                events,
-                query,
-                order_by=order_by,
-                dealing=dealing,
-                tasks=tasks,
-                output=output,
-                source=source,
-                report=report,
-                check=result.check,
-            )
+            found = matching(events, query, **vars(options), report=report, check=result.check)
         planned_at = time.perf_counter()
         with described(spark, f"{short(found.work.text)}: evaluate by {found.dealing}, and write {out}"):
             result.write(found.df)

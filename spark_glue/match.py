@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
-from cer_gpu.query import Query
-from spark_glue.deal import MOST_PARTS, choose_dealing, taking_old_name
+from cer_gpu.evaluated import CompiledQuery
+from spark_glue.deal import JobOptions, choose_dealing, taking_job_options
 from spark_glue.files.found import NotByFilesError, Scan
 from spark_glue.number import ADDED
 from spark_glue.rows import deal_rows
@@ -26,21 +26,9 @@ if TYPE_CHECKING:
 
     from spark_glue.files.pieces import FilePlan
 
-SOURCES = ("auto", "files", "rows")
-"""Ways of events to tasks: these read files by themselves, or Spark sends them the rows."""
 
-
-@taking_old_name
-def match(
-    events: Any,
-    query: Query | Mapping[str, Any] | None = None,
-    *,
-    order_by: str | Sequence[str],
-    dealing: str = "auto",
-    tasks: int | None = None,
-    output: str | None = None,
-    source: str = "auto",
-) -> Any:
+@taking_job_options
+def match(events: Any, query: CompiledQuery | Mapping[str, Any] | None = None, *, options: JobOptions) -> Any:
     """Find all complex events of a DataFrame, or of files.
 
     Parameters
@@ -52,21 +40,8 @@ def match(
         Result of `cer_gpu.compile` or `cer_gpu.compile_all`, pickled to the workers.  All queries of a set are
         evaluated in one job.  A mapping from names to texts is compiled, with ``type`` as the column of types, and the
         first column of `order_by` as the time column, if it holds times.
-    order_by
-        The columns that order the stream; the first is a timestamp, date or number.  Rows of Parquet files that agree
-        on all of them keep the order of their files (by path); others are ordered by their other columns, so that the
-        result does not depend on the order in which they arrive.
-    dealing
-        "partition", "range", "replicate" (see `spark_glue.deal`), or "auto": the first of them that
-        is exact for the query; of files, a range goes before a partition.
-    tasks
-        Number of parts; None for as many as the session runs at once.
-    output
-        As for ``query.evaluate``; None: "measures" where SELECT has some, else "events".  The numbers of "rows" are
-        unique, and those of one task follow one another.  For a set, as in `QuerySet.evaluate`.
-    source
-        "files": tasks read the files by themselves, and only results pass through Spark; "rows": Spark reads the rows
-        and sends them to tasks; "auto": "files" where tasks can (`explain` tells the reason where they cannot).
+    **options
+        Those of `spark_glue.deal.JobOptions`: ``order_by``, ``dealing``, ``tasks``, ``output`` and ``source``.
 
     Returns
     -------
@@ -86,22 +61,16 @@ def match(
     CerError
         If the query does not fit the events.
     """
-    options: dict[str, Any] = {
-        "order_by": order_by,
-        "dealing": dealing,
-        "tasks": tasks,
-        "output": output,
-        "source": source,
-    }
-    if query is None and isinstance(events, Query | Mapping):
+    options.order  # noqa: B018 - refuses none
+    if query is None and isinstance(events, CompiledQuery | Mapping):
         return partial(_match, events, options)
     if query is None:
         raise OptionError("expected a compiled query\nhint: match(events, query, order_by=...)")
-    return matching(events, query, **options).df
+    return _match(query, options, events)
 
 
-def _match(query: Query | Mapping[str, Any], options: dict[str, Any], df: DataFrame) -> DataFrame:
-    return matching(df, query, **options).df
+def _match(query: CompiledQuery | Mapping[str, Any], options: JobOptions, events: Any) -> DataFrame:
+    return matching(events, query, **vars(options)).df
 
 
 @dataclass(frozen=True)
@@ -167,22 +136,19 @@ class Way:
     n_parts: int
 
 
+@taking_job_options
 def way_of(
     events: Any,
-    query: Query | Mapping[str, Any],
+    query: CompiledQuery | Mapping[str, Any],
     *,
-    order_by: str | Sequence[str],
-    dealing: str = "auto",
-    tasks: int | None = None,
-    output: str | None = None,
-    source: str = "auto",
+    options: JobOptions,
     check: Callable[[Work, pa.Schema], None] = lambda work, schema: None,
 ) -> Way:
     """Find the way of events to tasks; footers of files are read, and no rows.
 
     Parameters
     ----------
-    events, query, order_by, dealing, tasks, output, source
+    events, query, options
         As for `match`.
     check
         Function that is called with the work and the schema of the events once they fit the options.
@@ -192,34 +158,26 @@ def way_of(
     CerError
         As for `match`.
     """
-    if source not in SOURCES:
-        hint = did_you_mean(str(source), SOURCES, "sources")
-        raise OptionError(f"source must be one of {', '.join(SOURCES)}, got {source!r}\nhint: {hint}")
-    order = (order_by,) if isinstance(order_by, str) else tuple(order_by)
-    if not order:
-        raise OptionError("order_by names no column: expected those that order the stream, such as order_by='ts'")
-    found = _Events(events, source)
+    order = options.order
+    options.n_parts(lambda: 1)  # refuses other sources and numbers
+    found = _Events(events, options.source)
     check_order(found.schema.names, order)
     time_column = order[0] if holds_times(attribute_type(found.schema, order[0])) else None
-    work = work_of(query, output, time_column=time_column)
-    chosen, reason = choose_dealing(work, dealing, order[0])
+    work = work_of(query, options.output, time_column=time_column)
+    chosen, reason = choose_dealing(work, options.dealing, order[0])
     check(work, found.schema)
-    n_parts = tasks_at_once(found.spark) if tasks is None else tasks
-    if type(n_parts) is not int or n_parts < 1:
-        raise OptionError(f"tasks must be a positive number, got {tasks!r}")
-    if n_parts > MOST_PARTS:
-        raise OptionError(f"at most {MOST_PARTS:,} tasks, got {n_parts:,}")
+    n_parts = options.n_parts(lambda: tasks_at_once(found.spark))
     given = (found.spark, found.schema, order)
     if found.scan is not None:
         from spark_glue.files.job import plan_files
 
         try:
             with described(found.spark, f"{short(work.text)}: plan by files"):
-                plan = plan_files(found.spark, found.scan, work, order, dealing, n_parts)
+                plan = plan_files(found.spark, found.scan, work, order, options.dealing, n_parts)
             return Way(work, None, plan, plan.dealing, plan.reason, found.reason, *given, n_parts)
         except NotByFilesError as error:
             found.by_rows(error)
-    if tasks is None and chosen == "replicate":
+    if options.tasks is None and chosen == "replicate":
         n_parts = min(n_parts, work.most_copies or n_parts)
     return Way(work, found.rows(), None, chosen, reason, found.reason, *given, n_parts)
 
@@ -307,15 +265,12 @@ class _Events:
         return self._df  # type: ignore[no-any-return]
 
 
+@taking_job_options
 def matching(
     events: Any,
-    query: Query | Mapping[str, Any],
+    query: CompiledQuery | Mapping[str, Any],
     *,
-    order_by: str | Sequence[str],
-    dealing: str = "auto",
-    tasks: int | None = None,
-    output: str | None = None,
-    source: str = "auto",
+    options: JobOptions,
     report: Any = None,
     check: Callable[[StructType], None] = lambda schema: None,
 ) -> Matching:
@@ -328,16 +283,7 @@ def matching(
     def check_result(work: Work, events: pa.Schema) -> None:
         check(to_spark(work.output_schema(events)))
 
-    way = way_of(
-        events,
-        query,
-        order_by=order_by,
-        dealing=dealing,
-        tasks=tasks,
-        output=output,
-        source=source,
-        check=check_result,
-    )
+    way = way_of(events, query, **vars(options), check=check_result)
     if way.plan is not None:
         from spark_glue.files.job import found_of
 

@@ -1,31 +1,29 @@
-"""The bare stage: one query over one stream, as the function that ``DataFrame.mapInArrow`` takes.
+"""The bare stage: queries over one stream, as the function that ``DataFrame.mapInArrow`` takes.
 
-The stage keeps only the state of its query from batch to batch: it takes one batch at a time, and yields the complex
+The stage keeps only the state of its queries from batch to batch: it takes one batch at a time, and yields the complex
 events of a batch in pieces before it asks for the next one.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from cer_gpu.errors import OptionError
+from cer_gpu.engine.options import OF_ARRIVALS, EvaluationOptions
+from cer_gpu.evaluated import CompiledQuery
 from spark_glue.errors import StreamSplitError
+from spark_glue.work import Work, WorkEvaluator, work_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from cer_gpu.query import Query
 
-
-def match_stage(
-    query: Query, *, output: str | None = None
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def match_stage(query: Any, **options: Any) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return a function for ``df.mapInArrow(match_stage(query), match_schema(query, df))``.
 
     All rows of the DataFrame are one stream, in the order in which they come, and must be in one
@@ -35,9 +33,9 @@ def match_stage(
     Parameters
     ----------
     query
-        Result of `cer_gpu.compile`, pickled to the worker; nothing is compiled there.
-    output
-        As for ``query.evaluate``.
+        Result of `cer_gpu.compile` or `cer_gpu.compile_all`, pickled to the worker; nothing is compiled there.
+    **options
+        Those of `cer_gpu.EvaluationOptions` for an evaluator: ``output``, ``lateness``, ``limit``, ``share`` and more.
 
     Returns
     -------
@@ -47,7 +45,7 @@ def match_stage(
     Raises
     ------
     OptionError
-        For a set of queries.
+        For an unknown option, or a value that it cannot have.
     StreamSplitError
         On the worker, if a row comes from a partition other than the first, or from a streaming DataFrame, where
         every micro-batch would be a stream of its own. A worker does not know the number of partitions; further ones
@@ -55,17 +53,21 @@ def match_stage(
     CerError
         On the worker, the errors of ``query.evaluator``: a missing column, a time that decreases.
     """
-    refuse_set(query)
-    return MatchStage(query, output)
+    given = EvaluationOptions.given(options, OF_ARRIVALS)
+    return MatchStage(_work(query, given.output), given)
 
 
-def match_schema(query: Query, df: DataFrame | StructType, *, output: str | None = None) -> StructType:
+def _work(query: Any, output: str | None) -> Work:
+    return work_of(query, query.output_for(output) if isinstance(query, CompiledQuery) else output)
+
+
+def match_schema(query: Any, df: DataFrame | StructType, *, output: str | None = None) -> StructType:
     """Return the schema of the rows of `match_stage`, an argument of ``mapInArrow``.
 
     Parameters
     ----------
     query
-        Result of `cer_gpu.compile`.
+        As given to `match_stage`.
     df
         The DataFrame that the stage will read, or its schema. No row is read.
     output
@@ -81,28 +83,27 @@ def match_schema(query: Query, df: DataFrame | StructType, *, output: str | None
     from spark_glue import schema
 
     events = df if isinstance(df, StructType) else df.schema
-    return schema.to_spark(query.output_schema(schema.to_arrow(events), output))
+    return schema.to_spark(_work(query, output).output_schema(schema.to_arrow(events)))
 
 
 @dataclass(frozen=True)
 class MatchStage:
     """Function of `match_stage`; a class, because pickle refers to it by name."""
 
-    query: Query
-    output: str | None
+    work: Work
+    options: EvaluationOptions
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the complex events of one stream, batch by batch."""
-        evaluator = self.query.evaluator(output=self.output)
-        begun = False
+        evaluator: WorkEvaluator | None = None
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            if not begun:
+            if evaluator is None:
                 refuse_parts()
-                begun = True
+                evaluator = self.work.evaluator(self.options, self.work.output_schema(batch.schema))
             yield from map(plain_batch, evaluator.push_batches(batch))
-        if begun:
+        if evaluator is not None:
             yield from map(plain_batch, evaluator.finish_batches())
 
 
@@ -126,20 +127,6 @@ def refuse_parts() -> None:
             "match_stage evaluates one stream, but the rows come in several partitions "
             f"(this task has partition {task.partitionId()}), each of which would be a stream of its own\n"
             "hint: put them into one, in order: df.coalesce(1).sortWithinPartitions(time column)"
-        )
-
-
-def refuse_set(query: Any) -> None:
-    """Refuse several queries.
-
-    Raises
-    ------
-    OptionError
-    """
-    if isinstance(query, Mapping):
-        raise OptionError(
-            f"expected one query, got a set of {len(query)}\n"
-            "hint: match(df, queries, ...) evaluates a set; here each query needs a call of its own"
         )
 
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import cer_gpu
 from spark_glue.files.footers import find_footers
 from spark_glue.files.found import Scan
-from spark_glue.work import ManyQueries, OneQuery, Work
+from spark_glue.work import Work, work_of
 
 BEGIN = dt.datetime(2024, 3, 31)
 
@@ -73,14 +73,14 @@ def random_query(rng: random.Random) -> tuple[cer_gpu.Query, str]:
     return cer_gpu.compile(text, time_column=time_column, time_unit=unit), output
 
 
-def random_set(rng: random.Random, draw: Callable[[], cer_gpu.Query], outputs: Sequence[str | None]) -> ManyQueries:
+def random_set(rng: random.Random, draw: Callable[[], cer_gpu.Query], outputs: Sequence[str | None]) -> Work:
     """Return up to four queries, half of the times such that all can be dealt by range, or by key."""
     queries: dict[str, cer_gpu.Query] = {}
     wanted = rng.choice(["any", "any", "range", "key"])
     window = None
     for _ in range(rng.choice([1, 5, 40])):
         query = draw()
-        one = OneQuery(query, "positions")
+        one = work_of(query, "positions")
         first = next(iter(queries.values()), query)
         if query.time_column != first.time_column or (wanted == "key" and one.dealing.against_keys):
             continue
@@ -90,30 +90,26 @@ def random_set(rng: random.Random, draw: Callable[[], cer_gpu.Query], outputs: S
         queries[f"q{len(queries)}"] = query
         if len(queries) == 4:
             break
-    return ManyQueries(cer_gpu.QuerySet(queries or {"q": query}), rng.choice(outputs))
+    return work_of(cer_gpu.QuerySet(queries or {"q": query}), rng.choice(outputs))
 
 
-def random_work(rng: random.Random, *, many: bool) -> OneQuery | ManyQueries:
+def random_work(rng: random.Random, *, many: bool) -> Work:
     """Return the work of a query, or of several."""
     if not many:
-        return OneQuery(*random_query(rng))
+        return work_of(*random_query(rng))
     outputs = [None, None, *(output for output in OUTPUTS if output != "measures")]
     return random_set(rng, lambda: random_query(rng)[0], outputs)
 
 
-def evaluated(work: OneQuery | ManyQueries, events: pa.Table) -> pa.Table:
+def evaluated(work: Work, events: pa.Table) -> pa.Table:
     """Return the results of one process."""
-    if isinstance(work, ManyQueries):
-        return work.queries.stream(events, output=work.output).read_all()
-    return work.query.evaluate(events, output=work.output)
+    asked = cer_gpu.QuerySet(work.queries) if work.is_set else work.queries[""]
+    return asked.stream(events, output=work.output).read_all()
 
 
-def counted(work: OneQuery | ManyQueries, events: pa.Table) -> int:
+def counted(work: Work, events: pa.Table) -> int:
     """Return the number of complex events."""
-    queries = work.queries.values() if isinstance(work, ManyQueries) else [work.query]
-    return sum(
-        pc.sum(query.evaluate(events, output="count", threads=1)["count"], min_count=0).as_py() for query in queries
-    )
+    return sum(query.count(events, threads=1) for query in work.queries.values())
 
 
 def random_events(rng: random.Random, n: int) -> pa.Table:

@@ -13,10 +13,12 @@ from cases import sorted_rows
 
 import cer_gpu
 import cer_gpu.columnar.groups
+import cer_gpu.engine.evaluator
 import cer_gpu.engine.sharing
 import cer_gpu.partition.partitions
 import cer_gpu.query_set
 from cer_gpu.columnar.memory import read_only
+from cer_gpu.engine.blocks import Blocks
 from cer_gpu.predicates.shared_guards import SharedGuards
 from cer_gpu.runtime import matches
 
@@ -78,7 +80,7 @@ def random_events(rng, n):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_set_finds_the_tables_of_its_queries(seed, monkeypatch):
     rng = random.Random(seed)
-    monkeypatch.setattr(cer_gpu.query_set, "SET_ROWS", rng.choice([5, 17, 1000]))
+    monkeypatch.setattr(cer_gpu.engine.evaluator, "SET_ROWS", rng.choice([5, 17, 1000]))
     monkeypatch.setattr(cer_gpu.columnar.groups, "SPARSE", rng.choice([0, 1, 4]))
     monkeypatch.setattr(cer_gpu.engine.sharing, "MOST_SHARED", rng.choice([1, 3, 1000]))
     monkeypatch.setattr(cer_gpu.partition.partitions, "SWEEP_PARTITIONS_FROM", rng.choice([2, 4, 1000]))
@@ -214,10 +216,8 @@ def test_equal_guards_are_evaluated_once(monkeypatch):
 
 def test_only_columns_that_some_query_reads_are_taken(monkeypatch):
     taken = []
-    batch = cer_gpu.query_set.Blocks.batch
-    monkeypatch.setattr(
-        cer_gpu.query_set.Blocks, "batch", lambda self, events: taken.append(events.schema.names) or batch(self, events)
-    )
+    batch = Blocks.batch
+    monkeypatch.setattr(Blocks, "batch", lambda self, events: taken.append(events.schema.names) or batch(self, events))
     events = random_events(random.Random(1), 30).to_batches()[0]
     evaluator = cer_gpu.compile_all({"q": "SELECT * FROM S WHERE A AS a ; B FILTER a[x > 50]"}).evaluator()
     evaluator.push(events)

@@ -16,7 +16,7 @@ from cer_gpu.ceql.query_file import queries_in, read_query_file
 from cer_gpu.cli.command_line import Command, file_of, read_query, say_errors_of
 from cer_gpu.cli.given_events import Asked, Streams, analyse_over, are_events
 from cer_gpu.cli.options import complete_files
-from cer_gpu.compilation import CompiledQuery, analyse, analyse_query, language_of
+from cer_gpu.compilation import CompiledQuery, analyse, analyse_member, analyse_query, language_of
 from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.query import Query
 
@@ -75,7 +75,7 @@ class GivenQueries:
 
     def analyse(self, text: str, **options: Any) -> tuple[CompiledQuery | None, Sequence[CerError]]:
         """Compile a query, QUERY in any language, as `cer_gpu.compilation.analyse` does."""
-        return (analyse_query if self.is_set else analyse)(text, **options)
+        return (analyse_member if self.is_set else analyse)(text, **options)
 
     def _compile(
         self,

@@ -115,8 +115,6 @@ def run_command(
     types = chosen_type_column(type_column, no_type_column)
     format_ = chosen_format(out, format_)
     needs_time(time_column, {"--sort": sort, "--lateness": lateness, "--late": late})
-    if queries is not None and (threads or 1) > 1:
-        raise click.UsageError("--queries is evaluated on one thread: leave out --threads")
     if late is not None and lateness is None:
         lateness = "0"
     options = EvaluationOptions(

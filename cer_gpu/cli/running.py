@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cer_gpu.cli.evaluation import evaluation_of
+from cer_gpu.cli.evaluation import CommandEvaluation
 from cer_gpu.cli.given_events import Streams
 from cer_gpu.cli.preview import FirstRows, Preview, QueryTable, rows_to_show
 from cer_gpu.cli.progress import Display
@@ -45,7 +45,7 @@ class CommandRun:
         self._queries = queries
         self._is_set = is_set
         self._stages = MeasuredStages()
-        self.evaluation = evaluation_of(queries, streams, options, self._stages, is_set=is_set)
+        self.evaluation = CommandEvaluation(queries, streams, options, self._stages, is_set=is_set)
         self.options = options
         self.totals = Totals(self.evaluation.outputs, options.limit)
         self._pace = Pace()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,6 +98,10 @@ class Blocks:
         for name in clocks:
             self.clocks.setdefault(name, Clock(name, self.n_events))
 
+    def keep(self, clocks: Collection[str]) -> None:
+        """Check no other columns of times from the next event on."""
+        self.clocks = {name: clock for name, clock in self.clocks.items() if name in clocks}
+
     def restart(self, begin: int) -> None:
         """Go on at another event, whose clocks may be earlier; strings keep their codes."""
         self.clocks = {name: Clock(name, begin) for name in self.clocks}
@@ -152,11 +156,12 @@ class Blocks:
     def snapshot(self, state: NamedState) -> None:
         """Add the clocks and the last position to a checkpoint."""
         state.facts["last_position"] = self.last_position
-        for i, clock in enumerate(self.clocks.values()):
-            state.facts[f"clock{i}"], state.tables[f"clock{i}"] = clock.snapshot()
+        for name, clock in self.clocks.items():
+            state.facts[f"clock.{name}"], state.tables[f"clock.{name}"] = clock.snapshot()
 
     def restore(self, state: NamedState) -> None:
-        """Go on from a checkpoint."""
-        self.n_events, self.last_position = state.facts["n"][1], state.facts["last_position"]
-        for i, clock in enumerate(self.clocks.values()):
-            clock.restore(state.facts[f"clock{i}"], state.tables[f"clock{i}"])
+        """Go on from a checkpoint, with the same clocks."""
+        self.n_events, self.last_position = state.facts["n_events"], state.facts["last_position"]
+        for name, clock in self.clocks.items():
+            if f"clock.{name}" in state.tables:
+                clock.restore(state.facts[f"clock.{name}"], state.tables[f"clock.{name}"])

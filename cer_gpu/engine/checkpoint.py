@@ -16,36 +16,49 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Array
 from cer_gpu.errors import CheckpointError
-from cer_gpu.planning.plan import Plan
 
 MAGIC = b"CERGPU\r\n"
-VERSION = 7
+VERSION = 8
 """Version of the layout of the state; a checkpoint of another version cannot be read."""
 
 _DIGEST = 32
+Row = tuple[str | None, str, str, list[int], bytes]
 _SCHEMA = pa.schema(
-    [("kind", pa.string()), ("name", pa.string()), ("shape", pa.list_(pa.int64())), ("data", pa.large_binary())]
+    [
+        ("query", pa.string()),
+        ("kind", pa.string()),
+        ("name", pa.string()),
+        ("shape", pa.list_(pa.int64())),
+        ("data", pa.large_binary()),
+    ]
 )
 
 
 @dataclass
 class NamedState:
-    """State of an evaluator, by name.
+    """State of an evaluation, by name.
 
     Attributes
     ----------
+    queries : dict from str to dict
+        Identity of each query, by its name: facts that tell it from others.
     options : dict
         Options of the evaluator.
     facts : dict
         Facts that JSON can hold.
     """
 
-    plan: Plan
+    queries: dict[str, dict[str, Any]]
     options: dict[str, Any]
     facts: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, Array] = field(default_factory=dict)
     tables: dict[str, pa.Table] = field(default_factory=dict)
     schemas: dict[str, pa.Schema] = field(default_factory=dict)
+    _parts: dict[str, NamedState] = field(default_factory=dict)
+
+    def of(self, query: str) -> NamedState:
+        """Return the state of one of the queries."""
+        return self._parts.setdefault(query, NamedState({}, {}))
 
     def add_arrays(self, part: str, arrays: dict[str, Array]) -> None:
         """Add the arrays of a part of the evaluator, such as the runtime."""
@@ -69,26 +82,29 @@ class NamedState:
 
     def to_bytes(self) -> bytes:
         """Return the checkpoint."""
-        header = {"version": VERSION, "query": _identity(self.plan), "options": self.options, "facts": self.facts}
-        rows: list[tuple[str, str, list[int], bytes]] = [("facts", "", [], json.dumps(header).encode())]
-        for name, array in self.arrays.items():
-            rows.append((array.dtype.str, name, list(array.shape), np.ascontiguousarray(array).tobytes()))
-        for name, table in self.tables.items():
-            rows.append(("table", name, [], _table_to_bytes(table)))
-        for name, schema in self.schemas.items():
-            rows.append(("schema", name, [], _readable(schema).serialize().to_pybytes()))
+        facts = {name: part.facts for name, part in self._parts.items()}
+        header = {"version": VERSION, "queries": self.queries, "options": self.options, "facts": self.facts}
+        header["facts_of_queries"] = facts
+        rows: list[Row] = [(None, "facts", "", [], json.dumps(header).encode())]
+        for query, part in [(None, self), *self._parts.items()]:
+            for name, array in part.arrays.items():
+                rows.append((query, array.dtype.str, name, list(array.shape), np.ascontiguousarray(array).tobytes()))
+            for name, table in part.tables.items():
+                rows.append((query, "table", name, [], _table_to_bytes(table)))
+            for name, schema in part.schemas.items():
+                rows.append((query, "schema", name, [], _readable(schema).serialize().to_pybytes()))
         columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), _SCHEMA.types, strict=True)]
         payload = _table_to_bytes(pa.Table.from_arrays(columns, schema=_SCHEMA))
         return MAGIC + hashlib.sha256(payload).digest() + payload
 
     @classmethod
-    def from_bytes(cls, plan: Plan, blob: bytes) -> NamedState:
-        """Read a checkpoint.
+    def from_bytes(cls, queries: dict[str, dict[str, Any]], blob: bytes) -> NamedState:
+        """Read a checkpoint of queries, given by their identities.
 
         Raises
         ------
         CheckpointError
-            When the bytes are no checkpoint, damaged, of another version, or of another query.
+            When the bytes are no checkpoint, damaged, of another version, or of other queries.
         """
         if not isinstance(blob, bytes | bytearray | memoryview):
             raise CheckpointError(f"expected the bytes that checkpoint() returned, got {type(blob).__name__}")
@@ -106,33 +122,38 @@ class NamedState:
                 f"the state in the checkpoint has version {header['version']}, and this cer_gpu reads {VERSION}\n"
                 "hint: restore it with the cer_gpu that made it, or begin anew"
             )
-        if header["query"] != _identity(plan):
-            different = [name for name, value in _identity(plan).items() if header["query"].get(name) != value]
-            raise CheckpointError(
-                f"the checkpoint is of another query (its {', '.join(different)} differs)\n"
-                f"hint: restore it with the query that made it: {header['query']['text'].strip()[:200]!r}"
-            )
-        state = cls(plan, header["options"], header["facts"])
+        _check_queries(header["queries"], queries)
+        state = cls(queries, header["options"], header["facts"])
+        for query, facts in header["facts_of_queries"].items():
+            state.of(query).facts = facts
         for row in rows[1:]:
-            data = row["data"]
+            data, part = row["data"], state if row["query"] is None else state.of(row["query"])
             if row["kind"] == "table":
-                state.tables[row["name"]] = _table_from_bytes(data)
+                part.tables[row["name"]] = _table_from_bytes(data)
             elif row["kind"] == "schema":
-                state.schemas[row["name"]] = pa.ipc.read_schema(pa.py_buffer(data))
+                part.schemas[row["name"]] = pa.ipc.read_schema(pa.py_buffer(data))
             else:
                 flat = np.frombuffer(data, np.dtype(row["kind"])).copy()  # writable
-                state.arrays[row["name"]] = flat.reshape(row["shape"])
+                part.arrays[row["name"]] = flat.reshape(row["shape"])
         return state
 
 
-def _identity(plan: Plan) -> dict[str, Any]:
-    return {
-        "text": plan.text,
-        "type_column": plan.type_column,
-        "time_column": plan.time_column,
-        "time_unit": plan.time_unit,
-        **({"relations": [[name, list(columns)] for name, columns in plan.relations]} if plan.relations else {}),
-    }
+def _check_queries(kept: dict[str, dict[str, Any]], queries: dict[str, dict[str, Any]]) -> None:
+    """Refuse a checkpoint whose queries are other ones."""
+    if kept.keys() != queries.keys():
+        named = [", ".join(map(repr, filter(None, names))) or "one query" for names in (kept, queries)]
+        raise CheckpointError(
+            f"the checkpoint is of other queries: of {named[0]}, and not of {named[1]}\n"
+            "hint: restore it with the set that made it, and the queries that were added"
+        )
+    for name, query in queries.items():
+        different = [each for each, value in query.items() if kept[name].get(each) != value]
+        if different:
+            whose = f" {name!r}" if name else ""
+            raise CheckpointError(
+                f"the checkpoint is of another query{whose} (its {', '.join(different)} differs)\n"
+                f"hint: restore it with the query that made it: {kept[name]['text'].strip()[:200]!r}"
+            )
 
 
 def _readable(schema: pa.Schema) -> pa.Schema:

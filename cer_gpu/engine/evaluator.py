@@ -1,134 +1,95 @@
-"""Evaluation of one query over a stream of batches, with all state carried from batch to batch."""
+"""Evaluation of queries over a stream of batches, with all state carried on; one query is a set of one.
+
+An evaluation has an intake, which puts events in order and accepts no more after the end; blocks, into which the
+events are cut once for all queries; and a member for each query (`cer_gpu.engine.member`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.columnar.fields import columns_with
+from cer_gpu.columnar.fields import columns_with, narrowest
 from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
-from cer_gpu.engine.blocks import BLOCK_ROWS, Batch, Blocks, EventBlock
+from cer_gpu.engine.blocks import BLOCK_ROWS, Blocks
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.intake import Intake
+from cer_gpu.engine.member import QueryMember, RangeClock, SetMember, empty_batch, in_query
 from cer_gpu.engine.options import FIELDS, EvaluationOptions
-from cer_gpu.engine.pipeline import Pipeline, SharedBySet
+from cer_gpu.engine.pipeline import Pipeline
+from cer_gpu.engine.sharing import Sharing
 from cer_gpu.errors import EventsError, OptionError, did_you_mean
 from cer_gpu.order.lateness import parse_time
 from cer_gpu.order.rows import ROW_COLUMN, with_rows
 from cer_gpu.order.streams import STREAM_COLUMN
-from cer_gpu.output.outputs import Aggregated, Columns
-from cer_gpu.planning.binding import Binding, Bindings
-from cer_gpu.planning.outputs import output_of, with_aggregate
-from cer_gpu.planning.physical import physical_plan
+from cer_gpu.planning.physical import PhysicalPlan
 from cer_gpu.predicates.placement import BLOCKS_AT_ONCE, CUDA, before_events
-from cer_gpu.predicates.types_met import TypesMet, types_named
-from cer_gpu.runtime.protocol import FoundBuffers
+from cer_gpu.stages import NO_STAGES
 
-_KEPT = tuple(name for name in FIELDS if name not in ("device", "stages"))
+SET_ROWS = 4 * BLOCK_ROWS
+"""Rows of a block of a set: each costs some calls for every query, which reads few of its events."""
+_KEPT = tuple(name for name in FIELDS if name not in ("device", "stages", "sort", "threads"))
 """Options of a checkpoint: another machine need not have the device."""
 
+FoundBatches = Iterator[tuple[str, pa.RecordBatch]]
+_Piece = TypeVar("_Piece")
+_Found = TypeVar("_Found")
 
-class Evaluator:
-    """Evaluator of a query, batch by batch: `push` events, `finish` at the end.
 
-    Made by `cer_gpu.Query.evaluator` and `cer_gpu.Query.restore`.  The concatenated results do not depend on the cut of
-    the stream into batches.
+class Evaluation(Generic[_Piece, _Found]):
+    """Evaluation of queries by name, batch by batch: `push` events, `finish` at the end.
 
-    Attributes
+    Parameters
     ----------
-    n_events : int
-        Events evaluated so far; with `lateness`, some pushed events still wait.
-    n_matches : int
-        Complex events found so far.
-
-    Examples
-    --------
-    >>> import cer_gpu, pyarrow as pa
-    >>> evaluator = cer_gpu.compile("SELECT * FROM S WHERE A ; B").evaluator()
-    >>> for types in (["A", "C"], ["B"]):
-    ...     print(evaluator.push(pa.record_batch({"type": types}))["positions"].to_pylist())
-    []
-    [[0, 2]]
-    >>> evaluator.finish().num_rows
-    0
+    members
+    options
+    sharing
+        Parts that the queries have in common; None: there is one query.
     """
 
+    # from results with the names of their queries to results as they are handed over
+    _told: Callable[[FoundBatches], Iterator[Any]] = staticmethod(iter)
+
     def __init__(
-        self,
-        bindings: Bindings,
-        options: EvaluationOptions,
-        shared: SharedBySet | None = None,
+        self, members: Mapping[str, SetMember], options: EvaluationOptions, sharing: Sharing | None = None
     ) -> None:
-        plan = bindings.plan
-        output = output_of(plan, options.output or "positions")
-        self.physical = physical_plan(plan, output, share=options.share is not None)
-        self.n_events = options.begin
-        self.n_matches = 0
-        self._bindings = bindings
-        self._plan = plan
+        self._members = dict(members)
         self._options = options
-        self._shared = shared
-        self._types_met = types_named((guard.event_type for guard in plan.guards), plan.type_column)
-        self._table = self.physical.table()
-        self._pipeline: Pipeline | None = None
-        self._intake = Intake(plan.time_column, plan.time_unit, options.lateness, options.late, options.begin)
+        self._sharing = sharing
+        self._plan = next((member.plan for member in members.values() if member.plan is not None), None)
+        time = (None, None) if self._plan is None else (self._plan.time_column, self._plan.time_unit)
+        self._intake = Intake(*time, options.lateness, options.late, options.begin)
+        self._blocks = Blocks((), options.position_column, options.begin)
+        self._schema: pa.Schema | None = None  # the last that was expected
+        self._fitting: list[pa.Schema] = []  # those that need no change of the members
+        self._names: list[str] | None = None  # columns that are read, in the order in which queries came
         self._n_of_stream: dict[str, int] = {}  # events pushed with the name of their stream
-        self._n_found = 0  # results so far
         self._advanced = -1  # the key of the time to which the stream has advanced
-        self._among_threads = False  # True: larger blocks, as threads wait for one another between blocks
+
+    def _gathered(self, pieces: Iterator[_Piece]) -> _Found:
+        """Return the results of a batch together."""
+        raise NotImplementedError
 
     @property
     def n_pushed(self) -> int:
         """Number of events pushed so far."""
         return self._intake.n_pushed
 
-    @n_pushed.setter
-    def n_pushed(self, n: int) -> None:
-        self._intake.n_pushed = n
+    @property
+    def n_events(self) -> int:
+        """Number of events evaluated so far; with `lateness`, some pushed events still wait."""
+        return self._blocks.n_events
 
     @property
-    def output(self) -> str:
-        """Name of the output."""
-        return self.physical.output.name
-
-    @property
-    def limit(self) -> int | None:
-        """Number of results after which the evaluation ends; None: that of the events."""
-        return self._options.limit
-
-    @property
-    def is_full(self) -> bool:
-        """True once the limit is reached: events that are pushed then are not read."""
-        return self.limit is not None and self._n_found >= self.limit
-
-    @property
-    def engine(self) -> str:
-        """Family of the runtime: "stacks" (for chains), "automaton", or "counter" if complex events are counted."""
-        return self.physical.engine
-
-    @property
-    def placement(self) -> tuple[str, str]:
-        """Device ("cpu" or "cuda") for the predicates of the next events, and the reason."""
-        if self._pipeline is None:
-            return before_events(self._options.device)
-        return self._pipeline.guards.placement.device, self._pipeline.guards.placement.reason
-
-    @property
-    def pipeline(self) -> Pipeline:
-        """Pipeline of stages; available after `expect` or the first batch."""
-        assert self._pipeline is not None
-        return self._pipeline
-
-    @property
-    def holds_back(self) -> bool:
-        """True if events are held back until one may end a complex event (`cer_gpu.runtime.live_intervals`)."""
-        return self.physical.holds_back
+    def n_found(self) -> int:
+        """Number of complex events of all queries found so far."""
+        return sum(member.n_matches for member in self._members.values())
 
     @property
     def n_late(self) -> int:
@@ -136,9 +97,11 @@ class Evaluator:
         return self._intake.n_late
 
     @property
-    def notes(self) -> list[str]:
-        """Remarks on the events read so far: types that the query names and no event has."""
-        return self._types_met.notes if self.n_events > self._options.begin else []
+    def is_full(self) -> bool:
+        """True once all queries have reached the limit: events that are pushed then are not read."""
+        if self._options.limit is None:
+            return False
+        return bool(self._members) and all(member.is_full for member in self._members.values())
 
     def expect(self, schema: pa.Schema) -> None:
         """Bind to a schema; the first one fixes the types of the results.
@@ -146,11 +109,35 @@ class Evaluator:
         Raises
         ------
         QueryTypeError
-            When the query does not fit the schema.
+            When a query does not fit the schema; in a set, the message begins with its name.
         """
-        self._bound(schema)
+        if any(schema is known or schema.equals(known) for known in self._fitting):
+            return
+        changed = [self._expect(name, member, schema) for name, member in self._members.items()]
+        self._schema, self._names = schema, None
+        self._fitting = [schema] if any(changed) else [schema, *self._fitting[:2]]
+        self._intake.expect(schema)
 
-    def push(self, batch: pa.RecordBatch | DeviceEvents, stream: str | None = None) -> pa.RecordBatch:
+    def _expect(self, name: str, member: SetMember, schema: pa.Schema) -> bool:
+        with in_query(name):
+            changed = member.expect(schema)
+        self._blocks.watch(member.clocks)
+        return changed
+
+    def columns(self, schema: pa.Schema) -> list[str]:
+        """Return the columns of a schema, which the queries expect, that some of them read."""
+        if self._names is None:
+            read = dict.fromkeys(name for member in self._members.values() for name in member.attributes)
+            self._names = columns_with(schema, read)
+        return self._names
+
+    def attributes(self, schema: pa.Schema) -> list[str]:
+        """Return the columns and fields of a schema, which the queries expect, that some of them read."""
+        return narrowest(schema, {name for member in self._members.values() for name in member.attributes})
+
+    # ---- events ---------------------------------------------------------------------------------------------
+
+    def push(self, batch: pa.RecordBatch | DeviceEvents, stream: str | None = None) -> _Found:
         """Read the events of a batch and return the complex events that end in it.
 
         Parameters
@@ -162,23 +149,28 @@ class Evaluator:
 
         Returns
         -------
-        pyarrow.RecordBatch
-            Complex events in the order of their ends; `push_batches` yields the same in pieces of bounded size.
+        pyarrow.RecordBatch, or of a set a dict from name to pyarrow.RecordBatch
+            Complex events in the order of their ends, for the queries of a set that have some; `push_batches` yields
+            the same in pieces of bounded size.
 
         Raises
         ------
         QueryTypeError
-            At the first batch, when the query does not fit its schema.
+            At the first batch, when a query does not fit its schema.
         TimeOrderError
             When a time decreases (by more than `lateness`) or is missing.
         """
         return self._gathered(self.push_batches(batch, stream))
 
-    def push_batches(self, batch: pa.RecordBatch | DeviceEvents, stream: str | None = None) -> Iterator[pa.RecordBatch]:
+    def push_batches(self, batch: pa.RecordBatch | DeviceEvents, stream: str | None = None) -> Iterator[_Piece]:
         """Read the events of a batch and yield the complex events that end in it, in pieces of bounded size.
 
-        Read all pieces before pushing the next batch; the batch is evaluated while they are read.
+        Pieces of a set are pairs of the name of a query and a batch.  Read all pieces before pushing the next batch;
+        the batch is evaluated while they are read.
         """
+        return self._told(self._pushed(batch, stream))
+
+    def _pushed(self, batch: pa.RecordBatch | DeviceEvents, stream: str | None = None) -> FoundBatches:
         self._intake.check_open()
         if isinstance(batch, DeviceEvents):
             batch = batch.batch()
@@ -186,24 +178,21 @@ class Evaluator:
             raise EventsError(f"expected a pyarrow.RecordBatch, got {type(batch).__name__}")
         if stream is not None:
             batch = self._of_stream(batch, stream)
-        binding = self._bound(batch.schema).binding
-        output = self.physical.output
-        names = binding.columns_for(output)
-        for_all = (
-            f"output={output.name!r}"
-            if output.weighed or output.retains(self._plan.head, self._plan.having)
-            else "lateness"
-            if self._options.lateness
-            else ""
-        )
-        on_host = names if for_all else list(binding.columns_on_host)
-        refuse_resident(batch, on_host, for_all or "the window, PARTITION BY or the column of positions")
+        self.expect(batch.schema)
+        if self._sharing is not None:
+            refuse_resident(batch, batch.schema.names, "a set of queries")
+        else:
+            self._only.refuse_resident(batch)
+            names = self.columns(batch.schema)
+            batch = batch.select(names) if names else batch
+            if len(self._fitting) == 1:
+                self._fitting.append(batch.schema)  # fewer columns fit, too
         if self.is_full:
             return iter(())
         self._intake.begin()
-        return self._in_order(batch.select(columns_with(batch.schema, names)) if names else batch)
+        return self._in_order(batch)
 
-    def advance(self, time: Any) -> pa.RecordBatch:
+    def advance(self, time: Any) -> _Found:
         """Take the promise that no event earlier than a time will come, and return what becomes known by it.
 
         With a `lateness`, held events up to that time are evaluated.  Complex events that end with an absence and
@@ -218,7 +207,7 @@ class Evaluator:
 
         Returns
         -------
-        pyarrow.RecordBatch
+        pyarrow.RecordBatch, or of a set a dict from name to pyarrow.RecordBatch
             As `push`; complex events that become known between the same two events come in the order of the calls.
 
         Raises
@@ -240,14 +229,17 @@ class Evaluator:
         """
         return self._gathered(self.advance_batches(time))
 
-    def advance_batches(self, time: Any) -> Iterator[pa.RecordBatch]:
+    def advance_batches(self, time: Any) -> Iterator[_Piece]:
         """As `advance`, but yield the complex events in pieces of bounded size."""
+        return self._told(self._advanced_to(time))
+
+    def _advanced_to(self, time: Any) -> FoundBatches:
         self._intake.check_open()
-        if self._plan.time_column is None:
+        if self._plan is None or self._plan.time_column is None:
             raise OptionError("a stream advances in time: name the time column\nhint: time_column=... (--time-column)")
-        if self._pipeline is None or self.is_full:
+        if self._schema is None or self.is_full:
             return iter(())
-        key = self._key_of(parse_time(time, self._time_type))
+        key = min(max(parse_time(time, self._time_type) + self._offset, 0), 2**64 - 1)
         if key <= self._advanced:
             return iter(())
         self._intake.begin()
@@ -256,175 +248,104 @@ class Evaluator:
     @property
     def due(self) -> int | None:
         """Least time, in units of the time column, to which `advance` can have an effect now; None: nothing waits."""
-        if self._pipeline is None or self.is_full:
+        if self._schema is None or self.is_full:
             return None
-        keys = [key for key in (self._intake.least, self._pipeline.due) if key is not None]
-        return min(keys) - self._offset if keys else None
+        keys = [self._intake.least, *(member.due for member in self._members.values())]
+        least = min((key for key in keys if key is not None), default=None)
+        return None if least is None else least - self._offset
 
-    def finish(self) -> pa.RecordBatch:
+    def finish(self) -> _Found:
         """End the stream and return the complex events of the events that still wait (none without a `lateness`).
 
         If no batch was pushed, the types of columns are not known, and the columns that need them are left out.
         """
         return self._gathered(self.finish_batches())
 
-    def finish_batches(self) -> Iterator[pa.RecordBatch]:
+    def finish_batches(self) -> Iterator[_Piece]:
         """As `finish`, but yield the complex events in pieces of bounded size."""
+        return self._told(self._finish())
+
+    def _finish(self) -> FoundBatches:
         held = [] if self.is_full else self._intake.finish()
         try:
             with self._reading():
                 for batch in held:
                     yield from self._evaluate(batch)
-                if self._pipeline is not None and not self._intake.refusal and not self.is_full:
-                    for rows, found in self._pipeline.finish():
-                        yield self._first_of(rows, found)
-                    yield from self._rest(None)
+                for name, member in self._members.items() if not self._intake.refusal else ():
+                    for rows in () if member.is_full else member.finish():
+                        yield name, rows
         finally:
             self._intake.close()
-            if self._pipeline is not None:
-                self._pipeline.guards.release()
+            for member in self._members.values():
+                member.release()
+            if self._sharing is not None:
+                self._sharing.release()
 
-    def _over(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _over(self, batches: Iterable[pa.RecordBatch]) -> FoundBatches:
         """Push all batches, finish, and yield the complex events."""
         if not self.is_full:
             for batch in batches:
-                yield from self.push_batches(batch)
+                yield from self._pushed(batch)
                 if self.is_full:
                     break
-        yield from self.finish_batches()
+        yield from self._finish()
 
-    # ---- ranges of the stream -------------------------------------------------------------------------------
+    def _in_order(self, batch: pa.RecordBatch) -> FoundBatches:
+        with self._reading():
+            for ready in self._intake.push(batch):
+                yield from self._evaluate(ready)
+                if self.is_full:
+                    break
 
-    @property
-    def _may_be_cut(self) -> bool:
-        """True if no event was read yet, and no option needs the whole stream."""
-        options = self._options
-        return not self.n_pushed and options.lateness is None and options.share is None and not options.position_column
-
-    @property
-    def _window(self) -> tuple[str | None, np.uint64 | np.float64]:
-        """Column in which the window is measured (None: events), and its length; available after `expect`."""
-        assert self._pipeline is not None
-        binding = self._pipeline.binding
-        assert binding.window_length is not None
-        return binding.window_column, binding.window_length
-
-    def _part(self, begin: int, first_end: int) -> Evaluator:
-        """Return an evaluator of the stream from `begin` on that lists complex events that end from `first_end` on."""
-        return self._other(replace(self._options, begin=begin, first_end=first_end))
-
-    def _restart(self, begin: int, first_end: int) -> None:
-        """Begin another range of the stream; compiled code, and the symbols met, stay."""
-        assert self._pipeline is not None
-        self._options = replace(self._options, begin=begin, first_end=first_end)
-        self.n_pushed = self.n_events = begin
-        self.n_matches = 0
-        self._intake.refusal = ""
-        self._pipeline.restart(self._options)
-        self._blocks.restart(begin)
-
-    def _of_keys(self, share: int, n_shares: int) -> Evaluator:
-        """Return an evaluator for one share of the keys of PARTITION BY of the same stream."""
-        return self._other(replace(self._options, deal=(share, n_shares)))
-
-    def _other(self, options: EvaluationOptions) -> Evaluator:
-        assert self._pipeline is not None
-        other = Evaluator(self._bindings, options)
-        other._among_threads = True
-        other._types_met = self._types_met
-        other._begin(self._pipeline.binding)
-        return other
-
-    # ---- checkpoints ----------------------------------------------------------------------------------------
-
-    def checkpoint(self) -> bytes:
-        """Return the state as bytes, from which `cer_gpu.Query.restore` makes an evaluator that goes on here.
-
-        Raises
-        ------
-        OptionError
-            After `finish`, after an error, or before all complex events of a batch are read.
-        """
-        if self._intake.refusal:
-            raise OptionError(f"{self._intake.refusal}: there is no state to keep")
-        options = {name: value for name, value in vars(self._options).items() if name in _KEPT}
-        if isinstance(self._options.lateness, timedelta):
-            options["lateness"] = f"{self._options.lateness // timedelta(microseconds=1)}us"
-        state = NamedState(self._plan, options)
-        state.facts["streams"] = self._n_of_stream
-        state.facts["n"] = [self.n_pushed, self.n_events, self.n_matches, self._n_found]
-        state.facts["advanced"] = self._advanced
-        if self._pipeline is not None and self.is_full:
-            state.schemas["events"] = self._schema
-        elif self._pipeline is not None:
-            state.schemas["events"] = self._schema
-            self._pipeline.snapshot(state)
-            self._blocks.snapshot(state)
-            self._intake.snapshot(state)
-        return state.to_bytes()
-
-    @classmethod
-    def _restore(cls, bindings: Bindings, blob: bytes) -> Evaluator:
-        """Make an evaluator from a checkpoint."""
-        state = NamedState.from_bytes(bindings.plan, blob)
-        share = state.options.pop("share")
-        if state.options["aggregate"] is not None:
-            bindings = Bindings(with_aggregate(bindings.plan, state.options["aggregate"]))
-        evaluator = cls(bindings, EvaluationOptions(**state.options, share=None if share is None else tuple(share)))
-        evaluator._n_of_stream = state.facts["streams"]
-        evaluator.n_pushed, evaluator.n_events, evaluator.n_matches, evaluator._n_found = state.facts["n"]
-        evaluator._types_met = TypesMet(())  # the types met before are not in the checkpoint
-        if "events" in state.schemas and evaluator.is_full:
-            evaluator._bound(state.schemas["events"])
-        elif "events" in state.schemas:
-            evaluator._choose(evaluator._bind(state.schemas["events"]))
-            evaluator._table.restore(state.facts["table"])
-            pipeline = evaluator._bound(state.schemas["events"])
-            pipeline.restore(state, evaluator._bind(state.schemas["binding"]))
-            evaluator._blocks.restore(state)
-            evaluator._keep_advanced(state.facts.get("advanced", -1))
-            evaluator._intake.restore(state)
-        return evaluator
-
-    def _keep_advanced(self, key: int) -> None:
-        if key >= 0:
-            assert self._plan.time_column is not None
-            self._advanced = key
-            self._blocks.advance(self._plan.time_column, key)
-
-    # ---- the progress of time -------------------------------------------------------------------------------
-
-    @property
-    def _time_type(self) -> pa.DataType:
-        time_type = self.pipeline.binding.time_type
-        assert time_type is not None
-        return time_type
-
-    @property
-    def _offset(self) -> int:
-        """Key of the time 0."""
-        return 0 if pa.types.is_unsigned_integer(self._time_type) else 1 << 63
-
-    def _key_of(self, time: int) -> int:
-        """Return the key of a time in units of the time column, or the nearest one."""
-        return min(max(time + self._offset, 0), 2**64 - 1)
-
-    def _advance(self, key: int) -> Iterator[pa.RecordBatch]:
+    def _advance(self, key: int) -> FoundBatches:
         with self._reading():
             for ready in self._intake.advance(key):
                 yield from self._evaluate(ready)
                 if self.is_full:
                     break
             self._keep_advanced(key)
-            if not self.is_full:
-                for rows, found in self.pipeline.advance(key, self.n_events):
-                    yield self._first_of(rows, found)
-                yield from self._rest(None)
+            for name, member in self._members.items():
+                for rows in () if member.is_full else member.advance(key, self.n_events):
+                    yield name, rows
 
-    # ---- one batch ------------------------------------------------------------------------------------------
+    def _reading(self) -> AbstractContextManager[None]:
+        return self._intake.reading(lambda: self.n_found)
+
+    def _evaluate(self, events: pa.RecordBatch) -> FoundBatches:
+        """Evaluate events in order, block by block."""
+        self.expect(events.schema)
+        if self._sharing is not None:
+            yield from self._by_turns(events, self._sharing)
+            return
+        ((name, member),) = self._members.items()
+        blocks, clocks = self._blocks, self._blocks.clocks
+        batch = blocks.batch(events)
+        many = member.among_threads or (isinstance(member, QueryMember) and member.placement[0] == CUDA)
+        for columns in member.ahead(blocks.cut(events, BLOCK_ROWS * (BLOCKS_AT_ONCE if many else 1))):
+            for rows in member.read(blocks.read(columns), clocks, batch):
+                yield name, rows
+            if member.is_full:
+                return
+        for rows in member.end_batch(batch):
+            yield name, rows
+
+    def _by_turns(self, events: pa.RecordBatch, sharing: Sharing) -> FoundBatches:
+        """Evaluate events query by query over each block, which is a batch."""
+        names = [*self.columns(events.schema), *(name for name in [ROW_COLUMN] if name in events.schema.names)]
+        blocks, clocks = self._blocks, self._blocks.clocks
+        events = events.select(list(dict.fromkeys(names))) if names else events
+        for columns in sharing.ahead(blocks.cut(events, SET_ROWS)):
+            batch = blocks.batch(columns.batch)
+            block = blocks.read(columns)
+            sharing.next_block(each.pipeline for each in self._members.values() if isinstance(each, QueryMember))
+            for name, member in self._members.items():
+                for rows in () if member.is_full else member.read_whole(block, clocks, batch):
+                    yield name, rows
+            if self.is_full:
+                return
 
     def _of_stream(self, batch: pa.RecordBatch, stream: str) -> pa.RecordBatch:
-        streams = self._plan.streams
+        streams = () if self._plan is None else self._plan.streams
         if streams and stream not in streams:
             hint = did_you_mean(stream, streams, "streams in FROM")
             raise OptionError(f"stream {stream!r} is not in FROM" + (f"\nhint: {hint}" if hint else ""))
@@ -436,132 +357,239 @@ class Evaluator:
         self._n_of_stream[stream] = n_pushed + batch.num_rows
         return with_rows(batch, n_pushed)
 
-    def _bound(self, schema: pa.Schema) -> Pipeline:
-        """Return the pipeline, made or bound anew for a schema."""
-        if self._pipeline is None:
-            return self._begin(self._bind(schema))
-        if not self._pipeline.binding.fits(schema):
-            self._pipeline.rebind(self._bind(schema))
-        return self._pipeline
+    # ---- the progress of time -------------------------------------------------------------------------------
 
-    def _bind(self, schema: pa.Schema) -> Binding:
-        """Return the binding of the query to a schema."""
-        return self._bindings.bind(schema, self._options.position_column)
+    @property
+    def _only(self) -> SetMember:
+        """The only member, or the first of several."""
+        return next(iter(self._members.values()))
 
-    def _choose(self, binding: Binding) -> None:
-        """List the complex events for an aggregate, where the types of its terms need that."""
-        if self.physical.output.weighed and binding.weights is None:
-            self.physical = physical_plan(self._plan, Aggregated, share=self._options.share is not None)
-            self._table = self.physical.table()
+    @property
+    def _time_type(self) -> pa.DataType:
+        timed = next(member for member in self._members.values() if isinstance(member, QueryMember))
+        time_type = timed.pipeline.binding.time_type
+        assert time_type is not None
+        return time_type
 
-    def _begin(self, binding: Binding) -> Pipeline:
-        """Make the pipeline; the binding's schema fixes the types of the results."""
-        self._choose(binding)
-        given = self._options
-        self._schema = binding.schema
-        self._blocks = Blocks(binding.clocks, given.position_column, given.begin)
-        pipeline = Pipeline(
-            self.physical,
-            binding,
-            given,
-            self._table,
-            types_met=self._types_met,
-            numbered=given.lateness is not None or ROW_COLUMN in binding.schema.names,
-            shared=self._shared,
-        )
-        self._intake.expect(binding.schema)
-        self._pipeline = pipeline
-        return pipeline
+    @property
+    def _offset(self) -> int:
+        """Key of the time 0."""
+        return 0 if pa.types.is_unsigned_integer(self._time_type) else 1 << 63
 
-    def _in_order(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        with self._reading():
-            for ready in self._intake.push(batch):
-                yield from self._evaluate(ready)
-                if self.is_full:
-                    break
+    def _keep_advanced(self, key: int) -> None:
+        if key >= 0 and self._plan is not None and self._plan.time_column is not None:
+            self._advanced = key
+            self._blocks.advance(self._plan.time_column, key)
 
-    def _reading(self) -> AbstractContextManager[None]:
-        return self._intake.reading(lambda: self.n_matches)
+    # ---- parts of the stream --------------------------------------------------------------------------------
 
-    def _evaluate(self, events: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        pipeline, blocks = self._bound(events.schema), self._blocks
-        batch = blocks.batch(events)
-        many = self._among_threads or pipeline.guards.placement.device == CUDA
-        for columns in pipeline.ahead(blocks.cut(batch.events, BLOCK_ROWS * (BLOCKS_AT_ONCE if many else 1))):
-            yield from self._read(blocks.read(columns), blocks, batch)
-            if self.is_full:
+    @property
+    def _may_be_cut(self) -> bool:
+        """True if no event was read yet, and no option needs the whole stream."""
+        options = self._options
+        return not self.n_pushed and options.lateness is None and options.share is None and not options.position_column
+
+    @property
+    def _window(self) -> RangeClock | None:
+        """Window that ranges of the stream need before them, known after `expect`; None: ranges are not exact."""
+        windows = [member.window for member in self._members.values()]
+        known = [window for window in windows if window is not None]
+        if len(known) < len(windows) or len({column for column, _ in known}) != 1:
+            return None
+        return max(known, key=lambda window: window[1])
+
+    @property
+    def _most_shares(self) -> int | None:
+        """Most shares of the work that are not empty; None: there is no bound, as keys can be dealt."""
+        by_key = any(member.dealt_by_key for member in self._members.values())
+        return None if by_key else len(self._members)
+
+    def _part(self, begin: int, first_end: int) -> Evaluation[tuple[str, pa.RecordBatch], Any]:
+        """Return an evaluation of the stream from `begin` on that lists complex events that end from `first_end` on."""
+        return self._other(self._members, begin=begin, first_end=first_end)
+
+    def _restart(self, begin: int, first_end: int) -> None:
+        """Begin another range of the stream; compiled code, and the symbols met, stay."""
+        self._options = replace(self._options, begin=begin, first_end=first_end)
+        self._intake.n_pushed, self._intake.refusal = begin, ""
+        self._fitting = []  # members begin with their first schemas
+        if self._sharing is not None:
+            self._sharing.restart()
+        for member in self._members.values():
+            member.restart(begin, first_end)
+        self._blocks.restart(begin)
+
+    def _share_of(self, k: int, n: int) -> Evaluation[tuple[str, pa.RecordBatch], Any]:
+        """Return an evaluation of the same stream for share `k` of `n` of the work.
+
+        That is the share of the keys of each query that can be dealt by key, and a share of the other queries.
+        """
+        whole = [name for name, member in self._members.items() if not member.dealt_by_key]
+        mine = {name: each for name, each in self._members.items() if name not in whole or name in whole[k::n]}
+        return self._other(mine, deal=(k, n))
+
+    def _other(self, members: Mapping[str, SetMember], **part: Any) -> Evaluation[tuple[str, pa.RecordBatch], Any]:
+        sharing = None if self._sharing is None else self._sharing.another()
+        part["stages"] = NO_STAGES  # they are those of one thread
+        copies = {}
+        for name, member in members.items():
+            options = replace(member.options, **part)
+            options = options if member.dealt_by_key else replace(options, deal=None)
+            copies[name] = member.another(options, sharing)
+            copies[name].among_threads = True
+        other = Evaluation[tuple[str, pa.RecordBatch], Any](copies, replace(self._options, **part), sharing)
+        assert self._schema is not None
+        other.expect(self._schema)
+        return other
+
+    @property
+    def _numbers(self) -> dict[str, int]:
+        """Number of complex events of each query."""
+        return {name: member.n_matches for name, member in self._members.items()}
+
+    def _first_rows(self, found: FoundBatches) -> FoundBatches:
+        """Yield results that several threads found, up to the limit of each query."""
+        limit = self._options.limit
+        if limit is None:
+            yield from found
+            return
+        left = {name: limit for name, member in self._members.items() if member.limits_rows}
+        for name, rows in found:
+            if name in left:
+                rows = rows.slice(0, left[name])
+                left[name] -= rows.num_rows
+            yield name, rows
+            if len(left) == len(self._members) and not any(left.values()):
                 return
-        yield from self._end_batch(batch)
 
-    def _read(self, block: EventBlock, blocks: Blocks, batch: Batch) -> Iterator[pa.RecordBatch]:
-        """Evaluate a block of a batch, with the clocks that `blocks` hold, and yield the complex events."""
-        pipeline = self.pipeline
-        self.n_events = block.first + block.columns.n_rows
-        for found in pipeline.feed(block, blocks.clocks):
-            if not len(found):
-                if self._among_threads:  # the thread asks whether somebody still reads
-                    yield empty_batch(pipeline.output.result_schema)
-                continue
-            rows = pipeline.rows(found, batch)
-            if rows is not None:
-                yield self._first_of(rows, found)
-            if self.is_full:
-                return
-        for rows, found in pipeline.pass_by(block, blocks.clocks, batch):
-            yield self._first_of(rows, found)
-            if self.is_full:
-                return
+    def _take_over(self, n_events: int, n_matches: Mapping[str, int]) -> None:
+        """Take over numbers of events and complex events from evaluations of parts of the stream."""
+        self._blocks.n_events = n_events
+        for name, n in n_matches.items():
+            self._members[name].n_matches += n
 
-    def _end_batch(self, batch: Batch) -> Iterator[pa.RecordBatch]:
-        """Yield the rest of the complex events that end in a batch, all of whose blocks were read."""
-        pipeline = self.pipeline
-        for found in pipeline.flush(batch):
-            yield self._first_of(pipeline.rows(found, batch), found)
-            if self.is_full:
-                return
-        yield from self._rest(batch)
+    # ---- checkpoints ----------------------------------------------------------------------------------------
 
-    def _rest(self, batch: Batch | None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that the output held back."""
-        rest = self.pipeline.rest(batch)
-        if rest is not None:
-            yield self._up_to_limit(rest, rest.num_rows)
+    @property
+    def identities(self) -> dict[str, dict[str, Any]]:
+        """Facts that tell the queries from others."""
+        return {name: member.identity for name, member in self._members.items()}
 
-    def _first_of(self, rows: pa.RecordBatch, found: FoundBuffers) -> pa.RecordBatch:
-        """Return the rows of a buffer, up to the limit."""
-        n, output = self.pipeline.output.n_of(found), self.pipeline.output
-        self.n_matches += n
-        return self._up_to_limit(rows, n if output.numbered else rows.num_rows)
+    def checkpoint(self) -> bytes:
+        """Return the state as bytes, from which `restore` of the query or set makes an evaluator that goes on here.
 
-    def _up_to_limit(self, rows: pa.RecordBatch, n: int) -> pa.RecordBatch:
-        """Return the rows of the first of `n` results."""
-        if self.limit is not None:
-            rows = self.pipeline.output.first(rows, self.limit - self._n_found, n)
-            self._n_found += n
-        return rows
+        Raises
+        ------
+        OptionError
+            After `finish`, after an error, or before all complex events of a batch are read.
+        """
+        if self._intake.refusal:
+            raise OptionError(f"{self._intake.refusal}: there is no state to keep")
+        options = {name: value for name, value in vars(self._options).items() if name in _KEPT}
+        if isinstance(self._options.lateness, timedelta):
+            options["lateness"] = f"{self._options.lateness // timedelta(microseconds=1)}us"
+        state = NamedState(self.identities, options)
+        state.facts |= {"streams": self._n_of_stream, "n_pushed": self.n_pushed, "n_events": self.n_events}
+        if self._schema is not None:
+            state.schemas["events"] = self._schema
+            state.facts["advanced"] = self._advanced
+            self._blocks.snapshot(state)
+            self._intake.snapshot(state)
+            if self._sharing is not None:
+                self._sharing.snapshot(state)
+        for name, member in self._members.items():
+            member.snapshot(state.of(name))
+        return state.to_bytes()
+
+    def _restore(self, state: NamedState) -> None:
+        """Go on from a checkpoint; nothing was read before."""
+        if "events" in state.schemas:
+            schema = state.schemas["events"]
+            if self._sharing is not None:
+                self._sharing.restore(state)
+            for name, member in self._members.items():
+                member.restore(state.of(name))
+                self._expect(name, member, schema)
+            self._schema = schema
+            self._intake.expect(schema)
+            self._blocks.restore(state)
+            self._keep_advanced(state.facts["advanced"])
+            self._intake.restore(state)
+        self._n_of_stream = state.facts["streams"]
+        self._intake.n_pushed, self._blocks.n_events = state.facts["n_pushed"], state.facts["n_events"]
+
+
+def _without_names(found: FoundBatches) -> Iterator[pa.RecordBatch]:
+    return (rows for _, rows in found)
+
+
+class Evaluator(Evaluation[pa.RecordBatch, pa.RecordBatch]):
+    """Evaluator of a query, batch by batch: `push` events, `finish` at the end.
+
+    Made by `cer_gpu.Query.evaluator` and `cer_gpu.Query.restore`.  The concatenated results do not depend on the cut of
+    the stream into batches.
+
+    Examples
+    --------
+    >>> import cer_gpu, pyarrow as pa
+    >>> evaluator = cer_gpu.compile("SELECT * FROM S WHERE A ; B").evaluator()
+    >>> for types in (["A", "C"], ["B"]):
+    ...     print(evaluator.push(pa.record_batch({"type": types}))["positions"].to_pylist())
+    []
+    [[0, 2]]
+    >>> evaluator.finish().num_rows
+    0
+    """
+
+    _told = staticmethod(_without_names)
 
     def _gathered(self, pieces: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
         found = list(pieces)
         if len(found) == 1:
             return found[0]
-        if found:
-            return pa.concat_batches(found)
-        if self._pipeline is not None:
-            return empty_batch(self._pipeline.output.result_schema)
-        return empty_batch(self.physical.output.schema_of(Columns(self._plan.variables, single=self._plan.single)))
+        return pa.concat_batches(found) if found else empty_batch(self._only.result_schema)
 
+    @property
+    def n_matches(self) -> int:
+        """Number of complex events found so far."""
+        return self._only.n_matches
 
-def first_rows(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """Yield batches up to a number of rows; None: all."""
-    left = limit
-    for batch in batches:
-        yield batch if left is None else batch.slice(0, left)
-        if left is not None:
-            left -= min(left, batch.num_rows)
-            if not left:
-                return
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on the events read so far: types that the query names and no event has."""
+        return self._only.notes if self.n_events > self._options.begin else []
 
+    @property
+    def _query(self) -> QueryMember:
+        assert isinstance(self._only, QueryMember)
+        return self._only
 
-def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch without rows."""
-    return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)
+    @property
+    def physical(self) -> PhysicalPlan:
+        """Plan by which the query is evaluated."""
+        return self._query.physical
+
+    @property
+    def output(self) -> str:
+        """Name of the output."""
+        return self.physical.output.name
+
+    @property
+    def engine(self) -> str:
+        """Family of the runtime: "stacks" (for chains), "automaton", or "counter" if complex events are counted."""
+        return self.physical.engine
+
+    @property
+    def holds_back(self) -> bool:
+        """True if events are held back until one may end a complex event (`cer_gpu.runtime.live_intervals`)."""
+        return self.physical.holds_back
+
+    @property
+    def placement(self) -> tuple[str, str]:
+        """Device ("cpu" or "cuda") for the predicates of the next events, and the reason."""
+        return self._query.placement if self._schema is not None else before_events(self._options.device)
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """Pipeline of stages; available after `expect` or the first batch."""
+        return self._query.pipeline

@@ -157,8 +157,6 @@ OF_ARRIVALS = tuple(name for name in FIELDS if name not in ("sort", "begin", "de
 """Options over events that arrive batch by batch."""
 OF_COUNTS = tuple(name for name in OF_EVENTS if name not in ("output", "limit", "aggregate"))
 """Options of a count."""
-OF_WHOLE_TABLES = ("device", "threads", "limit")
-"""Options of a query over a whole table."""
 
 
 def taking(known: tuple[str, ...]) -> Callable[[Callable[..., _Result]], Callable[..., _Result]]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.automaton.encoding import (
@@ -37,13 +36,13 @@ from cer_gpu.expressions.side_columns import SideColumns, TextNumbers, text_colu
 from cer_gpu.output.choice import RowChoice
 from cer_gpu.output.retention import Retained
 from cer_gpu.partition.dealt import partitions_of
-from cer_gpu.partition.partitions import PartitionKeys, Partitions
+from cer_gpu.partition.partitions import Partitions
 from cer_gpu.partition.shared import SharedPartitions, ViewOfPartitions
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates.guards import GuardWords
-from cer_gpu.predicates.shared_guards import SharedGuards, SharedWords, may_share
+from cer_gpu.predicates.shared_guards import SharedWords, may_share
 from cer_gpu.predicates.symbols import SymbolTable
 from cer_gpu.predicates.types_met import TypesMet
 from cer_gpu.runtime.events import Relevant, RunOptions
@@ -53,19 +52,12 @@ from cer_gpu.runtime.protocol import FoundBuffers
 from cer_gpu.runtime.registry import make_runtime
 from cer_gpu.stages import LOOP, OUTPUT, PARTITIONS, PREDICATES
 
+if TYPE_CHECKING:
+    from cer_gpu.engine.sharing import Sharing
+
 _NEVER = np.iinfo(np.int64).max
 """A position after all events."""
 _CONSUME = {"NONE": CONSUME_NONE, "PARTITION": CONSUME_PARTITION, "ANY": CONSUME_ANY}
-
-
-class SharedBySet(Protocol):
-    """Parts that a pipeline may share with those of other queries (`cer_gpu.engine.sharing`)."""
-
-    def guards(self, schema: pa.Schema) -> SharedGuards:
-        """Return the guards over events of a schema."""
-
-    def partitions(self, keys: PartitionKeys, *, numbered: bool) -> ViewOfPartitions | None:
-        """Return the partitions of keys; None: they are the query's own."""
 
 
 class Pipeline:
@@ -106,7 +98,7 @@ class Pipeline:
         *,
         types_met: TypesMet,
         numbered: bool = False,
-        shared: SharedBySet | None = None,
+        shared: Sharing | None = None,
     ) -> None:
         self.physical = physical
         self.binding = self._first = binding
@@ -139,7 +131,7 @@ class Pipeline:
         self._every = options.window == COUNT_WINDOW or has_gaps
         self._numbers = self.runtime.numbers_events or has_gaps
         self.partitions: Partitions | ViewOfPartitions | None = None
-        if plan.partition and self._shared is not None:
+        if plan.partition and self._shared is not None and asked.deal is None:
             self.partitions = self._shared.partitions(binding.keys, numbered=self._numbers)
         if plan.partition and self.partitions is None:
             self.partitions = self._partitions_of_its_own(asked.deal)
@@ -495,8 +487,9 @@ class Pipeline:
             state.add_arrays("window", self._window.snapshot())
         if self.binding.compared is not None:
             state.add_texts("compared", {0: self._texts.texts()})
-        if self.partitions is not None:
+        if isinstance(self.partitions, Partitions):  # shared ones are kept by the set
             arrays, texts = self.partitions.snapshot()
+            state.facts["owns_partitions"] = True
             state.add_arrays("partitions", arrays)
             state.add_texts("texts", texts)
         if self._retained is not None:
@@ -520,7 +513,9 @@ class Pipeline:
             self._window.restore(state.part("window"))
         if self.binding.compared is not None:
             self._texts.restore(state.texts("compared")[0])
-        if isinstance(self.partitions, Partitions):
+        if state.facts.get("owns_partitions"):
+            if not isinstance(self.partitions, Partitions):
+                self.partitions = self._partitions_of_its_own()
             self.partitions.restore(state.part("partitions"), state.texts("texts"))
         if self._retained is not None:
             self._retained.restore(state.arrays["retained"], state.tables["retained"])

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.recycling import Cell, Turn
+from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.partition.shared import MOST_SHARED, SharedPartitions, ViewOfPartitions
@@ -25,10 +26,20 @@ class Sharing:
     """
 
     def __init__(self, type_column: str | None, stream_column: str | None, device: str) -> None:
-        self._type_column, self._stream_column, self._device = type_column, stream_column, device
+        self._asked = type_column, stream_column, device
         self._guards: SharedGuards | None = None
         self._partitions: dict[tuple[Hashable, bool], SharedPartitions] = {}
         self._memory: dict[Hashable, Cell] = {}
+        self._kept: NamedState | None = None  # of the partitions that no query shares yet
+
+    def another(self) -> Sharing:
+        """Return the same for another evaluation of the queries."""
+        return Sharing(*self._asked)
+
+    def restart(self) -> None:
+        """Begin another part of the stream, whose partitions are not known."""
+        for key, shared in self._partitions.items():
+            self._partitions[key] = SharedPartitions(shared.types, numbered=shared.numbered)
 
     def turn(self) -> Turn:
         """Return the turn of one more query."""
@@ -37,7 +48,7 @@ class Sharing:
     def guards(self, schema: pa.Schema) -> SharedGuards:
         """Return the guards over events of a schema."""
         if self._guards is None or not self._guards.schema.equals(schema, check_metadata=True):
-            self._guards = SharedGuards(schema, self._type_column, self._stream_column, self._device)
+            self._guards = SharedGuards(schema, *self._asked)
         return self._guards
 
     def ahead(self, blocks: Iterable[Block]) -> Iterable[Block]:
@@ -53,7 +64,8 @@ class Sharing:
         """Let queries with these keys of PARTITION BY share their partitions."""
         for numbered in (False, True) if keys.types else ():
             if (keys.brackets, numbered) not in self._partitions:
-                self._partitions[keys.brackets, numbered] = SharedPartitions(keys.types, numbered=numbered)
+                key = keys.brackets, numbered
+                self._partitions[key] = self._restored(key, SharedPartitions(keys.types, numbered=numbered))
 
     def partitions(self, keys: PartitionKeys, *, numbered: bool) -> ViewOfPartitions | None:
         """Return the view of one more query on the partitions of its keys; None: they are its own."""
@@ -61,6 +73,25 @@ class Sharing:
         if shared is None or shared.is_given_up or shared.types != keys.types:
             return None
         return ViewOfPartitions(shared)
+
+    def snapshot(self, state: NamedState) -> None:
+        """Add the shared partitions to a checkpoint."""
+        for key, shared in self._partitions.items():
+            arrays, texts = shared.all.snapshot()
+            state.facts[f"shared.{key!r}"] = shared.is_given_up
+            state.add_arrays(f"shared.{key!r}", arrays)
+            state.add_texts(f"shared.{key!r}", texts)
+
+    def restore(self, state: NamedState) -> None:
+        """Go on from a checkpoint: partitions are restored as soon as a query shares them."""
+        self._kept = state
+
+    def _restored(self, key: tuple[Hashable, bool], shared: SharedPartitions) -> SharedPartitions:
+        name = f"shared.{key!r}"
+        if self._kept is not None and name in self._kept.facts:
+            shared.is_given_up = self._kept.facts[name]
+            shared.all.restore(self._kept.part(name), self._kept.texts(name))
+        return shared
 
     def next_block(self, pipelines: Iterable[Pipeline]) -> None:
         """Go on to the next block; drop partitions that no query holds anything of, once there are many."""

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from cer_gpu.engine.evaluator import Evaluator
+from cer_gpu.engine.member import QueryMember
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import CerError
 from cer_gpu.explain.counting import TestCounts
 from cer_gpu.io.source import Source
 from cer_gpu.planning.binding import Bindings
 from cer_gpu.runtime.protocol import Runtime
-from cer_gpu.stages import DECODE, LISTING, PARTITIONS, REST, STAGES, MeasuredStages
+from cer_gpu.stages import DECODE, LISTING, NO_STAGES, PARTITIONS, REST, STAGES, MeasuredStages, Stages
 
 _MOST_STATES = 64
 """Most determinised states to show."""
@@ -60,7 +60,7 @@ def analyse_events(source: Source, bindings: Bindings, matches: FindMatches) -> 
     if source.rereadable:  # counting in the same pass would hide the time of decoding, which goes on meanwhile
         for batch in source.batches(list(bindings.bind(source.schema).columns)):
             prepare(batch)
-    evaluator = Evaluator(bindings, replace(_options(bindings), stages=stages))
+    evaluator = _evaluator(bindings, stages)
     watched = Source(source.schema, read, source.n_rows)
     watched.locate = source.locate  # type: ignore[method-assign]
     n_found = sum(batch.num_rows for batch in stages.each(REST, matches(watched, evaluator)))
@@ -89,9 +89,11 @@ def _candidates(runtime: Runtime) -> list[dict[str, int]]:
 def _load(bindings: Bindings, batch: pa.RecordBatch) -> None:
     """Compile or load the code for a batch before the measurement; its errors are left to the evaluation."""
     with contextlib.suppress(CerError):
-        next(Evaluator(bindings, _options(bindings)).push_batches(batch), None)
+        next(_evaluator(bindings).push_batches(batch), None)
 
 
-def _options(bindings: Bindings) -> EvaluationOptions:
-    """Return options with an output that lists complex events, as HAVING chooses among them one by one."""
-    return EvaluationOptions() if bindings.plan.having is None else EvaluationOptions(output="bindings")
+def _evaluator(bindings: Bindings, stages: Stages = NO_STAGES) -> Evaluator:
+    """Return an evaluator with an output that lists complex events, as HAVING chooses among them one by one."""
+    output = "positions" if bindings.plan.having is None else "bindings"
+    options = EvaluationOptions(stages=stages)
+    return Evaluator({"": QueryMember(bindings, options, output)}, options)

@@ -10,7 +10,6 @@ from typing import Any
 from cer_gpu.compilation import CompiledQuery, compile
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.explain.explanation import Explanation
-from cer_gpu.expressions.targets.arrow import exact_sum
 from cer_gpu.frames.kinds import kind_of_frame
 from cer_gpu.query_set import QuerySet, compile_all
 
@@ -95,13 +94,8 @@ def count(frame: Any, query: Any, **options: Any) -> Any:
     3
     """
     kind = kind_of_frame(frame)
-    compiled, rest = checked(query, options, without=("output", "limit", "aggregate"))
-    if not isinstance(compiled, QuerySet):
-        return compiled.count(kind.events, **rest)
-    if any(each._drops_rows for each in compiled.values()):  # these have no output "count"
-        return {name: each.count(kind.events, **rest) for name, each in compiled.items()}
-    counts = compiled.evaluate(kind.events, output="count", **rest)
-    return {name: exact_sum(found["count"]) for name, found in counts.items()}
+    compiled, rest = checked(query, options, lambda compiled: compiled.count)
+    return compiled.count(kind.events, **rest)
 
 
 def explain(frame: Any, query: Any, **options: Any) -> Explanation | dict[str, Explanation]:
@@ -140,7 +134,6 @@ def checked(
     query: Any,
     options: Mapping[str, Any],
     call_of: Callable[[CompiledForFrame], Any] = lambda compiled: compiled.evaluate,
-    without: tuple[str, ...] = (),
 ) -> tuple[CompiledForFrame, dict[str, Any]]:
     """Return a query, compiled, and the options of the call that is to follow.
 
@@ -150,8 +143,6 @@ def checked(
         As those of `match`.
     call_of
         Returns the method of a compiled query that is to be called: its options are known.
-    without
-        Options of it that are not.
     """
     compiling = {name: value for name, value in options.items() if name in _COMPILING}
     if isinstance(query, CompiledForFrame):
@@ -170,7 +161,7 @@ def checked(
             f"expected the text of a query, a pathlib.Path or a compiled query, got {type(query).__name__}"
         )
     rest = {name: value for name, value in options.items() if name not in _COMPILING}
-    known = [name for name in list(signature(call_of(compiled)).parameters)[1:] if name not in without]
+    known = list(signature(call_of(compiled)).parameters)[1:]
     for name in rest:
         if name not in known:
             hint = did_you_mean(name, [*known, *_COMPILING], "options")

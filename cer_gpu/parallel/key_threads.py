@@ -1,19 +1,21 @@
-"""The partitions of one stream on several threads: each reads all events, and evaluates its share of the keys.
+"""Work on one stream on several threads: each reads all events, for its share of the keys or of the queries.
 
-The complex events of a batch are merged by their ends; those of two threads never end at the same event.
+The complex events of a query and a batch are merged by their ends; those of two threads never end at the same event.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Int64
-from cer_gpu.engine.evaluator import Evaluator
+from cer_gpu.engine.evaluator import Evaluation, FoundBatches
 from cer_gpu.parallel.channel import Channel, ChannelReader
 
 KEY_BATCH_ROWS = 1 << 20
@@ -25,50 +27,81 @@ MOST_WAITING_BATCHES = 16
 
 
 class _Worker:
-    """One share of the keys, on a thread of its own."""
+    """One share of the work, on a thread of its own."""
 
-    def __init__(self, evaluator: Evaluator, reading: ChannelReader) -> None:
+    def __init__(self, evaluator: Evaluation[Any, Any], reading: ChannelReader) -> None:
         self.evaluator = evaluator
         self._reading = reading
         self._batches: queue.Queue[pa.RecordBatch | None] = queue.Queue()
-        # pieces of results; (None,) after the last piece of a batch
-        self._found: Channel[tuple[pa.RecordBatch | None]] = Channel(reading, MOST_WAITING_BATCHES)
+        # pieces of results; None after the last piece of a batch
+        self._found: Channel[tuple[str, pa.RecordBatch | None]] = Channel(reading, MOST_WAITING_BATCHES)
+        self._waiting: dict[str, deque[pa.RecordBatch]] = defaultdict(deque)  # read while another query was asked for
+        self._is_read = False
 
     def run(self) -> None:
-        """Evaluate batches until there are no more."""
+        """Evaluate batches until there are no more, and end the stream."""
         with self._found.filling():
             while (batch := self._reading.next_of(self._batches)) is not None:
-                for found in self.evaluator.push_batches(batch):
-                    self._found.check()
-                    if found.num_rows:
-                        self._found.put((found,))
-                self._found.put((None,))
+                self._put(self.evaluator.push_batches(batch))
+            self._found.check()
+            self._put(self.evaluator.finish_batches())
+
+    def _put(self, pieces: FoundBatches) -> None:
+        for name, found in pieces:
+            self._found.check()
+            if found.num_rows:
+                self._found.put((name, found))
+        self._found.put(("", None))
 
     def push(self, batch: pa.RecordBatch | None) -> None:
         """Hand over the next batch, or None after the last one."""
         self._batches.put(batch)
 
-    def next(self) -> pa.RecordBatch | None:
-        """Return the next piece of the results of a batch, or None after the last one."""
+    def begin(self) -> None:
+        """Go on to the results of the next batch."""
+        self._is_read = False
+
+    def first(self) -> str | None:
+        """Return the query of some piece of the results of a batch; None after the last one."""
+        name = next((name for name, pieces in self._waiting.items() if pieces), None)
+        if name is not None or not self._read():
+            return name
+        return self.first()
+
+    def next(self, name: str) -> pa.RecordBatch | None:
+        """Return the next piece of the results of a query and a batch; None after the last one."""
+        waiting = self._waiting[name]
+        while not waiting and self._read():
+            pass
+        return waiting.popleft() if waiting else None
+
+    def _read(self) -> bool:
+        """Read a piece; False: there are no more of the batch."""
+        if self._is_read:
+            return False
         found = self._found.get()
-        return None if found is None else found[0]
+        if found is None or found[1] is None:
+            self._is_read = True
+            return False
+        self._waiting[found[0]].append(found[1])
+        return True
 
 
 def on_threads_by_key(
-    evaluator: Evaluator, batches: Iterable[pa.RecordBatch], n_threads: int
-) -> Iterator[pa.RecordBatch]:
-    """Yield the complex events of a stream, in the order of their ends.
+    evaluator: Evaluation[Any, Any], batches: Iterable[pa.RecordBatch], n_threads: int
+) -> FoundBatches:
+    """Yield the complex events of a stream, those of each query in the order of their ends.
 
     Parameters
     ----------
     evaluator
-        Evaluator that `may_be_cut` and knows the schema, of a query whose events may be dealt by key.  It evaluates
-        nothing itself: its numbers of events and complex events become those of the workers together.
+        Evaluation that `may_be_cut` and knows the schema.  It evaluates nothing itself: its numbers of events and
+        complex events become those of the workers together.
     batches
     n_threads
     """
     reading = ChannelReader()
-    workers = [_Worker(evaluator._of_keys(k, n_threads), reading) for k in range(n_threads)]
+    workers = [_Worker(evaluator._share_of(k, n_threads), reading) for k in range(n_threads)]
     n_ahead = 0
     threads = [threading.Thread(target=worker.run, name="cer_gpu") for worker in workers]
     try:
@@ -82,23 +115,39 @@ def on_threads_by_key(
                 if n_ahead > BATCHES_AHEAD:
                     n_ahead -= 1
                     yield from _merged(workers)
-        for _ in range(n_ahead):
+        for worker in workers:
+            worker.push(None)
+        for _ in range(n_ahead + 1):  # and what is known at the end
             yield from _merged(workers)
     finally:
         reading.stop()
         for worker in workers:
             worker.push(None)
-        evaluator.n_events = evaluator.n_pushed = max(worker.evaluator.n_events for worker in workers)
-        evaluator.n_matches = sum(worker.evaluator.n_matches for worker in workers)
+        n_events = evaluator._intake.n_pushed = max(worker.evaluator.n_events for worker in workers)
+        for worker in workers:
+            evaluator._take_over(n_events, worker.evaluator._numbers)
         for thread in threads:
             thread.join()
-    yield from evaluator.finish_batches()
+        evaluator._intake.close()
 
 
-def _merged(workers: list[_Worker]) -> Iterator[pa.RecordBatch]:
-    """Yield the results of one batch, in the order of their ends."""
-    pieces = [worker.next() for worker in workers]
+def _merged(workers: list[_Worker]) -> FoundBatches:
+    """Yield the results of one batch: query by query, each in the order of their ends."""
+    for worker in workers:
+        worker.begin()
+    while (name := next((name for worker in workers if (name := worker.first()) is not None), None)) is not None:
+        for found in _merged_of(name, workers):
+            yield name, found
+
+
+def _merged_of(name: str, workers: list[_Worker]) -> Iterator[pa.RecordBatch]:
+    pieces = [worker.next(name) for worker in workers]
     while any(piece is not None for piece in pieces):
+        if sum(piece is not None for piece in pieces) == 1:
+            k = next(k for k, piece in enumerate(pieces) if piece is not None)
+            yield pieces[k]
+            pieces[k] = workers[k].next(name)
+            continue
         # complex events that end up to here are complete: later pieces of each worker end after it
         bound = min(_ends(piece)[-1] for piece in pieces if piece is not None)
         ready: list[pa.RecordBatch] = []
@@ -108,7 +157,7 @@ def _merged(workers: list[_Worker]) -> Iterator[pa.RecordBatch]:
             n = int(np.searchsorted(_ends(piece), bound, "right"))
             if n:
                 ready.append(piece.slice(0, n))
-                pieces[k] = piece.slice(n) if n < piece.num_rows else workers[k].next()
+                pieces[k] = piece.slice(n) if n < piece.num_rows else workers[k].next(name)
         yield ready[0] if len(ready) == 1 else _by_end(pa.concat_batches(ready))
 
 

@@ -9,13 +9,13 @@ import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.columnar.recycling import Cell, Turn
-from cer_gpu.engine.evaluator import Evaluator
+from cer_gpu.engine.evaluator import Evaluation, FoundBatches
 from cer_gpu.io.source import Source
 from cer_gpu.parallel.channel import Channel, ChannelReader
 from cer_gpu.parallel.ranges import Range, Sizes
@@ -39,39 +39,39 @@ def threads_that_help(source: Source, *, by_range: bool) -> int:
 
 
 class _Evaluators:
-    """Pool of evaluators of ranges; one that is done with a range is used for another, with the same memory."""
+    """Pool of evaluations of ranges; one that is done with a range is used for another, with the same memory."""
 
-    def __init__(self, whole: Evaluator) -> None:
+    def __init__(self, whole: Evaluation[Any, Any]) -> None:
         self._whole = whole
-        self._spare: list[tuple[Evaluator, dict[Hashable, Cell]]] = []
+        self._spare: list[Evaluation[Any, Any]] = []
         self._lock = threading.Lock()
 
     @contextmanager
-    def one(self, begin: int, first_end: int) -> Iterator[Evaluator]:
+    def one(self, begin: int, first_end: int) -> Iterator[Evaluation[Any, Any]]:
         """Lend one for the events from `begin` on, which lists complex events that end from `first_end` on."""
         try:
-            evaluator, memory = self._spare.pop()
+            evaluator = self._spare.pop()
         except IndexError:
-            evaluator, memory = self._whole._part(begin, first_end), {}
+            evaluator = self._whole._part(begin, first_end)
         else:
-            with Turn(memory):
-                evaluator._restart(begin, first_end)
+            evaluator._restart(begin, first_end)
         yield evaluator
-        self._spare.append((evaluator, memory))
+        self._spare.append(evaluator)
 
     def advance(self, n_rows: int) -> None:
         """Count so many more events as evaluated, in some thread."""
         with self._lock:
-            self._whole.n_pushed += n_rows
+            self._whole._intake.n_pushed += n_rows
 
 
 class _Results:
     """Results of one range, handed from the thread that finds them to the one that reads them."""
 
     def __init__(self, reading: ChannelReader, part: Range) -> None:
-        self._channel: Channel[pa.RecordBatch] = Channel(reading, MOST_WAITING)
+        self._channel: Channel[tuple[str, pa.RecordBatch]] = Channel(reading, MOST_WAITING)
         self._part = part
-        self.n_events = self.n_matches = self.n_bytes = 0
+        self.n_events = self.n_bytes = 0
+        self.n_matches: dict[str, int] = {}
 
     @property
     def n_rows(self) -> int:
@@ -85,31 +85,31 @@ class _Results:
             try:
                 for batch in part.batches:
                     self._channel.check()
-                    for found in evaluator.push_batches(batch):
+                    for name, found in evaluator.push_batches(batch):
                         self._channel.check()
                         if found.num_rows:
-                            self._channel.put(found)
+                            self._channel.put((name, found))
                     n_before, self.n_events = self.n_rows, evaluator.n_events
                     evaluators.advance(self.n_rows - n_before)
                 for found in evaluator.finish_batches():
                     self._channel.put(found)
             finally:
-                self.n_events, self.n_matches = evaluator.n_events, evaluator.n_matches
+                self.n_events, self.n_matches = evaluator.n_events, evaluator._numbers
 
-    def read(self) -> Iterator[pa.RecordBatch]:
+    def read(self) -> FoundBatches:
         """Yield the results as they are found; raise the error of the evaluation in its place."""
         while (found := self._channel.get()) is not None:
-            self.n_bytes += found.get_total_buffer_size()
+            self.n_bytes += found[1].get_total_buffer_size()
             yield found
 
 
-def on_threads(evaluator: Evaluator, coming: Iterator[Range], sizes: Sizes, n_threads: int) -> Iterator[pa.RecordBatch]:
+def on_threads(evaluator: Evaluation[Any, Any], coming: Iterator[Range], sizes: Sizes, n_threads: int) -> FoundBatches:
     """Yield the complex events of a stream, in the order of their ends.
 
     Parameters
     ----------
     evaluator
-        Evaluator that `may_be_cut` and knows the schema.  It evaluates nothing itself: its numbers of events and
+        Evaluation that `may_be_cut` and knows the schema.  It evaluates nothing itself: its numbers of events and
         complex events become those of all ranges together.
     coming
         Ranges of the stream, in order.
@@ -140,8 +140,7 @@ def on_threads(evaluator: Evaluator, coming: Iterator[Range], sizes: Sizes, n_th
             try:
                 yield from results.read()
             finally:
-                evaluator.n_events = results.n_events
-                evaluator.n_matches += results.n_matches
+                evaluator._take_over(results.n_events, results.n_matches)
             sizes.found(results.n_rows, results.n_bytes)
     finally:
         reading.stop()
@@ -149,5 +148,5 @@ def on_threads(evaluator: Evaluator, coming: Iterator[Range], sizes: Sizes, n_th
             to_do.put(None)
         for thread in threads:
             thread.join()
-    evaluator.n_pushed = evaluator.n_events
-    yield from evaluator.finish_batches()
+    evaluator._intake.n_pushed = evaluator.n_events
+    yield from evaluator._finish()

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.expressions.targets.arrow import exact_sum
 from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet
@@ -93,31 +94,27 @@ def count_for_report(
     countable = {
         name: query for name, query in queries.items() if not query._drops_rows and query.physical_plan("count").counted
     }
-    counted = {name: Counted(query, ShownPartitions(query)) for name, query in countable.items()}
-    if len(countable) > 1:
-        together = QuerySet(countable)
-        evaluator = together.evaluator(output="count")
-        try:
-            for name, batch in together._matches(events.open(), evaluator):
-                counted[name].add(batch)
-        except CountOverflow:
-            return {name: _count_one(query, events, threads) for name, query in countable.items()}
-        notes = evaluator.notes
-        for name, each in counted.items():
-            each.n_events, each.notes = evaluator.n_events, tuple(notes.get(name, ()))
-        return counted
-    return {name: _count_one(query, events, threads) for name, query in countable.items()}
-
-
-def _count_one(query: Query, events: ReportEvents, threads: int | None) -> Counted:
-    counted = Counted(query, ShownPartitions(query))
-    evaluator = query.evaluator(output="count")
     try:
-        for batch in query._matches(events.open(), evaluator, threads):
-            counted.add(batch)
+        return _count(countable, events, threads) if countable else {}
+    except CountOverflow:
+        return {name: _count_one(name, query, events, threads) for name, query in countable.items()}
+
+
+def _count_one(name: str, query: Query, events: ReportEvents, threads: int | None) -> Counted:
+    try:
+        return _count({name: query}, events, threads)[name]
     except CountOverflow:
         return Counted(query, ShownPartitions(query), overflows=True)
-    counted.n_events, counted.notes = evaluator.n_events, tuple(evaluator.notes)
+
+
+def _count(queries: Mapping[str, Query], events: ReportEvents, threads: int | None) -> dict[str, Counted]:
+    counted = {name: Counted(query, ShownPartitions(query)) for name, query in queries.items()}
+    together = QuerySet(queries)
+    evaluator = together._closed(EvaluationOptions(output="count"))
+    for name, batch in together._matches(events.open(), evaluator, threads):
+        counted[name].add(batch)
+    for name, each in counted.items():
+        each.n_events, each.notes = evaluator.n_events, tuple(evaluator.notes.get(name, ()))
     return counted
 
 

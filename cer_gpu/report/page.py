@@ -13,6 +13,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
+from cer_gpu.errors import OptionError
 from cer_gpu.io.sinks import naming, result_file
 from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet
@@ -119,7 +120,10 @@ def write_report(
     >>> report.n_matches
     2
     """
-    queries: Mapping[str, Query] = query if isinstance(query, QuerySet) else {"": query}
+    given = query if isinstance(query, QuerySet) else {"": query}
+    queries = {name: each for name, each in given.items() if isinstance(each, Query)}
+    if len(queries) < len(given):
+        raise OptionError("a report shows complex events, and no rows of MATCH_RECOGNIZE")
     sources = paths(events) if events_from is None else [*events_from]
     texts = {name: each.text for name, each in queries.items()}
     about = {"queries" if len(inputs) > 1 else "query": [*inputs], "events": sources}

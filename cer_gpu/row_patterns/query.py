@@ -12,12 +12,13 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Bools, Int64
 from cer_gpu.backend.row_patterns import list_rows
-from cer_gpu.columnar.columns import as_type, kind_of
+from cer_gpu.columnar.columns import kind_of
 from cer_gpu.columnar.fields import column_type, narrowest
-from cer_gpu.columnar.resident import refuse_resident
-from cer_gpu.engine.evaluator import first_rows
-from cer_gpu.engine.options import OF_WHOLE_TABLES, EvaluationOptions, taking
+from cer_gpu.engine.member import TableMember
+from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, taking
+from cer_gpu.engine.sharing import Sharing
 from cer_gpu.errors import OptionError, QueryError, QueryTypeError, did_you_mean
+from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
 from cer_gpu.row_patterns.conditions import Conditions
@@ -31,7 +32,7 @@ from cer_gpu.row_patterns.statement import OMIT_EMPTY, WITH_UNMATCHED, Statement
 
 
 @dataclass(frozen=True)
-class RowPatternQuery:
+class RowPatternQuery(CompiledQuery):
     """A statement with MATCH_RECOGNIZE, compiled; made by `cer_gpu.compile`.  Immutable, and can be pickled.
 
     Attributes
@@ -55,14 +56,14 @@ class RowPatternQuery:
 
     language: ClassVar[str] = "MATCH_RECOGNIZE"
     reads_whole_table: ClassVar[bool] = True
-    text: str
+    _text: str
     _statement: Statement = field(repr=False)
     _program: RowProgram = field(repr=False)
     _conditions: Conditions = field(repr=False)
     _measures: Measures = field(repr=False)
     _skip: Skip = field(repr=False)
 
-    @taking(OF_WHOLE_TABLES)
+    @taking(OF_EVENTS)
     def evaluate(self, events: Any, options: EvaluationOptions) -> pa.Table:
         """Return the result of the statement over a table.
 
@@ -71,8 +72,7 @@ class RowPatternQuery:
         events
             Anything that `cer_gpu.Query.evaluate` takes but several streams; all of it is held in memory.
         options
-            ``device``, which evaluates conditions on the row itself and on rows at a fixed distance (PREV, NEXT),
-            ``limit``, and ``threads``, which changes nothing (`cer_gpu.EvaluationOptions`).
+            Those of `cer_gpu.EvaluationOptions`, by their names; those of time and of outputs have no use here.
 
         Returns
         -------
@@ -95,24 +95,29 @@ class RowPatternQuery:
         """
         return self._reader(events, options).read_all()
 
-    @taking(OF_WHOLE_TABLES)
-    def stream(self, events: Any, options: EvaluationOptions) -> pa.RecordBatchReader:
-        """As `evaluate`, with the rows batch by batch; the events are read before the first."""
-        return self._reader(events, options)
+    @property
+    def text(self) -> str:
+        """The statement."""
+        return self._text
 
-    def _reader(self, events: Any, options: EvaluationOptions) -> pa.RecordBatchReader:
-        source = self._source(events)
-        schema = self.output_schema(source.schema)
-        found = first_rows(self._batches(source, schema, options.device), options.limit)
-        return pa.RecordBatchReader.from_batches(schema, found)
+    def output_for(self, asked: str | None) -> str:
+        """Return the one form of the rows; OptionError: another one is asked for."""
+        if asked not in (None, self.default_output):
+            raise OptionError(
+                f"MATCH_RECOGNIZE has no output {asked!r}: ONE ROW PER MATCH or ALL ROWS PER MATCH tells its rows\n"
+                "hint: leave it out"
+            )
+        return self.default_output
 
-    def count(self, events: Any, **options: Any) -> int:
-        """Return the number of rows; parameters are those of `evaluate`, without `limit`."""
-        with self.stream(events, **options) as reader:
-            return sum(batch.num_rows for batch in reader)
+    def _member(self, options: EvaluationOptions, sharing: Sharing | None = None) -> TableMember:
+        self.output_for(options.output)
+        if options.aggregate is not None:
+            raise OptionError("aggregate is an option of CEQL; in MATCH_RECOGNIZE, MEASURES has aggregates")
+        return TableMember(self, options)
 
-    def _source(self, events: Any) -> Source:
+    def _source(self, events: Any, *, sort: bool = False, resident: bool = False) -> Source:
         """Open anything that `evaluate` takes, or a mapping from the table of FROM to it."""
+        EvaluationOptions(sort=sort).check_time(None)
         if not isinstance(events, Mapping):
             return open_events(events)
         table = self._statement.table
@@ -158,16 +163,6 @@ class RowPatternQuery:
         return self.explain()._repr_html_()
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """Remarks: there are none."""
-        return ()
-
-    @property
-    def types(self) -> tuple[str, ...]:
-        """The event types that the statement names: none."""
-        return ()
-
-    @property
     def syntax(self) -> Statement:
         """The statement, clause by clause."""
         return self._statement
@@ -182,7 +177,7 @@ class RowPatternQuery:
         """The form of the rows: "one row per match" or "all rows per match"."""
         return "all rows per match" if self._statement.all_rows else "one row per match"
 
-    def columns(self, schema: pa.Schema) -> list[str]:
+    def columns(self, schema: pa.Schema, output: str | None = None) -> list[str]:
         """Return the names of the columns of a schema that the statement reads."""
         if self._statement.all_rows and self._statement.select is None:
             return list(schema.names)
@@ -195,7 +190,7 @@ class RowPatternQuery:
         # of events of which nothing is read, any column tells how many there are
         return narrowest(schema, named) or schema.names[:1]
 
-    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+    def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
         """Return the schema of the result over events of a schema.
 
         Raises
@@ -250,9 +245,7 @@ class RowPatternQuery:
     def _shown(self) -> Bools:
         return np.array([not place.excluded for place in self._program.places], np.bool_)
 
-    def _batches(self, source: Source, schema: pa.Schema, device: str) -> Iterator[pa.RecordBatch]:
-        read = self.columns(source.schema)
-        table = _table(source.batches(read), pa.schema([source.schema.field(name) for name in read]))
+    def _results(self, table: pa.Table, schema: pa.Schema, device: str) -> Iterator[pa.RecordBatch]:
         statement = self._statement
         measures = self._measures.bind(table.schema, self.text)
         available = [each.name for each in self._available(table.schema, measures)]
@@ -302,26 +295,6 @@ class RowPatternQuery:
                 np.concatenate(pair)[order] for pair in ((rows, unmatched), (steps, nothing), (numbers, nothing))
             )
         return Listed(rows, steps, numbers)
-
-
-def _table(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """Return the columns of a schema as one table; files may give texts as codes, in some batches or in all.
-
-    Raises
-    ------
-    EventsError
-        When a value of a later batch does not fit the type of the first, or a column is in the memory of a GPU.
-    """
-    pieces = list(batches)
-    for piece in pieces:
-        refuse_resident(piece, schema.names, "MATCH_RECOGNIZE")
-    columns = []
-    for each in schema:
-        chunks, whose = [piece.column(each.name) for piece in pieces], f"column {each.name!r}"
-        if len({chunk.type for chunk in chunks}) > 1:
-            chunks = [chunk if chunk.type == each.type else as_type(chunk, each.type, whose) for chunk in chunks]
-        columns.append(pa.chunked_array(chunks, None if chunks else each.type))
-    return pa.table(columns, names=schema.names)
 
 
 _NONE = np.empty(0, np.int64)

@@ -146,10 +146,10 @@ class PieceEvaluation:
                     if some.own:
                         yield batch
                 if not some.own:
-                    n_outside = evaluator.n_matches
+                    n_outside = evaluator.n_found
         if evaluator is not None:
             yield from self._timed(evaluator.finish_batches())
-            self.n_found += evaluator.n_matches - n_outside
+            self.n_found += evaluator.n_found - n_outside
 
     def _evaluator(self, rows: list[FileRows], first_end: int, positions: str | None) -> WorkEvaluator:
         """Return the evaluator of a stretch that begins with some rows."""
@@ -162,7 +162,7 @@ class PieceEvaluation:
             first_end=first_end,
             position_column=POSITION if positions == POSITION else None,
         )
-        return part.work.evaluator(options, self._sent(rows[0].batch, positions).schema, self._plan.schema)
+        return part.work.evaluator(options, self._plan.schema)
 
     def _sent(self, batch: pa.RecordBatch, positions: str | None) -> pa.RecordBatch:
         """Return the columns that are read, and the numbers of the rows in a column of this name."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cer_gpu.columnar.fields import columns_with
-from cer_gpu.compilation import compile_query
+from cer_gpu.compilation import compile_member
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.query_set import compile_all
 from spark_glue import schema as types_of
@@ -23,7 +23,7 @@ from spark_glue.files.opening import Opener
 from spark_glue.files.pieces import FilePlan, plan
 from spark_glue.files.scan import scan_of_paths
 from spark_glue.source.options import SourceRequest
-from spark_glue.work import ManyQueries, OneQuery, holds_times, work_of
+from spark_glue.work import Work, holds_times, work_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -36,7 +36,7 @@ class StoredQuery:
     Attributes
     ----------
     asked : SourceRequest
-    work : OneQuery or ManyQueries
+    work : Work
         With the output that makes the rows with the least work: as asked for, but "positions" where "events" would be
         made to be dropped.
     scan : Scan
@@ -46,7 +46,7 @@ class StoredQuery:
     """
 
     asked: SourceRequest
-    work: OneQuery | ManyQueries
+    work: Work
     scan: Scan
     opener: Opener
     schema: pa.Schema
@@ -128,7 +128,7 @@ def stored_query(asked: SourceRequest) -> StoredQuery:
         "schema": scan.schema,
     }
     given: Any = asked.query
-    query = (compile_all if isinstance(given, Mapping) else compile_query)(given, **options)
+    query = (compile_all if isinstance(given, Mapping) else compile_member)(given, **options)
     work = work_of(query, asked.output)
     choose_dealing(work, asked.dealing)
     whole = types_of.to_arrow(types_of.to_spark(work.output_schema(scan.schema)))

@@ -13,21 +13,22 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from cer_gpu.errors import CerError, CheckpointError
-from cer_gpu.query import Query
 from spark_glue.number import quoted, sent
+from spark_glue.stage import plain_schema
 from spark_glue.streaming.evaluation import GroupStream, StreamEvaluation, microseconds
-from spark_glue.streaming.grouped import check_stream_order, found_schema, read_columns
+from spark_glue.streaming.grouped import check_stream_order, endless_work, read_columns
 from spark_glue.streaming.packing import BLOB, PACKED, Pack, unpacked
-from spark_glue.work import one_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from spark_glue.work import Work
 
 _STATE = re.compile(r"state-(\d+)")
 
 
 def match_batches(
-    query: Query,
+    query: Any,
     out: str,
     *,
     order_by: str | Sequence[str] = "ts",
@@ -45,8 +46,9 @@ def match_batches(
 
     Parameters
     ----------
-    query : Query
-        Result of `cer_gpu.compile`; its time column, if it has one, is the first of `order_by`.
+    query : Query or QuerySet
+        Result of `cer_gpu.compile` or `cer_gpu.compile_all`; its time column, if it has one, is the first of
+        `order_by`.
     out
         Folder of the files, on this machine or as a URI that pyarrow knows (``hdfs://``, ``s3://``, ``gs://``).
     order_by
@@ -76,17 +78,18 @@ def match_batches(
     >>> spark_glue.match_batches(query, "found", checkpoint="states")  # doctest: +SKIP
     """
     order = (order_by,) if isinstance(order_by, str) else tuple(order_by)
-    asked = one_query(query, output).output
-    query.physical_plan(asked)
-    evaluation = StreamEvaluation(query, asked, order, microseconds(lateness))
-    return BatchMatcher(evaluation, out, checkpoint, by_partition=by_partition)
+    return BatchMatcher(
+        endless_work(query, output), order, microseconds(lateness), out, checkpoint, by_partition=by_partition
+    )
 
 
 class BatchMatcher:
     """Evaluation of the micro-batches of one stream, one after the other; made by `match_batches`."""
 
-    def __init__(self, evaluation: StreamEvaluation, out: str, checkpoint: str, *, by_partition: bool) -> None:
-        self._evaluation = evaluation
+    def __init__(
+        self, work: Work, order: tuple[str, ...], lateness: int, out: str, checkpoint: str, *, by_partition: bool
+    ) -> None:
+        self._work, self._order, self._lateness = work, order, lateness
         self._out, self._checkpoint = out, checkpoint
         self._by_partition = by_partition
         self._live: tuple[int, GroupStream] | None = None  # the last micro-batch, and the stream after it
@@ -105,11 +108,11 @@ class BatchMatcher:
         CerError
             As `Evaluator.push`.
         """
-        evaluation, out, states = self._evaluation, Folder(self._out), Folder(self._checkpoint)
-        order = check_stream_order(df, evaluation.query, evaluation.order)
+        out, states = Folder(self._out), Folder(self._checkpoint)
+        order = check_stream_order(df, self._work, self._order)
         events, schema = self._events(df, order)
         live, self._live = self._live, None
-        stream = live[1] if live is not None and live[0] == batch_id - 1 else self._stream(states, batch_id)
+        stream = live[1] if live is not None and live[0] == batch_id - 1 else self._stream(states, batch_id, schema)
         try:
             with out.writer(f"batch-{batch_id}.parquet") as sink, pq.ParquetWriter(sink, schema) as writer:
                 for found in itertools.chain(stream.push(events), stream.advance_by_events()):
@@ -125,7 +128,7 @@ class BatchMatcher:
                 states.delete(f"state-{number}")
         self._live = batch_id, stream
 
-    def _stream(self, states: Folder, batch_id: int) -> GroupStream:
+    def _stream(self, states: Folder, batch_id: int, schema: pa.Schema) -> GroupStream:
         """Return the stream before a micro-batch."""
         kept = _numbers(states)
         last = max(kept, default=-1)
@@ -136,7 +139,8 @@ class BatchMatcher:
                 f"{known}\n"
                 "hint: the folder is for one stream and its checkpointLocation: begin both anew, or name the right one"
             )
-        return self._evaluation.resume(states.read(f"state-{batch_id - 1}")) if batch_id else self._evaluation.begin()
+        evaluation = StreamEvaluation(self._work, schema, self._order, self._lateness)
+        return evaluation.resume(states.read(f"state-{batch_id - 1}")) if batch_id else evaluation.begin()
 
     def _events(self, df: DataFrame, order: Sequence[str]) -> tuple[pa.Table, pa.Schema]:
         """Return the events of a micro-batch, and the schema of the complex events."""
@@ -144,12 +148,11 @@ class BatchMatcher:
 
         from spark_glue.schema import to_arrow
 
-        query, output = self._evaluation.query, self._evaluation.output
         all_events = to_arrow(df.schema)
-        columns = read_columns(query, all_events, output, order)
+        columns = read_columns(self._work, all_events, order)
         df = df.select(*(sf.col(quoted(name)).alias(alias) for name, alias in zip(columns, sent(columns), strict=True)))
         pack = Pack(to_arrow(df.schema), tuple(columns), order[0])
-        schema = found_schema(query, all_events, output)
+        schema = plain_schema(self._work.output_schema(all_events))
         if not self._by_partition:
             return pa.Table.from_batches([pack.events(df.toArrow())]), schema
         one = sf.lit(0).cast("int").alias("$group")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import CheckpointError, QueryTypeError
 from cer_gpu.order.lateness import parse_lateness
 from cer_gpu.order.reorder import Reorder
@@ -22,8 +23,7 @@ from spark_glue.stage import plain_batch
 from spark_glue.streaming.ordering import in_order
 
 if TYPE_CHECKING:
-    from cer_gpu import Evaluator
-    from cer_gpu.query import Query
+    from spark_glue.work import Work, WorkEvaluator
 
 _MAGIC = b"CERSTRM1"
 _OFFSET = 1 << 63
@@ -36,7 +36,9 @@ class StreamEvaluation:
 
     Attributes
     ----------
-    query, output
+    work : Work
+    found : pyarrow.Schema
+        Schema of the complex events, in types of Spark.
     order : tuple of str
         Columns that order the events, the time first.
     lateness : int
@@ -45,15 +47,15 @@ class StreamEvaluation:
         Number of groups to which events are dealt.
     """
 
-    query: Query
-    output: str
+    work: Work
+    found: pa.Schema
     order: tuple[str, ...]
     lateness: int
     groups: int = 1
 
     def begin(self, number: int = 0) -> GroupStream:
         """Return the stream of a group, before its first event."""
-        evaluator = self.query.evaluator(output=self.output)
+        evaluator = self.work.evaluator(EvaluationOptions(), self.found)
         return GroupStream(self, number, evaluator, Reorder(self.order[0], self.lateness, "drop"))
 
     def resume(self, blob: bytes, number: int = 0) -> GroupStream:
@@ -78,20 +80,26 @@ class StreamEvaluation:
                     f"{name}={value!r}\nhint: {name}={header['options'].get(name)!r}, or a new checkpoint"
                 )
         rest = begin + n_header
-        evaluator = self.query.restore(blob[rest : rest + header["n_evaluator"]])
+        evaluator = self.work.restore(blob[rest : rest + header["n_evaluator"]], self.found)
         held = blob[rest + header["n_evaluator"] :]
         table = pa.ipc.open_stream(held).read_all() if held else None
         return GroupStream(self, number, evaluator, Reorder.restore(table, header["reorder"]))
 
     def _options(self, number: int) -> dict[str, Any]:
         order, groups = list(self.order), self.groups
-        return {"output": self.output, "order_by": order, "lateness": self.lateness, "groups": groups, "group": number}
+        return {
+            "output": self.work.output,
+            "order_by": order,
+            "lateness": self.lateness,
+            "groups": groups,
+            "group": number,
+        }
 
 
 class GroupStream:
     """Stream of one group of events; made by `StreamEvaluation`."""
 
-    def __init__(self, evaluation: StreamEvaluation, number: int, evaluator: Evaluator, reorder: Reorder) -> None:
+    def __init__(self, evaluation: StreamEvaluation, number: int, evaluator: WorkEvaluator, reorder: Reorder) -> None:
         self._evaluation = evaluation
         self._number = number
         self._evaluator = evaluator
@@ -123,7 +131,7 @@ class GroupStream:
             In microseconds.
         """
         yield from self._evaluate(self._reorder.advance(min(max(time + _OFFSET, 0), 2**64 - 1)))
-        if self._evaluation.query.time_column is not None:
+        if self._evaluation.work.time_column is not None:
             yield from map(self._given, self._evaluator.advance_batches(time))
 
     def advance_by_events(self) -> Iterator[pa.RecordBatch]:
@@ -146,7 +154,7 @@ class GroupStream:
 
     def _given(self, found: pa.RecordBatch) -> pa.RecordBatch:
         """Return complex events with types of Spark, and with numbers that no other group gives."""
-        if self._evaluator.physical.output.numbered:
+        if self._evaluation.work.numbered:
             at = found.schema.get_field_index("match")
             numbers = pc.add(found.column(at), self._number * PART_MATCHES)
             found = found.set_column(at, found.schema.field(at), numbers)

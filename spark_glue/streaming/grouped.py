@@ -10,16 +10,15 @@ import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
-from cer_gpu.query import Query
 from spark_glue.deal import MOST_PARTS, against_dealings
 from spark_glue.errors import SparkSetupError
 from spark_glue.keys import part_of_key
 from spark_glue.local_session import ROCKSDB, STATE_STORE
 from spark_glue.number import order_key, quoted, sent
-from spark_glue.stage import match_schema, plain_schema
+from spark_glue.stage import plain_schema
 from spark_glue.streaming.evaluation import StreamEvaluation, microseconds
 from spark_glue.streaming.packing import BLOB, GROUP, PACKED, Pack, Unpack
-from spark_glue.work import OneQuery, one_query
+from spark_glue.work import Work, work_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -32,7 +31,7 @@ MOST_DEFAULT_GROUPS = 64
 
 def match_stream(
     stream_df: DataFrame,
-    query: Query,
+    query: Any,
     *,
     order_by: str | Sequence[str] = "ts",
     lateness: Any = "10s",
@@ -48,8 +47,9 @@ def match_stream(
     ----------
     stream_df : DataFrame
         The events, from any streaming source.
-    query : Query
-        Result of `cer_gpu.compile`; its time column, if it has one, is the first of `order_by`.
+    query : Query or QuerySet
+        Result of `cer_gpu.compile` or `cer_gpu.compile_all`; its time column, if it has one, is the first of
+        `order_by`.
     order_by
         The columns that order the stream, the first of them a timestamp without NULL.  Events of one micro-batch that
         agree on all of them are ordered by all other columns that the query reads, and come after those with the same
@@ -85,26 +85,24 @@ def match_stream(
     UserWarning
         When one task evaluates everything, and ``groups=1`` did not ask for it.
     """
-    from spark_glue.schema import to_arrow
+    from spark_glue.schema import to_arrow, to_spark
 
-    work = one_query(query, output)
+    work = endless_work(query, output)
     if not stream_df.isStreaming:
         raise OptionError("expected a streaming DataFrame (spark.readStream)\nhint: match(df, query, order_by=...)")
-    order = check_stream_order(stream_df, query, order_by)
+    order = check_stream_order(stream_df, work, order_by)
     delay = microseconds(lateness)
     n_groups = _n_groups(stream_df, work, order, groups)
-    asked = work.output
-    schema = match_schema(query, stream_df, output=asked)
-    _check_session(stream_df)
     events = to_arrow(stream_df.schema)
-    columns = read_columns(query, events, asked, order)
+    found = plain_schema(work.output_schema(events))
+    _check_session(stream_df)
+    columns = read_columns(work, events, order)
     df = stream_df.select(*(_column(name).alias(alias) for name, alias in zip(columns, sent(columns), strict=True)))
     pack = Pack(to_arrow(df.schema), tuple(columns), order[0])
     time = _instant(df, sent(columns)[columns.index(order[0])]).alias(TIME)
     df = df.select(time, *map(quoted, sent(columns))).withWatermark(quoted(TIME), f"{-(-delay // 1000)} milliseconds")
     groups_ = df.select(_group(df, work, columns, n_groups).alias(GROUP), *map(quoted, sent(columns)))
-    evaluation = StreamEvaluation(query, asked, tuple(order), delay, n_groups)
-    found = found_schema(query, events, asked)
+    evaluation = StreamEvaluation(work, found, tuple(order), delay, n_groups)
     grouped = groups_.mapInArrow(pack, PACKED).groupBy(GROUP)
     if not hasattr(grouped, "transformWithStateInPandas"):
         raise SparkSetupError("match_stream needs Spark 4 or later\nhint: match_batches, or pip install -U pyspark")
@@ -112,13 +110,13 @@ def match_stream(
 
     processor = GroupProcessor(evaluation, pack.packed, found)
     state = grouped.transformWithStateInPandas(processor, f"{BLOB} binary", "Append", "EventTime")
-    return state.mapInArrow(Unpack(found), schema)
+    return state.mapInArrow(Unpack(found), to_spark(found))
 
 
-def explain_stream(query: Query, order_by: str | Sequence[str] = "ts") -> str:
+def explain_stream(query: Any, order_by: str | Sequence[str] = "ts") -> str:
     """Return as text how `match_stream` deals the events of a query to tasks, with the reason."""
     order = [order_by] if isinstance(order_by, str) else list(order_by)
-    work = one_query(query)
+    work = endless_work(query)
     against = against_dealings(work, order[0])["partition"]
     if against is not None:
         return f"one task: {against}"
@@ -127,7 +125,7 @@ def explain_stream(query: Query, order_by: str | Sequence[str] = "ts") -> str:
     return f"groups of events by {', '.join(dict.fromkeys(names))}, each with an evaluator and a state of its own"
 
 
-def check_stream_order(df: DataFrame, query: Query, order_by: str | Sequence[str]) -> list[str]:
+def check_stream_order(df: DataFrame, work: Work, order_by: str | Sequence[str]) -> list[str]:
     """Return the columns that order a stream.
 
     Raises
@@ -156,25 +154,34 @@ def check_stream_order(df: DataFrame, query: Query, order_by: str | Sequence[str
             f"the stream is ordered by {order[0]!r} first, which is {kind.simpleString()}",
             hint="expected a timestamp, as Spark's watermarks need it",
         )
-    if query.time_column not in (None, order[0]):
+    if work.time_column not in (None, order[0]):
         raise OptionError(
-            f"the time of the query is {query.time_column!r}, and the stream is ordered by {order[0]!r}\n"
-            f"hint: order_by={query.time_column!r}, or cer_gpu.compile(text, time_column={order[0]!r})"
+            f"the time of the query is {work.time_column!r}, and the stream is ordered by {order[0]!r}\n"
+            f"hint: order_by={work.time_column!r}, or cer_gpu.compile(text, time_column={order[0]!r})"
         )
     return order
 
 
-def read_columns(query: Query, events: pa.Schema, output: str, order: Sequence[str]) -> list[str]:
-    """Return the columns and fields that are sent to Python: those of the query and of the order."""
-    return list(dict.fromkeys([*query.columns(events, output), *order]))
+def endless_work(query: Any, output: str | None = None) -> Work:
+    """Return the work of queries over a stream that never ends.
+
+    Raises
+    ------
+    OptionError
+        When a query reads whole tables.
+    """
+    work = work_of(query, output)
+    if not work.endless:
+        raise OptionError("MATCH_RECOGNIZE reads the whole table, and a stream never ends\nhint: match(df, query, ...)")
+    return work
 
 
-def found_schema(query: Query, events: pa.Schema, output: str) -> pa.Schema:
-    """Return the schema of the complex events, in types of Spark."""
-    return plain_schema(query.output_schema(events, output))
+def read_columns(work: Work, events: pa.Schema, order: Sequence[str]) -> list[str]:
+    """Return the columns and fields that are sent to Python: those of the queries and of the order."""
+    return list(dict.fromkeys([*work.columns(events), *order]))
 
 
-def _n_groups(df: DataFrame, work: OneQuery, order: Sequence[str], groups: int | None) -> int:
+def _n_groups(df: DataFrame, work: Work, order: Sequence[str], groups: int | None) -> int:
     against = against_dealings(work, order[0])["partition"]
     if groups is None:
         if against is not None:
@@ -214,7 +221,7 @@ def _instant(df: DataFrame, name: str) -> Column:
     return sf.timestamp_micros(order_key(df, name))
 
 
-def _group(df: DataFrame, work: OneQuery, columns: Sequence[str], n_groups: int) -> Column:
+def _group(df: DataFrame, work: Work, columns: Sequence[str], n_groups: int) -> Column:
     """Return the group of each event; NULL for events that no complex event can hold."""
     from pyspark.sql import functions as sf
 

@@ -164,7 +164,6 @@ def test_columns_of_two_types_do_not_go_to_one_file(cli):
         (["run"], 2, "Missing argument 'QUERY'"),
         (["run", "q.ceql", "events.parquet", "--queries", "rules"], 2, "'q.ceql' is none"),
         (["run", "SELECT * FROM S WHERE A", "events.parquet", "--queries", "rules"], 2, "all arguments are EVENTS"),
-        (["run", "--queries", "rules", "events.parquet", "--threads", "2"], 2, "leave out --threads"),
         (["run", "--queries", "none", "events.parquet"], 1, "none: expected a folder of query files"),
         (["run", "--queries", ".hidden", "events.parquet"], 1, ".hidden: expected query files (*.ceql), found none"),
         ([*ASKED, "-o", "rules/late.ceql", "--format", "csv"], 1, "would be overwritten"),
@@ -181,7 +180,7 @@ def test_wrong_arguments_are_told(cli, args, code, message):
     found, _, err = cli(*args)
     assert found == code
     assert message in err
-    assert cli("run", "--queries", "rules", "events.parquet", "--time-column", "ts", "--threads", 1)[0] == 0
+    assert cli("run", "--queries", "rules", "events.parquet", "--time-column", "ts", "--threads", 2)[0] == 0
 
 
 def test_the_device_is_that_of_all_queries(cli, monkeypatch):
@@ -212,7 +211,9 @@ def test_very_many_complex_events_of_a_folder_are_counted(cli, monkeypatch):
     listed = cli(*ASKED)
     monkeypatch.setattr(running, "MANY", 1)
     counts = []
-    monkeypatch.setattr(evaluation.OfQueries, "counting", counted(evaluation.OfQueries.counting, counts))
+    monkeypatch.setattr(
+        evaluation.CommandEvaluation, "counting", counted(evaluation.CommandEvaluation.counting, counts)
+    )
     found = cli(*ASKED)
     assert counts == ["count"]
     assert found[:2] == listed[:2]

@@ -122,14 +122,23 @@ def test_a_statement_is_explained(cli, dips):
     assert "leave out analyze" in err
 
 
-def test_sets_and_reports_refuse_a_statement_with_a_hint(cli, dips, here):
+def test_reports_refuse_a_statement_with_a_hint(cli, dips, here):
+    code, _, err = cli("report", "dips.sql", "trades.csv", "-o", "page.html")
+    assert code == 1
+    assert "MATCH_RECOGNIZE is no CEQL" in err
+    assert "hint: cer_gpu.compile(text).evaluate(events), or cer-gpu run" in err
+
+
+def test_a_folder_holds_statements_beside_queries(cli, dips, here):
     (here / "rules").mkdir()
     (here / "rules" / "dips.ceql").write_text(DIPS)
-    for args in (["run", "--queries", "rules", "trades.csv"], ["report", "dips.sql", "trades.csv", "-o", "page.html"]):
-        code, _, err = cli(*args)
-        assert code == 1
-        assert "MATCH_RECOGNIZE is no CEQL" in err
-        assert "hint: cer_gpu.compile(text).evaluate(events), or cer-gpu run" in err
+    (here / "rules" / "all.ceql").write_text("SELECT * FROM S WHERE S")
+    code, out, _ = cli("run", "--queries", "rules", "trades.csv", "--no-type-column", "--json")
+    alone = json.loads(cli("run", "dips.sql", "trades.csv", "--json")[1])
+    assert code == 0
+    found = json.loads(out)["queries"]
+    assert found["dips"]["n_rows"] == alone["n_rows"] > 0
+    assert found["all"]["n_rows"] == alone["n_events"]
 
 
 def test_a_notebook_shows_words_places_and_details():

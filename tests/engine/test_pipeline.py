@@ -6,7 +6,6 @@ import pytest
 import cer_gpu
 from cer_gpu.columnar import strings
 from cer_gpu.engine.blocks import Blocks
-from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.predicates.types_met import TypesMet
@@ -86,9 +85,7 @@ class Named(Stages):
 def test_the_hook_sees_each_stage_in_order(number, stages):
     text, output = QUERIES[number]
     hook = Named()
-    evaluator = Evaluator(
-        cer_gpu.compile(text, time_column="t")._bindings, EvaluationOptions(output=output, stages=hook)
-    )
+    evaluator = cer_gpu.compile(text, time_column="t").evaluator(output=output, stages=hook)
     assert evaluator.push(EVENTS).num_rows
     assert list(dict.fromkeys(hook.begun)) == stages
 

@@ -80,7 +80,8 @@ def test_each_thread_has_a_share_of_the_keys():
     events = pa.table({"type": ["A"] * 3000, "k": list(range(3000))})
     evaluator = query.evaluator()
     evaluator.expect(events.schema)
-    found = [evaluator._of_keys(k, 3).push(events.to_batches()[0])["end"].to_pylist() for k in range(3)]
+    shares = [evaluator._share_of(k, 3).push_batches(events.to_batches()[0]) for k in range(3)]
+    found = [[end for _, rows in share for end in rows["end"].to_pylist()] for share in shares]
     assert sorted(end for each in found for end in each) == list(range(3000))
     assert all(900 < len(each) < 1100 for each in found)
 
@@ -115,7 +116,7 @@ def test_the_query_decides_between_keys_ranges_and_one_thread(monkeypatch):
     for where, name in ((module, "on_threads_by_key"), (ranges, "on_threads")):
         original = getattr(where, name)
         monkeypatch.setattr(
-            f"cer_gpu.query.{name}", lambda *given, of=original, name=name: used.append(name) or of(*given)
+            f"cer_gpu.evaluated.{name}", lambda *given, of=original, name=name: used.append(name) or of(*given)
         )
     events = pa.table({"type": ["A", "B"], "k": [1, 1], "ts": [1, 2]})
     for clauses in (

@@ -18,7 +18,7 @@ from stored_streams import stored_stream, surveyed
 import cer_gpu
 from spark_glue.deal import PART_ROWS, PLACE, Done, Task, choose_dealing, cut_into_ranges, even_ranges
 from spark_glue.stage import plain_schema
-from spark_glue.work import OneQuery
+from spark_glue.work import work_of
 
 SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "250")) // 10)
 STRATEGIES = ["ALL", "ANY", "NEXT", "LAST", "MAX", "STRICT"]
@@ -62,7 +62,7 @@ def random_work(rng, *, many):
     outputs = ["positions", "events", "count", "ends"]
     if many:  # bindings of two queries may be of two types
         return random_set(rng, lambda: random_query(rng), [None, *outputs])
-    return OneQuery(random_query(rng), rng.choice(["bindings", *outputs]))
+    return work_of(random_query(rng), rng.choice(["bindings", *outputs]))
 
 
 def dealt(rng, events, work, dealing, n_parts):

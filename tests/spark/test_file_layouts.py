@@ -23,7 +23,7 @@ from spark_glue import plain_errors
 from spark_glue.deal import DEALINGS
 from spark_glue.files.found import NotByFilesError
 from spark_glue.match import matching
-from spark_glue.work import one_query
+from spark_glue.work import work_of
 
 pytest.importorskip("pyspark")
 
@@ -87,7 +87,7 @@ def verify(seed: int, folder: str, *, rows: bool, thorough: bool = False) -> Cou
     if sum(query.evaluate(events, output="count")["count"].to_pylist()) > MOST_FOUND:
         return Counter(["too many complex events"])
     events = events.append_column("id", pa.array(rng.sample(range(len(events)), len(events)), pa.int64()))
-    order = random_order(rng, one_query(query, output))
+    order = random_order(rng, work_of(query, output))
     scan, lying = random_files(rng, events, order, folder, [names[0] for names in query.keys if len(names) == 1])
     events = folder if scan.folders else list(scan.paths)
     lying = lying.select([*(name for name in lying.column_names if name not in scan.folders), *scan.folders])

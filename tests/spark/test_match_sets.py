@@ -14,11 +14,11 @@ import pytest
 from cases import sorted_rows
 
 import cer_gpu
-from spark_glue import explain, explain_stream, match, match_batches, match_stage, plain_errors
+from spark_glue import explain, explain_stream, match, match_batches, plain_errors
 from spark_glue.cli import main
 from spark_glue.deal import choose_dealing
 from spark_glue.match import matching, way_of
-from spark_glue.work import one_query, work_of
+from spark_glue.work import work_of
 
 BY_RANGE = {
     "sequence": "SELECT * FROM S WHERE A ; B+ ; C WITHIN 9 SECONDS",
@@ -188,15 +188,14 @@ def test_what_is_said_of_a_set():
     assert reason.startswith("not partition: the queries have no key of PARTITION BY in common; not range: ")
 
 
-def test_one_query_at_a_time_is_taken_elsewhere():
-    queries = cer_gpu.compile_all(BY_RANGE, time_column="ts")
+def test_statements_are_refused_where_a_stream_never_ends():
+    text = "SELECT * FROM t MATCH_RECOGNIZE (MEASURES LAST(x) AS v PATTERN (A+) DEFINE A AS x > 1)"
+    queries = cer_gpu.compile_all({**BY_RANGE, "rows": text}, time_column="ts")
     for refused in (
-        lambda: one_query(queries),
-        lambda: match_stage(queries),
         lambda: explain_stream(queries, order_by="ts"),
         lambda: match_batches(queries, "out", checkpoint="states", order_by="ts", lateness="1s"),
     ):
-        with pytest.raises(cer_gpu.OptionError, match="expected one query, got a set of 3"):
+        with pytest.raises(cer_gpu.OptionError, match="MATCH_RECOGNIZE reads the whole table, and a stream never ends"):
             refused()
 
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
+import cer_gpu
+from cer_gpu.engine.options import EvaluationOptions
 from spark_glue import match_stage
-from spark_glue.stage import plain_batch
+from spark_glue.stage import MatchStage, plain_batch
 
 SCHEMA = pa.schema([("type", pa.string()), ("value", pa.int64())])
 
@@ -19,11 +21,18 @@ def events(*values):
 
 
 @dataclass(frozen=True)
-class EchoQuery:
-    """A query whose evaluator returns each row as a batch, and at the end how many there were."""
+class EchoWork:
+    """Work whose evaluator returns each row as a batch, and at the end how many there were."""
 
-    def evaluator(self, *, output):
-        return EchoEvaluator(output)
+    def output_schema(self, events):
+        return events
+
+    def evaluator(self, options, results):
+        return EchoEvaluator(options.output or "end")
+
+
+def echo(output=None):
+    return MatchStage(EchoWork(), EvaluationOptions(output=output))
 
 
 @dataclass
@@ -45,27 +54,27 @@ def values(batches):
 
 
 def test_state_is_carried_from_batch_to_batch():
-    stage = match_stage(EchoQuery())
+    stage = echo()
     assert values(stage(iter([events(1, 2), events(3)]))) == [[1], [2], [3], [-3]]
 
 
 def test_each_call_starts_anew():
-    stage = match_stage(EchoQuery())
+    stage = echo()
     assert values(stage(iter([events(1)]))) == values(stage(iter([events(1)]))) == [[1], [-1]]
 
 
 def test_output_is_passed_on():
-    (first, _) = match_stage(EchoQuery(), output="count")(iter([events(1)]))
+    (first, _) = echo("count")(iter([events(1)]))
     assert first.schema.names == ["count"]
 
 
 @pytest.mark.parametrize("batches", [[], [events()], [events(), events()]])
 def test_stream_without_events(batches):
-    assert values(match_stage(EchoQuery())(iter(batches))) == []
+    assert values(echo()(iter(batches))) == []
 
 
 def test_empty_batches_between_others_are_skipped():
-    stage = match_stage(EchoQuery())
+    stage = echo()
     assert values(stage(iter([events(), events(1), events(), events(2), events()]))) == [[1], [2], [-2]]
 
 
@@ -77,7 +86,7 @@ def test_no_batch_is_read_ahead():
             read.append(value)
             yield events(value, value)
 
-    out = match_stage(EchoQuery())(source())
+    out = echo()(source())
     assert read == []
     seen = []
     for batch in out:
@@ -86,8 +95,34 @@ def test_no_batch_is_read_ahead():
 
 
 def test_stage_can_be_pickled():
-    stage = pickle.loads(pickle.dumps(match_stage(EchoQuery(), output="end")))
+    stage = pickle.loads(pickle.dumps(echo("end")))
     assert values(stage(iter([events(7)]))) == [[7], [-1]]
+
+
+def test_a_stage_of_a_set_gives_the_rows_of_its_stream():
+    texts = {"up": "SELECT * FROM S WHERE A AS a ; A AS b FILTER b.value > a.value", "all": "SELECT * FROM S WHERE A"}
+    queries, batches = cer_gpu.compile_all(texts), [events(3, 1), events(2), events(4)]
+    expected = queries.evaluate(pa.Table.from_batches(batches))
+    found = pa.Table.from_batches(pickle.loads(pickle.dumps(match_stage(queries)))(iter(batches)))
+    for name, rows in expected.items():
+        own = found.filter(pa.compute.equal(found["query"], name)).select(rows.column_names)
+        assert own.to_pylist() == rows.to_pylist()
+        assert len(own)
+
+
+def test_a_stage_of_a_statement_gives_its_rows_at_the_end():
+    text = "SELECT * FROM t MATCH_RECOGNIZE (MEASURES LAST(value) AS v PATTERN (A+) DEFINE A AS value > 1)"
+    stage = match_stage(cer_gpu.compile(text))
+    found = pa.Table.from_batches(stage(iter([events(3, 1), events(2, 4)])))
+    assert found.to_pylist() == [{"v": 3}, {"v": 4}]
+
+
+def test_options_of_a_stage_are_those_of_an_evaluator():
+    query = cer_gpu.compile("SELECT * FROM S WHERE A")
+    found = list(match_stage(query, limit=2, output="ends")(iter([events(1, 2, 3)])))
+    assert sum(batch.num_rows for batch in found) == 2
+    with pytest.raises(cer_gpu.OptionError, match="did you mean 'limit'"):
+        match_stage(query, limits=2)
 
 
 def test_strings_leave_plain():

@@ -9,9 +9,11 @@ import pytest
 from spark_streams import US, all_types
 
 import cer_gpu
+from spark_glue.stage import plain_schema
 from spark_glue.streaming.evaluation import StreamEvaluation, microseconds
 from spark_glue.streaming.ordering import in_order
 from spark_glue.streaming.packing import Pack, Unpack, packed_state
+from spark_glue.work import work_of
 
 
 def shown(table):
@@ -61,6 +63,14 @@ CASES = [
 ]
 
 
+EVENTS = pa.schema([("type", pa.string()), ("ts", US), ("k", pa.int32())])
+
+
+def evaluation_of(query, output, lateness, groups=1):
+    work = work_of(query, output)
+    return StreamEvaluation(work, plain_schema(work.output_schema(EVENTS)), ("ts",), lateness, groups)
+
+
 def random_events(rng, n=200, seconds=60):
     times = sorted(rng.sample(range(seconds * 10**6), n))
     return pa.table(
@@ -84,7 +94,7 @@ def test_micro_batches_find_what_one_evaluation_finds(number):
     query, events = cer_gpu.compile(text, time_column="ts"), random_events(rng)
     expected = query.evaluate(events, output=output)
     assert expected.num_rows > 5
-    evaluation = StreamEvaluation(query, output, ("ts",), microseconds("2s"))
+    evaluation = evaluation_of(query, output, microseconds("2s"))
     arrived, stream, found, row = jumbled(rng, events, 2_000_000), evaluation.begin(), [], 0
     while row < len(events):
         n = rng.randint(0, 30)
@@ -104,9 +114,34 @@ def test_micro_batches_find_what_one_evaluation_finds(number):
     assert shown(table.cast(expected.schema)) == shown(expected)
 
 
+@pytest.mark.parametrize("number", range(4))
+def test_micro_batches_of_a_set_find_what_its_queries_find(number):
+    rng = random.Random(number)
+    queries = cer_gpu.compile_all({f"q{i}": text for i, (text, _) in enumerate(CASES)}, time_column="ts")
+    events = random_events(rng)
+    evaluation = evaluation_of(queries, None, microseconds("2s"))
+    arrived, stream, found, row = jumbled(rng, events, 2_000_000), evaluation.begin(), [], 0
+    while row < len(events):
+        n = rng.randint(0, 30)
+        found += [*stream.push(arrived.slice(row, n)), *stream.advance_by_events()]
+        row += n
+        if rng.random() < 0.5:
+            stream = evaluation.resume(stream.to_bytes())
+    while (due := stream.due) is not None:
+        found += stream.advance(due)
+    table = pa.Table.from_batches(found)
+    for name, expected in queries.evaluate(events).items():
+        own = table.filter(pa.compute.equal(table["query"], name)).select(expected.column_names)
+        own = own.cast(expected.schema)
+        assert len(own) > 5
+        if name == "q2":  # windows of events end only with events
+            expected = expected.slice(0, len(own))
+        assert shown(own) == shown(expected)
+
+
 def test_events_are_late_by_the_lateness_or_the_watermark():
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B", time_column="ts")
-    stream = StreamEvaluation(query, "positions", ("ts",), microseconds("2s")).begin()
+    stream = evaluation_of(query, "positions", microseconds("2s")).begin()
 
     def pushed(kind, seconds):
         return sum(f.num_rows for f in stream.push(pa.table({"type": [kind], "ts": pa.array([seconds * 10**6], US)})))
@@ -123,23 +158,23 @@ def test_events_are_late_by_the_lateness_or_the_watermark():
 
 def test_a_stream_of_other_options_is_refused():
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B", time_column="ts")
-    blob = StreamEvaluation(query, "positions", ("ts",), 1, 4).begin(3).to_bytes()
+    blob = evaluation_of(query, "positions", 1, 4).begin(3).to_bytes()
     with pytest.raises(cer_gpu.CheckpointError, match=r"with groups=4, and this one has groups=5"):
-        StreamEvaluation(query, "positions", ("ts",), 1, 5).resume(blob, 3)
+        evaluation_of(query, "positions", 1, 5).resume(blob, 3)
     with pytest.raises(cer_gpu.CheckpointError, match=r"with lateness=1, and"):
-        StreamEvaluation(query, "positions", ("ts",), 2, 4).resume(blob, 3)
+        evaluation_of(query, "positions", 2, 4).resume(blob, 3)
     with pytest.raises(cer_gpu.CheckpointError, match=r"with output='positions', and"):
-        StreamEvaluation(query, "events", ("ts",), 1, 4).resume(blob, 3)
+        evaluation_of(query, "events", 1, 4).resume(blob, 3)
     other = cer_gpu.compile("SELECT * FROM S WHERE A ; C", time_column="ts")
     with pytest.raises(cer_gpu.CheckpointError, match=r"another query"):
-        StreamEvaluation(other, "positions", ("ts",), 1, 4).resume(blob, 3)
+        evaluation_of(other, "positions", 1, 4).resume(blob, 3)
     with pytest.raises(cer_gpu.CheckpointError, match=r"expected the state of a stream"):
-        StreamEvaluation(query, "positions", ("ts",), 1, 4).resume(b"something else", 3)
+        evaluation_of(query, "positions", 1, 4).resume(b"something else", 3)
 
 
 def test_numbers_of_rows_differ_between_groups():
     query = cer_gpu.compile("SELECT * FROM S WHERE A", time_column="ts")
-    evaluation = StreamEvaluation(query, "rows", ("ts",), 0, 2)
+    evaluation = evaluation_of(query, "rows", 0, 2)
     events = pa.table({"type": ["A", "A"], "ts": pa.array([1, 2], US)})
     numbers = [n for k in range(2) for f in evaluation.begin(k).push(events) for n in f.column("match").to_pylist()]
     assert len(set(numbers)) == 4

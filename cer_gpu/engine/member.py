@@ -1,0 +1,577 @@
+"""Members of an evaluation: each finds the results of one query in the blocks that all of them read."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.columnar.clocks import Clock
+from cer_gpu.columnar.columns import Block, as_type
+from cer_gpu.columnar.recycling import Turn
+from cer_gpu.columnar.resident import refuse_resident
+from cer_gpu.engine.blocks import Batch, EventBlock
+from cer_gpu.engine.checkpoint import NamedState
+from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.pipeline import Pipeline
+from cer_gpu.engine.sharing import Sharing
+from cer_gpu.errors import QueryError
+from cer_gpu.order.rows import ROW_COLUMN
+from cer_gpu.order.streams import STREAM_COLUMN
+from cer_gpu.output.outputs import Aggregated, Columns
+from cer_gpu.planning.binding import Binding, Bindings
+from cer_gpu.planning.outputs import output_of
+from cer_gpu.planning.physical import physical_plan
+from cer_gpu.planning.plan import Plan
+from cer_gpu.predicates.types_met import TypesMet, types_named
+from cer_gpu.runtime.protocol import FoundBuffers
+
+RangeClock = tuple[str | None, np.uint64 | np.float64]
+"""Column in which a window is measured (None: events), and its length."""
+
+
+@contextmanager
+def in_query(name: str) -> Iterator[None]:
+    """Let errors in a query begin with its name, if it has one."""
+    try:
+        yield
+    except QueryError as error:
+        if not name:
+            raise
+        message = f"query {name!r}: {error.message}"
+        raise type(error)(message, error.text, error.start, error.end, error.hint) from None
+
+
+class SetMember(ABC):
+    """Evaluation of one query over the blocks of a stream.
+
+    Parameters
+    ----------
+    options
+
+    Attributes
+    ----------
+    plan : Plan or None
+        Plan of the query; None: it reads whole tables.
+    n_matches : int
+        Number of complex events, or rows, found so far.
+    among_threads : bool
+        True: larger blocks, as threads wait for one another between blocks, and also batches without rows, as the
+        thread asks then whether somebody still reads.
+    clocks : tuple of str
+        Columns of times, which must not decrease.
+    dealt_by_key : bool
+        True if shares of the keys make up the whole, in the order of ends.
+    limits_rows : bool
+        True if the limit is one of rows.
+    """
+
+    plan: Plan | None = None
+    clocks: tuple[str, ...] = ()
+    due: int | None = None
+    dealt_by_key = False
+    limits_rows = True
+    among_threads = False
+
+    def __init__(self, options: EvaluationOptions) -> None:
+        self.options = options
+        self.n_matches = 0
+        self._n_found = 0  # results so far
+
+    @property
+    def is_full(self) -> bool:
+        """True once the limit is reached: events are not read any more."""
+        return self.options.limit is not None and self._n_found >= self.options.limit
+
+    @property
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """Facts that tell the query from others, for checkpoints."""
+
+    @property
+    @abstractmethod
+    def result_schema(self) -> pa.Schema:
+        """Schema of the results, as far as it is known."""
+
+    @property
+    def window(self) -> RangeClock | None:
+        """Window that ranges of the stream need before them, known after `expect`; None: ranges are not exact."""
+        return None
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on the events read so far."""
+        return []
+
+    @abstractmethod
+    def another(self, options: EvaluationOptions, sharing: Sharing | None) -> SetMember:
+        """Return a member of another evaluation of the same query."""
+
+    @abstractmethod
+    def expect(self, schema: pa.Schema) -> bool:
+        """Read batches of a schema from now on; the first fixes the types of the results.
+
+        Returns
+        -------
+        bool
+            True unless nothing changes by it.
+
+        Raises
+        ------
+        QueryTypeError
+            When the query does not fit the schema.
+        """
+
+    @property
+    @abstractmethod
+    def attributes(self) -> list[str]:
+        """Columns and fields that are read, known after `expect`."""
+
+    @abstractmethod
+    def refuse_resident(self, batch: pa.RecordBatch) -> None:
+        """Refuse events with columns in the memory of a GPU that are read on the host."""
+
+    def restart(self, begin: int, first_end: int) -> None:
+        """Begin another range of the stream; compiled code, and the symbols met, stay."""
+        self.options = replace(self.options, begin=begin, first_end=first_end)
+        self.n_matches = 0
+
+    def ahead(self, blocks: Iterable[Block]) -> Iterable[Block]:
+        """Yield blocks as `read` takes them."""
+        return blocks
+
+    @abstractmethod
+    def read(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
+        """Yield the results of a block of a batch, with the clocks of the stream."""
+
+    def read_whole(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
+        """Yield the results of a block that is a batch, so that nothing of it waits for the query's next turn."""
+        yield from self.read(block, clocks, batch)
+
+    def end_batch(self, batch: Batch) -> Iterator[pa.RecordBatch]:
+        """Yield the rest of the results of a batch, all of whose blocks were read."""
+        yield from ()
+
+    def advance(self, key: int, n_events: int) -> Iterator[pa.RecordBatch]:
+        """Yield the results that are known once no event comes before the time of a key."""
+        yield from ()
+
+    @abstractmethod
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Yield the results that are known at the end of the stream."""
+
+    def release(self) -> None:  # noqa: B027 - there is none by default
+        """Free the memory on a device."""
+
+    # ---- checkpoints ----------------------------------------------------------------------------------------
+
+    def snapshot(self, state: NamedState) -> None:
+        """Add the numbers of results to a checkpoint."""
+        state.facts["n"] = [self.n_matches, self._n_found, self.options.begin]
+
+    def restore(self, state: NamedState) -> None:
+        """Go on from a checkpoint, with the partitions of other queries restored before."""
+        self.n_matches, self._n_found, begin = state.facts["n"]
+        self.options = replace(self.options, begin=begin)
+
+
+class QueryMember(SetMember):
+    """Evaluation of one query event by event, by a pipeline of its own.
+
+    Parameters
+    ----------
+    bindings, options
+    output
+        Name of the output.
+    sharing
+        Parts in common with the other queries of a set; None: there are no others.
+    types_met
+        Collects the types of events.
+
+    Attributes
+    ----------
+    physical : PhysicalPlan
+    """
+
+    plan: Plan
+
+    def __init__(
+        self,
+        bindings: Bindings,
+        options: EvaluationOptions,
+        output: str,
+        sharing: Sharing | None = None,
+        types_met: TypesMet | None = None,
+    ) -> None:
+        super().__init__(options)
+        self.plan = plan = bindings.plan
+        self._output = output
+        self.physical = physical_plan(plan, output_of(plan, output), share=options.share is not None)
+        self.table = self.physical.table()
+        self._bindings, self._sharing = bindings, sharing
+        self._types_met = types_met or types_named((guard.event_type for guard in plan.guards), plan.type_column)
+        self.limits_rows = not self.physical.output.numbered
+        self._turn: AbstractContextManager[Any] = nullcontext() if sharing is None else sharing.turn()
+        self._pipeline: Pipeline | None = None
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """Pipeline of stages; available after `expect`."""
+        assert self._pipeline is not None
+        return self._pipeline
+
+    @property
+    def placement(self) -> tuple[str, str]:
+        """Device for the predicates of the next events, and the reason; available after `expect`."""
+        placement = self.pipeline.guards.placement
+        return placement.device, placement.reason
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The text and the options of its compilation."""
+        plan = self.plan
+        facts = {name: getattr(plan, name) for name in ("text", "type_column", "time_column", "time_unit")}
+        return {**facts, "relations": [[name, list(columns)] for name, columns in plan.relations or ()]}
+
+    @property
+    def result_schema(self) -> pa.Schema:
+        """Schema of the results; before the first batch, without the columns whose types are not known."""
+        if self._pipeline is not None:
+            return self._pipeline.output.result_schema
+        return self.physical.output.schema_of(Columns(self.plan.variables, single=self.plan.single))
+
+    @property
+    def clocks(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Columns of times, which must not decrease."""
+        return self.pipeline.binding.clocks
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on the events read so far: types that the query names and no event has."""
+        return self._types_met.notes
+
+    @property
+    def dealt_by_key(self) -> bool:  # type: ignore[override]
+        """True if shares of the keys make up the whole; no thread would know the numbers of rows before its own."""
+        dealing = self.physical.dealing
+        return dealing.against_keys is None and dealing.against_merging is None and not self.physical.output.numbered
+
+    @property
+    def window(self) -> RangeClock | None:
+        """Window of the query; None: it cannot be evaluated by ranges, or shares of the keys are better."""
+        if self.physical.dealing.threads != "range" or self.physical.output.numbered:
+            return None
+        binding = self.pipeline.binding
+        assert binding.window_length is not None
+        return binding.window_column, binding.window_length
+
+    def another(self, options: EvaluationOptions, sharing: Sharing | None) -> QueryMember:
+        """Return a member of another evaluation of the same query, which collects types of events together with it."""
+        return QueryMember(self._bindings, options, self._output, sharing, self._types_met)
+
+    # ---- schemas --------------------------------------------------------------------------------------------
+
+    def bind(self, schema: pa.Schema) -> Binding:
+        """Return the binding of the query to a schema."""
+        return self._bindings.bind(schema, self.options.position_column)
+
+    def expect(self, schema: pa.Schema) -> bool:
+        """See `SetMember`."""
+        if self._pipeline is not None and self._pipeline.binding.fits(schema):
+            return False
+        binding = self.bind(schema)
+        if self._sharing is not None:
+            # made outside of its turn, as their memory is not that of one query
+            self._sharing.guards(schema)
+            self._sharing.add_partitions(binding.keys)
+        with self._turn:
+            if self._pipeline is None:
+                self._begin(binding)
+            else:
+                self._pipeline.rebind(binding)
+        return True
+
+    def _choose(self, binding: Binding) -> None:
+        """List the complex events for an aggregate, where the types of its terms need that."""
+        if self.physical.output.weighed and binding.weights is None:
+            self.physical = physical_plan(self.plan, Aggregated, share=self.options.share is not None)
+            self.table = self.physical.table()
+
+    def _begin(self, binding: Binding) -> None:
+        """Make the pipeline; the binding's schema fixes the types of the results."""
+        self._choose(binding)
+        self._schema = binding.schema
+        self._pipeline = Pipeline(
+            self.physical,
+            binding,
+            self.options,
+            self.table,
+            types_met=self._types_met,
+            numbered=self.options.lateness is not None or ROW_COLUMN in binding.schema.names,
+            shared=self._sharing,
+        )
+
+    @property
+    def attributes(self) -> list[str]:
+        """Columns and fields that are read, known after `expect`."""
+        return self.pipeline.binding.columns_for(self.physical.output)
+
+    def refuse_resident(self, batch: pa.RecordBatch) -> None:
+        """See `SetMember`."""
+        output, binding = self.physical.output, self.pipeline.binding
+        for_all = (
+            f"output={output.name!r}"
+            if output.weighed or output.retains(self.plan.head, self.plan.having)
+            else "lateness"
+            if self.options.lateness
+            else ""
+        )
+        names = self.attributes if for_all else binding.columns_on_host
+        refuse_resident(batch, names, for_all or "the window, PARTITION BY or the column of positions")
+
+    # ---- events ---------------------------------------------------------------------------------------------
+
+    def restart(self, begin: int, first_end: int) -> None:
+        """See `SetMember`."""
+        super().restart(begin, first_end)
+        self._memory = getattr(self, "_memory", {})
+        with Turn(self._memory) if self._sharing is None else self._sharing.turn():
+            self.pipeline.restart(self.options)
+
+    def ahead(self, blocks: Iterable[Block]) -> Iterable[Block]:
+        """Yield blocks with derived columns; on a GPU, the predicates of the next block are already in flight."""
+        return self.pipeline.ahead(blocks)
+
+    def read_whole(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
+        """See `SetMember`."""
+        columns = block.columns.fork() if self.pipeline.binding.derived else block.columns
+        for ready in self.pipeline.ahead([columns]):
+            yield from self.read(replace(block, columns=ready), clocks, batch)
+        if not self.is_full:
+            yield from self.end_batch(batch)
+
+    def read(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
+        """See `SetMember`."""
+        pipeline = self.pipeline
+        for found in pipeline.feed(block, clocks):
+            if not len(found):
+                if self.among_threads:
+                    yield empty_batch(pipeline.output.result_schema)
+                continue
+            rows = pipeline.rows(found, batch)
+            if rows is not None:
+                yield self._first_of(rows, found)
+            if self.is_full:
+                return
+        for rows, found in pipeline.pass_by(block, clocks, batch):
+            yield self._first_of(rows, found)
+            if self.is_full:
+                return
+
+    def end_batch(self, batch: Batch) -> Iterator[pa.RecordBatch]:
+        """See `SetMember`."""
+        pipeline = self.pipeline
+        for found in pipeline.flush(batch):
+            yield self._first_of(pipeline.rows(found, batch), found)
+            if self.is_full:
+                return
+        yield from self._rest(batch)
+
+    @property
+    def due(self) -> int | None:  # type: ignore[override]
+        """Least key of a time to which `advance` can have an effect now; None: nothing waits."""
+        return None if self._pipeline is None or self.is_full else self._pipeline.due
+
+    def advance(self, key: int, n_events: int) -> Iterator[pa.RecordBatch]:
+        """See `SetMember`."""
+        for rows, found in self.pipeline.advance(key, n_events):
+            yield self._first_of(rows, found)
+        yield from self._rest(None)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """See `SetMember`."""
+        if self._pipeline is not None:
+            for rows, found in self._pipeline.finish():
+                yield self._first_of(rows, found)
+            yield from self._rest(None)
+
+    def release(self) -> None:
+        """See `SetMember`."""
+        if self._pipeline is not None:
+            self._pipeline.guards.release()
+
+    def _rest(self, batch: Batch | None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that the output held back."""
+        rest = self.pipeline.rest(batch)
+        if rest is not None:
+            yield self._up_to_limit(rest, rest.num_rows)
+
+    def _first_of(self, rows: pa.RecordBatch, found: FoundBuffers) -> pa.RecordBatch:
+        """Return the rows of a buffer, up to the limit."""
+        n, output = self.pipeline.output.n_of(found), self.pipeline.output
+        self.n_matches += n
+        return self._up_to_limit(rows, n if output.numbered else rows.num_rows)
+
+    def _up_to_limit(self, rows: pa.RecordBatch, n: int) -> pa.RecordBatch:
+        """Return the rows of the first of `n` results."""
+        if self.options.limit is not None:
+            rows = self.pipeline.output.first(rows, self.options.limit - self._n_found, n)
+            self._n_found += n
+        return rows
+
+    # ---- checkpoints ----------------------------------------------------------------------------------------
+
+    def snapshot(self, state: NamedState) -> None:
+        """Add the state of the pipeline to a checkpoint; that of a full one is not needed."""
+        super().snapshot(state)
+        if self._pipeline is not None:
+            state.schemas["events"] = self._schema
+            if not self.is_full:
+                self._pipeline.snapshot(state)
+
+    def restore(self, state: NamedState) -> None:
+        """See `SetMember`."""
+        super().restore(state)
+        self._types_met = TypesMet(())  # the types met before are not in the checkpoint
+        if "events" not in state.schemas:
+            return
+        schema = state.schemas["events"]
+        if not self.is_full:
+            self._choose(self.bind(schema))
+            self.table.restore(state.facts["table"])
+        self.expect(schema)
+        if not self.is_full:
+            self.pipeline.restore(state, self.bind(state.schemas["binding"]))
+
+
+class OfTable(Protocol):
+    """A query whose results begin when all rows are read (`cer_gpu.row_patterns.query`)."""
+
+    @property
+    def text(self) -> str:
+        """The query as it was written."""
+
+    def columns(self, schema: pa.Schema) -> list[str]:
+        """Return the names of the columns that it reads."""
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        """Return the schema of its results."""
+
+    def _results(self, table: pa.Table, schema: pa.Schema, device: str) -> Iterator[pa.RecordBatch]:
+        """Yield its results over a table."""
+
+
+class TableMember(SetMember):
+    """Evaluation of one query over the whole table, whose rows are collected.
+
+    Parameters
+    ----------
+    query, options
+    """
+
+    def __init__(self, query: OfTable, options: EvaluationOptions) -> None:
+        super().__init__(options)
+        self._query = query
+        self._schema: pa.Schema | None = None
+        self._results = pa.schema([])
+        self._held: list[pa.RecordBatch] = []
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The text."""
+        return {"text": self._query.text}
+
+    @property
+    def result_schema(self) -> pa.Schema:
+        """Schema of the results; without columns before the first batch."""
+        return self._results
+
+    def another(self, options: EvaluationOptions, sharing: Sharing | None) -> TableMember:
+        """See `SetMember`."""
+        return TableMember(self._query, options)
+
+    def expect(self, schema: pa.Schema) -> bool:
+        """See `SetMember`."""
+        added = (ROW_COLUMN, STREAM_COLUMN, self.options.position_column)
+        schema = pa.schema([field for field in schema if field.name not in added])
+        results, names = self._query.output_schema(schema), self._query.columns(schema)
+        if self._schema is not None:
+            return False
+        self._schema, self._results = pa.schema([schema.field(name) for name in names]), results
+        return True
+
+    @property
+    def attributes(self) -> list[str]:
+        """Columns that are read, known after `expect`."""
+        assert self._schema is not None
+        return list(self._schema.names)
+
+    def refuse_resident(self, batch: pa.RecordBatch) -> None:
+        """See `SetMember`."""
+        refuse_resident(batch, self.attributes, "MATCH_RECOGNIZE")
+
+    def read(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
+        """Collect the rows of a block."""
+        assert self._schema is not None
+        self._held.append(block.columns.batch.select(self._schema.names))
+        yield from ()
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Yield the results over all rows."""
+        if self._schema is None:
+            return
+        table, self._held = table_of(self._held, self._schema), []
+        n_told, (part, n_parts) = 0, self.options.share or (0, 1)
+        for rows in self._query._results(table, self._results, self.options.device):
+            if n_parts > 1:
+                number = np.arange(n_told, n_told + rows.num_rows)
+                n_told += rows.num_rows
+                rows = rows.take(pa.array(np.flatnonzero(number % n_parts == part)))
+            if self.options.limit is not None:
+                rows = rows.slice(0, self.options.limit - self._n_found)
+            self._n_found += rows.num_rows
+            self.n_matches += rows.num_rows
+            yield rows
+            if self.is_full:
+                return
+
+    def snapshot(self, state: NamedState) -> None:
+        """Add the rows to a checkpoint."""
+        super().snapshot(state)
+        if self._schema is not None:
+            state.schemas["results"] = self._results
+            state.tables["held"] = table_of(self._held, self._schema)
+
+    def restore(self, state: NamedState) -> None:
+        """See `SetMember`."""
+        super().restore(state)
+        if "held" in state.tables:
+            self._results, self._schema = state.schemas["results"], state.tables["held"].schema
+            self._held = state.tables["held"].to_batches()
+
+
+def table_of(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """Return the columns of a schema as one table; files may give texts as codes, in some batches or in all.
+
+    Raises
+    ------
+    EventsError
+        When a value of a later batch does not fit the type of the first.
+    """
+    columns = []
+    for each in schema:
+        chunks, whose = [batch.column(each.name) for batch in batches], f"column {each.name!r}"
+        if len({chunk.type for chunk in chunks}) > 1:
+            chunks = [chunk if chunk.type == each.type else as_type(chunk, each.type, whose) for chunk in chunks]
+        columns.append(pa.chunked_array(chunks, None if chunks else each.type))
+    return pa.table(columns, names=schema.names)
+
+
+def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch without rows."""
+    return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)

@@ -1,0 +1,306 @@
+"""Evaluation of anything compiled: `evaluate`, `stream`, `count`, `evaluator` and `restore`, of one query or a set."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+import pyarrow as pa
+
+from cer_gpu.engine.checkpoint import NamedState
+from cer_gpu.engine.evaluator import Evaluation, Evaluator, FoundBatches
+from cer_gpu.engine.member import SetMember
+from cer_gpu.engine.options import OF_ARRIVALS, OF_COUNTS, OF_EVENTS, EvaluationOptions, taking
+from cer_gpu.engine.sharing import Sharing
+from cer_gpu.errors import OptionError, out_of_memory
+from cer_gpu.explain.explanation import Explanation
+from cer_gpu.expressions.targets.arrow import exact_sum
+from cer_gpu.io.source import Source
+from cer_gpu.parallel.key_threads import on_threads_by_key
+from cer_gpu.parallel.ranges import RangeWindow, cut
+from cer_gpu.parallel.threads import on_threads, threads_that_help
+from cer_gpu.planning.dealing import Dealing
+from cer_gpu.planning.plan import Plan
+
+_WHOLE_TABLE = "MATCH_RECOGNIZE reads the whole table"
+
+
+class Evaluated(ABC):
+    """One query, or queries by name, with the calls that evaluate them."""
+
+    @property
+    @abstractmethod
+    def time_column(self) -> str | None:
+        """The column of times."""
+
+    @abstractmethod
+    def _source(self, events: Any, *, sort: bool = False, resident: bool = False) -> Source:
+        """Open anything that `evaluate` takes; with `sort`, its events are read in the order of time.
+
+        Unless `resident`, columns in the memory of a GPU are refused: only the evaluation knows how to read them.
+        """
+
+    @abstractmethod
+    def _evaluation(self, options: EvaluationOptions) -> Evaluation[Any, Any]:
+        """Return an evaluation; options were checked."""
+
+    @taking(OF_ARRIVALS)
+    def evaluator(self, options: EvaluationOptions) -> Any:
+        """Return an evaluator for a stream that arrives batch by batch, with options of `cer_gpu.EvaluationOptions`.
+
+        Examples
+        --------
+        >>> import cer_gpu, pyarrow as pa
+        >>> evaluator = cer_gpu.compile("SELECT * FROM S WHERE A ; B").evaluator()
+        >>> evaluator.push(pa.record_batch({"type": ["A", "A"]})).num_rows
+        0
+        >>> evaluator.push(pa.record_batch({"type": ["B"]})).column("positions").to_pylist()
+        [[1, 2], [0, 2]]
+        """
+        return self._evaluator(options)
+
+    def _evaluator(self, options: EvaluationOptions) -> Any:
+        options.check_time(self.time_column)
+        return self._evaluation(options)
+
+    def restore(self, blob: bytes) -> Any:
+        """Return an evaluator that goes on from the checkpoint of another one.
+
+        It returns the rows that the other would have returned, had it gone on.
+
+        Parameters
+        ----------
+        blob
+            Result of `Evaluator.checkpoint`; restore only checkpoints from a source that you trust.
+
+        Raises
+        ------
+        CheckpointError
+            When it is damaged, of another version, or of another query.
+
+        Examples
+        --------
+        >>> import cer_gpu, pyarrow as pa
+        >>> query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
+        >>> evaluator = query.evaluator()
+        >>> _ = evaluator.push(pa.record_batch({"type": ["A", "A"]}))
+        >>> blob = evaluator.checkpoint()
+        >>> query.restore(blob).push(pa.record_batch({"type": ["B"]})).column("positions").to_pylist()
+        [[1, 2], [0, 2]]
+        """
+        state = NamedState.from_bytes(self._evaluation(EvaluationOptions()).identities, blob)
+        share = state.options.pop("share")
+        options = EvaluationOptions(**state.options, share=None if share is None else tuple(share))
+        evaluation = self._evaluation(options)
+        evaluation._restore(state)
+        return evaluation
+
+    def _found(self, source: Source, evaluator: Evaluation[Any, Any], threads: int | None = 1) -> FoundBatches:
+        """Yield the complex events of a source with the names of their queries, in pieces of bounded size.
+
+        With several threads the evaluator itself evaluates nothing, and takes over their numbers of events and complex
+        events; None: as many threads as help.
+        """
+        evaluator.expect(source.schema)
+        names = evaluator.attributes(source.schema)
+        may_be_cut = evaluator._may_be_cut and not source.resident
+        window = evaluator._window if may_be_cut else None
+        n_threads = (threads_that_help(source, by_range=window is not None) if threads is None else threads) or 1
+        if window is None:
+            n_threads = min(n_threads, evaluator._most_shares or n_threads) if may_be_cut else 1
+        if n_threads == 1:
+            found = evaluator._over(source.batches(names))
+        elif window is not None:
+            found = on_threads(evaluator, *cut(source, names, RangeWindow(*window), n_threads), n_threads)
+        else:
+            found = on_threads_by_key(evaluator, source.batches(names), n_threads)
+        try:
+            with source.locating(lambda: evaluator.n_events):
+                yield from found if n_threads == 1 else evaluator._first_rows(found)
+        except MemoryError:  # in a thread
+            raise out_of_memory(evaluator.n_found) from None
+
+
+class CompiledQuery(Evaluated):
+    """A compiled query of any language: all that callers ask of it, whatever its language is."""
+
+    language: ClassVar[str]
+    """Its language, the name of one of `cer_gpu.compilation.LANGUAGES`."""
+    reads_whole_table: ClassVar[bool]
+    """True if its results begin when all rows are read; False: events are evaluated as they come (`Query`)."""
+    _plan: Plan | None = None  # None: it reads whole tables
+    notes: tuple[str, ...] = ()
+    """Remarks of the compilation."""
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """The query as it was written."""
+
+    @property
+    @abstractmethod
+    def syntax(self) -> Any:
+        """The formula with its clauses, or the statement, as immutable nodes that know their places in `text`."""
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The event types that it names: none."""
+        return ()
+
+    @property
+    def type_column(self) -> str | None:
+        """The column of event types."""
+        return None if self._plan is None else self._plan.type_column
+
+    @property
+    def time_column(self) -> str | None:
+        """The column of times."""
+        return None if self._plan is None else self._plan.time_column
+
+    @property
+    def time_unit(self) -> str | None:
+        """The unit of an integer time column."""
+        return None if self._plan is None else self._plan.time_unit
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams of FROM, where positions are told for each."""
+        return () if self._plan is None else self._plan.streams
+
+    @property
+    def several_streams(self) -> bool:
+        """True if it reads several streams, merged by the time column."""
+        return False if self._plan is None else self._plan.several_streams
+
+    @property
+    def keys(self) -> tuple[tuple[str, ...], ...]:
+        """The column names in each bracket of PARTITION BY, where events can be dealt by them."""
+        return () if self._plan is None else self._plan.keys
+
+    @property
+    def window_kind(self) -> str | None:
+        """The kind of the window: "events", "time" or "attribute"; None where there is none."""
+        return None if self._plan is None else self._plan.window
+
+    @property
+    def window_attribute(self) -> str | None:
+        """The column of WITHIN n [attribute]."""
+        return None if self._plan is None else self._plan.window_attribute
+
+    @property
+    def dealing(self) -> Dealing:
+        """Exact ways to deal the events to several evaluations."""
+        return Dealing(_WHOLE_TABLE, _WHOLE_TABLE)
+
+    @property
+    @abstractmethod
+    def outputs(self) -> tuple[str, ...]:
+        """The forms that its results can have."""
+
+    @property
+    @abstractmethod
+    def default_output(self) -> str:
+        """The form of its results where none is asked for."""
+
+    @abstractmethod
+    def output_for(self, asked: str | None) -> str:
+        """Return the form of its results that is asked for, by default its usual one; OptionError: it has no such."""
+
+    def physical_plan(self, output: str | None = None) -> Any:
+        """Return the plan by which it is evaluated event by event; OptionError: it reads whole tables."""
+        raise OptionError(_WHOLE_TABLE)
+
+    @abstractmethod
+    def columns(self, schema: pa.Schema, output: str | None = None) -> list[str]:
+        """Return the names of the columns that it reads from events of a schema; QueryTypeError: it does not fit."""
+
+    @abstractmethod
+    def explain(self, events: Any = None, *, analyze: bool = False) -> Explanation:
+        """Explain its meaning, the passes of its compilation, and its evaluation."""
+
+    @abstractmethod
+    def _repr_html_(self) -> str:
+        """Show it in a notebook."""
+
+    @property
+    def _counted_output(self) -> str | None:
+        """Output by which complex events are counted; None: its rows are."""
+        return None
+
+    @property
+    def _needed_types(self) -> tuple[str, ...] | None:
+        """The types of the events that it needs if a column tells their positions; None: all events."""
+        return None
+
+    def _window_units(self, schema: pa.Schema) -> int | float | None:
+        """Return the length of the window, in events or in units of its column; None: there is no WITHIN."""
+        return None
+
+    def _asked(self, options: EvaluationOptions) -> Self:
+        """Return the query whose output "count" shows the aggregate of the options, if there is one."""
+        return self
+
+    @abstractmethod
+    def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
+        """Return the schema of its results over events of a schema; QueryTypeError: it does not fit."""
+
+    @abstractmethod
+    def _member(self, options: EvaluationOptions, sharing: Sharing | None = None) -> SetMember:
+        """Return the member of an evaluation that finds the results of the query."""
+
+    def _evaluation(self, options: EvaluationOptions) -> Evaluator:
+        return Evaluator({"": self._member(options)}, options)
+
+    def _matches(self, source: Source, evaluator: Evaluator, threads: int | None = 1) -> Iterator[pa.RecordBatch]:
+        """Yield the complex events of a source, as `_found` does."""
+        for _, rows in self._found(source, evaluator, threads):
+            yield rows
+
+    def _reader(self, events: Any, options: EvaluationOptions) -> pa.RecordBatchReader:
+        query, evaluator = self._asked(options), self._evaluator(options)
+        source = query._source(events, sort=options.sort, resident=True)
+        schema = query.output_schema(source.schema, options.output)
+        return pa.RecordBatchReader.from_batches(schema, self._matches(source, evaluator, options.threads))
+
+    @taking(OF_EVENTS)
+    def evaluate(self, events: Any, options: EvaluationOptions) -> pa.Table:
+        """Find all complex events, as `cer_gpu.Query.evaluate`."""
+        return self._reader(events, options).read_all()
+
+    @taking(OF_EVENTS)
+    def stream(self, events: Any, options: EvaluationOptions) -> pa.RecordBatchReader:
+        """Find all complex events batch by batch, in bounded memory where the query allows it.
+
+        Parameters and errors are those of `evaluate`; the events are read while the reader is.
+
+        Returns
+        -------
+        pyarrow.RecordBatchReader
+            Closed by ``close()`` or at the end of a ``with`` block.
+
+        Examples
+        --------
+        >>> import cer_gpu, pyarrow as pa
+        >>> query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
+        >>> with query.stream(pa.table({"type": ["A", "B", "B"]})) as reader:
+        ...     print(sum(batch.num_rows for batch in reader))
+        2
+        """
+        return self._reader(events, options)
+
+    @taking(OF_COUNTS)
+    def count(self, events: Any, options: EvaluationOptions) -> int:
+        """Return the number of complex events, without listing them where that can be spared.
+
+        Parameters are those of `evaluate`, without `output`, `limit` and `aggregate`; with HAVING, the valuations that
+        pass are counted, and of MATCH_RECOGNIZE, the rows.
+        """
+        with self._reader(events, replace(options, output=self._counted_output)) as reader:
+            return sum(number_in(batch, self._counted_output) for batch in reader)
+
+
+def number_in(batch: pa.RecordBatch, counted_output: str | None) -> int:
+    """Return the number of complex events of which a batch of results tells."""
+    return batch.num_rows if counted_output is None else exact_sum(batch.column("count"))
