@@ -105,7 +105,7 @@ class Evaluated(ABC):
         """
         evaluator.expect(source.schema)
         names = evaluator.attributes(source.schema)
-        may_be_cut = evaluator._may_be_cut and not source.resident
+        may_be_cut = threads != 1 and evaluator._may_be_cut and not source.resident
         window = evaluator._window if may_be_cut else None
         n_threads = (threads_that_help(source, by_range=window is not None) if threads is None else threads) or 1
         if window is None:

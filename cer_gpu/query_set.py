@@ -17,7 +17,7 @@ import pyarrow as pa
 from cer_gpu.columnar.fields import narrowest
 from cer_gpu.compilation import CompiledQuery, compile_member
 from cer_gpu.engine.evaluator import Evaluation, FoundBatches
-from cer_gpu.engine.member import SetMember, empty_batch, in_query
+from cer_gpu.engine.member import InQuery, SetMember, empty_batch
 from cer_gpu.engine.options import OF_COUNTS, OF_EVENTS, EvaluationOptions, taking
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.errors import OptionError, did_you_mean
@@ -70,7 +70,7 @@ def compile_all(
     compiled = {}
     options: dict[str, Any] = {"type_column": type_column, "time_column": time_column, "time_unit": time_unit}
     for name, text in queries.items():
-        with in_query(name):
+        with InQuery(name):
             compiled[name] = compile_member(text, schema=schema, relations=relations, **options)
     return QuerySet(compiled)
 
@@ -230,7 +230,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         """Return the schema of the results of each query."""
         schemas = {}
         for name, query in self._queries.items():
-            with in_query(name):
+            with InQuery(name):
                 schemas[name] = query._asked(options).output_schema(schema, options.output)
         return schemas
 
@@ -369,7 +369,7 @@ class QuerySetEvaluator(Evaluation[tuple[str, pa.RecordBatch], dict[str, pa.Reco
             raise OptionError(f"there is a query {name!r} already\nhint: remove({name!r}) first")
         first = self._first
         if isinstance(query, str):
-            with in_query(name):
+            with InQuery(name):
                 query = compile_member(
                     query, type_column=first.type_column, time_column=first.time_column, time_unit=first.time_unit
                 )

@@ -20,7 +20,7 @@ from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
 from cer_gpu.engine.blocks import BLOCK_ROWS, Blocks
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.intake import Intake
-from cer_gpu.engine.member import QueryMember, RangeClock, SetMember, empty_batch, in_query
+from cer_gpu.engine.member import InQuery, QueryMember, RangeClock, SetMember, empty_batch
 from cer_gpu.engine.options import FIELDS, EvaluationOptions
 from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.engine.sharing import Sharing
@@ -119,7 +119,7 @@ class Evaluation(Generic[_Piece, _Found]):
         self._intake.expect(schema)
 
     def _expect(self, name: str, member: SetMember, schema: pa.Schema) -> bool:
-        with in_query(name):
+        with InQuery(name):
             changed = member.expect(schema)
         self._blocks.watch(member.clocks)
         return changed
@@ -133,6 +133,8 @@ class Evaluation(Generic[_Piece, _Found]):
 
     def attributes(self, schema: pa.Schema) -> list[str]:
         """Return the columns and fields of a schema, which the queries expect, that some of them read."""
+        if len(self._members) == 1:
+            return self._only.attributes
         return narrowest(schema, {name for member in self._members.values() for name in member.attributes})
 
     # ---- events ---------------------------------------------------------------------------------------------

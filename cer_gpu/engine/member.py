@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -35,16 +35,20 @@ RangeClock = tuple[str | None, np.uint64 | np.float64]
 """Column in which a window is measured (None: events), and its length."""
 
 
-@contextmanager
-def in_query(name: str) -> Iterator[None]:
-    """Let errors in a query begin with its name, if it has one."""
-    try:
-        yield
-    except QueryError as error:
-        if not name:
-            raise
-        message = f"query {name!r}: {error.message}"
-        raise type(error)(message, error.text, error.start, error.end, error.hint) from None
+class InQuery:
+    """Context in which errors in a query begin with its name, if it has one."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Name the query of an error."""
+        if self._name and isinstance(error, QueryError):
+            message = f"query {self._name!r}: {error.message}"
+            raise type(error)(message, error.text, error.start, error.end, error.hint) from None
 
 
 class SetMember(ABC):
@@ -218,6 +222,7 @@ class QueryMember(SetMember):
         self.limits_rows = not self.physical.output.numbered
         self._turn: AbstractContextManager[Any] = nullcontext() if sharing is None else sharing.turn()
         self._pipeline: Pipeline | None = None
+        self._read: list[str] | None = None  # columns and fields
 
     @property
     def pipeline(self) -> Pipeline:
@@ -284,7 +289,7 @@ class QueryMember(SetMember):
         """See `SetMember`."""
         if self._pipeline is not None and self._pipeline.binding.fits(schema):
             return False
-        binding = self.bind(schema)
+        binding, self._read = self.bind(schema), None
         if self._sharing is not None:
             # made outside of its turn, as their memory is not that of one query
             self._sharing.guards(schema)
@@ -319,7 +324,9 @@ class QueryMember(SetMember):
     @property
     def attributes(self) -> list[str]:
         """Columns and fields that are read, known after `expect`."""
-        return self.pipeline.binding.columns_for(self.physical.output)
+        if self._read is None:
+            self._read = self.pipeline.binding.columns_for(self.physical.output)
+        return self._read
 
     def refuse_resident(self, batch: pa.RecordBatch) -> None:
         """See `SetMember`."""

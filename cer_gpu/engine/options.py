@@ -147,9 +147,10 @@ class EvaluationOptions:
             if name not in known:
                 hint = did_you_mean(name, known, "options")
                 raise OptionError(f"no option {name!r} here\nhint: {hint}")
-        return cls(**options)
+        return cls(**options) if options else _USUAL
 
 
+_USUAL = EvaluationOptions()
 FIELDS = {field.name: field for field in fields(EvaluationOptions)}
 OF_EVENTS = tuple(FIELDS)[: tuple(FIELDS).index("position_column")]
 """Options over given events."""
