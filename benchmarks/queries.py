@@ -182,8 +182,8 @@ def staged(these: Together) -> Row:
                 evaluator = query.evaluator(device="cpu", threads=1, stages=stages)
                 evaluator.expect(source.schema)
                 batches = source.batches(query.columns(source.schema, evaluator.output))
-                found = [rows for _, rows in evaluator._over(stages.each(DECODE, batches))]
-                pa.Table.from_batches(found, query.output_schema(source.schema))
+                found = [rows for each in stages.each(DECODE, batches) for rows in evaluator.push_batches(each)]
+                pa.Table.from_batches([*found, *evaluator.finish_batches()], query.output_schema(source.schema))
     total = sum(stages.seconds.values())
     events = these.events if isinstance(these.events, pa.Table) else pq.read_schema(these.events).empty_table()
     nothing = events.slice(0, 0)

@@ -203,7 +203,7 @@ RULES = {
 
 def test_query_sets_give_the_tables_of_the_cpu(device, monkeypatch):
     """With 74 guards, so that a word has two parts; also with a query that comes later, and in any cut."""
-    monkeypatch.setattr("cer_gpu.query_set.SET_ROWS", 700)
+    monkeypatch.setattr("cer_gpu.engine.evaluator.SET_ROWS", 700)
     table, rules = events(1500), cer_gpu.compile_all(RULES)
     expected = rules.evaluate(table, device="cpu")
     assert all(map(len, expected.values()))
@@ -298,7 +298,7 @@ def test_complex_events_before_an_error_are_listed(host, monkeypatch):
     )
     types = pa.concat_arrays([good["type"].chunk(0).cast(pa.string()), texts])
     batch = pa.record_batch({"type": types, "x": pa.concat_arrays([good["x"].chunk(0), pa.array([0.0])])})
-    monkeypatch.setattr("cer_gpu.query_set.SET_ROWS", 100)
+    monkeypatch.setattr("cer_gpu.engine.evaluator.SET_ROWS", 100)
     for make in (cer_gpu.compile(QUERY).evaluator, cer_gpu.compile_all({"only": QUERY}).evaluator):
         found = {}
         for name in ("cpu", "cuda"):
