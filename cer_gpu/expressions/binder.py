@@ -106,6 +106,8 @@ class Binder:
                     tests += test.tests if isinstance(test, kind) else [test]
                 return kind(tuple(tests))
             case s.Comparison():
+                self.check_names(predicate.left, predicate.right)
+                self.check_names(predicate.right, predicate.left)
                 return self.comparison(predicate.op, predicate.left, predicate.right, negated, predicate.span)
             case s.Membership():
                 return self.membership(predicate, negated)
@@ -118,8 +120,6 @@ class Binder:
 
     def comparison(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
         """Bind ``left op right``."""
-        self.check_names(left, right)
-        self.check_names(right, left)
         sides = left, right
         if any(length_of(side) is not None for side in sides) or (
             all(map(self.is_length, sides)) and any(map(self.is_distance, sides))
