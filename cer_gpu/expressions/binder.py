@@ -484,7 +484,7 @@ class Binder:
             assert not isinstance(y, t.Value)
             x, y = (float(x), float(y)) if as_float else (x, y)
             return t.Fixed(_holds(op, x, y) != negated)
-        if as_float or x.dtype == t.F8 or (isinstance(y, t.Value) and y.dtype == t.F8):
+        if as_float or x.dtype == t.F8 or isinstance(y, float) or (isinstance(y, t.Value) and y.dtype == t.F8):
             return self.floats_compared(op, x, y, negated)
         if isinstance(y, t.Value):
             return _compare_scaled(op, x, 1, y, 1, negated)
