@@ -227,6 +227,8 @@ class Binder:
             factors = [10 ** (scale - each) for each in scales]  # type: ignore[operator]
             if max(factors) <= _MOST_FACTOR:
                 x, y = (self._as_integer(side) for side in (left, right))
+                if x is None or y is None:
+                    return t.Fixed(False)
                 return _compare_scaled(op, x, factors[0], y, factors[1], negated)
         return self.columns_by_arrow(op, left, right, negated, span)
 
@@ -238,12 +240,12 @@ class Binder:
         data_type = self.column(side)
         return data_type.scale if data_type.precision <= 18 and data_type.scale >= 0 else None
 
-    def _as_integer(self, side: s.Expression) -> t.Value:
-        """Return a decimal column in units of its last digit, or an integer."""
+    def _as_integer(self, side: s.Expression) -> t.Value | None:
+        """Return a decimal column in units of its last digit, or an integer; None for NULL."""
         if isinstance(side, s.Attribute):
             return self.stored(side)
         number = self.number(side)
-        return number if isinstance(number, t.Value) else self.inputs.constant(number, t.I8)
+        return number if number is None or isinstance(number, t.Value) else self.inputs.constant(number, t.I8)
 
     def integers_with_rational(self, op: str, column: s.Attribute, bound: Fraction, negated: bool) -> t.Test:
         """Compare values stored as integers with an exact number that may lie between two integers."""
@@ -484,7 +486,7 @@ class Binder:
             assert not isinstance(y, t.Value)
             x, y = (float(x), float(y)) if as_float else (x, y)
             return t.Fixed(_holds(op, x, y) != negated)
-        if as_float or x.dtype == t.F8 or (isinstance(y, t.Value) and y.dtype == t.F8):
+        if as_float or x.dtype == t.F8 or isinstance(y, float) or (isinstance(y, t.Value) and y.dtype == t.F8):
             return self.floats_compared(op, x, y, negated)
         if isinstance(y, t.Value):
             return _compare_scaled(op, x, 1, y, 1, negated)

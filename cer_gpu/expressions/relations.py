@@ -241,11 +241,12 @@ class RelationBinder(Binder):
 
     def floats_compared(self, op: str, x: t.Value, y: t.Value | float, negated: bool) -> t.Test:
         """Compare numbers of which one is a float: a float with an integer exactly."""
-        if isinstance(y, t.Value) and t.F8 in (x.dtype, y.dtype) and x.dtype != y.dtype:
-            if y.dtype == t.F8:
-                x, y, op = y, x, t.MIRRORED[op]
-            return t.Compare(op, x, t.ToWide(y), negated)
-        return super().floats_compared(op, x, y, negated)
+        if not isinstance(y, t.Value):
+            exact = isinstance(y, int) and -(2**63) <= y < 2**64  # more bits are read as a float
+            y = self.inputs.constant(y, t.WIDE) if exact else self.inputs.constant(float(y), t.F8)
+        if y.dtype == t.F8:
+            x, y, op = y, x, t.MIRRORED[op]
+        return super().floats_compared(op, x, y, negated) if y.dtype == t.F8 else t.Compare(op, x, _wide(y), negated)
 
     def numeric(self, op: str, left: s.Expression, right: s.Expression, negated: bool) -> t.Test:
         """Compare integers, floats or booleans, and decimals with floats."""
@@ -338,6 +339,10 @@ class RelationBinder(Binder):
             case t.Apply(operands=(t.ToWide() as x, t.ToWide() as y)), t.Constant():
                 return _scaled(op, x, y, self.inputs.constants[t.WIDE][right.slot])
         return None
+
+
+def _wide(value: t.Value) -> t.Value:
+    return value if value.dtype == t.WIDE else t.ToWide(value)
 
 
 def _events(test: t.Test) -> list[Argument]:

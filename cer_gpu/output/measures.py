@@ -24,6 +24,7 @@ from cer_gpu.columnar.columns import MOMENT, STRING, Block, kind_of, plain_type
 from cer_gpu.columnar.fields import column_type, fields_hint
 from cer_gpu.errors import EventsError, QueryError, QueryTypeError, did_you_mean
 from cer_gpu.expressions.binder import Binder
+from cer_gpu.expressions.derived import makers_of
 from cer_gpu.expressions.targets.arrow import ArithmeticTypeError, negative, of_literal, operation
 from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.output.leaves import FIRST_HELD, LAST_HELD, MeasureLeaf, Values, sum_type
@@ -342,6 +343,7 @@ class _Condition:
         read = [columns[i] for i in self.measures] + [values.of(leaf) for leaf in self.leaves]
         block = Block(pa.RecordBatch.from_arrays(read, names=list(self.names)))
         block.n_rows = n_rows
+        block.derive(makers_of(self.binder.derived))
         return np.broadcast_to(rows_of(self.test, self.binder.inputs.fresh(), block), (n_rows,))
 
 

@@ -211,6 +211,11 @@ def test_filters_on_one_event_are_exact(tier, monkeypatch):
         ({"at_ms": 0}, {"at_ms": 1, "f64": 0.0}, "b.at_ms - a.at_ms <= 200000 DAYS OR b.f64 > 3", True),
         ({"at_ms": 0}, {"at_ms": 1}, "b.at_ms - a.at_ms <= 99999999999999999999 DAYS", True),
         ({"i64": 1}, {"u64": 0}, "a.i64 / b.u64 IS NOT NULL OR a.i64 % b.u64 = 0", False),
+        ({"d2": "1e-2"}, {"d2": "1e-2"}, "a.d2 = b.d2 AND NOT (a.d2 <= 1 / 0 OR b.d2 > 1 % 0)", False),
+        ({"i64": 1}, {"i64": 2}, "a.i64 + b.i64 > 2.5", True),
+        ({"i64": 2**53}, {"i64": 1}, "a.i64 + b.i64 = 9007199254740992.0", False),
+        ({"i64": 1}, {"f64": 2.0**53}, "a.i64 * b.f64 = 9007199254740993", False),
+        ({"i64": 1}, {"f64": 2.0**53}, "a.i64 * b.f64 <> -18446744073709551615", True),
     ],
 )
 def test_filters_between_events_do_not_wrap_around(a, b, predicate, holds):
