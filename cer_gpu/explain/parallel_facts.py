@@ -95,8 +95,11 @@ class ParallelFacts:
     # ---- the automaton ----------------------------------------------------------------------------------------
 
     def automaton(self) -> dict[str, Any]:
-        """Return the automaton in the form of `cer_gpu.explain.pcea_facts.pcea_facts`.
+        """Return the automaton in the form of `cer_gpu.explain.facts.automaton_facts`, for the same pictures.
 
+        State 0 stands for no event read: transitions without sources leave it.  A transition of several sources has a
+        state of kind ``join`` of its own, in which they meet: each source leads to it by its keys, and it leads to the
+        target by the test of the event.  `name` is empty for those two kinds, as no partial match is ever in them.
         `label` is the name of a state: the events that its partial matches hold, or the step that was the last.
         `rules` has the transitions as they are: `sources` with the equalities (`keys`) by which each is found,
         `target`, the test of the event, and the variables that keep it.

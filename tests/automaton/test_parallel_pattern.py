@@ -11,12 +11,12 @@ import strategies
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from pcea_examples import hierarchical_atoms
+from reference_pcea import Variable
+from reference_pcea_construction import query_atoms, without_self_joins
 from rendering import to_ceql
 
 import cer_gpu
 from cer_gpu.automaton.conjunctive import q_tree
-from cer_gpu.automaton.parallel import Variable
-from cer_gpu.automaton.parallel_construction import query_atoms, without_self_joins
 from cer_gpu.errors import QueryTooLargeError
 
 Q0 = "T ALL S ALL R FILTER T.a = S.a AND S.a = R.a AND S.b = R.b"
