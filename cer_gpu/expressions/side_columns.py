@@ -35,7 +35,7 @@ from cer_gpu.columnar.columns import Block, Coded, plain_texts, take_rows
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.expressions.inputs import BlockInputs, Inputs
-from cer_gpu.expressions.targets.numpy import rows_of, values_of
+from cer_gpu.expressions.targets.numpy import both, rows_of, values_of
 from cer_gpu.expressions.terms import IN_ORDER, RAW, Sides, Test, Value
 
 Keys = tuple[Int64, Bools | None]
@@ -181,7 +181,7 @@ class OrderKey:
         if values.dtype != np.float64:
             return values, valid
         bits = (values + 0.0).view(np.int64)  # -0.0 and 0.0 are one value
-        return np.where(bits < 0, bits ^ GREATEST, bits), _and(valid, ~np.isnan(values))
+        return np.where(bits < 0, bits ^ GREATEST, bits), both(valid, ~np.isnan(values))
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class Bound:
         values, valid = _values(self.term, inputs, view)
         least, greatest = (0, 2**64 - 1) if self.unsigned else (LEAST, GREATEST)
         bounds, possible = _bounds(values, self.op, self.divisor, self.plus, least, greatest)
-        return bounds, _and(valid, possible)
+        return bounds, both(valid, possible)
 
 
 def inclusive(op: str) -> str:
@@ -234,7 +234,7 @@ class ExactText:
         """Return the numbers of a block's rows, and which are valid."""
         values, valid = _values(self.term, inputs, view)
         if values.dtype == np.float64:
-            valid = _and(valid, ~np.isnan(values))
+            valid = both(valid, ~np.isnan(values))
             values = np.where(np.isnan(values), 0.0, values)
         distinct, rows = np.unique(values, return_inverse=True)
         return numbers.of_texts([self._text(value) for value in distinct.tolist()])[rows], valid
@@ -365,10 +365,6 @@ def _as_int64(values: npt.NDArray[Any]) -> Int64:
     return np.ascontiguousarray(values).view(np.int64)
 
 
-def _and(a: Bools | None, b: Bools | None) -> Bools | None:
-    return b if a is None else a if b is None else a & b
-
-
 def _bounds(
     values: npt.NDArray[Any], op: str, divisor: int, plus: int, least: int, greatest: int
 ) -> tuple[Int64, Bools | None]:
@@ -420,7 +416,7 @@ def _float_bounds(values: npt.NDArray[Any], op: str, least: int, greatest: int) 
     elif op == ">=":
         integers = integers + ~whole
     bounds, possible = _clipped(integers, op, least, greatest, whole & inside if op == "=" else None)
-    return bounds, _and(possible, known)
+    return bounds, both(possible, known)
 
 
 def _clipped(
@@ -440,4 +436,4 @@ def _clipped(
     possible = possible.astype(np.bool_)
     limited = np.where(bounds < least, least, np.where(bounds > greatest, greatest, bounds))
     shifted = limited - 2**63 if least == 0 else limited
-    return shifted.astype(np.int64), _and(possible, None if equal is None else equal.astype(np.bool_))
+    return shifted.astype(np.int64), both(possible, None if equal is None else equal.astype(np.bool_))
