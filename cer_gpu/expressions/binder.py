@@ -119,6 +119,10 @@ class Binder:
         """Bind ``left op right``."""
         self.check_names(left, right)
         self.check_names(right, left)
+        return self.compared(op, left, right, negated, span)
+
+    def compared(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
+        """Bind a comparison by the types of its sides."""
         sides = left, right
         if any(length_of(side) is not None for side in sides) or (
             all(map(self.is_length, sides)) and any(map(self.is_distance, sides))

@@ -221,14 +221,14 @@ class RelationBinder(Binder):
             return t.TestOfEvent(of[0], self.single.bound_test(of_event(predicate), negated))
         return super().bound_test(predicate, negated)
 
-    def comparison(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
-        """Bind ``left op right``."""
+    def compared(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
+        """Bind a comparison by the types of its sides."""
         sides = left, right
         are_lengths = [length_of(side) is not None or self.is_length(side) for side in sides]
         if not all(are_lengths) and any(length_of(side) is not None or self.is_distance(side) for side in sides):
             named = " with ".join(self._named(side) for side in sides)
             raise self.error(f"cannot compare {named}", span, _BY_DIFFERENCE)
-        return super().comparison(op, left, right, negated, span)
+        return super().compared(op, left, right, negated, span)
 
     def _named(self, side: s.Expression) -> str:
         """Name a side of a comparison, of which one is a length of time."""
