@@ -316,7 +316,7 @@ class _FilterOfAbsence(_FilterOfFormula):
 
     def __init__(self, around: _Pass, absence: s.Absence, number: int) -> None:
         super().__init__(around, _Held(number, number, Variables(set(), set(), set(), False, False)))
-        self._own = {name.name for name in (absence.event, absence.variable) if name is not None}
+        self._own = {name.name for name in absence.names}
         self._event = absence.variable or absence.event
         self._number = number
 
@@ -342,7 +342,7 @@ class _FilterOfEvent:
 
     def __init__(self, names: frozenset[str], negation: s.Negation) -> None:
         self._names = names
-        self._own = {name.name for name in (negation.event, negation.variable) if name is not None}
+        self._own = {name.name for name in negation.names}
         self._event = negation.variable or negation.event
 
     def resolve(self, item: s.VariableFilter | s.Relation) -> s.Filter:

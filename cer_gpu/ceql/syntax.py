@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from cer_gpu.ceql.traversal import Node, children, walk
 
@@ -195,16 +195,22 @@ class Not(Node):
     parts = ("operand",)
 
 
-class _Flat(Node):
+Operand = TypeVar("Operand")
+
+
+@dataclass(frozen=True)
+class _Flat(Node, Generic[Operand]):
     """A conjunction or disjunction of two or more, flat; `left` and `right` are its left-associative binary form."""
 
-    operands: tuple[Any, ...]
+    operands: tuple[Operand, ...]
+    span: Span = _span()
+    parts = ("operands",)
 
     @property
     def left(self) -> Any:
         """All operands but the last; a single one stands for itself."""
         first = self.operands[:-1]
-        return first[0] if len(first) == 1 else type(self)(first)  # type: ignore[call-arg]
+        return first[0] if len(first) == 1 else type(self)(first)
 
     @property
     def right(self) -> Any:
@@ -212,22 +218,12 @@ class _Flat(Node):
         return self.operands[-1]
 
 
-@dataclass(frozen=True)
-class And(_Flat):
+class And(_Flat["Predicate"]):
     """Three-valued conjunction of two or more, none of them a conjunction itself."""
 
-    operands: tuple[Predicate, ...]
-    span: Span = _span()
-    parts = ("operands",)
 
-
-@dataclass(frozen=True)
-class Or(_Flat):
+class Or(_Flat["Predicate"]):
     """Three-valued disjunction of two or more, none of them a disjunction itself."""
-
-    operands: tuple[Predicate, ...]
-    span: Span = _span()
-    parts = ("operands",)
 
 
 @dataclass(frozen=True)
@@ -299,22 +295,12 @@ class Relation(Node):
     parts = ("predicate",)
 
 
-@dataclass(frozen=True)
-class FilterAnd(_Flat):
+class FilterAnd(_Flat["Filter"]):
     """``filter AND filter``: two or more, none of them a conjunction itself."""
 
-    operands: tuple[Filter, ...]
-    span: Span = _span()
-    parts = ("operands",)
 
-
-@dataclass(frozen=True)
-class FilterOr(_Flat):
+class FilterOr(_Flat["Filter"]):
     """``filter OR filter``: two or more, none of them a disjunction itself."""
-
-    operands: tuple[Filter, ...]
-    span: Span = _span()
-    parts = ("operands",)
 
 
 Filter = VariableFilter | Relation | FilterAnd | FilterOr
@@ -337,14 +323,23 @@ class EventType(Node):
 
 
 @dataclass(frozen=True)
-class Negation(Node):
-    """``NOT(R [AS x] [FILTER x[p]])``: one event that is not such an event."""
+class _OneEvent(Node):
+    """``(R [AS x] [FILTER filter])`` behind NOT or ``!``."""
 
     event: Name
     variable: Name | None
     filter: Filter | None
     span: Span = _span()
     parts = ("filter",)
+
+    @property
+    def names(self) -> list[Name]:
+        """The names of the one event: its type and its variable."""
+        return [self.event] if self.variable is None else [self.event, self.variable]
+
+
+class Negation(_OneEvent):
+    """``NOT(R [AS x] [FILTER x[p]])``: one event that is not such an event."""
 
 
 @dataclass(frozen=True)
@@ -379,18 +374,13 @@ class Disjunction(Node):
 
 
 @dataclass(frozen=True)
-class Absence(Node):
+class Absence(_OneEvent):
     """``!(R [AS x] [FILTER filter])`` in the gap of a sequence, or at the end of a pattern: no such event lies there.
 
     `site` numbers the event as a definition, as that of an `EventType`, for filters between it and other events.
     """
 
-    event: Name
-    variable: Name | None
-    filter: Filter | None
-    span: Span = _span()
     site: int = field(default=-1, compare=False, repr=False)
-    parts = ("filter",)
 
 
 @dataclass(frozen=True)
