@@ -29,7 +29,7 @@ from cer_gpu.expressions.side_columns import SideColumns
 from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.expressions.terms import NO_SIDES, GuardProgram
 from cer_gpu.predicates.cuda.blocks import Due, Job, one_ahead
-from cer_gpu.predicates.cuda.selection import CudaPass, Symbols
+from cer_gpu.predicates.cuda.selection import CudaPass
 from cer_gpu.predicates.cuda.words import CudaWords
 from cer_gpu.predicates.generated import generated
 from cer_gpu.predicates.numba_source import CHUNK, slots_of
@@ -176,7 +176,7 @@ class GuardWords:
         self._sides = sides if sides is not None and sides.sides.values else None
         self._pass: CudaPass | None = None
         self._words_pass: CudaWords | None = None
-        self._due: Due[Symbols] | None = None
+        self._due: Due[SymbolTable] | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -274,7 +274,7 @@ class GuardWords:
             self._pass = CudaPass(open_device(), self.bound.program, sides)
         return self._pass
 
-    def _submitted(self, block: Block, symbols: SymbolTable) -> Job[Symbols]:
+    def _submitted(self, block: Block, symbols: SymbolTable) -> Job[SymbolTable]:
         inputs = self.inputs_of(block)
         return self._cuda().submit(
             (inputs,) if self._sides is None else (inputs, self._sides.inputs_of(block)), symbols

@@ -79,7 +79,7 @@ class SymbolTable:
             self.version += 1
 
     def arrays(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
-        """Return keys (empty if a word has at most 16 bits) and values of the lookup of words."""
+        """Return keys (empty if a word has at most 16 bits) and values that ``kernels/symbols.cuh`` reads."""
         return (np.empty(0, np.uint64), self._symbols) if self._by_table else (self._keys, self._values)
 
     def number(self, words: Words) -> None:
