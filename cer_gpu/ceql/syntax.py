@@ -195,14 +195,14 @@ class Not(Node):
     parts = ("operand",)
 
 
-Operand = TypeVar("Operand")
+_Operand = TypeVar("_Operand")
 
 
 @dataclass(frozen=True)
-class _Flat(Node, Generic[Operand]):
+class _Flat(Node, Generic[_Operand]):
     """A conjunction or disjunction of two or more, flat; `left` and `right` are its left-associative binary form."""
 
-    operands: tuple[Operand, ...]
+    operands: tuple[_Operand, ...]
     span: Span = _span()
     parts = ("operands",)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from cer_gpu.cli.given_events import Streams
 from cer_gpu.cli.given_queries import for_each
-from cer_gpu.cli.progress import Watched
+from cer_gpu.cli.progress import watched
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.io.source import Source
@@ -119,7 +119,7 @@ class CommandEvaluation(ABC):
             self.n_done = max(self.n_done, self._n_read)
             tick()
 
-        for name, batch in self._matches(Watched(self._source, before_a_batch)):
+        for name, batch in self._matches(watched(self._source, before_a_batch)):
             self.n_done = max(self.n_done, self._n_done_with(batch))
             yield name, batch
         self.n_done = max(self.n_done, self._n_read)
