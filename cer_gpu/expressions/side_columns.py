@@ -22,7 +22,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -31,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.arrays import Bools, Int64
-from cer_gpu.columnar.columns import Block, Coded, plain_texts, take_rows
+from cer_gpu.columnar.columns import Block, RowsOfBlock, plain_texts
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.expressions.inputs import BlockInputs, Inputs
@@ -46,43 +45,6 @@ SWEEP_FROM = 1 << 16
 """Least number of texts for a sweep, which drops those that no partial match holds."""
 MAX_COLUMNS = 63
 """Most columns of a query: one word says which are valid."""
-
-
-class RowsOfBlock:
-    """Some rows of a block, for the interpreter of terms, which asks for columns as of a `Block`."""
-
-    def __init__(self, block: Block, rows: npt.NDArray[np.int32]) -> None:
-        self.block, self.rows, self.n_rows = block, rows, len(rows)
-
-    @cached_property
-    def _rows(self) -> pa.Array:
-        return pa.array(self.rows)
-
-    def column(self, name: str) -> pa.Array:
-        """Return the rows of a column or field in its own layout."""
-        return take_rows(self.block.column(name), self._rows)
-
-    def array(self, name: str) -> pa.Array:
-        """Return the rows of `Block.array`."""
-        return take_rows(self.block.array(name), self._rows)
-
-    def valid(self, name: str) -> Bools | None:
-        """Return a mask of the rows that are not NULL; None: all."""
-        valid = self.block.valid(name)
-        return None if valid is None else valid[self.rows]
-
-    def numbers(self, name: str) -> npt.NDArray[Any]:
-        """Return the rows of `Block.numbers`."""
-        return self.block.numbers(name)[self.rows]
-
-    def coded(self, name: str) -> Coded:
-        """Return the rows of `Block.coded`."""
-        coded = self.block.coded(name)
-        return Coded(coded.codes[self.rows], coded.values)
-
-    def texts(self, name: str) -> pa.Array:
-        """Return the rows of `Block.texts`."""
-        return self.block.texts(name).take(self._rows)
 
 
 class TextNumbers:
@@ -108,7 +70,7 @@ class TextNumbers:
 
     def of(self, name: str, view: RowsOfBlock) -> Int64:
         """Return the numbers of the texts of a column; those of NULL rows are arbitrary."""
-        column = view.block.column(name)
+        column = view.whole.column(name)
         if not pa.types.is_dictionary(column.type):
             texts = plain_texts(view.column(name))
             return self._coder.number(texts).astype(np.int64)
@@ -251,7 +213,7 @@ class Truth:
 
     def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: TextNumbers) -> Keys:
         """Return the truth of a block's rows."""
-        rows = np.broadcast_to(rows_of(self.test, inputs, view), view.n_rows)  # type: ignore[arg-type]
+        rows = np.broadcast_to(rows_of(self.test, inputs, view), view.n_rows)
         return rows.astype(np.int64), None
 
 
@@ -353,7 +315,7 @@ class SideColumns:
 
 def _values(term: Value, inputs: Inputs, view: RowsOfBlock) -> tuple[npt.NDArray[Any], Bools | None]:
     """Return the values of a term as int64, uint64 or float64, and a mask of those that are not NULL."""
-    values, valid = values_of(term, inputs, view)  # type: ignore[arg-type]
+    values, valid = values_of(term, inputs, view)
     values = np.asarray(values)
     kind: Any = {"f": np.float64, "u": np.uint64, "O": object}.get(values.dtype.kind, np.int64)
     if kind == np.uint64 and values.dtype.itemsize < 8:
