@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.columnar.columns import is_string
+from cer_gpu.columnar.moments import UNITS_PER_SECOND
 
 TEXT = pa.large_string()
 
@@ -171,7 +172,7 @@ def _timestamps(values: pa.Array) -> pa.Array:
     kind = values.type
     utc = values.view(pa.timestamp(kind.unit))
     texts = utc.cast(TEXT)
-    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[kind.unit]
+    per_second = UNITS_PER_SECOND[kind.unit]
     bounds = pc.min_max(utc.view(pa.int64())).as_py()
     if bounds["min"] is None or (
         _FIRST_SECOND * per_second <= bounds["min"] and bounds["max"] < (_LAST_SECOND + 1) * per_second

@@ -15,7 +15,7 @@ from cer_gpu.columnar.moments import has_zone
 from cer_gpu.errors import EventsError, QueryTypeError, did_you_mean
 from cer_gpu.io.source import BATCH_ROWS, Source
 from cer_gpu.order.layouts import CODED, PLAIN, Layouts, empty, stored_type, to_stored
-from cer_gpu.order.merge import Chunk, merge_runs
+from cer_gpu.order.merge import Chunk, joined_chunks, merge_runs
 from cer_gpu.order.rows import ROW_COLUMN, with_rows
 from cer_gpu.order.times import order_column_type, to_keys
 
@@ -210,16 +210,10 @@ class _Stream:
             held.append(piece)
             n_held += piece.events.num_rows
             if n_held >= _CHUNK_ROWS:
-                yield self._joined(held)
+                yield joined_chunks(held, self.layouts)
                 n_held = 0
         if held:
-            yield self._joined(held)
-
-    def _joined(self, chunks: list[Chunk]) -> Chunk:
-        keys = np.concatenate([chunk.keys for chunk in chunks])
-        events = self.layouts.concat([chunk.events for chunk in chunks])
-        chunks.clear()
-        return Chunk(keys, events)
+            yield joined_chunks(held, self.layouts)
 
     def _pieces(self) -> Iterator[Chunk]:
         wanted = [name for name in self.types if name in self.source.schema.names]
