@@ -88,14 +88,18 @@ class Negative(Node):
 
 
 @dataclass(frozen=True)
-class Arithmetic(Node):
-    """``left op right`` with op one of ``+ - * / %``."""
+class _Operation(Node):
+    """``left op right``."""
 
     op: str
     left: Expression
     right: Expression
     span: Span = _span()
     parts = ("left", "right")
+
+
+class Arithmetic(_Operation):
+    """``left op right`` with op one of ``+ - * / %``."""
 
 
 @dataclass(frozen=True)
@@ -136,15 +140,8 @@ class Element(Node):
 Expression = Literal | Duration | Attribute | Negative | Arithmetic | Call | Aggregate | Element
 
 
-@dataclass(frozen=True)
-class Comparison(Node):
+class Comparison(_Operation):
     """``left op right`` with op one of ``= <> < <= > >=``."""
-
-    op: str
-    left: Expression
-    right: Expression
-    span: Span = _span()
-    parts = ("left", "right")
 
 
 @dataclass(frozen=True)
@@ -364,13 +361,17 @@ class Filtered(Node):
 
 
 @dataclass(frozen=True)
-class Disjunction(Node):
-    """``left OR right``."""
+class _Sides(Node):
+    """Two formulas of which neither comes first."""
 
     left: Formula
     right: Formula
     span: Span = _span()
     parts = ("left", "right")
+
+
+class Disjunction(_Sides):
+    """``left OR right``."""
 
 
 @dataclass(frozen=True)
@@ -409,14 +410,8 @@ class TrailingAbsence(Node):
     parts = ("formula", "absent")
 
 
-@dataclass(frozen=True)
-class Conjunction(Node):
+class Conjunction(_Sides):
     """``left ALL right``: a valuation of each, in any order, interleaved or sharing events."""
-
-    left: Formula
-    right: Formula
-    span: Span = _span()
-    parts = ("left", "right")
 
 
 @dataclass(frozen=True)
