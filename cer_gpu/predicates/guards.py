@@ -178,21 +178,6 @@ class GuardWords:
         self._words_pass: CudaWords | None = None
         self._due: Due[SymbolTable] | None = None
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Columns that the guards read."""
-        return self.bound.columns
-
-    @property
-    def n_guards(self) -> int:
-        """Number of guards."""
-        return self.bound.n_guards
-
-    @property
-    def dtype(self) -> npt.DTypeLike:
-        """Type of a word (`BoundGuards.dtype`)."""
-        return self.bound.dtype
-
     def ahead(self, blocks: Iterable[Block], symbols: SymbolTable) -> Iterator[Block]:
         """Yield blocks; on a GPU, each is submitted before the previous one is yielded for `select`."""
         try:
@@ -250,18 +235,20 @@ class GuardWords:
         self.tier = INTERPRETED if made is None else COMPILED
         if made is None:
             return symbols.select(self.words(block))
-        if self.dtype != np.uint64:
+        if self.bound.dtype != np.uint64:
             return symbols.select_by(lambda *state: made(*state, self._allowed), block.n_rows)
-        words = np.empty((block.n_rows, (self.n_guards + 63) // 64), np.uint64)
+        words = np.empty((block.n_rows, (self.bound.n_guards + 63) // 64), np.uint64)
         made(words)
         return symbols.select(words)
 
     def _choose(self, block: Block) -> tuple[str, bool]:
         """Choose the device of a block; return it, and True if the block is to be submitted ahead."""
         compared = () if self._sides is None else self._sides.names
-        resident = any(is_resident(block.column(name)) for name in (*self.columns, *compared))
+        resident = any(is_resident(block.column(name)) for name in (*self.bound.columns, *compared))
         if resident and self.bound.slots.given:
-            refuse_resident(block.batch, self.columns, "a comparison of strings, decimals or times of two columns")
+            refuse_resident(
+                block.batch, self.bound.columns, "a comparison of strings, decimals or times of two columns"
+            )
         self.placement.choose(resident)
         device = self.placement.device if block.n_rows else CPU
         return device, device == CUDA and not self.placement.measuring

@@ -31,7 +31,7 @@ class SymbolTable:
     table
         Table of the automaton, which gives each word its symbol.
     dtype
-        Type of a word (`GuardWords.dtype`).
+        Type of a word (`BoundGuards.dtype`).
     n_guards
         Bits of a word.
 
