@@ -148,11 +148,6 @@ class Joint:
     absent: tuple[Absent, ...] = ()
     optional: tuple[bool, bool] = (False, False)
 
-    @property
-    def plain(self) -> bool:
-        """True for ``;`` or ``:`` alone: nothing is absent between, and both sides are always there."""
-        return not self.absent and not any(self.optional)
-
 
 def sequence(formula: NormalForm) -> Iterator[tuple[NormalForm, Joint]]:
     """Yield the operands of a sequence, from left to right, each with its joint to all operands before it.

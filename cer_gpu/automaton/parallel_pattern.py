@@ -110,12 +110,9 @@ class ParallelPattern:
         """Filters between events."""
         return [relation.predicate for relation in self.graph.relations]
 
-    def variables_of(self, place: int) -> frozenset[int]:
-        """Return the variables that the event of a place has values of."""
-        return _variables_at(self.variables, place)
 
-
-def _variables_at(variables: tuple[tuple[Member, ...], ...], place: int) -> frozenset[int]:
+def variables_at(variables: tuple[tuple[Member, ...], ...], place: int) -> frozenset[int]:
+    """Return the variables that the event of a place has values of."""
     return frozenset(v for v, members in enumerate(variables) if any(member.place == place for member in members))
 
 
@@ -206,7 +203,7 @@ class _Builder:
         if any(edge.contiguous for edge in graph.edges):
             raise NotParallelError("steps follow one another without a gap")
         self.variables = self._variables()
-        self.of_place = [_variables_at(self.variables, place) for place in range(len(graph.atoms))]
+        self.of_place = [variables_at(self.variables, place) for place in range(len(graph.atoms))]
         self._check_implied()
         finals: list[int] = []
         if self.n_conjunction and not self._steps:

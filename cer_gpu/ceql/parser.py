@@ -507,7 +507,6 @@ class _QueryBuilder:
             formula=formula,
             streams=tuple(clauses["from"].children) if "from" in clauses else (),
             partition=keys,
-            partition_span=_at(partition.meta) if partition else (0, 0),
             within=self._within(clauses["within"].children[1]) if "within" in clauses else None,
             chooses_first="within" in clauses and clauses["within"].children[0] is not None,
             consume=str(consume.children[0]).upper() if consume else "NONE",
@@ -518,13 +517,13 @@ class _QueryBuilder:
 
     def _select(self, tree: lark.Tree[Any], having: s.Predicate | None) -> tuple[s.Select, s.Predicate | None]:
         """Return the clause, and the condition of HAVING, whose variables are among its items."""
-        strategy, strategy_span = "ALL", (0, 0)
+        strategy = "ALL"
         items: tuple[s.SelectItem, ...] | None = None
         measures: tuple[s.Measure, ...] = ()
         for child in tree.children:
             assert isinstance(child, lark.Tree)
             if child.data == "strategy":
-                strategy, strategy_span = str(child.children[0]).upper(), _at(child.meta)
+                strategy = str(child.children[0]).upper()
             elif child.data == "select_none":
                 items = ()
             elif child.data == "select_items":
@@ -539,7 +538,7 @@ class _QueryBuilder:
             items += tuple(s.SelectItem(name, None, name.span, written=False) for name in others)
             items = items if items or not measures else None  # COUNT(*) alone
         strategy = "NEXT" if strategy == "NXT" else strategy
-        return s.Select(items, strategy, strategy_span, _at(tree.meta), measures), having
+        return s.Select(items, strategy, _at(tree.meta), measures), having
 
     def _measure(self, tree: Any) -> s.Measure:
         expression, alias = tree.children

@@ -469,7 +469,6 @@ class Select:
 
     items: tuple[SelectItem, ...] | None = None
     strategy: str = "ALL"
-    strategy_span: Span = _span()
     span: Span = _span()
     measures: tuple[Measure, ...] = ()
 
@@ -517,7 +516,6 @@ class QuerySyntax:
     formula: Formula
     streams: tuple[Name, ...] = ()
     partition: tuple[tuple[Name, ...], ...] = ()
-    partition_span: Span = _span()
     within: Within | None = None
     consume: str = "NONE"
     consume_span: Span = _span()

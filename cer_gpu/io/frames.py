@@ -7,7 +7,7 @@ are read, and never held as a whole.  A library is looked at only if somebody ha
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -16,8 +16,6 @@ import pyarrow as pa
 
 from cer_gpu.errors import EventsError
 from cer_gpu.io.source import BATCH_ROWS, Source
-
-Types = Mapping[str, pa.DataType]
 
 
 def open_frame(events: Any) -> Source | None:
