@@ -29,7 +29,6 @@ SHARED_NAMES = {
     "Argument": "of an atom of a conjunctive query, and of a filter between events: the room says which",
     "FUNCTIONS": "functions by their names: those of other languages with hints, and those of this one",
     "Rows": "rows of a block: a truth for each (inputs), and their numbers (shared_guards)",
-    "Stored": "a column in memory: the protocol that kernels ask for, and the class that serves it",
     "Words": "the bits of the predicates of each event: on the CPU (symbols), and on a GPU (cuda.words)",
     "analyse": "the public verb over CEQL alone, and over CEQL or SQL",
     "explain": "the public verb: over a plan, a frame, and a job on Spark",

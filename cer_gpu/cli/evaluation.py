@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from cer_gpu.cli.given_events import Streams
 from cer_gpu.cli.given_queries import for_each
-from cer_gpu.cli.progress import Watched
+from cer_gpu.cli.progress import watched
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.io.source import Source
@@ -82,16 +82,11 @@ class CommandEvaluation(ABC):
     def _matches(self, source: Source) -> FoundBatches:
         """Yield the results with the names of their queries."""
 
-    @property
-    @abstractmethod
+    @cached_property
     def schema(self) -> pa.Schema:
-        """Schema of `rows`.
-
-        Raises
-        ------
-        OptionError
-            When the results of the queries do not fit into one table.
-        """
+        """Schema of `rows`; OptionError if the results of several queries do not fit into one table."""
+        (schema,) = self.schemas.values()
+        return schema
 
     @property
     @abstractmethod
@@ -119,7 +114,7 @@ class CommandEvaluation(ABC):
             self.n_done = max(self.n_done, self._n_read)
             tick()
 
-        for name, batch in self._matches(Watched(self._source, before_a_batch)):
+        for name, batch in self._matches(watched(self._source, before_a_batch)):
             self.n_done = max(self.n_done, self._n_done_with(batch))
             yield name, batch
         self.n_done = max(self.n_done, self._n_read)
@@ -214,11 +209,6 @@ class _OneQuery(OfQueries):
             yield name, batch
 
     @property
-    def schema(self) -> pa.Schema:
-        """Schema of the results."""
-        return next(iter(self.schemas.values()))
-
-    @property
     def notes(self) -> dict[str, list[str]]:
         """Remarks on the events."""
         (name,) = self._queries
@@ -263,11 +253,6 @@ class OfTable(CommandEvaluation):
         self.outputs = {name: self._query.default_output}
         self.schemas = for_each(queries, lambda query: query.output_schema(self._source.schema))
         self._n_rows_read = 0
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Schema of the results."""
-        return next(iter(self.schemas.values()))
 
     @property
     def notes(self) -> dict[str, list[str]]:

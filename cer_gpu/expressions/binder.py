@@ -34,7 +34,6 @@ from cer_gpu.expressions.inputs import CODES, FLOATS, NUMBERS, Inputs
 from cer_gpu.expressions.lengths import LENGTH_HINT, differ_by_length, length_of, with_integer
 from cer_gpu.expressions.numbers import to_float, to_int64
 from cer_gpu.expressions.operators import OPERATORS, spelling
-from cer_gpu.expressions.targets.numpy import rows_of
 
 Operand = t.Value | int | float | None
 """A term, or a constant of the query: an exact integer, a float, or None for NULL."""
@@ -179,8 +178,8 @@ class Binder:
             raise self.error(f"ANY takes a column of lists, and {self.describe(column)} is none", column.span)
         elements, test = lists.elements_of(predicate, self.schema, data_type)
         binder = Binder(elements.schema, self.text)
-        evaluate = partial(rows_of, binder.bind(test, negated))
-        return self.inputs.give(partial(lists.any_rows, elements, evaluate, binder.inputs, negated))
+        bound = binder.bind(test, negated)
+        return self.inputs.give(partial(lists.any_rows, elements, bound, binder.inputs, negated))
 
     def is_null(self, operand: s.Expression, negated: bool) -> t.Test:
         """Bind ``operand IS NULL``: an expression is NULL if a part is, or if it divides an integer by 0."""
@@ -535,13 +534,12 @@ class Binder:
         return QueryTypeError(message, self.text, *span, hint=hint)
 
 
-def type_errors(predicates: Iterable[s.Predicate], schema: pa.Schema, text: str) -> list[QueryTypeError]:
-    """Return the type errors of predicates over a schema, one for each wrong test."""
-    binder = Binder(schema, text)
+def type_errors(predicates: Iterable[s.Predicate], bind: Callable[[s.Predicate], object]) -> list[QueryTypeError]:
+    """Return the type errors of predicates that `bind` raises, one for each wrong test."""
     errors = []
     for leaf in (leaf for predicate in predicates for leaf in s.leaves(predicate)):
         try:
-            binder.bind(leaf)
+            bind(leaf)
         except QueryTypeError as error:
             errors.append(error)
     return errors

@@ -202,8 +202,8 @@ class Translator:
         equal = s.And((*known, s.Comparison("=", x, y, span)), span)
         return s.Or((s.And(nulls, span), equal), span)
 
-    def _like(self, operand: _Node, regex: str, span: Span) -> s.TextTest:
-        return s.TextTest("LIKE", self._value(operand), (s.Literal(regex, "", span),), span=span)
+    def _like(self, operand: _Node, regex: str, span: Span) -> s.Like:
+        return s.Like("LIKE", self._value(operand), (s.Literal(regex, "", span),), span=span)
 
     def _comparison(self, op: str, left: s.Expression, right: s.Expression, span: Span) -> s.Comparison:
         """Return a comparison; times with intervals added to them are compared by their difference."""

@@ -20,7 +20,7 @@ class ParallelTables:
     ----------
     pattern
     bound
-        Its columns (`cer_gpu.expressions.join_keys.bind_keys`).
+        Its columns (`cer_gpu.expressions.relations.bind_keys`).
     columns
         For each member of each variable its column in `bound`.
 
