@@ -105,7 +105,9 @@ def pytest_xdist_make_scheduler(config, log):
 
         def remove_node(self, node):
             # of a process that crashed; the test that ended it has failed, and would end the next one as well
-            pending = ((tests, test) for tests in self.assigned_work[node].values() for test in tests if not tests[test])
+            pending = (
+                (tests, test) for tests in self.assigned_work[node].values() for test in tests if not tests[test]
+            )
             self.crashed = next(pending, None)
             return super().remove_node(node)
 
