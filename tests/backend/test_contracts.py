@@ -228,7 +228,7 @@ def test_real_calls_of_aggregates_fit_their_contracts(window):
         query = cer_gpu.compile(f"SELECT * FROM S WHERE A AS x ; B+ ; C AS y {window}")
         for aggregate in ("SUM(y.k - x.k)", "AVG(y.f)", "MAX(y.f - x.f)"):
             assert query.evaluate(events(60, 1), output="count", aggregate=aggregate).num_rows > 0
-    assert "weigh_chain" in {name for _, name in called}
+    assert "count_chain" in {name for _, name in called}
 
 
 @pytest.mark.parametrize("rows", ["ONE ROW PER MATCH", "ALL ROWS PER MATCH"])

@@ -281,7 +281,7 @@ def test_memory_stays_within_the_window():
         evaluator.push(batch)
         counter.push(batch)
     assert evaluator.pipeline.runtime._places.shape[1] == 1 << 12
-    assert len(counter.pipeline.runtime._seen) == 1 << 12
+    assert len(counter.pipeline.runtime._seen[0]) == 1 << 12
 
 
 def test_consumed_events_free_their_memory():
