@@ -32,10 +32,8 @@ SHARED_NAMES = {
     "Words": "the bits of the predicates of each event: on the CPU (symbols), and on a GPU (cuda.words)",
     "analyse": "the public verb over CEQL alone, and over CEQL or SQL",
     "explain": "the public verb: over a plan, a frame, and a job on Spark",
-    "list_ends": "one step of the loops for chains, by stacks and by stacks of keys: one is run in place of the other",
     "main": "the entry point of each command line",
     "match": "the public verb: over a frame, and over a DataFrame of Spark",
-    "push_events": "as list_ends",
     "read_plan": "one function for classic Spark and one for Spark Connect: one is imported in place of the other",
     "text_columns": "columns of texts: of a schema, and among side columns",
 }

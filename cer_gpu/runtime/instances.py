@@ -18,9 +18,10 @@ from cer_gpu.backend.joins.filters import Filters
 from cer_gpu.backend.joins.instances import Graph, Indexes, Instances, drop_dead_instances, rebuild
 from cer_gpu.backend.joins.whole_paths import LEFT, N_PROGRESS, General
 from cer_gpu.columnar.memory import room
+from cer_gpu.errors import no_memory
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.join_tables import JoinTables
-from cer_gpu.runtime.joining import Joining, forgets_by_partition, no_memory
+from cer_gpu.runtime.joining import Joining, forgets_by_partition
 from cer_gpu.runtime.protocol import Length
 
 _INITIAL_SIZE = 1 << 12

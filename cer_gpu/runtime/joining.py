@@ -13,7 +13,6 @@ from cer_gpu.automaton.encoding import CHOOSE_ALL, CONSUME_NONE, CONSUME_PARTITI
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.backend.arguments import Demand
 from cer_gpu.backend.status import Status
-from cer_gpu.errors import EventsError
 from cer_gpu.runtime.counts import CountBuffers, CountOutput, too_many_at
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
@@ -197,8 +196,3 @@ def _longer(array: Array, n: int, empty: Any) -> Array:
     grown = np.full(n, empty, array.dtype)
     grown[: len(array)] = array
     return grown
-
-
-def no_memory(n: int, what: str) -> EventsError:
-    """Return the error for partial matches that the memory does not hold."""
-    return EventsError(f"no memory for more than {n} {what}\nhint: add WITHIN, or a shorter one")

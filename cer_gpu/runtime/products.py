@@ -27,8 +27,9 @@ from cer_gpu.backend.products.collection import collect_products, rehash
 from cer_gpu.backend.products.keys import Automaton, KeyTable
 from cer_gpu.backend.products.listing import N_AGENDA, N_WAITING, ProductListing
 from cer_gpu.columnar.memory import room
+from cer_gpu.errors import no_memory
 from cer_gpu.runtime.events import Relevant, RunOptions
-from cer_gpu.runtime.joining import Joining, forgets_by_partition, no_memory
+from cer_gpu.runtime.joining import Joining, forgets_by_partition
 from cer_gpu.runtime.protocol import FoundBuffers, Length
 
 _INITIAL_SIZE = 1 << 15
