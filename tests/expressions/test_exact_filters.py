@@ -232,6 +232,7 @@ def test_conditions_of_having_are_exact(data):
         ({"at_ms": 0}, {"at_ms": 1}, "b.at_ms - a.at_ms <= 99999999999999999999 DAYS", True),
         ({"i64": 1}, {"u64": 0}, "a.i64 / b.u64 IS NOT NULL OR a.i64 % b.u64 = 0", False),
         ({"d2": "1e-2"}, {"d2": "1e-2"}, "a.d2 = b.d2 AND NOT (a.d2 <= 1 / 0 OR b.d2 > 1 % 0)", False),
+        ({"at_s": 0}, {"at_ns": 86_400 * 10**9}, "b.at_ns - a.at_s IN {5 MINUTES, 1 DAY}", True),
         ({"i64": 1}, {"i64": 2}, "a.i64 + b.i64 > 2.5", True),
         ({"i64": 2**53}, {"i64": 1}, "a.i64 + b.i64 = 9007199254740992.0", False),
         ({"i64": 1}, {"f64": 2.0**53}, "a.i64 * b.f64 = 9007199254740993", False),
