@@ -152,7 +152,7 @@ class Binder:
 
     def membership(self, predicate: s.Membership, negated: bool) -> t.Test:
         """Bind ``operand IN {v, ...}``: TRUE if it equals one of the values."""
-        if self.kind(predicate.operand) == STRING and all(_is_text(v) for v in predicate.values):
+        if all(_is_text(v) for v in predicate.values) and self.kind(predicate.operand) == STRING:
             values = pa.array([v.value for v in predicate.values], pa.string())  # type: ignore[union-attr]
             return self.by_value(predicate.operand, lambda texts: pc.is_in(texts, values), negated)
         equal = (s.Comparison("=", predicate.operand, value, value.span) for value in predicate.values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import operator
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
@@ -246,6 +247,22 @@ def test_programs_are_exact(symbol, of, left, right):
             else:
                 found.append((work.view(np.float64) if of == t.F8 else work)[0, VALUE].item())
         assert same(found, [x is not None and x != negated for x in exact] if symbol in COMPARED else exact)
+
+
+def test_an_operator_without_an_instruction_is_no_program(monkeypatch):
+    """None is taken for another one: of a record that names no code, the writer must know an instruction."""
+    record = OPERATORS["+"]
+    wide = {**record.of, t.WIDE: OPERATORS["-"].of[t.WIDE]}
+    monkeypatch.setitem(OPERATORS, "+", replace(record, of=wide))
+    columns = Column(t.I8, t.U8)
+    x, y = (
+        t.ToWide(t.OfEvent(Argument(name, "EACH"), column))
+        for name, column in zip("xy", (columns.x, columns.y), strict=True)
+    )
+    writer = ProgramWriter((Argument("x", "EACH"), Argument("y", "EACH")), lambda _: 0, int, columns.inputs)
+    writer._value(t.Apply("-", (x, y)))
+    with pytest.raises(KeyError):
+        writer._value(t.Apply("+", (x, y)))
 
 
 def stored_values(columns, read):
