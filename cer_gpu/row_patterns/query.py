@@ -284,9 +284,7 @@ class RowPatternQuery:
     def _listed(self, matches: RowMatches, unmatched: Int64 | None) -> Listed:
         room = len(matches) + len(matches.places)
         rows, steps, numbers = (np.empty(room, np.int64) for _ in range(3))
-        n = list_rows(
-            matches.starts, matches.lengths, matches.offsets, matches.places, self._shown, rows, steps, numbers
-        )
+        n = list_rows(matches.starts, matches.offsets, matches.places, self._shown, rows, steps, numbers)
         rows, steps, numbers = rows[:n], steps[:n], numbers[:n]
         if self._statement.empty == OMIT_EMPTY:
             kept = steps >= 0
@@ -322,7 +320,7 @@ def _table(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
 
 
 _NONE = np.empty(0, np.int64)
-_NO_MATCHES = RowMatches(_NONE, _NONE, _NONE, np.empty(0, np.int16), _NONE)
+_NO_MATCHES = RowMatches(_NONE, np.zeros(1, np.int64), np.empty(0, np.int16), _NONE)
 
 
 class _Unmatched:

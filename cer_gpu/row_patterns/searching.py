@@ -355,7 +355,8 @@ class _Search:
             if leaf.column is None or (leaf.column, read) in self._inputs:
                 continue
             self._inputs[leaf.column, read] = len(inputs)
-            valid.append(self._columns.every_valid(leaf.column))
+            known = self._columns.valid(leaf.column)
+            valid.append(known if len(known) else np.ones(rows.batch.num_rows, np.bool_))
             if read == "ranks":
                 inputs.append(self._columns.ranks(leaf.column))
             elif read == "valid":
