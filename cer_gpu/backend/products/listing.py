@@ -13,8 +13,6 @@ import numpy as np
 
 from cer_gpu.automaton.encoding import (
     FIRE_MARK,
-    FIRE_SOURCE,
-    FIRE_SOURCES_END,
     NODE_POSITION,
     NODE_TRANSITION,
     UNION_LEFT,
@@ -22,7 +20,8 @@ from cer_gpu.automaton.encoding import (
     UNION_RIGHT,
 )
 from cer_gpu.backend.jit import helper
-from cer_gpu.backend.products.arena import is_live, place_of
+from cer_gpu.backend.joins.choosing import put_position
+from cer_gpu.backend.products.arena import is_live, n_sources_of, place_of
 from cer_gpu.backend.saturating import plus, times
 
 _U = np.uint64
@@ -67,14 +66,6 @@ class ProductListing(NamedTuple):
 
 
 @helper
-def n_sources_of(automaton, nodes, node):
-    """Return the number of sources of a node."""
-    transition = _U(nodes.records[_U(node), NODE_TRANSITION])
-    first, last = automaton.transitions[transition, FIRE_SOURCE], automaton.transitions[transition, FIRE_SOURCES_END]
-    return np.int64(last - first)
-
-
-@helper
 def has_room(listing, height, n_waiting, depth):
     """Return whether there is room for the next step of the listing."""
     return (
@@ -108,6 +99,17 @@ def _wait(listing, n, union, agenda, depth, height, is_last):
 
 
 @helper
+def _wait_below(unions, listing, n, union, agenda, depth, height, is_last, clock, length):
+    """Let the live unions below one wait, and return the number of all that wait."""
+    for side in (UNION_RIGHT, UNION_LEFT):
+        below = np.int64(unions.links[union, _U(side)])
+        if is_live(unions, below, clock, length):
+            _wait(listing, n, below, agenda, depth, height, is_last)
+            n += 1
+    return n
+
+
+@helper
 def advance(automaton, nodes, unions, listing, n, clock, length):
     """Choose the node of the topmost waiting union; there is room.
 
@@ -120,14 +122,7 @@ def advance(automaton, nodes, unions, listing, n, clock, length):
     union, agenda = _U(listing.waiting[top, WAITING]), listing.waiting[top, AGENDA]
     depth, height = listing.waiting[top, DEPTH], listing.waiting[top, HEIGHT]
     is_last = listing.waiting[top, IS_LAST]
-    n -= 1
-    left, right = np.int64(unions.links[union, UNION_LEFT]), np.int64(unions.links[union, UNION_RIGHT])
-    if is_live(unions, right, clock, length):
-        _wait(listing, n, right, agenda, depth, height, is_last)
-        n += 1
-    if is_live(unions, left, clock, length):
-        _wait(listing, n, left, agenda, depth, height, is_last)
-        n += 1
+    n = _wait_below(unions, listing, n - 1, union, agenda, depth, height, is_last, clock, length)
     node = np.int64(unions.links[union, UNION_NODE])
     listing.chosen[_U(depth)] = node
     depth += 1
@@ -186,7 +181,7 @@ def write_last(automaton, nodes, unions, listing, output, n, depth, n_out, n_val
     before, last = listing.before, _U(depth - 1)
     agenda = listing.waiting[_U(n - 1), AGENDA]
     earliest, first_place, end_place = before[0, 0], before[0, 1], before[last, 1]
-    timed, marked = output.times.shape[1] > 0, output.marks.shape[0] > 0
+    timed = output.times.shape[1] > 0
     while n > 0 and listing.waiting[_U(n - 1), DEPTH] == depth and listing.waiting[_U(n - 1), AGENDA] == agenda:
         if most == 0 or n + 2 >= listing.waiting.shape[0]:
             break
@@ -198,14 +193,7 @@ def write_last(automaton, nodes, unions, listing, output, n, depth, n_out, n_val
             break
         most -= 1
         height = listing.waiting[_U(n - 1), HEIGHT]
-        n -= 1
-        left, right = np.int64(unions.links[u, UNION_LEFT]), np.int64(unions.links[u, UNION_RIGHT])
-        if is_live(unions, right, clock, length):
-            _wait(listing, n, right, agenda, depth, height, np.int64(1))
-            n += 1
-        if is_live(unions, left, clock, length):
-            _wait(listing, n, left, agenda, depth, height, np.int64(1))
-            n += 1
+        n = _wait_below(unions, listing, n - 1, u, agenda, depth, height, np.int64(1), clock, length)
         position, place = nodes.records[node, NODE_POSITION], place_of(nodes, node)
         mark = automaton.transitions[_U(nodes.records[node, NODE_TRANSITION]), FIRE_MARK]
         row = _U(n_out)
@@ -218,16 +206,10 @@ def write_last(automaton, nodes, unions, listing, output, n, depth, n_out, n_val
         i = 0
         while i < depth:
             if mark > 0 and position < before[_U(i), 0]:
-                output.positions[_U(n_values)] = place
-                if marked:
-                    output.marks[_U(n_values)] = mark
-                n_values += 1
+                n_values = put_position(output, n_values, place, mark)
                 mark = 0
             if before[_U(i), 2] > 0:
-                output.positions[_U(n_values)] = before[_U(i), 1]
-                if marked:
-                    output.marks[_U(n_values)] = before[_U(i), 2]
-                n_values += 1
+                n_values = put_position(output, n_values, before[_U(i), 1], before[_U(i), 2])
             i += 1
         n_out += 1
         output.offsets[row + _U(1)] = n_values
@@ -286,10 +268,7 @@ def write(automaton, nodes, listing, output, depth, n_out, n_values):
             other = automaton.transitions[_U(nodes.records[_U(listing.ordered[_U(i)]), NODE_TRANSITION]), FIRE_MARK]
             mark = automaton.unions[_U(mark), _U(other)]
         if mark > 0:
-            output.positions[_U(n_values)] = place_of(nodes, node)
-            if output.marks.shape[0] > 0:
-                output.marks[_U(n_values)] = mark
-            n_values += 1
+            n_values = put_position(output, n_values, place_of(nodes, node), mark)
         i -= 1
     output.offsets[row + _U(1)] = n_values
     return n_values
@@ -338,13 +317,11 @@ def count_products(automaton, nodes, unions, listing, node, clock, length):
                 return _U(0)
             u = _U(waiting[_U(n - 1), WAITING])
             n -= 1
-            left, right = np.int64(unions.links[u, UNION_LEFT]), np.int64(unions.links[u, UNION_RIGHT])
-            if is_live(unions, right, clock, length):
-                waiting[_U(n), WAITING] = right
-                n += 1
-            if is_live(unions, left, clock, length):
-                waiting[_U(n), WAITING] = left
-                n += 1
+            for side in (UNION_RIGHT, UNION_LEFT):
+                below = np.int64(unions.links[u, _U(side)])
+                if is_live(unions, below, clock, length):
+                    waiting[_U(n), WAITING] = below
+                    n += 1
             inner = np.int64(unions.links[u, UNION_NODE])
             if n_sources_of(automaton, nodes, inner) == 0:
                 total = plus(total, _U(1))
