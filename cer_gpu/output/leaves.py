@@ -169,6 +169,11 @@ class Values:
         Events that the complex events hold.
     attributes
         Attributes of the retained events.
+
+    Attributes
+    ----------
+    n : int
+        Number of complex events.
     """
 
     def __init__(
@@ -178,7 +183,7 @@ class Values:
         retained: Retained | None,
         attributes: Sequence[str],
     ) -> None:
-        self._found, self._labels, self._retained = found, labels, retained
+        self._found, self._labels, self._retained, self.n = found, labels, retained, len(found)
         self._fields = {name: i for i, name in enumerate(attributes)}
         self._ones: dict[tuple[str | None, bool], Int32] = {}
         self._computed: dict[MeasureLeaf, pa.Array] = {}
@@ -196,6 +201,10 @@ class Values:
         if leaf not in self._computed:
             self._computed[leaf] = self._compute(leaf)
         return self._computed[leaf]
+
+    def repeated(self, value: pa.Scalar) -> pa.Array:
+        """Return a constant for each complex event."""
+        return pa.repeat(value, self.n)
 
     # ---- events -----------------------------------------------------------------------------------------------
 
@@ -305,7 +314,7 @@ class Values:
         if variable is None:
             return pa.array(np.diff(self._found.offsets).astype(np.int64))
         if self._pattern is not None:
-            return pa.repeat(pa.scalar(self._n_in_pattern(variable), pa.int64()), len(self._found))
+            return self.repeated(pa.scalar(self._n_in_pattern(variable), pa.int64()))
         return pa.array(self._held_at(variable, _NO_ROWS).count())
 
     def _sum(self, leaf: MeasureLeaf, attribute: str, events: pa.Array) -> pa.Array:
@@ -324,7 +333,7 @@ class Values:
     def _sum_wide(self, leaf: MeasureLeaf, held: HeldRows, events: pa.Array) -> pa.Array:
         """Add up values that may need more than int64, by Arrow's groups."""
         bounds, gathered = held.gathered()
-        n = len(self._found)
+        n = self.n
         rows = np.repeat(np.arange(n, dtype=np.int32), np.diff(bounds))
         values = events.take(pa.array(gathered))
         # decimals with room for any sum of so many

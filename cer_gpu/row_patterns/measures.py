@@ -15,9 +15,9 @@ from cer_gpu.backend.aggregates.segments import Segments
 from cer_gpu.ceql import syntax as s
 from cer_gpu.columnar.columns import FLOAT, kind_of, numbers_of, plain_type, validity
 from cer_gpu.columnar.fields import column_type
-from cer_gpu.errors import EventsError, QueryTypeError
+from cer_gpu.errors import EventsError
 from cer_gpu.output.leaves import HeldRows, floats_of, ranks_of, taken
-from cer_gpu.output.measures import bound_leaf, evaluated
+from cer_gpu.output.measures import BoundMeasures, bound_leaf, type_of_measure
 from cer_gpu.row_patterns.leaves import Classifier, MatchNumber, Null, RowAggregate, RowLeaf, RowValue, shown_leaf
 from cer_gpu.row_patterns.matching import RowMatches
 from cer_gpu.row_patterns.ordering import OrderedRows, comparable
@@ -40,7 +40,7 @@ class Measures:
     expressions: Mapping[str, s.Expression]
     leaves: Mapping[str, RowLeaf]
 
-    def bind(self, schema: pa.Schema, text: str) -> BoundRowMeasures:
+    def bind(self, schema: pa.Schema, text: str) -> BoundMeasures:
         """Bind them to the schema of the rows.
 
         Raises
@@ -48,21 +48,22 @@ class Measures:
         QueryTypeError
             When a column is unknown, or types do not go together; the message names the measure.
         """
-        types: dict[str, pa.DataType] = {}
+        leaf_of: dict[s.Expression, TypedLeaf] = {}
         fields = []
         for name, expression in self.expressions.items():
             for attribute in s.attributes(expression):
                 leaf = self.leaves[attribute.name]
-                types[attribute.name] = type_of(leaf, schema, text, name, attribute.span)
-            fields.append(pa.field(name, self._typed(name, expression, types, text)))
-        return BoundRowMeasures(self, fields, types)
+                leaf_of[attribute] = TypedLeaf(leaf, type_of(leaf, schema, text, name, attribute.span))
+            fields.append((name, type_of_measure(name, expression, leaf_of, text)))
+        return BoundMeasures(tuple(fields), tuple(self.expressions.values()), leaf_of)
 
-    @staticmethod
-    def _typed(name: str, expression: s.Expression, types: Mapping[str, pa.DataType], text: str) -> pa.DataType:
-        def refused(node: s.Expression, reason: str) -> QueryTypeError:
-            return QueryTypeError(f"measure {name!r}: {reason}", text, *node.span)
 
-        return evaluated(expression, lambda leaf: pa.nulls(0, types[leaf.name]), refused).type
+@dataclass(frozen=True)
+class TypedLeaf:
+    """A leaf, and the type of its values."""
+
+    leaf: RowLeaf
+    type: pa.DataType
 
 
 def type_of(leaf: RowLeaf, schema: pa.Schema, text: str, measure: str, span: s.Span) -> pa.DataType:
@@ -89,36 +90,6 @@ def type_of(leaf: RowLeaf, schema: pa.Schema, text: str, measure: str, span: s.S
         case Null():
             return pa.null()
     return pa.int64()
-
-
-@dataclass(frozen=True)
-class BoundRowMeasures:
-    """Measures bound to a schema; made by `Measures.bind`."""
-
-    asked: Measures
-    fields: Sequence[pa.Field]
-    types: Mapping[str, pa.DataType]
-
-    def columns(self, values: LeafValues) -> list[pa.Array]:
-        """Return the columns of the measures, one value for each row of the result.
-
-        Raises
-        ------
-        EventsError
-            When a value does not fit its type.
-        """
-
-        def leaf(attribute: s.Attribute) -> pa.Array:
-            return values.of(self.asked.leaves[attribute.name], self.types[attribute.name])
-
-        found = []
-        for name, expression in self.asked.expressions.items():
-            try:
-                value = evaluated(expression, leaf)
-            except EventsError as error:
-                raise EventsError(f"measure {name!r}: {error}") from None
-            found.append(values.repeated(value) if isinstance(value, pa.Scalar) else value)
-        return found
 
 
 @dataclass(frozen=True)
@@ -235,7 +206,7 @@ class LeafValues:
             np.empty(0, np.int64) if listed is None else np.repeat(np.arange(len(matches)), matches.lengths)
         )
 
-    def of(self, leaf: RowLeaf, data_type: pa.DataType) -> pa.Array:
+    def of(self, bound: TypedLeaf) -> pa.Array:
         """Return the values of a leaf.
 
         Raises
@@ -243,9 +214,10 @@ class LeafValues:
         EventsError
             When a sum does not fit its type.
         """
+        leaf = bound.leaf
         if leaf not in self._found:
             each = self._listed is not None and not leaf.final
-            values = self._computed(leaf, data_type, each)
+            values = self._computed(leaf, bound.type, each)
             self._found[leaf] = self._shown(values, each and not isinstance(leaf, MatchNumber), leaf)
         return self._found[leaf]
 
