@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -42,13 +42,21 @@ class WindowChoice(Runtime):
         With a window.
     length
         Length of the window; it comes as `Relevant.lows`, or as the width in `options`.
+
+    Attributes
+    ----------
+    inner : type
+        Runtime of one window.
     """
 
     reads_chain = False
     lists_by_itself = True
     keeps_partitions = True
+    inner: ClassVar[type[AutomatonRun | Counter]]
+    _inner: Any
 
     def __init__(self, table: WindowTable, options: RunOptions, length: Length = None) -> None:
+        self._inner = self.inner(table, _alone(options))
         self.options = options
         self._table = table
         self._options = options.as_group
@@ -62,11 +70,6 @@ class WindowChoice(Runtime):
         self._next = 0  # position after the last relevant event
         self._reserve_replay()
         self.reserve_partitions(1)
-
-    @property
-    @abstractmethod
-    def _inner(self) -> AutomatonRun | Counter:
-        """Runtime of one window."""
 
     @abstractmethod
     def _evaluate(self, ends: Int64, n_ends: int) -> int:
@@ -90,7 +93,8 @@ class WindowChoice(Runtime):
     @property
     def n_bytes(self) -> int:
         """Bytes of what is kept of the windows, and of the evaluation of one."""
-        return super().n_bytes + sum(int(array.nbytes) for array in self._replay) + self._inner.n_bytes
+        held: int = self._inner.n_bytes + sum(array.nbytes for array in self._replay)
+        return super().n_bytes + held
 
     @property
     def _held(self) -> loops.Held:
@@ -131,7 +135,8 @@ class WindowChoice(Runtime):
 
     def flush(self) -> FoundBuffers:
         """Return what was found since the last full buffer."""
-        return self._inner.flush()
+        found: FoundBuffers = self._inner.flush()
+        return found
 
     def live(self) -> int | Int64:
         """Return the first position, or all positions (ascending), that complex events to come may hold."""
@@ -241,55 +246,40 @@ class WindowLister(WindowChoice):
     """Runtime that lists what a strategy chooses within the window."""
 
     engine = "automaton"
-
-    def __init__(self, table: WindowTable, options: RunOptions, length: Length = None) -> None:
-        self._run = AutomatonRun(table, _alone(options))
-        super().__init__(table, options, length)
-
-    @property
-    def _inner(self) -> AutomatonRun:
-        return self._run
+    inner = AutomatonRun
 
     def _evaluate(self, ends: Int64, n_ends: int) -> int:
-        run = self._run
-        groups = plain(self._held, self._replay), plain(*run.working_groups)
-        status: int = loops.list_chosen(*groups[0], ends, n_ends, self.options.limit, *groups[1], *run.working_arrays)
+        held, groups = plain(self._held, self._replay), plain(*self._inner.working_groups)
+        arrays = self._inner.working_arrays
+        status: int = loops.list_chosen(*held, ends, n_ends, self.options.limit, *groups, *arrays)
         return status
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as arrays by name, from which `restore` goes on."""
-        return {**super().snapshot(), "share": self._run.dealt}
+        return {**super().snapshot(), "share": self._inner.dealt}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Go on from a snapshot."""
         super().restore(snapshot)
-        self._run.dealt[:] = snapshot["share"]
+        self._inner.dealt[:] = snapshot["share"]
 
 
 class WindowCounter(WindowChoice):
     """Runtime that counts what a strategy chooses within the window."""
 
     engine = "counter"
-
-    def __init__(self, table: WindowTable, options: RunOptions, length: Length = None) -> None:
-        self._counter = Counter(table, _alone(options))
-        super().__init__(table, options, length)
-
-    @property
-    def _inner(self) -> Counter:
-        return self._counter
+    inner = Counter
 
     def _evaluate(self, ends: Int64, n_ends: int) -> int:
-        counter = self._counter
-        held, groups = plain(self._held, self._replay), plain(*counter.working_groups)
+        held, groups = plain(self._held, self._replay), plain(*self._inner.working_groups)
         status: int = loops.count_chosen(*held, ends, n_ends, self.options.limit, *groups, self._table.n_states)
         return status
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as arrays by name, from which `restore` goes on."""
-        return {**super().snapshot(), "n_ends": np.array([self._counter.n_ends])}
+        return {**super().snapshot(), "n_ends": np.array([self._inner.n_ends])}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Go on from a snapshot."""
         super().restore(snapshot)
-        self._counter.n_ends = int(snapshot["n_ends"][0])
+        self._inner.n_ends = int(snapshot["n_ends"][0])
