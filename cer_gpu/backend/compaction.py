@@ -60,10 +60,19 @@ def select_by_hash(words, keys, values, start, symbols, positions, n_selected):
     symbols, positions : int32, shape (at least n,), written
     n_selected : int
     """
-    n = words.shape[0]
+    n, width = words.shape
+    mask = _U(keys.shape[0] - 1)
     kept = _U(n_selected)
     for i in range(start, n):
-        symbol = values[_slot_of(words, i, keys, values)]
+        slot = _hash(words, i, width) & mask
+        while values[slot] >= 0:
+            same = True
+            for k in range(width):
+                same &= keys[slot, k] == words[i, k]
+            if same:
+                break
+            slot = (slot + _U(1)) & mask
+        symbol = values[slot]
         if symbol < 0:
             return i, np.int64(kept)
         symbols[kept] = symbol
@@ -84,28 +93,23 @@ def insert_word(words, row, keys, values, symbol):
     values : int32, shape (capacity,), written
     symbol : int
     """
-    slot = _slot_of(words, row, keys, values)
-    for k in range(words.shape[1]):
+    width = words.shape[1]
+    mask = _U(keys.shape[0] - 1)
+    slot = _hash(words, row, width) & mask
+    while values[slot] >= 0:
+        slot = (slot + _U(1)) & mask
+    for k in range(width):
         keys[slot, k] = words[row, k]
     values[slot] = symbol
 
 
 @helper
-def _slot_of(words, row, keys, values):
-    """Return the slot of a word in the hash table, or the free one for it."""
-    mixed, width, mask = _U(0), words.shape[1], _U(keys.shape[0] - 1)
+def _hash(words, row, width):
+    mixed = _U(0)
     for k in range(width):
         mixed = (mixed ^ words[row, k]) * _U(0x9E3779B97F4A7C15)
         mixed ^= mixed >> _U(29)
-    slot = mixed & mask
-    while values[slot] >= 0:
-        same = True
-        for k in range(width):
-            same &= keys[slot, k] == words[row, k]
-        if same:
-            break
-        slot = (slot + _U(1)) & mask
-    return slot
+    return mixed
 
 
 @kernel

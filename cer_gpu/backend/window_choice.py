@@ -346,13 +346,9 @@ def _take(held, replay, lists, this, low):
 
 
 @helper
-def _next_window(held, replay, lists, ends, limit):
-    """Return the events of the window of the next end, and the options of an evaluation without a window."""
-    if held.regs[N_TAKEN] == 0:
-        end = _U(held.regs[END])
-        _take(held, replay, lists, ends[end, END_ID], ends[end, END_LOW])
-    n = held.regs[N_TAKEN]
-    events = Events(
+def _events_of(replay, n):
+    """Return the events taken as a group: numbered from 0, without partitions and windows."""
+    return Events(
         replay.symbols[:n],
         replay.positions[:n],
         replay.places[:n],
@@ -361,7 +357,6 @@ def _next_window(held, replay, lists, ends, limit):
         replay.nothing,
         replay.times[:n],
     )
-    return events, Options(NO_WINDOW, np.int64(-1), CONSUME_NONE, limit, replay.places[_U(n - 1)])
 
 
 @kernel
@@ -400,8 +395,12 @@ def list_chosen(held, replay, ends, n_ends, limit, numbering, tables, lists, are
     regs = held.regs
     status = DONE
     while regs[END] < n_ends:
-        events, options = _next_window(held, replay, lists, ends, limit)
-        status = evaluate_events(events, options, numbering, tables, lists, arena, listing, share,
+        end = _U(regs[END])
+        if regs[N_TAKEN] == 0:
+            _take(held, replay, lists, ends[end, END_ID], ends[end, END_LOW])
+        n = regs[N_TAKEN]
+        options = Options(NO_WINDOW, np.int64(-1), CONSUME_NONE, limit, replay.places[_U(n - 1)])
+        status = evaluate_events(_events_of(replay, n), options, numbering, tables, lists, arena, listing, share,
                                  output, history, sources)  # fmt: skip
         if status != DONE:
             break
@@ -441,8 +440,12 @@ def count_chosen(held, replay, ends, n_ends, limit, tables, lists, numbers, wind
     regs = held.regs
     status = DONE
     while regs[END] < n_ends:
-        events, options = _next_window(held, replay, lists, ends, limit)
-        status = count_events(events, options, tables, lists, numbers, window, output, n_states)
+        end = _U(regs[END])
+        if regs[N_TAKEN] == 0:
+            _take(held, replay, lists, ends[end, END_ID], ends[end, END_LOW])
+        n = regs[N_TAKEN]
+        options = Options(NO_WINDOW, np.int64(-1), CONSUME_NONE, limit, replay.places[_U(n - 1)])
+        status = count_events(_events_of(replay, n), options, tables, lists, numbers, window, output, n_states)
         if status != DONE:
             break
         regs[N_TAKEN] = 0

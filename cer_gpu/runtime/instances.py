@@ -69,9 +69,9 @@ class InstanceGraph(Joining):
         self._stacks = self._room(_INITIAL_SIZE)
         self._make_indexes()
         picked, progress = np.zeros(len(general["choices"]) + 1, np.int64), np.zeros(N_PROGRESS, np.int64)
-        self._general = General(**general, picked=picked, progress=progress)
-        constants, n_arguments = joins.plan.bound.constants, len(general["arguments"])
-        self._tests = filters_of(joins.conditions, joins.code, constants, self._ranks, n_arguments)
+        atoms, instances = np.zeros((2, len(general["arguments"]) + 1), np.int64)
+        self._general = General(**general, picked=picked, atoms=atoms, instances=instances, progress=progress)
+        self._tests = filters_of(joins.conditions, joins.code, joins.plan.bound.constants, self._ranks)
 
     @property
     def tested(self) -> Int64:

@@ -49,8 +49,8 @@ class Recognising(Runtime):
         self._values = np.zeros((1, 1 + len(bound.columns), recogniser.n_registers + 1), np.int64)
         self._arguments, conditions, code = _tests_of(table, bound)
         assert options.texts is not None
-        ranks, n_arguments = options.texts.ranks(), self._arguments.shape[1]
-        self._tests = filters_of(conditions, code, bound.constants, ranks, n_arguments)
+        self._tests = filters_of(conditions, code, bound.constants, options.texts.ranks())
+        self._events_of_tests = np.zeros((2, self._arguments.shape[1]), np.int64)
         self._out = OutputBuffers(timed=options.timed, labelled=False)
 
     def feed(self, events: Relevant) -> Iterator[MatchBuffers]:
@@ -82,11 +82,11 @@ class Recognising(Runtime):
                 made.idle,
                 made.period,
             ),
+            loop.Registers(self._values, *self._events_of_tests),
+            Matches(*self._out.to_fill),
         )
-        bounds, output = (self.options.first_end, share, n_shares), tuple(Matches(*self._out.to_fill))
-        status: int = loop.recognise(
-            tuple(events.as_group), events.attributes, *groups, self._values, output, *bounds, self._regs
-        )
+        bounds = self.options.first_end, share, n_shares
+        status: int = loop.recognise(tuple(events.as_group), events.attributes, *groups, *bounds, self._regs)
         return status
 
     def flush(self) -> MatchBuffers:

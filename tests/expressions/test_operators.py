@@ -14,7 +14,7 @@ import pytest
 from host_device import Build, has_compiler
 
 from cer_gpu.backend import jit
-from cer_gpu.backend.joins.filters import HIGH, IS_KNOWN, VALUE, filters_of, run_program
+from cer_gpu.backend.joins.filters import HIGH, IS_KNOWN, VALUE, filters_of, run_events
 from cer_gpu.backend.kernel_source import read_kernel_source
 from cer_gpu.columnar.columns import Block
 from cer_gpu.errors import EventsError
@@ -235,8 +235,8 @@ def test_programs_are_exact(symbol, of, left, right):
         work = filters.work
         found: list[object] = []
         for row in range(len(exact)):
-            filters.atoms[:], filters.instances[:] = np.arange(2), row
-            holds = run_program(tuple(filters), stored, 0, len(program.instructions))
+            both = np.arange(2), np.full(2, row)
+            holds = run_events(tuple(filters), stored, 0, len(program.instructions), *both)
             if symbol in COMPARED:
                 found.append(bool(holds))
             elif work[0, IS_KNOWN] == 0:

@@ -123,15 +123,6 @@ def count_end(events, options, counts, place, event, regs):
 
 
 @helper
-def put_position(output, n_values, place, mark):
-    """Write a kept position behind the others, with its mark if these are wanted; return the new number of values."""
-    output.positions[_U(n_values)] = place
-    if output.marks.shape[0] > 0:
-        output.marks[_U(n_values)] = mark
-    return n_values + 1
-
-
-@helper
 def _span(output, row):
     """Return the first and the last value of a row, the last exclusive."""
     return np.int64(output.offsets[_U(row)]), np.int64(output.offsets[_U(row + 1)])

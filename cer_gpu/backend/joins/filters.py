@@ -84,8 +84,6 @@ class Filters(NamedTuple):
         Stack of values of a program, columns VALUE to IS_KNOWN.
     work_floats : float64, shape (depth, 3), written
         The same memory.
-    atoms, instances : int64, shape (at least 2,), written
-        Events of the arguments of a program.
     """
 
     conditions: Any
@@ -94,17 +92,14 @@ class Filters(NamedTuple):
     ranks: Any
     work: Any
     work_floats: Any
-    atoms: Any
-    instances: Any
 
 
-def filters_of(conditions: Any, code: Any, constants: Any, ranks: Any, n_arguments: int = 0) -> Filters:
-    """Return filters with scratch for their programs, none of which has more than `n_arguments` (or two)."""
+def filters_of(conditions: Any, code: Any, constants: Any, ranks: Any) -> Filters:
+    """Return filters with scratch for their programs."""
     work = np.zeros((1 + len(code), 3), np.int64)
-    atoms, instances = np.zeros((2, max(n_arguments, 2)), np.int64)
     code = np.array(code or [(0, 0, 0)], np.int64)
     constants = np.array(constants or [0], np.int64)
-    return Filters(conditions, code, constants, ranks, work, work.view(np.float64), atoms, instances)
+    return Filters(conditions, code, constants, ranks, work, work.view(np.float64))
 
 
 @helper
@@ -128,7 +123,7 @@ def passes(filters, values, c, p, i, q, k):
 
 @kernel
 def run_pair(filters, values, c, p, i, q, k):
-    """Return whether a program holds for two events, as `run_program` does; faster, as they stand in registers.
+    """Return whether a program holds for two events, as `run_events` does; faster, as they stand in registers.
 
     Parameters
     ----------
@@ -162,8 +157,8 @@ def run_pair(filters, values, c, p, i, q, k):
 
 
 @kernel
-def run_program(filters, values, begin, end):
-    """Return whether a program holds for the events of its arguments (`Filters.atoms` and `instances`).
+def run_events(filters, values, begin, end, atoms, instances):
+    """Return whether a program holds for the events of its arguments.
 
     Parameters
     ----------
@@ -173,6 +168,8 @@ def run_program(filters, values, begin, end):
         First instruction.
     end : int
         The instruction after the last.
+    atoms : int64, shape (arguments,)
+    instances : int64, shape (arguments,)
 
     Returns
     -------
@@ -184,7 +181,7 @@ def run_program(filters, values, begin, end):
         line = _U(at)
         if filters.code[line, 0] == COLUMN:
             argument = _U(filters.code[line, 1])
-            atom, instance = _U(filters.atoms[argument]), _U(filters.instances[argument])
+            atom, instance = _U(atoms[argument]), _U(instances[argument])
             top = push(filters, values, atom, instance, filters.code[line, 2], top)
         else:
             top = execute(filters, line, top)

@@ -49,7 +49,6 @@ from cer_gpu.backend.joins.choosing import (
     ROOT,
     choose_rows,
     count_end,
-    put_position,
 )
 from cer_gpu.backend.joins.filters import Filters, passes
 from cer_gpu.backend.joins.instances import Graph, Indexes, Instances
@@ -218,7 +217,10 @@ def _write(graph, instances, output, path, depth, n_out, n_values):
         entry = _U(depth - 1 - back)
         q = _U(path[entry, ATOM])
         if graph.marks[q] > 0:
-            n_values = put_position(output, n_values, _place(instances, q, _U(path[entry, INSTANCE])), graph.marks[q])
+            output.positions[_U(n_values)] = _place(instances, q, _U(path[entry, INSTANCE]))
+            if output.marks.shape[0] > 0:
+                output.marks[_U(n_values)] = graph.marks[q]
+            n_values += 1
     output.offsets[row + _U(1)] = n_values
     return n_values
 

@@ -13,7 +13,7 @@ import numpy as np
 from cer_gpu.automaton.encoding import COMPARE_RANKED, COND_BEGIN, COND_END, COND_KIND
 from cer_gpu.backend.arguments import Events, Matches
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.joins.filters import Filters, passes, run_program
+from cer_gpu.backend.joins.filters import Filters, passes, run_events
 from cer_gpu.backend.status import DONE, OUTPUT_FULL
 
 # registers of the loop: the next event, the state, the position of the last event (-1: none), and ends in the buffers
@@ -55,6 +55,23 @@ class RecogniserArrays(NamedTuple):
     period: Any
 
 
+class Registers(NamedTuple):
+    """Registers of a run, each with the columns of its event; the last has the event that is read.
+
+    Attributes
+    ----------
+    values : int64, shape (1, columns, registers), written
+    atoms : int64, shape (most arguments,)
+        Zeros: `values` of one atom.
+    instances : int64, shape (most arguments,), written
+        Registers of the arguments of a program.
+    """
+
+    values: Any
+    atoms: Any
+    instances: Any
+
+
 @helper
 def _pass_gap(automaton, state, gap):
     """Return the state after so many events that satisfy no formula."""
@@ -66,25 +83,26 @@ def _pass_gap(automaton, state, gap):
 
 
 @helper
-def _holds(automaton, filters, values, formula):
+def _holds(automaton, filters, registers, formula):
     """Return whether the filters between events of a formula hold."""
     arguments = automaton.arguments
     for line in range(automaton.formulas[formula, FIRST_TESTED], automaton.formulas[formula, LAST_TESTED]):
         c = _U(automaton.tested[_U(line)])
         if filters.conditions[c, COND_KIND] <= COMPARE_RANKED:
             one, other = _U(arguments[c, 0]), _U(arguments[c, 1])
-            good = passes(filters, values, c, _U(0), one, _U(0), other)
+            good = passes(filters, registers.values, c, _U(0), one, _U(0), other)
         else:
             for k in range(arguments.shape[1]):
-                filters.instances[_U(k)] = arguments[c, _U(k)]
-            good = run_program(filters, values, filters.conditions[c, COND_BEGIN], filters.conditions[c, COND_END])
+                registers.instances[_U(k)] = arguments[c, _U(k)]
+            begin, end = filters.conditions[c, COND_BEGIN], filters.conditions[c, COND_END]
+            good = run_events(filters, registers.values, begin, end, registers.atoms, registers.instances)
         if not good:
             return False
     return True
 
 
 @helper
-def _step(automaton, filters, values, symbol, state):
+def _step(automaton, filters, registers, symbol, state):
     """Return the state after the event in the last register, and let registers take the event."""
     satisfied = _U(0)
     j = _U(0)
@@ -96,9 +114,10 @@ def _step(automaton, filters, values, symbol, state):
     for line in range(first, automaton.states[_U(state), LAST_LISTED]):
         formula = _U(automaton.listed[_U(line)])
         atom = _U(automaton.formulas[formula, ATOM])
-        if (satisfied >> atom) & _U(1) != _U(0) and _holds(automaton, filters, values, formula):
+        if (satisfied >> atom) & _U(1) != _U(0) and _holds(automaton, filters, registers, formula):
             bits |= np.int64(1) << np.int64(line - first)
     move = _U(automaton.states[_U(state), FIRST_OF_MOVES] + bits)
+    values = registers.values
     current = _U(values.shape[2] - 1)
     for register in range(values.shape[2] - 1):
         if (automaton.moves[move, WRITES] >> np.int64(register)) & 1 == 1:
@@ -108,7 +127,7 @@ def _step(automaton, filters, values, symbol, state):
 
 
 @kernel
-def recognise(events, attributes, filters, automaton, values, output, first_end, share, n_shares, regs):
+def recognise(events, attributes, filters, automaton, registers, output, first_end, share, n_shares, regs):
     """Read events, and note the positions that end complex events, from where the last call stopped.
 
     Parameters
@@ -117,8 +136,7 @@ def recognise(events, attributes, filters, automaton, values, output, first_end,
     attributes : int64, shape (n, columns)
     filters : Filters
     automaton : RecogniserArrays
-    values : int64, shape (1, columns, registers), written
-        Registers of the run, each with the columns of its event; the last has the event that is read.
+    registers : Registers
     output : Matches
         Complex events without a start and positions.
     first_end : int
@@ -133,12 +151,9 @@ def recognise(events, attributes, filters, automaton, values, output, first_end,
     int
         DONE, or OUTPUT_FULL.
     """
-    events, filters, automaton, output = (
-        Events(*events),
-        Filters(*filters),
-        RecogniserArrays(*automaton),
-        Matches(*output),
-    )
+    events, filters, automaton = Events(*events), Filters(*filters), RecogniserArrays(*automaton)
+    registers, output = Registers(*registers), Matches(*output)
+    values = registers.values
     current = _U(values.shape[2] - 1)
     i, state, last, n_out = regs[EVENT], regs[STATE], regs[LAST_POSITION], regs[N_OUT]
     status = DONE
@@ -152,7 +167,7 @@ def recognise(events, attributes, filters, automaton, values, output, first_end,
             state = _pass_gap(automaton, state, position - last - 1)
         for c in range(values.shape[1]):
             values[0, _U(c), current] = attributes[event, _U(c)]
-        state = _step(automaton, filters, values, _U(events.symbols[event]), state)
+        state = _step(automaton, filters, registers, _U(events.symbols[event]), state)
         last = position
         i += 1
         ours = n_shares == 1 or position % n_shares == share

@@ -20,7 +20,7 @@ from cer_gpu.automaton.encoding import (
     GAP_BEGINS,
 )
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.joins.filters import Filters, run_program
+from cer_gpu.backend.joins.filters import run_events
 from cer_gpu.backend.joins.instances import Instances
 
 # columns of `General.programs`: the relation, the choices (the first is local: it tells the iteration), the arguments,
@@ -78,6 +78,8 @@ class General(NamedTuple):
         Columns BARRING_RELATION to BARRING_LINE_END: the filters of each of these absences.
     picked : int64, shape (most choices,), written
         Entry of the path of each choice.
+    atoms : int64, shape (most arguments,), written
+    instances : int64, shape (most arguments,), written
     progress : int64, shape (4,), written
         Entries LEFT to AT_GAP.
     """
@@ -91,6 +93,8 @@ class General(NamedTuple):
     gaps: Any
     barring: Any
     picked: Any
+    atoms: Any
+    instances: Any
     progress: Any
 
 
@@ -140,11 +144,11 @@ def _next(general, path, depth, choices, n_choices):
 
 
 @helper
-def _take(filters, path, number, entry):
+def _take(general, path, number, entry):
     """Take an entry of a path for an argument of a program; return False if there is none."""
     if entry >= 0:
-        filters.atoms[number] = path[_U(entry), _ATOM]
-        filters.instances[number] = path[_U(entry), _INSTANCE]
+        general.atoms[number] = path[_U(entry), _ATOM]
+        general.instances[number] = path[_U(entry), _INSTANCE]
     return entry >= 0
 
 
@@ -191,7 +195,7 @@ def path_passes(filters, general, edges, levels, loop_levels, values, path, dept
     int
         PASSED or FAILED; UNFINISHED, once LEFT is spent.
     """
-    filters, general = Filters(*filters), General(*general)
+    general = General(*general)
     progress = general.progress
     for program in range(progress[AT], general.programs.shape[0]):
         g = _U(program)
@@ -211,9 +215,9 @@ def path_passes(filters, general, edges, levels, loop_levels, values, path, dept
                 if good:
                     entry = _event_of(general, edges, levels, loop_levels, path, depth, relation, scoped, choices,
                                       _U(argument))  # fmt: skip
-                    good = _take(filters, path, _U(argument - general.programs[g, FIRST_ARGUMENT]), entry)
+                    good = _take(general, path, _U(argument - general.programs[g, FIRST_ARGUMENT]), entry)
             first, last = general.programs[g, FIRST_LINE], general.programs[g, LAST_LINE]
-            if good and not run_program(filters, values, first, last):
+            if good and not run_events(filters, values, first, last, general.atoms, general.instances):
                 progress[AT], progress[BEGUN] = 0, 0
                 return FAILED
             more = _next(general, path, depth, choices, n_choices)
@@ -254,7 +258,7 @@ def gaps_pass(filters, general, edges, levels, loop_levels, instances, path, dep
     int
         PASSED or FAILED; UNFINISHED, once LEFT is spent.
     """
-    filters, general, instances = Filters(*filters), General(*general), Instances(*instances)
+    general, instances = General(*general), Instances(*instances)
     progress = general.progress
     for top in range(max(progress[AT_GAP], 1), depth):
         if progress[LEFT] <= 0 and top > progress[AT_GAP]:
@@ -307,15 +311,15 @@ def _bars(filters, general, edges, levels, loop_levels, values, path, depth, top
         for argument in range(first, general.barring[barring, BARRING_ARGUMENT_END]):
             number = _U(argument - first)
             if general.arguments[_U(argument), ARGUMENT_EVENT] == BARRING_EVENT:
-                filters.atoms[number], filters.instances[number] = np.int64(b), np.int64(i)
+                general.atoms[number], general.instances[number] = np.int64(b), np.int64(i)
                 continue
             entry = _event_of(general, edges, levels, loop_levels, path, depth, relation, True, 0, _U(argument))
             general.progress[LEFT] -= 1
-            complete = _take(filters, path, number, entry)
+            complete = _take(general, path, number, entry)
             if not complete:
                 break
         # a filter on a variable that holds nothing holds
         begin, end = general.barring[barring, BARRING_LINE], general.barring[barring, BARRING_LINE_END]
-        if complete and not run_program(filters, values, begin, end):
+        if complete and not run_events(filters, values, begin, end, general.atoms, general.instances):
             return False
     return True

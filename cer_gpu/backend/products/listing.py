@@ -20,7 +20,6 @@ from cer_gpu.automaton.encoding import (
     UNION_RIGHT,
 )
 from cer_gpu.backend.jit import helper
-from cer_gpu.backend.joins.choosing import put_position
 from cer_gpu.backend.products.arena import is_live, n_sources_of, place_of
 from cer_gpu.backend.saturating import plus, times
 
@@ -181,7 +180,7 @@ def write_last(automaton, nodes, unions, listing, output, n, depth, n_out, n_val
     before, last = listing.before, _U(depth - 1)
     agenda = listing.waiting[_U(n - 1), AGENDA]
     earliest, first_place, end_place = before[0, 0], before[0, 1], before[last, 1]
-    timed = output.times.shape[1] > 0
+    timed, marked = output.times.shape[1] > 0, output.marks.shape[0] > 0
     while n > 0 and listing.waiting[_U(n - 1), DEPTH] == depth and listing.waiting[_U(n - 1), AGENDA] == agenda:
         if most == 0 or n + 2 >= listing.waiting.shape[0]:
             break
@@ -206,10 +205,16 @@ def write_last(automaton, nodes, unions, listing, output, n, depth, n_out, n_val
         i = 0
         while i < depth:
             if mark > 0 and position < before[_U(i), 0]:
-                n_values = put_position(output, n_values, place, mark)
+                output.positions[_U(n_values)] = place
+                if marked:
+                    output.marks[_U(n_values)] = mark
+                n_values += 1
                 mark = 0
             if before[_U(i), 2] > 0:
-                n_values = put_position(output, n_values, before[_U(i), 1], before[_U(i), 2])
+                output.positions[_U(n_values)] = before[_U(i), 1]
+                if marked:
+                    output.marks[_U(n_values)] = before[_U(i), 2]
+                n_values += 1
             i += 1
         n_out += 1
         output.offsets[row + _U(1)] = n_values
@@ -268,7 +273,10 @@ def write(automaton, nodes, listing, output, depth, n_out, n_values):
             other = automaton.transitions[_U(nodes.records[_U(listing.ordered[_U(i)]), NODE_TRANSITION]), FIRE_MARK]
             mark = automaton.unions[_U(mark), _U(other)]
         if mark > 0:
-            n_values = put_position(output, n_values, place_of(nodes, node), mark)
+            output.positions[_U(n_values)] = place_of(nodes, node)
+            if output.marks.shape[0] > 0:
+                output.marks[_U(n_values)] = mark
+            n_values += 1
         i -= 1
     output.offsets[row + _U(1)] = n_values
     return n_values
