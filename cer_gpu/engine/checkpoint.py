@@ -19,7 +19,7 @@ from cer_gpu.errors import CheckpointError
 from cer_gpu.planning.plan import Plan
 
 MAGIC = b"CERGPU\r\n"
-VERSION = 7
+VERSION = 8
 """Version of the layout of the state; a checkpoint of another version cannot be read."""
 
 _DIGEST = 32

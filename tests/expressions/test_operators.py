@@ -15,7 +15,7 @@ import pytest
 from host_device import Build, has_compiler
 
 from cer_gpu.backend import jit
-from cer_gpu.backend.joins.filters import HIGH, IS_KNOWN, VALUE, Filters, run_events
+from cer_gpu.backend.joins.filters import HIGH, IS_KNOWN, VALUE, filters_of, run_events
 from cer_gpu.backend.kernel_source import read_kernel_source
 from cer_gpu.columnar.columns import Block
 from cer_gpu.errors import EventsError
@@ -231,13 +231,13 @@ def test_programs_are_exact(symbol, of, left, right):
         else:
             continue
         stored = stored_values(columns, list(read))
-        code, work = np.array(program.instructions, np.int64), np.zeros((8, 3), np.int64)
         ranks, conditions = np.zeros(1, np.int64), np.zeros((1, 9), np.int32)
-        filters = Filters(conditions, code, ranks, ranks, work, work.view(np.float64))
+        filters = filters_of(conditions, list(program.instructions), (), ranks)
+        work = filters.work
         found: list[object] = []
         for row in range(len(exact)):
             both = np.arange(2), np.full(2, row)
-            holds = run_events(tuple(filters), stored, 0, len(code), *both)
+            holds = run_events(tuple(filters), stored, 0, len(program.instructions), *both)
             if symbol in COMPARED:
                 found.append(bool(holds))
             elif work[0, IS_KNOWN] == 0:
