@@ -287,7 +287,7 @@ def guards(n: int, n_columns: int) -> tuple[Guard, ...]:
 def selecting(n: int, batch: pa.RecordBatch, device: str, block_rows: int) -> Callable[[], int]:
     """Return a function that selects the relevant events of a batch, and returns their number."""
     words = GuardWords(BoundGuards(guards(n, batch.num_columns), batch.schema, None, ""), device)
-    symbols = SymbolTable(Numbered(), words.dtype, n)  # type: ignore[arg-type]
+    symbols = SymbolTable(Numbered(), words.bound.dtype, n)  # type: ignore[arg-type]
 
     def run() -> int:
         blocks = (Block(batch.slice(first, block_rows)) for first in range(0, batch.num_rows, block_rows))

@@ -221,6 +221,11 @@ def out_of_memory(n_found: int | None = None) -> OutOfMemoryError:
     return OutOfMemoryError(f"memory ran out{after}\nhint: {FEWER}")
 
 
+def no_memory(n: int, what: str, hint: str = "add WITHIN, or a shorter one") -> EventsError:
+    """Return the error for partial matches that the memory does not hold."""
+    return EventsError(f"no memory for more than {n} {what}\nhint: {hint}")
+
+
 def underline(text: str, start: int, end: int | None = None) -> list[str]:
     """Return the line of `text` that holds `start`, and a line of carets under ``text[start:end]``.
 

@@ -30,6 +30,7 @@ from cer_gpu.backend.cupy_backend import NO_DRIVER
 from cer_gpu.cli import main
 from cer_gpu.predicates import placement
 
+os.environ["CER_GPU_NOTICES"] = "off"  # no word of compiling
 PAGE = Path(__file__).with_name("errors.md")
 ROOT = Path(__file__).parents[1]
 NOBODY = 65534
@@ -374,7 +375,7 @@ def start(line: str, before: str = "") -> subprocess.Popen[str]:
     code = f"import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); {before}\n"
     code += "from cer_gpu.cli import main; sys.exit(main())"
     python_path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": python_path, "CER_GPU_NOTICES": "off"}  # no word of compiling
+    environment = {**os.environ, "PYTHONPATH": python_path}
     return subprocess.Popen(
         [sys.executable, "-c", code, *shlex.split(line)],
         env=environment,

@@ -17,7 +17,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import reference as ref
 from hypothesis import strategies as st
-from strategies import BOOL_COLUMNS, DAY, FLOAT_COLUMNS, INT_COLUMNS, MOMENT_COLUMNS, ORDER_COLUMN, STRING_COLUMNS
+from strategies import (
+    BOOL_COLUMNS,
+    DAY,
+    DECIMAL_COLUMNS,
+    FLOAT_COLUMNS,
+    INT_COLUMNS,
+    LENGTH_COLUMNS,
+    MOMENT_COLUMNS,
+    ORDER_COLUMN,
+    STRING_COLUMNS,
+    TIME_COLUMNS,
+    UNSIGNED_COLUMNS,
+)
 
 STRING_TYPES = (
     pa.string(),
@@ -39,6 +51,7 @@ INT_TYPES = (
 )
 SIGNED = INT_TYPES[:4]
 DECIMAL_TYPES = (pa.decimal128(20, 0), pa.decimal128(24, 3))
+SCALED_TYPES = (pa.decimal128(18, 2), pa.decimal128(18, 7), pa.decimal128(12, 4), pa.decimal64(18, 2))
 TICKS_PER_SECOND = 1000  # the time of a reference stream is in milliseconds
 TIMESTAMP_TYPES = tuple(pa.timestamp(unit) for unit in ("ms", "us", "ns", "s"))
 
@@ -136,6 +149,19 @@ def moment_types(values: list[int | None]) -> list[pa.DataType]:
     return found
 
 
+def unlike_types(name: str, values: list[Any]) -> list[pa.DataType]:
+    """Return types of unlike scales and units that hold the values exactly, for a column of one of the last kinds."""
+    known = [v for v in values if v is not None]
+    if name in UNSIGNED_COLUMNS:
+        return [pa.uint64()]
+    if name in DECIMAL_COLUMNS:
+        return [t for t in SCALED_TYPES if all(abs(v) < 10 ** (t.precision - t.scale) for v in known)]
+    units = ["us", "ms"]
+    units += ["ns"] if all(abs(v) * 10**6 < 2**63 for v in known) else []
+    units += ["s"] if all(v % 1000 == 0 for v in known) else []
+    return [pa.timestamp(unit) if name in TIME_COLUMNS else pa.duration(unit) for unit in units]
+
+
 def column_types(name: str, values: list[Any], decimals: set[str]) -> list[pa.DataType]:
     """Return types that a column of the strategies, other than the time, may have for these values."""
     if name == ref.TYPE or name in STRING_COLUMNS:
@@ -149,7 +175,7 @@ def column_types(name: str, values: list[Any], decimals: set[str]) -> list[pa.Da
     if name in INT_COLUMNS or name == ORDER_COLUMN:
         small = name in decimals and all(v is None or abs(v) < 2**53 for v in values)
         return int_types(values) + (list(DECIMAL_TYPES) if small else [])
-    raise KeyError(name)
+    return unlike_types(name, values)
 
 
 @st.composite
@@ -213,7 +239,7 @@ def _batch(events: list[ref.Event], layout: Layout, rng: random.Random) -> pa.Re
     arrays = []
     for name, type_ in _nested(layout.types).items():
         values = [event[name] for event in events]
-        if name == ref.TIME or name in MOMENT_COLUMNS:
+        if name in (ref.TIME, *MOMENT_COLUMNS, *TIME_COLUMNS, *LENGTH_COLUMNS):
             values = [in_column_unit(v, type_, layout.time_unit) for v in values]
         arrays.append(_array(values, type_, layout.padding, rng))
     if layout.unused_column:

@@ -95,14 +95,27 @@ def pytest_xdist_make_scheduler(config, log):
         return next((k for k, folder in enumerate(LONG) if scope.startswith(f"tests/{folder}")), len(LONG))
 
     class LongestFirst(LoadFileScheduling):
+        crashed = None
+
         def _split_scope(self, nodeid):
             scope = super()._split_scope(nodeid)
             sessions = (k for k, files in enumerate(SESSIONS) if Path(scope).stem in files)
             k = next(sessions, None) if scope.startswith("tests/spark/") else None
             return scope if k is None else f"tests/spark, session {k}"
 
+        def remove_node(self, node):
+            # of a process that crashed; the test that ended it has failed, and would end the next one as well
+            pending = (
+                (tests, test) for tests in self.assigned_work[node].values() for test in tests if not tests[test]
+            )
+            self.crashed = next(pending, None)
+            return super().remove_node(node)
+
         def _reschedule(self, node):
-            # xdist takes back all files of a process that crashed; one without tests left would hold up the next
+            if self.crashed is not None:
+                tests, test = self.crashed
+                tests[test], self.crashed = True, None
+            # xdist takes back all files of such a process; one without tests left would hold up the next
             for scope in [scope for scope, tests in self.workqueue.items() if all(tests.values())]:
                 del self.workqueue[scope]
             super()._reschedule(node)

@@ -117,7 +117,7 @@ def joins_by_key(draw, most=4):
     n = draw(st.integers(2, most))
     names = list("xyzu")[:n]
     parts = [draw(operands(name, deep=False)) for name in names]
-    columns = draw(st.permutations(["n", "m", "s", "st.n"]))[:2]
+    columns = draw(st.permutations(["n", "m", "s", "st.n", "u", "d", "at"]))[:2]
     shape = draw(st.sampled_from(["one key", "one key", "two keys", "apart", "path", "cycle"]))
     pairs = [(names[0], name, columns[0]) for name in names[1:]]
     if shape == "two keys":

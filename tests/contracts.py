@@ -4,11 +4,12 @@ A line of the section Parameters of a kernel, or of the section Attributes of a 
 
     name[, name] : dtype[ or dtype], shape (dim, ...)[, or (dim, ...)][, written]
     name[, name] : int | bool | float | clock
-    name : Group[, read]
+    name : Group[, or (field, ...)][, read]
 
 A dtype is NumPy's, or "clock" (uint64 or float64, the same in a whole call), or "number".  A dim is an integer, a
 constant of the module, a symbol (one value in a whole call), a sum of these such as ``states + 1`` or
 ``2 * stacks + 1``, ``2**symbol`` for a power of two, or ``at least dim``; "or more" after it says the same.
+A group may come as its first fields alone where they are named, or as the empty tuple for ``()``.
 """
 
 import ast
@@ -29,6 +30,9 @@ SHARED = (
     "arguments",
     "tecs",
     "listing",
+    "counting",
+    "evaluation",
+    "chains.weighing",
     "joins.filters",
     "joins.instances",
     "products.arena",
@@ -49,11 +53,12 @@ class Array:
 
 @dataclass(frozen=True)
 class Group:
-    """A named tuple of arguments, with the contracts of its fields."""
+    """A named tuple of arguments, with the contracts of its fields, and the fewest of them that may come."""
 
     name: str
     fields: dict
     read: bool
+    fewest: int
 
 
 def modules():
@@ -102,13 +107,16 @@ def contract_of(said, module):
     """Return the contract of an argument: an Array, a Group, or the name of a kind of scalar."""
     if said in SCALARS:
         return said
-    name, _, read = said.partition(", ")
+    name = said.partition(", ")[0]
     made = group(name, module)
     if made is not None:
-        assert read in ("", "read"), said
+        stated = re.fullmatch(r"\w+(?:, or \((.*?),?\))?(, read)?", said)
+        assert stated, said
+        alone = made._fields if stated[1] is None else tuple(f.strip() for f in stated[1].split(",") if f.strip())
+        assert alone == made._fields[: len(alone)], said
         home = importlib.import_module(made.__module__)
         fields = {f: contract_of(s, home) for names, s in section(made.__doc__, "Attributes") for f in names}
-        return Group(name, fields, read == "read")
+        return Group(name, fields, bool(stated[2]), len(alone))
     match = re.fullmatch(r"([\w ]+?), shape (\(.*?\)(?:, or \(.*?\))*)(, written)?", said)
     assert match, f"no contract: {said!r}"
     shapes = tuple(
@@ -140,10 +148,9 @@ def check_call(module, contracts, arguments, fitting=None):
     unwritten, arrays = [], []
     for (name, made), value in zip(contracts.items(), arguments, strict=True):
         if isinstance(made, Group):
-            arrays += [
-                (name, field, inner, part, made)
-                for (field, inner), part in zip(made.fields.items(), value, strict=True)
-            ]
+            assert len(value) in (made.fewest, len(made.fields)), name
+            fields = zip(made.fields.items(), value, strict=False)
+            arrays += [(name, field, inner, part, made) for (field, inner), part in fields]
         else:
             arrays.append((name, None, made, value, None))
     for name, field, made, value, of in arrays:
@@ -262,8 +269,17 @@ def _value(name, home, bound):
 # ---- what a function writes, by its source ---------------------------------------------------------------------------
 
 
+def fields_written(writes, name, made):
+    """Return the fields of a group that a kernel writes to, given what `written_by` tells of it."""
+    written = {each[1] for each in writes if each[0] == name and len(each) == 2}
+    return {list(made.fields)[field] if isinstance(field, int) else field for field in written}
+
+
 def written_by(found):
-    """Return for each compiled function the arguments, as ("name",) or ("name", "field"), that its source writes to."""
+    """Return for each compiled function the arguments that its source writes to.
+
+    An argument is ("name",), or for a field of a group ("name", "field") or its number in place of its name.
+    """
     writes = {key: set() for key in found}
     changed = True
     while changed:
@@ -287,6 +303,9 @@ def _writes(key, node, found, writes):
         if isinstance(expression, ast.Attribute) and isinstance(expression.value, ast.Name):
             base = places.get(expression.value.id)
             return (base[0], expression.attr) if base and len(base) == 1 else None
+        if isinstance(expression, ast.Subscript) and isinstance(expression.slice, ast.Constant):
+            base = place(expression.value)
+            return (base[0], expression.slice.value) if base and len(base) == 1 else None
         return None
 
     new = set()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import random
+from decimal import Decimal
 
 import reference as ref
 import strategies as s
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 INTS = ("n", "n", "n", "m", "m", "st.n", "odd name")
 FLOATS = ("v", "v", "v", "w", "w", "st.q r.v")
 STRINGS = ("s", "s", "s", "t", "t", "st.q r.s")
+EXACT = (*s.UNSIGNED_COLUMNS * 2, *s.DECIMAL_COLUMNS, "n")
 OPERATORS = ("<", ">", "<=", ">=", "=", "<>")
 TYPES = ("A", "A", "A", "B", "B", "C")
 DURATIONS = (0, 500, 1000, 2000, 3000, 5000, 90_000, 3_660_000, s.DAY, 2 * s.DAY, 3 * s.DAY + 1500)
@@ -52,7 +54,7 @@ def _plus(expression, number):
 
 @st.composite
 def equalities(draw, one, other):
-    columns = draw(st.sampled_from([INTS, INTS, STRINGS, FLOATS, s.BOOL_COLUMNS]))
+    columns = draw(st.sampled_from([INTS, INTS, STRINGS, FLOATS, s.BOOL_COLUMNS, EXACT, s.TIME_COLUMNS]))
     names = st.sampled_from(columns)
     left = draw(names)
     right = draw(st.sampled_from([left, left, draw(names)]))
@@ -61,7 +63,7 @@ def equalities(draw, one, other):
 
 @st.composite
 def orders(draw, one, other):
-    columns = draw(st.sampled_from([INTS, INTS, FLOATS, STRINGS]))
+    columns = draw(st.sampled_from([INTS, FLOATS, STRINGS, EXACT, s.TIME_COLUMNS, s.LENGTH_COLUMNS]))
     left, right = draw(st.sampled_from(columns)), draw(st.sampled_from(columns))
     return ref.Compare(draw(st.sampled_from(OPERATORS[:5])), at(one, left), at(other, right))
 
@@ -69,14 +71,17 @@ def orders(draw, one, other):
 @st.composite
 def mixed_kinds(draw, one, other):
     """Draw a comparison of an integer with a float, either side first."""
-    terms = [at(one, draw(st.sampled_from(INTS[:5]))), at(other, draw(st.sampled_from(FLOATS[:5])))]
+    terms = [
+        at(one, draw(st.sampled_from((*INTS[:5], *s.UNSIGNED_COLUMNS)))),
+        at(other, draw(st.sampled_from(FLOATS[:5]))),
+    ]
     left, right = draw(st.permutations(terms))
     return ref.Compare(draw(st.sampled_from(OPERATORS)), left, right)
 
 
 @st.composite
 def bands(draw, one, other):
-    columns = draw(st.sampled_from([INTS, INTS, FLOATS]))
+    columns = draw(st.sampled_from([INTS, INTS, FLOATS, ("n", *s.UNSIGNED_COLUMNS)]))
     left, right = at(one, draw(st.sampled_from(columns))), at(other, draw(st.sampled_from(columns)))
     low, high = draw(st.integers(-2, 0)), draw(st.integers(0, 2))
     shape = draw(st.sampled_from(["between", "difference", "range", "function", "between"]))
@@ -110,8 +115,11 @@ def inseparable(draw, one, other, third):
 @st.composite
 def time_distances(draw, one, other):
     """Draw a comparison of a difference of times with a length of time, or of two times."""
-    difference = ref.Arith("-", at(one, ref.TIME), at(other, ref.TIME))
+    later, earlier = draw(st.sampled_from([(ref.TIME, ref.TIME), s.TIME_COLUMNS, s.TIME_COLUMNS[::-1]]))
+    difference = ref.Arith("-", at(one, later), at(other, earlier))
     length = ref.DurationConst(draw(st.sampled_from(DURATIONS)))
+    if later != ref.TIME and draw(st.integers(0, 2)) == 2:
+        length = at(draw(st.sampled_from([one, other])), s.LENGTH_COLUMNS[0])
     shape = draw(st.sampled_from(["less", "less", "mirrored", "between", "order"]))
     if shape == "order":
         return ref.Compare(draw(st.sampled_from(OPERATORS)), at(one, ref.TIME), at(other, ref.TIME))
@@ -407,6 +415,10 @@ def join_values(name):
         return (0.0, -0.0, 1.0, 2.0, 1.5)
     if name in s.STRING_COLUMNS:
         return ("a", "b", "ab", "\ufffd", "\U0001f525")
+    if name in s.DECIMAL_COLUMNS:
+        return (Decimal(0), Decimal("0.25"), Decimal(1), Decimal(2))
+    if name in s.TIME_COLUMNS + s.LENGTH_COLUMNS:
+        return (0, 1000, 1500, 2000)
     return (False, True) if name in s.BOOL_COLUMNS else (0, 1, 2, 3)
 
 
@@ -415,6 +427,12 @@ EXTREMES = {
     "m": (s.BIG, s.BIG + 1, 2**63 - 1, 0, 1),
     "v": (float(s.BIG - 1), float(s.BIG + 1), -float(s.BIG), 2.0**63, float("nan"), float("inf"), -0.0, 1.0),
     "w": (float("nan"), float("-inf"), float(s.BIG - 1), 0.1, 0.0),
+    "u": (2**64 - 1, 2**64 - 2, 2**63, 2**63 - 1, 1),
+    "d": (Decimal("9999999999999999.99"), Decimal("9999999999999999.98"), Decimal(s.BIG), Decimal(1)),
+    "e": (Decimal("9999999999999999.99"), Decimal("-9999999999999999.99"), Decimal(s.BIG), Decimal(1)),
+    "at": (253_402_300_799_000, -62_135_596_800_000, 9_223_372_036_854, 1, 0),
+    "since": (253_402_300_799_000, -62_135_596_800_000, 0, 1000),
+    "took": (10**13, -(10**13), 1, 0),
 }
 
 

@@ -1,9 +1,9 @@
 """Queries, streams and automata of the paper on PCEA, and their meaning by brute force, for tests."""
 
 from hypothesis import strategies as st
+from reference_pcea import PCEA, Event, Pattern, PceaTransition, Variable, chain, equality
 
 from cer_gpu.automaton.conjunctive import ConjunctAtom
-from cer_gpu.automaton.parallel import PCEA, Event, Pattern, PceaTransition, Variable, chain, equality
 
 
 def _parts(text):

@@ -174,7 +174,7 @@ class AsTheyAppear:
 
 def answers(words: GuardWords, batches: list[pa.RecordBatch], how: str):
     table = AsTheyAppear()
-    symbols = SymbolTable(table, words.dtype, words.n_guards)
+    symbols = SymbolTable(table, words.bound.dtype, words.bound.n_guards)
     by_symbol, found, coders = {}, [], {}
     with tier(how):
         for batch in batches:

@@ -9,6 +9,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 Event = dict[str, Any]
@@ -290,7 +291,7 @@ def value_of(expression: Expression, event: Event, chosen: Chosen = NOTHING_CHOS
             value = value_of(operand, event, chosen)
             if value is None:
                 return None
-            return wrap(-value) if isinstance(value, int) else -value
+            return wrap(-value) if isinstance(value, int) else -float(value)
         case Arith(op, left, right):
             a, b = value_of(left, event, chosen), value_of(right, event, chosen)
             if a is None or b is None:
@@ -329,6 +330,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 
 
 def _int_arithmetic(op: str, a: int, b: int) -> int | None:
+    a, b = wrap(a), wrap(b)  # a uint64 of 2**63 or more
     if op == "+":
         return wrap(a + b)
     if op == "-":
@@ -376,11 +378,12 @@ COMPARISONS = {
 def compare(op: str, a: Any, b: Any, exact: bool = False) -> Truth:
     """Compare in three-valued logic; Python's own order of strings is by code point, its floats are IEEE's.
 
-    An integer becomes a float64 where it meets one, unless the comparison is `exact`.
+    An integer becomes a float64 where it meets one, unless the comparison is `exact`; a decimal always does.
     """
     if a is None or b is None:
         return None
-    if not exact and (isinstance(a, float) or isinstance(b, float)):
+    rounded = not exact or isinstance(a, Decimal) or isinstance(b, Decimal)
+    if rounded and (isinstance(a, float) or isinstance(b, float)):
         a, b = float(a), float(b)
     return COMPARISONS[op](a, b)
 

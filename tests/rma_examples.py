@@ -259,3 +259,23 @@ def predicates(draw, names):
     one = st.builds(lambda x, op, y: compare(f"{x}.k", op, f"{y}.k"), name, st.sampled_from(sorted(COMPARISONS)), name)
     both = st.builds(lambda a, b: s.And((a, b)), one, one)
     return draw(st.one_of(one, one, both, st.builds(s.Not, one)))
+
+
+def unwritten_reads(automaton):
+    """Return the transitions that read a register that a trail to their source has not written (section 4).
+
+    An automaton without such transitions never evaluates a formula on an empty register.
+    """
+    steps = [(t.source, t.target, t.writes) for t in automaton.transitions]
+    steps += [(source, target, frozenset()) for source, target in automaton.silent]
+    written = {automaton.start: frozenset()}  # on all walks to a state
+    changed = True
+    while changed:
+        changed = False
+        for source, target, writes in steps:
+            if source in written:
+                now = written[source] | writes
+                now &= written.get(target, now)
+                changed |= written.get(target) != now
+                written[target] = now
+    return {t for t in automaton.transitions if t.source in written and not t.reads <= written[t.source]}

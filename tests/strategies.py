@@ -13,6 +13,7 @@ import functools
 import os
 import random
 from dataclasses import fields, is_dataclass, replace
+from decimal import Decimal
 from itertools import accumulate
 
 import reference as ref
@@ -55,6 +56,11 @@ FLOAT_COLUMNS = ("v", "w", "st.q r.v")
 STRING_COLUMNS = ("s", "t", "st.q r.s")
 BOOL_COLUMNS = ("flag", "open")
 MOMENT_COLUMNS = ("day", "hour")  # in milliseconds, in no order: only for PARTITION BY
+# only between events and in keys: uint64 up to its end, decimals of several scales, times and lengths of several units
+UNSIGNED_COLUMNS = ("u",)
+DECIMAL_COLUMNS = ("d", "e")
+TIME_COLUMNS = ("at", "since")  # in milliseconds, in no order
+LENGTH_COLUMNS = ("took",)  # in milliseconds
 ORDER_COLUMN = "seq"  # never NULL, never decreasing: for WITHIN n [seq]
 
 BIG = 2**53 + 1  # no float64 of its own
@@ -274,6 +280,7 @@ def queries(draw, windows="any", limits=False, depth=4, conditions=predicates, f
 
 STRATEGIES = ("ALL", "NEXT", "LAST", "MAX", "STRICT")
 KEY_KINDS = (INT_COLUMNS, FLOAT_COLUMNS, STRING_COLUMNS, BOOL_COLUMNS, MOMENT_COLUMNS)
+KEY_KINDS += (UNSIGNED_COLUMNS, DECIMAL_COLUMNS, TIME_COLUMNS, LENGTH_COLUMNS)
 
 
 @st.composite
@@ -460,6 +467,12 @@ def key_columns(draw, name, length):
         pool = [[k * HOUR] for k in (0, 1, 5, 23)] if hours else [[k * DAY] for k in (0, 1, -1, 15706)]
     elif name in INT_COLUMNS:
         pool = [[k] for k in (0, 1, -1, 2, *(EXTREME_INTS if draw(st.integers(0, 3)) == 3 else ()))]
+    elif name in UNSIGNED_COLUMNS:
+        pool = [[0], [1], [2**63 - 1], [2**63], [2**64 - 1]]
+    elif name in DECIMAL_COLUMNS:
+        pool = [[Decimal(text)] for text in ("0", "-0.01", "9999999999999999.98", "9999999999999999.99")]
+    elif name in TIME_COLUMNS + LENGTH_COLUMNS:
+        pool = [[0], [1], [-1000], [9_223_372_036_854], [253_402_300_799_000]]
     else:
         pool = [[value] for value in (STRINGS if name in STRING_COLUMNS else (False, True))]
     indices = st.integers(0, len(pool) - 1)
@@ -670,7 +683,11 @@ def _key(name, n):
         return "k" * (n % 5) + str(n)
     if name in BOOL_COLUMNS:
         return n % 2 == 0
-    return n * DAY if name in MOMENT_COLUMNS else n - 3
+    if name in DECIMAL_COLUMNS:
+        return Decimal(n) / 4
+    if name in UNSIGNED_COLUMNS:
+        return 2**63 - 3 + n
+    return n * DAY if name in MOMENT_COLUMNS + TIME_COLUMNS + LENGTH_COLUMNS else n - 3
 
 
 def cuts(length):

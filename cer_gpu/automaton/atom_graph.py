@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, combinations
-from typing import Any
 
 import numpy as np
 
@@ -32,7 +31,7 @@ from cer_gpu.automaton.normal_form import (
     Trailing,
     copies_of,
 )
-from cer_gpu.automaton.table import Table
+from cer_gpu.automaton.table import NumberedTable
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.syntax import Predicate
 from cer_gpu.ceql.traversal import fold
@@ -177,6 +176,10 @@ class AtomGraph:
         """Return the atoms that may follow one."""
         return [edge.target for edge in self.edges if edge.source == atom and not edge.bars]
 
+    def satisfied(self, word: int) -> int:
+        """Return the atoms that an event may be at, as bits, given its bit vector (bit g: it satisfies guard g)."""
+        return sum(1 << i for i, atom in enumerate(self.atoms) if atom.satisfied(word))
+
     @property
     def n_tested(self) -> int:
         """Number of relations that complex events must pass: the first ones, without those of absences."""
@@ -255,7 +258,7 @@ class _Builder:
     repeats: list[tuple[int, ...]] = field(default_factory=list)
     nodes: list[tuple[int, ...]] = field(default_factory=list)
     edges: dict[Edge, None] = field(default_factory=dict)
-    placed: list[tuple[Related, range, tuple[int, ...]]] = field(default_factory=list)
+    placed: list[tuple[s.Relation, range, tuple[int, ...]]] = field(default_factory=list)
     absent: list[_Gap] = field(default_factory=list)
     n_copied: int = 0
     n_repeats: int = 0
@@ -275,7 +278,8 @@ class _Builder:
         relations = [self._relation(*placed) for placed in self.placed]
         absences = []
         for gap in self.absent:
-            own = [self._relation_of_absence(relation, gap.node) for relation in gap.absent.relations]
+            (place,) = self.nodes[gap.node]
+            own = [self._relation(relation, [place], self.repeats[place]) for relation in gap.absent.relations]
             numbers = tuple(range(len(relations), len(relations) + len(own)))
             absences.append(PlacedAbsence(gap.node, numbers, gap.begins))
             relations += own
@@ -315,11 +319,7 @@ class _Builder:
     def _leave(self, part: NormalForm, below: list[_Part]) -> _Part:
         match part:
             case Atom():
-                self._check_size(atoms=1)
-                self.places.append(part)
-                self.repeats.append(tuple(self._repeats))
-                self.nodes.append((len(self.places) - 1,))
-                node = len(self.nodes) - 1
+                node = self._node(part)
                 return _Part(node, (node,), (node,))
             case Both() if self.multiplied:
                 left, right = below
@@ -338,7 +338,7 @@ class _Builder:
             case Trailing():
                 return below[0]
             case Related():
-                self.placed.append((part, range(self._begins.pop(), len(self.places)), tuple(self._repeats)))
+                self.placed.append((part.relation, range(self._begins.pop(), len(self.places)), tuple(self._repeats)))
                 return below[0]
 
     def _repeat(self, part: Repeat, below: list[_Part]) -> _Part:
@@ -356,13 +356,18 @@ class _Builder:
         """Add the atoms of absences, and return the numbers of these."""
         numbers = []
         for each in absent:
-            self._check_size(atoms=1)
-            self.places.append(Atom(each.guard, frozenset(), each.negated, each.sites, each.stream))
-            self.repeats.append(tuple(self._repeats))
-            self.nodes.append((len(self.places) - 1,))
+            node = self._node(Atom(each.guard, frozenset(), each.negated, each.sites, each.stream))
             numbers.append(len(self.absent))
-            self.absent.append(_Gap(each, len(self.nodes) - 1))
+            self.absent.append(_Gap(each, node))
         return tuple(numbers)
+
+    def _node(self, atom: Atom) -> int:
+        """Add a place, and return its node."""
+        self._check_size(atoms=1)
+        self.places.append(atom)
+        self.repeats.append(tuple(self._repeats))
+        self.nodes.append((len(self.places) - 1,))
+        return len(self.nodes) - 1
 
     def _connect(
         self,
@@ -458,9 +463,10 @@ class _Builder:
 
     # ---- relations --------------------------------------------------------------------------------------------
 
-    def _relation(self, part: Related, body: range, repeats: tuple[int, ...]) -> PlacedRelation:
+    def _relation(self, relation: s.Relation, body: Sequence[int], repeats: tuple[int, ...]) -> PlacedRelation:
+        """Place a filter: on the places `body`, or of an absence, between the event of the gap and those before it."""
         holds, local = [], []
-        for role in part.relation.roles:
+        for role in relation.roles:
             stream = role.variable.stream
             held = frozenset(
                 i for i, atom in enumerate(self.places) if atom.sites & role.sites and stream in (None, atom.stream)
@@ -468,25 +474,9 @@ class _Builder:
             inside = held & frozenset(body)
             local.append(bool(inside))
             holds.append(self._nodes_at(inside or held))
-        names = tuple(role.variable.name for role in part.relation.roles)
-        at_body = self._nodes_at(frozenset(body))
-        return PlacedRelation(part.relation.predicate, names, tuple(holds), tuple(local), at_body, repeats)
-
-    def _relation_of_absence(self, relation: s.Relation, node: int) -> PlacedRelation:
-        """Place a filter between an event of the gap, at the atom `node`, and events before the gap."""
-        (own,) = self.nodes[node]
-        holds, local = [], []
-        for role in relation.roles:
-            stream = role.variable.stream
-            held = frozenset(
-                i for i, atom in enumerate(self.places) if atom.sites & role.sites and stream in (None, atom.stream)
-            )
-            local.append(own in held)
-            holds.append(frozenset({node}) if own in held else self._nodes_at(held))
         names = tuple(role.variable.name for role in relation.roles)
-        return PlacedRelation(
-            relation.predicate, names, tuple(holds), tuple(local), frozenset({node}), self.repeats[own]
-        )
+        at_body = self._nodes_at(frozenset(body))
+        return PlacedRelation(relation.predicate, names, tuple(holds), tuple(local), at_body, repeats)
 
     def _nodes_at(self, places: frozenset[int]) -> frozenset[int]:
         return frozenset(i for i, node in enumerate(self.nodes) if not places.isdisjoint(node))
@@ -524,7 +514,7 @@ def _exclusive(one: Guard, other: Guard) -> bool:
     )
 
 
-class AtomTable(Table):
+class AtomTable(NumberedTable):
     """Symbol table of an atom graph, with the symbols met so far.
 
     Attributes
@@ -551,35 +541,15 @@ class AtomTable(Table):
         self.has_gaps = strict or any(edge.contiguous for edge in graph.edges)
         self.atoms_of: Int32 = np.full((4, len(atoms) + 1), END_OF_LIST, np.int32)
         self.ending: Bools = np.zeros(4, np.bool_)
-        self._symbols: dict[int, int] = {}  # symbol by the bit mask of the atoms
-        self._symbol(0)  # that of events that satisfy no atom
+        super().__init__()
 
-    def symbol(self, word: int) -> int:
-        """Return the symbol of a bit vector (bit g: the event satisfies guard g)."""
-        return self._symbol(sum(1 << i for i, atom in enumerate(self.graph.atoms) if atom.satisfied(word)))
+    def _passed(self, word: int) -> int:
+        return self.graph.satisfied(word)
 
-    def _symbol(self, satisfied: int) -> int:
-        symbol = self._symbols.get(satisfied)
-        if symbol is None:
-            symbol = self._symbols[satisfied] = len(self._symbols)
-            if symbol == len(self.atoms_of):
-                self.atoms_of = np.concatenate([self.atoms_of, np.full_like(self.atoms_of, END_OF_LIST)])
-                self.ending = np.concatenate([self.ending, np.zeros_like(self.ending)])
-            atoms = [i for i in range(len(self.graph.atoms)) if satisfied >> i & 1]
-            self.atoms_of[symbol, : len(atoms)] = atoms
-            self.ending[symbol] = any(self.graph.atoms[i].final for i in atoms)
-        return symbol
-
-    def met(self, most: int) -> None:
-        """Return None: an atom graph has no determinised states."""
-
-    # ---- checkpoints ----------------------------------------------------------------------------------------
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return the numbering of symbols, for JSON."""
-        return {"symbols": [hex(satisfied) for satisfied in self._symbols]}
-
-    def restore(self, snapshot: dict[str, Any]) -> None:
-        """Adopt the numbering of another evaluation of the same query."""
-        for satisfied in snapshot["symbols"]:
-            self._symbol(int(satisfied, 16))
+    def _add(self, symbol: int, passed: int) -> None:
+        if symbol == len(self.atoms_of):
+            self.atoms_of = np.concatenate([self.atoms_of, np.full_like(self.atoms_of, END_OF_LIST)])
+            self.ending = np.concatenate([self.ending, np.zeros_like(self.ending)])
+        atoms = [i for i in range(len(self.graph.atoms)) if passed >> i & 1]
+        self.atoms_of[symbol, : len(atoms)] = atoms
+        self.ending[symbol] = any(self.graph.atoms[i].final for i in atoms)

@@ -15,14 +15,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
-from typing import Any
 
 import numpy as np
 
 from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.automaton.encoding import END_OF_LIST
 from cer_gpu.automaton.normal_form import Absent, Atom, Guard, NormalForm, Repeat, choices, sequence, unrelated
-from cer_gpu.automaton.table import Table
+from cer_gpu.automaton.table import NumberedTable
 
 MAX_STEPS = 64
 
@@ -155,7 +154,7 @@ def _apart(guards: Sequence[Guard], a: ChainStep, b: ChainStep) -> bool:
     return of_a.isdisjoint(of_b)
 
 
-class Chain(Table):
+class Chain(NumberedTable):
     """Symbol table of a chain, with the symbols met so far; takes the place of `Determinization`.
 
     Attributes
@@ -211,53 +210,29 @@ class Chain(Table):
         self.linked: Bools = np.array([step.linked for step in told], np.bool_)
         shape = (4, len(steps)) if self.is_gapped else (0, 0)
         self.bars: Int32 = np.full(shape, END_OF_LIST, np.int32)
-        self._symbols: dict[int, int] = {}  # symbol by the bit mask of the steps, then of the gaps before them
         tests = [*(step.guards for step in steps), *(step.barring for step in steps)]
         self._masks = [sum(1 << guard for guard in guards) for guards in tests]
         counts = any(step.linked or step.bounded or step.least > 1 for step in steps)
         self._kind = np.zeros((0,) * (1 + self.is_gapped + 2 * counts), np.bool_)
-        self._symbol(0)  # that of events that satisfy no step
+        super().__init__()
 
-    def symbol(self, word: int) -> int:
-        """Return the symbol of a bit vector (bit g: the event satisfies guard g)."""
-        return self._symbol(sum(1 << k for k, mask in enumerate(self._masks) if word & mask))
+    def _passed(self, word: int) -> int:
+        """Return the steps that an event passes, then the gaps before steps that it bars, given its bit vector."""
+        return sum(1 << k for k, mask in enumerate(self._masks) if word & mask)
 
-    def _symbol(self, satisfied: int) -> int:
-        symbol = self._symbols.get(satisfied)
-        if symbol is None:
-            symbol = self._symbols[satisfied] = len(self._symbols)
-            if symbol == len(self.steps_of):
-                self.steps_of = np.concatenate([self.steps_of, np.full_like(self.steps_of, END_OF_LIST)])
-                self.ending = np.concatenate([self.ending, np.zeros_like(self.ending)])
-                self.bars = np.concatenate([self.bars, np.full_like(self.bars, END_OF_LIST)])
-            steps = [k for k in reversed(range(len(self.steps))) if satisfied >> k & 1]
-            self.steps_of[symbol, : len(steps)] = steps
-            self.ending[symbol] = steps[:1] == [len(self.steps) - 1]
-            barred = [k for k in range(len(self.steps)) if satisfied >> (len(self.steps) + k) & 1]
-            if barred:
-                self.bars[symbol, : len(barred)] = barred
-        return symbol
+    def _add(self, symbol: int, passed: int) -> None:
+        if symbol == len(self.steps_of):
+            self.steps_of = np.concatenate([self.steps_of, np.full_like(self.steps_of, END_OF_LIST)])
+            self.ending = np.concatenate([self.ending, np.zeros_like(self.ending)])
+            self.bars = np.concatenate([self.bars, np.full_like(self.bars, END_OF_LIST)])
+        steps = [k for k in reversed(range(len(self.steps))) if passed >> k & 1]
+        self.steps_of[symbol, : len(steps)] = steps
+        self.ending[symbol] = steps[:1] == [len(self.steps) - 1]
+        barred = [k for k in range(len(self.steps)) if passed >> (len(self.steps) + k) & 1]
+        if barred:
+            self.bars[symbol, : len(barred)] = barred
 
     @property
     def arrays(self) -> tuple[Array, ...]:
         """The arrays that the loops read (`cer_gpu.backend.arguments.Steps`)."""
         return self.steps_of, self.repeated, self.neighbours, self._kind, self.spare, self.most, self.linked, self.bars
-
-    @property
-    def n_symbols(self) -> int:
-        """Number of symbols met so far."""
-        return len(self._symbols)
-
-    def met(self, most: int) -> None:
-        """Return None: a chain has no determinised states."""
-
-    # ---- checkpoints ----------------------------------------------------------------------------------------
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return the numbering of symbols, for JSON."""
-        return {"symbols": list(self._symbols)}
-
-    def restore(self, snapshot: dict[str, Any]) -> None:
-        """Adopt the numbering of another evaluation of the same query."""
-        for satisfied in snapshot["symbols"]:
-            self._symbol(satisfied)

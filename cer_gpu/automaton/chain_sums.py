@@ -139,10 +139,13 @@ class ChainSums:
                 row[: len(each)] = each
         return self._of
 
-    def weight_of(self, weighing: Weighing) -> Int32:
-        """Return the column of the weight that goes with each row, and at last with the end of runs; -1 for none."""
+    def weight_of(self, steps: Sequence[int]) -> Int32:
+        """Return the column of the weight that goes with each row, and at last with the end of runs; -1 for none.
+
+        `steps` are those of `Weighing`: their events have a weight.
+        """
         found = np.full(self.n_rows + 2, -1, np.int32)
-        for column, step in enumerate(weighing.steps):
+        for column, step in enumerate(steps):
             found[-1 if step == len(self._rows) - 1 else self._rows[step].counts[0]] = column
         return found
 

@@ -105,7 +105,8 @@ class Crossing:
 def crossing(atoms: Atoms) -> Crossing | None:
     """Return variables whose sets of atoms overlap with neither within the other, or None if there are none.
 
-    A query is hierarchical if and only if there are none (section 4).
+    A query is hierarchical if and only if there are none (section 4): the atoms of any two variables are disjoint, or
+    those of one are all atoms of the other.
     """
     atoms_of = _atoms_of(atoms)
     names = sorted(atoms_of)
@@ -116,11 +117,6 @@ def crossing(atoms: Atoms) -> Crossing | None:
             if both and only_x and only_y:
                 return Crossing(x, y, min(only_x), min(both), min(only_y))
     return None
-
-
-def is_hierarchical(atoms: Atoms) -> bool:
-    """Return True if the atoms of any two variables are disjoint, or those of one are all atoms of the other."""
-    return crossing(atoms) is None
 
 
 def against_hierarchical(atoms: Atoms, names: Sequence[str] | None = None) -> str | None:
@@ -201,10 +197,6 @@ class QTree:
             if parent is not None:
                 found[parent] += (node,)
         return found
-
-    def parent(self, node: QTreeNode) -> QTreeNode | None:
-        """Return the parent of a node; None for the root."""
-        return self._parents[node]
 
     def children(self, node: QTreeNode) -> tuple[QTreeNode, ...]:
         """Return the children of a node."""

@@ -14,6 +14,7 @@ from functools import reduce
 from typing import Any
 
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.scopes import one_predicate
 from cer_gpu.ceql.traversal import Node, children, fold, walk, with_children
 from cer_gpu.ceql.variables import Variables, combine
 from cer_gpu.errors import QueryTooLargeError
@@ -146,11 +147,6 @@ class Joint:
     contiguous: bool = False
     absent: tuple[Absent, ...] = ()
     optional: tuple[bool, bool] = (False, False)
-
-    @property
-    def plain(self) -> bool:
-        """True for ``;`` or ``:`` alone: nothing is absent between, and both sides are always there."""
-        return not self.absent and not any(self.optional)
 
 
 def sequence(formula: NormalForm) -> Iterator[tuple[NormalForm, Joint]]:
@@ -397,7 +393,7 @@ class _Normaliser:
                 return reduce(Either, atoms)
             case s.Negation():
                 stream = formula.event.stream if self.typed else formula.event.name
-                predicate = None if formula.filter is None else _as_predicate(formula.filter)
+                predicate = None if formula.filter is None else one_predicate(formula.filter)
                 return self._atom(formula.event, stream, predicate, frozenset())
             case s.Assign() | s.Filtered():
                 return below[0]
@@ -548,24 +544,9 @@ def _choices(filter_: s.FilterOr, several: set[str]) -> list[s.Filter]:
 
 def _one_filter(filter_: s.Filter) -> s.VariableFilter:
     """Merge a filter on one variable alone into one predicate on it."""
-    return s.VariableFilter(next(s.variable_filters(filter_)).variable, _as_predicate(filter_), filter_.span)
+    return s.VariableFilter(next(s.variable_filters(filter_)).variable, one_predicate(filter_), filter_.span)
 
 
 def variable_name(variable: s.Name) -> str:
     """Return the name of a variable as written, with its stream if it has one."""
     return variable.name if variable.stream is None else f"{variable.stream}>{variable.name}"
-
-
-def _as_predicate(filter_: s.Filter) -> s.Predicate:
-    """Read a filter on a single event as one predicate on it."""
-
-    def read(filter_: s.Filter, below: list[s.Predicate]) -> s.Predicate:
-        match filter_:
-            case s.VariableFilter() | s.Relation():
-                return filter_.predicate
-            case s.FilterAnd():
-                return s.joined(s.And, below, filter_.span)
-            case s.FilterOr():
-                return s.joined(s.Or, below, filter_.span)
-
-    return fold(filter_, read, lambda node: () if isinstance(node, s.VariableFilter | s.Relation) else node.operands)

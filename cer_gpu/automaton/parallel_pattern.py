@@ -27,7 +27,7 @@ from cer_gpu.arrays import Bools
 from cer_gpu.automaton.atom_graph import AtomGraph, build_place_graph, may_be_one
 from cer_gpu.automaton.conjunctive import ConjunctAtom, QTree, against_hierarchical, crossing, is_acyclic, q_tree
 from cer_gpu.automaton.normal_form import Atom, Both, Guard, NormalForm, Related, Then, is_plain
-from cer_gpu.automaton.table import Table
+from cer_gpu.automaton.table import NumberedTable
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import walk
 
@@ -110,12 +110,9 @@ class ParallelPattern:
         """Filters between events."""
         return [relation.predicate for relation in self.graph.relations]
 
-    def variables_of(self, place: int) -> frozenset[int]:
-        """Return the variables that the event of a place has values of."""
-        return _variables_at(self.variables, place)
 
-
-def _variables_at(variables: tuple[tuple[Member, ...], ...], place: int) -> frozenset[int]:
+def variables_at(variables: tuple[tuple[Member, ...], ...], place: int) -> frozenset[int]:
+    """Return the variables that the event of a place has values of."""
     return frozenset(v for v, members in enumerate(variables) if any(member.place == place for member in members))
 
 
@@ -206,7 +203,7 @@ class _Builder:
         if any(edge.contiguous for edge in graph.edges):
             raise NotParallelError("steps follow one another without a gap")
         self.variables = self._variables()
-        self.of_place = [_variables_at(self.variables, place) for place in range(len(graph.atoms))]
+        self.of_place = [variables_at(self.variables, place) for place in range(len(graph.atoms))]
         self._check_implied()
         finals: list[int] = []
         if self.n_conjunction and not self._steps:
@@ -463,7 +460,7 @@ def equal_sides(predicate: s.Predicate) -> list[tuple[str, s.Expression]] | None
     return sides
 
 
-class ParallelTable(Table):
+class ParallelTable(NumberedTable):
     """Symbol table of a parallel pattern, with the symbols met so far.
 
     Attributes
@@ -487,8 +484,7 @@ class ParallelTable(Table):
         self._make_labels()
         self.ending: Bools = np.zeros(0, np.bool_)
         self.fired: list[list[int]] = []
-        self._symbols: dict[int, int] = {}
-        self._symbol(0)
+        super().__init__()
 
     def _make_labels(self) -> None:
         """Give numbers to the sets of variables that may hold one event, also if several partial matches have it."""
@@ -506,30 +502,11 @@ class ParallelTable(Table):
         n = len(joined) if self.pattern.shares_events else 0
         self.unions = np.array([[number[a | b] for b in joined] for a in joined], np.int32)[:n, :n].copy()
 
-    def symbol(self, word: int) -> int:
-        """Return the symbol of a bit vector (bit g: the event satisfies guard g)."""
-        return self._symbol(sum(1 << i for i, atom in enumerate(self.pattern.graph.atoms) if atom.satisfied(word)))
+    def _passed(self, word: int) -> int:
+        return self.pattern.graph.satisfied(word)
 
-    def _symbol(self, places: int) -> int:
-        symbol = self._symbols.get(places)
-        if symbol is None:
-            symbol = self._symbols[places] = len(self._symbols)
-            fired = [t for t in self._order if self._masks[t] & ~places == 0]
-            self.fired.append(fired)
-            ends = any(self.pattern.transitions[t].target in self.pattern.finals for t in fired)
-            self.ending = np.append(self.ending, ends)
-        return symbol
-
-    def met(self, most: int) -> None:
-        """Return None: nothing is determinised."""
-
-    # ---- checkpoints ----------------------------------------------------------------------------------------
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return the numbering of symbols, for JSON."""
-        return {"symbols": [hex(places) for places in self._symbols]}
-
-    def restore(self, snapshot: dict[str, Any]) -> None:
-        """Adopt the numbering of another evaluation of the same query."""
-        for places in snapshot["symbols"]:
-            self._symbol(int(places, 16))
+    def _add(self, symbol: int, passed: int) -> None:
+        fired = [t for t in self._order if self._masks[t] & ~passed == 0]
+        self.fired.append(fired)
+        ends = any(self.pattern.transitions[t].target in self.pattern.finals for t in fired)
+        self.ending = np.append(self.ending, ends)

@@ -272,23 +272,3 @@ def live_registers(automaton: RMA) -> list[frozenset[int]]:
             changed |= more != live[t.source]
             live[t.source] = more
     return live
-
-
-def unwritten_reads(automaton: RMA) -> set[RegisterTransition]:
-    """Return the transitions that read a register that a trail to their source has not written (section 4).
-
-    An automaton without such transitions never evaluates a formula on an empty register.
-    """
-    steps = [(t.source, t.target, t.writes) for t in automaton.transitions]
-    steps += [(source, target, frozenset()) for source, target in automaton.silent]
-    written: dict[int, frozenset[int]] = {automaton.start: frozenset()}  # on all walks to a state
-    changed = True
-    while changed:
-        changed = False
-        for source, target, writes in steps:
-            if source in written:
-                now = written[source] | writes
-                now &= written.get(target, now)
-                changed |= written.get(target) != now
-                written[target] = now
-    return {t for t in automaton.transitions if t.source in written and not t.reads <= written[t.source]}

@@ -12,8 +12,9 @@ against every run that did, and a fresh run is one of those.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from cer_gpu.automaton.cea import FINAL, INITIAL
 
@@ -83,33 +84,34 @@ class Reader:
         return {self._reach[target] & ~END for target in self._entered}
 
 
-class Selection(Protocol):
-    """Protocol of a selection strategy."""
+class Selection(ABC):
+    """Selection strategy; a state begins with the set of CEA states of its runs."""
 
-    control: Key
+    control: Key = ()
     """The control before the first event."""
 
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    @abstractmethod
     def step(self, state: Key, fired: int) -> list[Move]:
         """Return the moves of the runs in a determinised state."""
 
+    @abstractmethod
     def fresh(self, control: Key, fired: int) -> tuple[list[Move], Key]:
         """Return the moves of a run that begins at the event, and the next control."""
 
     def inside(self, state: Key) -> int:
         """Return the set of CEA states of the runs in a determinised state."""
+        return int(state[0])
 
 
 def _move(mark: int, target: int, key: Key) -> Move:
     return Move(mark, key if target & ~END else None, bool(target & END))
 
 
-class Everything:
+class Everything(Selection):
     """All complex events (CEL, section 6): a state is the set of CEA states of its runs."""
-
-    control: Key = ()
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
 
     def inside(self, state: Key) -> int:
         """Return the set of CEA states of a determinised state."""
@@ -124,18 +126,10 @@ class Everything:
         return self.step(self._reader.initial, fired), control
 
 
-class Strict:
+class Strict(Selection):
     """Complex events of consecutive positions (CEL, C.3.1): a state is (set, before, during or after marking)."""
 
-    control: Key = ()
     _BEFORE, _DURING, _AFTER = 0, 1, 2
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-
-    def inside(self, state: Key) -> int:
-        """Return the set of CEA states of a determinised state."""
-        return int(state[0])
 
     def step(self, state: Key, fired: int) -> list[Move]:
         """Return the moves of a determinised state."""
@@ -153,7 +147,7 @@ class Strict:
         return self.step((self._reader.initial, self._BEFORE), fired), control
 
 
-class Maximal:
+class Maximal(Selection):
     """Complex events that no other one strictly contains (CEL, C.3.4, where S and T are pairs; ties make them triples).
 
     A state is (states of its runs, states of all runs that marked the same, states of the runs that marked strictly
@@ -161,13 +155,6 @@ class Maximal:
     """
 
     control: Key = (0, 0)
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-
-    def inside(self, state: Key) -> int:
-        """Return the set of CEA states of a determinised state."""
-        return int(state[0])
 
     def step(self, state: Key, fired: int) -> list[Move]:
         """Return the moves of a determinised state."""
@@ -208,7 +195,7 @@ class Maximal:
         return unmarked, marked
 
 
-class Ordered:
+class Ordered(Selection):
     """The greatest complex event in an order on marked events: NEXT and LAST (CEL, C.3.2 and C.3.3).
 
     The control is a sequence of groups, best first: the runs of a group marked the same, and the group holds their sets
@@ -219,7 +206,7 @@ class Ordered:
     control: Key = ((),)
 
     def __init__(self, reader: Reader, *, marked_first: bool) -> None:
-        self._reader = reader
+        super().__init__(reader)
         self._marked_first = marked_first
         self._known: dict[tuple[Key, int], tuple[Key, dict[Key, list[Move]]]] = {}
 

@@ -40,3 +40,47 @@ class Table(ABC):
     @abstractmethod
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Adopt the numbering of another evaluation of the same query."""
+
+
+class NumberedTable(Table):
+    """Table without determinised states: a symbol is the set of the tests that its events pass, as bits."""
+
+    def __init__(self) -> None:
+        self._symbols: dict[int, int] = {}
+        self._symbol(0)  # that of events that pass no test
+
+    @property
+    def n_symbols(self) -> int:
+        """Number of symbols met so far."""
+        return len(self._symbols)
+
+    def symbol(self, word: int) -> int:
+        """Return the symbol of a bit vector (bit g: the event satisfies guard g)."""
+        return self._symbol(self._passed(word))
+
+    def _symbol(self, passed: int) -> int:
+        symbol = self._symbols.get(passed)
+        if symbol is None:
+            symbol = self._symbols[passed] = len(self._symbols)
+            self._add(symbol, passed)
+        return symbol
+
+    @abstractmethod
+    def _passed(self, word: int) -> int:
+        """Return the tests that an event passes, given its bit vector."""
+
+    @abstractmethod
+    def _add(self, symbol: int, passed: int) -> None:
+        """Add a new symbol to the tables."""
+
+    def met(self, most: int) -> None:
+        """Return None: there are no determinised states."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the numbering of symbols, for JSON."""
+        return {"symbols": [hex(passed) for passed in self._symbols]}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Adopt the numbering of another evaluation of the same query."""
+        for passed in snapshot["symbols"]:
+            self._symbol(passed if isinstance(passed, int) else int(passed, 16))  # once, chains had numbers

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import reduce
 
 from cer_gpu.automaton.normal_form import Absent, Atom, Either, NormalForm, Related, Then, Trailing
-from cer_gpu.ceql.traversal import children, fold, with_children
+from cer_gpu.ceql.traversal import mapped
 
 PASSED = "\0passed"
 """Variable of every event of a pattern before its absence, so that all of them are kept."""
@@ -29,20 +29,11 @@ def followed(formula: NormalForm) -> NormalForm | None:
         part = part.body
     if not isinstance(part, Trailing):
         return None
-    body = reduce(Related, reversed(relations), _all_kept(part.body))
+    kept = mapped(part.body, Atom, lambda atom: replace(atom, labels=atom.labels | {PASSED}))
+    body = reduce(Related, reversed(relations), kept)
     return Then(body, reduce(Either, map(_taking_back, part.absent)), False, part.absent, (False, True))
 
 
 def _taking_back(absent: Absent) -> NormalForm:
     event: NormalForm = Atom(absent.guard, frozenset({TAKES_BACK}), absent.negated, absent.sites, absent.stream)
     return reduce(Related, reversed(absent.relations), event)
-
-
-def _all_kept(formula: NormalForm) -> NormalForm:
-    def keep(part: NormalForm, below: list[NormalForm]) -> NormalForm:
-        if isinstance(part, Atom):
-            return replace(part, labels=part.labels | {PASSED})
-        kept: NormalForm = with_children(part, below)
-        return kept
-
-    return fold(formula, keep, children)

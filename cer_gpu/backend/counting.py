@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cer_gpu.automaton.encoding import (
-    CONSUME_ANY,
-    CONSUME_NONE,
     FIRST_MOVE,
     FLAGS,
     GLOBAL_WINDOW,
@@ -41,11 +39,8 @@ from cer_gpu.backend.saturating import MOST_SIGNED, plus, times
 from cer_gpu.backend.status import DONE, GROW_LISTS, GROW_NODES, GROW_SLOTS, NEED_STEP, OUTPUT_FULL, TOO_MANY
 from cer_gpu.backend.tecs import (
     BETWEEN,
-    CONSUMED,
     CONTROL,
-    CURRENT,
     ENTERED,
-    EPOCH,
     EVENT,
     FLOOR,
     GAP_DONE,
@@ -223,13 +218,7 @@ def _set_boundary(options, tables, lists, rows, window, p, n_states, low, first)
 def _enter(options, tables, lists, records, p, symbol, moment, number):
     """Open an event: switch to the lists of its partition, and write its record."""
     regs, parts = lists.regs, lists.parts
-    if regs[CURRENT] != np.int64(p):
-        tecs.switch(lists, np.int64(p))
-    if parts[p, EPOCH] != regs[CONSUMED]:
-        tecs.forget(lists, p)
-        parts[p, EPOCH] = regs[CONSUMED]
-    regs[OPEN] = ENTERED
-    regs[GAP_DONE] = not tables.has_gaps or moment == parts[p, PREVIOUS] + 1
+    tecs.enter(lists, p, tables.has_gaps, moment)
     if options.window != NO_WINDOW:
         r = _U(regs[NEXT_NODE] & (records.shape[0] - 1))
         records[r, SYMBOL] = symbol
@@ -410,11 +399,7 @@ def _write_count(events, options, lists, output, p, event, place, total):
         if output.times.shape[0] > 0:
             output.times[out] = events.times[event]
         regs[N_OUT] += 1
-    if options.consume != CONSUME_NONE:
-        tecs.forget(lists, p)
-        if options.consume == CONSUME_ANY:
-            regs[CONSUMED] += 1
-            lists.parts[p, EPOCH] = regs[CONSUMED]
+    tecs.consume(lists, p, options.consume)
 
 
 @kernel

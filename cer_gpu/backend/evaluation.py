@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cer_gpu.automaton.encoding import (
-    CONSUME_ANY,
-    CONSUME_NONE,
     COUNT_WINDOW,
     DIES,
     END_OF_LIST,
@@ -48,11 +46,9 @@ from cer_gpu.backend.tecs import (
     BETWEEN,
     BOTTOM,
     BOTTOM_MARKED,
-    CONSUMED,
     CONTROL,
     CURRENT,
     ENTERED,
-    EPOCH,
     EVENT,
     FLOOR,
     GAP_DONE,
@@ -295,14 +291,8 @@ def _extend_steady(tables, lists, arena, sources, symbol, n_sources, floor, low,
 @helper
 def _enter(events, options, numbering, tables, lists, history, p, event, moment, number):
     """Open an event: switch to the lists of its partition, and let the window end at it."""
-    regs, parts = lists.regs, lists.parts
-    regs[OPEN] = ENTERED
-    if regs[CURRENT] != np.int64(p):
-        tecs.switch(lists, np.int64(p))
-    if parts[p, EPOCH] != regs[CONSUMED]:
-        tecs.forget(lists, p)
-        parts[p, EPOCH] = regs[CONSUMED]
-    regs[GAP_DONE] = not tables.has_gaps or moment == parts[p, PREVIOUS] + 1
+    regs = lists.regs
+    tecs.enter(lists, p, tables.has_gaps, moment)
     if _in_positions(options):
         _pass_landmarks(history, regs, number, max(number - options.width, 0), numbering.apart, regs[NEXT_NODE])
     elif options.window == GLOBAL_WINDOW:
@@ -489,11 +479,8 @@ def _close(options, lists, p, n_roots, listed):
     regs[ROOT] = 0
     regs[N_HERE] = 0
     regs[WEIGHED] = 0
-    if n_roots > 0 and options.consume != CONSUME_NONE:
-        tecs.forget(lists, p)
-        if options.consume == CONSUME_ANY:
-            regs[CONSUMED] += 1
-            lists.parts[p, EPOCH] = regs[CONSUMED]
+    if n_roots > 0:
+        tecs.consume(lists, p, options.consume)
 
 
 @kernel

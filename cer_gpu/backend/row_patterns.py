@@ -8,8 +8,6 @@ expression matching).
 
 from __future__ import annotations
 
-import numpy as np
-
 from cer_gpu.backend.jit import helper, kernel
 
 UNMADE = -1
@@ -67,7 +65,7 @@ def mark_finishing(symbols, ends, before, bits, states, row, partition, state):
 
 
 @kernel
-def walk_past(states, ends, steps, bits, n_places, at, partition, starts, lengths, offsets, places):
+def walk_past(states, ends, steps, bits, n_places, at, partition, starts, offsets, places):
     """Take the preferred places, one match behind another, until all rows are read or a buffer is full.
 
     As `walk_rows` for `PAST_LAST_ROW` and a pattern of which every match has a row: then a row is read once, and has
@@ -87,8 +85,10 @@ def walk_past(states, ends, steps, bits, n_places, at, partition, starts, length
     n_places : int
     at, partition : int
         Row to begin at, where no match is begun, and its partition.
-    starts, lengths, offsets : int64, shape (capacity,), written
-        First row of each match, its number of rows, and the index of its first place.
+    starts : int64, shape (capacity,), written
+        First row of each match.
+    offsets : int64, shape (capacity + 1,), written
+        Index of the first place of each match, and that behind the places of the last one.
     places : int16, shape (room,), written
 
     Returns
@@ -115,7 +115,6 @@ def walk_past(states, ends, steps, bits, n_places, at, partition, starts, length
             stop = min(end, at + room, at + BLOCK)
             for row in range(at, stop):
                 step = steps[(step & ~7) + states[row]]
-                lengths[n_ended] = row  # until all are known: the row after it
                 n_ended += step & ENDS
                 starts[n_begun], offsets[n_begun] = row, n_taken
                 n_begun += step >> 1 & 1
@@ -128,16 +127,13 @@ def walk_past(states, ends, steps, bits, n_places, at, partition, starts, length
                 n_begun -= 1
                 at, n_taken = starts[n_begun], offsets[n_begun]
             break
-        if n_begun > n_ended:
-            lengths[n_ended] = end
-            n_ended += 1
-    for i in range(n_ended):
-        lengths[i] -= starts[i]
+        n_ended = n_begun
+    offsets[n_ended] = n_taken
     return outcome, n_ended, n_taken, at, partition
 
 
 @kernel
-def walk_rows(states, ends, choices, n_places, skip, targets, at, partition, starts, lengths, offsets, places):
+def walk_rows(states, ends, choices, n_places, skip, targets, at, partition, starts, offsets, places):
     """Take the preferred places, match by match, until all rows are read or a buffer is full.
 
     Parameters
@@ -155,8 +151,10 @@ def walk_rows(states, ends, choices, n_places, skip, targets, at, partition, sta
         Places of the variable to skip to.
     at, partition : int
         Row to begin at, and its partition.
-    starts, lengths, offsets : int64, shape (capacity,), written
-        First row of each match, its number of rows, and the index of its first place.
+    starts : int64, shape (capacity,), written
+        First row of each match.
+    offsets : int64, shape (capacity + 1,), written
+        Index of the first place of each match, and that behind the places of the last one.
     places : int16, shape (room,), written
 
     Returns
@@ -164,7 +162,7 @@ def walk_rows(states, ends, choices, n_places, skip, targets, at, partition, sta
     (int, int, int, int, int)
         Outcome, matches, places, and the row and partition to go on at (for an error: those of the match).
     """
-    n_matches = n_taken = 0
+    n_matches = n_taken = offsets[0] = 0
     while partition < len(ends):
         end = ends[partition]
         first = ends[partition - 1] if partition else 0
@@ -186,8 +184,9 @@ def walk_rows(states, ends, choices, n_places, skip, targets, at, partition, sta
                 if row == end:
                     break
                 place = choices[states[row], place]
-            starts[n_matches], lengths[n_matches], offsets[n_matches] = at, row - at, n_taken
+            starts[n_matches] = at
             n_matches += 1
+            offsets[n_matches] = taken
             target = next_start(skip, targets, places, n_taken, row - at, at)
             if target <= at:
                 return MISSING if target < 0 else SAME, n_matches, n_taken, at, partition
@@ -214,261 +213,14 @@ def next_start(skip, targets, places, offset, length, at):
 
 
 @kernel
-def navigate(starts, lengths, offsets, places, holds, first, nth, each, found):
-    """Find the `nth` row of a variable from its first or last one, at the end of each match or at each of its rows.
-
-    Parameters
-    ----------
-    starts, lengths, offsets : int64, shape (n matches,)
-        As of `walk_rows`.
-    places : int16, shape (n steps,)
-        As of `walk_rows`.
-    holds : bool, shape (n_places,)
-        Places of the variable.
-    first : bool
-    nth : int
-    each : bool
-        True: for each row of a match, among the rows up to it.
-    found : int64, shape (n matches,), or (n steps,), written
-        -1 where there is none.
-    """
-    for i in range(starts.shape[0]):
-        begin, end = offsets[i], offsets[i] + lengths[i]
-        step = starts[i] - begin
-        if each:
-            n = 0
-            at = -1  # the row that answers
-            behind = begin  # where the nth from the last is searched on
-            for p in range(begin, end):
-                if holds[places[p]]:
-                    n += 1
-                    if first:
-                        if n == nth + 1:
-                            at = p
-                    elif n > nth:
-                        # of the rows of the variable, one more lies behind the answer
-                        behind += n > nth + 1
-                        while not holds[places[behind]]:
-                            behind += 1
-                        at = behind
-                found[p] = at + step if at >= 0 else -1
-            continue
-        n = 0
-        found[i] = -1
-        for k in range(end - begin):
-            p = begin + k if first else end - 1 - k
-            if holds[places[p]]:
-                if n == nth:
-                    found[i] = p + step
-                    break
-                n += 1
-
-
-@kernel
-def count_rows(starts, lengths, offsets, places, holds, valid, each, counts):
-    """Count the rows of a variable that are not NULL, at the end of each match or at each of its rows.
-
-    Parameters
-    ----------
-    starts, lengths, offsets : int64, shape (n matches,)
-        As of `walk_rows`.
-    places : int16, shape (n steps,)
-        As of `walk_rows`.
-    holds : bool, shape (n_places,)
-        Places of the variable.
-    valid : bool, shape (n rows,), or (0,)
-        False for NULL; of shape (0,): no row is NULL.
-    each : bool
-        True: for each row of a match, among the rows up to it.
-    counts : int64, shape (n matches,), or (n steps,), written
-    """
-    for i in range(starts.shape[0]):
-        begin, end = offsets[i], offsets[i] + lengths[i]
-        step = starts[i] - begin
-        n = 0
-        for p in range(begin, end):
-            if holds[places[p]] and (valid.shape[0] == 0 or valid[p + step]):
-                n += 1
-            if each:
-                counts[p] = n
-        if not each:
-            counts[i] = n
-
-
-@kernel
-def add_up_integers(starts, lengths, offsets, places, holds, values, valid, each, sums, counts):
-    """Add up the integers of a variable, at the end of each match or at each of its rows.
-
-    Parameters
-    ----------
-    starts, lengths, offsets : int64, shape (n matches,)
-        As of `walk_rows`.
-    places : int16, shape (n steps,)
-        As of `walk_rows`.
-    holds : bool, shape (n_places,)
-        Places of the variable.
-    values : int64, shape (n rows,)
-    valid : bool, shape (n rows,)
-        False for NULL.
-    each : bool
-        True: for each row of a match, among the rows up to it.
-    sums : int64, shape (n matches,), or (n steps,), written
-    counts : int64, shape (n matches,), or (n steps,), written
-        Number of values.
-
-    Returns
-    -------
-    int
-        The first row whose sum int64 does not hold; -1 if there is none.
-    """
-    for i in range(starts.shape[0]):
-        begin, end = offsets[i], offsets[i] + lengths[i]
-        step = starts[i] - begin
-        total = np.int64(0)
-        n = 0
-        for p in range(begin, end):
-            if holds[places[p]] and valid[p + step]:
-                value = values[p + step]
-                more = total + value
-                if ((total ^ more) & (value ^ more)) < 0:
-                    return p + step
-                total = more
-                n += 1
-            if each:
-                sums[p] = total
-                counts[p] = n
-        if not each:
-            sums[i] = total
-            counts[i] = n
-    return -1
-
-
-@kernel
-def add_up_floats(starts, lengths, offsets, places, holds, values, valid, each, sums, counts):
-    """Add up the floats of a variable in their order, as `add_up_integers` does.
-
-    Parameters
-    ----------
-    starts, lengths, offsets : int64, shape (n matches,)
-        As of `walk_rows`.
-    places : int16, shape (n steps,)
-        As of `walk_rows`.
-    holds : bool, shape (n_places,)
-        Places of the variable.
-    values : float64, shape (n rows,)
-    valid : bool, shape (n rows,)
-        False for NULL.
-    each : bool
-        True: for each row of a match, among the rows up to it.
-    sums : float64, shape (n matches,), or (n steps,), written
-    counts : int64, shape (n matches,), or (n steps,), written
-        Number of values.
-
-    Returns
-    -------
-    int
-        -1: every sum is a float.
-    """
-    for i in range(starts.shape[0]):
-        begin, end = offsets[i], offsets[i] + lengths[i]
-        step = starts[i] - begin
-        total = 0.0
-        n = 0
-        for p in range(begin, end):
-            if holds[places[p]] and valid[p + step]:
-                total += values[p + step]
-                n += 1
-            if each:
-                sums[p] = total
-                counts[p] = n
-        if not each:
-            sums[i] = total
-            counts[i] = n
-    return -1
-
-
-@kernel
-def find_extreme(starts, lengths, offsets, places, holds, ranks, valid, sign, each, found):
-    """Find the row of a variable with the least or greatest value, the first of equals.
-
-    Parameters
-    ----------
-    starts, lengths, offsets : int64, shape (n matches,)
-        As of `walk_rows`.
-    places : int16, shape (n steps,)
-        As of `walk_rows`.
-    holds : bool, shape (n_places,)
-        Places of the variable.
-    ranks : int64, shape (n rows,)
-        In the order of the values.
-    valid : bool, shape (n rows,)
-        False for NULL.
-    sign : int
-        1 for the greatest value, -1 for the least.
-    each : bool
-        True: for each row of a match, among the rows up to it.
-    found : int64, shape (n matches,), or (n steps,), written
-        -1 where there is none.
-    """
-    for i in range(starts.shape[0]):
-        begin, end = offsets[i], offsets[i] + lengths[i]
-        step = starts[i] - begin
-        best = np.int64(-1)
-        for p in range(begin, end):
-            row = p + step
-            if holds[places[p]] and valid[row] and (best < 0 or exceeds(ranks[row], ranks[best], sign)):
-                best = row
-            if each:
-                found[p] = best
-        if not each:
-            found[i] = best
-
-
-@helper
-def exceeds(value, best, sign):
-    """Return whether a value is above another one for sign 1, or below it for -1; no product, which could overflow."""
-    return value > best if sign > 0 else value < best
-
-
-@kernel
-def gather_rows(starts, lengths, offsets, places, holds, bounds, gathered):
-    """Gather the rows of a variable, match by match.
-
-    Parameters
-    ----------
-    starts, lengths, offsets : int64, shape (n matches,)
-        As of `walk_rows`.
-    places : int16, shape (n steps,)
-        As of `walk_rows`.
-    holds : bool, shape (n_places,)
-        Places of the variable.
-    bounds : int64, shape (n matches + 1,), written
-    gathered : int64, shape (n steps,), written
-
-    Returns
-    -------
-    int
-        Number of rows.
-    """
-    n = 0
-    bounds[0] = 0
-    for i in range(starts.shape[0]):
-        begin, end = offsets[i], offsets[i] + lengths[i]
-        for p in range(begin, end):
-            if holds[places[p]]:
-                gathered[n] = starts[i] + p - begin
-                n += 1
-        bounds[i + 1] = n
-    return n
-
-
-@kernel
-def list_rows(starts, lengths, offsets, places, shown, rows, steps, matches):
+def list_rows(starts, offsets, places, shown, rows, steps, matches):
     """List the rows of matches that are shown, and empty matches as their first row.
 
     Parameters
     ----------
-    starts, lengths, offsets : int64, shape (n matches,)
+    starts : int64, shape (n matches,)
+        As of `walk_rows`.
+    offsets : int64, shape (n matches + 1,)
         As of `walk_rows`.
     places : int16, shape (n steps,)
         As of `walk_rows`.
@@ -484,11 +236,12 @@ def list_rows(starts, lengths, offsets, places, shown, rows, steps, matches):
     """
     n = 0
     for i in range(starts.shape[0]):
-        if lengths[i] == 0:
+        begin, end = offsets[i], offsets[i + 1]
+        if begin == end:
             rows[n], steps[n], matches[n] = starts[i], -1, i
             n += 1
-        for p in range(offsets[i], offsets[i] + lengths[i]):
+        for p in range(begin, end):
             if shown[places[p]]:
-                rows[n], steps[n], matches[n] = starts[i] + p - offsets[i], p, i
+                rows[n], steps[n], matches[n] = starts[i] + p - begin, p, i
                 n += 1
     return n

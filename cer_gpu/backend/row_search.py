@@ -12,15 +12,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cer_gpu.backend.aggregates.segments import exceeds
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.joins.filters import COLUMN, COMPARE_INTEGERS, IS_KNOWN, VALUE, Filters, execute, push_value
 from cer_gpu.backend.operations import compared
-from cer_gpu.backend.row_patterns import ACCEPT, DONE, FULL, MISSING, SAME, exceeds, next_start
+from cer_gpu.backend.row_patterns import ACCEPT, DONE, FULL, MISSING, SAME, next_start
 
 _U = np.uint64
 
 DEEP, SPENT, BEYOND, PAUSED = range(4, 8)
-"""Outcomes of `search` besides those of `walk`: a match beyond its memory, all steps taken, a sum too large, pause."""
+"""Outcomes of `search` besides those of `walk_rows`: memory too short, all steps taken, a sum too large, pause."""
 CHECK = 100
 """Instruction after each condition: go on only if it is TRUE."""
 LAST_ROW, FIRST_ROW, LAST_CLASS, FIRST_CLASS, BEST_ROW, TOTAL = range(6)
@@ -112,24 +113,8 @@ class SearchMemory(NamedTuple):
 
 
 @kernel
-def search(
-    plan,
-    memory,
-    filters,
-    states,
-    ends,
-    most_steps,
-    most_here,
-    pause,
-    skip,
-    targets,
-    at,
-    partition,
-    starts,
-    lengths,
-    offsets,
-    places,
-):
+def search(plan, memory, filters, states, ends, most_steps, most_here, pause, skip, targets, at, partition, starts,
+           offsets, places):  # fmt: skip
     """Find the preferred matches, one after another, until all rows are read or a buffer is full.
 
     Parameters
@@ -138,9 +123,9 @@ def search(
     memory : SearchMemory
     filters : Filters
     states : uint16, shape (n rows,)
-        As of `walk`.
+        As of `walk_rows`.
     ends : int64, shape (n partitions,)
-        As of `walk`.
+        As of `walk_rows`.
     most_steps : int
         Most steps of all searches: places tried for a row.
     most_here : int
@@ -148,13 +133,15 @@ def search(
     pause : int
         Steps of all searches after which to return; the next call goes on there.
     skip : int
-        As of `walk`.
+        As of `walk_rows`.
     targets : bool, shape (places,)
-        As of `walk`.
+        As of `walk_rows`.
     at, partition : int
         Row to begin at, and its partition.
-    starts, lengths, offsets : int64, shape (capacity,), written
-        As of `walk`.
+    starts : int64, shape (capacity,), written
+        As of `walk_rows`.
+    offsets : int64, shape (capacity + 1,), written
+        As of `walk_rows`.
     places : int16, shape (place room,), written
 
     Returns
@@ -163,7 +150,7 @@ def search(
         Outcome, matches, places, and the row and partition to go on at (for an error: those of the match).
     """
     plan, memory, filters = SearchPlan(*plan), SearchMemory(*memory), Filters(*filters)
-    n_matches = n_taken = 0
+    n_matches = n_taken = offsets[0] = 0
     n_places = len(plan.at_end)
     while partition < len(ends):
         end = ends[partition]
@@ -184,8 +171,9 @@ def search(
                 return FULL, n_matches, n_taken, at, partition
             for i in range(length):
                 places[n_taken + i] = memory.path[i]
-            starts[n_matches], lengths[n_matches], offsets[n_matches] = at, length, n_taken
+            starts[n_matches] = at
             n_matches += 1
+            offsets[n_matches] = n_taken + length
             memory.counters[NUMBER] += 1
             memory.counters[STEPS_HERE] = 0
             target = next_start(skip, targets, places, n_taken, length, at)

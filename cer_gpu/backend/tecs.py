@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cer_gpu.automaton.encoding import CONSUME_ANY, CONSUME_NONE
 from cer_gpu.backend.jit import helper, kernel
 
 BOTTOM, BOTTOM_MARKED = -1, -2
@@ -365,6 +366,29 @@ def switch(lists, p):
         slot_of[_U(slots[_U(slot), STATE])] = slot
         slot = slots[_U(slot), NEXT_SLOT]
     regs[CURRENT] = p
+
+
+@helper
+def enter(lists, p, has_gaps, moment):
+    """Open an event of partition `p`: point to its lists, and forget what was consumed."""
+    regs, parts = lists.regs, lists.parts
+    regs[OPEN] = ENTERED
+    if regs[CURRENT] != np.int64(p):
+        switch(lists, np.int64(p))
+    if parts[p, EPOCH] != regs[CONSUMED]:
+        forget(lists, p)
+        parts[p, EPOCH] = regs[CONSUMED]
+    regs[GAP_DONE] = not has_gaps or moment == parts[p, PREVIOUS] + 1
+
+
+@helper
+def consume(lists, p, consumption):
+    """Forget what complex events consume that end at an event of partition `p`."""
+    if consumption != CONSUME_NONE:
+        forget(lists, p)
+        if consumption == CONSUME_ANY:
+            lists.regs[CONSUMED] += 1
+            lists.parts[p, EPOCH] = lists.regs[CONSUMED]
 
 
 @helper

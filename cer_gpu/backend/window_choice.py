@@ -3,9 +3,9 @@
 A strategy that compares needs to know what lies in the window, and its determinised states do not tell it: they know
 runs, and not when these began.  Therefore two loops.  `find_ends` keeps the latest start of the runs in each state of
 the CEA, which tells whether anything that ends at an event has begun in its window; for most events that is all.  For
-each such end `list_chosen` or `count_chosen` feeds the relevant events of its window, of its partition, to the
-determinised automaton of the strategy, which then sees nothing that begins earlier.  An end whose window begins at the
-same event as that of the end before goes on in the same evaluation.
+each such end `evaluate_windows` feeds the relevant events of its window, of its partition, to the determinised
+automaton of the strategy, which then sees nothing that begins earlier.  An end whose window begins at the same event as
+that of the end before goes on in the same evaluation.
 
 The events of the windows are kept in a log, oldest first, and those of one partition are linked.
 """
@@ -29,13 +29,12 @@ from cer_gpu.automaton.encoding import (
     START_TARGET,
 )
 from cer_gpu.backend import tecs
-from cer_gpu.backend.arguments import Counts, Events, Matches, Options, Tables
-from cer_gpu.backend.counting import ActiveStates, Records, count_events
-from cer_gpu.backend.evaluation import Numbering, evaluate_events
+from cer_gpu.backend.arguments import Events, Options, Tables
+from cer_gpu.backend.counting import count_events
+from cer_gpu.backend.evaluation import evaluate_events
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.listing import Listing, Share
 from cer_gpu.backend.status import DONE
-from cer_gpu.backend.tecs import Arena, Lists
+from cer_gpu.backend.tecs import Lists
 
 # registers: the number of relevant events so far; the id of the next event of the log, that of the first one, how often
 # everything was forgotten; of the evaluation of a window its first event, its last one so far (-1: there is none), and
@@ -360,9 +359,9 @@ def _events_of(replay, n):
 
 
 @kernel
-def list_chosen(held, replay, ends, n_ends, limit, numbering, tables, lists, arena, listing, share, output, history,
-                sources):  # fmt: skip
-    """List the complex events that a strategy chooses at each end, until all are listed or something is needed.
+def evaluate_windows(held, replay, ends, n_ends, limit, numbering, tables, lists, arena, listing, share, matches,
+                     history, sources, numbers, window, counts, n_states):  # fmt: skip
+    """List, or count, the complex events that a strategy chooses at each end, until all are or something is needed.
 
     Parameters
     ----------
@@ -373,62 +372,23 @@ def list_chosen(held, replay, ends, n_ends, limit, numbering, tables, lists, are
     n_ends : int
     limit : int
         As in `Options`.
-    numbering : Numbering
+    numbering : Numbering, or ()
     tables : Tables
     lists : Lists
-    arena : Arena
-    listing : Listing
-    share : Share
-    output : Matches
+    arena : Arena, or ()
+    listing : Listing, or ()
+    share : Share, or ()
+    matches : Matches, or ()
     history : int32, shape (2**history, 2), written
-    sources : int32, shape (states + 1, N_SOURCE), written
-        From `numbering` on as in `cer_gpu.backend.evaluation.evaluate_events`, without a window.
-
-    Returns
-    -------
-    int
-        A `Status`.
-    """
-    held, replay, numbering, tables = Held(*held), Replay(*replay), Numbering(*numbering), Tables(*tables)
-    lists, arena, listing, share = Lists(*lists), Arena(*arena), Listing(*listing), Share(*share)
-    output = Matches(*output)
-    regs = held.regs
-    status = DONE
-    while regs[END] < n_ends:
-        end = _U(regs[END])
-        if regs[N_TAKEN] == 0:
-            _take(held, replay, lists, ends[end, END_ID], ends[end, END_LOW])
-        n = regs[N_TAKEN]
-        options = Options(NO_WINDOW, np.int64(-1), CONSUME_NONE, limit, replay.places[_U(n - 1)])
-        status = evaluate_events(_events_of(replay, n), options, numbering, tables, lists, arena, listing, share,
-                                 output, history, sources)  # fmt: skip
-        if status != DONE:
-            break
-        regs[N_TAKEN] = 0
-        regs[END] += 1
-    return status
-
-
-@kernel
-def count_chosen(held, replay, ends, n_ends, limit, tables, lists, numbers, window, output, n_states):
-    """Count the complex events that a strategy chooses at each end, until all are counted or something is needed.
-
-    Parameters
-    ----------
-    held : Held
-    replay : Replay
-    ends : int64, shape (at least n, N_END)
-        Result of `find_ends`.
-    n_ends : int
-    limit : int
-        As in `Options`.
-    tables : Tables
-    lists : Lists
-    numbers : ActiveStates
-    window : Records
-    output : Counts
+    sources : int32, shape (states + 1, N_SOURCE), or (0, 0), written
+        From `numbering` on as in `cer_gpu.backend.evaluation.evaluate_events`, without a window; nothing where complex
+        events are counted.
+    numbers : ActiveStates, or ()
+    window : Records, or ()
+    counts : Counts, or ()
     n_states : int
-        From `tables` on as in `cer_gpu.backend.counting.count_events`, without a window.
+        From `numbers` on as in `cer_gpu.backend.counting.count_events`, without a window; nothing where they are
+        listed.
 
     Returns
     -------
@@ -436,7 +396,6 @@ def count_chosen(held, replay, ends, n_ends, limit, tables, lists, numbers, wind
         A `Status`.
     """
     held, replay, tables, lists = Held(*held), Replay(*replay), Tables(*tables), Lists(*lists)
-    numbers, window, output = ActiveStates(*numbers), Records(*window), Counts(*output)
     regs = held.regs
     status = DONE
     while regs[END] < n_ends:
@@ -444,8 +403,13 @@ def count_chosen(held, replay, ends, n_ends, limit, tables, lists, numbers, wind
         if regs[N_TAKEN] == 0:
             _take(held, replay, lists, ends[end, END_ID], ends[end, END_LOW])
         n = regs[N_TAKEN]
+        events = _events_of(replay, n)
         options = Options(NO_WINDOW, np.int64(-1), CONSUME_NONE, limit, replay.places[_U(n - 1)])
-        status = count_events(_events_of(replay, n), options, tables, lists, numbers, window, output, n_states)
+        if len(arena) > 0:
+            status = evaluate_events(events, options, numbering, tables, lists, arena, listing, share, matches, history,
+                                     sources)  # fmt: skip
+        else:
+            status = count_events(events, options, tables, lists, numbers, window, counts, n_states)
         if status != DONE:
             break
         regs[N_TAKEN] = 0

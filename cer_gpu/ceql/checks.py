@@ -170,10 +170,8 @@ class _Checker:
     def formula(self, formula: s.Formula, below: list[Variables]) -> Variables:
         """Check a formula after its sub-formulas, and return its variables."""
         match formula:
-            case s.Negation(filter=filter_) if filter_ is not None:
-                held = {name.name for name in _own(formula)}
-                known = Variables(held, set(), set(held), one_event=True, some_event=True)
-                self.filter(filter_, known, formula)
+            case s.Negation():
+                self.of_one_event(formula)
             case s.Assign():
                 if not below[0] and not below[0].some_event:
                     self.note(f"variable {formula.variable.name!r} never holds an event: NOT(...) holds none")
@@ -183,15 +181,15 @@ class _Checker:
                 self.filter(formula.filter, below[0], formula)
             case s.Sequence() | s.TrailingAbsence():
                 for absence in formula.absent:
-                    self.absence(absence)
+                    self.of_one_event(absence)
         return combine(formula, below)
 
-    def absence(self, absence: s.Absence) -> None:
-        """Check the filter of an absence, in which the event that must not be there is the only one of its names."""
-        if absence.filter is not None:
-            held = {name.name for name in _own(absence)}
+    def of_one_event(self, place: s.Negation | s.Absence) -> None:
+        """Check the filter of NOT(...) or of an absence, in which its one event is the only one of its names."""
+        if place.filter is not None:
+            held = {name.name for name in place.names}
             known = Variables(held, set(), set(held), one_event=True, some_event=True)
-            self.filter(absence.filter, known, absence)
+            self.filter(place.filter, known, place)
 
     def on_both_sides(self) -> None:
         """Note the types of which one event can stand on both sides of ALL."""
@@ -275,7 +273,7 @@ class _Checker:
     def unseen(self, name: s.Name, place: Place) -> None:
         """Refuse a variable that a filter at a place does not see, and say why."""
         around = self._surroundings
-        absent = {name.name for node in walk(self.query.formula) if isinstance(node, s.Absence) for name in _own(node)}
+        absent = {name.name for node in walk(self.query.formula) if isinstance(node, s.Absence) for name in node.names}
         if name.name not in self._whole and name.name in absent:
             self.error(
                 f"FILTER names {name.name!r}, an event that must not be there",
@@ -302,11 +300,6 @@ class _Checker:
                     kind.check(text)
                 except ValueError as error:
                     self.error(str(error), pattern.span, partial(str, kind.hint))
-
-
-def _own(place: s.Negation | s.Absence) -> list[s.Name]:
-    """Return the names of the one event that NOT(...) or an absence speaks of."""
-    return [name for name in (place.event, place.variable) if name is not None]
 
 
 _SAME = "an event of type {!r} can stand on both sides of ALL at once: it asks for no second one"

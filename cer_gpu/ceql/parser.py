@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import lark
@@ -48,13 +49,7 @@ def parse(text: str, relations: Relations | None = None) -> s.QuerySyntax:
         When the query is nested too deeply.
     """
     _check_text(text, "a query")
-    try:
-        tree = _FormulaBuilder(text).transform(tree_parser().parse(text, start="query"))
-    except lark.exceptions.UnexpectedInput as error:
-        raise syntax_error(text, error) from None
-    except lark.exceptions.VisitError as error:
-        raise error.orig_exc from None
-    query = _QueryBuilder(text).build(tree, checked_relations(relations))
+    query = _QueryBuilder(text).build(_tree(text, "query"), checked_relations(relations))
     measured = [measure.expression for measure in query.select.measures]
     for root in (query.formula, *measured, *([] if query.having is None else [query.having])):
         check_nesting(root, text)
@@ -95,17 +90,22 @@ def parse_aggregate(text: str) -> tuple[str, s.Expression | None]:
     _check_text(text, "an aggregate")
     if not text.strip():
         raise QuerySyntaxError("the aggregate is empty", hint=LONE)
+    (expression,) = _tree(text, "lone_expression").children
+    check_nesting(expression, text)
+    return aggregate_operand(expression, text)
+
+
+# ---- nodes of a parse tree ---------------------------------------------------------------------------------
+
+
+def _tree(text: str, start: str) -> Any:
+    """Return the parse tree of a text, with its formulas and expressions as nodes."""
     try:
-        tree = _FormulaBuilder(text).transform(tree_parser().parse(text, start="lone_expression"))
+        return _FormulaBuilder(text).transform(tree_parser().parse(text, start=start))
     except lark.exceptions.UnexpectedInput as error:
         raise syntax_error(text, error) from None
     except lark.exceptions.VisitError as error:
         raise error.orig_exc from None
-    check_nesting(tree.children[0], text)
-    return aggregate_operand(tree.children[0], text)
-
-
-# ---- nodes of a parse tree ---------------------------------------------------------------------------------
 
 
 def _at(meta: Any) -> s.Span:
@@ -120,6 +120,11 @@ def _node(make: Any) -> Any:
 def _joined(kind: Any) -> Any:
     """Return a method that builds a conjunction or disjunction from a rule with its operands as children."""
     return lark.v_args(meta=True)(lambda self, meta, children: s.joined(kind, children, _at(meta)))
+
+
+def _denied(method: str) -> Any:
+    """Return a method that builds the negation of what another one builds."""
+    return lark.v_args(meta=True)(lambda self, meta, children: s.Not(getattr(self, method)(meta, children), _at(meta)))
 
 
 def _compare(op: str) -> str:
@@ -300,18 +305,16 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     def patterns(self, meta: Any, children: list[Any]) -> tuple[s.Literal, ...]:
         return tuple(s.Literal(_unquote(each), "", (each.start_pos, each.end_pos)) for each in children)
 
-    def like(self, meta: Any, children: list[Any]) -> s.TextTest:
-        return s.TextTest("LIKE", children[0], self.patterns(meta, children[1:]), span=_at(meta))
+    def like(self, meta: Any, children: list[Any]) -> s.Like:
+        return s.Like("LIKE", children[0], self.patterns(meta, children[1:]), span=_at(meta))
 
-    def not_like(self, meta: Any, children: list[Any]) -> s.Not:
-        return s.Not(self.like(meta, children), _at(meta))
+    not_like = _denied("like")
 
     def glob(self, meta: Any, children: list[Any]) -> s.TextTest:
         operand, patterns, nocase = children
         return s.TextTest("GLOB", operand, patterns, nocase is not None, _at(meta))
 
-    def not_glob(self, meta: Any, children: list[Any]) -> s.Not:
-        return s.Not(self.glob(meta, children), _at(meta))
+    not_glob = _denied("glob")
 
     def values(self, meta: Any, children: list[Any]) -> tuple[str, list[Any]]:
         return "values", children
@@ -331,20 +334,14 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
             return s.Membership(operand, tuple(items), _at(meta))
         return _between(operand, items[0], items[1], _at(meta))
 
-    def not_in(self, meta: Any, children: list[Any]) -> s.Not:
-        return s.Not(self.in_(meta, children), _at(meta))
+    not_in = _denied("in_")
 
     def in_range(self, meta: Any, children: list[Any]) -> s.Predicate:
         return _between(children[0], children[1], children[2], _at(meta))
 
-    def not_in_range(self, meta: Any, children: list[Any]) -> s.Not:
-        return s.Not(self.in_range(meta, children), _at(meta))
-
+    not_in_range = _denied("in_range")
     is_null = _node(s.IsNull)
-
-    def is_not_null(self, meta: Any, children: list[Any]) -> s.Not:
-        return s.Not(self.is_null(meta, children), _at(meta))
-
+    is_not_null = _denied("is_null")
     not_ = _node(s.Not)
     and_ = _joined(s.And)
     or_ = _joined(s.Or)
@@ -388,14 +385,9 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
         span = (before.filter.span[0], more.span[1])
         return s.Filtered(before.formula, s.joined(s.FilterOr, (before.filter, more), span), _at(meta))
 
-    def sequence(self, meta: Any, children: list[Any]) -> s.Sequence:
-        return s.Sequence(children[0], children[1], False, _at(meta))
-
-    def contiguous_sequence(self, meta: Any, children: list[Any]) -> s.Sequence:
-        return s.Sequence(children[0], children[1], True, _at(meta))
-
-    def next_sequence(self, meta: Any, children: list[Any]) -> s.Sequence:
-        return s.Sequence(children[0], children[1], False, _at(meta), next=True)
+    sequence = _node(partial(s.Sequence, contiguous=False))
+    contiguous_sequence = _node(partial(s.Sequence, contiguous=True))
+    next_sequence = _node(partial(s.Sequence, contiguous=False, next=True))
 
     def sequence_without(self, meta: Any, children: list[Any]) -> s.Sequence:
         guarded, right = children
@@ -409,19 +401,14 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
         return s.TrailingAbsence(guarded.formula, (*guarded.absent, absence), _at(meta))
 
     absence = _node(s.Absence)
-
-    def absence_of_type(self, meta: Any, children: list[Any]) -> s.Absence:
-        return s.Absence(children[0], None, None, _at(meta))
+    absence_of_type = _node(partial(s.Absence, variable=None, filter=None))
 
     def both(self, meta: Any, children: list[Any]) -> s.Conjunction:
         left, _, right = children
         return s.Conjunction(left, right, _at(meta))
 
-    def iteration(self, meta: Any, children: list[Any]) -> s.Iteration:
-        return s.Iteration(children[0], False, _at(meta))
-
-    def contiguous_iteration(self, meta: Any, children: list[Any]) -> s.Iteration:
-        return s.Iteration(children[0], True, _at(meta))
+    iteration = _node(partial(s.Iteration, contiguous=False))
+    contiguous_iteration = _node(partial(s.Iteration, contiguous=True))
 
     def repeated(self, meta: Any, children: list[Any]) -> s.Iteration:
         formula, (how, least, most) = children
@@ -520,7 +507,6 @@ class _QueryBuilder:
             formula=formula,
             streams=tuple(clauses["from"].children) if "from" in clauses else (),
             partition=keys,
-            partition_span=_at(partition.meta) if partition else (0, 0),
             within=self._within(clauses["within"].children[1]) if "within" in clauses else None,
             chooses_first="within" in clauses and clauses["within"].children[0] is not None,
             consume=str(consume.children[0]).upper() if consume else "NONE",
@@ -531,13 +517,13 @@ class _QueryBuilder:
 
     def _select(self, tree: lark.Tree[Any], having: s.Predicate | None) -> tuple[s.Select, s.Predicate | None]:
         """Return the clause, and the condition of HAVING, whose variables are among its items."""
-        strategy, strategy_span = "ALL", (0, 0)
+        strategy = "ALL"
         items: tuple[s.SelectItem, ...] | None = None
         measures: tuple[s.Measure, ...] = ()
         for child in tree.children:
             assert isinstance(child, lark.Tree)
             if child.data == "strategy":
-                strategy, strategy_span = str(child.children[0]).upper(), _at(child.meta)
+                strategy = str(child.children[0]).upper()
             elif child.data == "select_none":
                 items = ()
             elif child.data == "select_items":
@@ -552,7 +538,7 @@ class _QueryBuilder:
             items += tuple(s.SelectItem(name, None, name.span, written=False) for name in others)
             items = items if items or not measures else None  # COUNT(*) alone
         strategy = "NEXT" if strategy == "NXT" else strategy
-        return s.Select(items, strategy, strategy_span, _at(tree.meta), measures), having
+        return s.Select(items, strategy, _at(tree.meta), measures), having
 
     def _measure(self, tree: Any) -> s.Measure:
         expression, alias = tree.children

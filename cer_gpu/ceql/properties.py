@@ -190,7 +190,7 @@ def _names_in_absences(formula: s.Formula) -> Names:
     """Return the variables that the filters of absences between its operands name, but for that of the absent event."""
     used: Names = set()
     for absence in formula.absent if isinstance(formula, s.Sequence | s.TrailingAbsence) else ():
-        own = {name.name for name in (absence.event, absence.variable) if name is not None}
+        own = {name.name for name in absence.names}
         used |= (_filtered_names(absence.filter) if absence.filter is not None else set()) - own
     return used
 

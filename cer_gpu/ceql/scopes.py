@@ -9,14 +9,14 @@ must not be there, and the variables to its left in the same way.  Filters on on
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import names_of, path_of
-from cer_gpu.ceql.traversal import children, fold, with_children
-from cer_gpu.ceql.variables import Variables, combine, defined_names
+from cer_gpu.ceql.traversal import fold, mapped, with_children
+from cer_gpu.ceql.variables import Variables, combine, defined_names, of_event
 
 
 def resolved(formula: s.Formula) -> s.Formula:
@@ -236,7 +236,7 @@ class _FilterOfFormula:
             if known.inside or not known.definitions:
                 return item
         predicate = _with_variables(item.predicate, owner, self._is_variable)
-        predicate = _map_attributes(predicate, self._simpler)
+        predicate = mapped(predicate, s.Attribute, self._simpler)
         named = _variables(predicate)
         if owner is not None and (not named or (_key(owner) not in named and not self.known(owner).always)):
             named = {_key(owner): owner, **named}
@@ -255,7 +255,7 @@ class _FilterOfFormula:
         if len(alone) < 2 or not any(True for operand in alone for _ in s.relations(operand)):
             return list(operands)
         span = (alone[0].span[0], alone[-1].span[1])
-        predicate = s.joined(s.Or, map(_predicate, alone), span)
+        predicate = s.joined(s.Or, (one_predicate(operand, _named) for operand in alone), span)
         one = self._filter(predicate, _variables(predicate), span)
         first = next(i for i, operand in enumerate(operands) if operand is alone[0])
         others = [operand for operand in operands if not any(operand is each for each in alone)]
@@ -301,7 +301,7 @@ class _FilterOfFormula:
         """Return the filter of a predicate whose attributes name their variables."""
         variables = list(named.values())
         if self._on_one(predicate, named):
-            return s.VariableFilter(variables[0], _without_variables(predicate), span)
+            return s.VariableFilter(variables[0], of_event(predicate), span)
         roles = [self._around.role(variable, self.known(variable)) for variable in variables]
         return s.Relation(predicate, tuple(roles), span)
 
@@ -316,7 +316,7 @@ class _FilterOfAbsence(_FilterOfFormula):
 
     def __init__(self, around: _Pass, absence: s.Absence, number: int) -> None:
         super().__init__(around, _Held(number, number, Variables(set(), set(), set(), False, False)))
-        self._own = {name.name for name in (absence.event, absence.variable) if name is not None}
+        self._own = {name.name for name in absence.names}
         self._event = absence.variable or absence.event
         self._number = number
 
@@ -342,7 +342,7 @@ class _FilterOfEvent:
 
     def __init__(self, names: frozenset[str], negation: s.Negation) -> None:
         self._names = names
-        self._own = {name.name for name in (negation.event, negation.variable) if name is not None}
+        self._own = {name.name for name in negation.names}
         self._event = negation.variable or negation.event
 
     def resolve(self, item: s.VariableFilter | s.Relation) -> s.Filter:
@@ -358,7 +358,7 @@ class _FilterOfEvent:
         wrong = [variable for key, variable in named.items() if variable.name not in self._own or key in skips]
         if wrong:
             return s.Relation(predicate, tuple(s.Role(variable) for variable in wrong), item.span)
-        return s.VariableFilter(owner or self._event, _without_variables(predicate), item.span)
+        return s.VariableFilter(owner or self._event, of_event(predicate), item.span)
 
     def merged(self, operands: Sequence[s.Filter]) -> list[s.Filter]:
         """Return the operands: those of filters on one event are one predicate in any case."""
@@ -392,14 +392,6 @@ def _skipping(predicate: s.Predicate) -> set[_Key]:
     return {_key(variable) for variable in found if variable is not None}
 
 
-def _map_attributes(predicate: s.Predicate, change: Any) -> s.Predicate:
-    def rebuild(node: Any, parts: list[Any]) -> Any:
-        return change(node) if isinstance(node, s.Attribute) else with_children(node, parts)
-
-    changed: s.Predicate = fold(predicate, rebuild, children)
-    return changed
-
-
 def _with_variables(predicate: s.Predicate, owner: s.Name | None, is_variable: Any) -> s.Predicate:
     """Return a predicate in which every attribute names its variable; in brackets it may be that of the `owner`."""
 
@@ -413,20 +405,27 @@ def _with_variables(predicate: s.Predicate, owner: s.Name | None, is_variable: A
             return replace(attribute, name=path_of(rest), variable=s.Name(first, None, attribute.span))
         return replace(attribute, variable=owner)
 
-    return _map_attributes(predicate, qualified)
+    changed: s.Predicate = mapped(predicate, s.Attribute, qualified)
+    return changed
 
 
-def _without_variables(predicate: s.Predicate) -> s.Predicate:
-    return _map_attributes(predicate, lambda attribute: replace(attribute, variable=None, event="EACH"))
+def _named(filter_: s.VariableFilter) -> s.Predicate:
+    """Return the predicate of a filter on one variable, in which every attribute names it."""
+    changed: s.Predicate = mapped(
+        filter_.predicate, s.Attribute, lambda attribute: replace(attribute, variable=filter_.variable)
+    )
+    return changed
 
 
-def _predicate(filter_: s.Filter) -> s.Predicate:
-    """Return a resolved filter as one predicate, in which every attribute names its variable."""
+def one_predicate(
+    filter_: s.Filter, read: Callable[[s.VariableFilter], s.Predicate] = lambda item: item.predicate
+) -> s.Predicate:
+    """Return a resolved filter as one predicate; `read` returns that of a filter on one variable."""
 
-    def read(node: s.Filter, below: list[s.Predicate]) -> s.Predicate:
+    def join(node: s.Filter, below: list[s.Predicate]) -> s.Predicate:
         match node:
-            case s.VariableFilter(variable, predicate):
-                return _map_attributes(predicate, lambda attribute: replace(attribute, variable=variable))
+            case s.VariableFilter():
+                return read(node)
             case s.Relation():
                 return node.predicate
             case s.FilterAnd():
@@ -434,4 +433,4 @@ def _predicate(filter_: s.Filter) -> s.Predicate:
             case s.FilterOr():
                 return s.joined(s.Or, below, node.span)
 
-    return fold(filter_, read, lambda node: () if isinstance(node, _LEAVES) else node.operands)
+    return fold(filter_, join, lambda node: () if isinstance(node, _LEAVES) else node.operands)

@@ -88,7 +88,7 @@ class _Structure:
         if absences and any(id(formula) in self._empty for formula in beside):
             self._report("an absence stands beside a formula that may be empty", absences[0].span, _BESIDE_EMPTY)
         for absence in absences:
-            own = {name.name for name in (absence.event, absence.variable) if name is not None}
+            own = {name.name for name in absence.names}
             self._relations(absence.filter, own)
 
     # ---- the next event -----------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ class Surroundings:
         if isinstance(place, s.Filtered):
             names = [defined_names(place)]
         else:
-            names = [[name.name for name in (place.event, place.variable) if name is not None]]
+            names = [[name.name for name in place.names]]
             if isinstance(place, s.Negation):
                 return names[0]
         below: s.Formula | s.Absence = place

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from cer_gpu.ceql.traversal import Node, children, walk
 
@@ -88,14 +88,18 @@ class Negative(Node):
 
 
 @dataclass(frozen=True)
-class Arithmetic(Node):
-    """``left op right`` with op one of ``+ - * / %``."""
+class _Operation(Node):
+    """``left op right``."""
 
     op: str
     left: Expression
     right: Expression
     span: Span = _span()
     parts = ("left", "right")
+
+
+class Arithmetic(_Operation):
+    """``left op right`` with op one of ``+ - * / %``."""
 
 
 @dataclass(frozen=True)
@@ -136,15 +140,8 @@ class Element(Node):
 Expression = Literal | Duration | Attribute | Negative | Arithmetic | Call | Aggregate | Element
 
 
-@dataclass(frozen=True)
-class Comparison(Node):
+class Comparison(_Operation):
     """``left op right`` with op one of ``= <> < <= > >=``."""
-
-    op: str
-    left: Expression
-    right: Expression
-    span: Span = _span()
-    parts = ("left", "right")
 
 
 @dataclass(frozen=True)
@@ -165,6 +162,15 @@ class TextTest(Node):
     def texts(self) -> tuple[str, ...]:
         """The patterns."""
         return tuple(str(pattern.value) for pattern in self.patterns)
+
+
+class Like(TextTest):
+    """``operand LIKE 'regex'``."""
+
+    @property
+    def pattern(self) -> str:
+        """The regular expression."""
+        return self.texts[0]
 
 
 @dataclass(frozen=True)
@@ -195,16 +201,22 @@ class Not(Node):
     parts = ("operand",)
 
 
-class _Flat(Node):
+_Operand = TypeVar("_Operand")
+
+
+@dataclass(frozen=True)
+class _Flat(Node, Generic[_Operand]):
     """A conjunction or disjunction of two or more, flat; `left` and `right` are its left-associative binary form."""
 
-    operands: tuple[Any, ...]
+    operands: tuple[_Operand, ...]
+    span: Span = _span()
+    parts = ("operands",)
 
     @property
     def left(self) -> Any:
         """All operands but the last; a single one stands for itself."""
         first = self.operands[:-1]
-        return first[0] if len(first) == 1 else type(self)(first)  # type: ignore[call-arg]
+        return first[0] if len(first) == 1 else type(self)(first)
 
     @property
     def right(self) -> Any:
@@ -212,22 +224,12 @@ class _Flat(Node):
         return self.operands[-1]
 
 
-@dataclass(frozen=True)
-class And(_Flat):
+class And(_Flat["Predicate"]):
     """Three-valued conjunction of two or more, none of them a conjunction itself."""
 
-    operands: tuple[Predicate, ...]
-    span: Span = _span()
-    parts = ("operands",)
 
-
-@dataclass(frozen=True)
-class Or(_Flat):
+class Or(_Flat["Predicate"]):
     """Three-valued disjunction of two or more, none of them a disjunction itself."""
-
-    operands: tuple[Predicate, ...]
-    span: Span = _span()
-    parts = ("operands",)
 
 
 @dataclass(frozen=True)
@@ -299,22 +301,12 @@ class Relation(Node):
     parts = ("predicate",)
 
 
-@dataclass(frozen=True)
-class FilterAnd(_Flat):
+class FilterAnd(_Flat["Filter"]):
     """``filter AND filter``: two or more, none of them a conjunction itself."""
 
-    operands: tuple[Filter, ...]
-    span: Span = _span()
-    parts = ("operands",)
 
-
-@dataclass(frozen=True)
-class FilterOr(_Flat):
+class FilterOr(_Flat["Filter"]):
     """``filter OR filter``: two or more, none of them a disjunction itself."""
-
-    operands: tuple[Filter, ...]
-    span: Span = _span()
-    parts = ("operands",)
 
 
 Filter = VariableFilter | Relation | FilterAnd | FilterOr
@@ -337,14 +329,23 @@ class EventType(Node):
 
 
 @dataclass(frozen=True)
-class Negation(Node):
-    """``NOT(R [AS x] [FILTER x[p]])``: one event that is not such an event."""
+class _OneEvent(Node):
+    """``(R [AS x] [FILTER filter])`` behind NOT or ``!``."""
 
     event: Name
     variable: Name | None
     filter: Filter | None
     span: Span = _span()
     parts = ("filter",)
+
+    @property
+    def names(self) -> list[Name]:
+        """The names of the one event: its type and its variable."""
+        return [self.event] if self.variable is None else [self.event, self.variable]
+
+
+class Negation(_OneEvent):
+    """``NOT(R [AS x] [FILTER x[p]])``: one event that is not such an event."""
 
 
 @dataclass(frozen=True)
@@ -369,8 +370,8 @@ class Filtered(Node):
 
 
 @dataclass(frozen=True)
-class Disjunction(Node):
-    """``left OR right``."""
+class _Sides(Node):
+    """Two formulas of which neither comes first."""
 
     left: Formula
     right: Formula
@@ -378,19 +379,18 @@ class Disjunction(Node):
     parts = ("left", "right")
 
 
+class Disjunction(_Sides):
+    """``left OR right``."""
+
+
 @dataclass(frozen=True)
-class Absence(Node):
+class Absence(_OneEvent):
     """``!(R [AS x] [FILTER filter])`` in the gap of a sequence, or at the end of a pattern: no such event lies there.
 
     `site` numbers the event as a definition, as that of an `EventType`, for filters between it and other events.
     """
 
-    event: Name
-    variable: Name | None
-    filter: Filter | None
-    span: Span = _span()
     site: int = field(default=-1, compare=False, repr=False)
-    parts = ("filter",)
 
 
 @dataclass(frozen=True)
@@ -419,14 +419,8 @@ class TrailingAbsence(Node):
     parts = ("formula", "absent")
 
 
-@dataclass(frozen=True)
-class Conjunction(Node):
+class Conjunction(_Sides):
     """``left ALL right``: a valuation of each, in any order, interleaved or sharing events."""
-
-    left: Formula
-    right: Formula
-    span: Span = _span()
-    parts = ("left", "right")
 
 
 @dataclass(frozen=True)
@@ -484,7 +478,6 @@ class Select:
 
     items: tuple[SelectItem, ...] | None = None
     strategy: str = "ALL"
-    strategy_span: Span = _span()
     span: Span = _span()
     measures: tuple[Measure, ...] = ()
 
@@ -532,7 +525,6 @@ class QuerySyntax:
     formula: Formula
     streams: tuple[Name, ...] = ()
     partition: tuple[tuple[Name, ...], ...] = ()
-    partition_span: Span = _span()
     within: Within | None = None
     consume: str = "NONE"
     consume_span: Span = _span()

@@ -20,13 +20,6 @@ _TERMINALS = {
     "NUMBER": "a number",
     "STRING": "a 'string'",
     "COMPARISON": "a comparison (= <> < <= > >=)",
-    "EVENTS": "EVENTS",
-    "DAYS": "DAYS",
-    "HOURS": "HOURS",
-    "MINUTES": "MINUTES",
-    "SECONDS": "SECONDS",
-    "TRUE": "TRUE",
-    "FALSE": "FALSE",
     "$END": "the end of the query",
 }
 

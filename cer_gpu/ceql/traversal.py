@@ -64,6 +64,15 @@ def with_children(node: Any, new: Iterable[Any]) -> Any:
     return replace(node, **changes) if changes else node
 
 
+def mapped(root: Any, kind: type[Any], change: Callable[[Any], Any]) -> Any:
+    """Return a tree with ``change(node)`` in place of each node of a kind."""
+
+    def combine(node: Any, below: list[Any]) -> Any:
+        return change(node) if isinstance(node, kind) else with_children(node, below)
+
+    return fold(root, combine, children)
+
+
 def walk(root: Node) -> Iterator[Node]:
     """Yield the nodes of a tree in preorder, from left to right."""
     todo = [root]

@@ -5,10 +5,11 @@ papers: CEL, 5.1 (``vdef`` and ``bound``); ours hold sets of events.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.traversal import fold, walk
+from cer_gpu.ceql.traversal import fold, mapped, walk
 
 
 @dataclass(slots=True)
@@ -43,6 +44,11 @@ class Variables:
     def __len__(self) -> int:
         """Return the number of variables that the formula defines."""
         return len(self.single) + len(self.several)
+
+
+def of_event(node: Any) -> Any:
+    """Return an expression or predicate over one event, without the variable before its attributes."""
+    return mapped(node, s.Attribute, lambda attribute: replace(attribute, variable=None, event="EACH"))
 
 
 def variables(formula: s.Formula) -> Variables:

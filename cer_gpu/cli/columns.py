@@ -19,7 +19,7 @@ Examples:
   cer-gpu columns flights.parquet --type-column type
   cer-gpu columns flights.parquet --json"""
 )
-@events_argument()
+@events_argument
 @click.option("--type-column", metavar="NAME", help="Count the events of each type in this column; all are read.")
 @click.option("--json", "as_json", is_flag=True, help="Print the columns as JSON.")
 def columns(events: tuple[str, ...], type_column: str | None, as_json: bool) -> int:

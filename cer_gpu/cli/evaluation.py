@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from cer_gpu.cli.given_events import Streams
 from cer_gpu.cli.given_queries import for_each
-from cer_gpu.cli.progress import Watched
+from cer_gpu.cli.progress import watched
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.engine.evaluator import FoundBatches
 from cer_gpu.engine.options import EvaluationOptions
@@ -101,7 +101,7 @@ class CommandEvaluation:
             self.n_done = max(self.n_done, self._n_read)
             tick()
 
-        source = Watched(self._source, before_a_batch)
+        source = watched(self._source, before_a_batch)
         for name, batch in self._asked._found(source, self.evaluator, self.options.threads):
             self.n_done = max(self.n_done, self._n_done_with(batch))
             yield name, batch

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import click
 from click.shell_completion import CompletionItem
-
-from cer_gpu.cli.command_line import Command
 
 
 def complete_files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -15,11 +13,7 @@ def complete_files(context: click.Context, parameter: click.Parameter, incomplet
     return [CompletionItem(incomplete, type="file")]
 
 
-def events_argument(*, required: bool = True) -> Callable[[Command], Command]:
-    """Return a decorator that adds the argument EVENTS, of any number."""
-    return click.argument("events", nargs=-1, required=required, shell_complete=complete_files)
-
-
+events_argument = click.argument("events", nargs=-1, required=True, shell_complete=complete_files)
 query_argument = click.argument("query", shell_complete=complete_files)
 sort_option = click.option("--sort", is_flag=True, help="Sort the events by time first.")
 threads_option = click.option(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 from rich.console import Console
@@ -15,30 +17,21 @@ from cer_gpu.io.source import Parts, Source
 from cer_gpu.stages import MeasuredStages
 
 
-class Watched(Source):
-    """Source that calls `tick` after reading each batch, before yielding it."""
+def watched(source: Source, tick: Callable[[], None]) -> Source:
+    """Return a source that calls `tick` after reading each batch, before yielding it."""
 
-    def __init__(self, source: Source, tick: Callable[[], None]) -> None:
-        def ticking(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
+    def ticking(read: Callable[..., Iterator[pa.RecordBatch]]) -> Callable[..., Iterator[pa.RecordBatch]]:
+        def read_all(*asked: Any) -> Iterator[pa.RecordBatch]:
+            for batch in read(*asked):
                 tick()
                 yield batch
 
-        parts = source.parts
-        if parts is not None:
-            read = parts.read
-            parts = Parts(parts.begins, lambda columns, begin, end: ticking(read(columns, begin, end)))
-        super().__init__(
-            source.schema,
-            lambda columns: ticking(source.batches(columns)),
-            source.n_rows,
-            rereadable=source.rereadable,
-            in_memory=source.in_memory,
-            reads_ahead=source.reads_ahead,
-            reads_fields=source.reads_fields,
-            parts=parts,
-        )
-        self.locate = source.locate  # type: ignore[method-assign]
+        return read_all
+
+    parts = source.parts
+    return replace(
+        source, read=ticking(source.read), parts=None if parts is None else Parts(parts.begins, ticking(parts.read))
+    )
 
 
 class Display:

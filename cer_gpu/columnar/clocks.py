@@ -76,16 +76,14 @@ class Clock:
             if row < len(values) and values.dtype.kind == "f" and np.isnan(values).any():
                 _fail(self.name, numbers[int(np.argmax(np.isnan(values)))], "is not a number (NaN)", _FILL)
             if self._last is not None and values[0] < self._last:
-                _fail(
-                    self.name,
-                    numbers[0],
-                    f"({_shown(array[0])}) is less than the one before ({_shown(self._last_shown)})",
-                )
+                what = f"({_shown(array[0])}) is less than the one before ({_shown(self._last_shown)})"
+                _fail(self.name, numbers[0], what)
             if self._advanced and int(ordered(values[:1])[0]) < self._advanced:
                 what = f"({_shown(array[0])}) is earlier than {_shown(key_to_time(self._advanced, data_type))}"
                 _fail(self.name, numbers[0], f"{what}, to which the stream has advanced", "advance less")
             if row < len(values):
-                _fail_order(self.name, numbers[row], array[row], array[row - 1])
+                what = f"({_shown(array[row])}) is less than the one before ({_shown(array[row - 1])})"
+                _fail(self.name, numbers[row], what)
             self._last, self._last_shown = values[-1], array[-1]
             self._n_rows += len(values)
         return values
@@ -125,10 +123,6 @@ def _fail(name: str, position: int, what: str, hint: str = "") -> None:
         "expected: events in the order of time, equal times allowed\n"
         f"hint: {hint or _SORT.format(column)}"
     )
-
-
-def _fail_order(name: str, position: int, value: pa.Scalar, before: pa.Scalar) -> None:
-    _fail(name, position, f"({_shown(value)}) is less than the one before ({_shown(before)})")
 
 
 def _shown(value: pa.Scalar) -> str:

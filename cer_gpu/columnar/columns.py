@@ -298,6 +298,46 @@ class Block:
         return plain_array(self.column(name)).cast(pa.large_string())
 
 
+class RowsOfBlock(Block):
+    """Some rows of a block, of which only the columns that are read are taken.
+
+    Parameters
+    ----------
+    whole : Block
+    rows : int32 array
+    coders
+        As those of a block, for these rows.
+    """
+
+    def __init__(self, whole: Block, rows: npt.NDArray[np.int32], coders: dict[str, StringCoder] | None = None) -> None:
+        super().__init__(whole.batch, coders)
+        self.whole, self._rows, self.n_rows = whole, rows, len(rows)
+
+    def at(self, values: Array) -> Array:
+        """Return the values at these rows, given those of all rows of the block."""
+        return values[self._rows]
+
+    def column(self, name: str) -> pa.Array:
+        """Return the rows of a column or field in its own layout."""
+        if name not in self._columns:
+            self._columns[name] = take_rows(self.whole.column(name), pa.array(self._rows))
+        return self._columns[name]
+
+    def valid(self, name: str) -> Bools | None:
+        """Return a mask of the rows that are not NULL; None: all."""
+        valid = self.whole.valid(name)
+        return None if valid is None else self.at(valid)
+
+    def numbers(self, name: str) -> Array:
+        """Return the rows of `Block.numbers`."""
+        return self.at(self.whole.numbers(name))
+
+    def coded(self, name: str) -> Coded:
+        """Return the rows of `Block.coded`."""
+        coded = self.whole.coded(name)
+        return Coded(self.at(coded.codes), coded.values)
+
+
 def plain_texts(values: pa.Array) -> pa.Array:
     """Return strings in a layout that Arrow's functions can read."""
     return values.cast(pa.large_string()) if pa.types.is_string_view(values.type) else values

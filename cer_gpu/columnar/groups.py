@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.arrays import Array, Bools, Int32, Int64
+from cer_gpu.arrays import Array, Int32, Int64
 from cer_gpu.backend.compaction import gather, group_rows, order_by_group
-from cer_gpu.columnar.columns import Block, Coded, take_rows
+from cer_gpu.columnar.columns import Block, Coded, RowsOfBlock
 from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.columnar.strings import StringCoder
 
@@ -120,8 +120,8 @@ class Picked(NamedTuple):
         return self.places, self.groups.order(values)
 
 
-class OfGroup(Block):
-    """The rows of one group of a block, of which only the columns that are read are taken.
+class OfGroup(RowsOfBlock):
+    """The rows of one group of a block.
 
     Parameters
     ----------
@@ -135,31 +135,14 @@ class OfGroup(Block):
     """
 
     def __init__(self, whole: Block, groups: Groups, number: int, coders: dict[str, StringCoder]) -> None:
-        super().__init__(whole.batch, coders)
-        self._whole, self._groups, self._places = whole, groups, groups.places(number)
-        self.n_rows = self._places.stop - self._places.start
+        self._groups, self._places = groups, groups.places(number)
+        super().__init__(whole, groups.rows[self._places], coders)
 
-    def column(self, name: str) -> pa.Array:
-        """Return the rows of a column or field in its own layout."""
-        if name not in self._columns:
-            self._columns[name] = take_rows(self._whole.column(name), pa.array(self._groups.rows[self._places]))
-        return self._columns[name]
-
-    def valid(self, name: str) -> Bools | None:
-        """Return a mask of the rows that are not NULL; None: no row is NULL."""
-        valid = self._whole.valid(name)
-        return None if valid is None else self._of_group(valid)
-
-    def numbers(self, name: str) -> Array:
-        """Return the values of a column of numbers, as `Block.numbers`."""
-        return self._of_group(self._whole.numbers(name))
+    def at(self, values: Array) -> Array:
+        """Return the values at these rows, given those of all rows of the block."""
+        return self._groups.order(values)[self._places]
 
     def coded(self, name: str) -> Coded:
         """Return a string column as codes into a dictionary: that of the column, or one of the texts of the group."""
-        if not pa.types.is_dictionary(self._whole.column(name).type):
-            return super().coded(name)
-        coded = self._whole.coded(name)
-        return Coded(self._of_group(coded.codes), coded.values)
-
-    def _of_group(self, values: Array) -> Array:
-        return self._groups.order(values)[self._places]
+        is_coded = pa.types.is_dictionary(self.whole.column(name).type)
+        return super().coded(name) if is_coded else Block.coded(self, name)

@@ -61,7 +61,7 @@ class StringCoder:
         if self._bounded and self._n_values > _MAX_VALUES:
             self._reset()
         codes = np.zeros(len(array), np.int32)
-        self._fill(*_bytes_of(array), codes)
+        self._fill(*bytes_of(array), codes)
         return codes
 
     def values(self) -> pa.Array:
@@ -104,11 +104,11 @@ class StringCoder:
 def hashes_of(array: pa.Array) -> npt.NDArray[np.uint64]:
     """Return the hashes of strings, or of byte strings; those of NULL are arbitrary."""
     hashes = np.empty(len(array), np.uint64)
-    hash_strings(*_bytes_of(array), hashes)
+    hash_strings(*bytes_of(array), hashes)
     return hashes
 
 
-def _bytes_of(array: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
+def bytes_of(array: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
     """Return the offsets of strings, one more than strings, and their bytes."""
     large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     dtype: npt.DTypeLike = np.int64 if large else np.int32

@@ -61,8 +61,7 @@ def analyse_events(source: Source, bindings: Bindings, matches: FindMatches) -> 
         for batch in source.batches(list(bindings.bind(source.schema).columns)):
             prepare(batch)
     evaluator = _evaluator(bindings, stages)
-    watched = Source(source.schema, read, source.n_rows)
-    watched.locate = source.locate  # type: ignore[method-assign]
+    watched = Source(source.schema, read, source.n_rows, source.origins)
     n_found = sum(batch.num_rows for batch in stages.each(REST, matches(watched, evaluator)))
     pipeline = evaluator.pipeline
     absent = {PARTITIONS: pipeline.partitions is None, LISTING: not pipeline.runtime.lists_by_itself}

@@ -86,7 +86,8 @@ class TestCounts:
     def _bind(self, schema: pa.Schema) -> None:
         plan = self._plan
         self._binding = self._bindings.bind(schema)
-        guards = self._guards = GuardWords(self._binding.guards, types_met=self._types_met)
+        guards = self._binding.guards
+        self._guards = GuardWords(guards, types_met=self._types_met)
         self._symbols = SymbolTable(self._table, guards.dtype, guards.n_guards)
         derived, keys = self._binding.derived, self._binding.keys
         self._makers, lags = makers_of(derived), lags_of(derived)

@@ -9,7 +9,7 @@ from cer_gpu.explain.writing import printable
 
 
 def to_dot(automaton: Mapping[str, Any]) -> str:
-    """Return an automaton (`automaton_facts`, `rma_facts`, `pcea_facts`, `graph_facts`) in DOT."""
+    """Return an automaton (`automaton_facts`, `rma_facts`, `ParallelFacts.automaton`, `graph_facts`) in DOT."""
     name = automaton.get("model", "rma" if "registers" in automaton else "cea").lower()
     return "\n".join([f"digraph {name} {{", *("  " + line + ";" for line in _statements(automaton)), "}", ""])
 
@@ -21,13 +21,11 @@ def _statements(automaton: Mapping[str, Any]) -> Iterator[str]:
     if automaton["states"][0].get("name") != "":
         yield "start [shape=point]"
     for state in automaton["states"]:
-        name = state.get("name")
-        if name == "":  # no run is ever in it
+        if state.get("name") == "":  # no run is ever in it
             yield f"{state['id']} [shape=point]"
             continue
-        if "label" in state:
-            name = f"{state['id']}\n{state['label']}"
-        label = "" if name is None else f', label="{_lines(name)}"'
+        name = f"{state['id']}\n{state['label']}" if "label" in state else ""
+        label = f', label="{_lines(name)}"' if name else ""
         yield f"{state['id']} [shape={'doublecircle' if state['kind'] == 'final' else 'circle'}{label}]"
         if state["kind"] == "initial":
             yield f"start -> {state['id']}"

@@ -96,7 +96,7 @@ class _Picture:
         return (x + _MARGIN, y + _MARGIN + 24) if self.down else (x + _MARGIN + 24, y + _MARGIN)
 
     def _is_dot(self, state: int) -> bool:
-        """Return True for a state without a name, as in `cer_gpu.explain.pcea_facts`: no run is ever in it."""
+        """Return True for a state without a name: no run is ever in it."""
         return bool(self.states[state].get("name") == "")
 
     def _room(self, state: int) -> Point:
@@ -217,9 +217,9 @@ class _Picture:
         yield f'<circle class="disc" cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS:g}"/>'
         if state["kind"] == "final":
             yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS - 4:g}" style="fill:none"/>'
-        name = printable(state.get("name", str(state["id"])))
+        name = str(state["id"])
         squeezed = f' textLength="{2 * RADIUS - 6:g}" lengthAdjust="spacingAndGlyphs"' if len(name) > 4 else ""
-        yield f'<text x="{x:.1f}" y="{y + 4.5:.1f}"{squeezed}>{escape(name)}</text>'
+        yield f'<text x="{x:.1f}" y="{y + 4.5:.1f}"{squeezed}>{name}</text>'
         label = self._label(state["id"])
         if self.down:
             yield from _text(label, x - RADIUS - 4, y - _LINE * len(label) / 2, "note before")
@@ -243,7 +243,7 @@ class _Picture:
 
 
 def _title(automaton: Mapping[str, Any]) -> str:
-    if automaton.get("model") in ("pcea", "PCEA"):
+    if automaton.get("model") == "PCEA":
         return "Parallelised complex event automaton"
     if automaton.get("model") == "atoms":
         return "Atom graph"

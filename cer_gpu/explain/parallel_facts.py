@@ -14,7 +14,7 @@ from cer_gpu.automaton.conjunctive import QTree
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.automaton.parallel_pattern import GatheredState, Member, ParallelPattern, ParallelTransition, equal_sides
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.traversal import Node, children, fold, with_children
+from cer_gpu.ceql.traversal import mapped
 from cer_gpu.explain.step_names import at_once, listed, tests_text
 from cer_gpu.explain.writing import expression_text, name_text, predicate_text, variable_text
 
@@ -95,8 +95,11 @@ class ParallelFacts:
     # ---- the automaton ----------------------------------------------------------------------------------------
 
     def automaton(self) -> dict[str, Any]:
-        """Return the automaton in the form of `cer_gpu.explain.pcea_facts.pcea_facts`.
+        """Return the automaton in the form of `cer_gpu.explain.facts.automaton_facts`, for the same pictures.
 
+        State 0 stands for no event read: transitions without sources leave it.  A transition of several sources has a
+        state of kind ``join`` of its own, in which they meet: each source leads to it by its keys, and it leads to the
+        target by the test of the event.  `name` is empty for those two kinds, as no partial match is ever in them.
         `label` is the name of a state: the events that its partial matches hold, or the step that was the last.
         `rules` has the transitions as they are: `sources` with the equalities (`keys`) by which each is found,
         `target`, the test of the event, and the variables that keep it.
@@ -170,7 +173,11 @@ class ParallelFacts:
         """Return the equalities of values of one event that is at several places, or in several variables."""
         found: dict[frozenset[str], str] = {}
         for members in self.pattern.variables:
-            here = [_of_event(member.expression) for member in members if member.place in t.places]
+            here = [
+                mapped(member.expression, s.Attribute, lambda attribute: s.Attribute(attribute.name, attribute.span))
+                for member in members
+                if member.place in t.places
+            ]
             first = expression_text(here[0]) if here else ""
             for other in here[1:]:
                 text = expression_text(other)
@@ -250,15 +257,3 @@ class ParallelFacts:
                     case (a, b) if a != b:
                         both = f"{self._state(a)} and {self._state(b)}"
                         yield number, f"{event} finds {both}: hash, as both have its value"
-
-
-def _of_event(expression: s.Expression) -> s.Expression:
-    """Return an expression over the event at hand, without the name of a variable."""
-
-    def alone(node: Node, below: list[Any]) -> Any:
-        if isinstance(node, s.Attribute):
-            return s.Attribute(node.name, node.span)
-        return with_children(node, below)
-
-    found: s.Expression = fold(expression, alone, children)
-    return found

@@ -8,7 +8,7 @@ from cer_gpu.automaton.normal_form import Guard, variable_name
 from cer_gpu.automaton.rma import CURRENT, RMA, RegisterCondition, RegisterFormula, RegisterTransition
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import names_of, path_of
-from cer_gpu.ceql.traversal import Node, children, fold, with_children
+from cer_gpu.ceql.traversal import mapped
 from cer_gpu.explain.writing import guard_text, predicate_text
 
 _CURRENT = "~"
@@ -90,15 +90,14 @@ def _of_registers(condition: RegisterCondition) -> Any:
     """Return the predicate of a condition with registers in place of its variables."""
     registers = dict(zip(condition.variables, condition.selection, strict=True))
 
-    def named(node: Node, below: list[Any]) -> Any:
-        if isinstance(node, s.Attribute) and node.variable is not None:
-            register = registers[variable_name(node.variable)]
-            name = node.name if register == CURRENT else path_of((_register(register), *names_of(node.name)))
-            return s.Attribute(name, node.span)
-        return with_children(node, below)
+    def named(node: s.Attribute) -> s.Attribute:
+        if node.variable is None:
+            return node
+        register = registers[variable_name(node.variable)]
+        name = node.name if register == CURRENT else path_of((_register(register), *names_of(node.name)))
+        return s.Attribute(name, node.span)
 
-    predicate: Any = condition.test
-    return fold(predicate, named, children)
+    return mapped(condition.test, s.Attribute, named)
 
 
 def _register(register: int) -> str:

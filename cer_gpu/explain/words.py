@@ -25,6 +25,7 @@ from cer_gpu.ceql.syntax import Measure, Predicate, QuerySyntax, Within, attribu
 from cer_gpu.explain.writing import (
     attribute_text,
     expression_text,
+    held_text,
     name_text,
     predicate_text,
     printable,
@@ -110,11 +111,7 @@ def _kept(syntax: QuerySyntax) -> str:
     items = syntax.select.items
     if items is None:
         return "All its events are kept."
-    names = [
-        (f"{name_text(item.variable.stream)}>" if item.variable.stream else "") + name_text(item.variable.name)
-        for item in items
-        if item.written
-    ]
+    names = [held_text(item.variable) for item in items if item.written]
     if not names:
         return "None of its events are kept, only where it starts and ends."
     return f"Of its events, those that {_listed(list(dict.fromkeys(names)), 'or')} holds are kept."

@@ -144,7 +144,7 @@ def _expression(expression: s.Expression, around: int = _SUM) -> str:
 def _attribute(attribute: s.Attribute) -> str:
     text, variable = attribute_text(attribute.name), attribute.variable
     if variable is not None:
-        held = _held(variable)
+        held = held_text(variable)
         text = f"{held}.{text}" if attribute.event == "EACH" else f"{attribute.event}({held}).{text}"
     if not attribute.lag:
         return text
@@ -155,16 +155,13 @@ def _aggregate(aggregate: s.Aggregate) -> str:
     if aggregate.attribute is not None:
         operand = _attribute(aggregate.attribute)
     else:
-        operand = "*" if aggregate.variable is None else _held(aggregate.variable)
+        operand = "*" if aggregate.variable is None else held_text(aggregate.variable)
     return f"{aggregate.function}({operand})"
 
 
-def _held(variable: s.Name) -> str:
-    return name_text(variable.name) if variable.stream is None else _streamed(variable)
-
-
-def _streamed(variable: s.Name) -> str:
-    return f"{name_text(variable.stream or '')}>{name_text(variable.name)}"
+def held_text(variable: s.Name) -> str:
+    """Return a variable, with its stream if it has one."""
+    return ("" if variable.stream is None else f"{name_text(variable.stream)}>") + name_text(variable.name)
 
 
 def length_text(length: Fraction) -> str:

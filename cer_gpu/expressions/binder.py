@@ -34,7 +34,6 @@ from cer_gpu.expressions.inputs import CODES, FLOATS, NUMBERS, Inputs
 from cer_gpu.expressions.lengths import LENGTH_HINT, differ_by_length, length_of, with_integer
 from cer_gpu.expressions.numbers import to_float, to_int64
 from cer_gpu.expressions.operators import OPERATORS, spelling
-from cer_gpu.expressions.targets.numpy import rows_of
 
 Operand = t.Value | int | float | None
 """A term, or a constant of the query: an exact integer, a float, or None for NULL."""
@@ -106,6 +105,8 @@ class Binder:
                     tests += test.tests if isinstance(test, kind) else [test]
                 return kind(tuple(tests))
             case s.Comparison():
+                self.check_names(predicate.left, predicate.right)
+                self.check_names(predicate.right, predicate.left)
                 return self.comparison(predicate.op, predicate.left, predicate.right, negated, predicate.span)
             case s.Membership():
                 return self.membership(predicate, negated)
@@ -118,8 +119,6 @@ class Binder:
 
     def comparison(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
         """Bind ``left op right``."""
-        self.check_names(left, right)
-        self.check_names(right, left)
         sides = left, right
         if any(length_of(side) is not None for side in sides) or (
             all(map(self.is_length, sides)) and any(map(self.is_distance, sides))
@@ -153,7 +152,7 @@ class Binder:
 
     def membership(self, predicate: s.Membership, negated: bool) -> t.Test:
         """Bind ``operand IN {v, ...}``: TRUE if it equals one of the values."""
-        if self.kind(predicate.operand) == STRING and all(_is_text(v) for v in predicate.values):
+        if all(_is_text(v) for v in predicate.values) and self.kind(predicate.operand) == STRING:
             values = pa.array([v.value for v in predicate.values], pa.string())  # type: ignore[union-attr]
             return self.by_value(predicate.operand, lambda texts: pc.is_in(texts, values), negated)
         equal = (s.Comparison("=", predicate.operand, value, value.span) for value in predicate.values)
@@ -179,8 +178,8 @@ class Binder:
             raise self.error(f"ANY takes a column of lists, and {self.describe(column)} is none", column.span)
         elements, test = lists.elements_of(predicate, self.schema, data_type)
         binder = Binder(elements.schema, self.text)
-        evaluate = partial(rows_of, binder.bind(test, negated))
-        return self.inputs.give(partial(lists.any_rows, elements, evaluate, binder.inputs, negated))
+        bound = binder.bind(test, negated)
+        return self.inputs.give(partial(lists.any_rows, elements, bound, binder.inputs, negated))
 
     def is_null(self, operand: s.Expression, negated: bool) -> t.Test:
         """Bind ``operand IS NULL``: an expression is NULL if a part is, or if it divides an integer by 0."""
@@ -227,6 +226,8 @@ class Binder:
             factors = [10 ** (scale - each) for each in scales]  # type: ignore[operator]
             if max(factors) <= _MOST_FACTOR:
                 x, y = (self._as_integer(side) for side in (left, right))
+                if x is None or y is None:
+                    return t.Fixed(False)
                 return _compare_scaled(op, x, factors[0], y, factors[1], negated)
         return self.columns_by_arrow(op, left, right, negated, span)
 
@@ -238,12 +239,12 @@ class Binder:
         data_type = self.column(side)
         return data_type.scale if data_type.precision <= 18 and data_type.scale >= 0 else None
 
-    def _as_integer(self, side: s.Expression) -> t.Value:
-        """Return a decimal column in units of its last digit, or an integer."""
+    def _as_integer(self, side: s.Expression) -> t.Value | None:
+        """Return a decimal column in units of its last digit, or an integer; None for NULL."""
         if isinstance(side, s.Attribute):
             return self.stored(side)
         number = self.number(side)
-        return number if isinstance(number, t.Value) else self.inputs.constant(number, t.I8)
+        return number if number is None or isinstance(number, t.Value) else self.inputs.constant(number, t.I8)
 
     def integers_with_rational(self, op: str, column: s.Attribute, bound: Fraction, negated: bool) -> t.Test:
         """Compare values stored as integers with an exact number that may lie between two integers."""
@@ -484,7 +485,7 @@ class Binder:
             assert not isinstance(y, t.Value)
             x, y = (float(x), float(y)) if as_float else (x, y)
             return t.Fixed(_holds(op, x, y) != negated)
-        if as_float or x.dtype == t.F8 or (isinstance(y, t.Value) and y.dtype == t.F8):
+        if as_float or x.dtype == t.F8 or isinstance(y, float) or (isinstance(y, t.Value) and y.dtype == t.F8):
             return self.floats_compared(op, x, y, negated)
         if isinstance(y, t.Value):
             return _compare_scaled(op, x, 1, y, 1, negated)
@@ -533,13 +534,12 @@ class Binder:
         return QueryTypeError(message, self.text, *span, hint=hint)
 
 
-def type_errors(predicates: Iterable[s.Predicate], schema: pa.Schema, text: str) -> list[QueryTypeError]:
-    """Return the type errors of predicates over a schema, one for each wrong test."""
-    binder = Binder(schema, text)
+def type_errors(predicates: Iterable[s.Predicate], bind: Callable[[s.Predicate], object]) -> list[QueryTypeError]:
+    """Return the type errors of predicates that `bind` raises, one for each wrong test."""
     errors = []
     for leaf in (leaf for predicate in predicates for leaf in s.leaves(predicate)):
         try:
-            binder.bind(leaf)
+            bind(leaf)
         except QueryTypeError as error:
             errors.append(error)
     return errors

@@ -16,6 +16,7 @@ import pyarrow as pa
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import names_of
 from cer_gpu.ceql.traversal import children, fold, walk, with_children
+from cer_gpu.ceql.variables import of_event
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, Block, kind_of, plain_type
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.columnar.moments import has_zone
@@ -114,17 +115,6 @@ def is_derived(name: str) -> bool:
 def shown(name: str) -> str:
     """Return the expression that a derived column stands for."""
     return name[1:-1]
-
-
-def of_event(node: Any) -> Any:
-    """Return an expression or predicate over one event, without the variable before its attributes."""
-
-    def combine(node: Any, parts: list[Any]) -> Any:
-        if isinstance(node, s.Attribute):
-            return replace(node, variable=None, event="EACH")
-        return with_children(node, parts)
-
-    return fold(node, combine, children)
 
 
 def derive(node: Any, binder: Binder) -> Any:

@@ -14,12 +14,16 @@ import pyarrow.compute as pc
 
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, Block, is_string, kind_of, plain_texts
 from cer_gpu.columnar.dictionaries import same_memory
+from cer_gpu.columnar.moments import has_zone, per_second
 
 MOST_DIGITS = 15
 """Most digits after the point that `round` keeps: more are not exact in a float64."""
 
 _WHOLE = 2.0**52
 """Floats from here on are whole numbers."""
+
+_ERA = 146_097 * 86_400
+"""Seconds of 400 years, after which the calendar repeats, weekdays included."""
 
 Compute = Callable[[pa.Array], pa.Array]
 
@@ -89,7 +93,21 @@ def of_texts(function: Compute) -> Callable[[int, pa.DataType], Compute]:
 
 def part_of_time(function: Compute) -> Callable[[int, pa.DataType], Compute]:
     """Return a function of times in the time zone of their type: hours, days, or weekdays, of which 0 is Monday."""
-    return lambda digits, data_type: lambda values: function(values).cast(pa.int64())
+    return lambda digits, data_type: lambda values: function(_near(values)).cast(pa.int64())
+
+
+def _near(values: pa.Array) -> pa.Array:
+    """Return times in years that Arrow knows, of 16 bits: those farther away, some number of 400 years nearer."""
+    if pa.types.is_time(values.type):
+        return values
+    era = int(_ERA * per_second(values.type))
+    whole = pa.int32() if pa.types.is_date32(values.type) else pa.int64()
+    ends = pc.min_max(values.cast(whole)).as_py().values()
+    if all(end is None or abs(end) <= 50 * era for end in ends):
+        return values
+    local = pc.local_timestamp(values) if has_zone(values.type) else values
+    numbers = local.cast(whole)
+    return pc.subtract(numbers, pc.multiply(pc.divide(numbers, era), era)).cast(whole).cast(local.type)
 
 
 def _round_floats(values: pa.Array, digits: int) -> pa.Array:

@@ -5,9 +5,7 @@ The elements of a block are a block of their own, beside the values of their row
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,20 +14,12 @@ import pyarrow.compute as pc
 from cer_gpu.arrays import Bools
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import dotted, path_of
-from cer_gpu.ceql.traversal import children, fold, with_children
+from cer_gpu.ceql.traversal import mapped
 from cer_gpu.columnar.columns import BOOLEAN, STRING, Block, kind_of, take_rows
 from cer_gpu.columnar.fields import attribute_type
-
-
-class _Slots(Protocol):
-    """Inputs of a bound test."""
-
-    def fresh(self) -> _Slots:
-        """Return the same for another evaluation."""
-
-
-Evaluate = Callable[[Any, Block], Bools | bool]
-"""Rows of a block, from inputs, for which a test is TRUE."""
+from cer_gpu.expressions.inputs import Inputs
+from cer_gpu.expressions.targets.numpy import rows_of
+from cer_gpu.expressions.terms import Test
 
 
 @dataclass(frozen=True)
@@ -85,31 +75,21 @@ def elements_of(test: s.AnyElement, schema: pa.Schema, data_type: pa.DataType) -
     """
     name = f"ANY({dotted(test.element.list.name)})"
 
-    def rebuild(node: Any, parts: list[Any]) -> Any:
-        if isinstance(node, s.Element):
-            return s.Attribute(path_of([name, *node.fields]), node.span)
-        return with_children(node, parts)
-
-    def descend(node: Any) -> Sequence[Any]:
-        return () if isinstance(node, s.Element) else children(node)
-
-    of_one = fold(test.test, rebuild, descend)
+    of_one = mapped(test.test, s.Element, lambda node: s.Attribute(path_of([name, *node.fields]), node.span))
     read = {a.name: attribute_type(schema, a.name) for a in s.attributes(test.test) if a != test.element.list}
     others = {other: kind for other, kind in read.items() if kind is not None}  # the binder refuses a missing one
     fields = [pa.field(name, data_type.value_type), *(pa.field(other, kind) for other, kind in others.items())]
     return Elements(test.element.list.name, tuple(others), pa.schema(fields)), of_one
 
 
-def any_rows(elements: Elements, evaluate: Evaluate, inputs: _Slots, negated: bool, events: Block) -> Bools:
+def any_rows(elements: Elements, test: Test, inputs: Inputs, negated: bool, events: Block) -> Bools:
     """Return the rows for which one element passes; negated, those for which the test is FALSE of each element.
 
     Parameters
     ----------
     elements
-    evaluate
-        Rows of a block of elements for which the test is TRUE; negated, FALSE.
-    inputs
-        Inputs of that test.
+    test, inputs
+        Test of an element, TRUE where that is TRUE; negated, where it is FALSE.
     negated
     events
     """
@@ -118,7 +98,7 @@ def any_rows(elements: Elements, evaluate: Evaluate, inputs: _Slots, negated: bo
     rows = np.repeat(np.arange(len(lists)), lengths)
     found = np.zeros(len(lists), np.bool_)
     if len(rows):
-        passing = evaluate(inputs.fresh(), elements.block(lists, pa.array(rows), events))
+        passing = rows_of(test, inputs.fresh(), elements.block(lists, pa.array(rows), events))
         passing = np.broadcast_to(np.asarray(passing, np.bool_), rows.shape)
         found[rows[passing != negated]] = True
     return np.asarray(lists.is_valid()) & ~found if negated else found

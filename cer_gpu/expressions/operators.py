@@ -135,7 +135,25 @@ def _comparison(symbol: str, holds: Callable[[Any, Any], Any], device: str, arro
     return Operator(symbol, 2, {I8: one_type, U8: one_type, F8: one_type, WIDE: wide, MIXED: mixed})
 
 
-# Numba assumes that signed integers do not overflow, so LLVM would turn x + d < x into d < 0; unsigned ones wrap around
+def _arithmetic(
+    symbol: str,
+    numpy: Callable[..., Any],
+    cuda: str,
+    program: int,
+    checked: Callable[..., Any],
+    arrow: Callable[..., Any],
+    wide: Spelling | None = None,
+) -> Operator:
+    """Return an operator that is spelled alike on all numbers; of integers Arrow has a function that checks it."""
+    # Numba assumes that signed integers do not overflow, so LLVM would turn x + d < x into d < 0; unsigned ones wrap
+    # around
+    of = {
+        I8: Spelling(numpy, f"I(U({{x}}) {symbol} U({{y}}))", cuda, program, checked),
+        F8: Spelling(numpy, f"{{x}} {symbol} {{y}}", cuda, program, arrow),
+    }
+    return Operator(symbol, 2, of if wide is None else of | {WIDE: wide}, exact=checked, overflow=_WRAPS)
+
+
 _RECORDS: tuple[Operator | Function, ...] = (
     _comparison("=", operator.eq, "cer_eq", pc.equal),
     _comparison("<>", operator.ne, "cer_ne", pc.not_equal),
@@ -143,41 +161,17 @@ _RECORDS: tuple[Operator | Function, ...] = (
     _comparison("<=", operator.le, "cer_le", pc.less_equal),
     _comparison(">", operator.gt, "cer_gt", pc.greater),
     _comparison(">=", operator.ge, "cer_ge", pc.greater_equal),
-    Operator(
-        "+",
-        2,
-        {
-            I8: Spelling(operator.add, "I(U({x}) + U({y}))", "cer_add({x}, {y})", operations.PLUS, pc.add_checked),
-            F8: Spelling(operator.add, "{x} + {y}", "cer_add({x}, {y})", operations.PLUS, pc.add),
-        },
-        exact=pc.add_checked,
-        overflow=_WRAPS,
-    ),
-    Operator(
+    _arithmetic("+", operator.add, "cer_add({x}, {y})", operations.PLUS, pc.add_checked, pc.add),
+    _arithmetic(
         "-",
-        2,
-        {
-            I8: Spelling(
-                operator.sub, "I(U({x}) - U({y}))", "cer_sub({x}, {y})", operations.MINUS, pc.subtract_checked
-            ),
-            F8: Spelling(operator.sub, "{x} - {y}", "cer_sub({x}, {y})", operations.MINUS, pc.subtract),
-            WIDE: Spelling(numbers.wide_difference, "wide_difference({x}, {y})", "cer_sub({x}, {y})", None),
-        },
-        exact=pc.subtract_checked,
-        overflow=_WRAPS,
+        operator.sub,
+        "cer_sub({x}, {y})",
+        operations.MINUS,
+        pc.subtract_checked,
+        pc.subtract,
+        wide=Spelling(numbers.wide_difference, "wide_difference({x}, {y})", "cer_sub({x}, {y})", None),
     ),
-    Operator(
-        "*",
-        2,
-        {
-            I8: Spelling(
-                operator.mul, "I(U({x}) * U({y}))", "cer_mul({x}, {y})", operations.TIMES, pc.multiply_checked
-            ),
-            F8: Spelling(operator.mul, "{x} * {y}", "cer_mul({x}, {y})", operations.TIMES, pc.multiply),
-        },
-        exact=pc.multiply_checked,
-        overflow=_WRAPS,
-    ),
+    _arithmetic("*", operator.mul, "cer_mul({x}, {y})", operations.TIMES, pc.multiply_checked, pc.multiply),
     Operator(
         "/",
         2,

@@ -4,7 +4,10 @@ A filter is *separable* if it compares an expression over one event with an expr
 then columns (`cer_gpu.expressions.side_columns`), and an index can find what passes.  Every other filter becomes a
 program (`cer_gpu.expressions.targets.program`), which tests one choice of events.
 
-papers: RMA, definition 4.2 (a guard is a formula over the current event and the contents of registers).
+The variables of a parallel pattern are columns, too, equal where their values are.
+
+papers: RMA, definition 4.2 (a guard is a formula over the current event and the contents of registers); PCEA, section 2
+(equality predicates, as two partial functions of events).
 """
 
 from __future__ import annotations
@@ -18,15 +21,14 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.traversal import children as children_of
-from cer_gpu.ceql.traversal import fold, with_children
+from cer_gpu.ceql.traversal import mapped
+from cer_gpu.ceql.variables import of_event
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, MOMENT, kind_of
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.columnar.moments import per_second
-from cer_gpu.errors import QueryTooLargeError, QueryTypeError
+from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.binder import Binder, Operand
-from cer_gpu.expressions.derived import of_event
 from cer_gpu.expressions.inputs import NUMBERS
 from cer_gpu.expressions.lengths import length_of
 from cer_gpu.expressions.relation_terms import Argument, Comparison, Condition, argument_of, arguments_of
@@ -123,15 +125,31 @@ def bind_relations(predicates: Sequence[s.Predicate], schema: pa.Schema, text: s
     return binder.bound(conditions, predicates)
 
 
-def relation_errors(predicates: Iterable[s.Predicate], schema: pa.Schema, text: str) -> list[QueryTypeError]:
-    """Return the type errors of filters between events, one for each wrong test."""
-    binder, errors = RelationBinder(schema, text), []
-    for leaf in (leaf for predicate in predicates for leaf in s.leaves(predicate)):
-        try:
-            binder.condition(leaf)
-        except QueryTypeError as error:
-            errors.append(error)
-    return errors
+def bind_keys(
+    variables: Sequence[Sequence[s.Expression]], predicates: Sequence[s.Predicate], schema: pa.Schema, text: str
+) -> tuple[BoundRelations, list[list[int]]]:
+    """Bind variables, each given as expressions over single events whose values are equal.
+
+    Returns
+    -------
+    BoundRelations
+        The columns, without conditions.
+    list of list of int
+        For each expression of each variable its column.
+
+    Raises
+    ------
+    QueryTypeError
+        When a column is unknown, or types do not go together.
+    QueryTooLargeError
+        When they read too many different expressions.
+    """
+    binder = RelationBinder(schema, text)
+    for predicate in predicates:
+        binder.condition(predicate)  # for its errors
+    binder.columns.clear()
+    columns = [[binder.column_number(column) for column in binder.key_columns(each)] for each in variables]
+    return binder.bound((), predicates), columns
 
 
 class RelationBinder(Binder):
@@ -204,7 +222,7 @@ class RelationBinder(Binder):
         return super().bound_test(predicate, negated)
 
     def comparison(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
-        """Bind ``left op right``."""
+        """Bind a comparison by the types of its sides."""
         sides = left, right
         are_lengths = [length_of(side) is not None or self.is_length(side) for side in sides]
         if not all(are_lengths) and any(length_of(side) is not None or self.is_distance(side) for side in sides):
@@ -241,11 +259,12 @@ class RelationBinder(Binder):
 
     def floats_compared(self, op: str, x: t.Value, y: t.Value | float, negated: bool) -> t.Test:
         """Compare numbers of which one is a float: a float with an integer exactly."""
-        if isinstance(y, t.Value) and t.F8 in (x.dtype, y.dtype) and x.dtype != y.dtype:
-            if y.dtype == t.F8:
-                x, y, op = y, x, t.MIRRORED[op]
-            return t.Compare(op, x, t.ToWide(y), negated)
-        return super().floats_compared(op, x, y, negated)
+        if not isinstance(y, t.Value):
+            exact = isinstance(y, int) and -(2**63) <= y < 2**64  # more bits are read as a float
+            y = self.inputs.constant(y, t.WIDE) if exact else self.inputs.constant(float(y), t.F8)
+        if y.dtype == t.F8:
+            x, y, op = y, x, t.MIRRORED[op]
+        return super().floats_compared(op, x, y, negated) if y.dtype == t.F8 else t.Compare(op, x, _wide(y), negated)
 
     def numeric(self, op: str, left: s.Expression, right: s.Expression, negated: bool) -> t.Test:
         """Compare integers, floats or booleans, and decimals with floats."""
@@ -270,18 +289,32 @@ class RelationBinder(Binder):
 
     # ---- equal values -------------------------------------------------------------------------------------
 
-    def equal_columns(self, x: s.Expression, y: s.Expression) -> tuple[SideColumn, SideColumn] | None:
+    def key_columns(self, expressions: Sequence[s.Expression]) -> list[SideColumn]:
+        """Return columns for the equal values of one variable: those of comparisons where all of these agree."""
+        if len(expressions) == 2:
+            pair = self._equal_columns(*expressions)
+            return list(pair) if pair is not None else [self._exact_column(each) for each in expressions]
+        self._check_transitive(expressions)
+        alone = [self._equal_columns(expression, expression) for expression in expressions]
+        columns = [pair[0] for pair in alone if pair is not None]
+        if len(columns) == len(expressions) and all(
+            self._equal_columns(expressions[0], expression) == (columns[0], column)
+            for expression, column in zip(expressions, columns, strict=True)
+        ):
+            return columns
+        return [self._exact_column(expression) for expression in expressions]
+
+    def _equal_columns(self, x: s.Expression, y: s.Expression) -> tuple[SideColumn, SideColumn] | None:
         """Return columns of two expressions over one event each that are equal where the values are; None: none are."""
-        sides = [
-            fold(self.derive(side), partial(_of_another, name), children_of) for side, name in ((x, "x"), (y, "y"))
-        ]
+        of_x, of_y = (partial(replace, variable=s.Name(name), event="EACH") for name in ("x", "y"))
+        sides = [mapped(self.derive(side), s.Attribute, named) for side, named in ((x, of_x), (y, of_y))]
         test = self.bound_test(s.Comparison("=", sides[0], sides[1], x.span), False)
         found = self._separated(test)
         if found is None:
             return None
         return found[1:] if _events(test)[0].variable == "x" else found[:0:-1]
 
-    def check_transitive(self, expressions: Sequence[s.Expression]) -> None:
+    def _check_transitive(self, expressions: Sequence[s.Expression]) -> None:
         """Refuse decimals and floats among three values or more that are to be equal, as a decimal is compared rounded.
 
         Raises
@@ -297,7 +330,7 @@ class RelationBinder(Binder):
                 "cast these columns to one type",
             )
 
-    def exact_column(self, expression: s.Expression) -> SideColumn:
+    def _exact_column(self, expression: s.Expression) -> SideColumn:
         """Return a column of an expression over one event that equals those of any types for equal values."""
         x = of_event(self.derive(expression))
         if self.single.is_distance(x):
@@ -340,6 +373,10 @@ class RelationBinder(Binder):
         return None
 
 
+def _wide(value: t.Value) -> t.Value:
+    return value if value.dtype == t.WIDE else t.ToWide(value)
+
+
 def _events(test: t.Test) -> list[Argument]:
     """Return the events of a comparison, in order, each once."""
     return list(dict.fromkeys(part.event for part in t.parts(test) if isinstance(part, t.OfEvent)))
@@ -358,10 +395,3 @@ def _scaled(op: str, left: t.ToWide, right: t.ToWide, plus: int = 0) -> tuple[st
         return inclusive(op), OrderKey(x), Bound(y, op, left.factor, plus, unsigned=x.dtype == t.U8)
     assert left.factor == 1
     return inclusive(op), Bound(x, t.MIRRORED[op], right.factor, -plus, unsigned=y.dtype == t.U8), OrderKey(y)
-
-
-def _of_another(name: str, node: Any, parts: list[Any]) -> Any:
-    """Return a node that reads an event of another name."""
-    if isinstance(node, s.Attribute):
-        return replace(node, variable=s.Name(name), event="EACH")
-    return with_children(node, parts)

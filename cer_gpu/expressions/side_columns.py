@@ -22,7 +22,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -31,11 +30,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.arrays import Bools, Int64
-from cer_gpu.columnar.columns import Block, Coded, plain_texts, take_rows
+from cer_gpu.columnar.columns import Block, RowsOfBlock, plain_texts
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.expressions.inputs import BlockInputs, Inputs
-from cer_gpu.expressions.targets.numpy import rows_of, values_of
+from cer_gpu.expressions.targets.numpy import both, rows_of, values_of
 from cer_gpu.expressions.terms import IN_ORDER, RAW, Sides, Test, Value
 
 Keys = tuple[Int64, Bools | None]
@@ -46,43 +45,6 @@ SWEEP_FROM = 1 << 16
 """Least number of texts for a sweep, which drops those that no partial match holds."""
 MAX_COLUMNS = 63
 """Most columns of a query: one word says which are valid."""
-
-
-class RowsOfBlock:
-    """Some rows of a block, for the interpreter of terms, which asks for columns as of a `Block`."""
-
-    def __init__(self, block: Block, rows: npt.NDArray[np.int32]) -> None:
-        self.block, self.rows, self.n_rows = block, rows, len(rows)
-
-    @cached_property
-    def _rows(self) -> pa.Array:
-        return pa.array(self.rows)
-
-    def column(self, name: str) -> pa.Array:
-        """Return the rows of a column or field in its own layout."""
-        return take_rows(self.block.column(name), self._rows)
-
-    def array(self, name: str) -> pa.Array:
-        """Return the rows of `Block.array`."""
-        return take_rows(self.block.array(name), self._rows)
-
-    def valid(self, name: str) -> Bools | None:
-        """Return a mask of the rows that are not NULL; None: all."""
-        valid = self.block.valid(name)
-        return None if valid is None else valid[self.rows]
-
-    def numbers(self, name: str) -> npt.NDArray[Any]:
-        """Return the rows of `Block.numbers`."""
-        return self.block.numbers(name)[self.rows]
-
-    def coded(self, name: str) -> Coded:
-        """Return the rows of `Block.coded`."""
-        coded = self.block.coded(name)
-        return Coded(coded.codes[self.rows], coded.values)
-
-    def texts(self, name: str) -> pa.Array:
-        """Return the rows of `Block.texts`."""
-        return self.block.texts(name).take(self._rows)
 
 
 class TextNumbers:
@@ -108,7 +70,7 @@ class TextNumbers:
 
     def of(self, name: str, view: RowsOfBlock) -> Int64:
         """Return the numbers of the texts of a column; those of NULL rows are arbitrary."""
-        column = view.block.column(name)
+        column = view.whole.column(name)
         if not pa.types.is_dictionary(column.type):
             texts = plain_texts(view.column(name))
             return self._coder.number(texts).astype(np.int64)
@@ -181,7 +143,7 @@ class OrderKey:
         if values.dtype != np.float64:
             return values, valid
         bits = (values + 0.0).view(np.int64)  # -0.0 and 0.0 are one value
-        return np.where(bits < 0, bits ^ GREATEST, bits), _and(valid, ~np.isnan(values))
+        return np.where(bits < 0, bits ^ GREATEST, bits), both(valid, ~np.isnan(values))
 
 
 @dataclass(frozen=True)
@@ -204,7 +166,7 @@ class Bound:
         values, valid = _values(self.term, inputs, view)
         least, greatest = (0, 2**64 - 1) if self.unsigned else (LEAST, GREATEST)
         bounds, possible = _bounds(values, self.op, self.divisor, self.plus, least, greatest)
-        return bounds, _and(valid, possible)
+        return bounds, both(valid, possible)
 
 
 def inclusive(op: str) -> str:
@@ -234,7 +196,7 @@ class ExactText:
         """Return the numbers of a block's rows, and which are valid."""
         values, valid = _values(self.term, inputs, view)
         if values.dtype == np.float64:
-            valid = _and(valid, ~np.isnan(values))
+            valid = both(valid, ~np.isnan(values))
             values = np.where(np.isnan(values), 0.0, values)
         distinct, rows = np.unique(values, return_inverse=True)
         return numbers.of_texts([self._text(value) for value in distinct.tolist()])[rows], valid
@@ -251,7 +213,7 @@ class Truth:
 
     def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: TextNumbers) -> Keys:
         """Return the truth of a block's rows."""
-        rows = np.broadcast_to(rows_of(self.test, inputs, view), view.n_rows)  # type: ignore[arg-type]
+        rows = np.broadcast_to(rows_of(self.test, inputs, view), view.n_rows)
         return rows.astype(np.int64), None
 
 
@@ -353,7 +315,7 @@ class SideColumns:
 
 def _values(term: Value, inputs: Inputs, view: RowsOfBlock) -> tuple[npt.NDArray[Any], Bools | None]:
     """Return the values of a term as int64, uint64 or float64, and a mask of those that are not NULL."""
-    values, valid = values_of(term, inputs, view)  # type: ignore[arg-type]
+    values, valid = values_of(term, inputs, view)
     values = np.asarray(values)
     kind: Any = {"f": np.float64, "u": np.uint64, "O": object}.get(values.dtype.kind, np.int64)
     if kind == np.uint64 and values.dtype.itemsize < 8:
@@ -363,10 +325,6 @@ def _values(term: Value, inputs: Inputs, view: RowsOfBlock) -> tuple[npt.NDArray
 
 def _as_int64(values: npt.NDArray[Any]) -> Int64:
     return np.ascontiguousarray(values).view(np.int64)
-
-
-def _and(a: Bools | None, b: Bools | None) -> Bools | None:
-    return b if a is None else a if b is None else a & b
 
 
 def _bounds(
@@ -420,7 +378,7 @@ def _float_bounds(values: npt.NDArray[Any], op: str, least: int, greatest: int) 
     elif op == ">=":
         integers = integers + ~whole
     bounds, possible = _clipped(integers, op, least, greatest, whole & inside if op == "=" else None)
-    return bounds, _and(possible, known)
+    return bounds, both(possible, known)
 
 
 def _clipped(
@@ -440,4 +398,4 @@ def _clipped(
     possible = possible.astype(np.bool_)
     limited = np.where(bounds < least, least, np.where(bounds > greatest, greatest, bounds))
     shifted = limited - 2**63 if least == 0 else limited
-    return shifted.astype(np.int64), _and(possible, None if equal is None else equal.astype(np.bool_))
+    return shifted.astype(np.int64), both(possible, None if equal is None else equal.astype(np.bool_))

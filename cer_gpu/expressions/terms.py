@@ -206,6 +206,12 @@ class GuardProgram:
     tests: tuple[tuple[int, Test], ...]
 
     @property
+    def codes(self) -> dict[str, Column]:
+        """The codes that there are, as "types" and "streams", the names of their tables."""
+        tables = {"types": self.types, "streams": self.streams}
+        return {name: column for name, column in tables.items() if column is not None}
+
+    @property
     def word(self) -> str:
         """Type of a word, or of one of its parts for more than 16 guards."""
         return "u1" if self.n_guards <= 8 else "u2" if self.n_guards <= 16 else U8

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 from urllib.parse import unquote
@@ -246,12 +247,10 @@ def _with_folders(source: Source, file: StoredFile, folders: Mapping[str, pa.Dat
         return read_all
 
     parts = source.parts
-    return Source(
-        schema,
-        with_told(source.batches),
-        source.n_rows,
-        rereadable=source.rereadable,
-        reads_fields=source.reads_fields,
+    return replace(
+        source,
+        schema=schema,
+        read=with_told(source.batches),
         parts=None if parts is None else Parts(parts.begins, with_told(parts.read)),
     )
 

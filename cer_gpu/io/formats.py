@@ -6,6 +6,7 @@ import contextlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -109,18 +110,6 @@ def _open_ipc(stored: StoredFile, compression: str | None) -> Source:
     return Source(schema, read, rereadable=True)
 
 
-def _open_csv(stored: StoredFile, compression: str | None) -> Source:
-    return csv_source(lambda: stored.stream(compression))
-
-
-def _open_tsv(stored: StoredFile, compression: str | None) -> Source:
-    return csv_source(lambda: stored.stream(compression), "\t")
-
-
-def _open_json(stored: StoredFile, compression: str | None) -> Source:
-    return json_source(lambda: stored.stream(compression))
-
-
 def csv_source(stream: Callable[[], Any], delimiter: str = ",") -> Source:
     """Return the rows of CSV with a header; columns have the types of the first MiB.
 
@@ -215,9 +204,14 @@ class Format:
 _FORMATS = (
     Format("Parquet", (".parquet", ".pq", ".parq"), _open_parquet),
     Format("Arrow IPC", (".arrow", ".feather", ".ipc", ".arrows"), _open_ipc),
-    Format("CSV", (".csv",), _open_csv, is_text=True),
-    Format("CSV", (".tsv",), _open_tsv, is_text=True),
-    Format("JSON lines", (".jsonl", ".ndjson"), _open_json, is_text=True),
+    Format("CSV", (".csv",), lambda stored, codec: csv_source(partial(stored.stream, codec)), is_text=True),
+    Format("CSV", (".tsv",), lambda stored, codec: csv_source(partial(stored.stream, codec), "\t"), is_text=True),
+    Format(
+        "JSON lines",
+        (".jsonl", ".ndjson"),
+        lambda stored, codec: json_source(partial(stored.stream, codec)),
+        is_text=True,
+    ),
 )
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 """Codecs of Arrow by the endings of names."""

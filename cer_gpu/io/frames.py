@@ -7,7 +7,7 @@ are read, and never held as a whole.  A library is looked at only if somebody ha
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -16,8 +16,6 @@ import pyarrow as pa
 
 from cer_gpu.errors import EventsError
 from cer_gpu.io.source import BATCH_ROWS, Source
-
-Types = Mapping[str, pa.DataType]
 
 
 def open_frame(events: Any) -> Source | None:
@@ -140,7 +138,7 @@ def _open_pandas(frame: Any) -> Source:
         unreadable.check(columns)
         places = [schema.get_field_index(name) for name in columns]
         chosen = pa.schema([schema.field(place) for place in places])
-        arrays = [_pandas_array(held[place][1], schema.field(place).type) for place in places]
+        arrays = [pa.Array.from_pandas(held[place][1], type=schema.field(place).type) for place in places]
         yield from pa.Table.from_arrays(arrays, schema=chosen).to_batches()
 
     return Source(schema, read, len(frame), rereadable=True, in_memory=True)
@@ -154,10 +152,6 @@ def _pandas_type(values: Any) -> pa.DataType:
     if infer_dtype(values, skipna=True) == "string":  # a glance at each value, in place of a copy
         return pa.string()
     return pa.Array.from_pandas(values).type
-
-
-def _pandas_array(values: Any, data_type: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    return pa.Array.from_pandas(values, type=data_type)
 
 
 # ---- DuckDB -------------------------------------------------------------------------------------------------------

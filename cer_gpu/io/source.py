@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 
 import pyarrow as pa
@@ -45,14 +45,19 @@ class Parts:
         return largest * n_threads <= 1.25 * self.begins[-1]
 
 
+@dataclass(eq=False)
 class Source:
     """Events that can be read once, in order.
 
     Attributes
     ----------
     schema : pyarrow.Schema
+    read : callable
+        Yields the batches with at least some columns; to be called by `batches`.
     n_rows : int or None
         Number of events; None: it is not known before reading.
+    origins : sequence of (int, str)
+        Position of the first event of each file, and the name of the file; it may grow while they are read.
     rereadable : bool
         True if `batches` can be called again, and reads a few columns faster than all.
     in_memory : bool
@@ -67,34 +72,21 @@ class Source:
         True if `read` also takes fields of structs, and omits their other fields.
     """
 
-    def __init__(
-        self,
-        schema: pa.Schema,
-        read: Callable[[list[str]], Iterator[pa.RecordBatch]],
-        n_rows: int | None = None,
-        origins: Sequence[tuple[int, str]] = (),
-        *,
-        rereadable: bool = False,
-        in_memory: bool = False,
-        reads_ahead: bool = False,
-        resident: bool = False,
-        reads_fields: bool = False,
-        parts: Parts | None = None,
-    ) -> None:
-        self.schema = schema
-        self.in_memory = in_memory
-        self.reads_ahead = reads_ahead
-        self.parts = parts
-        self.resident = resident
-        self.reads_fields = reads_fields
-        self.n_rows = n_rows
-        self.rereadable = rereadable
-        self._read = read
-        self._origins = origins
+    schema: pa.Schema
+    read: Callable[[list[str]], Iterator[pa.RecordBatch]]
+    n_rows: int | None = None
+    origins: Sequence[tuple[int, str]] = ()
+    _: KW_ONLY
+    rereadable: bool = False
+    in_memory: bool = False
+    reads_ahead: bool = False
+    parts: Parts | None = None
+    resident: bool = False
+    reads_fields: bool = False
 
     def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Yield the events; batches have at least the named columns and fields."""
-        return self._read(columns if self.reads_fields else columns_with(self.schema, columns))
+        return self.read(columns if self.reads_fields else columns_with(self.schema, columns))
 
     def parts_for(self, n_threads: int) -> Parts | None:
         """Return the parts for `n_threads` to read at once; None: there are none, or their sizes are too unequal."""
@@ -117,9 +109,9 @@ class Source:
 
     def locate(self, position: int) -> str | None:
         """Return the file of an event, and the position of its first event, for a message."""
-        if not self._origins:
+        if not self.origins:
             return None
-        first, name = self._origins[bisect_right([o[0] for o in self._origins], position) - 1]
+        first, name = self.origins[bisect_right([o[0] for o in self.origins], position) - 1]
         return name if first == 0 else f"{name} (its first event is {first})"
 
 

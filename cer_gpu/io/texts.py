@@ -31,6 +31,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.columnar.columns import is_string
+from cer_gpu.columnar.moments import UNITS_PER_SECOND
+from cer_gpu.columnar.strings import bytes_of
 
 TEXT = pa.large_string()
 
@@ -171,7 +173,7 @@ def _timestamps(values: pa.Array) -> pa.Array:
     kind = values.type
     utc = values.view(pa.timestamp(kind.unit))
     texts = utc.cast(TEXT)
-    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[kind.unit]
+    per_second = UNITS_PER_SECOND[kind.unit]
     bounds = pc.min_max(utc.view(pa.int64())).as_py()
     if bounds["min"] is None or (
         _FIRST_SECOND * per_second <= bounds["min"] and bounds["max"] < (_LAST_SECOND + 1) * per_second
@@ -212,11 +214,8 @@ def _utf8(texts: pa.Array) -> pa.Array:
 
 def _bytes(texts: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
     """Return the offsets of large strings, and the bytes between the first and the last offset."""
-    _, offsets_buffer, data_buffer = texts.buffers()
-    if len(texts) == 0 or offsets_buffer is None or data_buffer is None:
-        return np.zeros(len(texts) + 1, np.int64), np.empty(0, np.uint8)
-    offsets = np.frombuffer(offsets_buffer, np.int64, len(texts) + 1, texts.offset * 8)
-    return offsets, np.frombuffer(data_buffer, np.uint8, offsets[-1] - offsets[0], offsets[0])
+    offsets, data = bytes_of(texts)
+    return offsets, data[offsets[0] : offsets[-1]]
 
 
 def _one_to_json(value: pa.Scalar) -> str:

@@ -25,6 +25,14 @@ class Chunk:
         return Chunk(self.keys[start:stop], self.events.slice(start, stop - start))
 
 
+def joined_chunks(chunks: list[Chunk], layouts: Layouts) -> Chunk:
+    """Return the events of chunks, one after the other; the list is emptied."""
+    keys = np.concatenate([chunk.keys for chunk in chunks])
+    events = [chunk.events for chunk in chunks]
+    chunks.clear()
+    return Chunk(keys, layouts.concat(events))
+
+
 class SortedRun(Protocol):
     """Sorted run: events in the order of time."""
 

@@ -14,7 +14,7 @@ from cer_gpu.columnar.columns import Block
 from cer_gpu.errors import CerError, EventsError, OptionError, TimeOrderError
 from cer_gpu.io.source import BATCH_ROWS
 from cer_gpu.order.layouts import Layouts, compact
-from cer_gpu.order.merge import Chunk, sort_chunks
+from cer_gpu.order.merge import Chunk, joined_chunks, sort_chunks
 from cer_gpu.order.times import TimeKeys, Times, stable_order, time_of_key, to_floats, to_keys
 
 LATE = ("refuse", "drop")
@@ -253,10 +253,9 @@ class Reorder:
             self._runs[first:] = [self._joined(self._runs[first:])]
 
     def _joined(self, runs: list[Chunk]) -> Chunk:
-        keys = np.concatenate([run.keys for run in runs])
-        events = self._layouts.concat([run.events for run in runs])
-        order = stable_order(keys)
-        return Chunk(keys, events) if order is None else Chunk(keys[order], events.take(pa.array(order)))
+        made = joined_chunks(list(runs), self._layouts)
+        order = stable_order(made.keys)
+        return made if order is None else Chunk(made.keys[order], made.events.take(pa.array(order)))
 
     # ---- checkpoints ------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from cer_gpu.columnar.moments import has_zone
 from cer_gpu.errors import EventsError, QueryTypeError, did_you_mean
 from cer_gpu.io.source import BATCH_ROWS, Source
 from cer_gpu.order.layouts import CODED, PLAIN, Layouts, empty, stored_type, to_stored
-from cer_gpu.order.merge import Chunk, merge_runs
+from cer_gpu.order.merge import Chunk, joined_chunks, merge_runs
 from cer_gpu.order.rows import ROW_COLUMN, with_rows
 from cer_gpu.order.times import order_column_type, to_keys
 
@@ -186,32 +187,20 @@ def _merge(
         yield from layouts.give_out(batch)
 
 
+@dataclass
 class _Stream:
     """One stream as a sorted run of the merge."""
 
+    index: int
+    names: pa.Array
+    source: Source
+    types: dict[str, pa.DataType]
+    column: str | None
+    layouts: Layouts
+    most_rows: int
+    numbered: bool
+    n_rows: int = 0
     first = 0
-
-    def __init__(
-        self,
-        index: int,
-        names: pa.Array,
-        source: Source,
-        types: dict[str, pa.DataType],
-        column: str | None,
-        layouts: Layouts,
-        n_rows: int,
-        numbered: bool,
-    ) -> None:
-        self._numbered = numbered
-        self._name = names[index].as_py()
-        self._index = index
-        self._names = names
-        self._source = source
-        self._types = types
-        self._column = column
-        self._layouts = layouts
-        self._most_rows = n_rows
-        self._n_rows = 0
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the events, after checking their order."""
@@ -221,25 +210,19 @@ class _Stream:
             held.append(piece)
             n_held += piece.events.num_rows
             if n_held >= _CHUNK_ROWS:
-                yield self._joined(held)
+                yield joined_chunks(held, self.layouts)
                 n_held = 0
         if held:
-            yield self._joined(held)
-
-    def _joined(self, chunks: list[Chunk]) -> Chunk:
-        keys = np.concatenate([chunk.keys for chunk in chunks])
-        events = self._layouts.concat([chunk.events for chunk in chunks])
-        chunks.clear()
-        return Chunk(keys, events)
+            yield joined_chunks(held, self.layouts)
 
     def _pieces(self) -> Iterator[Chunk]:
-        wanted = [name for name in self._types if name in self._source.schema.names]
-        if self._numbered and ROW_COLUMN in self._source.schema.names:
+        wanted = [name for name in self.types if name in self.source.schema.names]
+        if self.numbered and ROW_COLUMN in self.source.schema.names:
             wanted.append(ROW_COLUMN)
-        clock = None if self._column is None else Clock(self._column)
-        for batch in self._source.batches(wanted):
-            for start in range(0, batch.num_rows, self._most_rows):
-                piece = (batch.select(wanted) if wanted else batch).slice(start, self._most_rows)
+        clock = None if self.column is None else Clock(self.column)
+        for batch in self.source.batches(wanted):
+            for start in range(0, batch.num_rows, self.most_rows):
+                piece = (batch.select(wanted) if wanted else batch).slice(start, self.most_rows)
                 if clock is not None:
                     try:
                         clock.read(Block(piece))
@@ -247,8 +230,8 @@ class _Stream:
                         raise type(error)(f"{self._where()}: {error}") from None
                 piece = self._unified(piece)
                 keys = np.zeros(0, np.uint64) if clock is None else to_keys(Block(piece).numbers(clock.name))
-                yield Chunk(keys, self._layouts.take_in(piece))
-                self._n_rows += piece.num_rows
+                yield Chunk(keys, self.layouts.take_in(piece))
+                self.n_rows += piece.num_rows
 
     def _unified(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return a batch with the columns of all streams."""
@@ -257,12 +240,12 @@ class _Stream:
             name: self._cast(name, batch.column(name), data_type)
             if name in batch.schema.names
             else pa.nulls(n, CODED if kind_of(data_type) == STRING else data_type)
-            for name, data_type in self._types.items()
+            for name, data_type in self.types.items()
         }
-        codes = pa.array(np.full(n, self._index, np.int32))
-        columns[STREAM_COLUMN] = pa.DictionaryArray.from_arrays(codes, self._names)
-        if self._numbered:
-            columns[ROW_COLUMN] = with_rows(batch, self._n_rows).column(ROW_COLUMN)
+        codes = pa.array(np.full(n, self.index, np.int32))
+        columns[STREAM_COLUMN] = pa.DictionaryArray.from_arrays(codes, self.names)
+        if self.numbered:
+            columns[ROW_COLUMN] = with_rows(batch, self.n_rows).column(ROW_COLUMN)
         return pa.RecordBatch.from_pydict(columns)
 
     def _cast(self, name: str, array: pa.Array, data_type: pa.DataType) -> pa.Array:
@@ -280,8 +263,8 @@ class _Stream:
 
     def _where(self) -> str:
         """Return the name of the stream, and that of the file being read, for a message."""
-        file = self._source.locate(self._n_rows)
-        return f"stream {self._name!r}" + (f": {file}" if file else "")
+        file = self.source.locate(self.n_rows)
+        return f"stream {self.names[self.index].as_py()!r}" + (f": {file}" if file else "")
 
 
 def by_stream(events: Mapping[str, Any], streams: tuple[str, ...]) -> dict[str, Any]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.arrays import Array, Bools, Int32, Int64
-from cer_gpu.backend.aggregates import segments
-from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, kind_of, numbers_of
+from cer_gpu.backend.aggregates.segments import (
+    Segments,
+    count_held,
+    extreme_held,
+    find_held,
+    gather_held,
+    look_up_positions,
+    sum_held,
+)
+from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, kind_of, numbers_of, validity
 from cer_gpu.errors import EventsError
 from cer_gpu.output.retention import Retained
 from cer_gpu.runtime.matches import MatchBuffers
@@ -23,6 +30,13 @@ FIRST_HELD, LAST_HELD = "FIRST", "LAST"
 
 _OF_ONE = ("SUM", "AVG", "MIN", "MAX")
 """Aggregates that are the value itself where there is one."""
+
+_MOST_IN_LISTS = 2**31 - 1
+_NO_NULL = np.empty(0, np.bool_)
+"""Validity of values none of which is NULL."""
+_INTEGERS, _FLOATS = np.array([-(2**63), 2**63 - 1]), np.array([-np.inf, np.inf])
+"""Least and greatest sums."""
+_NO_ROWS, _NO_FIRSTS = np.empty(0, np.int32), np.empty(0, np.int64)
 
 _SPARSE = 4
 """Positions that a table of positions may have for each one that occurs; beyond that they are sorted."""
@@ -67,11 +81,80 @@ def sum_type(data_type: pa.DataType) -> pa.DataType:
 
 
 @dataclass(frozen=True)
-class _Numbers:
-    """Values of the events of a buffer, with False in `valid` for NULL."""
+class HeldRows:
+    """Rows that a variable holds, and their aggregates.
 
-    values: Array
-    valid: Bools
+    Attributes
+    ----------
+    segments : Segments
+    each : bool
+        True: an aggregate has a value for each entry of a segment, over the entries up to it.
+    """
+
+    segments: Segments
+    each: bool = False
+
+    def _room(self, dtype: npt.DTypeLike) -> Array:
+        return np.empty(len(self.segments.marks) if self.each else len(self.segments.offsets) - 1, dtype)
+
+    def count(self, valid: Bools = _NO_NULL) -> Int64:
+        """Return the number of rows that are not NULL."""
+        counts = self._room(np.int64)
+        count_held(tuple(self.segments), valid, self.each, counts)
+        return counts
+
+    def find(self, *, first: bool, nth: int = 0) -> Array:
+        """Return the `nth` row from the first or from the last one, -1 for none."""
+        found = self._room(self.segments.rows.dtype)
+        find_held(tuple(self.segments), first, nth, self.each, found)
+        return found
+
+    def extreme(self, function: str, ranks: Array, valid: Bools) -> Array:
+        """Return the row with the least ("MIN") or greatest ("MAX") value, the first of equals; -1 for none."""
+        found = self._room(self.segments.rows.dtype)
+        extreme_held(tuple(self.segments), ranks, valid, 1 if function == "MAX" else -1, self.each, found)
+        return found
+
+    def summed(self, function: str, values: Array, valid: Bools, data_type: pa.DataType) -> pa.Array | int:
+        """Return the sums ("SUM") or averages ("AVG") of int64 or float64, or the first row whose sum is beyond int64.
+
+        A decimal is a multiple of its least unit.
+        """
+        counts, sums = self._room(np.int64), self._room(values.dtype)
+        limits = _INTEGERS if values.dtype == np.int64 else _FLOATS
+        row: int = sum_held(tuple(self.segments), values, valid, limits, self.each, sums, counts)
+        if row >= 0:
+            return row
+        if function == "AVG":
+            with np.errstate(all="ignore"):
+                sums /= counts
+        return _as_sum(sums, counts == 0, data_type)
+
+    def gathered(self) -> tuple[Int64, Array]:
+        """Return the offsets of the segments into their rows, and these."""
+        bounds = np.empty(len(self.segments.offsets), np.int64)
+        rows = np.empty(len(self.segments.marks), self.segments.rows.dtype)
+        return bounds, rows[: gather_held(tuple(self.segments), bounds, rows)]
+
+    def lists(self, name: str, take: Callable[[Array], pa.Array], data_type: pa.DataType) -> pa.Array:
+        """Return lists of the values that `take` gives for rows; NULL for none.
+
+        Raises
+        ------
+        EventsError
+            When there are too many values; the message names the aggregate.
+        """
+        bounds, rows = self.gathered()
+        if self.each:
+            counts, begins = self.count(), np.repeat(bounds[:-1], np.diff(self.segments.offsets))
+            bounds = np.concatenate(([0], np.cumsum(counts)))
+        if bounds[-1] > _MOST_IN_LISTS:
+            raise EventsError(f"{name} has more than {_MOST_IN_LISTS:,} values for the matches of one batch")
+        if self.each:
+            rows = rows[np.arange(bounds[-1]) + np.repeat(begins - bounds[:-1], counts)]
+        empty = bounds[1:] == bounds[:-1]
+        mask = pa.array(empty) if empty.any() else None
+        return pa.ListArray.from_arrays(pa.array(bounds.astype(np.int32)), take(rows), type=data_type, mask=mask)
 
 
 class Values:
@@ -86,6 +169,11 @@ class Values:
         Events that the complex events hold.
     attributes
         Attributes of the retained events.
+
+    Attributes
+    ----------
+    n : int
+        Number of complex events.
     """
 
     def __init__(
@@ -95,12 +183,12 @@ class Values:
         retained: Retained | None,
         attributes: Sequence[str],
     ) -> None:
-        self._found, self._labels, self._retained = found, labels, retained
+        self._found, self._labels, self._retained, self.n = found, labels, retained, len(found)
         self._fields = {name: i for i, name in enumerate(attributes)}
         self._ones: dict[tuple[str | None, bool], Int32] = {}
         self._computed: dict[MeasureLeaf, pa.Array] = {}
-        self._numbers: dict[str, _Numbers] = {}
-        self._ranked: dict[str, _Numbers] = {}
+        self._numbers: dict[str, Array] = {}
+        self._ranked: dict[str, Int64] = {}
 
     def of(self, leaf: MeasureLeaf) -> pa.Array:
         """Return the values of a leaf, one for each complex event.
@@ -113,6 +201,10 @@ class Values:
         if leaf not in self._computed:
             self._computed[leaf] = self._compute(leaf)
         return self._computed[leaf]
+
+    def repeated(self, value: pa.Scalar) -> pa.Array:
+        """Return a constant for each complex event."""
+        return pa.repeat(value, self.n)
 
     # ---- events -----------------------------------------------------------------------------------------------
 
@@ -127,7 +219,7 @@ class Values:
             known, events = self._retained.between(low, high)
             numbers, places = np.empty(high - low + 1, np.int32), np.empty(len(positions), np.int32)
             numbers[known - low] = np.arange(len(known), dtype=np.int32)
-            segments.look_up_positions(positions, low, numbers, places)
+            look_up_positions(positions, low, numbers, places)
             return places, events
         distinct, inverse = np.unique(positions, return_inverse=True)
         return inverse.astype(np.int32), self._retained.take(distinct)
@@ -146,25 +238,33 @@ class Values:
     def _n_in_pattern(self, variable: str | None) -> int:
         return int(np.count_nonzero(self._holds(variable)[self._pattern]))
 
+    def _held(self, variable: str | None) -> HeldRows:
+        return self._held_at(variable, self._placed[0])
+
+    def _held_at(self, variable: str | None, rows: Int32) -> HeldRows:
+        return HeldRows(Segments(self._found.offsets, self._found.marks, self._holds(variable), rows, _NO_FIRSTS))
+
     def _one(self, leaf: MeasureLeaf) -> Int32:
         """Return the row of the first or last event that a variable holds; -1 for none."""
         key = leaf.variable, leaf.function == LAST_HELD
         if key not in self._ones:
-            found, holds, places = self._found, self._holds(leaf.variable), self._placed[0]
             if self._pattern is not None:
-                held = np.flatnonzero(holds[self._pattern])
+                held, places = np.flatnonzero(self._holds(leaf.variable)[self._pattern]), self._placed[0]
                 at = held[-1 if leaf.function == LAST_HELD else 0] if len(held) else None
-                one = np.full(len(found), -1, np.int32) if at is None else places[at :: len(self._pattern)]
+                one = np.full(len(self._found), -1, np.int32) if at is None else places[at :: len(self._pattern)]
             else:
-                one = np.empty(len(found), np.int32)
-                segments.one_held(found.offsets, found.marks, holds, places, int(leaf.function == LAST_HELD), one)
+                one = self._held(leaf.variable).find(first=leaf.function != LAST_HELD)
             self._ones[key] = one
         return self._ones[key]
 
     def _events(self, attribute: str) -> pa.Array:
         return self._placed[1].field(self._fields[attribute])
 
-    def _numbers_of(self, attribute: str) -> _Numbers:
+    def _valid(self, attribute: str) -> Bools:
+        valid = validity(self._events(attribute))
+        return _NO_NULL if valid is None else valid
+
+    def _numbers_of(self, attribute: str) -> Array:
         """Return an attribute as int64 or float64."""
         if attribute not in self._numbers:
             events = self._events(attribute)
@@ -174,20 +274,17 @@ class Values:
             elif kind == DECIMAL and events.type.byte_width < 16:
                 events = events.cast(pa.decimal128(18, events.type.scale))
             values = np.ascontiguousarray(numbers_of(events), np.float64 if kind == FLOAT else None)
-            if values.dtype.kind in "iub":
-                values = values.astype(np.int64)
-            self._numbers[attribute] = _Numbers(values, _valid(events))
+            self._numbers[attribute] = values.astype(np.int64) if values.dtype.kind in "iub" else values
         return self._numbers[attribute]
 
-    def _ranks_of(self, attribute: str) -> _Numbers:
+    def _ranks_of(self, attribute: str) -> Array:
         """Return an attribute as numbers in the order of its values."""
         events = self._events(attribute)
         kind = kind_of(events.type)
         if kind in (INTEGER, MOMENT, BOOLEAN, NOTHING, FLOAT) and events.type != pa.uint64():
             return self._numbers_of(attribute)
         if attribute not in self._ranked:
-            ranks = np.asarray(pc.rank(events, tiebreaker="dense")).astype(np.int64)
-            self._ranked[attribute] = _Numbers(ranks, _valid(events))
+            self._ranked[attribute] = ranks_of(events)
         return self._ranked[attribute]
 
     # ---- leaves -----------------------------------------------------------------------------------------------
@@ -196,72 +293,49 @@ class Values:
         return np.array([variable is None or variable in held for held in self._labels], np.bool_)
 
     def _compute(self, leaf: MeasureLeaf) -> pa.Array:
-        found, n = self._found, len(self._found)
-        offsets, marks = found.offsets, found.marks
         if leaf.function == "COUNT":
-            if leaf.variable is None:
-                return pa.array(np.diff(offsets).astype(np.int64))
-            if self._pattern is not None:
-                return pa.repeat(pa.scalar(self._n_in_pattern(leaf.variable), pa.int64()), n)
-            counts = np.empty(n, np.int64)
-            segments.count_held(offsets, marks, self._holds(leaf.variable), counts)
-            return pa.array(counts)
-        assert leaf.attribute is not None
-        if leaf.function in _OF_ONE and self._pattern is not None and self._n_in_pattern(leaf.variable) == 1:
-            value = _taken(self._events(leaf.attribute), self._one(leaf))
-            return value if value.type == leaf.type else _widened(value, leaf.type)
-        where = (offsets, marks, self._holds(leaf.variable), self._placed[0])
-        match leaf.function:
-            case "SUM" | "AVG":
-                return self._sum(leaf, where, n)
-            case "LIST":
-                return self._list(leaf, where, n)
-            case "MIN" | "MAX":
-                chosen = np.empty(n, np.int32)
-                ranks = self._ranks_of(leaf.attribute)
-                sign = 1 if leaf.function == "MAX" else -1
-                segments.extreme_held(*where, ranks.values, ranks.valid, sign, chosen)
-            case _:
-                chosen = self._one(leaf)
-        return _taken(self._events(leaf.attribute), chosen)
-
-    def _list(self, leaf: MeasureLeaf, where: tuple[Any, ...], n: int) -> pa.Array:
-        assert leaf.attribute is not None
-        bounds, gathered = np.empty(n + 1, np.int32), np.empty(len(self._found.positions), np.int32)
-        k = segments.gather_held(*where, bounds, gathered)
-        values = self._events(leaf.attribute).take(pa.array(gathered[:k]))
-        empty = bounds[1:] == bounds[:-1]
-        mask = pa.array(empty) if empty.any() else None
-        return pa.ListArray.from_arrays(pa.array(bounds), values, type=leaf.type, mask=mask)
-
-    def _sum(self, leaf: MeasureLeaf, where: tuple[Any, ...], n: int) -> pa.Array:
+            return self._count(leaf.variable)
         assert leaf.attribute is not None
         events = self._events(leaf.attribute)
-        kind, counts = kind_of(events.type), np.empty(n, np.int64)
-        if leaf.function == "AVG" or kind == FLOAT:
-            values, valid = _floats(events), _valid(events)
-            totals = np.empty(n, np.float64)
-            segments.sum_floats(*where, values, valid, totals, counts)
-            if leaf.function == "AVG":
-                with np.errstate(all="ignore"):
-                    totals /= counts
-            return _with_nulls(totals, counts == 0)
-        wide = kind == DECIMAL and events.type.precision > 18
-        numbers = None if wide else self._numbers_of(leaf.attribute)
-        # as int64, the greater half of uint64 is negative
-        if numbers is not None and not (events.type == pa.uint64() and bool((numbers.values < 0).any())):
-            sums = np.empty(n, np.int64)
-            row = segments.sum_integers(*where, numbers.values, numbers.valid, sums, counts)
-            if row < 0:
-                return as_sum(sums, counts == 0, leaf.type)
-        return self._sum_wide(leaf, where, n, events)
+        if leaf.function in _OF_ONE and self._pattern is not None and self._n_in_pattern(leaf.variable) == 1:
+            value = taken(events, self._one(leaf))
+            return value if value.type == leaf.type else _widened(value, leaf.type)
+        match leaf.function:
+            case "SUM" | "AVG":
+                return self._sum(leaf, leaf.attribute, events)
+            case "LIST":
+                return self._held(leaf.variable).lists(str(leaf), lambda rows: events.take(pa.array(rows)), leaf.type)
+            case "MIN" | "MAX":
+                ranks, valid = self._ranks_of(leaf.attribute), self._valid(leaf.attribute)
+                return taken(events, self._held(leaf.variable).extreme(leaf.function, ranks, valid))
+        return taken(events, self._one(leaf))
 
-    def _sum_wide(self, leaf: MeasureLeaf, where: tuple[Any, ...], n: int, events: pa.Array) -> pa.Array:
+    def _count(self, variable: str | None) -> pa.Array:
+        if variable is None:
+            return pa.array(np.diff(self._found.offsets).astype(np.int64))
+        if self._pattern is not None:
+            return self.repeated(pa.scalar(self._n_in_pattern(variable), pa.int64()))
+        return pa.array(self._held_at(variable, _NO_ROWS).count())
+
+    def _sum(self, leaf: MeasureLeaf, attribute: str, events: pa.Array) -> pa.Array:
+        held, valid, kind = self._held(leaf.variable), self._valid(attribute), kind_of(events.type)
+        if leaf.function == "AVG" or kind == FLOAT:
+            return held.summed(leaf.function, floats_of(events), valid, leaf.type)
+        if not (kind == DECIMAL and events.type.precision > 18):
+            numbers = self._numbers_of(attribute)
+            # as int64, the greater half of uint64 is negative
+            if not (events.type == pa.uint64() and bool((numbers < 0).any())):
+                found = held.summed(leaf.function, numbers, valid, leaf.type)
+                if not isinstance(found, int):
+                    return found
+        return self._sum_wide(leaf, held, events)
+
+    def _sum_wide(self, leaf: MeasureLeaf, held: HeldRows, events: pa.Array) -> pa.Array:
         """Add up values that may need more than int64, by Arrow's groups."""
-        bounds, gathered = np.empty(n + 1, np.int32), np.empty(len(self._found.positions), np.int32)
-        k = segments.gather_held(*where, bounds, gathered)
+        bounds, gathered = held.gathered()
+        n = self.n
         rows = np.repeat(np.arange(n, dtype=np.int32), np.diff(bounds))
-        values = events.take(pa.array(gathered[:k]))
+        values = events.take(pa.array(gathered))
         # decimals with room for any sum of so many
         if pa.types.is_duration(values.type):
             values = values.cast(pa.int64())
@@ -271,7 +345,7 @@ class Values:
         )
         at = np.full(n, -1, np.int32)
         at[table["row"].to_numpy()] = np.arange(table.num_rows, dtype=np.int32)
-        found = _taken(table["value_sum"].combine_chunks(), at)
+        found = taken(table["value_sum"].combine_chunks(), at)
         plain = pa.int64() if pa.types.is_duration(leaf.type) else leaf.type
         try:
             return found.cast(plain).view(leaf.type)
@@ -295,37 +369,37 @@ class Values:
 def _widened(value: pa.Array, data_type: pa.DataType) -> pa.Array:
     """Return values as their sum or average."""
     if pa.types.is_floating(data_type):
-        return pa.array(_floats(value), mask=~_valid(value)) if value.null_count else pa.array(_floats(value))
+        valid = validity(value)
+        return pa.array(floats_of(value), mask=None if valid is None else ~valid)
     return (value.cast(pa.uint8()) if kind_of(value.type) == BOOLEAN else value).cast(data_type)
 
 
-def _valid(values: pa.Array) -> Bools:
-    return np.ascontiguousarray(values.is_valid().to_numpy(zero_copy_only=False))
-
-
-def _floats(values: pa.Array) -> npt.NDArray[np.float64]:
+def floats_of(values: pa.Array) -> npt.NDArray[np.float64]:
+    """Return numbers as float64, 0 for NULL."""
     if kind_of(values.type) == BOOLEAN or pa.types.is_null(values.type):
         values = values.cast(pa.uint8())
     as_floats = values.cast(pa.float64(), safe=False)
     return np.ascontiguousarray(as_floats.fill_null(0.0).to_numpy(zero_copy_only=False))
 
 
-def _taken(values: pa.Array, chosen: Int32) -> pa.Array:
-    """Return the chosen values; NULL for -1."""
-    if len(chosen) and chosen.min() < 0:
-        return values.take(pa.array(chosen, mask=chosen < 0))
+def ranks_of(values: pa.Array) -> Int64:
+    """Return numbers in the order of values."""
+    return np.asarray(pc.rank(values, tiebreaker="dense")).astype(np.int64)
+
+
+def taken(values: pa.Array, rows: Array) -> pa.Array:
+    """Return the values of rows; NULL for -1."""
+    if len(rows) and rows.min() < 0:
+        return values.take(pa.array(rows, mask=rows < 0))
     plain = values.null_count == 0 and (pa.types.is_int64(values.type) or pa.types.is_float64(values.type))
-    return pa.array(values.to_numpy()[chosen]) if plain else values.take(pa.array(chosen))
+    return pa.array(values.to_numpy()[rows]) if plain else values.take(pa.array(rows))
 
 
-def _with_nulls(values: Array, nothing: Bools) -> pa.Array:
-    return pa.array(values, mask=nothing) if nothing.any() else pa.array(values)
-
-
-def as_sum(sums: Int64, nothing: Bools, data_type: pa.DataType) -> pa.Array:
-    """Return sums of integers, of which a decimal is a multiple of its least unit, as values of a type."""
+def _as_sum(sums: Array, nothing: Bools, data_type: pa.DataType) -> pa.Array:
+    """Return sums as values of a type; of integers, a decimal is a multiple of its least unit."""
     if not pa.types.is_decimal(data_type):
-        return _with_nulls(sums, nothing).view(data_type)
+        found = pa.array(sums, mask=nothing) if nothing.any() else pa.array(sums)
+        return found.view(data_type)
     words = np.empty((len(sums), data_type.byte_width // 8), np.int64)
     words[:, 0], words[:, 1:] = sums, (sums >> 63)[:, None]
     bits = None

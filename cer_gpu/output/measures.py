@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from cer_gpu.columnar.columns import MOMENT, STRING, Block, kind_of, plain_type
 from cer_gpu.columnar.fields import column_type, fields_hint
 from cer_gpu.errors import EventsError, QueryError, QueryTypeError, did_you_mean
 from cer_gpu.expressions.binder import Binder
+from cer_gpu.expressions.derived import makers_of
 from cer_gpu.expressions.targets.arrow import ArithmeticTypeError, negative, of_literal, operation
 from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.output.leaves import FIRST_HELD, LAST_HELD, MeasureLeaf, Values, sum_type
@@ -131,9 +132,19 @@ def _errors_of_leaves(asked: QueryMeasures, root: Any, text: str) -> Iterator[Qu
             )
 
 
+class LeafSource(Protocol):
+    """Values of the leaves of measures."""
+
+    def of(self, leaf: Any) -> pa.Array:
+        """Return the values of a bound leaf, one for each row of the result."""
+
+    def repeated(self, value: pa.Scalar) -> pa.Array:
+        """Return a constant for each row of the result."""
+
+
 @dataclass(frozen=True)
 class BoundMeasures:
-    """Measures bound to a schema; made by `bind_measures`.
+    """Measures bound to a schema; made by `bind_measures`, or of a row pattern by `cer_gpu.row_patterns.measures`.
 
     Attributes
     ----------
@@ -142,9 +153,8 @@ class BoundMeasures:
     """
 
     fields: tuple[tuple[str, pa.DataType], ...]
-    _asked: QueryMeasures
-    _text: str
-    _leaf_of: Mapping[s.Expression, MeasureLeaf] = field(hash=False)
+    _expressions: tuple[s.Expression, ...]
+    _leaf_of: Mapping[Any, Any] = field(hash=False)
     _condition: _Condition | None = None
 
     @property
@@ -152,27 +162,27 @@ class BoundMeasures:
         """True if HAVING drops rows."""
         return self._condition is not None
 
-    def columns(self, values: Values, n_rows: int) -> list[pa.Array]:
-        """Return the columns of the measures for the rows of a buffer.
+    def columns(self, values: LeafSource) -> list[pa.Array]:
+        """Return the columns of the measures, one value for each row of the result.
 
         Raises
         ------
         EventsError
-            When a value does not fit its type.
+            When a value does not fit its type; the message names the measure.
         """
-        return [self._column(measure, values, n_rows) for measure in self._asked.measures]
+        found = []
+        for (name, _), expression in zip(self.fields, self._expressions, strict=True):
+            try:
+                value = evaluated(expression, lambda leaf: values.of(self._leaf_of[leaf]))
+            except EventsError as error:
+                raise EventsError(f"measure {name!r}: {error}") from None
+            found.append(values.repeated(value) if isinstance(value, pa.Scalar) else value)
+        return found
 
-    def _column(self, measure: s.Measure, values: Values, n_rows: int) -> pa.Array:
-        try:
-            value = evaluated(measure.expression, lambda leaf: values.of(self._leaf_of[leaf]))
-        except EventsError as error:
-            raise EventsError(f"measure {measure.name!r}: {error}") from None
-        return pa.repeat(value, n_rows) if isinstance(value, pa.Scalar) else value
-
-    def kept(self, columns: Sequence[pa.Array], values: Values, n_rows: int) -> Bools:
+    def kept(self, columns: Sequence[pa.Array], values: Values) -> Bools:
         """Return which rows HAVING keeps, given the columns of the measures; only where it `chooses`."""
         assert self._condition is not None
-        return self._condition.rows(columns, values, n_rows)
+        return self._condition.rows(columns, values)
 
 
 def bind_measures(asked: QueryMeasures, schema: pa.Schema, text: str) -> BoundMeasures:
@@ -188,41 +198,45 @@ def bind_measures(asked: QueryMeasures, schema: pa.Schema, text: str) -> BoundMe
     for measure in asked.measures:
         for node in _leaves_in([measure.expression]):
             leaf_of[node] = bound_leaf(node, schema, text, measure.name)
-        value = _typed(measure, leaf_of, text)
-        fields.append((measure.name, value.type))
+        fields.append((measure.name, type_of_measure(measure.name, measure.expression, leaf_of, text)))
     condition = None
     if asked.having is not None:
         condition = _condition(asked.having, fields, schema, text)
-    return BoundMeasures(tuple(fields), asked, text, leaf_of, condition)
+    return BoundMeasures(tuple(fields), tuple(m.expression for m in asked.measures), leaf_of, condition)
 
 
-def _typed(measure: s.Measure, leaf_of: Mapping[s.Expression, MeasureLeaf], text: str) -> Any:
-    """Return the value of a measure over no rows, which has its type."""
+def type_of_measure(name: str, expression: s.Expression, leaf_of: Mapping[Any, Any], text: str) -> pa.DataType:
+    """Return the type of the value of an expression, given what has the type of each leaf.
 
-    def refused(expression: s.Expression, reason: str) -> QueryTypeError:
-        return QueryTypeError(f"measure {measure.name!r}: {reason}", text, *expression.span)
+    Raises
+    ------
+    QueryTypeError
+        When an operation has no meaning; the message names the measure.
+    """
 
-    def empty(leaf: s.Expression) -> pa.Array:
-        return pa.nulls(0, leaf_of[leaf].type)
+    def refused(node: s.Expression, reason: str) -> QueryTypeError:
+        return QueryTypeError(f"measure {name!r}: {reason}", text, *node.span)
 
-    return evaluated(measure.expression, empty, refused)
+    return evaluated(expression, lambda leaf: pa.nulls(0, leaf_of[leaf].type), refused).type
 
 
 # ---- leaves --------------------------------------------------------------------------------------------------------
 
 
-def _leaves_in(roots: Iterable[Any]) -> Iterator[s.Aggregate | s.Attribute]:
-    """Yield the leaves below some nodes: aggregates, and attributes that name a variable and stand in no aggregate."""
+def _outermost(roots: Iterable[Any]) -> Iterator[s.Aggregate | s.Attribute]:
+    """Yield the aggregates below some nodes, and the attributes that stand in none, in their order."""
     todo = [*roots][::-1]
     while todo:
         node = todo.pop()
-        if isinstance(node, s.Aggregate):
+        if isinstance(node, s.Aggregate | s.Attribute):
             yield node
-        elif isinstance(node, s.Attribute):
-            if node.variable is not None:
-                yield node
         else:
             todo += [*children(node)][::-1]
+
+
+def _leaves_in(roots: Iterable[Any]) -> Iterator[s.Aggregate | s.Attribute]:
+    """Yield the leaves below some nodes: aggregates, and attributes that name a variable and stand in no aggregate."""
+    return (each for each in _outermost(roots) if isinstance(each, s.Aggregate) or each.variable is not None)
 
 
 def _attribute_of(leaf: s.Aggregate | s.Attribute) -> s.Attribute:
@@ -337,49 +351,36 @@ class _Condition:
     binder: Binder
     test: Any
 
-    def rows(self, columns: Sequence[pa.Array], values: Values, n_rows: int) -> Bools:
+    def rows(self, columns: Sequence[pa.Array], values: Values) -> Bools:
         """Return the rows for which the condition is TRUE."""
         read = [columns[i] for i in self.measures] + [values.of(leaf) for leaf in self.leaves]
         block = Block(pa.RecordBatch.from_arrays(read, names=list(self.names)))
-        block.n_rows = n_rows
-        return np.broadcast_to(rows_of(self.test, self.binder.inputs.fresh(), block), (n_rows,))
+        block.n_rows = values.n
+        block.derive(makers_of(self.binder.derived))
+        return np.broadcast_to(rows_of(self.test, self.binder.inputs.fresh(), block), (values.n,))
 
 
 def _condition(
     having: s.Predicate, fields: Sequence[tuple[str, pa.DataType]], schema: pa.Schema, text: str
 ) -> _Condition:
     named = [name for name, _ in fields]
-    used = [i for i, name in enumerate(named) if any(a.name == name and a.variable is None for a in _plain(having))]
+    read = {each.name for each in _outermost([having]) if isinstance(each, s.Attribute) and each.variable is None}
+    used = [i for i, name in enumerate(named) if name in read]
     names, types = [named[i] for i in used], [fields[i][1] for i in used]
     hidden: dict[MeasureLeaf, str] = {}
 
-    def read(node: Any, parts: list[Any]) -> Any:
+    def shown(node: Any, parts: list[Any]) -> Any:
         if isinstance(node, s.Aggregate) or (isinstance(node, s.Attribute) and node.variable is not None):
             leaf = bound_leaf(node, schema, text, "HAVING")
-            shown = text[slice(*node.span)] or repr(leaf)
-            while shown in names:
-                shown += " "
-            hidden.setdefault(leaf, shown)
+            name = text[slice(*node.span)] or repr(leaf)
+            while name in names:
+                name += " "
+            hidden.setdefault(leaf, name)
             return s.Attribute(hidden[leaf], node.span)
         return with_children(node, parts)
 
-    predicate = fold(having, read, lambda node: () if isinstance(node, s.Aggregate) else children(node))
+    predicate = fold(having, shown, lambda node: () if isinstance(node, s.Aggregate) else children(node))
     columns = [*zip(names, types, strict=True), *((name, leaf.type) for leaf, name in hidden.items())]
     binder = Binder(pa.schema(columns), text)
     test = binder.bind(predicate)
     return _Condition(tuple(name for name, _ in columns), tuple(used), tuple(hidden), binder, test)
-
-
-def _plain(having: s.Predicate) -> list[s.Attribute]:
-    """Return the attributes of a condition that stand in no aggregate."""
-    return [a for a in _attributes_outside(having) if a.variable is None]
-
-
-def _attributes_outside(root: Any) -> Iterator[s.Attribute]:
-    todo = [root]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, s.Attribute):
-            yield node
-        elif not isinstance(node, s.Aggregate):
-            todo += children(node)

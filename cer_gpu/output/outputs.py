@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.arrays import Bools
+from cer_gpu.arrays import Bools, Int64
 from cer_gpu.columnar.clocks import times_to_arrow
 from cer_gpu.errors import OptionError, QueryTypeError
 from cer_gpu.output.choice import RowChoice
@@ -20,7 +20,8 @@ from cer_gpu.output.leaves import Values
 from cer_gpu.output.measures import BoundMeasures
 from cer_gpu.output.reductions import Aggregation, Reduction, reduced_type
 from cer_gpu.output.retention import Retained
-from cer_gpu.runtime.counts import CountBuffers
+from cer_gpu.output.weights import weighed_values
+from cer_gpu.runtime.counts import CountBuffers, WeighedBuffers
 from cer_gpu.runtime.matches import MatchBuffers
 
 _POSITIONS = pa.list_(pa.int64())
@@ -198,6 +199,11 @@ class Output(ABC):
     def _fields(cls, columns: Columns) -> Fields:
         """Return names and types of the columns, in their order."""
 
+    def _times(self, *times: Int64) -> list[pa.Array]:
+        """Return columns of times, of which there are none without a time column."""
+        time_type = self._columns.time_type
+        return [] if time_type is None else [times_to_arrow(each, time_type) for each in times]
+
     @abstractmethod
     def rows(self, found: Any, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return the rows for a buffer of a runtime.
@@ -249,15 +255,10 @@ class PositionsOutput(Output):
 
     def rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return one row for each complex event."""
-        offsets, time_type = pa.array(found.offsets), self._columns.time_type
-        columns: list[pa.Array] = [
-            pa.array(found.spans[0]),
-            pa.array(found.spans[1]),
-            pa.ListArray.from_arrays(offsets, pa.array(found.positions)),
-        ]
-        if time_type is not None:
-            columns += [times_to_arrow(found.times[k], time_type) for k in (0, 1)]
-        columns += [*keys, *self._heads(found), *self._beside(found, offsets)]
+        offsets = pa.array(found.offsets)
+        positions = pa.ListArray.from_arrays(offsets, pa.array(found.positions))
+        columns = [*map(pa.array, found.spans), positions, *self._times(*found.times), *keys]
+        columns += [*self._heads(found), *self._beside(found, offsets)]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _heads(self, found: MatchBuffers) -> list[pa.Array]:
@@ -291,7 +292,7 @@ class Valuations(PositionsOutput):
         measures = self._columns.measures
         if measures is not None and measures.chooses:
             values = self._values(found)
-            kept = self._kept(found, measures.kept(measures.columns(values, len(found)), values, len(found)))
+            kept = self._kept(found, measures.kept(measures.columns(values), values))
             found, keys = found.at(kept), [key.filter(pa.array(kept)) for key in keys]
         rows = self._rows(found, keys)
         self._count(len(found))
@@ -403,16 +404,13 @@ class MeasuresOutput(Valuations):
 
     def rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return one row for each valuation."""
-        measures, time_type = self._columns.measures, self._columns.time_type
+        measures, values = self._columns.measures, self._values(found)
         assert measures is not None
-        columns: list[pa.Array] = [pa.array(found.spans[0]), pa.array(found.spans[1])]
-        if time_type is not None:
-            columns += [times_to_arrow(found.times[k], time_type) for k in (0, 1)]
-        values = self._values(found)
-        measured = measures.columns(values, len(found))
-        rows = pa.RecordBatch.from_arrays([*columns, *keys, *measured], schema=self.schema)
+        measured = measures.columns(values)
+        columns = [*map(pa.array, found.spans), *self._times(*found.times), *keys, *measured]
+        rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         if measures.chooses:
-            rows = rows.filter(pa.array(self._kept(found, measures.kept(measured, values, len(found)))))
+            rows = rows.filter(pa.array(self._kept(found, measures.kept(measured, values))))
         self._count(rows.num_rows)
         return rows
 
@@ -453,6 +451,24 @@ class RowsOutput(Valuations):
         return rows.slice(0, int(np.searchsorted(rows.column("match").to_numpy(), last)))
 
 
+def _fields_at_ends(columns: Columns, *shown: tuple[str, pa.DataType]) -> Fields:
+    """Return the columns of rows for ends: the position, what is shown of it, its time and its keys."""
+    times = [] if columns.time_type is None else [("end_time", columns.time_type)]
+    return [("end", pa.int64()), *shown, *times, *columns.keys]
+
+
+def _reduced_fields(columns: Columns) -> Fields:
+    """Return the columns of "count" with an aggregate of an expression."""
+    if columns.measures is None:
+        return _fields_at_ends(columns)
+    assert columns.aggregate is not None
+    ((name, data_type),) = columns.measures.fields
+    reduced = reduced_type(columns.aggregate.function, data_type)
+    if reduced is None:
+        raise QueryTypeError(f"{name} is of type {data_type}, which {columns.aggregate.function} does not take")
+    return _fields_at_ends(columns, (name, reduced))
+
+
 class Count(Output):
     """Number of complex events that end at a position: one row for each position with any."""
 
@@ -465,20 +481,36 @@ class Count(Output):
     @classmethod
     def _fields(cls, columns: Columns) -> Fields:
         name = "count" if columns.aggregate is None else columns.aggregate.name
-        fields: Fields = [("end", pa.int64()), (name, pa.int64())]
-        if columns.time_type is not None:
-            fields.append(("end_time", columns.time_type))
-        return [*fields, *columns.keys]
+        return _fields_at_ends(columns, (name, pa.int64()))
 
     def rows(self, found: CountBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return one row for each position that ends complex events."""
-        time_type = self._columns.time_type
-        times = [] if time_type is None else [times_to_arrow(found.times, time_type)]
-        columns = [pa.array(found.ends), self._values(found), *times, *keys]
+        columns = [pa.array(found.ends), self._values(found), *self._times(found.times), *keys]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _values(self, found: CountBuffers) -> pa.Array:
         return pa.array(found.counts)
+
+
+class Weighed(Count):
+    """`Count` with an aggregate of an expression over all complex events of an end, none of which is listed."""
+
+    measured = True
+    weighed = True
+
+    @classmethod
+    def retains(cls, head: tuple[Any, ...] | None, having: object = None) -> bool:
+        """Return False."""
+        return False
+
+    @classmethod
+    def _fields(cls, columns: Columns) -> Fields:
+        return _reduced_fields(columns)
+
+    def _values(self, found: CountBuffers) -> pa.Array:
+        assert isinstance(found, WeighedBuffers)
+        assert self._columns.aggregate is not None
+        return weighed_values(found, self._columns.aggregate.function, self.schema.types[1])
 
 
 class Aggregated(Valuations):
@@ -501,17 +533,16 @@ class Aggregated(Valuations):
 
     @classmethod
     def _fields(cls, columns: Columns) -> Fields:
-        return fields_of_aggregate(columns)
+        return _reduced_fields(columns)
 
     def rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return one row for each end of which no more comes."""
-        measures, time_type = self._columns.measures, self._columns.time_type
+        measures = self._columns.measures
         assert measures is not None
         assert self._reduction is not None
-        (values,) = measures.columns(self._values(found), len(found))
-        times = [] if time_type is None else [times_to_arrow(found.times[1], time_type)]
-        names = ["end", *self.schema.names[2:]]
-        shown = pa.RecordBatch.from_arrays([pa.array(found.ends), *times, *keys], names=names)
+        (values,) = measures.columns(self._values(found))
+        columns, names = [pa.array(found.ends), *self._times(found.times[1]), *keys], ["end", *self.schema.names[2:]]
+        shown = pa.RecordBatch.from_arrays(columns, names=names)
         self._count(len(found))
         return self._shown(self._reduction.take(values, shown))
 
@@ -537,21 +568,6 @@ class Aggregated(Valuations):
         return pa.RecordBatch.from_arrays([end, others[-2], *others[:-2]], schema=self.schema)
 
 
-def fields_of_aggregate(columns: Columns) -> Fields:
-    """Return the columns of "count" with an aggregate of an expression."""
-    fields: Fields = [("end", pa.int64())]
-    if columns.measures is not None:
-        assert columns.aggregate is not None
-        ((name, data_type),) = columns.measures.fields
-        reduced = reduced_type(columns.aggregate.function, data_type)
-        if reduced is None:
-            raise QueryTypeError(f"{name} is of type {data_type}, which {columns.aggregate.function} does not take")
-        fields.append((name, reduced))
-    if columns.time_type is not None:
-        fields.append(("end_time", columns.time_type))
-    return [*fields, *columns.keys]
-
-
 class Ends(Output):
     """Positions that end complex events: one row for each.
 
@@ -566,16 +582,12 @@ class Ends(Output):
 
     @classmethod
     def _fields(cls, columns: Columns) -> Fields:
-        fields: Fields = [("end", pa.int64())]
-        if columns.time_type is not None:
-            fields.append(("end_time", columns.time_type))
-        return [*fields, *columns.keys]
+        return _fields_at_ends(columns)
 
     def rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return one row for each position that ends complex events."""
-        time_type = self._columns.time_type
-        times = [] if time_type is None else [times_to_arrow(found.times[1], time_type)]
-        return pa.RecordBatch.from_arrays([pa.array(found.ends), *times, *keys], schema=self.schema)
+        columns = [pa.array(found.ends), *self._times(found.times[1]), *keys]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
 OUTPUTS: dict[str, type[Output]] = {

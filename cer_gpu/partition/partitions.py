@@ -86,7 +86,8 @@ class PartitionKeys:
         if len(columns) == 1 and pa.types.is_dictionary(columns[0].type) and is_string(kind):
             return _readable(columns[0])
         columns = [_as_key(column, kind, name) for column, name in zip(columns, names, strict=True)]
-        return columns[0] if len(columns) == 1 else pc.coalesce(*columns)
+        # Arrow makes wider decimals of narrow ones
+        return columns[0] if len(columns) == 1 else _as_key(pc.coalesce(*columns), kind, names[0])
 
 
 def _readable(column: pa.Array) -> pa.Array:

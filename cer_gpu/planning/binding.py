@@ -15,8 +15,7 @@ from cer_gpu.columnar.columns import plain_type
 from cer_gpu.columnar.fields import attribute_type, column_type, narrowest
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.expressions.derived import DerivedColumn, read_by
-from cer_gpu.expressions.join_keys import bind_keys
-from cer_gpu.expressions.relations import BoundRelations, bind_relations
+from cer_gpu.expressions.relations import BoundRelations, bind_keys, bind_relations
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.measures import BoundMeasures, bind_measures

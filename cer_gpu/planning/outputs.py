@@ -10,9 +10,8 @@ from cer_gpu.ceql.parser import parse_aggregate
 from cer_gpu.ceql.syntax import Expression, Measure
 from cer_gpu.errors import OptionError, QueryError, did_you_mean
 from cer_gpu.output.measures import QueryMeasures, measure_errors
-from cer_gpu.output.outputs import OUTPUTS, Aggregated, Output
+from cer_gpu.output.outputs import OUTPUTS, Aggregated, Output, Weighed
 from cer_gpu.output.reductions import Aggregation
-from cer_gpu.output.weighed import Weighed
 from cer_gpu.output.weights import Linear, linear
 from cer_gpu.planning.plan import Plan
 

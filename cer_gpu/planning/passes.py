@@ -31,8 +31,8 @@ from cer_gpu.ceql.variables import variables as variables_of
 from cer_gpu.columnar.clocks import time_column_type, window_length
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import QueryError
-from cer_gpu.expressions.binder import type_errors
-from cer_gpu.expressions.relations import relation_errors
+from cer_gpu.expressions.binder import Binder, type_errors
+from cer_gpu.expressions.relations import RelationBinder
 from cer_gpu.output.measures import QueryMeasures, measures_of, type_errors_of
 from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.planning.plan import Plan
@@ -236,8 +236,9 @@ def schema_errors(
     """Return the errors of a query against a schema: tests, attributes, keys, type and time column, window."""
     text = syntax.text
     predicates = [item.predicate for item in variable_filters(syntax.formula)]
-    errors: list[QueryError] = [*type_errors(predicates, schema, text)]
-    errors += relation_errors([relation.predicate for relation in relations(syntax.formula)], schema, text)
+    related = (relation.predicate for relation in relations(syntax.formula))
+    errors: list[QueryError] = [*type_errors(predicates, Binder(schema, text).bind)]
+    errors += type_errors(related, RelationBinder(schema, text).condition)
     errors += type_errors_of(measures_of(syntax, variables_of(syntax.formula)), schema, text)
     selected = [name for item in syntax.select.items or () for name in item.attributes or ()]
     selected += syntax.unread

@@ -29,7 +29,7 @@ from cer_gpu.expressions.side_columns import SideColumns
 from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.expressions.terms import NO_SIDES, GuardProgram
 from cer_gpu.predicates.cuda.blocks import Due, Job, one_ahead
-from cer_gpu.predicates.cuda.selection import CudaPass, Symbols
+from cer_gpu.predicates.cuda.selection import CudaPass
 from cer_gpu.predicates.cuda.words import CudaWords
 from cer_gpu.predicates.generated import generated
 from cer_gpu.predicates.numba_source import CHUNK, slots_of
@@ -176,22 +176,7 @@ class GuardWords:
         self._sides = sides if sides is not None and sides.sides.values else None
         self._pass: CudaPass | None = None
         self._words_pass: CudaWords | None = None
-        self._due: Due[Symbols] | None = None
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Columns that the guards read."""
-        return self.bound.columns
-
-    @property
-    def n_guards(self) -> int:
-        """Number of guards."""
-        return self.bound.n_guards
-
-    @property
-    def dtype(self) -> npt.DTypeLike:
-        """Type of a word (`BoundGuards.dtype`)."""
-        return self.bound.dtype
+        self._due: Due[SymbolTable] | None = None
 
     def ahead(self, blocks: Iterable[Block], symbols: SymbolTable) -> Iterator[Block]:
         """Yield blocks; on a GPU, each is submitted before the previous one is yielded for `select`."""
@@ -250,18 +235,20 @@ class GuardWords:
         self.tier = INTERPRETED if made is None else COMPILED
         if made is None:
             return symbols.select(self.words(block))
-        if self.dtype != np.uint64:
+        if self.bound.dtype != np.uint64:
             return symbols.select_by(lambda *state: made(*state, self._allowed), block.n_rows)
-        words = np.empty((block.n_rows, (self.n_guards + 63) // 64), np.uint64)
+        words = np.empty((block.n_rows, (self.bound.n_guards + 63) // 64), np.uint64)
         made(words)
         return symbols.select(words)
 
     def _choose(self, block: Block) -> tuple[str, bool]:
         """Choose the device of a block; return it, and True if the block is to be submitted ahead."""
         compared = () if self._sides is None else self._sides.names
-        resident = any(is_resident(block.column(name)) for name in (*self.columns, *compared))
+        resident = any(is_resident(block.column(name)) for name in (*self.bound.columns, *compared))
         if resident and self.bound.slots.given:
-            refuse_resident(block.batch, self.columns, "a comparison of strings, decimals or times of two columns")
+            refuse_resident(
+                block.batch, self.bound.columns, "a comparison of strings, decimals or times of two columns"
+            )
         self.placement.choose(resident)
         device = self.placement.device if block.n_rows else CPU
         return device, device == CUDA and not self.placement.measuring
@@ -274,7 +261,7 @@ class GuardWords:
             self._pass = CudaPass(open_device(), self.bound.program, sides)
         return self._pass
 
-    def _submitted(self, block: Block, symbols: SymbolTable) -> Job[Symbols]:
+    def _submitted(self, block: Block, symbols: SymbolTable) -> Job[SymbolTable]:
         inputs = self.inputs_of(block)
         return self._cuda().submit(
             (inputs,) if self._sides is None else (inputs, self._sides.inputs_of(block)), symbols

@@ -41,8 +41,8 @@ class Slots:
 def slots_of(program: GuardProgram) -> Slots:
     """Return the slots that a program reads."""
     every = [part for _, test in program.tests for part in parts(test)]
-    codes = [column for column in (program.types, program.streams) if column is not None]
-    columns = {column.slot: column for column in [*codes, *(part for part in every if isinstance(part, Column))]}
+    read = [*program.codes.values(), *(part for part in every if isinstance(part, Column))]
+    columns = {column.slot: column for column in read}
     return Slots(
         tuple(columns[slot] for slot in sorted(columns)),
         tuple(sorted({part.table for part in every if isinstance(part, Lookup)})),
@@ -149,12 +149,8 @@ class _Writer(NumbaWriter):
 
     def _allowed_by_codes(self, part: str) -> list[str]:
         """Return the expressions for the words that the tables of types and streams allow for the row."""
-        tables = self._code_tables()
-        return [f"{name}[{self._code(column, f'last_{name}')}{part}]" for name, column in tables.items()]
-
-    def _code_tables(self) -> dict[str, Column]:
-        tables = {"types": self._program.types, "streams": self._program.streams}
-        return {name: column for name, column in tables.items() if column is not None}
+        codes = self._program.codes
+        return [f"{name}[{self._code(column, f'last_{name}')}{part}]" for name, column in codes.items()]
 
     def _prefetches(self) -> list[str]:
         return [f"prefetch(c{c.slot}, {index(c, f'(i + U({AHEAD}))')})" for c in self._slots.columns if c.stored != BIT]
@@ -165,8 +161,7 @@ class _Writer(NumbaWriter):
         if self._nullable:
             names += [f"v{c.slot}" for c in slots.columns]
         names += ["bits", *(CONSTANTS[dtype] for dtype in slots.constants)]
-        names += self._code_tables()
-        names += [*(f"t{k}" for k in slots.tables), *(f"g{k}" for k in slots.given)]
+        names += [*self._program.codes, *(f"t{k}" for k in slots.tables), *(f"g{k}" for k in slots.given)]
         if self._program.word == U8:
             return ", ".join([*names, "words"])
         return ", ".join([*names, "table", "start", "symbols", "positions", "n_selected", "allowed"])
@@ -183,11 +178,8 @@ class _Writer(NumbaWriter):
         every = (part for _, test in self._program.tests for part in parts(test))
         for constant in dict.fromkeys(part for part in every if isinstance(part, Constant)):
             lines.append(self._constant_read(constant))
-        tables = [n for n, c in (("types", self._program.types), ("streams", self._program.streams)) if c is not None]
-        return [
-            *lines,
-            *(f"last_{name} = U({name}.shape[0] - 1)" for name in [*tables, *(f"t{k}" for k in slots.tables)]),
-        ]
+        tables = [*self._program.codes, *(f"t{k}" for k in slots.tables)]
+        return [*lines, *(f"last_{name} = U({name}.shape[0] - 1)" for name in tables)]
 
 
 def _bits(guards: Iterable[int]) -> int:

@@ -295,11 +295,6 @@ class SharedWords:
         if shared.device == CPU and shared.asked == AUTO:
             self.placement.reason = "predicates of several queries stay on the CPU, unless a GPU is asked for"
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Columns that the guards read."""
-        return self.bound.columns
-
     def ahead(self, blocks: Iterable[Block], symbols: SymbolTable) -> Iterator[Block]:
         """Yield blocks as they come."""
         yield from blocks

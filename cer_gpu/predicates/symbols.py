@@ -31,7 +31,7 @@ class SymbolTable:
     table
         Table of the automaton, which gives each word its symbol.
     dtype
-        Type of a word (`GuardWords.dtype`).
+        Type of a word (`BoundGuards.dtype`).
     n_guards
         Bits of a word.
 
@@ -59,13 +59,12 @@ class SymbolTable:
         symbols, rows = self._buffers(n + 1)
         row, kept = 0, 0
         while True:
-            if self._by_table:
-                row, kept = select_by_table(words, self._symbols, row, symbols, rows, kept)
-            else:
-                row, kept = select_by_hash(words, self._keys, self._values, row, symbols, rows, kept)
+            row, kept = self._read(words, row, symbols, rows, kept)
             if row == n:
                 return symbols[:kept], rows[:kept]
-            self._add(words, row)
+            if not self._by_table and self._n_words >= MAX_WORDS:
+                self._forget()
+            self._insert(words, row)
 
     def select_by(self, step: Step, n: int) -> Selected:
         """As `select`, for the `n` rows of a block whose words (of at most 16 bits) `step` makes."""
@@ -79,7 +78,7 @@ class SymbolTable:
             self.version += 1
 
     def arrays(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
-        """Return keys (empty if a word has at most 16 bits) and values of the lookup of words."""
+        """Return keys (empty if a word has at most 16 bits) and values that ``kernels/symbols.cuh`` reads."""
         return (np.empty(0, np.uint64), self._symbols) if self._by_table else (self._keys, self._values)
 
     def number(self, words: Words) -> None:
@@ -89,10 +88,7 @@ class SymbolTable:
         symbols, rows = self._buffers(len(words) + 1)
         row = 0
         while True:
-            if self._by_table:
-                row, _ = select_by_table(words, self._symbols, row, symbols, rows, 0)
-            else:
-                row, _ = select_by_hash(words, self._keys, self._values, row, symbols, rows, 0)
+            row, _ = self._read(words, row, symbols, rows, 0)
             if row == len(words):
                 return
             self._insert(words, row)
@@ -102,10 +98,16 @@ class SymbolTable:
         symbols, rows = self._selected
         return symbols.empty(n), rows.empty(n)
 
-    def _add(self, words: Words, row: int) -> None:
-        if not self._by_table and self._n_words >= MAX_WORDS:
-            self._forget()
-        self._insert(words, row)
+    def _read(
+        self, words: Words, row: int, symbols: npt.NDArray[np.int32], rows: npt.NDArray[np.int32], kept: int
+    ) -> tuple[int, int]:
+        """Keep the relevant rows from one on, up to a word without a symbol; return its row, and the number kept."""
+        found: tuple[int, int]
+        if self._by_table:
+            found = select_by_table(words, self._symbols, row, symbols, rows, kept)
+        else:
+            found = select_by_hash(words, self._keys, self._values, row, symbols, rows, kept)
+        return found
 
     def _forget(self) -> None:
         self._values.fill(UNSEEN)

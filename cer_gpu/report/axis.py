@@ -8,12 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Array, Int64
+from cer_gpu.columnar.moments import UNITS_PER_SECOND
 from cer_gpu.query import Query
 
 DAYS = -1
 """Digits of an axis of dates, which have no time of day."""
-
-_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def axis_of(query: Query, drawn: pa.Table) -> tuple[dict[str, Any], Array, Array]:
@@ -36,7 +35,7 @@ def axis_of(query: Query, drawn: pa.Table) -> tuple[dict[str, Any], Array, Array
     if pa.types.is_date32(kind):
         scale, per_second, digits = 86_400_000, 1, DAYS
     else:
-        per_second = _PER_SECOND[getattr(kind, "unit", "ms")]
+        per_second = UNITS_PER_SECOND[getattr(kind, "unit", "ms")]
         scale, digits = 1000 // per_second, DAYS if pa.types.is_date64(kind) else _digits(times, per_second)
     if scale:
         origin, moved = low * scale, [(values - low) * float(scale) for values in times]

@@ -13,7 +13,7 @@ from cer_gpu.ceql.traversal import children, fold, with_children
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
 from cer_gpu.row_patterns.conditions import MOST_CONDITIONS, Conditions
 from cer_gpu.row_patterns.expressions import Translator
-from cer_gpu.row_patterns.leaves import Null, RowAggregate, RowLeaf, RowValue, shown_leaf
+from cer_gpu.row_patterns.leaves import Null, RowAggregate, RowLeaf, RowValue, name_among, shown_leaf
 from cer_gpu.row_patterns.matching import PAST_LAST_ROW, TO_FIRST, TO_LAST, TO_NEXT_ROW, Skip
 from cer_gpu.row_patterns.measures import Measures
 from cer_gpu.row_patterns.pattern import has_exclusion, variables_in
@@ -101,7 +101,7 @@ def _split(statement: Statement, predicates: Mapping[str, s.Predicate], leaves: 
                 here.append(part)
                 around |= {name: leaf for name, leaf in read.items() if isinstance(leaf, RowValue | Null)}
                 continue
-            names = {name: _name_of(_relative(leaf, mine), others) for name, leaf in read.items()}
+            names = {name: name_among(_relative(leaf, mine), others) for name, leaf in read.items()}
             there.append(_renamed(part, names))
         if here:
             local[each.name] = here[0] if len(here) == 1 else s.And(tuple(here), (here[0].span[0], here[-1].span[1]))
@@ -139,14 +139,6 @@ def _refused(leaf: RowLeaf, statement: Statement, name: str, span: s.Span) -> Ro
     if reason:
         raise QueryError(f"the condition of {name} names {shown_leaf(leaf)}: {reason}", statement.text, *span)
     return leaf
-
-
-def _name_of(leaf: RowLeaf, known: dict[str, RowLeaf]) -> str:
-    """Return the name of a leaf among others."""
-    name = shown_leaf(leaf)
-    while known.setdefault(name, leaf) != leaf:
-        name += "'"
-    return name
 
 
 def _renamed(predicate: s.Predicate, names: Mapping[str, str]) -> s.Predicate:

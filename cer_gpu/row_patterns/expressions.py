@@ -18,7 +18,7 @@ from sqlglot.dialects import Trino
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.syntax import Span
 from cer_gpu.errors import QueryError, QuerySyntaxError
-from cer_gpu.row_patterns.leaves import Classifier, MatchNumber, Null, RowAggregate, RowLeaf, RowValue, shown_leaf
+from cer_gpu.row_patterns.leaves import Classifier, MatchNumber, Null, RowAggregate, RowLeaf, RowValue, name_among
 
 _Node = exp.Expr
 """An expression as sqlglot parses it."""
@@ -202,8 +202,8 @@ class Translator:
         equal = s.And((*known, s.Comparison("=", x, y, span)), span)
         return s.Or((s.And(nulls, span), equal), span)
 
-    def _like(self, operand: _Node, regex: str, span: Span) -> s.TextTest:
-        return s.TextTest("LIKE", self._value(operand), (s.Literal(regex, "", span),), span=span)
+    def _like(self, operand: _Node, regex: str, span: Span) -> s.Like:
+        return s.Like("LIKE", self._value(operand), (s.Literal(regex, "", span),), span=span)
 
     def _comparison(self, op: str, left: s.Expression, right: s.Expression, span: Span) -> s.Comparison:
         """Return a comparison; times with intervals added to them are compared by their difference."""
@@ -259,13 +259,7 @@ class Translator:
     # ---- leaves ----------------------------------------------------------------------------------------------
 
     def _attribute(self, leaf: RowLeaf, span: Span) -> s.Attribute:
-        name = next((name for name, known in self.leaves.items() if known == leaf), None)
-        if name is None:
-            name = shown_leaf(leaf)
-            while name in self.leaves:
-                name += "'"
-            self.leaves[name] = leaf
-        return s.Attribute(name, span, self._of_match)
+        return s.Attribute(name_among(leaf, self.leaves), span, self._of_match)
 
     def _leaf(self, node: _Node, final: bool | None = None) -> RowLeaf | None:
         if isinstance(node, exp.Column):
@@ -367,9 +361,7 @@ class Translator:
     def _variable_of(self, node: exp.Column) -> str | None:
         """Return the variable before the dot."""
         table = node.args.get("table")
-        if table is None:
-            return None
-        return self._known(table)
+        return None if table is None else self._known(table)
 
     def _variable(self, node: _Node) -> str:
         if not isinstance(node, exp.Column) or node.args.get("table") is not None:

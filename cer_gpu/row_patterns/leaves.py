@@ -88,3 +88,11 @@ def shown_leaf(leaf: RowLeaf) -> str:
         case Classifier():
             return f"{semantics}CLASSIFIER({leaf.variable or ''})"
     return "NULL" if isinstance(leaf, Null) else "MATCH_NUMBER()"
+
+
+def name_among(leaf: RowLeaf, known: dict[str, RowLeaf]) -> str:
+    """Return the name of a leaf among others, with which it is noted there."""
+    name = shown_leaf(leaf)
+    while known.setdefault(name, leaf) != leaf:
+        name += "'"
+    return name

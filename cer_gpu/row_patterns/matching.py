@@ -66,10 +66,10 @@ class RowMatches:
 
     Attributes
     ----------
-    starts, lengths : int64, shape (n matches,)
-        First row and number of rows, which follow one another; 0: an empty match.
-    offsets : int64, shape (n matches,)
-        Index of the first place of a match.
+    starts : int64, shape (n matches,)
+        First row; those of a match follow one another.
+    offsets : int64, shape (n matches + 1,)
+        Index of the first place of each match, one for each row; that of the next for an empty match.
     places : int16, shape (n rows of matches,)
         The place in the pattern that took each row.
     ends : int64, shape (n partitions,)
@@ -79,7 +79,6 @@ class RowMatches:
     """
 
     starts: Int64
-    lengths: Int64
     offsets: Int64
     places: npt.NDArray[np.int16]
     ends: Int64
@@ -88,6 +87,11 @@ class RowMatches:
     def __len__(self) -> int:
         """Return the number of matches."""
         return len(self.starts)
+
+    @cached_property
+    def lengths(self) -> Int64:
+        """The number of rows of each match; 0: an empty match."""
+        return np.diff(self.offsets)
 
     @cached_property
     def partitions(self) -> Int64:
@@ -238,15 +242,14 @@ def find_matches(
     room = MATCHES
     outcome = -1
     while outcome != DONE:
-        starts, lengths, offsets = (np.empty(room, np.int64) for _ in range(3))
-        places = np.empty(4 * room, np.int16)
-        outcome, n, n_taken, at, partition = walked(states, ends, at, partition, (starts, lengths, offsets, places))
+        starts, offsets, places = np.empty(room, np.int64), np.empty(room + 1, np.int64), np.empty(4 * room, np.int16)
+        outcome, n, n_taken, at, partition = walked(states, ends, at, partition, (starts, offsets, places))
         if outcome in (MISSING, SAME):
             raise _skip_error(skip, outcome == MISSING, at)
         if n:
             first, final = np.searchsorted(ends, (starts[0], starts[n - 1]), "right").tolist()
             n_before = last[1] if first == last[0] else 0
-            yield RowMatches(starts[:n], lengths[:n], offsets[:n], places[:n_taken], ends, n_before)
+            yield RowMatches(starts[:n], offsets[: n + 1], places[:n_taken], ends, n_before)
             begin = ends[final - 1] if final else 0
             last = final, n - int(np.searchsorted(starts[:n], begin)) + n_before * (first == final)
         elif outcome != DONE:

@@ -11,20 +11,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.arrays import Array, Bools, Int64
-from cer_gpu.backend.row_patterns import add_up_floats, add_up_integers, count_rows, find_extreme, gather_rows, navigate
+from cer_gpu.backend.aggregates.segments import Segments
 from cer_gpu.ceql import syntax as s
 from cer_gpu.columnar.columns import FLOAT, kind_of, numbers_of, plain_type, validity
 from cer_gpu.columnar.fields import column_type
-from cer_gpu.errors import EventsError, QueryTypeError
-from cer_gpu.output.leaves import as_sum
-from cer_gpu.output.measures import bound_leaf, evaluated
+from cer_gpu.errors import EventsError
+from cer_gpu.output.leaves import HeldRows, floats_of, ranks_of, taken
+from cer_gpu.output.measures import BoundMeasures, bound_leaf, type_of_measure
 from cer_gpu.row_patterns.leaves import Classifier, MatchNumber, Null, RowAggregate, RowLeaf, RowValue, shown_leaf
 from cer_gpu.row_patterns.matching import RowMatches
 from cer_gpu.row_patterns.ordering import OrderedRows, comparable
 from cer_gpu.row_patterns.program import RowProgram
 
 _OF_CEQL = {"ARRAY_AGG": "LIST"}
-_MOST_IN_LISTS = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Measures:
     expressions: Mapping[str, s.Expression]
     leaves: Mapping[str, RowLeaf]
 
-    def bind(self, schema: pa.Schema, text: str) -> BoundRowMeasures:
+    def bind(self, schema: pa.Schema, text: str) -> BoundMeasures:
         """Bind them to the schema of the rows.
 
         Raises
@@ -49,21 +48,22 @@ class Measures:
         QueryTypeError
             When a column is unknown, or types do not go together; the message names the measure.
         """
-        types: dict[str, pa.DataType] = {}
+        leaf_of: dict[s.Expression, TypedLeaf] = {}
         fields = []
         for name, expression in self.expressions.items():
             for attribute in s.attributes(expression):
                 leaf = self.leaves[attribute.name]
-                types[attribute.name] = type_of(leaf, schema, text, name, attribute.span)
-            fields.append(pa.field(name, self._typed(name, expression, types, text)))
-        return BoundRowMeasures(self, fields, types)
+                leaf_of[attribute] = TypedLeaf(leaf, type_of(leaf, schema, text, name, attribute.span))
+            fields.append((name, type_of_measure(name, expression, leaf_of, text)))
+        return BoundMeasures(tuple(fields), tuple(self.expressions.values()), leaf_of)
 
-    @staticmethod
-    def _typed(name: str, expression: s.Expression, types: Mapping[str, pa.DataType], text: str) -> pa.DataType:
-        def refused(node: s.Expression, reason: str) -> QueryTypeError:
-            return QueryTypeError(f"measure {name!r}: {reason}", text, *node.span)
 
-        return evaluated(expression, lambda leaf: pa.nulls(0, types[leaf.name]), refused).type
+@dataclass(frozen=True)
+class TypedLeaf:
+    """A leaf, and the type of its values."""
+
+    leaf: RowLeaf
+    type: pa.DataType
 
 
 def type_of(leaf: RowLeaf, schema: pa.Schema, text: str, measure: str, span: s.Span) -> pa.DataType:
@@ -90,36 +90,6 @@ def type_of(leaf: RowLeaf, schema: pa.Schema, text: str, measure: str, span: s.S
         case Null():
             return pa.null()
     return pa.int64()
-
-
-@dataclass(frozen=True)
-class BoundRowMeasures:
-    """Measures bound to a schema; made by `Measures.bind`."""
-
-    asked: Measures
-    fields: Sequence[pa.Field]
-    types: Mapping[str, pa.DataType]
-
-    def columns(self, values: LeafValues) -> list[pa.Array]:
-        """Return the columns of the measures, one value for each row of the result.
-
-        Raises
-        ------
-        EventsError
-            When a value does not fit its type.
-        """
-
-        def leaf(attribute: s.Attribute) -> pa.Array:
-            return values.of(self.asked.leaves[attribute.name], self.types[attribute.name])
-
-        found = []
-        for name, expression in self.asked.expressions.items():
-            try:
-                value = evaluated(expression, leaf)
-            except EventsError as error:
-                raise EventsError(f"measure {name!r}: {error}") from None
-            found.append(values.repeated(value) if isinstance(value, pa.Scalar) else value)
-        return found
 
 
 @dataclass(frozen=True)
@@ -161,12 +131,6 @@ class RowColumns:
             self._valid[name] = np.empty(0, np.bool_) if valid is None else valid
         return self._valid[name]
 
-    def every_valid(self, name: str) -> Bools:
-        """Return False for NULL, for each row."""
-        if not len(self.valid(name)):
-            self._valid[name] = np.ones(self.rows.batch.num_rows, np.bool_)
-        return self._valid[name]
-
     def ranks(self, name: str) -> Int64:
         """Return a column as numbers in the order of its values."""
         if name not in self._ranks:
@@ -175,7 +139,7 @@ class RowColumns:
             if pa.types.is_signed_integer(kind) or pa.types.is_temporal(kind) or pa.types.is_null(kind):
                 self._ranks[name] = numbers_of(column).astype(np.int64)
             else:
-                self._ranks[name] = np.asarray(pc.rank(comparable(column), tiebreaker="dense")).astype(np.int64)
+                self._ranks[name] = ranks_of(comparable(column))
         return self._ranks[name]
 
     def numbers(self, leaf: RowAggregate, *, as_float: bool) -> Array:
@@ -201,12 +165,13 @@ class RowColumns:
 
     @staticmethod
     def _as_numbers(column: pa.Array, as_float: bool) -> Array:
+        if as_float:
+            return floats_of(column)
+        if pa.types.is_decimal(column.type):
+            return numbers_of(column.cast(pa.decimal128(18, column.type.scale))).astype(np.int64)
         if pa.types.is_boolean(column.type):
             column = column.cast(pa.uint8())
-        if pa.types.is_decimal(column.type) and not as_float:
-            return numbers_of(column.cast(pa.decimal128(18, column.type.scale))).astype(np.int64)
-        plain = column.cast(pa.float64(), safe=False) if as_float else column.cast(pa.int64())
-        return plain.fill_null(0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+        return column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 class LeafValues:
@@ -235,14 +200,13 @@ class LeafValues:
         self._matches, self._program, self._subsets = matches, program, subsets
         self._listed = listed
         self.n = len(matches) if listed is None else len(listed.rows)
-        self._where = (matches.starts, matches.lengths, matches.offsets, matches.places)
         self._found: dict[Any, Any] = {}
         self._variables = np.array([place.variable for place in program.places], object)
         self._match_of_step = (
             np.empty(0, np.int64) if listed is None else np.repeat(np.arange(len(matches)), matches.lengths)
         )
 
-    def of(self, leaf: RowLeaf, data_type: pa.DataType) -> pa.Array:
+    def of(self, bound: TypedLeaf) -> pa.Array:
         """Return the values of a leaf.
 
         Raises
@@ -250,9 +214,10 @@ class LeafValues:
         EventsError
             When a sum does not fit its type.
         """
+        leaf = bound.leaf
         if leaf not in self._found:
             each = self._listed is not None and not leaf.final
-            values = self._computed(leaf, data_type, each)
+            values = self._computed(leaf, bound.type, each)
             self._found[leaf] = self._shown(values, each and not isinstance(leaf, MatchNumber), leaf)
         return self._found[leaf]
 
@@ -284,13 +249,10 @@ class LeafValues:
             case RowAggregate():
                 return self._aggregate(leaf, data_type, each)
             case Null():
-                return pa.nulls(len(self._room(each)))
+                return pa.nulls(len(self._matches.places) if each else len(self._matches))
         return pa.array(self._matches.numbers)
 
     # ---- rows ------------------------------------------------------------------------------------------------
-
-    def _room(self, each: bool) -> Int64:
-        return np.empty(len(self._matches.places) if each else len(self._matches), np.int64)
 
     def _holds(self, variable: str | None) -> Bools:
         if variable is None:
@@ -298,12 +260,16 @@ class LeafValues:
         names = set(self._subsets.get(variable, (variable,)))
         return np.array([name in names for name in self._variables], np.bool_)
 
+    def _held(self, variable: str | None, each: bool) -> HeldRows:
+        matches = self._matches
+        holds, no_rows = self._holds(variable), np.empty(0, np.int64)
+        return HeldRows(Segments(matches.offsets, matches.places, holds, no_rows, matches.starts), each)
+
     def _places_of(self, leaf: RowValue | Classifier, each: bool) -> Int64:
         """Return the row of each match, or of each of its rows; -1 for none."""
         key = leaf.variable, leaf.first, leaf.nth, each
         if key not in self._found:
-            found = self._found[key] = self._room(each)
-            navigate(*self._where, self._holds(leaf.variable), leaf.first, leaf.nth, each, found)
+            self._found[key] = self._held(leaf.variable, each).find(first=leaf.first, nth=leaf.nth)
         return self._found[key]  # type: ignore[no-any-return]
 
     def _moved(self, found: Int64, offset: int, each: bool) -> Int64:
@@ -323,9 +289,8 @@ class LeafValues:
         values = self._rows.batch.column(column)
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode() if len(values) < 2 * len(found) else values
-        missing = found < 0
-        taken = values.take(pa.array(found, mask=missing) if missing.any() else pa.array(found))
-        return taken.dictionary_decode() if pa.types.is_dictionary(taken.type) else taken
+        values = taken(values, found)
+        return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
 
     def _classified(self, leaf: Classifier, each: bool) -> pa.Array:
         places, matches = self._matches.places, self._matches
@@ -339,62 +304,23 @@ class LeafValues:
     # ---- aggregates --------------------------------------------------------------------------------------------
 
     def _aggregate(self, leaf: RowAggregate, data_type: pa.DataType, each: bool) -> pa.Array:
-        holds = self._holds(leaf.variable)
-        if leaf.column is None and holds.all() and not each:
-            return pa.array(self._matches.lengths)
-        if leaf.column is None:
-            counts = self._room(each)
-            count_rows(*self._where, holds, np.empty(0, np.bool_), each, counts)
-            return pa.array(counts)
-        if leaf.function == "COUNT":
-            counts = self._room(each)
-            count_rows(*self._where, holds, self._columns.valid(leaf.column), each, counts)
-            return pa.array(counts)
-        if leaf.function == "ARRAY_AGG":
-            return self._array(leaf.column, holds, data_type, each)
-        if leaf.function in ("MIN", "MAX"):
-            found = self._room(each)
-            sign = 1 if leaf.function == "MAX" else -1
-            ranks, valid = self._columns.ranks(leaf.column), self._columns.every_valid(leaf.column)
-            find_extreme(*self._where, holds, ranks, valid, sign, each, found)
-            return self._take(leaf.column, found)
-        return self._sum(leaf, leaf.column, holds, data_type, each)
-
-    def _array(self, column: str, holds: Bools, data_type: pa.DataType, each: bool) -> pa.Array:
-        matches = self._matches
-        begins, gathered = np.empty(len(matches) + 1, np.int64), np.empty(len(matches.places), np.int64)
-        gather_rows(*self._where, holds, begins, gathered)
-        counts = self._room(each)
-        count_rows(*self._where, holds, np.empty(0, np.bool_), each, counts)
-        bounds = np.concatenate(([0], np.cumsum(counts)))
-        if bounds[-1] > _MOST_IN_LISTS:
+        held, column, columns = self._held(leaf.variable, each), leaf.column, self._columns
+        if column is None:
+            whole = not each and bool(held.segments.holds.all())
+            return pa.array(self._matches.lengths if whole else held.count())
+        match leaf.function:
+            case "COUNT":
+                return pa.array(held.count(columns.valid(column)))
+            case "ARRAY_AGG":
+                return held.lists(f"ARRAY_AGG({column})", lambda rows: self._take(column, rows), data_type)
+            case "MIN" | "MAX":
+                return self._take(column, held.extreme(leaf.function, columns.ranks(column), columns.valid(column)))
+        as_float = leaf.function == "AVG" or kind_of(columns.rows.batch.column(column).type) == FLOAT
+        values = columns.numbers(leaf, as_float=as_float)
+        found = held.summed(leaf.function, values, columns.valid(column), data_type)
+        if isinstance(found, int):
             raise EventsError(
-                f"ARRAY_AGG({column}) has more than {_MOST_IN_LISTS:,} values for the matches of one batch"
+                f"{shown_leaf(leaf)} is beyond {data_type} at row {found} of the ordered rows\n"
+                f"hint: AVG({column}) * COUNT({column}) is a float64"
             )
-        begins = begins[:-1][self._match_of_step] if each else begins[:-1]
-        rows = gathered[np.arange(bounds[-1]) + np.repeat(begins - bounds[:-1], counts)]
-        mask = pa.array(counts == 0) if (counts == 0).any() else None
-        offsets = pa.array(bounds.astype(np.int32))
-        return pa.ListArray.from_arrays(offsets, self._take(column, rows), type=data_type, mask=mask)
-
-    def _sum(self, leaf: RowAggregate, column: str, holds: Bools, data_type: pa.DataType, each: bool) -> pa.Array:
-        data = self._rows.batch.column(column).type
-        as_float = leaf.function == "AVG" or kind_of(data) == FLOAT
-        values = self._columns.numbers(leaf, as_float=as_float)
-        valid = self._columns.every_valid(column)
-        counts = self._room(each)
-        sums = np.empty(len(counts), values.dtype)
-        add_up = add_up_floats if as_float else add_up_integers
-        row = add_up(*self._where, holds, values, valid, each, sums, counts)
-        if row >= 0:
-            raise EventsError(
-                f"{shown_leaf(leaf)} is beyond {data_type} at row {row} of the ordered rows\n"
-                f"hint: AVG({leaf.column}) * COUNT({leaf.column}) is a float64"
-            )
-        if leaf.function == "AVG":
-            with np.errstate(all="ignore"):
-                sums = sums / counts
-        nothing = counts == 0
-        if not as_float:
-            return as_sum(sums, nothing, data_type)
-        return pa.array(sums, mask=nothing) if nothing.any() else pa.array(sums)
+        return found

@@ -157,12 +157,12 @@ class _Builder(lark.Transformer[lark.Token, Any]):
         self._text, self._begin = text, begin
 
     def pattern(self, children: list[RowPattern]) -> RowPattern:
-        """Return an alternation, flat."""
-        return children[0] if len(children) == 1 else Alternation(tuple(children))
+        """Return an alternation."""
+        return Alternation(tuple(children))
 
     def concatenation(self, children: list[RowPattern]) -> RowPattern:
         """Return a concatenation."""
-        return children[0] if len(children) == 1 else Concatenation(tuple(children))
+        return Concatenation(tuple(children))
 
     def variable(self, children: list[lark.Token]) -> RowPattern:
         """Return a variable; a name in quotes keeps its case, another one is in upper case."""
@@ -177,22 +177,13 @@ class _Builder(lark.Transformer[lark.Token, Any]):
         """Return ``$``."""
         return Anchor(at_end=True)
 
-    def nested(self, children: list[RowPattern]) -> RowPattern:
-        """Return ``p`` for ``(p)``."""
-        return children[0]
-
     def empty(self, children: list[Any]) -> RowPattern:
         """Return ``()``."""
         return Concatenation(())
 
     def permutation(self, children: list[Any]) -> RowPattern:
         """Return ``PERMUTE(p, q, ...)``."""
-        _, parts = children
-        return parts[0] if len(parts) == 1 else Permutation(tuple(parts))
-
-    def pattern_list(self, children: list[Any]) -> list[Any]:
-        """Return patterns with commas between them."""
-        return children
+        return children[0] if len(children) == 1 else Permutation(tuple(children))
 
     def exclusion(self, children: list[Any]) -> RowPattern:
         """Return ``{- p -}``."""

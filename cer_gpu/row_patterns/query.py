@@ -21,11 +21,12 @@ from cer_gpu.errors import OptionError, QueryError, QueryTypeError, did_you_mean
 from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
+from cer_gpu.output.measures import BoundMeasures
 from cer_gpu.row_patterns.conditions import Conditions
 from cer_gpu.row_patterns.explaining import RowPatternExplanation, explain_row_pattern
 from cer_gpu.row_patterns.leaves import RowAggregate, RowValue
 from cer_gpu.row_patterns.matching import RowMatches, Skip, find_matches
-from cer_gpu.row_patterns.measures import BoundRowMeasures, LeafValues, Listed, Measures, RowColumns
+from cer_gpu.row_patterns.measures import LeafValues, Listed, Measures, RowColumns
 from cer_gpu.row_patterns.ordering import field_of, is_comparable, ordered_rows
 from cer_gpu.row_patterns.program import RowProgram
 from cer_gpu.row_patterns.statement import OMIT_EMPTY, WITH_UNMATCHED, Statement
@@ -204,7 +205,7 @@ class RowPatternQuery(CompiledQuery):
             column_type(schema, name, self.text, None)
         return pa.schema([available[name].with_name(alias) for name, alias in self._selected(list(available))])
 
-    def _available(self, schema: pa.Schema, measures: BoundRowMeasures) -> list[pa.Field]:
+    def _available(self, schema: pa.Schema, measures: BoundMeasures) -> list[pa.Field]:
         """Return the columns that SELECT can name."""
         statement = self._statement
         for each in statement.order:
@@ -222,13 +223,9 @@ class RowPatternQuery(CompiledQuery):
             first += [each.column for each in statement.order if each.column not in first]
         unique = [name for name in schema.names if len(schema.get_all_field_indices(name)) == 1]
         rest = [name for name in unique if name not in first] if statement.all_rows else []
-        named = [field_of(schema, name) for name in first] + list(measures.fields)
-        named += [field_of(schema, name) for name in rest]
-        found: dict[str, pa.Field] = {}
-        for each in named:  # a measure hides a column of its name
-            if each.name not in found or each in measures.fields:
-                found[each.name] = each
-        return list(found.values())
+        measured = {name: pa.field(name, data_type) for name, data_type in measures.fields}
+        # a measure hides a column of its name
+        return [measured.get(name) or field_of(schema, name) for name in dict.fromkeys([*first, *measured, *rest])]
 
     def _selected(self, available: Sequence[str]) -> list[tuple[str, str]]:
         if self._statement.select is None:
@@ -263,7 +260,7 @@ class RowPatternQuery(CompiledQuery):
         def batch(matches: RowMatches, free: Int64 | None) -> pa.RecordBatch:
             listed = self._listed(matches, free) if statement.all_rows else None
             values = LeafValues(columns, matches, self._program, statement.subsets, listed)
-            found = dict(zip((each.name for each in measures.fields), measures.columns(values), strict=True))
+            found = dict(zip((name for name, _ in measures.fields), measures.columns(values), strict=True))
             taken = pa.array(matches.starts if listed is None else listed.rows)
             results = []
             for name, wanted in zip(names, schema, strict=True):
@@ -280,9 +277,7 @@ class RowPatternQuery(CompiledQuery):
     def _listed(self, matches: RowMatches, unmatched: Int64 | None) -> Listed:
         room = len(matches) + len(matches.places)
         rows, steps, numbers = (np.empty(room, np.int64) for _ in range(3))
-        n = list_rows(
-            matches.starts, matches.lengths, matches.offsets, matches.places, self._shown, rows, steps, numbers
-        )
+        n = list_rows(matches.starts, matches.offsets, matches.places, self._shown, rows, steps, numbers)
         rows, steps, numbers = rows[:n], steps[:n], numbers[:n]
         if self._statement.empty == OMIT_EMPTY:
             kept = steps >= 0
@@ -298,7 +293,7 @@ class RowPatternQuery(CompiledQuery):
 
 
 _NONE = np.empty(0, np.int64)
-_NO_MATCHES = RowMatches(_NONE, _NONE, _NONE, np.empty(0, np.int16), _NONE)
+_NO_MATCHES = RowMatches(_NONE, np.zeros(1, np.int64), np.empty(0, np.int16), _NONE)
 
 
 class _Unmatched:

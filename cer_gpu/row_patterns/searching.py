@@ -18,7 +18,7 @@ import pyarrow as pa
 from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.backend import row_search as k
 from cer_gpu.backend.arguments import plain
-from cer_gpu.backend.joins.filters import COLUMN, Filters
+from cer_gpu.backend.joins.filters import COLUMN, filters_of
 from cer_gpu.backend.row_patterns import FULL
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import children, fold, walk, with_children
@@ -210,16 +210,8 @@ class _Search:
             valid,
             values,
         )
-        constants = np.array(list(bound.binder.constants) or [0], np.int64)
-        work = np.zeros((len(code) + 1, 3), np.int64)
-        self._filters = Filters(
-            np.zeros((1, 9), np.int32),
-            np.array(code, np.int64).reshape(-1, 3),
-            constants,
-            numbers.ranks(),
-            work,
-            work.view(np.float64),
-        )
+        constants, no_pairs = list(bound.binder.constants), np.zeros((1, 9), np.int32)
+        self._filters = filters_of(no_pairs, code, constants, numbers.ranks())
         self._counters = np.zeros(5, np.int64)
         self._most_steps = STEPS + STEPS_PER_ROW * rows.batch.num_rows
         self._memory = self._made(ROOM)
@@ -355,7 +347,8 @@ class _Search:
             if leaf.column is None or (leaf.column, read) in self._inputs:
                 continue
             self._inputs[leaf.column, read] = len(inputs)
-            valid.append(self._columns.every_valid(leaf.column))
+            known = self._columns.valid(leaf.column)
+            valid.append(known if len(known) else np.ones(rows.batch.num_rows, np.bool_))
             if read == "ranks":
                 inputs.append(self._columns.ranks(leaf.column))
             elif read == "valid":

@@ -345,6 +345,10 @@ class _Clause(_Parser):
             if not self.skip(","):
                 return
 
+    def _after_column(self) -> None:
+        if self.word() not in (",", ""):
+            raise self.error(f"expected a comma or the next clause, got {self.seen()}", hint="columns alone")
+
     def bracket(self) -> Span:
         """Return the place between the brackets of PATTERN."""
         self.expect("PATTERN")
@@ -361,8 +365,7 @@ class _Clause(_Parser):
         for _ in self._items():
             span = self.span()
             found.append((self.name("the name of a column"), span))
-            if self.word() not in (",", ""):
-                raise self.error(f"expected a comma or the next clause, got {self.seen()}", hint="columns alone")
+            self._after_column()
         return tuple(found)
 
     def order(self) -> tuple[Order, ...]:
@@ -380,8 +383,7 @@ class _Clause(_Parser):
                 nulls_first = True
             else:
                 self.skip("NULLS", "LAST")
-            if self.word() not in (",", ""):
-                raise self.error(f"expected a comma or the next clause, got {self.seen()}", hint="columns alone")
+            self._after_column()
             found.append(Order(column, ascending, nulls_first, span))
         return tuple(found)
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from cer_gpu.arrays import Array
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW, NO_WINDOW
 from cer_gpu.backend import counting, tecs
 from cer_gpu.backend.arguments import Counts, plain
 from cer_gpu.backend.status import Status
-from cer_gpu.errors import EventsError
+from cer_gpu.errors import no_memory
 from cer_gpu.runtime import run
 from cer_gpu.runtime.counts import CountBuffers, CountOutput, too_many_at
 from cer_gpu.runtime.events import Relevant, RunOptions
@@ -69,13 +70,13 @@ class Counter(Loop):
         )
 
     @property
-    def n_ends(self) -> int:
-        """Ends so far, also those of other shares."""
-        return self._out.n_ends
+    def dealt(self) -> Array:
+        """State of the dealing of shares: ends so far, also those of other shares."""
+        return np.array([self._out.n_ends])
 
-    @n_ends.setter
-    def n_ends(self, n: int) -> None:
-        self._out.n_ends = n
+    @dealt.setter
+    def dealt(self, dealt: Array) -> None:
+        (self._out.n_ends,) = map(int, dealt)
 
     def supply(self, status: Status) -> Iterator[CountBuffers]:
         """Supply what the loop asked for by its status, and yield buffers that are full."""
@@ -150,4 +151,4 @@ class Counter(Loop):
             self._records = np.concatenate([self._records, self._records])
             self._front = np.concatenate([self._front, self._front])
         except MemoryError:
-            raise EventsError(f"no memory for more than {n} events in a window\nhint: a shorter WITHIN") from None
+            raise no_memory(n, "events in a window", "a shorter WITHIN") from None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.arrays import Int64, UInt64
+from cer_gpu.arrays import Array, Int64, UInt64
 from cer_gpu.columnar.recycling import cells_of_turn
 from cer_gpu.errors import EventsError
 from cer_gpu.runtime import matches
@@ -33,7 +33,7 @@ class CountBuffers:
 
 @dataclass(frozen=True)
 class WeighedBuffers(CountBuffers):
-    """Counts of complex events, and what their weights come to (`cer_gpu.backend.chains.weighing._Weighed`).
+    """Counts of complex events, and what their weights come to (`cer_gpu.backend.chains.weighing.WeightTotals`).
 
     Attributes
     ----------
@@ -59,6 +59,8 @@ class CountOutput:
         True if the output has times.
     share
         (k, n): hand over part k of n of the ends; None for all.
+    beside
+        Types of numbers that stand beside each count.
 
     Attributes
     ----------
@@ -66,33 +68,31 @@ class CountOutput:
         Ends so far, also those of other parts.
     """
 
-    def __init__(self, *, timed: bool, share: tuple[int, int] | None) -> None:
+    def __init__(self, *, timed: bool, share: tuple[int, int] | None, beside: tuple[npt.DTypeLike, ...] = ()) -> None:
         self.n_ends = 0
         self._rows = matches.OUTPUT_ROWS
-        self._timed, self._share = timed, share
-        self._cells = cells_of_turn()
-        self._recycler = self._cells.recycler
+        self._timed, self._share, self._beside = timed, share, beside
+        cells = cells_of_turn()
+        self._recycler = cells.recycler
+        self._empty = cells[self._rows, timed, beside]  # arrays that hold nothing beyond the block that is read
 
     @property
-    def _empty(self) -> list[Int64] | None:
-        """Arrays that hold nothing beyond the block that is read."""
-        empty: list[Int64] | None = self._cells[self._rows, self._timed].memory
-        return empty
-
-    @_empty.setter
-    def _empty(self, arrays: list[Int64] | None) -> None:
-        self._cells[self._rows, self._timed].memory = arrays
-
-    @property
-    def to_fill(self) -> list[Int64]:
-        """Arrays for ends, counts and times; taken when asked for, as those before may be free then."""
-        if self._empty is None:
+    def to_fill(self) -> list[Array]:
+        """Arrays for ends, counts and times, and beside; taken when asked for, as those before may be free then."""
+        arrays: list[Array] | None = self._empty.memory
+        if arrays is None:
             sizes = (self._rows, self._rows, self._rows if self._timed else 0)
-            self._empty = [self._recycler.empty((size,), np.int64) for size in sizes]
-        return self._empty
+            arrays = [self._recycler.empty((size,), np.int64) for size in sizes]
+            arrays += [self._recycler.empty((self._rows,), dtype) for dtype in self._beside]
+            self._empty.memory = arrays
+        return arrays
 
     def take(self, n: int) -> CountBuffers:
         """Return the first `n` ends, or those of them in the share, and empty the arrays; no end is split."""
+        return CountBuffers(*self.take_arrays(n))
+
+    def take_arrays(self, n: int) -> list[Array]:
+        """Return what `take` returns as arrays, with those that stand beside the counts."""
         kept = slice(0, n)
         if self._share is not None:
             part, n_parts = self._share
@@ -100,9 +100,9 @@ class CountOutput:
         self.n_ends += n
         found = [each[kept] for each in self.to_fill]
         if self._share is None and 2 * n >= self._rows:
-            self._empty = None
-            return CountBuffers(*found)
-        return CountBuffers(*(each.copy() for each in found))
+            self._empty.memory = None
+            return found
+        return [each.copy() for each in found]
 
 
 class CountOverflow(EventsError):

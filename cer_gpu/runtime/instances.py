@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.automaton.atom_graph import AtomTable
-from cer_gpu.automaton.encoding import (
-    COUNT_WINDOW,
-)
-from cer_gpu.backend.arguments import Counts, Matches, Window, plain
+from cer_gpu.automaton.encoding import COUNT_WINDOW
+from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.joins import matching as loops
-from cer_gpu.backend.joins.filters import Filters
+from cer_gpu.backend.joins.filters import Filters, filters_of
 from cer_gpu.backend.joins.instances import Graph, Indexes, Instances, drop_dead_instances, rebuild
 from cer_gpu.backend.joins.whole_paths import LEFT, N_PROGRESS, General
 from cer_gpu.columnar.memory import room
-from cer_gpu.runtime.events import Relevant, RunOptions
+from cer_gpu.errors import no_memory
+from cer_gpu.runtime.events import RunOptions
 from cer_gpu.runtime.join_tables import JoinTables
-from cer_gpu.runtime.joining import Joining, forgets_by_partition, no_memory
+from cer_gpu.runtime.joining import Joining, forgets_by_partition
 from cer_gpu.runtime.protocol import Length
 
 _INITIAL_SIZE = 1 << 12
@@ -46,7 +45,7 @@ class InstanceGraph(Joining):
     """
 
     engine = "instances"
-    loops: ClassVar[Any] = loops
+    n_regs = loops.N_REGS
 
     def __init__(self, table: AtomTable, options: RunOptions, length: Length) -> None:
         joins = options.joins
@@ -63,7 +62,6 @@ class InstanceGraph(Joining):
         self._fresh = np.zeros(n_atoms, np.int64)
         self._scratch = np.zeros(_INITIAL_DEPTH, np.int64)
         self._picked = np.zeros(PICKED, np.int64)
-        self._work = np.zeros((joins.depth, 3), np.int64)
         self._tested = np.zeros((len(table.graph.edges), 2), np.int64)
         general = joins.general
         self._judged = len(general["programs"]) > 0
@@ -71,14 +69,10 @@ class InstanceGraph(Joining):
         self._floors = np.zeros((len(table.graph.edges), loops.N_FLOOR), np.int64)
         self._stacks = self._room(_INITIAL_SIZE)
         self._make_indexes()
-        n_choices, n_arguments = len(general["choices"]), len(general["arguments"])
-        self._general = General(
-            **general,
-            picked=np.zeros(n_choices + 1, np.int64),
-            atoms=np.zeros(n_arguments + 1, np.int64),
-            instances=np.zeros(n_arguments + 1, np.int64),
-            progress=np.zeros(N_PROGRESS, np.int64),
-        )
+        picked, progress = np.zeros(len(general["choices"]) + 1, np.int64), np.zeros(N_PROGRESS, np.int64)
+        atoms, instances = np.zeros((2, len(general["arguments"]) + 1), np.int64)
+        self._general = General(**general, picked=picked, atoms=atoms, instances=instances, progress=progress)
+        self._tests = filters_of(joins.conditions, joins.code, joins.plan.bound.constants, self._ranks)
 
     @property
     def tested(self) -> Int64:
@@ -98,23 +92,15 @@ class InstanceGraph(Joining):
         self._entries = np.concatenate([self._entries, np.zeros_like(self._entries)])
         self._scratch = np.zeros(max(4 * n_rows, len(self._scratch)), np.int64)
 
-    def _run(self, events: Relevant, n: int) -> int:
+    @property
+    def _groups(self) -> tuple[tuple[Any, ...], ...]:
+        path = loops.Path(self._path, self._fresh, self._scratch, self._picked)
+        scopes = loops.Scopes(self._entries, self._dead, self._floors)
+        return self._filters, self._general, self._graph, self._stacks, self._indexes, path, scopes
+
+    def _run(self, *arguments: Any) -> int:
         self._general.progress[LEFT] = WORK
-        groups = plain(
-            Window(events.window_clocks, self._length),
-            self.options.as_group,
-            self._demand,
-            self._filters,
-            self._general,
-            self._graph,
-            self._stacks,
-            self._indexes,
-            loops.Path(self._path, self._fresh, self._scratch, self._picked),
-            loops.Scopes(self._entries, self._dead, self._floors),
-            Matches(*self._out.to_fill),
-            Counts(*self._counts_to_fill),
-        )
-        status: int = loops.match_events(tuple(events.as_group), events.attributes, *groups, n, self._regs)
+        status: int = loops.match_events(*arguments)
         return status
 
     @property
@@ -123,9 +109,7 @@ class InstanceGraph(Joining):
 
     @property
     def _filters(self) -> Filters:
-        joins = self._joins
-        constants = np.array(joins.plan.bound.constants or (0,), np.int64)
-        return Filters(joins.conditions, joins.code, constants, self._ranks, self._work, self._work.view(np.float64))
+        return self._tests._replace(ranks=self._ranks)
 
     @property
     def _ranks(self) -> Int64:
@@ -194,20 +178,17 @@ class InstanceGraph(Joining):
             name: _filled(array, self._heights, n) for name, array in self._stacks._asdict().items() if _deep(array)
         }
         return {
+            **super().snapshot(),
             **stacks,
             "heights": self._heights,
             "size": np.array([self._stacks.positions.shape[1]]),
-            "forgotten": self._forgotten,
-            "last_clocks": self._last_clocks,
-            "n_partitions": np.array([self._n_partitions]),
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Go on from a snapshot."""
         self._heights[:] = snapshot["heights"]
         self._bottoms[:] = 0
-        self._forgotten, self._last_clocks = snapshot["forgotten"], snapshot["last_clocks"]
-        self._n_partitions = int(snapshot["n_partitions"][0])
+        super().restore(snapshot)
         self._stacks = self._room(int(snapshot["size"][0]))
         for name, array in self._stacks._asdict().items():
             if _deep(array) and array.size:
@@ -258,16 +239,16 @@ class InstanceGraph(Joining):
     def _rebuild(self) -> None:
         rebuild(*plain(self._graph, self._stacks, self._indexes))
 
-    def _drop(self, clock: Any) -> int:
-        """Drop what is out of reach for an event of this clock; return the height of the highest stack."""
+    def _drop(self, clock: Any) -> None:
         moved = np.empty((len(self._heights), self._stacks.positions.shape[1] + 1), np.int64)
         groups = plain(self._graph, self._stacks, self._indexes)
-        return int(drop_dead_instances(*groups, self._clocks_at(clock), self._length, moved))
+        drop_dead_instances(*groups, self._clocks_at(clock), self._length, moved)
 
     def _make_room(self, clock: Any) -> None:
         """Drop what is out of reach for an event of this clock; take more memory if less than half is free."""
         size = self._stacks.positions.shape[1]
-        if 2 * self._drop(clock) <= size:
+        self._drop(clock)
+        if 2 * self._heights.max() <= size:
             return
         try:
             old, self._stacks = self._stacks, self._room(2 * size)

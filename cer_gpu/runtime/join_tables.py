@@ -258,11 +258,11 @@ class JoinTables:
     plan : JoinPlan
     graph : dict of arrays
         Fields of `cer_gpu.backend.joins.instances.Graph` besides those that grow with the symbols.
-    conditions, code : arrays
+    conditions, code
         Fields of `cer_gpu.backend.joins.filters.Filters`.
     general : dict of arrays
         Fields of `cer_gpu.backend.joins.whole_paths.General`.
-    n_zones, n_indexes, n_incoming, n_ended, depth, n_columns : int
+    n_zones, n_indexes, n_incoming, n_ended, n_columns : int
     """
 
     def __init__(self, plan: JoinPlan) -> None:
@@ -270,7 +270,7 @@ class JoinTables:
         self._sets: dict[frozenset[int], int] = {frozenset(): 0}
         self._conditions: dict[tuple[Pair, int], int] = {}
         self._rows: list[list[int]] = []
-        self._code: list[tuple[int, int, int]] = []
+        self.code: list[tuple[int, int, int]] = []
         self._lines: dict[int, tuple[int, int]] = {}
         self._zones: list[list[int]] = [[] for _ in plan.graph.atoms]
         self._indexes: dict[tuple[int, tuple[int, ...]], int] = {}
@@ -279,9 +279,7 @@ class JoinTables:
         self.n_ended = 0
         self.general = self._general()
         self.graph = self._graph()
-        self.conditions = _table(self._rows, 9)
-        self.code = np.array(self._code or [(0, 0, 0)], np.int64)
-        self.depth = 1 + max((len(c.instructions) for c in plan.bound.conditions), default=0)
+        self.conditions = table_of(self._rows, 9)
 
     @property
     def n_indexes(self) -> int:
@@ -320,9 +318,9 @@ class JoinTables:
     def _program(self, relation: int) -> tuple[int, int]:
         """Return the lines of the program of a relation; a comparison becomes one, too."""
         if relation not in self._lines:
-            begin = len(self._code)
-            self._code += self.plan.bound.conditions[relation].instructions
-            self._lines[relation] = begin, len(self._code)
+            begin = len(self.code)
+            self.code += self.plan.bound.conditions[relation].instructions
+            self._lines[relation] = begin, len(self.code)
         return self._lines[relation]
 
     def _set(self, atoms: frozenset[int]) -> int:
@@ -368,7 +366,6 @@ class JoinTables:
             for q, atom in enumerate(atoms)
         ]
         targets = np.array([edge.target for edge in graph.edges])
-        width = max((len(columns) for _, columns in self._indexes), default=0)
         self.n_zones = max(map(len, self._zones), default=0)
         self.n_incoming = max([int((targets == q).sum()) for q in range(n_atoms)], default=0)
         sets = np.zeros((len(self._sets), n_atoms), np.bool_)
@@ -378,25 +375,23 @@ class JoinTables:
         return {
             "flags": np.array(flags, np.int32),
             "incoming": np.searchsorted(targets, np.arange(n_atoms + 1)).astype(np.int32),
-            "edges": _table(edges, codes.N_EDGE),
-            "watched": _table(self._watched, 2),
-            "tests": _offsets(own),
+            "edges": table_of(edges, codes.N_EDGE),
+            "watched": table_of(self._watched, 2),
+            "tests": offsets_of(own),
             "own_tests": np.array(list(chain.from_iterable(own)), np.int32),
-            "distants": _offsets(distant),
-            "distant": _table(list(chain.from_iterable(distant)), 3),
-            "aheads": _offsets(aheads),
-            "lookahead": _table(list(chain.from_iterable(aheads)), 3),
+            "distants": offsets_of(distant),
+            "distant": table_of(list(chain.from_iterable(distant)), 3),
+            "aheads": offsets_of(aheads),
+            "lookahead": table_of(list(chain.from_iterable(aheads)), 3),
             "sets": sets,
-            "levels": _table([[r.level(atom) for atom in atoms] for r in graph.relations], n_atoms),
-            "loop_levels": _table(
+            "levels": table_of([[r.level(atom) for atom in atoms] for r in graph.relations], n_atoms),
+            "loop_levels": table_of(
                 [[r.loop_level(each) for each in loops] for r in graph.relations],
                 len(loops),
             ),
-            "zones": _table([zones + [-1] * (self.n_zones - len(zones)) for zones in self._zones], self.n_zones),
+            "zones": padded(self._zones),
             "index_atoms": np.array([atom for atom, _ in self._indexes], np.int32),
-            "index_columns": _table(
-                [[*columns] + [-1] * (width - len(columns)) for _, columns in self._indexes], width
-            ),
+            "index_columns": padded([columns for _, columns in self._indexes]),
         }
 
     def _distant(self, atom: int) -> list[list[int]]:
@@ -437,13 +432,13 @@ class JoinTables:
             )
         gaps, barring = self._gaps(arguments)
         return {
-            "programs": _table(programs, N_PROGRAM),
+            "programs": table_of(programs, N_PROGRAM),
             "due": tests.due(),
             "ways": tests.ways(),
             "choices": np.array(choices, np.int32),
-            "arguments": _table(arguments, 2),
-            "gaps": _table(gaps, 4),
-            "barring": _table(barring, 5),
+            "arguments": table_of(arguments, 2),
+            "gaps": table_of(gaps, 4),
+            "barring": table_of(barring, 5),
         }
 
     # ---- absences -----------------------------------------------------------------------------------------
@@ -504,9 +499,17 @@ class JoinTables:
         return columns.index(absence)
 
 
-def _table(rows: list[Any], width: int) -> Int32:
+def table_of(rows: list[Any], width: int) -> Int32:
+    """Return rows of codes as an array."""
     return np.array(rows, np.int32).reshape(len(rows), width)
 
 
-def _offsets(lists: list[list[Any]]) -> Int32:
+def padded(rows: Sequence[Sequence[int]], filler: int = -1) -> Int32:
+    """Return rows of unlike lengths as an array, each filled up to the longest."""
+    width = max(map(len, rows), default=0)
+    return table_of([[*row] + [filler] * (width - len(row)) for row in rows], width)
+
+
+def offsets_of(lists: list[list[Any]]) -> Int32:
+    """Return the index of the first element of each list in all, and the number of all."""
     return np.cumsum([0, *map(len, lists)]).astype(np.int32)

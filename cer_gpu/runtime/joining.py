@@ -11,9 +11,9 @@ import numpy as np
 from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.automaton.encoding import CHOOSE_ALL, CONSUME_NONE, CONSUME_PARTITION, COUNT_WINDOW
 from cer_gpu.automaton.strategies import STRATEGIES
-from cer_gpu.backend.arguments import Demand
+from cer_gpu.backend.arguments import Counts, Demand, Matches, Window, plain
+from cer_gpu.backend.joins import choosing as k
 from cer_gpu.backend.status import Status
-from cer_gpu.errors import EventsError
 from cer_gpu.runtime.counts import CountBuffers, CountOutput, too_many_at
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
@@ -35,20 +35,20 @@ class Joining(Runtime):
 
     Attributes
     ----------
-    loops : module
-        The module of the loop, with the numbers of its registers.
+    n_regs : int
+        Registers of the loop.
     """
 
     reads_chain = False
     keeps_partitions = True
     keeps_texts = True
-    loops: ClassVar[Any]
+    n_regs: ClassVar[int]
 
     def __init__(self, options: RunOptions, length: Length, *, distinct: bool, n_forgotten: int) -> None:
         self.options = options
         self._length = np.uint64(2**64 - 1) if length is None else length
         self._demand = demand_of(options, distinct=distinct)
-        self._regs = np.zeros(self.loops.N_REGS, np.int64)
+        self._regs = np.zeros(self.n_regs, np.int64)
         self._forgotten = np.full(n_forgotten, -1, np.int64)
         self._last_clocks = np.zeros(1, self._length.dtype)
         self._n_partitions = 1
@@ -62,9 +62,18 @@ class Joining(Runtime):
 
     # ---- events -------------------------------------------------------------------------------------------
 
+    @property
     @abstractmethod
-    def _run(self, events: Relevant, n: int) -> int:
+    def _groups(self) -> tuple[tuple[Any, ...], ...]:
+        """The arguments of the loop between its demand and the buffers for what it finds."""
+
+    @abstractmethod
+    def _run(self, *arguments: Any) -> int:
         """Call the loop, and return its status."""
+
+    @abstractmethod
+    def _drop(self, clock: Any) -> None:
+        """Drop what is out of reach for an event of this clock."""
 
     @abstractmethod
     def _make_room(self, clock: Any) -> None:
@@ -76,54 +85,56 @@ class Joining(Runtime):
 
     def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
         """Process relevant events and yield full buffers, in order."""
-        n, noted, regs, loops = len(events.symbols), 0, self._regs, self.loops
-        regs[loops.EVENT] = 0
+        n, noted, regs = len(events.symbols), 0, self._regs
+        regs[k.EVENT] = 0
         while True:
-            match Status(self._run(events, n)):
+            given = Window(events.window_clocks, self._length), self.options.as_group, self._demand, *self._groups
+            groups = plain(*given, Matches(*self._out.to_fill), Counts(*self._counts_to_fill))
+            match Status(self._run(tuple(events.as_group), events.attributes, *groups, n, regs)):
                 case Status.DONE:
                     break
                 case Status.GROW_NODES:
-                    event = int(regs[loops.EVENT])
+                    event = int(regs[k.EVENT])
                     self._note_clocks(events, noted, event)
                     noted = event
                     self._make_room(events.window_clocks[event])
                 case Status.GROW_PATH:
-                    self._lengthen(int(regs[loops.N_OUT] - regs[loops.FIRST_OUT]))
+                    self._lengthen(int(regs[k.N_OUT] - regs[k.FIRST_OUT]))
                 case Status.OUTPUT_FULL:
                     yield from self._emptied()
                 case Status.GO_ON:
                     yield self._nothing
                 case Status.TOO_MANY:
-                    raise too_many_at(int(events.reported[int(regs[loops.EVENT])]))
+                    raise too_many_at(int(events.reported[int(regs[k.EVENT])]))
                 case other:
                     raise AssertionError(other)
         self._note_clocks(events, noted, n)
 
     def _emptied(self) -> Iterator[FoundBuffers]:
         """Hand over what is complete, and make room in the buffers."""
-        regs, loops = self._regs, self.loops
-        if self.options.counted and regs[loops.N_ENDS] == len(self._counted.to_fill[0]):
+        regs = self._regs
+        if self.options.counted and regs[k.N_ENDS] == len(self._counted.to_fill[0]):
             yield self.flush()
             return
-        n = int(regs[loops.FIRST_OUT] if self._demand.gathered else regs[loops.N_OUT])
-        n_out, n_values = int(regs[loops.N_OUT]), int(regs[loops.N_VALUES])
+        n = int(regs[k.FIRST_OUT] if self._demand.gathered else regs[k.N_OUT])
+        n_out, n_values = int(regs[k.N_OUT]), int(regs[k.N_VALUES])
         if not n:
             self._out.widen(n_out, n_values)
             return
         found, rest = self._out.split(n, n_out, n_values)
-        regs[loops.N_OUT], regs[loops.N_VALUES] = len(rest), len(rest.positions)
-        regs[loops.FIRST_OUT] = 0
+        regs[k.N_OUT], regs[k.N_VALUES] = len(rest), len(rest.positions)
+        regs[k.FIRST_OUT] = 0
         yield found
 
     def flush(self) -> FoundBuffers:
         """Return what was found since the last full buffer."""
-        regs, loops = self._regs, self.loops
+        regs = self._regs
         if self.options.counted:
-            counts: CountBuffers = self._counted.take(int(regs[loops.N_ENDS]))
-            regs[loops.N_ENDS] = 0
+            counts: CountBuffers = self._counted.take(int(regs[k.N_ENDS]))
+            regs[k.N_ENDS] = 0
             return counts
-        found: MatchBuffers = self._out.take(int(regs[loops.N_OUT]), int(regs[loops.N_VALUES]))
-        regs[loops.N_OUT] = regs[loops.N_VALUES] = 0
+        found: MatchBuffers = self._out.take(int(regs[k.N_OUT]), int(regs[k.N_VALUES]))
+        regs[k.N_OUT] = regs[k.N_VALUES] = 0
         return found
 
     @property
@@ -167,6 +178,18 @@ class Joining(Runtime):
         if self.options.window == COUNT_WINDOW:
             self._last_clocks = _longer(self._last_clocks, self._n_partitions, 0)
 
+    # ---- state that can be kept -----------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state as arrays by name, from which `restore` goes on."""
+        n_partitions = np.array([self._n_partitions])
+        return {"forgotten": self._forgotten, "last_clocks": self._last_clocks, "n_partitions": n_partitions}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Go on from a snapshot."""
+        self._forgotten, self._last_clocks = snapshot["forgotten"], snapshot["last_clocks"]
+        self._n_partitions = int(snapshot["n_partitions"][0])
+
 
 def forgets_by_partition(options: RunOptions) -> bool:
     """Return True if CONSUME BY forgets what one partition has read, and not what all have."""
@@ -177,7 +200,7 @@ def demand_of(options: RunOptions, *, distinct: bool) -> Demand:
     """Return what a loop of joins is asked for; `distinct` if one complex event may be found several times."""
     strategy = STRATEGIES[options.strategy]
     gathered = distinct or strategy.choice != CHOOSE_ALL
-    k, n = options.share or (0, 1)
+    share, n_shares = options.share or (0, 1)
     whole = gathered or options.counted or options.limit > 0 or options.consume != CONSUME_NONE
     only_ends = options.only_ends and not gathered and not strategy.consecutive
     return Demand(
@@ -186,8 +209,8 @@ def demand_of(options: RunOptions, *, distinct: bool) -> Demand:
         strategy=strategy.choice,
         distinct=int(distinct),
         strict=int(strategy.consecutive),
-        share=k,
-        n_shares=n,
+        share=share,
+        n_shares=n_shares,
         whole=int(whole),
         only_ends=int(only_ends),
     )
@@ -197,8 +220,3 @@ def _longer(array: Array, n: int, empty: Any) -> Array:
     grown = np.full(n, empty, array.dtype)
     grown[: len(array)] = array
     return grown
-
-
-def no_memory(n: int, what: str) -> EventsError:
-    """Return the error for partial matches that the memory does not hold."""
-    return EventsError(f"no memory for more than {n} {what}\nhint: add WITHIN, or a shorter one")

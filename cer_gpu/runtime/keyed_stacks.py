@@ -10,11 +10,11 @@ import numpy as np
 from cer_gpu.arrays import Bools, Int64
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW
-from cer_gpu.backend.arguments import Events, Matches, plain
+from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.chains import keyed_drops as drops
 from cer_gpu.backend.chains import keyed_stacks as loops
 from cer_gpu.columnar.memory import GROWS_IN_PLACE, GrowingRows, Scratch
-from cer_gpu.errors import EventsError
+from cer_gpu.errors import no_memory
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.protocol import Length
@@ -66,37 +66,30 @@ class KeyedStacks(ChainLister):
         width += options.window != GLOBAL_WINDOW
         self._ring = GrowingRows(max(_INITIAL_SIZE, 2 * n_stacks), width)
         self._ends = Scratch(np.int64, loops.N_END)
-        self._given: tuple[tuple[Any, ...], ...] = ()  # what the loops read beside the instances
         self.reserve_partitions(1)
 
     def feed(self, events: Relevant) -> Iterator[MatchBuffers]:
         """Process relevant events and yield full buffers of complex events, in order."""
         begin, n = 0, len(events.symbols)
-        ends = self._ends.empty(n)
-        self._given = tuple(plain(self._reported(events), self._window(events), self.options.as_group, self._steps))
+        ends, given = self._ends.empty(n), self._given(events)
         while begin < n:
-            begin, n_ends = loops.push_events(
-                *self._given, *plain(self._tops_of, self._instances_of), begin, self._regs, ends
-            )
-            yield from self.stages.each(LISTING, self._list(events, n_ends))
+            groups = plain(self._tops_of, self._instances_of)
+            begin, n_ends = loops.push_keyed_events(*given, *groups, begin, self._regs, ends)
+            yield from self.stages.each(LISTING, self._list(given, ends, n_ends))
             if begin < n:
                 self._make_room(events.window_clocks[begin])
         if n:
             self._last_clock = events.window_clocks[-1]
 
-    def _list_ends(self, events: Relevant, n_ends: int) -> int:
-        groups = plain(self._instances_of, self._listing, Matches(*self._out.to_fill))
-        status: int = loops.list_ends(*self._given, *groups, self._ends.empty(n_ends), n_ends, self._regs)
-        return status
+    @property
+    def _held(self) -> tuple[tuple[Any, ...], ...]:
+        """No stacks, and the ring."""
+        return (), self._instances_of
 
     def live(self) -> Int64:
         """Return the positions that complex events to come may hold, and perhaps others, ascending."""
         self._drop(self._last_clock)
         return np.unique(self._instances[self._kept, loops.PLACE])
-
-    def _reported(self, events: Relevant) -> Events:
-        """Return the events as the loops take them, at the positions that are reported."""
-        return events.as_group._replace(positions=events.reported)
 
     @property
     def _tops_of(self) -> loops.Tops:
@@ -204,9 +197,7 @@ class KeyedStacks(ChainLister):
                 raise MemoryError
             self._ring.grow(size + more)
         except MemoryError:
-            raise EventsError(
-                f"no memory for more than {size} partial results\nhint: add WITHIN, or a shorter one"
-            ) from None
+            raise no_memory(size, "partial results") from None
         regs, instances = self._regs, self._instances
         begin = int(regs[loops.BASE] - regs[loops.ORIGIN])
         if regs[loops.NEXT_ID] - regs[loops.ORIGIN] > size:
@@ -231,7 +222,7 @@ class KeyedStacks(ChainLister):
         if self.options.window == GLOBAL_WINDOW:
             return int(drops.drop_oldest(*plain(self._instances_of), clock, self._length, self._regs))
         new_ids = np.empty(self._n_instances, np.int64)
-        groups = plain(self._steps, self._tops_of, self._instances_of)
+        groups = plain(self._chain.arrays, self._tops_of, self._instances_of)
         left = drops.collect(*groups, len(self._tops), self._length, self._regs, new_ids)
         return int(left)
 

@@ -10,7 +10,7 @@ import numpy as np
 from cer_gpu.arrays import Bools, Int64
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW
-from cer_gpu.backend.arguments import Counts, Matches, Window, plain
+from cer_gpu.backend.arguments import Window, plain
 from cer_gpu.backend.chains import neighbours as loops
 from cer_gpu.backend.status import Status
 from cer_gpu.runtime.counts import CountOutput
@@ -22,8 +22,8 @@ _SHRINK_FROM = 8
 """Room for partitions, as a multiple of those that are kept, above which it is given back."""
 
 
-class _LastEvents(Runtime):
-    """The base of both runtimes: the last relevant events of each partition.
+class NeighbourLister(Runtime):
+    """Runtime that lists the complex events of a chain of neighbours, or counts them if `RunOptions.counted`.
 
     Parameters
     ----------
@@ -35,6 +35,7 @@ class _LastEvents(Runtime):
         Length of the window, uint64 or float64; None if there is none.
     """
 
+    engine = "stacks"
     reads_chain = True
     keeps_partitions = True
 
@@ -48,6 +49,9 @@ class _LastEvents(Runtime):
         self._rows = np.zeros((1, loops.SLOTS + n_slots * self._width), np.int64)
         self._regs = np.zeros(loops.N_REGS, np.int64)
         self._accepts = np.zeros(0, np.uint64)
+        self._marks = np.arange(1, len(chain.steps) + 1 if options.labelled else 1, dtype=np.int32)
+        self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
+        self._counts = CountOutput(timed=options.timed, share=options.share)
 
     @property
     def _windowed(self) -> bool:
@@ -69,24 +73,16 @@ class _LastEvents(Runtime):
                 break
             if self._regs[loops.N_OUT]:
                 yield self.flush()
-            else:
-                self._widen()
+            else:  # a single complex event that no buffer holds
+                self._out.widen()
 
     def _read(self, events: Relevant) -> int:
         """Call the loop, and return its status."""
-        raise NotImplementedError
-
-    def _widen(self) -> None:
-        """Make room for a complex event that no buffer holds."""
-        raise NotImplementedError
-
-    def _groups(self, events: Relevant) -> Iterator[tuple[Any, ...]]:
-        """Return the arguments of both loops."""
         if len(self._accepts) < self._chain.n_symbols:
             steps = self._chain.steps_of[: self._chain.n_symbols]
             bits = np.where(steps >= 0, np.uint64(1) << steps.clip(0).astype(np.uint64), np.uint64(0))
             self._accepts = np.bitwise_or.reduce(bits, axis=1)
-        return plain(
+        groups = plain(
             events.as_group._replace(positions=events.reported),
             Window(events.window_clocks, self._length),
             self.options.as_group,
@@ -94,6 +90,16 @@ class _LastEvents(Runtime):
                 len(self._chain.steps), self._width, self._accepts, self._rows, self._rows.view(self._length.dtype)
             ),
         )
+        counted = self.options.counted
+        output = ((), tuple(self._counts.to_fill)) if counted else (tuple(self._out.to_fill), ())
+        status: int = loops.find_neighbours(*groups, self._marks, *output, self._regs)
+        return status
+
+    def flush(self) -> FoundBuffers:
+        """Return what was found since the last call."""
+        n, n_values = int(self._regs[loops.N_OUT]), int(self._regs[loops.N_VALUES])
+        self._regs[loops.N_OUT] = self._regs[loops.N_VALUES] = 0
+        return self._counts.take(n) if self.options.counted else self._out.take(n, n_values)
 
     # ---- partitions -----------------------------------------------------------------------------------------
 
@@ -135,63 +141,20 @@ class _LastEvents(Runtime):
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as arrays by name, from which `restore` goes on."""
-        return {"rows": self._rows, "regs": self._regs, "last_clock": np.array([self._last_clock])}
+        return {
+            "rows": self._rows,
+            "regs": self._regs,
+            "last_clock": np.array([self._last_clock]),
+            "scalars": np.array([self._counts.n_ends]),
+        }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Go on from a snapshot."""
         self._rows, self._regs, self._last_clock = snapshot["rows"], snapshot["regs"], snapshot["last_clock"][0]
+        (self._counts.n_ends,) = map(int, snapshot["scalars"])
 
 
-class NeighbourLister(_LastEvents):
-    """Runtime that lists the complex events of a chain of neighbours."""
-
-    engine = "stacks"
-
-    def __init__(self, chain: Chain, options: RunOptions, length: Length) -> None:
-        super().__init__(chain, options, length)
-        self._marks = np.arange(1, len(chain.steps) + 1 if options.labelled else 1, dtype=np.int32)
-        self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
-
-    def _read(self, events: Relevant) -> int:
-        output = tuple(Matches(*self._out.to_fill))
-        status: int = loops.list_neighbours(*self._groups(events), self._marks, output, self._regs)
-        return status
-
-    def _widen(self) -> None:
-        self._out.widen()
-
-    def flush(self) -> FoundBuffers:
-        """Return the complex events found since the last call."""
-        found = self._out.take(int(self._regs[loops.N_OUT]), int(self._regs[loops.N_VALUES]))
-        self._regs[loops.N_OUT] = self._regs[loops.N_VALUES] = 0
-        return found
-
-
-class NeighbourCounter(_LastEvents):
+class NeighbourCounter(NeighbourLister):
     """Runtime that counts the complex events of a chain of neighbours: one at an end."""
 
     engine = "counter"
-
-    def __init__(self, chain: Chain, options: RunOptions, length: Length) -> None:
-        super().__init__(chain, options, length)
-        self._out = CountOutput(timed=options.timed, share=options.share)
-
-    def _read(self, events: Relevant) -> int:
-        output = tuple(Counts(*self._out.to_fill))
-        status: int = loops.count_neighbours(*self._groups(events), output, self._regs)
-        return status
-
-    def flush(self) -> FoundBuffers:
-        """Return the counts found since the last call."""
-        n = int(self._regs[loops.N_OUT])
-        self._regs[loops.N_OUT] = 0
-        return self._out.take(n)
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return the state as arrays by name, from which `restore` goes on."""
-        return {**super().snapshot(), "scalars": np.array([self._out.n_ends])}
-
-    def restore(self, snapshot: dict[str, Any]) -> None:
-        """Go on from a snapshot."""
-        super().restore(snapshot)
-        (self._out.n_ends,) = map(int, snapshot["scalars"])

@@ -11,6 +11,7 @@ from cer_gpu.arrays import Int32
 from cer_gpu.automaton.parallel_pattern import ParallelPattern, ParallelTable, ParallelTransition
 from cer_gpu.backend.products.keys import Automaton
 from cer_gpu.expressions.relations import BoundRelations
+from cer_gpu.runtime.join_tables import offsets_of, padded, table_of
 
 
 class ParallelTables:
@@ -20,7 +21,7 @@ class ParallelTables:
     ----------
     pattern
     bound
-        Its columns (`cer_gpu.expressions.join_keys.bind_keys`).
+        Its columns (`cer_gpu.expressions.relations.bind_keys`).
     columns
         For each member of each variable its column in `bound`.
 
@@ -107,29 +108,20 @@ class ParallelTables:
         needed = [
             sorted({key for t in fired for part in self._rows[t][:2] for key, _ in part}) for fired in table.fired
         ]
-        width = max(map(len, (columns for _, columns in self._keys)), default=0)
         return Automaton(
-            _offsets(table.fired),
+            offsets_of(table.fired),
             _flat(table.fired),
-            _offsets(needed),
+            offsets_of(needed),
             _flat(needed),
             np.ascontiguousarray(transitions),
-            _pairs(links[0]),
-            _pairs(links[1]),
-            _pairs(links[2]),
+            table_of(links[0], 2),
+            table_of(links[1], 2),
+            table_of(links[2], 2),
             np.array([each for each, _ in self._keys], np.int32),
-            np.array([[*c] + [-1] * (width - len(c)) for _, c in self._keys], np.int32).reshape(self.n_keys, width),
+            padded([columns for _, columns in self._keys]),
             table.unions,
         )
 
 
-def _offsets(lists: list[list[int]]) -> Int32:
-    return np.cumsum([0, *map(len, lists)]).astype(np.int32)
-
-
 def _flat(lists: list[list[int]]) -> Int32:
     return np.array([each for part in lists for each in part], np.int32)
-
-
-def _pairs(rows: list[tuple[int, int]]) -> Int32:
-    return np.array(rows, np.int32).reshape(len(rows), 2)

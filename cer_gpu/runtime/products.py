@@ -6,7 +6,7 @@ papers: PCEA, section 5.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -20,15 +20,16 @@ from cer_gpu.automaton.encoding import (
     ROW_VALUES,
 )
 from cer_gpu.automaton.parallel_pattern import ParallelTable
-from cer_gpu.backend.arguments import Counts, Matches, Window, plain
+from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.products import matching as loops
 from cer_gpu.backend.products.arena import DEEPEST, N_NODES, N_TOPS, N_UNIONS, Nodes, Unions
 from cer_gpu.backend.products.collection import collect_products, rehash
 from cer_gpu.backend.products.keys import Automaton, KeyTable
 from cer_gpu.backend.products.listing import N_AGENDA, N_WAITING, ProductListing
 from cer_gpu.columnar.memory import room
+from cer_gpu.errors import no_memory
 from cer_gpu.runtime.events import Relevant, RunOptions
-from cer_gpu.runtime.joining import Joining, forgets_by_partition, no_memory
+from cer_gpu.runtime.joining import Joining, forgets_by_partition
 from cer_gpu.runtime.protocol import FoundBuffers, Length
 
 _INITIAL_SIZE = 1 << 15
@@ -56,7 +57,7 @@ class Products(Joining):
     """
 
     engine = "products"
-    loops: ClassVar[Any] = loops
+    n_regs = loops.N_REGS
 
     def __init__(self, table: ParallelTable, options: RunOptions, length: Length) -> None:
         tables = options.parallel
@@ -87,7 +88,7 @@ class Products(Joining):
     @property
     def held(self) -> dict[str, int]:
         """Nodes, unions and keys in reach of the last event."""
-        self._collect(self._last_clocks[0])
+        self._drop(self._last_clocks[0])
         nodes, unions = self._tops[N_NODES], self._tops[N_UNIONS]
         return {"nodes": int(nodes), "unions": int(unions), "keys": int(self._in_use.sum())}
 
@@ -98,20 +99,12 @@ class Products(Joining):
         self._regs[loops.AHEAD] = 0
         return super().feed(events)
 
-    def _run(self, events: Relevant, n: int) -> int:
-        groups = plain(
-            Window(events.window_clocks, self._length),
-            self.options.as_group,
-            self._demand,
-            self._automaton,
-            self._nodes,
-            self._unions,
-            self._keys,
-            self._listing,
-            Matches(*self._out.to_fill),
-            Counts(*self._counts_to_fill),
-        )
-        status: int = loops.update_events(tuple(events.as_group), events.attributes, *groups, n, self._regs)
+    @property
+    def _groups(self) -> tuple[tuple[Any, ...], ...]:
+        return self._automaton, self._nodes, self._unions, self._keys, self._listing
+
+    def _run(self, *arguments: Any) -> int:
+        status: int = loops.update_events(*arguments)
         return status
 
     @property
@@ -129,7 +122,7 @@ class Products(Joining):
 
     def live(self) -> Int64:
         """Return the positions that complex events to come may hold, ascending."""
-        self._collect(self._last_clocks[0])
+        self._drop(self._last_clocks[0])
         column = self._nodes.place if self.options.placed else NODE_POSITION
         held = self._nodes.records[: self._tops[N_NODES], column]
         return np.ascontiguousarray(held[np.diff(held, prepend=-1) > 0])  # nodes stand in the order of their events
@@ -138,7 +131,7 @@ class Products(Joining):
 
     def idle(self, n_partitions: int) -> Bools:
         """Return which of the first partitions hold nothing."""
-        self._collect(self._last_clocks[0])
+        self._drop(self._last_clocks[0])
         idle = np.ones(n_partitions, np.bool_)
         idle[self._rows[self._in_use, ROW_PARTITION] - 1] = False
         return idle
@@ -164,7 +157,7 @@ class Products(Joining):
 
     def texts_in(self, columns: list[int]) -> Int64:
         """Return the numbers of texts held of some columns of `Relevant.attributes`."""
-        self._collect(self._last_clocks[0])
+        self._drop(self._last_clocks[0])
         used = self._in_use
         held = [self._rows[begin:end, value][used[begin:end]] for begin, end, value in self._text_values(columns)]
         return np.concatenate([np.empty(0, np.int64), *held])
@@ -186,17 +179,15 @@ class Products(Joining):
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as arrays by name, from which `restore` goes on."""
-        self._collect(self._last_clocks[0])
+        self._drop(self._last_clocks[0])
         n_nodes, n_unions = int(self._tops[N_NODES]), int(self._tops[N_UNIONS])
         used = self._in_use
         return {
+            **super().snapshot(),
             "records": self._nodes.records[:n_nodes],
             "links": self._unions.links[:n_unions],
             "rows": self._rows[used],
             "n_rows": self._used,
-            "forgotten": self._forgotten,
-            "last_clocks": self._last_clocks,
-            "n_partitions": np.array([self._n_partitions]),
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
@@ -207,8 +198,7 @@ class Products(Joining):
         self._nodes.records[:n_nodes] = snapshot["records"]
         self._unions = self._room_for_unions(_power(n_unions))
         self._unions.links[:n_unions] = snapshot["links"]
-        self._forgotten, self._last_clocks = snapshot["forgotten"], snapshot["last_clocks"]
-        self._n_partitions = int(snapshot["n_partitions"][0])
+        super().restore(snapshot)
         n_rows = snapshot["n_rows"].tolist()
         self._rows = snapshot["rows"]
         self._bases = np.cumsum([0, *n_rows])
@@ -265,15 +255,14 @@ class Products(Joining):
     def _lengthen(self, n_rows: int) -> None:
         self._deepen(2 * len(self._listing.waiting), n_rows)
 
-    def _collect(self, clock: Any) -> None:
-        """Drop what is out of reach for an event of this clock."""
+    def _drop(self, clock: Any) -> None:
         groups = plain(self._automaton, self._nodes, self._unions, self._keys)
         moved = (np.empty(n + 1, np.int32) for n in self._tops)
         collect_products(*groups, self._clocks_at(clock), self._length, *moved, self._used)
 
     def _make_room(self, clock: Any) -> None:
         """Drop what is out of reach for an event of this clock; take more memory where less than half is free."""
-        self._collect(clock)
+        self._drop(clock)
         tables = self._tables
         n_nodes, n_unions = int(self._tops[N_NODES]), int(self._tops[N_UNIONS])
         try:

@@ -81,7 +81,8 @@ class Runtime(ABC):
     @property
     def n_bytes(self) -> int:
         """Bytes of the partial matches and of the buffers that the loop writes to."""
-        return sum(array.nbytes for array in vars(self).values() if isinstance(array, np.ndarray))
+        groups = (each if isinstance(each, tuple) else (each,) for each in vars(self).values())
+        return sum(array.nbytes for group in groups for array in group if isinstance(array, np.ndarray))
 
     @abstractmethod
     def feed(self, events: Relevant) -> Iterator[FoundBuffers]:

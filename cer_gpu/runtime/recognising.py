@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from cer_gpu.arrays import Int32, Int64
+from cer_gpu.arrays import Int32
 from cer_gpu.automaton import encoding as codes
 from cer_gpu.automaton.recogniser import RecogniserTable
 from cer_gpu.backend.arguments import Matches, plain
 from cer_gpu.backend.joins import recognition as loop
-from cer_gpu.backend.joins.filters import Filters
+from cer_gpu.backend.joins.filters import filters_of
 from cer_gpu.backend.status import Status
 from cer_gpu.expressions.relation_terms import Comparison
 from cer_gpu.expressions.relations import BoundRelations
 from cer_gpu.expressions.terms import COMPARISONS
 from cer_gpu.runtime.events import Relevant, RunOptions
+from cer_gpu.runtime.join_tables import padded, table_of
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
 from cer_gpu.runtime.protocol import Length, Runtime
 
@@ -46,11 +47,10 @@ class Recognising(Runtime):
         self._regs = np.zeros(loop.N_REGS, np.int64)
         self._regs[loop.LAST_POSITION] = -1
         self._values = np.zeros((1, 1 + len(bound.columns), recogniser.n_registers + 1), np.int64)
-        self._conditions, self._arguments, self._code = _tests_of(table, bound)
-        self._constants = np.array(bound.constants or (0,), np.int64)
-        self._work = np.zeros((1 + len(self._code), 3), np.int64)
-        self._atoms = np.zeros(self._arguments.shape[1], np.int64)
-        self._instances = np.zeros(self._arguments.shape[1], np.int64)
+        self._arguments, conditions, code = _tests_of(table, bound)
+        assert options.texts is not None
+        self._tests = filters_of(conditions, code, bound.constants, options.texts.ranks())
+        self._events_of_tests = np.zeros((2, self._arguments.shape[1]), np.int64)
         self._out = OutputBuffers(timed=options.timed, labelled=False)
 
     def feed(self, events: Relevant) -> Iterator[MatchBuffers]:
@@ -69,9 +69,8 @@ class Recognising(Runtime):
         made, texts = self._table.recogniser, self.options.texts
         assert texts is not None
         share, n_shares = self.options.share or (0, 1)
-        work = self._work
         groups = plain(
-            Filters(self._conditions, self._code, self._constants, texts.ranks(), work, work.view(np.float64)),
+            self._tests._replace(ranks=texts.ranks()),
             loop.RecogniserArrays(
                 self._table.atoms_of,
                 made.states,
@@ -83,12 +82,11 @@ class Recognising(Runtime):
                 made.idle,
                 made.period,
             ),
-            loop.Registers(self._values, self._atoms, self._instances),
+            loop.Registers(self._values, *self._events_of_tests),
             Matches(*self._out.to_fill),
         )
-        status: int = loop.recognise(
-            tuple(events.as_group), events.attributes, *groups, self.options.first_end, share, n_shares, self._regs
-        )
+        bounds = self.options.first_end, share, n_shares
+        status: int = loop.recognise(tuple(events.as_group), events.attributes, *groups, *bounds, self._regs)
         return status
 
     def flush(self) -> MatchBuffers:
@@ -112,8 +110,8 @@ class Recognising(Runtime):
         self._regs, self._values = snapshot["regs"], snapshot["values"]
 
 
-def _tests_of(table: RecogniserTable, bound: BoundRelations) -> tuple[Int32, Int32, Int64]:
-    """Return the conditions of the tests, the registers of their arguments, and the instructions of programs."""
+def _tests_of(table: RecogniserTable, bound: BoundRelations) -> tuple[Int32, Int32, list[tuple[int, int, int]]]:
+    """Return the registers of the arguments of tests, their conditions, and the instructions of programs."""
     conditions, arguments = list[list[int]](), list[list[int]]()
     code: list[tuple[int, int, int]] = []
     for test in table.recogniser.tests:
@@ -130,10 +128,4 @@ def _tests_of(table: RecogniserTable, bound: BoundRelations) -> tuple[Int32, Int
             row = [codes.PROGRAM, 0, 0, 0, 0, begin, len(code)]
         conditions.append([*row, test.relation, codes.NO_ZONE])
         arguments.append([registers[argument.variable] for argument in condition.arguments])
-    most = max(map(len, arguments), default=0)
-    padded = [row + [0] * (most - len(row)) for row in arguments]
-    return (
-        np.array(conditions, np.int32).reshape(len(conditions), 9),
-        np.array(padded, np.int32).reshape(len(padded), most),
-        np.array(code or [(0, 0, 0)], np.int64),
-    )
+    return padded(arguments, 0), table_of(conditions, 9), code

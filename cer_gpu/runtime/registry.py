@@ -6,7 +6,6 @@ from typing import Any
 
 from cer_gpu.automaton.table import Table
 from cer_gpu.runtime.chain_counter import ChainCounter
-from cer_gpu.runtime.chain_weigher import ChainWeigher
 from cer_gpu.runtime.counter import Counter
 from cer_gpu.runtime.events import RunOptions
 from cer_gpu.runtime.instances import InstanceGraph
@@ -29,7 +28,7 @@ RUNTIMES: dict[str, type[Runtime]] = {
     "neighbours": NeighbourLister,
     "neighbour_counter": NeighbourCounter,
     "chain_counter": ChainCounter,
-    "chain_weigher": ChainWeigher,
+    "chain_weigher": ChainCounter,
     "instances": InstanceGraph,
     "products": Products,
     "recogniser": Recognising,

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from cer_gpu.arrays import Int32, Int64
+from cer_gpu.arrays import Array, Int32, Int64
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend import collection, tecs
@@ -22,7 +21,7 @@ from cer_gpu.backend.listing import Listing, Share
 from cer_gpu.backend.status import Status
 from cer_gpu.backend.windows import longest_window
 from cer_gpu.columnar.memory import larger_ring
-from cer_gpu.errors import EventsError
+from cer_gpu.errors import EventsError, no_memory
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.loop import Loop, tables_of
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
@@ -126,9 +125,13 @@ class AutomatonRun(Loop):
         return self._history, self._sources
 
     @property
-    def dealt(self) -> npt.NDArray[np.float64]:
-        """The share under way (`cer_gpu.backend.listing`), in an array that may be written to; empty: there is none."""
+    def dealt(self) -> Array:
+        """State of the dealing of shares (`cer_gpu.backend.listing`); empty: there are none."""
         return self._share
+
+    @dealt.setter
+    def dealt(self, dealt: Array) -> None:
+        self._share = dealt
 
     def supply(self, status: Status) -> Iterator[MatchBuffers]:
         """Supply what the loop asked for by its status, and yield buffers that are full."""
@@ -299,9 +302,7 @@ class AutomatonRun(Loop):
         try:
             nodes, extras = larger_ring(self._nodes, 2 * size), larger_ring(self._extras, 2 * size)
         except MemoryError:
-            raise EventsError(
-                f"no memory for more than {size} nodes of partial results\nhint: add WITHIN, or a shorter one"
-            ) from None
+            raise no_memory(size, "nodes of partial results") from None
         if 2 * size > 1 << 31:
             raise _too_many(size)
         self._nodes, self._extras = nodes, extras

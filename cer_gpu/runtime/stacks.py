@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,12 @@ import numpy as np
 from cer_gpu.arrays import Array, Int64
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.encoding import CONSUME_NONE, COUNT_WINDOW
-from cer_gpu.backend.arguments import Matches, Steps, Window, plain
+from cer_gpu.backend.arguments import Matches, Window, plain
+from cer_gpu.backend.chains import listing
 from cer_gpu.backend.chains import stacks as loops
 from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory import Scratch, room
-from cer_gpu.errors import EventsError
+from cer_gpu.errors import no_memory
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
 from cer_gpu.runtime.protocol import Length, Runtime
@@ -22,6 +23,8 @@ from cer_gpu.stages import LISTING
 
 _INITIAL_SIZE = 1 << 12
 """Initial room: instances of each stack, and events of a complex event."""
+_OF_INSTANCES = ("places", "below", "latest", "bars")
+"""Fields of `Stacks` with a row of instances for each step."""
 
 
 class ChainLister(Runtime):
@@ -47,7 +50,7 @@ class ChainLister(Runtime):
         self._length = np.uint64(2**64 - 1) if length is None else length
         self._marks = np.arange(1, len(chain.steps) + 1 if options.labelled else 1, dtype=np.int32)
         self._regs = np.zeros(n_regs, np.int64)
-        self._frames = np.zeros((_INITIAL_SIZE, loops.N_FRAME), np.int64)
+        self._frames = np.zeros((_INITIAL_SIZE, listing.N_FRAME), np.int64)
         self._path = np.zeros(_INITIAL_SIZE, np.int64)
         self._path_marks = np.zeros(_INITIAL_SIZE, np.int32)
         self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
@@ -63,12 +66,25 @@ class ChainLister(Runtime):
         self._regs[loops.N_OUT] = self._regs[loops.N_VALUES] = 0
         return found
 
-    def _list(self, events: Relevant, n_ends: int) -> Iterator[MatchBuffers]:
+    def _given(self, events: Relevant) -> tuple[tuple[Any, ...], ...]:
+        """Return what the loops read beside the instances."""
+        window = Window(events.window_clocks, self._length)
+        reported = events.as_group._replace(positions=events.reported)
+        return tuple(plain(reported, window, self.options.as_group, self._chain.arrays))
+
+    @property
+    def _held(self) -> tuple[tuple[Any, ...], ...]:
+        """Stacks and ring of the instances, of which one is empty."""
+        raise NotImplementedError
+
+    def _list(self, given: tuple[tuple[Any, ...], ...], ends: Int64, n_ends: int) -> Iterator[MatchBuffers]:
         """List the complex events of the first ends, and yield full buffers."""
         regs, out = self._regs, self._out
         regs[loops.END] = 0
         while n_ends:
-            match Status(self._list_ends(events, n_ends)):
+            frames = listing.Frames(self._marks, self._frames, self._path, self._path_marks)
+            groups = plain(*self._held, frames, Matches(*out.to_fill))
+            match Status(listing.list_ends(*given, *groups, ends, n_ends, regs)):
                 case Status.DONE:
                     break
                 case Status.GROW_PATH:
@@ -79,21 +95,6 @@ class ChainLister(Runtime):
                     out.widen()
                 case other:
                     raise AssertionError(other)
-
-    @property
-    def _steps(self) -> Steps:
-        return Steps(*self._chain.arrays)
-
-    def _window(self, events: Relevant) -> Window:
-        return Window(events.window_clocks, self._length)
-
-    @property
-    def _listing(self) -> loops.Frames:
-        return loops.Frames(self._marks, self._frames, self._path, self._path_marks)
-
-    def _list_ends(self, events: Relevant, n_ends: int) -> int:
-        """Call the loop that lists, and return its status."""
-        raise NotImplementedError
 
     def _double_path(self) -> None:
         """Make room for longer complex events; a path ends where its array does."""
@@ -116,109 +117,75 @@ class StackLister(ChainLister):
 
     def __init__(self, chain: Chain, options: RunOptions, length: Length) -> None:
         super().__init__(chain, options, length)
-        steps = chain.steps
-        self._counts = np.zeros(len(steps) + 1, np.int64)
-        self._counts[0] = 1
-        self._bottoms = np.zeros(len(steps) + 1, np.int64)
-        self._tops = np.zeros(len(steps) + 1, self._length.dtype)
-        self._places = np.zeros((len(steps), _INITIAL_SIZE), np.int64)
-        self._below = np.zeros((len(steps), _INITIAL_SIZE), np.int64)
-        self._latest = np.zeros((len(steps), _INITIAL_SIZE), self._length.dtype)
-        self._began = np.zeros(_INITIAL_SIZE if options.timed else 0, np.int64)
-        self._barred = np.full(len(steps), -1, np.int64)
-        self._bars = np.zeros((len(steps), _INITIAL_SIZE if chain.is_gapped else 0), np.int64)
-        self._consume = options.consume != CONSUME_NONE
-        self._ends = Scratch(np.int64, loops.BOTTOMS + len(steps) * self._consume)
+        n_steps, n_bars = len(chain.steps), _INITIAL_SIZE if chain.is_gapped else 0
+        self._stacks = loops.Stacks(
+            counts=np.zeros(n_steps + 1, np.int64),
+            bottoms=np.zeros(n_steps + 1, np.int64),
+            tops=np.zeros(n_steps + 1, self._length.dtype),
+            places=np.zeros((n_steps, _INITIAL_SIZE), np.int64),
+            below=np.zeros((n_steps, _INITIAL_SIZE), np.int64),
+            latest=np.zeros((n_steps, _INITIAL_SIZE), self._length.dtype),
+            began=np.zeros(_INITIAL_SIZE if options.timed else 0, np.int64),
+            barred=np.full(n_steps, -1, np.int64),
+            bars=np.zeros((n_steps, n_bars), np.int64),
+        )
+        self._stacks.counts[0] = 1
+        self._ends = Scratch(np.int64, loops.BOTTOMS + n_steps * (options.consume != CONSUME_NONE))
 
     def feed(self, events: Relevant) -> Iterator[MatchBuffers]:
         """Process relevant events and yield full buffers of complex events, in order."""
         begin, n = 0, len(events.symbols)
-        ends = self._ends.empty(n)
+        ends, given = self._ends.empty(n), self._given(events)
         while begin < n:
-            if self._heights.max() == self._places.shape[1]:
+            if self._heights.max() == self._stacks.places.shape[1]:
                 self._make_room(events.window_clocks[begin])
-            groups = plain(events.as_group, self._window(events), self.options.as_group, self._steps, self._stacks)
-            begin, n_ends = loops.push_events(*groups, begin, ends)
-            yield from self.stages.each(LISTING, self._list(events, n_ends))
+            begin, n_ends = loops.push_events(*given, self._held[0], begin, ends)
+            yield from self.stages.each(LISTING, self._list(given, ends, n_ends))
             if not self._chain.repeated[-1]:
-                self._heights[-1] = self._bottoms[-1] = 0  # what ended there is listed
-
-    def _list_ends(self, events: Relevant, n_ends: int) -> int:
-        groups = plain(
-            events.as_group,
-            self._window(events),
-            self.options.as_group,
-            self._steps,
-            self._stacks,
-            self._listing,
-            Matches(*self._out.to_fill),
-        )
-        status: int = loops.list_ends(*groups, self._ends.empty(n_ends), n_ends, self._regs)
-        return status
+                self._heights[-1] = self._stacks.bottoms[-1] = 0  # what ended there is listed
 
     @property
-    def _stacks(self) -> loops.Stacks:
-        return loops.Stacks(
-            self._counts,
-            self._bottoms,
-            self._tops,
-            self._places,
-            self._below,
-            self._latest,
-            self._began,
-            self._barred,
-            self._bars,
-        )
+    def _held(self) -> tuple[tuple[Any, ...], ...]:
+        """Stacks, and no ring."""
+        return tuple(self._stacks), ()
 
     @property
     def _heights(self) -> Int64:
-        heights: Int64 = self._counts[1:]
+        heights: Int64 = self._stacks.counts[1:]
         return heights
 
     def live(self) -> Int64:
         """Return the positions that complex events to come may hold, and perhaps others, ascending."""
-        reach = zip(self._places, self._bottoms[1:], self._heights, strict=True)
+        reach = zip(self._stacks.places, self._stacks.bottoms[1:], self._heights, strict=True)
         return np.unique(np.concatenate([row[bottom:height] for row, bottom, height in reach]))
 
     # ---- state that can be kept -----------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as arrays by name, from which `restore` goes on."""
-        return {
-            "counts": self._counts,
-            "bottoms": self._bottoms,
-            "tops": self._tops,
-            "places": _filled(self._places, self._heights),
-            "below": _filled(self._below, self._heights),
-            "latest": _filled(self._latest, self._heights),
-            "began": _filled(self._began[np.newaxis], self._heights[:1])[0],
-            "barred": self._barred,
-            "bars": _filled(self._bars, self._heights),
-        }
+        return self._instances_by(_filled)._asdict()
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Go on from a snapshot."""
-        self._counts, self._bottoms, self._tops = snapshot["counts"], snapshot["bottoms"], snapshot["tops"]
-        self._places, self._below, self._latest = snapshot["places"], snapshot["below"], snapshot["latest"]
-        self._began, self._barred, self._bars = snapshot["began"], snapshot["barred"], snapshot["bars"]
+        self._stacks = loops.Stacks(**snapshot)
+
+    def _instances_by(self, change: Callable[[Array, Int64], Array]) -> loops.Stacks:
+        """Return the stacks with their instances changed by a function of rows and of the heights of these."""
+        changed = {name: change(getattr(self._stacks, name), self._heights) for name in _OF_INSTANCES}
+        began = change(self._stacks.began[np.newaxis], self._heights[:1])[0]
+        return self._stacks._replace(**changed, began=began)
 
     # ---- room -----------------------------------------------------------------------------------------------
 
     def _make_room(self, clock: Any) -> None:
         """Drop what has left the window before an event of this clock; take more memory if less than half is free."""
-        if loops.drop_dead(*plain(self._stacks), clock, self._length):
+        if loops.drop_dead(self._held[0], clock, self._length):
             return
-        size = self._places.shape[1]
+        size = self._stacks.places.shape[1]
         try:
-            self._places = _doubled(self._places, self._heights)
-            self._below = _doubled(self._below, self._heights)
-            self._latest = _doubled(self._latest, self._heights)
-            self._began = _doubled(self._began[np.newaxis], self._heights[:1])[0]
-            self._bars = _doubled(self._bars, self._heights)
+            self._stacks = self._instances_by(_doubled)
         except MemoryError:
-            raise EventsError(
-                f"no memory for more than {size} partial results of a step\nhint: add WITHIN, or a shorter one"
-            ) from None
+            raise no_memory(size, "partial results of a step") from None
 
 
 def _doubled(stacks: Array, heights: Int64) -> Array:

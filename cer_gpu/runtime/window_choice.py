@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from cer_gpu.backend import window_choice as loops
 from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory import Scratch
-from cer_gpu.errors import EventsError
+from cer_gpu.errors import no_memory
 from cer_gpu.runtime.counter import Counter
 from cer_gpu.runtime.counts import too_many_at
 from cer_gpu.runtime.events import Relevant, RunOptions
@@ -30,6 +30,9 @@ from cer_gpu.stages import LISTING
 
 _INITIAL_SIZE = 1 << 12
 """Initial room for the events of the windows."""
+
+
+_NO_HISTORY, _NO_SOURCES = np.zeros((0, 2), np.int32), np.zeros((0, 0), np.int32)
 
 
 class WindowChoice(Runtime):
@@ -47,9 +50,12 @@ class WindowChoice(Runtime):
     reads_chain = False
     lists_by_itself = True
     keeps_partitions = True
+    _inner_type: ClassVar[type[AutomatonRun] | type[Counter]]
+    """Class of the runtime of one window."""
 
     def __init__(self, table: WindowTable, options: RunOptions, length: Length = None) -> None:
         self.options = options
+        self._inner: AutomatonRun | Counter = self._inner_type(table, _alone(options))
         self._table = table
         self._options = options.as_group
         self._regs = np.zeros(loops.N_REGS, np.int64)
@@ -62,11 +68,6 @@ class WindowChoice(Runtime):
         self._next = 0  # position after the last relevant event
         self._reserve_replay()
         self.reserve_partitions(1)
-
-    @property
-    @abstractmethod
-    def _inner(self) -> AutomatonRun | Counter:
-        """Runtime of one window."""
 
     @abstractmethod
     def _evaluate(self, ends: Int64, n_ends: int) -> int:
@@ -90,7 +91,7 @@ class WindowChoice(Runtime):
     @property
     def n_bytes(self) -> int:
         """Bytes of what is kept of the windows, and of the evaluation of one."""
-        return super().n_bytes + sum(int(array.nbytes) for array in self._replay) + self._inner.n_bytes
+        return super().n_bytes + self._inner.n_bytes
 
     @property
     def _held(self) -> loops.Held:
@@ -178,6 +179,7 @@ class WindowChoice(Runtime):
             "parts": self._parts,
             "log": self._log[: self._n_logged],
             "scalars": np.array([self._low, self._next, len(self._log)]),
+            "dealt": self._inner.dealt,
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
@@ -188,6 +190,7 @@ class WindowChoice(Runtime):
         self._log = np.zeros((size, loops.N_LOG), np.int64)
         self._log[: len(snapshot["log"])] = snapshot["log"]
         self._reserve_replay()
+        self._inner.dealt = snapshot["dealt"]
 
     # ---- room -----------------------------------------------------------------------------------------------
 
@@ -221,7 +224,7 @@ class WindowChoice(Runtime):
             self._log = log
             self._reserve_replay()
         except MemoryError:
-            raise EventsError(f"no memory for more than {n} events in a window\nhint: a shorter WITHIN") from None
+            raise no_memory(n, "events in a window", "a shorter WITHIN") from None
 
     def _reserve_replay(self) -> None:
         """Make room for a window of all events in the log."""
@@ -241,55 +244,28 @@ class WindowLister(WindowChoice):
     """Runtime that lists what a strategy chooses within the window."""
 
     engine = "automaton"
-
-    def __init__(self, table: WindowTable, options: RunOptions, length: Length = None) -> None:
-        self._run = AutomatonRun(table, _alone(options))
-        super().__init__(table, options, length)
-
-    @property
-    def _inner(self) -> AutomatonRun:
-        return self._run
+    _inner_type = AutomatonRun
+    _inner: AutomatonRun
 
     def _evaluate(self, ends: Int64, n_ends: int) -> int:
-        run = self._run
-        groups = plain(self._held, self._replay), plain(*run.working_groups)
-        status: int = loops.list_chosen(*groups[0], ends, n_ends, self.options.limit, *groups[1], *run.working_arrays)
+        held, groups = plain(self._held, self._replay), plain(*self._inner.working_groups)
+        limit, counting = self.options.limit, ((), (), (), 0)
+        arrays = self._inner.working_arrays
+        status: int = loops.evaluate_windows(*held, ends, n_ends, limit, *groups, *arrays, *counting)
         return status
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return the state as arrays by name, from which `restore` goes on."""
-        return {**super().snapshot(), "share": self._run.dealt}
-
-    def restore(self, snapshot: dict[str, Any]) -> None:
-        """Go on from a snapshot."""
-        super().restore(snapshot)
-        self._run.dealt[:] = snapshot["share"]
 
 
 class WindowCounter(WindowChoice):
     """Runtime that counts what a strategy chooses within the window."""
 
     engine = "counter"
-
-    def __init__(self, table: WindowTable, options: RunOptions, length: Length = None) -> None:
-        self._counter = Counter(table, _alone(options))
-        super().__init__(table, options, length)
-
-    @property
-    def _inner(self) -> Counter:
-        return self._counter
+    _inner_type = Counter
+    _inner: Counter
 
     def _evaluate(self, ends: Int64, n_ends: int) -> int:
-        counter = self._counter
-        held, groups = plain(self._held, self._replay), plain(*counter.working_groups)
-        status: int = loops.count_chosen(*held, ends, n_ends, self.options.limit, *groups, self._table.n_states)
+        held, (tables, lists, *groups) = plain(self._held, self._replay), plain(*self._inner.working_groups)
+        limit, listing = self.options.limit, ((), (), (), (), _NO_HISTORY, _NO_SOURCES)
+        status: int = loops.evaluate_windows(
+            *held, ends, n_ends, limit, (), tables, lists, *listing, *groups, self._table.n_states
+        )
         return status
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return the state as arrays by name, from which `restore` goes on."""
-        return {**super().snapshot(), "n_ends": np.array([self._counter.n_ends])}
-
-    def restore(self, snapshot: dict[str, Any]) -> None:
-        """Go on from a snapshot."""
-        super().restore(snapshot)
-        self._counter.n_ends = int(snapshot["n_ends"][0])

@@ -12,7 +12,6 @@ from cer_gpu.automaton.conjunctive import (
     crossing,
     is_acyclic,
     is_connected,
-    is_hierarchical,
     join_tree,
     q_tree,
 )
@@ -25,8 +24,8 @@ R, S, T, U = range(4)
 
 
 def test_q0_is_hierarchical_and_q1_of_section_4_is_not():
-    assert is_hierarchical(Q0)
-    assert not is_hierarchical(Q1_OF_SECTION_4)
+    assert crossing(Q0) is None
+    assert crossing(Q1_OF_SECTION_4) is not None
     assert is_acyclic(Q0)
     assert is_acyclic(Q1_OF_SECTION_4)
 
@@ -109,8 +108,8 @@ def test_tree_has_parents_children_ancestors_and_descendants():
     tree = q_tree(Q0)
     assert tree.nodes == ("x", T0, "y", S0, R0)
     assert tree.inner == ("x", "y")
-    assert tree.parent(S0) == "y"
-    assert tree.parent("x") is None
+    assert dict(tree.edges)[S0] == "y"
+    assert dict(tree.edges)["x"] is None
     assert tree.children("x") == (T0, "y")
     assert tree.children(T0) == ()
     assert tree.ancestors(R0) == ("x", "y", R0)
@@ -175,7 +174,7 @@ def test_hierarchical_by_its_definition(atoms):
     names = sorted(frozenset().union(*(atom.variables for atom in atoms)))
     sets = [{i for i, atom in enumerate(atoms) if name in atom.variables} for name in names]
     holds = all(a <= b or b <= a or not a & b for a, b in itertools.combinations(sets, 2))
-    assert is_hierarchical(atoms) == holds
+    assert (crossing(atoms) is None) == holds
     found = crossing(atoms)
     if found is not None:
         first, second = (sets[names.index(x)] for x in (found.first, found.second))
@@ -192,7 +191,7 @@ def hierarchical_queries(draw):
 @given(hierarchical_queries())
 def test_q_tree_of_any_hierarchical_query(atoms):
     """Theorem B.1 and the definition of q-trees; a hierarchical query is acyclic."""
-    assert is_hierarchical(atoms)
+    assert crossing(atoms) is None
     assert is_acyclic(atoms)
     tree = q_tree(atoms)
     assert sorted(tree.leaves()) == list(range(len(atoms)))
@@ -222,5 +221,5 @@ def test_incomplete_states_and_the_event_complete_each_atom_once(atoms, data):
     below = [leaf for node in tree.incomplete(variable, chosen) for leaf in tree.leaves(node)]
     assert sorted([*below, *chosen]) == sorted(tree.leaves(variable))
     for node in tree.incomplete(variable, chosen):
-        parent = tree.parent(node)
+        parent = dict(tree.edges)[node]
         assert any(parent in tree.path(i) for i in chosen)

@@ -11,12 +11,13 @@ import strategies
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from pcea_examples import hierarchical_atoms
+from reference_pcea import Variable
+from reference_pcea_construction import query_atoms, without_self_joins
 from rendering import to_ceql
 
 import cer_gpu
 from cer_gpu.automaton.conjunctive import q_tree
-from cer_gpu.automaton.parallel import Variable
-from cer_gpu.automaton.parallel_construction import query_atoms, without_self_joins
+from cer_gpu.automaton.parallel_pattern import variables_at
 from cer_gpu.errors import QueryTooLargeError
 
 Q0 = "T ALL S ALL R FILTER T.a = S.a AND S.a = R.a AND S.b = R.b"
@@ -243,12 +244,12 @@ def partial_matches(pattern, guards, stream):
                 return None
         found = {}
         for place in places:
-            for v in pattern.variables_of(place):
+            for v in variables_at(pattern.variables, place):
                 own = value(v, place, event)
                 if own is None or found.setdefault(v, own) != own:
                     found[v] = None  # equal to nothing
         # an event at several places has one value of what they share
-        shared = [v for v in found if sum(v in pattern.variables_of(place) for place in places) > 1]
+        shared = [v for v in found if sum(v in variables_at(pattern.variables, place) for place in places) > 1]
         return None if any(found[v] is None for v in shared) else found
 
     for position, event in enumerate(stream):

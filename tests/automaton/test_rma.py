@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from rma_examples import SENSORS, compare, holds
+from rma_examples import SENSORS, compare, holds, unwritten_reads
 
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.automaton.rma import (
@@ -18,7 +18,6 @@ from cer_gpu.automaton.rma import (
     recognised,
     silent_closure,
     successors,
-    unwritten_reads,
 )
 
 T = (RegisterCondition(Guard("T")),)

@@ -19,10 +19,11 @@ from rma_examples import (
     related,
     streams,
     then,
+    unwritten_reads,
 )
 
 from cer_gpu.automaton.normal_form import Guard, normal_form
-from cer_gpu.automaton.rma import CURRENT, RegisterTransition, matches, unwritten_reads
+from cer_gpu.automaton.rma import CURRENT, RegisterTransition, matches
 from cer_gpu.automaton.rma_construction import UnboundedFilterError, build_rma, without_silent
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.parser import parse

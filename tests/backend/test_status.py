@@ -7,14 +7,14 @@ from cases import by_automaton
 import cer_gpu
 from cer_gpu.backend import counting, evaluation, status
 from cer_gpu.backend.chains import counting as chain_counting
-from cer_gpu.backend.chains import stacks
+from cer_gpu.backend.chains import listing as chain_listing
 
 QUERY = "SELECT * FROM S WHERE A ; B+ ; C WITHIN 5 EVENTS"
 EVENTS = pa.table({"type": list("ABC")})
 LOOPS = [  # the module and name of a loop, what runs it, and a status that it never returns
     (evaluation, "evaluate_events", "positions", True, status.TOO_MANY),
     (counting, "count_events", "count", True, status.RENUMBER),
-    (stacks, "list_ends", "positions", False, status.NEED_STEP),
+    (chain_listing, "list_ends", "positions", False, status.NEED_STEP),
     (chain_counting, "count_chain", "count", False, status.GROW_PATH),
 ]
 NO_STATUS = 99

@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from exact_values import BOOLEAN, DECIMAL, FLOAT, INTEGER, LENGTH, TEXT, Oracle, column_of, events_of, kind_of, text_of
+from host_device import Build, HostDevice, has_compiler
 from hypothesis import strategies as st
 from strategies import property_test
 
 import cer_gpu
-from cer_gpu.predicates import guards
+from cer_gpu.predicates import guards, placement
 
 COLUMNS = {
     **{f"i{bits}": pa.from_numpy_dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
@@ -176,11 +177,17 @@ def test_filters_between_events_are_exact(data):
     assert found(within, table) == exact, within
 
 
-@pytest.mark.parametrize("tier", [guards.INTERPRETED, guards.COMPILED])
-def test_filters_on_one_event_are_exact(tier, monkeypatch):
-    """Many predicates are one query, so that machine code is made once."""
+@pytest.mark.parametrize("tier", [guards.INTERPRETED, guards.COMPILED, guards.CUDA])
+def test_filters_on_one_event_are_exact(tier, monkeypatch, tmp_path):
+    """Many predicates are one query, so that machine code is made once; kernels run on the CPU."""
     monkeypatch.setattr(guards, "TIER", tier)
-    for seed in range(3):
+    if tier == guards.CUDA:
+        if not has_compiler():
+            pytest.skip("g++ is not installed: it builds the kernels for the host")
+        device = HostDevice(Build(tmp_path))
+        monkeypatch.setattr(placement, "missing", lambda: None)
+        monkeypatch.setattr(guards, "open_device", lambda: device)
+    for seed in range(1 if tier == guards.CUDA else 3):
         rng = random.Random(seed)
         trees = [predicate(rng, "a", 2) for _ in range(40)]
         table, _, rows = stream(rng, 60)
@@ -193,6 +200,19 @@ def test_filters_on_one_event_are_exact(tier, monkeypatch):
                 exact = [i for i, row in enumerate(rows) if ORACLE.truth(tree, {"a": row})]
                 held = sorted(row["start"] for row in answer.to_pylist() if row[f"x{k}"] is not None)
                 assert held == exact, text_of(tree)
+
+
+@property_test(1 / 3)
+def test_conditions_of_having_are_exact(data):
+    """A row of measures is one event to them."""
+    rng = random.Random(data.draw(st.integers(0, 2**32)))
+    tree = predicate(rng, "b", 2)
+    table, types, rows = stream(rng, 8)
+    having = f"SELECT a.n AS first, b.n AS last FROM S WHERE A AS a ; B AS b HAVING {text_of(tree)}"
+    answer = cer_gpu.compile(having).evaluate(table.append_column("n", pa.array(range(8)))).to_pylist()
+    pairs = [(i, k) for i in range(8) for k in range(i + 1, 8) if (types[i], types[k]) == ("A", "B")]
+    exact = [(i, k) for i, k in pairs if ORACLE.truth(tree, {"b": rows[k]})]
+    assert sorted((row["first"], row["last"]) for row in answer) == exact, having
 
 
 # ---- what was wrong --------------------------------------------------------------------------------------------------
@@ -211,6 +231,12 @@ def test_filters_on_one_event_are_exact(tier, monkeypatch):
         ({"at_ms": 0}, {"at_ms": 1, "f64": 0.0}, "b.at_ms - a.at_ms <= 200000 DAYS OR b.f64 > 3", True),
         ({"at_ms": 0}, {"at_ms": 1}, "b.at_ms - a.at_ms <= 99999999999999999999 DAYS", True),
         ({"i64": 1}, {"u64": 0}, "a.i64 / b.u64 IS NOT NULL OR a.i64 % b.u64 = 0", False),
+        ({"d2": "1e-2"}, {"d2": "1e-2"}, "a.d2 = b.d2 AND NOT (a.d2 <= 1 / 0 OR b.d2 > 1 % 0)", False),
+        ({"at_s": 0}, {"at_ns": 86_400 * 10**9}, "b.at_ns - a.at_s IN {5 MINUTES, 1 DAY}", True),
+        ({"i64": 1}, {"i64": 2}, "a.i64 + b.i64 > 2.5", True),
+        ({"i64": 2**53}, {"i64": 1}, "a.i64 + b.i64 = 9007199254740992.0", False),
+        ({"i64": 1}, {"f64": 2.0**53}, "a.i64 * b.f64 = 9007199254740993", False),
+        ({"i64": 1}, {"f64": 2.0**53}, "a.i64 * b.f64 <> -18446744073709551615", True),
     ],
 )
 def test_filters_between_events_do_not_wrap_around(a, b, predicate, holds):

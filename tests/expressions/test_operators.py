@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import operator
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
@@ -14,7 +15,7 @@ import pytest
 from host_device import Build, has_compiler
 
 from cer_gpu.backend import jit
-from cer_gpu.backend.joins.filters import HIGH, IS_KNOWN, VALUE, Filters, run_events
+from cer_gpu.backend.joins.filters import HIGH, IS_KNOWN, VALUE, filters_of, run_events
 from cer_gpu.backend.kernel_source import read_kernel_source
 from cer_gpu.columnar.columns import Block
 from cer_gpu.errors import EventsError
@@ -230,13 +231,13 @@ def test_programs_are_exact(symbol, of, left, right):
         else:
             continue
         stored = stored_values(columns, list(read))
-        code, work = np.array(program.instructions, np.int64), np.zeros((8, 3), np.int64)
         ranks, conditions = np.zeros(1, np.int64), np.zeros((1, 9), np.int32)
-        filters = Filters(conditions, code, ranks, ranks, work, work.view(np.float64))
+        filters = filters_of(conditions, list(program.instructions), (), ranks)
+        work = filters.work
         found: list[object] = []
         for row in range(len(exact)):
             both = np.arange(2), np.full(2, row)
-            holds = run_events(tuple(filters), stored, 0, len(code), *both)
+            holds = run_events(tuple(filters), stored, 0, len(program.instructions), *both)
             if symbol in COMPARED:
                 found.append(bool(holds))
             elif work[0, IS_KNOWN] == 0:
@@ -246,6 +247,22 @@ def test_programs_are_exact(symbol, of, left, right):
             else:
                 found.append((work.view(np.float64) if of == t.F8 else work)[0, VALUE].item())
         assert same(found, [x is not None and x != negated for x in exact] if symbol in COMPARED else exact)
+
+
+def test_an_operator_without_an_instruction_is_no_program(monkeypatch):
+    """None is taken for another one: of a record that names no code, the writer must know an instruction."""
+    record = OPERATORS["+"]
+    wide = {**record.of, t.WIDE: OPERATORS["-"].of[t.WIDE]}
+    monkeypatch.setitem(OPERATORS, "+", replace(record, of=wide))
+    columns = Column(t.I8, t.U8)
+    x, y = (
+        t.ToWide(t.OfEvent(Argument(name, "EACH"), column))
+        for name, column in zip("xy", (columns.x, columns.y), strict=True)
+    )
+    writer = ProgramWriter((Argument("x", "EACH"), Argument("y", "EACH")), lambda _: 0, int, columns.inputs)
+    writer._value(t.Apply("-", (x, y)))
+    with pytest.raises(KeyError):
+        writer._value(t.Apply("+", (x, y)))
 
 
 def stored_values(columns, read):

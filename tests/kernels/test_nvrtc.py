@@ -10,6 +10,7 @@ from strategies import EXAMPLES
 
 from cer_gpu.backend.kernel_source import kernel_folder, kernel_names, read_kernel_source
 from cer_gpu.expressions import terms as t
+from cer_gpu.expressions.operators import FUNCTIONS, MIXED, OPERATORS
 from cer_gpu.predicates.cuda.selection import GROUP_TILES, TILE_ROWS
 from cer_gpu.predicates.cuda.source import select_source_of, sides_source_of, struct_of
 
@@ -50,6 +51,35 @@ def test_kernels_compile(nvrtc, name, arch):
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_device_functions_compile(nvrtc, arch):
     cubin, log = nvrtc.compile(read_kernel_source("select.cuh") + ALL_FUNCTIONS, arch)
+    assert log == ""
+    assert cubin.startswith(b"\x7fELF")
+
+
+def every_operator():
+    """Return a program with each record of the operators, on operands of each of its types."""
+    columns = {dtype: [t.Column(2 * k + i, dtype) for i in range(2)] for k, dtype in enumerate((t.I8, t.U8, t.F8))}
+    operands = {
+        **columns,
+        t.WIDE: [t.ToWide(columns[t.I8][0], 10), t.ToWide(columns[t.U8][0])],
+        MIXED: [columns[t.F8][0], t.ToWide(columns[t.I8][1])],
+    }
+    tests = []
+    for record in (*OPERATORS.values(), *FUNCTIONS.values()):
+        for of in record.of:
+            x, y = operands[of]
+            if record.symbol in t.COMPARISONS:
+                tests += [t.Compare(record.symbol, x, y, negated) for negated in (False, True)]
+            else:
+                n = 1 if record in FUNCTIONS.values() else record.n_operands
+                tests.append(t.Compare("=", t.Apply(record.symbol, (x, y)[:n]), y))
+    return t.GuardProgram(len(tests), None, None, tuple(enumerate(tests)))
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_every_operator_of_the_table_compiles(nvrtc, arch):
+    source = select_source_of(every_operator())
+    assert all(f"cer_{name}(" in source for name in ("eq", "ne", "lt", "le", "gt", "ge", "mod", "abs", "widened"))
+    cubin, log = nvrtc.compile(source, arch)
     assert log == ""
     assert cubin.startswith(b"\x7fELF")
 

@@ -190,6 +190,22 @@ def test_having_alone_drops_valuations():
     assert kept
 
 
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ("abs(s) > 5", lambda s, t: s is not None and abs(s) > 5),
+        ("upper(MAX(b.t)) = 'YY' OR length(MAX(b.t)) = 0", lambda s, t: t in ("yy", "")),
+        ("abs(s - 1) IS NULL", lambda s, t: s is None),
+    ],
+)
+def test_having_takes_functions_of_measures(condition, holds):
+    text = f"SELECT SUM(b.i) AS s, MAX(b.t) AS t {PATTERN}"
+    everything = cer_gpu.compile(text).evaluate(EVENTS).to_pylist()
+    kept = [row for row in everything if holds(row["s"], row["t"])]
+    assert 0 < len(kept) < len(everything)
+    assert cer_gpu.compile(f"{text} HAVING {condition}").evaluate(EVENTS).to_pylist() == kept
+
+
 def test_having_follows_the_choice_of_any_and_changes_no_consumption():
     events = pa.table({"type": ["A", "B", "A", "B"], "x": [1, 2, 3, 4]})
     chosen = cer_gpu.compile("SELECT ANY a.x AS x FROM S WHERE A AS a ; B").evaluate(events)["x"].to_pylist()

@@ -305,3 +305,19 @@ def test_events_too_far_apart_in_a_partition_are_refused(small_numbers):
     events = pa.table({"type": ["A"] + ["B"] * 300, "k": [1] * 301})
     with pytest.raises(cer_gpu.EventsError, match="add WITHIN, or a shorter one"):
         query.evaluate(events)
+
+
+@pytest.mark.parametrize("kind", [pa.decimal32(9, 2), pa.decimal64(18, 2), pa.decimal128(18, 2)], ids=str)
+def test_alternatives_of_decimals_of_any_width_are_told_apart(kind):
+    first = pa.array([None, decimal.Decimal("0.00"), decimal.Decimal("0.01")], kind)
+    other = pa.array([decimal.Decimal("-0.01"), None, decimal.Decimal("-0.01")], kind)
+    events = pa.table({"type": ["A"] * 3, "d": first, "e": other})
+    query = cer_gpu.compile("SELECT * FROM S WHERE A PARTITION BY [d, e]")
+    assert query.evaluate(events)["d"].to_pylist() == [
+        decimal.Decimal("-0.01"),
+        decimal.Decimal("0.00"),
+        decimal.Decimal("0.01"),
+    ]
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; A PARTITION BY [d, e]")
+    assert query.evaluate(events).num_rows == 0
+    assert query.evaluate(events.set_column(1, "d", pa.nulls(3, kind)))["positions"].to_pylist() == [[0, 2]]

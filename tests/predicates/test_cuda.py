@@ -149,7 +149,7 @@ def test_sides_equal_those_of_the_host(device, n_bytes, monkeypatch):
     on_host, on_device = (SideColumns(columns, inputs, TextNumbers()) for _ in range(2))
     guards = (Guard(None, tree("i4 > 0")), Guard(None, tree("f8 > 0")))
     words = guard_words(guards, batch.schema, None, "", device=CUDA, sides=on_device)
-    table = SymbolTable(AsTheyAppear(), words.dtype, 2)
+    table = SymbolTable(AsTheyAppear(), words.bound.dtype, 2)
     for piece in (batch, batch.slice(7, 1001), batch.slice(2, 9)):
         block = Block(piece)
         rows = words.select(block, table)[1]

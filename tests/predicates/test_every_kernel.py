@@ -125,7 +125,7 @@ def sides() -> None:
     columns += [Raw(inputs.column("number10"))]
     on_host, on_device = (SideColumns(columns, inputs, TextNumbers()) for _ in range(2))
     words = guard_words((Guard(None, tree("number2 > 0")),), SCHEMA, None, "", device=CUDA, sides=on_device)
-    rows = words.select(block, SymbolTable(AsTheyAppear(), words.dtype, 1))[1]
+    rows = words.select(block, SymbolTable(AsTheyAppear(), words.bound.dtype, 1))[1]
     expected, found = on_host.of(block, rows), on_device.of(block, rows)
     assert len(rows) > 10
     np.testing.assert_array_equal(found[:, 0], expected[:, 0])

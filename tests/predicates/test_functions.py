@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from decimal import Decimal
+from fractions import Fraction
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import cer_gpu
 from cer_gpu.predicates import guards
 
+DAY = 86_400
 N = 12
 NUMBERS = [-(2**63), -7, -1, 0, 1, 2, 7, 2**63 - 1, None, 5, -2, 3]
 FLOATS = [-2.5, -0.5, 0.5, 1.25, 2.675, math.nan, math.inf, -1e300, None, 4503599627370497.0, 0.125, 7.0]
@@ -164,3 +166,25 @@ def test_columns_without_values_satisfy_nothing():
     for predicate in "lower(x) = 'a'", "abs(x) = 1", "hour(x) = 1", "NOT length(x) = 1", "LAG(x) = 1":
         query = cer_gpu.compile(f"SELECT * FROM S WHERE A FILTER A[{predicate}]")
         assert query.evaluate(events).num_rows == 0
+
+
+@pytest.mark.parametrize("data_type", [*(pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")), pa.date32()], ids=str)
+def test_parts_of_times_far_away_are_those_of_a_year_that_is_near(data_type):
+    """The calendar repeats after 400 years; Arrow knows years of 16 bits."""
+    bits = 31 if data_type == pa.date32() else 63
+    a_second = Fraction(1, DAY) if bits == 31 else {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[data_type.unit]
+    far = [2**bits - 1, -(2**bits), 2 ** (bits - 1), 1, -1, 0]
+    events = pa.table(
+        {"type": ["A"] * len(far), "at": pa.array(far, pa.int32() if bits == 31 else pa.int64()).view(data_type)}
+    )
+    near = [dt.datetime(1970, 1, 1) + dt.timedelta(seconds=int(x // a_second) % (146_097 * DAY)) for x in far]
+    for part, values in (
+        ("hour", [at.hour for at in near]),
+        ("day", [at.day for at in near]),
+        ("weekday", [at.weekday() for at in near]),
+    ):
+        if part == "hour" and bits == 31:
+            continue
+        for value in values:
+            query = cer_gpu.compile(f"SELECT * FROM S WHERE A FILTER A[{part}(at) = {value}]")
+            assert query.evaluate(events)["end"].to_pylist() == [k for k, x in enumerate(values) if x == value]

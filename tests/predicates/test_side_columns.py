@@ -7,12 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cer_gpu.columnar.columns import Block
+from cer_gpu.columnar.columns import Block, RowsOfBlock
 from cer_gpu.expressions.inputs import Inputs
 from cer_gpu.expressions.side_columns import (
     Bound,
     OrderKey,
-    RowsOfBlock,
     SideColumns,
     TextNumber,
     TextNumbers,

@@ -280,8 +280,8 @@ def test_memory_stays_within_the_window():
     for batch in events.to_batches(max_chunksize=10_000):
         evaluator.push(batch)
         counter.push(batch)
-    assert evaluator.pipeline.runtime._places.shape[1] == 1 << 12
-    assert len(counter.pipeline.runtime._seen) == 1 << 12
+    assert evaluator.pipeline.runtime._stacks.places.shape[1] == 1 << 12
+    assert len(counter.pipeline.runtime._seen[0]) == 1 << 12
 
 
 def test_consumed_events_free_their_memory():
@@ -291,4 +291,4 @@ def test_consumed_events_free_their_memory():
         evaluator = query.evaluator(output=output)
         found = [evaluator.push(batch).num_rows for batch in events.to_batches(max_chunksize=10_000)]
         assert sum(found) == 100_000
-        assert evaluator.pipeline.runtime._places.shape[1] == 1 << 12
+        assert evaluator.pipeline.runtime._stacks.places.shape[1] == 1 << 12

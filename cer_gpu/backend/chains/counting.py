@@ -5,7 +5,7 @@ states: a run is at one place at a time, and an event adds the runs at one place
 plain chain therefore costs one addition of rows for each of its steps.
 
 The boundary is an event.  Runs that began after it are all in the window; those that began before it leave the window
-one start at a time, and are counted as products (uint64):
+one start at a time, and are counted as products of numbers, or of sets (`cer_gpu.backend.chains.weighing`):
 
 - ``rows[k, 0]``: the runs at place k that began after the boundary;
 - ``rows[k, c]``: the runs at place k that have come, since the boundary, of each run that was at place c then; 0 for
@@ -27,8 +27,20 @@ import numpy as np
 
 from cer_gpu.automaton.encoding import CLEARED, CONSUME_NONE, END_OF_LIST, SUM_BEGINS, SUM_ENDS
 from cer_gpu.backend.arguments import Counts, Events, Options, Window
+from cer_gpu.backend.chains.weighing import (
+    join_runs,
+    keep_weights,
+    lengthen,
+    no_runs,
+    one_run,
+    put_set,
+    run_of_event,
+    set_at,
+    unite,
+    write_total,
+)
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.saturating import MOST_SIGNED, plus, times
+from cer_gpu.backend.saturating import MOST_SIGNED
 from cer_gpu.backend.status import DONE, GROW_WINDOW, OUTPUT_FULL, TOO_MANY
 
 # registers of `count_chain`: the next event of the batch; the ends in the buffers; of the relevant events, counted from
@@ -38,6 +50,7 @@ EVENT, N_OUT, NEXT_SEEN, FIRST_SEEN, NEXT_START, FIRST_START, BOUNDARY, N_REGS =
 
 _U = np.uint64
 _ONE = np.uint64(1)
+_NONE = np.uint64(0)
 
 
 class Seen(NamedTuple):
@@ -48,14 +61,11 @@ class Seen(NamedTuple):
     symbols : int32, shape (2**ring,), written
     clocks : clock, shape (2**ring,), written
     start_clocks : clock, shape (2**ring,), written
-    front : uint64, shape (2**ring, columns), written
-        For each start before the boundary, the runs at places 1, 2, ... at the boundary that began with it or later.
     """
 
     symbols: Any
     clocks: Any
     start_clocks: Any
-    front: Any
 
 
 class Sums(NamedTuple):
@@ -67,32 +77,35 @@ class Sums(NamedTuple):
         SUM_BEGINS and SUM_ENDS; (target, source, doubled) for each sum, in this order; then END_OF_LIST.
     finals : int32, shape (finals,)
         Places from which an event that ends runs ends them.
+    weight_of : int32, shape (columns + 2,)
+        Column of the weight of an event that takes runs to each place, and at last of one that ends them; -1: none.
     """
 
     of_symbols: Any
     finals: Any
+    weight_of: Any
 
 
 @helper
-def _set_boundary(clock, length, sums, regs, next_seen, next_start, rows, ways, seen):
+def _set_boundary(clock, length, sums, least, regs, next_seen, next_start, rows, ways, seen, seen_weights, front):
     """Make the last event the boundary: reset `rows`, fill `front` for the starts in the window; return the first."""
-    of_symbols, front, mask = sums.of_symbols, seen.front, seen.symbols.shape[0] - 1
-    n_columns = ways.shape[1]
+    of_symbols, mask = sums.of_symbols, seen.symbols.shape[0] - 1
+    n_columns = ways[0].shape[1]
     for k in range(n_columns):
-        rows[_U(k + 1), 0] = _U(0)
+        put_set(rows, k + 1, 0, no_runs(rows))
         for c in range(n_columns):
-            same = _ONE if k == c else _U(0)
-            rows[_U(k + 1), _U(c + 1)] = same
-            ways[_U(k), _U(c)] = same
+            same = one_run(rows) if k == c else no_runs(rows)
+            put_set(rows, k + 1, c + 1, same)
+            put_set(ways, k, c, same)
     start = next_start
     i = next_seen - 1
     while i >= regs[FIRST_SEEN] and not (clock - seen.clocks[_U(i & mask)] > length):
         symbol = _U(seen.symbols[_U(i & mask)])
         if of_symbols[symbol, 0] & SUM_BEGINS:
-            later = _U(start & mask)
+            later = start & mask
             start -= 1
             for c in range(n_columns):
-                front[_U(start & mask), _U(c)] = front[later, _U(c)] if start + 1 < next_start else _U(0)
+                put_set(front, start & mask, c, set_at(front, later, c) if start + 1 < next_start else no_runs(front))
         # ways[k - 1, c - 1]: runs at place c now that come of one run at place k before the event; its sums in reverse
         j = 1
         while of_symbols[symbol, _U(j)] != END_OF_LIST:
@@ -101,24 +114,77 @@ def _set_boundary(clock, length, sums, regs, next_seen, next_start, rows, ways, 
             j -= 3
             target, source = of_symbols[symbol, _U(j)], of_symbols[symbol, _U(j + 1)]
             twice = of_symbols[symbol, _U(j + 2)] != 0
+            run = run_of_event(seen_weights, i & mask, sums.weight_of[_U(target)])
             for c in range(target - 1, n_columns):
-                way = ways[_U(target - 1), _U(c)]
-                if source == 0:
-                    front[_U(start & mask), _U(c)] = plus(front[_U(start & mask), _U(c)], way)
-                elif source > 0:
-                    ways[_U(source - 1), _U(c)] = plus(ways[_U(source - 1), _U(c)], way)
+                way = set_at(ways, target - 1, c)
+                if source >= 0:
+                    longer = lengthen(way, run, least)
+                    if source == 0:
+                        _add(front, start & mask, c, longer, least)
+                    else:
+                        _add(ways, source - 1, c, longer, least)
                 if source == CLEARED:
-                    ways[_U(target - 1), _U(c)] = _U(0)
+                    put_set(ways, target - 1, c, no_runs(ways))
                 elif twice:
-                    ways[_U(target - 1), _U(c)] = plus(way, way)
+                    put_set(ways, target - 1, c, unite(way, way, least))
         i -= 1
     regs[FIRST_SEEN] = i + 1
     return start
 
 
+@helper
+def _add(sets, i, j, runs, least):
+    """Add runs to a set."""
+    put_set(sets, i, j, unite(set_at(sets, i, j), runs, least))
+
+
+@helper
+def _ending(sums, least, rows, front, first, n_columns):
+    """Return the set of the runs in the window that the next event ends, given the row of its first start, or -1."""
+    total = no_runs(rows)
+    for final in range(sums.finals.shape[0]):
+        row = sums.finals[_U(final)]
+        total = unite(total, set_at(rows, row, 0), least)
+        if first >= 0:
+            for c in range(row):
+                before = set_at(front, first, c)
+                if len(rows) == 1 or before[0] != _NONE:  # a test costs more than a count
+                    total = unite(total, join_runs(set_at(rows, row, c + 1), before, least), least)
+    return total
+
+
+@helper
+def _make_longer(sums, least, rows, symbol, weights, event):
+    """Add the runs that an event makes longer to those at their places."""
+    of_symbols = sums.of_symbols
+    j = _ONE
+    to = of_symbols[symbol, j]
+    while to != END_OF_LIST:
+        source = of_symbols[symbol, j + _ONE]
+        if source == CLEARED:
+            for c in range(to + 1):
+                put_set(rows, to, c, no_runs(rows))
+        elif of_symbols[symbol, j + _U(2)]:
+            for c in range(to + 1):
+                runs = set_at(rows, to, c)
+                runs = unite(runs, runs, least)
+                if len(rows) == 1 or c <= source:
+                    runs = unite(runs, set_at(rows, source, c), least)
+                put_set(rows, to, c, runs)
+        else:
+            run = run_of_event(weights, event, sums.weight_of[_U(to)])
+            for c in range(source + 1):
+                runs = set_at(rows, source, c)
+                if len(rows) == 1 or runs[0] != _NONE:
+                    _add(rows, to, c, lengthen(runs, run, least), least)
+        j += _U(3)
+        to = of_symbols[symbol, j]
+
+
 @kernel
-def count_chain(events, window, options, sums, seen, output, windowed, regs, rows, ways):
-    """Count the complex events that end at each event, from register EVENT on.
+def count_chain(events, window, options, sums, seen, front, weights, seen_weights, output, totals, windowed, least,
+                regs, rows, ways):  # fmt: skip
+    """Count, or weigh, the complex events that end at each event, from register EVENT on.
 
     Parameters
     ----------
@@ -127,13 +193,22 @@ def count_chain(events, window, options, sums, seen, output, windowed, regs, row
     options : Options
     sums : Sums
     seen : Seen
+    front : RunSets, or (runs,)
+        For each start before the boundary, the runs at places 1, 2, ... at the boundary that began with it or later.
+    weights : Weights, or (), read
+        Those of the events; nothing where complex events are only counted.
+    seen_weights : Weights, or ()
+        Those of the relevant events of the window.
     output : Counts
+    totals : WeightTotals, or ()
     windowed : bool
         True if there is a window.
+    least : bool
+        True for the least weight, False for the sum of all.
     regs : int64, shape (N_REGS,), written
-    rows : uint64, shape (columns + 1, columns + 1), written
-        1 and zeros, which a start adds; then a row for each place that a run can go on from.
-    ways : uint64, shape (columns, columns), written
+    rows : RunSets, or (runs,)
+        One empty run and no others, which a start adds; then a row for each place that a run can go on from.
+    ways : RunSets, or (runs,)
 
     Returns
     -------
@@ -144,11 +219,9 @@ def count_chain(events, window, options, sums, seen, output, windowed, regs, row
     seen, output = Seen(*seen), Counts(*output)
     symbols, positions, clocks, length = events.symbols, events.positions, window.clocks, window.length
     limit, consume, first_end = options.limit, options.consume != CONSUME_NONE, options.first_end
-    of_symbols, finals, front = sums.of_symbols, sums.finals, seen.front
-    seen_symbols, seen_clocks, start_clocks = seen.symbols, seen.clocks, seen.start_clocks
-    out_ends, out_counts, out_times = output.ends, output.counts, output.times
-    mask = seen_symbols.shape[0] - 1
-    n_columns = ways.shape[1]
+    of_symbols, seen_clocks, start_clocks = sums.of_symbols, seen.clocks, seen.start_clocks
+    mask = seen.symbols.shape[0] - 1
+    n_columns = ways[0].shape[1]
     i, n_out = regs[EVENT], regs[N_OUT]
     next_seen, next_start, first_start, boundary = regs[NEXT_SEEN], regs[NEXT_START], regs[FIRST_START], regs[BOUNDARY]
     status = DONE
@@ -168,63 +241,50 @@ def count_chain(events, window, options, sums, seen, output, windowed, regs, row
             while first_start < boundary and clock - start_clocks[_U(first_start & mask)] > length:
                 first_start += 1
             if boundary < next_start and clock - start_clocks[_U(boundary & mask)] > length:
-                first_start = _set_boundary(clock, length, sums, regs, next_seen, next_start, rows, ways, seen)
+                first_start = _set_boundary(
+                    clock, length, sums, least, regs, next_seen, next_start, rows, ways, seen, seen_weights, front
+                )
                 boundary = next_start
-        total = _U(0)
+        total = no_runs(rows)
         flags = of_symbols[symbol, 0]
         if flags & SUM_ENDS:
-            for final in range(finals.shape[0]):
-                row = finals[_U(final)]
-                total = plus(total, rows[_U(row), 0])
-                if first_start < boundary:
-                    f = _U(first_start & mask)
-                    for c in range(row):
-                        total = plus(total, times(rows[_U(row), _U(c + 1)], front[f, _U(c)]))
-        j = _U(1)
-        to = of_symbols[symbol, j]
-        while to != END_OF_LIST:
-            target = _U(to)
-            source = of_symbols[symbol, j + _U(1)]
-            if source == CLEARED:
-                for c in range(to + 1):
-                    rows[target, _U(c)] = _U(0)
-            elif of_symbols[symbol, j + _U(2)]:
-                for c in range(to + 1):
-                    n_runs = rows[target, _U(c)]
-                    rows[target, _U(c)] = plus(plus(n_runs, n_runs), rows[_U(source), _U(c)])
-            else:
-                for c in range(source + 1):
-                    rows[target, _U(c)] = plus(rows[target, _U(c)], rows[_U(source), _U(c)])
-            j += _U(3)
-            to = of_symbols[symbol, j]
+            first_row = first_start & mask if first_start < boundary else np.int64(-1)
+            total = _ending(sums, least, rows, front, first_row, n_columns)
+            if total[0] != _NONE:
+                run = run_of_event(weights, i, sums.weight_of[_U(n_columns + 1)])
+                total = lengthen(total, run, least)
+        _make_longer(sums, least, rows, symbol, weights, i)
         if windowed:
             start_clocks[_U(next_start & mask)] = clock
             next_start += flags & SUM_BEGINS
-            seen_symbols[_U(next_seen & mask)] = symbols[event]
-            seen_clocks[_U(next_seen & mask)] = clock
+            kept = _U(next_seen & mask)
+            seen.symbols[kept], seen_clocks[kept] = symbols[event], clock
+            keep_weights(seen_weights, kept, weights, i)
             next_seen += 1
         i += 1
-        if total > _U(0):
-            if limit > 0 and total > _U(limit):
-                total = _U(limit)
+        n_ended = total[0]
+        if n_ended > _NONE:
+            if limit > 0 and n_ended > _U(limit):
+                n_ended = _U(limit)
             if consume:
                 for k in range(n_columns):
                     for c in range(n_columns + 1):
-                        rows[_U(k + 1), _U(c)] = _U(0)
+                        put_set(rows, k + 1, c, no_runs(rows))
                 regs[FIRST_SEEN] = next_seen
                 first_start = boundary = next_start
-            if total > MOST_SIGNED:
+            if n_ended > MOST_SIGNED:
                 i -= 1
                 status = TOO_MANY
                 break
             if positions[event] >= first_end:
                 out = _U(n_out)
-                out_ends[out] = positions[event]
-                out_counts[out] = np.int64(total)
-                if out_times.shape[0] > 0:
-                    out_times[out] = events.times[event]
+                output.ends[out] = positions[event]
+                output.counts[out] = np.int64(n_ended)
+                write_total(totals, out, total)
+                if output.times.shape[0] > 0:
+                    output.times[out] = events.times[event]
                 n_out += 1
-                if n_out == out_ends.shape[0]:
+                if n_out == output.ends.shape[0]:
                     status = OUTPUT_FULL
                     break
     regs[EVENT], regs[N_OUT] = i, n_out

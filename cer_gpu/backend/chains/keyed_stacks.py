@@ -32,40 +32,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cer_gpu.automaton.encoding import CONSUME_ANY, CONSUME_PARTITION
-from cer_gpu.backend.arguments import Events, Matches, Options, Steps, Window
+from cer_gpu.backend.arguments import Events, Options, Steps, Window
 from cer_gpu.backend.chains.stacks import (
-    BAR,
-    COUNT,
-    DEPTH,
-    END,
-    LEFT,
-    N_HERE,
-    N_OUT,
+    BEFORE,
+    BESIDE,
+    BOTTOMS,
+    END_BAR,
+    EVENT,
     N_VALUES,
-    OTHER,
-    STACK,
-    TARGET,
-    Frames,
     has_absences,
-    write_rows,
 )
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.operations import prefetch
-from cer_gpu.backend.status import DONE, GROW_PATH, OUTPUT_FULL
 
 # an instance
 PLACE, LINKS, LATEST, TIME = range(4)
 
-# an end; all but EVENT are ids of instances or, BAR apart, -1 for none
-(
-    EVENT,  # the event, by its number in the batch
-    ONE_BEFORE,  # the latest instance of the step before the last at which runs go on from it
-    ONE_BESIDE,  # the instance below it in the stack of the last step, where that is repeated
-    ONE_BAR,  # with counts or absences: position from which on instances of the step before may lie
-    ONE_TARGET,  # with counts or absences: the instance with which the last step has its least number of events
-    FETCHED,  # the last instance that was fetched ahead
-    N_END,
-) = range(7)
+# in place of bottoms, an end has the instance with which the last step has its least number of events (with counts or
+# absences), and the last one that was fetched ahead
+END_TARGET, FETCHED, N_END = range(BOTTOMS, BOTTOMS + 3)
 
 # registers beyond those of the listing: the first id that is kept; the id that the next instance gets; the first id
 # that CONSUME BY ANY has not forgotten; and the id of row 0
@@ -76,12 +61,6 @@ MOST_INSTANCES = (1 << 31) - 1
 
 EVENTS_AHEAD = 16
 """Events from the prefetch of a partition to its use; partitions lie anywhere in memory."""
-
-ENDS_AHEAD = 16
-"""Ends whose stacks are followed ahead of listing, one instance further each time: they lie anywhere in memory."""
-
-_NEAR = 1 << 8
-"""Instances so near to one another that the processor has them both."""
 
 IN_STACK = 1 << 31
 """In LINKS: "before" is in the same stack."""
@@ -152,14 +131,14 @@ def before_of(instance, links):
 
 
 @helper
-def _begin(instance, links):
+def begin_of(instance, links):
     """Return the nearest instance at or below one with which the step begins, or -1."""
     back = (links & 0xFFFFFFFF) - IN_STACK
     return instance if back < 0 else instance - back if back > 0 else np.int64(-1)
 
 
 @helper
-def _target(instance, depth, spare):
+def target_of(instance, depth, spare):
     """Return the instance that `spare` others of its stack lie above, up to this one, or -1."""
     return instance - (depth & 0xFFFFFFFF) if depth >> 32 == spare else np.int64(-1)
 
@@ -206,7 +185,7 @@ def _depth(instance, beside, spare, first, ring, origin, column):
 
 
 @kernel
-def push_events(events, window, options, steps, tops_of, ring, begin, regs, ends):
+def push_keyed_events(events, window, options, steps, tops_of, ring, begin, regs, ends):
     """Push each event to the stacks of its partition, and note which events end complex events.
 
     Parameters
@@ -280,7 +259,7 @@ def push_events(events, window, options, steps, tops_of, ring, begin, regs, ends
                     place = instances[row_of(before, origin, size), PLACE]
                     possible = ordinals[event] == lasts[p, 0] + 1 and place == lasts[p, 1]
                 if counted and possible and spare[_U(step)] > 0:
-                    target = _target(before, instances[row_of(before, origin, size), depth_at], spare[_U(step)])
+                    target = target_of(before, instances[row_of(before, origin, size), depth_at], spare[_U(step)])
                     possible = target >= first
                     if possible:
                         latest = latest_of[row_of(target, origin, size), LATEST]
@@ -307,7 +286,7 @@ def push_events(events, window, options, steps, tops_of, ring, begin, regs, ends
                     if gapped:
                         instances[row, bar_at] = barred[p, _U(step)]
                         if not begins:
-                            nearest = _begin(beside, instances[row_of(beside, origin, size), LINKS])
+                            nearest = begin_of(beside, instances[row_of(beside, origin, size), LINKS])
                             before = np.int64(-1)
                             instances[row, LINKS] = links_of(next_id, beside, nearest) | IN_STACK
                     if counted:
@@ -315,7 +294,7 @@ def push_events(events, window, options, steps, tops_of, ring, begin, regs, ends
                         if spare[_U(step + 1)] > 0:
                             depth = _depth(next_id, beside, spare[_U(step + 1)], first, ring, origin, depth_at)
                             instances[row, depth_at] = depth
-                            target = _target(next_id, depth, spare[_U(step + 1)])
+                            target = target_of(next_id, depth, spare[_U(step + 1)])
                             completed = target >= first
                             if completed:
                                 completed = not (clock - latest_of[row_of(target, origin, size), LATEST] > length)
@@ -332,12 +311,12 @@ def push_events(events, window, options, steps, tops_of, ring, begin, regs, ends
                     ended = True
                     if positions[event] >= first_end:
                         ends[n_ends, EVENT] = i
-                        ends[n_ends, ONE_BEFORE] = before
-                        ends[n_ends, ONE_BESIDE] = beside
+                        ends[n_ends, BEFORE] = before
+                        ends[n_ends, BESIDE] = beside
                         ends[n_ends, FETCHED] = before
                         if special:
-                            ends[n_ends, ONE_BAR] = barred[p, _U(step)] if gapped else -1
-                            ends[n_ends, ONE_TARGET] = target
+                            ends[n_ends, END_BAR] = barred[p, _U(step)] if gapped else -1
+                            ends[n_ends, END_TARGET] = target
                         n_ends += _U(1)
             j += _U(1)
             step = np.int64(steps_of[symbol, j])
@@ -358,192 +337,3 @@ def push_events(events, window, options, steps, tops_of, ring, begin, regs, ends
         i += 1
     regs[NEXT_ID], regs[FLOOR] = next_id, floor
     return i, np.int64(n_ends)
-
-
-@helper
-def _go_on(frames, frame, s, count, before, lower, bar, target, steps, ring, timed, base, origin):
-    """Set the frame after an instance of stack s, with which the path holds `count` events of its step."""
-    if s == 0 or count <= steps.spare[_U(s + 1)]:
-        frames[frame, STACK], frames[frame, LEFT], frames[frame, OTHER] = s, lower, -1
-        frames[frame, COUNT], frames[frame, BAR], frames[frame, TARGET] = count + 1, -1, target
-    else:
-        again = count < steps.most[_U(s)]
-        frames[frame, STACK], frames[frame, LEFT] = s - 1, before
-        frames[frame, OTHER] = lower if again else -1
-        frames[frame, COUNT] = count + 1 if lower >= 0 and again else 1
-        frames[frame, BAR] = bar
-        if before >= base and steps.spare[_U(s)] > 0:
-            row = row_of(before, origin, ring.instances.shape[0])
-            depth = ring.instances[row, _U(TIME + timed + (steps.bars.shape[1] > 0))]
-            frames[frame, TARGET] = _target(before, depth, steps.spare[_U(s)])
-
-
-@helper
-def _fetch_ahead(ends, end, n_ends, ring, clocks, length, base, origin):
-    """Fetch one more instance of each of the next ends; that of a new one is the first."""
-    instances, latest_of = ring.instances, ring.latest_of
-    size, width = instances.shape[0], _U(instances.shape[1])
-    for other in range(end + 1, min(end + ENDS_AHEAD, n_ends)):
-        at = ends[_U(other), FETCHED]
-        if at >= base:
-            row = row_of(at, origin, size)
-            lower = lower_of(at, instances[row, LINKS])
-            clock = clocks[_U(ends[_U(other), EVENT])]
-            if lower < base or at - lower < _NEAR or clock - latest_of[row, LATEST] > length:
-                lower = np.int64(-1)
-            else:
-                prefetch(instances, row_of(lower, origin, size) * width)
-            ends[_U(other), FETCHED] = lower
-    if end + ENDS_AHEAD < n_ends:
-        first = ends[_U(end + ENDS_AHEAD), FETCHED]
-        if first >= base:
-            prefetch(instances, row_of(first, origin, size) * width)
-
-
-@kernel
-def list_ends(events, window, options, steps, ring, listing, output, ends, n_ends, regs):
-    """List the complex events of the ends that `push_events` noted, as `cer_gpu.backend.chains.stacks.list_ends` does.
-
-    Parameters
-    ----------
-    events : Events
-        Positions are those that are reported.
-    window : Window
-    options : Options
-    steps : Steps
-    ring : Ring, read
-    listing : Frames
-    output : Matches
-    ends : int64, shape (at least n_ends, N_END), written
-    n_ends : int
-    regs : int64, shape (N_REGS,), written
-
-    Returns
-    -------
-    int
-        DONE, OUTPUT_FULL or GROW_PATH, as `cer_gpu.backend.chains.stacks.list_ends`.
-    """
-    events, window, options, steps = Events(*events), Window(*window), Options(*options), Steps(*steps)
-    ring, listing, output = Ring(*ring), Frames(*listing), Matches(*output)
-    positions, times, limit = events.positions, events.times, options.limit
-    clocks, length = window.clocks, window.length
-    repeated, neighbours, instances, latest_of = steps.repeated, steps.neighbours, ring.instances, ring.latest_of
-    spare, most_of, linked = steps.spare, steps.most, steps.linked
-    special, gapped = steps.kind.ndim > 1, has_absences(steps.kind.ndim)
-    marks, frames, path, path_marks = listing.marks, listing.frames, listing.path, listing.path_marks
-    out_spans, out_times, out_offsets, out_positions = output.spans, output.times, output.offsets, output.positions
-    last = repeated.shape[0] - 1
-    timed, marked = times.shape[0] > 0, marks.shape[0] > 0
-    size = path.shape[0]
-    base, origin, n_ring = regs[BASE], regs[ORIGIN], instances.shape[0]
-    n_out, n_values, n_here, depth = regs[N_OUT], regs[N_VALUES], regs[N_HERE], regs[DEPTH]
-    status = DONE
-    while regs[END] < n_ends and status == DONE:
-        end = _U(regs[END])
-        event = _U(ends[end, EVENT])
-        position, clock = positions[event], clocks[event]
-        if depth == 0:
-            _fetch_ahead(ends, regs[END], n_ends, ring, clocks, length, base, origin)
-            path[_U(size - 1)] = position
-            if marked:
-                path_marks[_U(size - 1)] = marks[_U(last)]
-            frames[0, STACK], frames[0, LEFT], frames[0, OTHER] = last - 1, ends[end, ONE_BEFORE], ends[end, ONE_BESIDE]
-            if special:
-                _go_on(frames, _U(0), last, np.int64(1), ends[end, ONE_BEFORE], ends[end, ONE_BESIDE],
-                       ends[end, ONE_BAR], ends[end, ONE_TARGET], steps, ring, timed, base, origin)  # fmt: skip
-            depth = 1
-        while depth > 0:
-            frame = _U(depth - 1)
-            s = frames[frame, STACK]
-            instance = frames[frame, LEFT]
-            count, need, reaching = np.int64(1), np.int64(0), instance
-            exhausted = instance < base
-            if special:
-                if frames[frame, OTHER] < 0:
-                    count = frames[frame, COUNT]
-                need = max(spare[_U(s + 1)] + 1 - count, np.int64(0))  # events that must still follow in the step
-                if gapped and not exhausted and count > 1 and count == most_of[_U(s)]:
-                    instance = _begin(instance, instances[row_of(instance, origin, n_ring), LINKS])
-                    exhausted = instance < base
-                reaching = frames[frame, TARGET] if need > 0 else instance
-                exhausted |= reaching < base
-                if gapped and not exhausted:
-                    exhausted = instances[row_of(instance, origin, n_ring), PLACE] < frames[frame, BAR]
-            if exhausted or clock - latest_of[row_of(reaching, origin, n_ring), LATEST] > length:
-                if frames[frame, OTHER] >= 0:
-                    frames[frame, STACK] = s + 1
-                    frames[frame, LEFT] = frames[frame, OTHER]
-                    frames[frame, OTHER] = -1
-                    frames[frame, BAR] = -1
-                else:
-                    depth -= 1
-                continue
-            if depth >= size:
-                status = GROW_PATH
-                break
-            first = _U(size - depth)  # the path so far is path[first:]
-            ends_here = s == 0 and need == 0
-            if ends_here and (n_out + 1 >= out_offsets.shape[0] or n_values + depth + 1 > out_positions.shape[0]):
-                status = OUTPUT_FULL
-                break
-            only_one = neighbours[_U(s + 1)]
-            goes_on = s > 0 or repeated[0]
-            if special:
-                only_one = linked[_U(s)] if count > 1 else only_one
-                goes_on = s > 0 or count < most_of[0]
-            if goes_on:
-                row = row_of(instance, origin, n_ring)
-                lower, before = lower_of(instance, instances[row, LINKS]), before_of(instance, instances[row, LINKS])
-                frames[frame, LEFT] = np.int64(-1) if only_one else lower
-                path[first - _U(1)] = instances[row, PLACE]
-                if marked:
-                    path_marks[first - _U(1)] = marks[_U(s)]
-                onward = _U(depth)
-                if special:
-                    bar = instances[row, _U(TIME + timed)] if gapped else np.int64(-1)
-                    _go_on(frames, onward, s, count, before, lower, bar, reaching, steps, ring, timed, base, origin)
-                    if need > 0:
-                        links = instances[row_of(reaching, origin, n_ring), LINKS]
-                        frames[frame, TARGET] = lower_of(reaching, links)
-                else:
-                    frames[onward, STACK] = max(s - 1, 0)
-                    frames[onward, LEFT] = before if s > 0 else lower
-                    frames[onward, OTHER] = lower if s > 0 and repeated[_U(s)] else np.int64(-1)
-                depth += 1
-            if ends_here:
-                # all that begin in the window, in one go; they differ in their starts alone
-                width = np.int64(size - first) + 1
-                most = min(out_offsets.shape[0] - 1 - n_out, (out_positions.shape[0] - n_values) // width)
-                if limit > 0:
-                    most = min(most, limit - n_here)
-                if goes_on or only_one:
-                    most = 1
-                n_rows = 0
-                while n_rows < most and instance >= base:
-                    row = row_of(instance, origin, n_ring)
-                    if clock - latest_of[row, LATEST] > length:
-                        break
-                    if gapped and instances[row, PLACE] < frames[frame, BAR]:
-                        break
-                    start = instances[row, PLACE]
-                    out_spans[0, _U(n_out + n_rows)] = start
-                    out_positions[_U(n_values + n_rows * width)] = start
-                    if timed:
-                        out_times[0, _U(n_out + n_rows)] = instances[row, TIME]
-                        out_times[1, _U(n_out + n_rows)] = times[event]
-                    n_rows += 1
-                    instance = lower_of(instance, instances[row, LINKS])
-                if not goes_on:
-                    frames[frame, LEFT] = np.int64(-1) if only_one else instance
-                write_rows(n_out, n_values, n_rows, width - 1, first, position, path, path_marks, marks, out_spans,
-                           out_offsets, out_positions, output.marks)  # fmt: skip
-                n_out += n_rows
-                n_here += n_rows
-                n_values += n_rows * width
-            if limit > 0 and n_here == limit:
-                depth = 0
-        if status == DONE:
-            regs[END] += 1
-            n_here = 0
-    regs[N_OUT], regs[N_VALUES], regs[N_HERE], regs[DEPTH] = n_out, n_values, n_here, depth
-    return status

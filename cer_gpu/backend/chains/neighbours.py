@@ -98,9 +98,37 @@ def _store(neighbours, p, reached, ordinal, epoch, position, clock, windowed):
     return slot
 
 
+@helper
+def _write_match(matches, neighbours, marks, p, ordinal, position, times, event, n_out, n_values):
+    """Write the complex event that ends at an event."""
+    found, rows, n_steps = Matches(*matches), neighbours.rows, neighbours.n_steps
+    spans, positions = found.spans, found.positions
+    for k in range(n_steps - 1):
+        positions[_U(n_values + k)] = rows[p, _slot(neighbours, ordinal - n_steps + 1 + k)]
+    positions[_U(n_values + n_steps - 1)] = position
+    spans[0, _U(n_out)] = positions[_U(n_values)]
+    spans[1, _U(n_out)] = position
+    if times.shape[0] > 0:
+        found.times[0, _U(n_out)] = rows[p, _slot(neighbours, ordinal - n_steps + 1) + _U(1)]
+        found.times[1, _U(n_out)] = times[event]
+    for k in range(marks.shape[0]):
+        found.marks[_U(n_values + k)] = marks[_U(k)]
+    found.offsets[_U(n_out + 1)] = n_values + n_steps
+
+
+@helper
+def _write_count(counts, position, times, event, n_out):
+    """Write that one complex event ends at an event."""
+    found = Counts(*counts)
+    found.ends[_U(n_out)] = position
+    found.counts[_U(n_out)] = 1
+    if found.times.shape[0] > 0:
+        found.times[_U(n_out)] = times[event]
+
+
 @kernel
-def list_neighbours(events, window, options, neighbours, marks, output, regs):
-    """Read events, and list the complex events that they end.
+def find_neighbours(events, window, options, neighbours, marks, matches, counts, regs):
+    """Read events, and list the complex events that they end, or note those events.
 
     Parameters
     ----------
@@ -111,7 +139,10 @@ def list_neighbours(events, window, options, neighbours, marks, output, regs):
     neighbours : Neighbours
     marks : int32, shape (steps,), or (0,)
         The mark of each step; empty if the output has no marks.
-    output : Matches
+    matches : Matches, or ()
+        Nothing where complex events are counted.
+    counts : Counts, or ()
+        Nothing where they are listed.
     regs : int64, shape (N_REGS,), written
 
     Returns
@@ -120,17 +151,20 @@ def list_neighbours(events, window, options, neighbours, marks, output, regs):
         DONE, or OUTPUT_FULL.
     """
     events, window, options = Events(*events), Window(*window), Options(*options)
-    neighbours, output = Neighbours(*neighbours), Matches(*output)
+    neighbours = Neighbours(*neighbours)
     symbols, positions, partitions, ordinals = events.symbols, events.positions, events.partitions, events.ordinals
     times, clocks, length, rows = events.times, window.clocks, window.length, neighbours.rows
-    out_spans, out_times, out_offsets, out_positions = output.spans, output.times, output.offsets, output.positions
-    timed, windowed, n_steps = times.shape[0] > 0, options.window == GLOBAL_WINDOW, neighbours.n_steps
+    windowed, n_steps = options.window == GLOBAL_WINDOW, neighbours.n_steps
     n_events = symbols.shape[0]
     n_out, n_values, epoch = regs[N_OUT], regs[N_VALUES], regs[CONSUMED]
     i = regs[EVENT]
     status = DONE
     while i < n_events:
-        if n_out >= out_spans.shape[1] or n_values + n_steps > out_positions.shape[0]:
+        if len(matches) > 0:
+            full = n_out >= matches[0].shape[1] or n_values + n_steps > matches[3].shape[0]
+        else:
+            full = n_out >= counts[0].shape[0]
+        if full:
             status = OUTPUT_FULL
             break
         event = _U(i)
@@ -140,78 +174,18 @@ def list_neighbours(events, window, options, neighbours, marks, output, regs):
         reached = _reached(neighbours, p, _U(symbols[event]), ordinal, epoch)
         ended = _ends(neighbours, reached, p, ordinal, clocks[event], options.window, length)
         if ended and positions[event] >= options.first_end:
-            for k in range(n_steps - 1):
-                out_positions[_U(n_values + k)] = rows[p, _slot(neighbours, ordinal - n_steps + 1 + k)]
-            out_positions[_U(n_values + n_steps - 1)] = positions[event]
-            out_spans[0, _U(n_out)] = out_positions[_U(n_values)]
-            out_spans[1, _U(n_out)] = positions[event]
-            if timed:
-                out_times[0, _U(n_out)] = rows[p, _slot(neighbours, ordinal - n_steps + 1) + _U(1)]
-                out_times[1, _U(n_out)] = times[event]
-            for k in range(marks.shape[0]):
-                output.marks[_U(n_values + k)] = marks[_U(k)]
-            n_values += n_steps
+            if len(matches) > 0:
+                _write_match(matches, neighbours, marks, p, ordinal, positions[event], times, event, n_out, n_values)
+                n_values += n_steps
+            else:
+                _write_count(counts, positions[event], times, event, n_out)
             n_out += 1
-            out_offsets[_U(n_out)] = n_values
         if ended and options.consume != CONSUME_NONE:
             reached = _U(0)
             epoch += options.consume == CONSUME_ANY
         slot = _store(neighbours, p, reached, ordinal, epoch, positions[event], clocks[event], windowed)
-        if timed:
+        if len(matches) > 0 and times.shape[0] > 0:
             rows[p, slot + _U(1)] = times[event]
         i += 1
     regs[EVENT], regs[N_OUT], regs[N_VALUES], regs[CONSUMED] = i, n_out, n_values, epoch
-    return status
-
-
-@kernel
-def count_neighbours(events, window, options, neighbours, output, regs):
-    """Read events, and note those that end a complex event.
-
-    Parameters
-    ----------
-    events : Events
-        Positions are those that are reported.
-    window : Window
-    options : Options
-    neighbours : Neighbours
-    output : Counts
-    regs : int64, shape (N_REGS,), written
-
-    Returns
-    -------
-    int
-        DONE, or OUTPUT_FULL.
-    """
-    events, window, options = Events(*events), Window(*window), Options(*options)
-    neighbours, output = Neighbours(*neighbours), Counts(*output)
-    symbols, positions, partitions, ordinals = events.symbols, events.positions, events.partitions, events.ordinals
-    clocks, length, rows = window.clocks, window.length, neighbours.rows
-    windowed = options.window == GLOBAL_WINDOW
-    n_events = symbols.shape[0]
-    n_out, epoch = regs[N_OUT], regs[CONSUMED]
-    i = regs[EVENT]
-    status = DONE
-    while i < n_events:
-        if n_out >= output.ends.shape[0]:
-            status = OUTPUT_FULL
-            break
-        event = _U(i)
-        if i + _AHEAD < n_events:
-            prefetch(rows, _U(partitions[event + _U(_AHEAD)]) * _U(rows.shape[1]))
-        p, ordinal = _U(partitions[event]), ordinals[event]
-        reached = _reached(neighbours, p, _U(symbols[event]), ordinal, epoch)
-        ended = _ends(neighbours, reached, p, ordinal, clocks[event], options.window, length)
-        if ended and positions[event] >= options.first_end:
-            output.ends[_U(n_out)] = positions[event]
-            output.counts[_U(n_out)] = 1
-            if output.times.shape[0] > 0:
-                output.times[_U(n_out)] = events.times[event]
-            n_out += 1
-        if ended and options.consume != CONSUME_NONE:
-            reached = _U(0)
-            epoch += options.consume == CONSUME_ANY
-        _store(neighbours, p, reached, ordinal, epoch, positions[event], clocks[event], windowed)
-        i += 1
-    regs[EVENT], regs[N_OUT], regs[CONSUMED] = i, n_out, epoch
     return status

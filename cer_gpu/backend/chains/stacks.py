@@ -1,4 +1,4 @@
-"""The loops for chains: relevant events -> one stack of instances for each step, and the listing of matches.
+"""The loops for chains: relevant events -> one stack of instances for each step.
 
 papers: CORE, sections 5.1 to 5.3; `cer_gpu.automaton.chain`.  An instance of step k is an event that satisfies it
 while step k - 1 has one in the window.  It stands for all runs that it ends: it goes on at any instance that stack
@@ -29,30 +29,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cer_gpu.automaton.encoding import CONSUME_NONE
-from cer_gpu.backend.arguments import Events, Matches, Options, Steps, Window
+from cer_gpu.backend.arguments import Events, Options, Steps, Window
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.status import DONE, GROW_PATH, OUTPUT_FULL
 
-# registers of `list_ends`: the end under way; how many frames it has, and how many of its complex events are listed;
-# and how many complex events and positions are in the buffers
+# registers of `cer_gpu.backend.chains.listing`: the end under way; how many frames it has, and how many of its complex
+# events are listed; and how many complex events and positions are in the buffers
 END, DEPTH, N_HERE, N_OUT, N_VALUES, N_REGS = range(6)
 
-# of an end: the event; the instance with which it ends, or how many the step before had (see `push_events`); and under
-# CONSUME the bottoms of the stacks
-EVENT, BEFORE, BOTTOMS = range(3)
-
-# A frame d of the listing stands for the choice of the d-th event from the end, counted from 0 for the one before the
-# last.  It tries the instances of a stack from the latest down, then those of the stack above: after b of `A ; B+` it
-# tries the As that b goes on at, then the Bs before b.  COUNT to TARGET serve chains with counts or absences.
+# an end; instances are -1 for none
 (
-    STACK,  # the stack, from 0
-    LEFT,  # how many of its lowest instances are left to try; under PARTITION BY the id of the next one
-    OTHER,  # the same of the stack above, which comes after; -1: not to be tried
-    COUNT,  # events of its step that the path holds with one of the stack above, or of STACK where OTHER is -1
-    BAR,  # position from which on instances of STACK may lie, or -1
-    TARGET,  # under PARTITION BY: the instance with which the step, from LEFT down, has its least number of events
-    N_FRAME,
-) = range(7)
+    EVENT,  # the event, by its number in the batch
+    BEFORE,  # the latest instance of the step before the last at which runs go on from it
+    BESIDE,  # the instance below it in the stack of the last step, where that is repeated
+    END_BAR,  # with counts or absences: position from which on instances of the step before may lie, or -1
+    BOTTOMS,  # from here on, under CONSUME, the bottoms of the stacks
+) = range(5)
 
 _U = np.uint64
 
@@ -88,25 +79,6 @@ class Stacks(NamedTuple):
     began: Any
     barred: Any
     bars: Any
-
-
-class Frames(NamedTuple):
-    """State of the listing of the complex events of one end.
-
-    Attributes
-    ----------
-    marks : int32, shape (steps,), or (0,)
-        The mark of each step; empty if the output has no marks.
-    frames : int64, shape (depth, N_FRAME), written
-    path : int64, shape (depth,), written
-        The complex event, filled from its end.
-    path_marks : int32, shape (depth,), written
-    """
-
-    marks: Any
-    frames: Any
-    path: Any
-    path_marks: Any
 
 
 @helper
@@ -178,8 +150,6 @@ def push_events(events, window, options, steps, stacks, begin, ends):
     begin : int
         Event to begin at.
     ends : int64, shape (n, BOTTOMS), or (n, BOTTOMS + steps), written
-        The event, and the index of the instance; but for a last step that is not repeated, in a plain chain, how many
-        instances the step before had; then, where they consume, `bottoms`.
 
     Returns
     -------
@@ -264,7 +234,10 @@ def push_events(events, window, options, steps, stacks, begin, ends):
                     ended = True
                     if position >= first_end:
                         ends[n_ends, EVENT] = i
-                        ends[n_ends, BEFORE] = height if by_index else n_below
+                        ends[n_ends, BEFORE] = n_below - 1 if begins else -1
+                        ends[n_ends, BESIDE] = height - 1 if by_index else -1
+                        if gapped:
+                            ends[n_ends, END_BAR] = barred[k]
                         if consume:
                             for b in range(n_steps):
                                 ends[n_ends, _U(BOTTOMS + b)] = bottoms[_U(b + 1)]
@@ -279,214 +252,3 @@ def push_events(events, window, options, steps, stacks, begin, ends):
                 bottoms[_U(b + 1)] = counts[_U(b + 1)]
         i += 1
     return i, np.int64(n_ends)
-
-
-@helper
-def write_rows(n_out, n_values, n_rows, depth, first, position, path, path_marks, marks, out_spans, out_offsets,
-               out_positions, out_marks):  # fmt: skip
-    """Write complex events that differ only in their starts, written before: `depth` events from path[first] on."""
-    width = depth + 1
-    # four columns at a time, so that what is written stays in registers from row to row
-    for t in range(0, depth - 3, 4):
-        at = first + _U(t)
-        v0, v1, v2, v3 = path[at], path[at + _U(1)], path[at + _U(2)], path[at + _U(3)]
-        for r in range(n_rows):
-            to = _U(n_values + r * width + 1 + t)
-            out_positions[to] = v0
-            out_positions[to + _U(1)] = v1
-            out_positions[to + _U(2)] = v2
-            out_positions[to + _U(3)] = v3
-    for t in range(depth // 4 * 4, depth):
-        other = path[first + _U(t)]
-        for r in range(n_rows):
-            out_positions[_U(n_values + r * width + 1 + t)] = other
-    for r in range(n_rows):
-        out_spans[1, _U(n_out + r)] = position
-        out_offsets[_U(n_out + 1 + r)] = n_values + (r + 1) * width
-    if marks.shape[0] > 0:
-        for r in range(n_rows):
-            row = n_values + r * width
-            out_marks[_U(row)] = marks[0]
-            for t in range(depth):
-                out_marks[_U(row + 1 + t)] = path_marks[first + _U(t)]
-
-
-@helper
-def _go_on(frames, frame, s, left, count, steps, stacks):
-    """Set the frame after instance `left` of stack s, with which the path holds `count` events of its step."""
-    if s == _U(0) or count <= steps.spare[s + _U(1)]:
-        frames[frame, STACK], frames[frame, LEFT], frames[frame, OTHER] = s, left, -1
-        frames[frame, COUNT], frames[frame, BAR] = count + 1, -1
-    else:
-        again = count < steps.most[s]
-        frames[frame, STACK] = s - _U(1)
-        frames[frame, LEFT] = stacks.below[s, _U(left)]
-        frames[frame, OTHER] = left if again else -1
-        frames[frame, COUNT] = count + 1 if again else 1
-        frames[frame, BAR] = stacks.bars[s, _U(left)] if stacks.bars.shape[1] > 0 else -1
-
-
-@kernel
-def list_ends(events, window, options, steps, stacks, listing, output, ends, n_ends, regs):
-    """List the complex events of the ends that `push_events` noted, from where the last call stopped.
-
-    papers: CORE, theorem 2: depth first, the latest instance first, and downwards a stack only while its instances
-    are in the window, so that no step is in vain.  Frame d lists the instances before the d-th event from the end.
-
-    Parameters
-    ----------
-    events : Events
-    window : Window
-    options : Options
-    steps : Steps
-    stacks : Stacks, read
-    listing : Frames
-    output : Matches
-    ends : int64, shape (at least n_ends, BOTTOMS), or (at least n_ends, BOTTOMS + steps)
-    n_ends : int
-    regs : int64, shape (N_REGS,), written
-
-    Returns
-    -------
-    int
-        DONE; OUTPUT_FULL, when the buffers are to be emptied (or made larger, when they are empty); GROW_PATH.
-    """
-    events, window, options, steps = Events(*events), Window(*window), Options(*options), Steps(*steps)
-    stacks, listing, output = Stacks(*stacks), Frames(*listing), Matches(*output)
-    positions, times, limit = events.positions, events.times, options.limit
-    clocks, length = window.clocks, window.length
-    repeated, neighbours = steps.repeated, steps.neighbours
-    places, below, latest, began = stacks.places, stacks.below, stacks.latest, stacks.began
-    spare, most_of, linked = steps.spare, steps.most, steps.linked
-    special, gapped, counted = steps.kind.ndim > 1, has_absences(steps.kind.ndim), steps.kind.ndim > 2
-    marks, frames, path, path_marks = listing.marks, listing.frames, listing.path, listing.path_marks
-    out_spans, out_times, out_offsets = output.spans, output.times, output.offsets
-    out_positions, out_marks = output.positions, output.marks
-    last = repeated.shape[0] - 1
-    timed, marked = times.shape[0] > 0, marks.shape[0] > 0
-    consumed = ends.shape[1] > BOTTOMS
-    size = path.shape[0]
-    n_out, n_values, n_here, depth = regs[N_OUT], regs[N_VALUES], regs[N_HERE], regs[DEPTH]
-    status = DONE
-    while regs[END] < n_ends and status == DONE:
-        end = _U(regs[END])
-        event = _U(ends[end, EVENT])
-        position, clock = positions[event], clocks[event]
-        if depth == 0:
-            instance = ends[end, BEFORE]
-            path[_U(size - 1)] = position
-            if marked:
-                path_marks[_U(size - 1)] = marks[_U(last)]
-            if special:
-                _go_on(frames, _U(0), _U(last), instance, np.int64(1), steps, stacks)
-            elif repeated[_U(last)]:
-                frames[0, STACK], frames[0, LEFT], frames[0, OTHER] = last - 1, below[_U(last), _U(instance)], instance
-            else:
-                frames[0, STACK], frames[0, LEFT], frames[0, OTHER] = last - 1, instance, -1
-            depth = 1
-        while depth > 0:
-            frame = _U(depth - 1)
-            s = _U(frames[frame, STACK])
-            left = frames[frame, LEFT]
-            bottom = ends[end, _U(BOTTOMS) + s] if consumed else np.int64(0)
-            count, need, exhausted = np.int64(1), np.int64(0), False
-            if special:
-                if frames[frame, OTHER] < 0:
-                    count = frames[frame, COUNT]
-                if counted:
-                    need = max(spare[s + _U(1)] + 1 - count, np.int64(0))  # events that must still follow in the step
-                if counted and gapped and count == most_of[s] and left > bottom and below[s, _U(left - 1)] < 0:
-                    left = -below[s, _U(left - 1)]
-                exhausted = left - need <= bottom
-                if not exhausted and gapped:
-                    exhausted = places[s, _U(left - 1)] < frames[frame, BAR]
-            if exhausted or left == bottom or clock - latest[s, _U(left - 1 - need)] > length:
-                if frames[frame, OTHER] >= 0:
-                    frames[frame, STACK] += 1
-                    frames[frame, LEFT] = frames[frame, OTHER]
-                    frames[frame, OTHER] = -1
-                    frames[frame, BAR] = -1
-                else:
-                    depth -= 1
-                continue
-            if depth >= size:
-                status = GROW_PATH
-                break
-            first = _U(size - depth)  # the path so far is path[first:]
-            ends_here = s == _U(0) and need == 0
-            only_one = neighbours[s + _U(1)]
-            begins_here = ends_here and not repeated[0]
-            if special:
-                only_one = linked[s] if count > 1 else only_one
-                begins_here = ends_here and count == most_of[0]
-            if ends_here and (n_out + 1 >= out_offsets.shape[0] or n_values + depth + 1 > out_positions.shape[0]):
-                status = OUTPUT_FULL
-                break
-            if begins_here:
-                # all that begin in the window, in one go; they differ in their starts alone
-                width = depth + 1
-                most = min(
-                    out_offsets.shape[0] - 1 - n_out, (out_positions.shape[0] - n_values) // width, left - bottom
-                )
-                if limit > 0:
-                    most = min(most, limit - n_here)
-                if only_one:
-                    most = 1
-                n_rows = 1
-                while n_rows < most and not (clock - latest[s, _U(left - 1 - n_rows)] > length):
-                    if gapped and places[s, _U(left - 1 - n_rows)] < frames[frame, BAR]:
-                        break
-                    n_rows += 1
-                for r in range(n_rows):
-                    start = places[s, _U(left - 1 - r)]
-                    out_spans[0, _U(n_out + r)] = start
-                    out_positions[_U(n_values + r * width)] = start
-                if timed:
-                    for r in range(n_rows):
-                        out_times[0, _U(n_out + r)] = began[_U(left - 1 - r)]
-                        out_times[1, _U(n_out + r)] = times[event]
-                write_rows(n_out, n_values, n_rows, depth, first, position, path, path_marks, marks, out_spans,
-                           out_offsets, out_positions, out_marks)  # fmt: skip
-                n_out += n_rows
-                n_here += n_rows
-                n_values += n_rows * width
-                frames[frame, LEFT] = bottom if only_one else left - n_rows
-            else:
-                left -= 1
-                instance = _U(left)
-                frames[frame, LEFT] = bottom if only_one else left
-                path[first - _U(1)] = places[s, instance]
-                if marked:
-                    path_marks[first - _U(1)] = marks[s]
-                if ends_here:
-                    for t in range(depth + 1):
-                        out_positions[_U(n_values + t)] = path[first - _U(1) + _U(t)]
-                    if marked:
-                        for t in range(depth + 1):
-                            out_marks[_U(n_values + t)] = path_marks[first - _U(1) + _U(t)]
-                    n_values += depth + 1
-                    out_spans[0, _U(n_out)] = places[s, instance]
-                    out_spans[1, _U(n_out)] = position
-                    if timed:
-                        out_times[0, _U(n_out)] = began[instance]
-                        out_times[1, _U(n_out)] = times[event]
-                    n_out += 1
-                    n_here += 1
-                    out_offsets[_U(n_out)] = n_values
-                frame += _U(1)
-                if special:
-                    _go_on(frames, frame, s, left, count, steps, stacks)
-                elif ends_here:
-                    frames[frame, STACK], frames[frame, LEFT], frames[frame, OTHER] = 0, left, -1
-                else:
-                    frames[frame, STACK] = s - _U(1)
-                    frames[frame, LEFT] = below[s, instance]
-                    frames[frame, OTHER] = left if repeated[s] else -1
-                depth += 1
-            if limit > 0 and n_here == limit:
-                depth = 0
-        if status == DONE:
-            regs[END] += 1
-            n_here = 0
-    regs[N_OUT], regs[N_VALUES], regs[N_HERE], regs[DEPTH] = n_out, n_values, n_here, depth
-    return status

@@ -11,6 +11,21 @@ import numpy as np
 from cer_gpu.automaton.encoding import CHOOSE_LAST, CHOOSE_MAX, CHOOSE_NEXT
 from cer_gpu.backend.arguments import Matches
 from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.status import DONE, GROW_PATH, OUTPUT_FULL
+
+# registers that the loops of joins and of products share
+(
+    EVENT,  # the event under way
+    LISTING,  # 1 while its complex events are listed, else 0
+    ROOT,  # the ends of complex events at it that are listed next: which of its final atoms, or of its nodes
+    N_HERE,  # complex events found that end at the event
+    N_OUT,  # complex events in the buffers
+    N_VALUES,  # positions in the buffers
+    FIRST_OUT,  # first complex event in the buffers that ends at the event
+    DEALT,  # candidates, or parts, that were dealt to the shares
+    N_ENDS,  # counted ends in the buffers
+    N_SHARED_REGS,
+) = range(10)
 
 _U = np.uint64
 
@@ -75,18 +90,36 @@ def choose_at_ends(output, begins, strategy, scratch, n_kept):
 
 
 @helper
-def choose_rows(options, demand, output, scratch, begin, n):
-    """Keep those of the gathered rows of one end that are wanted, each once.
+def choose_rows(options, demand, output, scratch, ours, regs):
+    """Keep those of the gathered rows of the event under way that are wanted, each once; return the status."""
+    begin = regs[FIRST_OUT]
+    if scratch.shape[0] < 3 * (regs[N_OUT] - begin):
+        return GROW_PATH
+    kept = np.int64(choose_of_end(output, begin, regs[N_OUT], demand.strategy, demand.distinct, scratch))
+    if options.limit > 0:
+        kept = min(kept, np.int64(options.limit))
+    regs[N_HERE] = kept
+    if demand.counting == 1 or not ours:
+        kept = np.int64(0)
+    regs[N_OUT] = begin + kept
+    regs[N_VALUES] = output.offsets[_U(begin + kept)]
+    return DONE
 
-    Returns
-    -------
-    int
-        Number of rows that are kept; -1 if the scratch is too short.
-    """
-    if scratch.shape[0] < 3 * (n - begin):
-        return np.int64(-1)
-    kept = np.int64(choose_of_end(output, begin, n, demand.strategy, demand.distinct, scratch))
-    return min(kept, np.int64(options.limit)) if options.limit > 0 else kept
+
+@helper
+def count_end(events, options, counts, place, event, regs):
+    """Note the number of complex events that end at the event under way, if there are any; return the status."""
+    if regs[N_HERE] == 0:
+        return DONE
+    if regs[N_ENDS] == counts.ends.shape[0]:
+        return OUTPUT_FULL
+    end = _U(regs[N_ENDS])
+    counts.ends[end] = place
+    counts.counts[end] = min(regs[N_HERE], options.limit) if options.limit > 0 else regs[N_HERE]
+    if counts.times.shape[0] > 0:
+        counts.times[end] = events.times[event]
+    regs[N_ENDS] += 1
+    return DONE
 
 
 @helper

@@ -281,16 +281,10 @@ def drop_dead_instances(graph, instances, indexes, clocks, length, moved):
         Length of the window.
     moved : int64, shape (atoms, capacity + 1), written
         New place of each instance: how many below it are kept.
-
-    Returns
-    -------
-    int
-        Height of the highest stack.
     """
     graph, instances, indexes = Graph(*graph), Instances(*instances), Indexes(*indexes)
     n_atoms = instances.positions.shape[0]
     forgets = indexes.forgotten.shape[0] > 0
-    highest = np.int64(0)
     for q in range(n_atoms):
         a, kept = _U(q), np.int64(0)
         for j in range(instances.heights[a]):
@@ -302,7 +296,6 @@ def drop_dead_instances(graph, instances, indexes, clocks, length, moved):
                 alive = instances.positions[a, i] > indexes.forgotten[_U(instances.partitions[a, i])]
             kept += alive
         moved[a, _U(instances.heights[a])] = kept
-        highest = max(highest, kept)
     # lists lead from dead instances to the next that is kept
     for j in range(graph.index_atoms.shape[0]):
         index, p = _U(j), _U(graph.index_atoms[_U(j)])
@@ -328,7 +321,6 @@ def drop_dead_instances(graph, instances, indexes, clocks, length, moved):
     for q in range(n_atoms):
         _move(instances, _U(q), moved)
     rebuild(graph, instances, indexes)
-    return highest
 
 
 @helper

@@ -37,13 +37,21 @@ from cer_gpu.automaton.encoding import (
 )
 from cer_gpu.backend.arguments import Counts, Demand, Events, Matches, Options, Window
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.joins.choosing import choose_rows
-from cer_gpu.backend.joins.filters import Filters, passes
-from cer_gpu.backend.joins.instances import (
-    Graph,
-    Indexes,
-    Instances,
+from cer_gpu.backend.joins.choosing import (
+    DEALT,
+    EVENT,
+    FIRST_OUT,
+    LISTING,
+    N_HERE,
+    N_OUT,
+    N_SHARED_REGS,
+    N_VALUES,
+    ROOT,
+    choose_rows,
+    count_end,
 )
+from cer_gpu.backend.joins.filters import Filters, passes
+from cer_gpu.backend.joins.instances import Graph, Indexes, Instances
 from cer_gpu.backend.joins.reading import keep_event, ordinal_of, read_event
 from cer_gpu.backend.joins.search import after, begin_search, find, pick_leaves
 from cer_gpu.backend.joins.whole_paths import (
@@ -63,21 +71,8 @@ from cer_gpu.backend.joins.whole_paths import (
 )
 from cer_gpu.backend.status import DONE, GO_ON, GROW_NODES, GROW_PATH, OUTPUT_FULL
 
-# registers of `match_events`
-(
-    EVENT,  # the event under way
-    LISTING,  # 1 while its complex events are listed, else 0
-    ROOT,  # column of `Graph.atoms_of` for the atom that is tried next as that of the last event
-    DEPTH,  # entries of the path
-    N_HERE,  # complex events found that end at the event
-    N_OUT,  # complex events in the buffers
-    N_VALUES,  # positions in the buffers
-    FIRST_OUT,  # first complex event in the buffers that ends at the event
-    DEALT,  # candidates that were dealt to the shares
-    N_ENDS,  # counted ends in the buffers
-    N_SCOPES,  # scopes so far
-    N_REGS,
-) = range(12)
+# registers of `match_events` besides those shared: entries of the path, and scopes so far
+DEPTH, N_SCOPES, N_REGS = range(N_SHARED_REGS, N_SHARED_REGS + 3)
 
 # an entry of the path, from the end: atom, instance, the edge that is searched, the next candidate, the edge by which
 # the entry was found, and what comes next: to look for events before it, to take it for a start, to test the filters
@@ -321,7 +316,6 @@ def match_events(events, attributes, window, options, demand, filters, general, 
     filters, general, graph, instances = Filters(*filters), General(*general), Graph(*graph), Instances(*instances)
     indexes, listing, output, counts = Indexes(*indexes), Path(*listing), Matches(*output), Counts(*counts)
     scopes = Scopes(*scopes)
-    limit = options.limit
     capacity = instances.positions.shape[1]
     status = DONE
     while regs[EVENT] < n_events and status == DONE:
@@ -348,16 +342,8 @@ def match_events(events, attributes, window, options, demand, filters, general, 
             status = _list_event(events, window, options, demand, filters, general, graph, instances, indexes, listing,
                                  scopes, output, event, regs)  # fmt: skip
         ours = demand.n_shares == 1 or place % demand.n_shares == demand.share
-        if status == DONE and demand.counting == 1 and ours and regs[N_HERE] > 0:
-            if regs[N_ENDS] == counts.ends.shape[0]:
-                status = OUTPUT_FULL
-            else:
-                end = _U(regs[N_ENDS])
-                counts.ends[end] = place
-                counts.counts[end] = min(regs[N_HERE], limit) if limit > 0 else regs[N_HERE]
-                if counts.times.shape[0] > 0:
-                    counts.times[end] = events.times[event]
-                regs[N_ENDS] += 1
+        if status == DONE and demand.counting == 1 and ours:
+            status = count_end(events, options, counts, place, event, regs)
         if status != DONE:
             break
         keep_event(events, graph, instances, indexes, listing.fresh, event)
@@ -389,23 +375,8 @@ def _list_event(events, window, options, demand, filters, general, graph, instan
             regs[ROOT] += 1
             regs[DEPTH] = 0
     if status == DONE and demand.gathered == 1 and regs[N_OUT] > regs[FIRST_OUT]:
-        status = _choose_rows(options, demand, output, listing.order, ours, regs)
+        status = choose_rows(options, demand, output, listing.order, ours, regs)
     return status
-
-
-@helper
-def _choose_rows(options, demand, output, scratch, ours, regs):
-    """Keep those of the gathered rows of one end that are wanted; return the status."""
-    begin = regs[FIRST_OUT]
-    kept = choose_rows(options, demand, output, scratch, begin, regs[N_OUT])
-    if kept < 0:
-        return GROW_PATH
-    regs[N_HERE] = kept
-    if demand.counting == 1 or not ours:
-        kept = np.int64(0)
-    regs[N_OUT] = begin + kept
-    regs[N_VALUES] = output.offsets[_U(begin + kept)]
-    return DONE
 
 
 @helper

@@ -173,11 +173,9 @@ def recognise(events, attributes, filters, automaton, registers, output, first_e
         ours = n_shares == 1 or position % n_shares == share
         if automaton.states[_U(state), IS_FINAL] == 1 and ours and position >= first_end:
             out = _U(n_out)
-            output.spans[0, out] = position
-            output.spans[1, out] = position
+            output.spans[0, out] = output.spans[1, out] = position
             if output.times.shape[1] > 0:
-                output.times[0, out] = events.times[event]
-                output.times[1, out] = events.times[event]
+                output.times[0, out] = output.times[1, out] = events.times[event]
             n_out += 1
             output.offsets[_U(n_out)] = 0
     regs[EVENT], regs[STATE], regs[LAST_POSITION], regs[N_OUT] = i, state, last, n_out

@@ -100,6 +100,24 @@ def _may_pass(graph, filters, instances, indexes, e, p, q, k, block):
 
 
 @helper
+def _below_ruled_out(graph, filters, instances, indexes, e, p, q, k, i, fresh):
+    """Return the instance below the largest block, of those that end with `i`, of which none passes an edge; else `i`.
+
+    All blocks that hold `i` are looked at if `fresh`.
+    """
+    capacity, first = instances.positions.shape[1], np.int64(0)
+    for level in range(1, 4):
+        first += max(capacity >> SHIFT * level, 1)
+    for back in range(3):
+        shift = SHIFT * (3 - back)
+        first -= max(capacity >> shift, 1)
+        asked = fresh or i & ((1 << shift) - 1) == (1 << shift) - 1
+        if asked and not _may_pass(graph, filters, instances, indexes, e, p, q, k, _U(first + (i >> shift))):
+            return (i >> shift << shift) - 1
+    return i
+
+
+@helper
 def begin_search(graph, instances, e, q, k):
     """Return the candidate at which the search along edge `e` into instance `k` of atom `q` begins, or -1."""
     origin = instances.origins[q, _U(np.int64(e) - graph.incoming[q]), k]
@@ -129,7 +147,6 @@ def find(graph, filters, instances, indexes, e, k, i, clock, length, ordinal, be
     index = _U(edges[e, EDGE_INDEX] if hashed else 0)
     contiguous = edges[e, EDGE_CONTIGUOUS] == 1
     zoned = edges[e, EDGE_ZONED] == 1
-    capacity = instances.positions.shape[1]
     bottom = instances.bottoms[p]
     forgets = indexes.forgotten.shape[0] > 0
     fresh = True
@@ -145,23 +162,10 @@ def find(graph, filters, instances, indexes, e, k, i, clock, length, ordinal, be
             if before != ordinal - 1:
                 return np.int64(-1)
         elif zoned and (fresh or i & 31 == 31):
-            n_fine = max(capacity >> SHIFT, 1)
-            n_middle = max(capacity >> 2 * SHIFT, 1)
-            if fresh or i & 32767 == 32767:
-                block = _U(n_fine + n_middle + (i >> 3 * SHIFT))
-                if not _may_pass(graph, filters, instances, indexes, e, p, q, k, block):
-                    i = (i >> 3 * SHIFT << 3 * SHIFT) - 1
-                    fresh = False
-                    continue
-            if fresh or i & 1023 == 1023:
-                block = _U(n_fine + (i >> 2 * SHIFT))
-                if not _may_pass(graph, filters, instances, indexes, e, p, q, k, block):
-                    i = (i >> 2 * SHIFT << 2 * SHIFT) - 1
-                    fresh = False
-                    continue
+            below = _below_ruled_out(graph, filters, instances, indexes, e, p, q, k, i, fresh)
             fresh = False
-            if not _may_pass(graph, filters, instances, indexes, e, p, q, k, _U(i >> SHIFT)):
-                i = (i >> SHIFT << SHIFT) - 1
+            if below < i:
+                i = below
                 continue
         if not (clock - instances.latest[p, at] > length) and not (bounded and instances.latest[p, at] <= better_than):
             indexes.tested[e, 0] += 1
@@ -234,22 +238,15 @@ def pick_leaves(graph, filters, instances, indexes, e, k, i, clock, length, pick
     p, q = _U(edges[e, EDGE_SOURCE]), _U(edges[e, EDGE_TARGET])
     hashed = edges[e, EDGE_INDEX] >= 0
     zoned = edges[e, EDGE_ZONED] == 1
-    bottom, capacity = instances.bottoms[p], instances.positions.shape[1]
+    bottom = instances.bottoms[p]
     forgets = indexes.forgotten.shape[0] > 0
-    n_fine = max(capacity >> SHIFT, 1)
     n = 0
     if not hashed:
         while n == 0 and i >= bottom:
             if zoned:
-                if not _may_pass(graph, filters, instances, indexes, e, p, q, k,
-                                 _U(n_fine + max(capacity >> 2 * SHIFT, 1) + (i >> 3 * SHIFT))):  # fmt: skip
-                    i = (i >> 3 * SHIFT << 3 * SHIFT) - 1
-                    continue
-                if not _may_pass(graph, filters, instances, indexes, e, p, q, k, _U(n_fine + (i >> 2 * SHIFT))):
-                    i = (i >> 2 * SHIFT << 2 * SHIFT) - 1
-                    continue
-                if not _may_pass(graph, filters, instances, indexes, e, p, q, k, _U(i >> SHIFT)):
-                    i = (i >> SHIFT << SHIFT) - 1
+                below = _below_ruled_out(graph, filters, instances, indexes, e, p, q, k, i, True)
+                if below < i:
+                    i = below
                     continue
             last = max(bottom, i - most + 1)
             if zoned:

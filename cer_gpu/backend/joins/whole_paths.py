@@ -111,22 +111,45 @@ def _in_scope(edges, levels, loop_levels, path, relation, one, other):
 
 
 @helper
+def _held_from(general, path, depth, held, at):
+    """Return the first entry of a path from `at` on whose atom is in a set; its depth if there is none."""
+    while at < depth and not general.sets[held, _U(path[_U(at), _ATOM])]:
+        at += 1
+    return np.int64(at)
+
+
+@helper
+def _begin(general, path, depth, choices, n_choices):
+    """Pick the first entry for each choice; return False if one has none."""
+    for c in range(n_choices):
+        at = _held_from(general, path, depth, _U(general.choices[_U(choices + c)]), np.int64(0))
+        if at == depth:
+            return False
+        general.picked[_U(c)] = at
+    return True
+
+
+@helper
 def _next(general, path, depth, choices, n_choices):
     """Advance to the next choice of entries; return False after the last."""
     for c in range(n_choices):
         choice = _U(c)
         held = _U(general.choices[_U(choices + c)])
-        at = general.picked[choice] + 1
-        while at < depth and not general.sets[held, _U(path[_U(at), _ATOM])]:
-            at += 1
+        at = _held_from(general, path, depth, held, general.picked[choice] + 1)
         if at < depth:
             general.picked[choice] = at
             return True
-        at = np.int64(0)
-        while at < depth and not general.sets[held, _U(path[_U(at), _ATOM])]:
-            at += 1
-        general.picked[choice] = at
+        general.picked[choice] = _held_from(general, path, depth, held, np.int64(0))
     return False
+
+
+@helper
+def _take(general, path, number, entry):
+    """Take an entry of a path for an argument of a program; return False if there is none."""
+    if entry >= 0:
+        general.atoms[number] = path[_U(entry), _ATOM]
+        general.instances[number] = path[_U(entry), _INSTANCE]
+    return entry >= 0
 
 
 @helper
@@ -138,11 +161,9 @@ def _event_of(general, edges, levels, loop_levels, path, depth, relation, scoped
         return general.picked[_U(of)]
     if event == EVENT_BEFORE:
         held = _U(general.choices[_U(choices + of)])
-        for at in range(general.picked[_U(of)] + 1, depth):
-            if general.sets[held, _U(path[_U(at), _ATOM])]:
-                near = not scoped or _in_scope(edges, levels, loop_levels, path, relation, anchor, at)
-                return np.int64(at if near else -1)
-        return np.int64(-1)
+        at = _held_from(general, path, depth, held, general.picked[_U(of)] + 1)
+        near = at < depth and (not scoped or _in_scope(edges, levels, loop_levels, path, relation, anchor, at))
+        return at if near else np.int64(-1)
     for back in range(depth):
         entry = np.int64(back if event == LAST_EVENT else depth - 1 - back)
         if general.sets[_U(of), _U(path[_U(entry), _ATOM])] and (
@@ -194,11 +215,7 @@ def path_passes(filters, general, edges, levels, loop_levels, values, path, dept
                 if good:
                     entry = _event_of(general, edges, levels, loop_levels, path, depth, relation, scoped, choices,
                                       _U(argument))  # fmt: skip
-                    good = entry >= 0
-                    if good:
-                        number = _U(argument - general.programs[g, FIRST_ARGUMENT])
-                        general.atoms[number] = path[_U(entry), _ATOM]
-                        general.instances[number] = path[_U(entry), _INSTANCE]
+                    good = _take(general, path, _U(argument - general.programs[g, FIRST_ARGUMENT]), entry)
             first, last = general.programs[g, FIRST_LINE], general.programs[g, LAST_LINE]
             if good and not run_events(filters, values, first, last, general.atoms, general.instances):
                 progress[AT], progress[BEGUN] = 0, 0
@@ -257,8 +274,7 @@ def gaps_pass(filters, general, edges, levels, loop_levels, instances, path, dep
             b = _U(general.gaps[g, GAP_ATOM])
             at = np.int64(top)
             if general.gaps[g, GAP_BEGINS] >= 0:
-                while not general.sets[_U(general.gaps[g, GAP_BEGINS]), _U(path[_U(at), _ATOM])]:
-                    at += 1
+                at = _held_from(general, path, depth, _U(general.gaps[g, GAP_BEGINS]), at)
             s, source = _U(path[_U(at), _ATOM]), _U(path[_U(at), _INSTANCE])
             begin = instances.positions[s, source]
             low, high = instances.bottoms[b], instances.heights[b]
@@ -299,27 +315,11 @@ def _bars(filters, general, edges, levels, loop_levels, values, path, depth, top
                 continue
             entry = _event_of(general, edges, levels, loop_levels, path, depth, relation, True, 0, _U(argument))
             general.progress[LEFT] -= 1
-            if entry < 0:
-                complete = False
+            complete = _take(general, path, number, entry)
+            if not complete:
                 break
-            general.atoms[number] = path[_U(entry), _ATOM]
-            general.instances[number] = path[_U(entry), _INSTANCE]
         # a filter on a variable that holds nothing holds
         begin, end = general.barring[barring, BARRING_LINE], general.barring[barring, BARRING_LINE_END]
         if complete and not run_events(filters, values, begin, end, general.atoms, general.instances):
             return False
-    return True
-
-
-@helper
-def _begin(general, path, depth, choices, n_choices):
-    """Pick the first entry for each choice; return False if one has none."""
-    for c in range(n_choices):
-        held = _U(general.choices[_U(choices + c)])
-        at = np.int64(0)
-        while at < depth and not general.sets[held, _U(path[_U(at), _ATOM])]:
-            at += 1
-        if at == depth:
-            return False
-        general.picked[_U(c)] = at
     return True

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cer_gpu.automaton.encoding import (
+    FIRE_SOURCE,
+    FIRE_SOURCES_END,
     NODE_POSITION,
     NODE_TRANSITION,
     UNION_LEFT,
@@ -110,6 +112,14 @@ def add_product(nodes, events, event, transition):
     if nodes.partition >= 0:
         nodes.records[n, _U(nodes.partition)] = events.partitions[event]
     return node
+
+
+@helper
+def n_sources_of(automaton, nodes, node):
+    """Return the number of sources of a node."""
+    transition = _U(nodes.records[_U(node), NODE_TRANSITION])
+    first, last = automaton.transitions[transition, FIRE_SOURCE], automaton.transitions[transition, FIRE_SOURCES_END]
+    return np.int64(last - first)
 
 
 @helper

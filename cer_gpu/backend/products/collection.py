@@ -9,9 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from cer_gpu.automaton.encoding import (
-    FIRE_SOURCE,
-    FIRE_SOURCES_END,
-    NODE_TRANSITION,
     ROW_PARTITION,
     ROW_USED,
     ROW_VALUES,
@@ -22,7 +19,7 @@ from cer_gpu.automaton.encoding import (
     UNION_START,
 )
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.products.arena import N_NODES, N_UNIONS, Nodes, Unions, is_live
+from cer_gpu.backend.products.arena import N_NODES, N_UNIONS, Nodes, Unions, is_live, n_sources_of
 from cer_gpu.backend.products.keys import Automaton, KeyTable, is_forgotten, mixed, slot_after, slot_of
 
 _U = np.uint64
@@ -89,9 +86,7 @@ def collect_products(automaton, nodes, unions, keys, clocks, length, moved_nodes
             if root >= 0:
                 rows[slot, _U(c)] = moved_unions[_U(root)]
     for n in range(nodes.tops[N_NODES]):
-        transition = _U(nodes.records[_U(n), NODE_TRANSITION])
-        n_sources = automaton.transitions[transition, FIRE_SOURCES_END] - automaton.transitions[transition, FIRE_SOURCE]
-        for f in range(n_sources):
+        for f in range(n_sources_of(automaton, nodes, n)):
             at = _U(nodes.first_factor + f)
             nodes.records[_U(n), at] = moved_unions[_U(nodes.records[_U(n), at])]
 
@@ -106,21 +101,14 @@ def _mark(automaton, nodes, unions, clocks, length, moved_nodes, moved_unions):
             node = _U(unions.links[union, UNION_NODE])
             partition = nodes.records[node, _U(nodes.partition)] if clocks.shape[0] > 1 else np.int64(0)
             clock = clocks[_U(partition)]
-            left, right = unions.links[union, UNION_LEFT], unions.links[union, UNION_RIGHT]
-            if is_live(unions, left, clock, length):
-                moved_unions[_U(left)] = 0
-            else:
-                unions.links[union, UNION_LEFT] = -1
-            if is_live(unions, right, clock, length):
-                moved_unions[_U(right)] = 0
-            else:
-                unions.links[union, UNION_RIGHT] = -1
+            for side in (UNION_LEFT, UNION_RIGHT):
+                below = unions.links[union, _U(side)]
+                if is_live(unions, below, clock, length):
+                    moved_unions[_U(below)] = 0
+                else:
+                    unions.links[union, _U(side)] = -1
             moved_nodes[node] = 0
-            transition = _U(nodes.records[node, NODE_TRANSITION])
-            n_sources = (
-                automaton.transitions[transition, FIRE_SOURCES_END] - automaton.transitions[transition, FIRE_SOURCE]
-            )
-            for f in range(n_sources):
+            for f in range(n_sources_of(automaton, nodes, node)):
                 moved_unions[_U(nodes.records[node, _U(nodes.first_factor + f)])] = 0
         u -= 1
 
@@ -151,10 +139,10 @@ def _move_unions(nodes, unions, moved_nodes, moved_unions):
             continue
         moved_unions[i] = to
         j = _U(to)
-        left, right = unions.links[i, UNION_LEFT], unions.links[i, UNION_RIGHT]
         unions.links[j, UNION_NODE] = moved_nodes[_U(unions.links[i, UNION_NODE])]
-        unions.links[j, UNION_LEFT] = moved_unions[_U(left)] if left >= 0 else np.int32(-1)
-        unions.links[j, UNION_RIGHT] = moved_unions[_U(right)] if right >= 0 else np.int32(-1)
+        for side in (UNION_LEFT, UNION_RIGHT):
+            below = unions.links[i, _U(side)]
+            unions.links[j, _U(side)] = moved_unions[_U(below)] if below >= 0 else np.int32(-1)
         unions.links[j, UNION_RANK] = unions.links[i, UNION_RANK]
         unions.starts[j, UNION_START] = unions.starts[i, UNION_START]
         to += 1

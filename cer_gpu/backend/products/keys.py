@@ -152,66 +152,67 @@ def look_ahead(automaton, keys, symbols, partitions, attributes, first, last):
 
 
 @helper
-def _has_key(rows, columns, attributes, event, partition, slot, k, n):
-    """Return whether a row in use is that of a key of an event, which has `n` values."""
-    same = rows[slot, ROW_PARTITION] == partition + 1
-    for c in range(n):
-        same = same and rows[slot, _U(ROW_VALUES + c)] == attributes[event, _U(columns[k, _U(c)])]
-    return same
+def _search_key(automaton, keys, attributes, event, ahead, partition, k):
+    """Return the slot at which the row of a key of an event is, or would be, and its number of values."""
+    rows, columns, table = keys.rows, automaton.columns, _U(automaton.tables[k])
+    n = 0
+    while n < columns.shape[1] and columns[k, _U(n)] >= 0:
+        n += 1
+    base = keys.bases[table]
+    mask = keys.bases[table + _U(1)] - base - 1
+    slot = slot_of(keys.hashes[ahead, k], base, mask)
+    while rows[slot, ROW_PARTITION] != 0:
+        same = rows[slot, ROW_PARTITION] == partition + 1
+        for c in range(n):
+            same = same and rows[slot, _U(ROW_VALUES + c)] == attributes[event, _U(columns[k, _U(c)])]
+        if same:
+            break
+        slot = slot_after(slot, base, mask)
+    return slot, n
+
+
+@helper
+def _empty_lists(automaton, keys, slot):
+    """Empty all lists of a row."""
+    first = ROW_VALUES + automaton.columns.shape[1]
+    for c in range(first, first + keys.n_lists):
+        keys.rows[slot, _U(c)] = -1
 
 
 @helper
 def look_up_key(automaton, keys, attributes, event, ahead, partition, position, key):
     """Find the row of a key of an event, and note it in `found`."""
-    rows, columns = keys.rows, automaton.columns
-    k, table = _U(key), _U(automaton.tables[_U(key)])
+    rows, k = keys.rows, _U(key)
     valid = attributes[event, 0] if attributes.shape[1] > 0 else np.int64(0)
-    n = 0
-    while n < columns.shape[1] and columns[k, _U(n)] >= 0:
-        if (valid >> np.int64(columns[k, _U(n)] - 1)) & 1 == 0:
+    slot, n = _search_key(automaton, keys, attributes, event, ahead, partition, k)
+    for c in range(n):
+        if (valid >> np.int64(automaton.columns[k, _U(c)] - 1)) & 1 == 0:
             keys.found[k] = -2
             return
-        n += 1
-    base = keys.bases[table]
-    mask = keys.bases[table + _U(1)] - base - 1
-    slot = slot_of(keys.hashes[ahead, k], base, mask)
-    while rows[slot, ROW_PARTITION] != 0:
-        if _has_key(rows, columns, attributes, event, partition, slot, k, n):
-            if is_forgotten(keys, partition, rows[slot, ROW_USED]):
-                for c in range(ROW_VALUES + columns.shape[1], ROW_VALUES + columns.shape[1] + keys.n_lists):
-                    rows[slot, _U(c)] = -1
-            rows[slot, ROW_USED] = position
-            keys.found[k] = np.int64(slot)
-            return
-        slot = slot_after(slot, base, mask)
-    keys.found[k] = -1
+    if rows[slot, ROW_PARTITION] == 0:
+        keys.found[k] = -1
+        return
+    if is_forgotten(keys, partition, rows[slot, ROW_USED]):
+        _empty_lists(automaton, keys, slot)
+    rows[slot, ROW_USED] = position
+    keys.found[k] = np.int64(slot)
 
 
 @helper
 def key_row_of(automaton, keys, attributes, event, ahead, partition, position, key):
     """Return the row of a key of an event that has a value, which it makes if there is none; there is room."""
-    k = _U(key)
+    rows, k = keys.rows, _U(key)
     if keys.found[k] >= 0:
         return _U(keys.found[k])
-    rows, columns = keys.rows, automaton.columns
-    table = _U(automaton.tables[k])
-    n = 0
-    while n < columns.shape[1] and columns[k, _U(n)] >= 0:
-        n += 1
-    base = keys.bases[table]
-    mask = keys.bases[table + _U(1)] - base - 1
-    slot = slot_of(keys.hashes[ahead, k], base, mask)
     # another key of the event may have made the row since it was looked up
-    while rows[slot, ROW_PARTITION] != 0:
-        if _has_key(rows, columns, attributes, event, partition, slot, k, n):
-            return slot
-        slot = slot_after(slot, base, mask)
+    slot, n = _search_key(automaton, keys, attributes, event, ahead, partition, k)
+    if rows[slot, ROW_PARTITION] != 0:
+        return slot
     rows[slot, ROW_PARTITION] = partition + 1
     rows[slot, ROW_USED] = position
     for c in range(n):
-        rows[slot, _U(ROW_VALUES + c)] = attributes[event, _U(columns[k, _U(c)])]
-    for c in range(ROW_VALUES + columns.shape[1], ROW_VALUES + columns.shape[1] + keys.n_lists):
-        rows[slot, _U(c)] = -1
-    keys.counts[table] += 1
+        rows[slot, _U(ROW_VALUES + c)] = attributes[event, _U(automaton.columns[k, _U(c)])]
+    _empty_lists(automaton, keys, slot)
+    keys.counts[_U(automaton.tables[k])] += 1
     keys.found[k] = np.int64(slot)
     return slot

@@ -13,8 +13,6 @@ import numpy as np
 
 from cer_gpu.automaton.encoding import (
     FIRE_MARK,
-    FIRE_SOURCE,
-    FIRE_SOURCES_END,
     NODE_POSITION,
     NODE_TRANSITION,
     UNION_LEFT,
@@ -22,7 +20,7 @@ from cer_gpu.automaton.encoding import (
     UNION_RIGHT,
 )
 from cer_gpu.backend.jit import helper
-from cer_gpu.backend.products.arena import is_live, place_of
+from cer_gpu.backend.products.arena import is_live, n_sources_of, place_of
 from cer_gpu.backend.saturating import plus, times
 
 _U = np.uint64
@@ -67,14 +65,6 @@ class ProductListing(NamedTuple):
 
 
 @helper
-def n_sources_of(automaton, nodes, node):
-    """Return the number of sources of a node."""
-    transition = _U(nodes.records[_U(node), NODE_TRANSITION])
-    first, last = automaton.transitions[transition, FIRE_SOURCE], automaton.transitions[transition, FIRE_SOURCES_END]
-    return np.int64(last - first)
-
-
-@helper
 def has_room(listing, height, n_waiting, depth):
     """Return whether there is room for the next step of the listing."""
     return (
@@ -108,6 +98,17 @@ def _wait(listing, n, union, agenda, depth, height, is_last):
 
 
 @helper
+def _wait_below(unions, listing, n, union, agenda, depth, height, is_last, clock, length):
+    """Let the live unions below one wait, and return the number of all that wait."""
+    for side in (UNION_RIGHT, UNION_LEFT):
+        below = np.int64(unions.links[union, _U(side)])
+        if is_live(unions, below, clock, length):
+            _wait(listing, n, below, agenda, depth, height, is_last)
+            n += 1
+    return n
+
+
+@helper
 def advance(automaton, nodes, unions, listing, n, clock, length):
     """Choose the node of the topmost waiting union; there is room.
 
@@ -120,14 +121,7 @@ def advance(automaton, nodes, unions, listing, n, clock, length):
     union, agenda = _U(listing.waiting[top, WAITING]), listing.waiting[top, AGENDA]
     depth, height = listing.waiting[top, DEPTH], listing.waiting[top, HEIGHT]
     is_last = listing.waiting[top, IS_LAST]
-    n -= 1
-    left, right = np.int64(unions.links[union, UNION_LEFT]), np.int64(unions.links[union, UNION_RIGHT])
-    if is_live(unions, right, clock, length):
-        _wait(listing, n, right, agenda, depth, height, is_last)
-        n += 1
-    if is_live(unions, left, clock, length):
-        _wait(listing, n, left, agenda, depth, height, is_last)
-        n += 1
+    n = _wait_below(unions, listing, n - 1, union, agenda, depth, height, is_last, clock, length)
     node = np.int64(unions.links[union, UNION_NODE])
     listing.chosen[_U(depth)] = node
     depth += 1
@@ -198,14 +192,7 @@ def write_last(automaton, nodes, unions, listing, output, n, depth, n_out, n_val
             break
         most -= 1
         height = listing.waiting[_U(n - 1), HEIGHT]
-        n -= 1
-        left, right = np.int64(unions.links[u, UNION_LEFT]), np.int64(unions.links[u, UNION_RIGHT])
-        if is_live(unions, right, clock, length):
-            _wait(listing, n, right, agenda, depth, height, np.int64(1))
-            n += 1
-        if is_live(unions, left, clock, length):
-            _wait(listing, n, left, agenda, depth, height, np.int64(1))
-            n += 1
+        n = _wait_below(unions, listing, n - 1, u, agenda, depth, height, np.int64(1), clock, length)
         position, place = nodes.records[node, NODE_POSITION], place_of(nodes, node)
         mark = automaton.transitions[_U(nodes.records[node, NODE_TRANSITION]), FIRE_MARK]
         row = _U(n_out)
@@ -338,13 +325,11 @@ def count_products(automaton, nodes, unions, listing, node, clock, length):
                 return _U(0)
             u = _U(waiting[_U(n - 1), WAITING])
             n -= 1
-            left, right = np.int64(unions.links[u, UNION_LEFT]), np.int64(unions.links[u, UNION_RIGHT])
-            if is_live(unions, right, clock, length):
-                waiting[_U(n), WAITING] = right
-                n += 1
-            if is_live(unions, left, clock, length):
-                waiting[_U(n), WAITING] = left
-                n += 1
+            for side in (UNION_RIGHT, UNION_LEFT):
+                below = np.int64(unions.links[u, _U(side)])
+                if is_live(unions, below, clock, length):
+                    waiting[_U(n), WAITING] = below
+                    n += 1
             inner = np.int64(unions.links[u, UNION_NODE])
             if n_sources_of(automaton, nodes, inner) == 0:
                 total = plus(total, _U(1))

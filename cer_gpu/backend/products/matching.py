@@ -26,7 +26,19 @@ from cer_gpu.automaton.encoding import (
 )
 from cer_gpu.backend.arguments import Counts, Demand, Events, Matches, Options, Window
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.joins.choosing import choose_rows
+from cer_gpu.backend.joins.choosing import (
+    DEALT,
+    EVENT,
+    FIRST_OUT,
+    LISTING,
+    N_HERE,
+    N_OUT,
+    N_SHARED_REGS,
+    N_VALUES,
+    ROOT,
+    choose_rows,
+    count_end,
+)
 from cer_gpu.backend.products.arena import DEEPEST, N_NODES, N_UNIONS, Nodes, Unions, add_product, united
 from cer_gpu.backend.products.keys import Automaton, KeyTable, key_row_of, look_ahead, look_up_key
 from cer_gpu.backend.products.listing import (
@@ -48,12 +60,9 @@ from cer_gpu.backend.products.listing import (
 from cer_gpu.backend.saturating import MOST_SIGNED, plus
 from cer_gpu.backend.status import DONE, GROW_NODES, GROW_PATH, OUTPUT_FULL, TOO_MANY
 
-# registers: the event under way; 1 while its complex events are listed; how many transitions it fired, and which of
-# them is listed; the unions that wait; a complex event that is to be written; what was found of this event; rows and
-# values in the buffers; where the rows of this event begin; parts that were dealt to the shares; counted ends; the
-# first event whose keys are not looked at ahead, and what was read there
-EVENT, LISTING, N_FIRED, ROOT, N_WAITING, PENDING, N_HERE, N_OUT, N_VALUES = range(9)
-FIRST_OUT, DEALT, N_ENDS, AHEAD, READ, N_REGS = range(9, 15)
+# registers besides those shared: how many transitions the event fired; the unions that wait; a complex event that is to
+# be written; the first event whose keys are not looked at ahead, and what was read there
+N_FIRED, N_WAITING, PENDING, AHEAD, READ, N_REGS = range(N_SHARED_REGS, N_SHARED_REGS + 6)
 
 FIRED_NODE, FIRED_TRANSITION = range(2)
 """Columns of `ProductListing.fired`."""
@@ -114,16 +123,8 @@ def update_events(events, attributes, window, options, demand, automaton, nodes,
             status = _list_event(options, demand, automaton, nodes, unions, listing, output, clock, window.length,
                                  place, regs)  # fmt: skip
         ours = demand.n_shares == 1 or place % demand.n_shares == demand.share
-        if status == DONE and demand.counting == 1 and ours and regs[N_HERE] > 0:
-            if regs[N_ENDS] == counts.ends.shape[0]:
-                status = OUTPUT_FULL
-            else:
-                end = _U(regs[N_ENDS])
-                counts.ends[end] = place
-                counts.counts[end] = min(regs[N_HERE], options.limit) if options.limit > 0 else regs[N_HERE]
-                if counts.times.shape[0] > 0:
-                    counts.times[end] = events.times[event]
-                regs[N_ENDS] += 1
+        if status == DONE and demand.counting == 1 and ours:
+            status = count_end(events, options, counts, place, event, regs)
         if status != DONE:
             break
         _keep(events, attributes, window, automaton, nodes, unions, keys, listing, event, regs)
@@ -250,15 +251,7 @@ def _list_event(options, demand, automaton, nodes, unions, listing, output, cloc
             regs[ROOT] += 1
             regs[N_WAITING] = -1
     if status == DONE and demand.gathered == 1 and regs[N_OUT] > regs[FIRST_OUT]:
-        first = regs[FIRST_OUT]
-        kept = choose_rows(options, demand, output, listing.scratch, first, regs[N_OUT])
-        if kept < 0:
-            return GROW_PATH
-        regs[N_HERE] = kept
-        if demand.counting == 1 or not ours:
-            kept = np.int64(0)
-        regs[N_OUT] = first + kept
-        regs[N_VALUES] = output.offsets[_U(first + kept)]
+        status = choose_rows(options, demand, output, listing.scratch, ours, regs)
     return status
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cer_gpu.expressions import terms as t
-from cer_gpu.expressions.operators import Spelling
 from cer_gpu.expressions.targets.source import TermWriter
 
 TYPES = {
@@ -91,6 +90,7 @@ class CudaWriter(TermWriter):
         Places of all that the terms read.
     """
 
+    TARGET = "cuda"
     ZERO = "cer_i64(0)"
 
     def __init__(self, places: Places) -> None:
@@ -101,9 +101,6 @@ class CudaWriter(TermWriter):
         self._names[key] = name = f"x{len(self._names)}"
         self._lines.append(f"const {TYPES[kind]} {name} = {expression};")
         return name
-
-    def _spelled(self, spelling: Spelling) -> str:
-        return spelling.cuda
 
     def _constant(self, term: t.Constant) -> str:
         return _CONSTANTS[term.dtype].format(place=self._places.constants[term])

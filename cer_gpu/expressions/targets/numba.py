@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cer_gpu.expressions import terms as t
-from cer_gpu.expressions.operators import Spelling
 from cer_gpu.expressions.targets.source import TermWriter
 
 HEADER = """\
@@ -31,6 +30,7 @@ class NumbaWriter(TermWriter):
         True if columns may hold NULL; else their validity is not read.
     """
 
+    TARGET = "numba"
     ZERO = "I(0)"
 
     def __init__(self, nullable: bool) -> None:
@@ -45,9 +45,6 @@ class NumbaWriter(TermWriter):
         self._n_names += 1
         self._lines.append(f"{name} = {expression}")
         return name
-
-    def _spelled(self, spelling: Spelling) -> str:
-        return spelling.numba
 
     def _constant(self, term: t.Constant) -> str:
         return f"{CONSTANTS[term.dtype]}_{term.slot}"

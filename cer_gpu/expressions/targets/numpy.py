@@ -39,14 +39,15 @@ def rows_of(test: t.Test, inputs: Inputs, block: Block) -> Rows:
             y, y_valid = values_of(test.right, inputs, block)
             rows = spelling(test.op, compare_type(test.left.dtype, test.right.dtype)).numpy(x, y)
             rows = np.logical_not(rows) if test.negated else rows
-            return _and_valid(_and_valid(rows, x_valid), y_valid)
+            return both(rows, both(x_valid, y_valid))  # type: ignore[no-any-return]
         case t.Known():
             valid = values_of(test.operand, inputs, block)[1]
             return not test.negated if valid is None else valid != test.negated
         case t.Lookup():
             name = inputs.columns[test.codes.slot][0]
             coded = block.coded(name)
-            return _and_valid(inputs.tables[test.table][1](coded.values)[coded.codes], block.valid(name))
+            valid = block.valid(name)
+            return both(inputs.tables[test.table][1](coded.values)[coded.codes], valid)  # type: ignore[no-any-return]
         case t.Given():
             return inputs.given[test.slot](block)
     raise AssertionError(test)  # it reads several events
@@ -72,17 +73,14 @@ def values_of(term: t.Value, inputs: Inputs, block: Block) -> tuple[Any, Bools |
                 x, x_valid = values_of(operand, inputs, block)
                 # constants, and integers of fewer bits, in 64 bits
                 operands.append(x if term.dtype == t.WIDE else to_float(x) if term.dtype == t.F8 else to_int64(x))
-                valid = _both(valid, x_valid)
+                valid = both(valid, x_valid)
             if term.divides:
-                valid = _both(valid, np.broadcast_to(operands[1] != 0, (block.n_rows,)))
+                valid = both(valid, np.broadcast_to(operands[1] != 0, (block.n_rows,)))
             with np.errstate(all="ignore"):
                 return spelling(term.op, term.dtype).numpy(*operands), valid
     raise AssertionError(term)
 
 
-def _and_valid(rows: Any, valid: Bools | None) -> Rows:
-    return rows if valid is None else rows & valid  # type: ignore[no-any-return]
-
-
-def _both(a: Bools | None, b: Bools | None) -> Bools | None:
+def both(a: Any, b: Any) -> Any:
+    """Return the rows of two masks, each None for all of them."""
     return b if a is None else a if b is None else a & b

@@ -12,7 +12,7 @@ import numpy as np
 from cer_gpu.backend.joins import filters as code
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.inputs import Inputs, halves_of
-from cer_gpu.expressions.operators import compare_type, spelling
+from cer_gpu.expressions.operators import MIXED, compare_type, spelling
 from cer_gpu.expressions.relation_terms import Argument, FilterProgram
 from cer_gpu.expressions.side_columns import OrderKey, Raw, SideColumn, TextNumber, Truth
 
@@ -21,6 +21,7 @@ _COMPARE = {
     t.U8: code.COMPARE_INTEGERS,
     t.F8: code.COMPARE_FLOATS,
     t.WIDE: code.COMPARE_WIDE,
+    MIXED: code.COMPARE_MIXED,
 }
 _APPLY = {
     (1, t.I8): code.ONE_INTEGER,
@@ -28,6 +29,8 @@ _APPLY = {
     (2, t.I8): code.TWO_INTEGERS,
     (2, t.F8): code.TWO_FLOATS,
 }
+_OWN = {("-", t.WIDE): code.WIDE_DIFFERENCE}
+"""Instructions of operators that have no code within others."""
 
 
 class ProgramWriter:
@@ -89,7 +92,7 @@ class ProgramWriter:
                     self._value(side, in_order=of == t.U8)
                 number = spelling(test.op, of).program
                 assert number is not None
-                self._emit(_COMPARE.get(of, code.COMPARE_MIXED), number, int(test.negated))
+                self._emit(_COMPARE[of], number, int(test.negated))
             case _:
                 raise AssertionError(test)
 
@@ -116,7 +119,9 @@ class ProgramWriter:
                 for operand in term.operands:
                     self._value(operand)
                 number = spelling(term.op, term.dtype).program
-                instruction = _APPLY.get((len(term.operands), term.dtype), code.WIDE_DIFFERENCE)
-                self._emit(instruction, 0 if number is None else number)
+                if number is None:
+                    self._emit(_OWN[term.op, term.dtype])
+                else:
+                    self._emit(_APPLY[len(term.operands), term.dtype], number)
             case _:
                 raise AssertionError(term)

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from cer_gpu.expressions import terms as t
-from cer_gpu.expressions.operators import Spelling, compare_type, spelling
+from cer_gpu.expressions.operators import compare_type, spelling
 
 
 class TermWriter(ABC):
@@ -17,12 +17,15 @@ class TermWriter(ABC):
 
     Attributes
     ----------
+    TARGET : str
+        Attribute of `Spelling` that this target has operators from.
     TRUTH : str
         Type of a truth, as `_named` takes it.
     ZERO : str
         The int64 0.
     """
 
+    TARGET = ""
     TRUTH = "truth"
     ZERO = ""
 
@@ -38,10 +41,6 @@ class TermWriter(ABC):
     @abstractmethod
     def _named(self, key: object, kind: str, expression: str) -> str:
         """Append the statement that names an expression of a type (of terms, or `TRUTH`), and return the name."""
-
-    @abstractmethod
-    def _spelled(self, spelling: Spelling) -> str:
-        """Return an operator as this target has it."""
 
     @abstractmethod
     def _constant(self, term: t.Constant) -> str:
@@ -81,6 +80,11 @@ class TermWriter(ABC):
 
     # ---- terms --------------------------------------------------------------------------------------------
 
+    def _spelled(self, op: str, dtype: str, **operands: str) -> str:
+        """Return an operator on operands of a type."""
+        text: str = getattr(spelling(op, dtype), self.TARGET)
+        return text.format(**operands)
+
     def _value(self, term: t.Value) -> str:
         """Return the name of a value."""
         if term in self._names:
@@ -94,7 +98,7 @@ class TermWriter(ABC):
                 expression = self._coerced(term, self._value(term.operand))
             case t.Apply():
                 operands = dict(zip("xy", map(self._value, term.operands), strict=False))
-                expression = self._spelled(spelling(term.op, term.dtype)).format(**operands)
+                expression = self._spelled(term.op, term.dtype, **operands)
             case _:
                 raise AssertionError(term)  # it reads several events
         return self._named(term, term.dtype, expression)
@@ -106,8 +110,8 @@ class TermWriter(ABC):
         every = True
         match term:
             case t.Compare():
-                spelled = self._spelled(spelling(term.op, compare_type(term.left.dtype, term.right.dtype)))
-                holds = spelled.format(x=self._value(term.left), y=self._value(term.right))
+                of = compare_type(term.left.dtype, term.right.dtype)
+                holds = self._spelled(term.op, of, x=self._value(term.left), y=self._value(term.right))
                 truths = [self._negation(holds) if term.negated else holds, *self._known(term.left, term.right)]
             case t.Known():
                 truths = self._known(term.operand) or [self._truth(True)]
@@ -134,6 +138,6 @@ class TermWriter(ABC):
             for divisor in t.divisors_in(term):
                 name = self._value(divisor)
                 key = ("nonzero", name)
-                nonzero = self._spelled(spelling("<>", t.I8)).format(x=name, y=self.ZERO)
+                nonzero = self._spelled("<>", t.I8, x=name, y=self.ZERO)
                 found[self._names.get(key) or self._named(key, self.TRUTH, nonzero)] = None
         return list(found)

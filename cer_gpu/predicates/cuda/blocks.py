@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,21 +28,6 @@ FEWEST_ROWS = 1 << 12
 """Fewest rows in a piece of a block; a device without memory for them is an error."""
 
 _ALIGNMENT = 256
-
-
-class Stored(Protocol):
-    """A column in memory (`cer_gpu.expressions.inputs.Stored`)."""
-
-    @property
-    def values(self) -> npt.NDArray[Any]: ...  # noqa: D102
-    @property
-    def first_bit(self) -> int: ...  # noqa: D102
-    @property
-    def valid(self) -> npt.NDArray[np.uint8] | None: ...  # noqa: D102
-    @property
-    def first_valid(self) -> int: ...  # noqa: D102
-    @property
-    def resident(self) -> bool: ...  # noqa: D102
 
 
 @dataclass(frozen=True)

