@@ -96,73 +96,20 @@ def _next_relevant(rows, j, begin):
     return j
 
 
-@helper
-def _text_of(words, numbers, row):
-    """Return the number of the text that is the key of a row."""
-    code = _U(words[row, 0])
-    return _U(numbers[code]) if numbers.shape[0] > 0 else code
-
-
-@helper
-def _fetch_ahead(words, numbers, table, row):
-    """Fetch the row of a table where a key to come may be."""
-    if table.ndim == 1:
-        prefetch(table, _text_of(words, numbers, row))
-    else:
-        prefetch(table, (_hash(words, row) & _U(table.shape[0] - 1)) * _U(2))
-
-
-@helper
-def _look_up(words, numbers, table, keys, row):
-    """Return the place of a key in the table, or where it is to be written, and its partition."""
-    if table.ndim == 1:
-        slot = _text_of(words, numbers, row)
-        return slot, np.int64(table[slot])
-    key, mask = _hash(words, row), _U(table.shape[0] - 1)
-    slot = key & mask
-    found = table[slot, PARTITION]
-    while found >= 0:
-        same = _U(table[slot, HASH]) == key
-        if words.shape[1] > 1 and same:  # keys of one word have hashes of their own
-            for k in range(words.shape[1]):
-                same &= keys[_U(found), _U(k)] == words[row, _U(k)]
-        if same:
-            break
-        slot = (slot + _U(1)) & mask
-        found = table[slot, PARTITION]
-    return slot, found
-
-
-@helper
-def _enter_key(words, table, keys, row, slot, partition):
-    """Write a key to its place in the table, and as that of a new partition."""
-    if table.ndim == 1:
-        table[slot] = np.int32(partition)
-        keys[_U(partition), 0] = slot
-    else:
-        table[slot, HASH] = np.int64(_hash(words, row))
-        table[slot, PARTITION] = partition
-        for k in range(words.shape[1]):
-            keys[_U(partition), _U(k)] = words[row, _U(k)]
-
-
 @kernel
-def assign_partitions(words, numbers, present, begins, rows, table, keys, counts, start, n_keys, partitions):
+def assign_partitions(words, present, begins, rows, table, keys, counts, start, n_keys, partitions):
     """Assign numbers to the keys of runs, new ones as relevant events appear.
 
     Parameters
     ----------
-    words : uint64 or int32, shape (n, words of a key)
-        Key of each event that counts; for a table of texts, the code of its one text.
-    numbers : int32, shape (codes,), or (0,)
-        Number of the text of each code; empty where codes are numbers, or keys are hashed.
+    words : uint64, shape (n, words of a key)
     present : bool, shape (n,), or (0,)
     begins : int32, shape (runs + 1,)
         These are as `find_runs` has them.
     rows : int32, shape (relevant,)
         The relevant ones of the n events, ascending, others only count; not read if there are n.
-    table : int64 or int32, shape (2**table, 2), or (texts,), written
-        Open-addressing hash table; or partitions of texts: `UNASSIGNED`, or less for a key that is not to be assigned.
+    table : int64, shape (2**table, 2), written
+        Open-addressing hash table.
     keys : uint64, shape (capacity, words of a key), written
         Key of each partition.
     counts : int64, shape (capacity,), written
@@ -178,18 +125,30 @@ def assign_partitions(words, numbers, present, begins, rows, table, keys, counts
         `start` and `n_keys` for the next call; `start` is less than the number of runs if there was no room for a new
         key.
     """
-    n_runs = partitions.shape[0]
+    n_runs, width = partitions.shape[0], words.shape[1]
     all_present, all_relevant = present.shape[0] == 0, rows.shape[0] == words.shape[0]
     large = table.shape[0] >= _LARGE_TABLE
+    mask = _U(table.shape[0] - 1)
     j = 0
     for run in range(start, n_runs):
         if large and run + _AHEAD < n_runs:
-            _fetch_ahead(words, numbers, table, _U(begins[_U(run + _AHEAD)]))
+            prefetch(table, (_hash(words, _U(begins[_U(run + _AHEAD)])) & mask) * _U(2))
         r = _U(begins[_U(run)])
         found = np.int64(UNASSIGNED)
         if all_present or present[r]:
-            slot, found = _look_up(words, numbers, table, keys, r)
-            if found == UNASSIGNED:
+            key = _hash(words, r)
+            slot = key & mask
+            found = table[slot, PARTITION]
+            while found >= 0:
+                same = _U(table[slot, HASH]) == key
+                if width > 1 and same:  # keys of one word have hashes of their own
+                    for k in range(width):
+                        same &= keys[_U(found), _U(k)] == words[r, _U(k)]
+                if same:
+                    break
+                slot = (slot + _U(1)) & mask
+                found = table[slot, PARTITION]
+            if found < 0:
                 # a partition without a relevant event holds nothing that could be counted from
                 first = np.int64(r)
                 if not all_relevant:
@@ -199,7 +158,62 @@ def assign_partitions(words, numbers, present, begins, rows, table, keys, counts
                     if n_keys >= keys.shape[0]:
                         return run, n_keys
                     found = np.int64(n_keys)
-                    _enter_key(words, table, keys, r, slot, found)
+                    table[slot, HASH] = np.int64(key)
+                    table[slot, PARTITION] = found
+                    for k in range(width):
+                        keys[_U(found), _U(k)] = words[r, _U(k)]
+                    counts[_U(found)] = np.int64(r) - first
+                    n_keys += 1
+        partitions[_U(run)] = np.int32(found)
+    return n_runs, n_keys
+
+
+@kernel
+def assign_partitions_of_texts(codes, numbers, present, begins, rows, table, keys, counts, start, n_keys, partitions):
+    """Assign numbers to keys of one text each, as `assign_partitions` does, by the number of the text.
+
+    Parameters
+    ----------
+    codes : int32, shape (n, 1)
+        Code of the key of each event that counts.
+    numbers : int32, shape (codes,), or (0,)
+        Number of the text of each code; empty where codes are numbers.
+    present : bool, shape (n,), or (0,)
+    begins : int32, shape (runs + 1,)
+    rows : int32, shape (relevant,)
+    table : int32, shape (texts,), written
+        Partitions of texts; `UNASSIGNED`, or less for a key that is not to be assigned.
+    keys : uint64, shape (capacity, 1), written
+    counts : int64, shape (capacity,), written
+    start, n_keys : int
+    partitions : int32, shape (runs,), written
+    """
+    n_runs = partitions.shape[0]
+    all_present, all_relevant, coded = present.shape[0] == 0, rows.shape[0] == codes.shape[0], numbers.shape[0] > 0
+    large = table.shape[0] >= _LARGE_TABLE
+    j = 0
+    for run in range(start, n_runs):
+        if large and run + _AHEAD < n_runs:
+            code = _U(codes[_U(begins[_U(run + _AHEAD)]), 0])
+            prefetch(table, _U(numbers[code]) if coded else code)
+        r = _U(begins[_U(run)])
+        found = np.int64(UNASSIGNED)
+        if all_present or present[r]:
+            text = _U(codes[r, 0])
+            if coded:
+                text = _U(numbers[text])
+            found = np.int64(table[text])
+            if found == UNASSIGNED:
+                first = np.int64(r)
+                if not all_relevant:
+                    j = _next_relevant(rows, j, first)
+                    first = np.int64(rows[_U(j)]) if j < rows.shape[0] else codes.shape[0]
+                if first < begins[_U(run + 1)]:
+                    if n_keys >= keys.shape[0]:
+                        return run, n_keys
+                    found = np.int64(n_keys)
+                    table[text] = np.int32(found)
+                    keys[_U(found), 0] = text
                     counts[_U(found)] = np.int64(r) - first
                     n_keys += 1
         partitions[_U(run)] = np.int32(found)

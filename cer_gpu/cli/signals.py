@@ -36,10 +36,12 @@ class Signals:
                 self._before[signum] = signal.signal(signum, self._receive)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Restore the previous handlers."""
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Restore the previous handlers; an error of what a signal has cut short is that signal's."""
         for signum, handler in self._before.items():
             signal.signal(signum, handler)
+        if isinstance(error, Exception):
+            self.check()
 
     def _receive(self, signum: int, frame: FrameType | None) -> None:
         # a held block may never end, as when a pipe has no reader: the second signal raises at once

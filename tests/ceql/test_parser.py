@@ -352,7 +352,7 @@ def test_no_or_of_filters_follows_an_or_of_formulas():
 
 
 def like(operand, regex):
-    return s.TextTest("LIKE", operand, (s.Literal(regex),))
+    return s.Like("LIKE", operand, (s.Literal(regex),))
 
 
 # ---- predicates --------------------------------------------------------------------------------------------
