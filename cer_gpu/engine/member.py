@@ -532,7 +532,7 @@ class TableMember(SetMember):
         """Yield the results over all rows."""
         if self._schema is None:
             return
-        table, self._held = table_of(self._held, self._schema), []
+        table, self._held = collected(self._held, self._schema), []
         n_told, (part, n_parts) = 0, self.options.share or (0, 1)
         for rows in self._query._results(table, self._results, self.options.device):
             if n_parts > 1:
@@ -552,7 +552,7 @@ class TableMember(SetMember):
         super().snapshot(state)
         if self._schema is not None:
             state.schemas["results"] = self._results
-            state.tables["held"] = table_of(self._held, self._schema)
+            state.tables["held"] = collected(self._held, self._schema)
 
     def restore(self, state: NamedState) -> None:
         """See `SetMember`."""
@@ -562,7 +562,7 @@ class TableMember(SetMember):
             self._held = state.tables["held"].to_batches()
 
 
-def table_of(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+def collected(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """Return the columns of a schema as one table; files may give texts as codes, in some batches or in all.
 
     Raises

@@ -144,11 +144,6 @@ def test_options_of_ceql_are_refused():
         cer_gpu.compile(statement(), time_column="ts")
 
 
-def test_sets_of_queries_refuse_it():
-    with pytest.raises(QueryError, match=r"query 'a': MATCH_RECOGNIZE is no CEQL"):
-        cer_gpu.compile_all({"a": statement()})
-
-
 def test_sums_keep_their_types():
     rows = pa.table({"d": pa.array([1, 2, None], pa.decimal128(9, 2)), "u": pa.array([1, 2, 3], pa.uint8())})
     measures = "MEASURES SUM(d) AS d, SUM(u) AS u, AVG(d) AS a"
