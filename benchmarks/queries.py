@@ -2,9 +2,10 @@
 
     python benchmarks/queries.py [--events N] [--queries N] [--repeat K] [--sysmon FILE] [--save]
 
-Two sets: queries that are generated, over a stream in memory; and the rules of `benchmarks/rules` over a log of Windows
-events, in memory and from its file.  The log is not part of the repository: `--sysmon`, or the variable CER_GPU_SYSMON,
-names the file, and its rows are left out where there is none.
+Three sets: queries that are generated, over a stream in memory; a thousand of one key, most of which find nothing, over
+a longer one; and the rules of `benchmarks/rules` over a log of Windows events, in memory and from its file.  The log is
+not part of the repository: `--sysmon`, or the variable CER_GPU_SYSMON, names the file, and its rows are left out where
+there is none.
 
 Both ways run in turn on one thread, so that their ratio holds when the machine's speed drifts; every table of the one
 is compared with that of the other.  A last measurement tells where the time of one by one goes.
@@ -48,6 +49,8 @@ ABOUT = {
 }
 N_TYPES, N_KEYS = 60, 10_000
 PER_SECOND = 100
+N_RARE, RARE_EVENTS = 1000, 8
+"""Queries that find hardly anything, and the length of their stream, as a multiple of the other."""
 WORDS = tuple(f"{a}{b}" for a in ("alpha", "beta", "gamma", "delta", "omega") for b in range(40))
 PREDICATES = (
     *(f"x > {0.05 * i:.2f}" for i in range(10, 18)),
@@ -109,6 +112,18 @@ def generated(n_queries: int) -> dict[str, str]:
     return texts
 
 
+def rare(n_queries: int) -> dict[str, str]:
+    """Return sequences of two rare events of one key, most of which do not occur."""
+    rng = np.random.default_rng(13)
+    texts = {}
+    for number in range(n_queries):
+        first, second = rng.choice(N_TYPES, 2, replace=False)
+        predicates = f"a[x > {0.97 + 0.02 * number / n_queries:.5f}] AND b[n = {number % 30} AND x < 0.5]"
+        formula = f"T{first} AS a ; T{second} AS b FILTER {predicates}"
+        texts[f"r{number}"] = f"SELECT * FROM S WHERE {formula} PARTITION BY [k] WITHIN 100 SECONDS"
+    return texts
+
+
 def rules() -> dict[str, str]:
     """Return the texts of the rules by their names."""
     return {path.stem: path.read_text(encoding="utf-8") for path in sorted(RULES.glob("*.ceql"))}
@@ -164,6 +179,7 @@ def measured(these: Together, repeat: int) -> Row:
         "one by one, CPU s": singly[0],
         "at once, CPU s": jointly[0],
         "one by one / at once, CPU": singly[0] / jointly[0],
+        "at once / one of them, CPU": jointly[0] * len(these.texts) / singly[0],
         "one by one, wall s": singly[1],
         "at once, wall s": jointly[1],
         "one by one / at once, wall": singly[1] / jointly[1],
@@ -204,6 +220,8 @@ def sets(n_events: int, n_queries: int, log: Path | None) -> list[Together]:
     found = [
         Together("generated, by key", dict(list(texts.items())[:size]), table, n_events) for size in [*sizes, n_queries]
     ]
+    longer = stream(RARE_EVENTS * n_events)
+    found.append(Together("rare, of one key", rare(N_RARE), longer, longer.num_rows))
     if log is not None:
         events = pq.read_table(log)
         found.append(Together("rules of attacks, in memory", rules(), events, events.num_rows))

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Self
 import pyarrow as pa
 
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.evaluator import Evaluation, Evaluator, FoundBatches
+from cer_gpu.engine.evaluation import Evaluation, FoundBatches
+from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.engine.member import SetMember
 from cer_gpu.engine.options import OF_ARRIVALS, OF_COUNTS, OF_EVENTS, EvaluationOptions, taking
 from cer_gpu.engine.sharing import Sharing
@@ -101,12 +102,13 @@ class Evaluated(ABC):
         """Yield the complex events of a source with the names of their queries, in pieces of bounded size.
 
         With several threads the evaluator itself evaluates nothing, and takes over their numbers of events and complex
-        events; None: as many threads as help.
+        events; None: as many threads as help, of many queries one.
         """
         evaluator.expect(source.schema)
         names = evaluator.attributes(source.schema)
         may_be_cut = threads != 1 and evaluator._may_be_cut and not source.resident
         window = evaluator._window if may_be_cut else None
+        threads = 1 if threads is None and evaluator._has_many else threads
         n_threads = (threads_that_help(source, by_range=window is not None) if threads is None else threads) or 1
         if window is None:
             n_threads = min(n_threads, evaluator._most_shares or n_threads) if may_be_cut else 1

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from cer_gpu.columnar.fields import narrowest
 from cer_gpu.compilation import CompiledQuery, compile_member
-from cer_gpu.engine.evaluator import Evaluation, FoundBatches
+from cer_gpu.engine.evaluation import Evaluation, FoundBatches
 from cer_gpu.engine.member import InQuery, SetMember, empty_batch
 from cer_gpu.engine.options import OF_COUNTS, OF_EVENTS, EvaluationOptions, taking
 from cer_gpu.engine.sharing import Sharing

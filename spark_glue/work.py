@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.engine.evaluator import Evaluation
+from cer_gpu.engine.evaluation import Evaluation
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.evaluated import CompiledQuery

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from cer_gpu.columnar import clocks, strings
-from cer_gpu.engine import evaluator
+from cer_gpu.engine import evaluation
 from cer_gpu.expressions import side_columns
 from cer_gpu.order import layouts, streams
 from cer_gpu.output import retention
@@ -16,7 +16,7 @@ from cer_gpu.runtime import chain_counter, instances, keyed_stacks, matches, pro
 from cer_gpu.runtime import live_intervals as intervals
 
 SMALL = (
-    (evaluator, "BLOCK_ROWS", 7),
+    (evaluation, "BLOCK_ROWS", 7),
     (run, "INITIAL_SIZE", 4),
     (run, "INITIAL_PAIRS", 1),
     (run, "_NEAR", 1),

@@ -13,7 +13,7 @@ from cases import sorted_rows
 
 import cer_gpu
 import cer_gpu.columnar.groups
-import cer_gpu.engine.evaluator
+import cer_gpu.engine.evaluation
 import cer_gpu.engine.sharing
 import cer_gpu.partition.partitions
 import cer_gpu.query_set
@@ -80,8 +80,10 @@ def random_events(rng, n):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_set_finds_the_tables_of_its_queries(seed, monkeypatch):
     rng = random.Random(seed)
-    monkeypatch.setattr(cer_gpu.engine.evaluator, "SET_ROWS", rng.choice([5, 17, 1000]))
+    monkeypatch.setattr(cer_gpu.engine.evaluation, "SET_ROWS", rng.choice([5, 17, 1000]))
     monkeypatch.setattr(cer_gpu.columnar.groups, "SPARSE", rng.choice([0, 1, 4]))
+    monkeypatch.setattr(cer_gpu.predicates.answers, "FROM_TESTS", rng.choice([1, 2, 8]))
+    monkeypatch.setattr(cer_gpu.predicates.answers, "FROM_ROWS", rng.choice([1, 20]))
     monkeypatch.setattr(cer_gpu.engine.sharing, "MOST_SHARED", rng.choice([1, 3, 1000]))
     monkeypatch.setattr(cer_gpu.partition.partitions, "SWEEP_PARTITIONS_FROM", rng.choice([2, 4, 1000]))
     monkeypatch.setattr(matches, "OUTPUT_ROWS", rng.choice([2, 16, 1 << 17]))
@@ -202,13 +204,13 @@ def test_errors_name_their_query():
 
 
 def test_equal_guards_are_evaluated_once(monkeypatch):
+    from cer_gpu.predicates import answers
     from cer_gpu.predicates import guards as predicates
-    from cer_gpu.predicates import shared_guards
 
     evaluated = []
     monkeypatch.setattr(predicates, "TIER", None)
-    rows_of = shared_guards.rows_of
-    monkeypatch.setattr(shared_guards, "rows_of", lambda test, *rest: evaluated.append(test) or rows_of(test, *rest))
+    rows_of = answers.rows_of
+    monkeypatch.setattr(answers, "rows_of", lambda test, *rest: evaluated.append(test) or rows_of(test, *rest))
     texts = {f"q{i}": f"SELECT * FROM S WHERE A AS a ; {b} FILTER a[x > 20]" for i, b in enumerate("BCD")}
     cer_gpu.compile_all(texts).evaluate(random_events(random.Random(1), 100))
     assert len(evaluated) == 1

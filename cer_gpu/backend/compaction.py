@@ -141,6 +141,34 @@ def gather(values, rows, taken):
 
 
 @kernel
+def classify(values, valid, constants, classes):
+    """Find where values lie among constants.
+
+    Parameters
+    ----------
+    values : int64, uint64 or float64, shape (n,)
+    valid : bool, shape (n,), or (0,)
+        Values that are not NULL; empty: all.
+    constants : of the type of the values, shape (m,)
+        Ascending, each once; none is NaN.
+    classes : int32, shape (n,), written
+        ``2 * i + 1`` for a value equal to constant i; ``2 * i`` for one less than constant i and greater than those
+        before; -1 for NULL and NaN.
+    """
+    for row in range(values.shape[0]):
+        value = values[_U(row)]
+        # the constants before `low` are less than the value, those from `low + n` on are not
+        low, n = 0, constants.shape[0]
+        while n > 0:
+            half = (n + 1) // 2
+            low += half * (constants[_U(low + half - 1)] < value)
+            n -= half
+        equal = low < constants.shape[0] and constants[_U(low)] == value
+        known = value == value and (valid.shape[0] == 0 or valid[_U(row)])
+        classes[_U(row)] = 2 * low + equal if known else -1
+
+
+@kernel
 def group_rows(groups, begins, rows):
     """List the rows of each group in ascending order, group by group.
 

@@ -12,7 +12,7 @@ from cer_gpu.cli.given_events import Streams
 from cer_gpu.cli.given_queries import for_each
 from cer_gpu.cli.progress import watched
 from cer_gpu.compilation import CompiledQuery
-from cer_gpu.engine.evaluator import FoundBatches
+from cer_gpu.engine.evaluation import FoundBatches
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.query_set import QuerySet, named

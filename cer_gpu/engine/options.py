@@ -49,7 +49,8 @@ class EvaluationOptions:
         PARTITION BY, a query without WITHIN, with WITHIN n EVENTS, CONSUME BY PARTITION, LIMIT or a selection
         strategy other than STRICT is evaluated by shares of the keys.  Without PARTITION BY such a query is
         evaluated on one thread, and so are a share, and CONSUME BY ANY.  A set goes by ranges if all of its queries can
-        and measure their windows alike, else by shares of the keys of each query, and of the queries without keys.
+        and measure their windows alike, else by shares of the queries, or of the keys of each where there are few
+        queries; None: a set of more than 16 is evaluated on one thread.
     share
         ``(k, n)``: read everything, and list only share k (from 0) of n of the complex events.  The shares are
         disjoint, make up the whole together, and are of like size; no share needs to know of another.

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Int64
-from cer_gpu.engine.evaluator import Evaluation, FoundBatches
+from cer_gpu.engine.evaluation import Evaluation, FoundBatches
 from cer_gpu.parallel.channel import Channel, ChannelReader
 
 KEY_BATCH_ROWS = 1 << 20
-"""Most rows that all threads read before their results are merged."""
+"""Most rows that all threads read before their results are merged, of one query or of few."""
 BATCHES_AHEAD = 2
 """Most batches that threads read before the results of an earlier one are merged."""
 MOST_WAITING_BATCHES = 16
@@ -104,13 +104,14 @@ def on_threads_by_key(
     workers = [_Worker(evaluator._share_of(k, n_threads), reading) for k in range(n_threads)]
     n_ahead = 0
     threads = [threading.Thread(target=worker.run, name="cer_gpu") for worker in workers]
+    n_rows = KEY_BATCH_ROWS * evaluator._longer
     try:
         for thread in threads:
             thread.start()
         for batch in batches:
-            for begin in range(0, batch.num_rows, KEY_BATCH_ROWS):
+            for begin in range(0, batch.num_rows, n_rows):
                 for worker in workers:
-                    worker.push(batch.slice(begin, KEY_BATCH_ROWS))
+                    worker.push(batch.slice(begin, n_rows))
                 n_ahead += 1
                 if n_ahead > BATCHES_AHEAD:
                     n_ahead -= 1

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.engine.evaluator import Evaluation, FoundBatches
+from cer_gpu.engine.evaluation import Evaluation, FoundBatches
 from cer_gpu.io.source import Source
 from cer_gpu.parallel.channel import Channel, ChannelReader
 from cer_gpu.parallel.ranges import Range, Sizes

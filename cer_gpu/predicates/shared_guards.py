@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Array
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.backend.compaction import gather, merge_rows
 from cer_gpu.columnar.columns import Block
@@ -25,9 +26,8 @@ from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.groups import Groups, OfGroup, Picked
 from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.columnar.strings import StringCoder
-from cer_gpu.expressions.binder import Binder
-from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.expressions.terms import Test
+from cer_gpu.predicates.answers import Answers
 from cer_gpu.predicates.cuda.blocks import Job, one_ahead
 from cer_gpu.predicates.guards import INTERPRETED, BoundGuards, GuardWords, forced, type_names, words_pass
 from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement
@@ -85,7 +85,9 @@ class SharedGuards:
         self._users: WeakSet[SharedWords] = WeakSet()
         self._block: Block | None = None
         self._of_type: dict[str | None, _OfType] = {}
-        self._found: dict[Guard, List] = {}
+        self._number_of: dict[Guard, int] = {}
+        self._guards: list[Guard] = []
+        self._found: dict[int, List] = {}
         self._groups = PerDictionary(self._groups_of)
         self.groups = Groups()
         self._types_read = Scratch(np.int32)
@@ -106,13 +108,21 @@ class SharedGuards:
         self._users.add(words)
         return words
 
-    def rows(self, guard: Guard, block: Block) -> List:
-        """Return the rows of a block that satisfy a guard, and their places."""
+    def number(self, guard: Guard) -> int:
+        """Return the number of a guard, by which it is asked for."""
+        if guard not in self._number_of:
+            self._number_of[guard] = len(self._guards)
+            self._guards.append(guard)
+            self._of_type[guard.event_type].add(guard)
+        return self._number_of[guard]
+
+    def rows(self, number: int, block: Block) -> List:
+        """Return the rows of a block that satisfy the guard of a number, and their places."""
         if block is not self._block:
             self._read(block)
-        found = self._found.get(guard)
+        found = self._found.get(number)
         if found is None:
-            found = self._found[guard] = self._rows(guard)
+            found = self._found[number] = self._rows(self._guards[number])
         return found
 
     def _read(self, block: Block) -> None:
@@ -168,17 +178,20 @@ class SharedGuards:
 
     def _rows(self, guard: Guard) -> List:
         of_type = self._of_type[guard.event_type]
-        kept: npt.NDArray[np.bool_] | bool = True
-        if guard.stream is not None and self._stream_column is not None:
-            streams = of_type.taken.coded(self._stream_column)
-            named = np.array([name == guard.stream for name in streams.values.to_pylist()] or [False])
-            kept = named[streams.codes]
+        found = None
         if guard.predicate is not None and len(of_type.rows):
             word = None if self._on_device is None else self._on_device.word(guard, self._block)
-            kept = kept & (of_type.rows_of(guard) if word is None else of_type.rows_with(*word))
-        if isinstance(kept, np.ndarray):
-            return read_only(of_type.rows[kept]), read_only(of_type.places[kept])
-        return (of_type.rows, of_type.places) if kept else NO_LIST
+            found = of_type.found(guard) if word is None else np.flatnonzero(of_type.has_bit(*word))
+        if guard.stream is not None and self._stream_column is not None:
+            streams = of_type.taken.coded(self._stream_column)
+            named = np.array([name == guard.stream for name in streams.values.to_pylist()] or [False])[streams.codes]
+            found = np.flatnonzero(named) if found is None else found[named[found]]
+        if found is None:
+            return of_type.rows, of_type.places
+        if not len(found):
+            return NO_LIST
+        places = np.add(found, of_type.first, dtype=np.int32, casting="same_kind")
+        return read_only(of_type.rows[found]), read_only(places)
 
     def merge(self, lists: list[List], dtype: npt.DTypeLike) -> tuple[Rows, Rows, npt.NDArray[Any]]:
         """Return the rows of all lists, ascending, their places, and their words of a type, until the next call."""
@@ -197,17 +210,18 @@ class _OfType:
     """The events of one type in a block, and the tests on them."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._binder = Binder(schema, "")  # each predicate was bound before, by itself
+        self._answers = Answers(schema)
         self._coders: dict[str, StringCoder] = {}
         self._tests: dict[Guard, Test] = {}
         self._taken: OfGroup | None = None
         self.rows = self.places = NO_ROWS
+        self.first = 0  # place
 
     def read(self, block: Block, groups: Groups, number: int) -> None:
         """Go on to another block, in which this type is the group of a number."""
         self._block, self._groups, self._number, self._taken = block, groups, number, None
         places = groups.places(number)
-        self.rows, self.places = groups.rows[places], groups.every[places]
+        self.rows, self.places, self.first = groups.rows[places], groups.every[places], places.start
 
     @property
     def taken(self) -> OfGroup:
@@ -216,15 +230,16 @@ class _OfType:
             self._taken = OfGroup(self._block, self._groups, self._number, self._coders)
         return self._taken
 
-    def rows_of(self, guard: Guard) -> npt.NDArray[np.bool_] | bool:
-        """Return the events that satisfy the predicate of a guard."""
-        test = self._tests.get(guard)
-        if test is None:
-            assert guard.predicate is not None
-            test = self._tests[guard] = self._binder.bind(guard.predicate)
-        return rows_of(test, self._binder.inputs, self.taken)
+    def add(self, guard: Guard) -> None:
+        """Ask for the predicate of a guard from the next block on."""
+        if guard.predicate is not None and guard not in self._tests:
+            self._tests[guard] = self._answers.bind(guard.predicate)
 
-    def rows_with(self, words: npt.NDArray[np.uint64], bit: np.uint64) -> npt.NDArray[np.bool_]:
+    def found(self, guard: Guard) -> Array | None:
+        """Return which events satisfy the predicate of a guard, ascending; None: all."""
+        return self._answers.rows(self._tests[guard], self.taken)
+
+    def has_bit(self, words: npt.NDArray[np.uint64], bit: np.uint64) -> npt.NDArray[np.bool_]:
         """Return the events whose words, given for all rows of the block, have a bit."""
         found: npt.NDArray[np.bool_] = self._groups.order(words)[self._groups.places(self._number)] & bit != 0
         return found
@@ -291,6 +306,7 @@ class SharedWords:
         self._shared = shared
         self._types: list[str | None] = []
         self.bound, self.types_met = bound, types_met
+        self._numbers = [shared.number(guard) for guard in bound.guards]
         self.placement = Placement(shared.device, bound.program)
         if shared.device == CPU and shared.asked == AUTO:
             self.placement.reason = "predicates of several queries stay on the CPU, unless a GPU is asked for"
@@ -305,7 +321,7 @@ class SharedWords:
     def select(self, block: Block, symbols: SymbolTable) -> Picked:
         """Return the relevant events of a block, valid until the next call."""
         shared = self._shared
-        lists = [shared.rows(guard, block) for guard in self.bound.guards]
+        lists = [shared.rows(number, block) for number in self._numbers]
         if self._types is not shared.types:
             self._types = shared.types
             self.types_met.add(self._types)

@@ -1,0 +1,218 @@
+"""Answers of many tests over the same rows: those of one column are answered together.
+
+A test compares a column with a constant, or looks a text up.  The rows of a column that many tests read are put in
+classes once: texts by their codes, numbers by the constants that they lie between.  The rows that satisfy a test then
+stand in a range of classes, or in a few of them, and an answer costs as much as it has rows.  If several tests must
+hold, the one with the fewest rows is answered so, and the others are asked of these rows alone.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.arrays import Array, Int32
+from cer_gpu.backend.compaction import classify, group_rows
+from cer_gpu.ceql.syntax import Predicate
+from cer_gpu.columnar.columns import Block, RowsOfBlock
+from cer_gpu.columnar.memory import read_only
+from cer_gpu.expressions import terms as t
+from cer_gpu.expressions.binder import Binder
+from cer_gpu.expressions.inputs import Inputs
+from cer_gpu.expressions.targets.numpy import rows_of, values_of
+
+FROM_TESTS = 8
+"""Tests of one column from which on its rows are put in classes."""
+
+FROM_ROWS = 1 << 12
+"""Rows of a block from which on they are; fewer are read as fast one test at a time."""
+
+FEW_OF = 8
+"""Rows of a block for each row of an answer, from which on it is made of classes."""
+
+MOST_CLASSES = 64
+"""Most texts of an answer that is made of classes."""
+
+_NUMBERS = {t.I8: np.int64, t.U8: np.uint64, t.F8: np.float64}
+_RANGES = {"=": (1, 2), "<": (0, 1), "<=": (0, 2), ">": (2, None), ">=": (1, None)}
+"""Classes that satisfy a comparison with constant 0 of one: below it, equal, above."""
+
+
+class Answers:
+    """Tests of the rows of a schema.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._binder = Binder(schema, "")  # each predicate was bound before, by itself
+        self._classes: dict[object, _Classes] = {}
+
+    def bind(self, predicate: Predicate) -> t.Test:
+        """Return a predicate as a test, to be asked over blocks from the next one on."""
+        test = self._binder.bind(predicate)
+        for each in _parts(test):
+            key = self._key(each)
+            if key is not None:
+                known = self._classes.get(key)
+                if known is None:
+                    of = _ByConstants if isinstance(each, t.Compare) else _ByText
+                    known = self._classes[key] = of(self._binder.inputs)
+                known.add(each)
+        return test
+
+    def rows(self, test: t.Test, block: Block) -> Array | None:
+        """Return the rows of a block, ascending, that satisfy a test; None: all of them."""
+        parts = _parts(test)
+        few = self._fewest(parts, block) if block.n_rows >= FROM_ROWS else None
+        if few is None:
+            return _found(rows_of(test, self._binder.inputs, block), block.n_rows)
+        rows, answered = few
+        others = [part for part in parts if part is not answered]
+        if not others or not len(rows):
+            return rows
+        kept = rows_of(t.And(tuple(others)), self._binder.inputs, RowsOfBlock(block, rows, {}))
+        found = _found(kept, len(rows))
+        return rows if found is None else rows[found]
+
+    def _fewest(self, parts: tuple[t.Test, ...], block: Block) -> tuple[Int32, t.Test] | None:
+        """Return the rows that satisfy one of several tests, and that test; None: no test has few."""
+        least, chosen = block.n_rows // FEW_OF + 1, None
+        for part in parts:
+            classes = self._classes.get(self._key(part))
+            if classes is not None and classes.n_tests >= FROM_TESTS:
+                ranges = classes.ranges(part, block)
+                n = least if ranges is None else sum(end - begin for begin, end in ranges)
+                if ranges is not None and n < least:
+                    least, chosen = n, (classes, ranges, part)
+        if chosen is None:
+            return None
+        classes, ranges, part = chosen
+        return classes.rows_in(ranges), part
+
+    def _key(self, test: t.Test) -> object:
+        """Return what tests have in common that are answered by the same classes; None: there are none."""
+        if isinstance(test, t.Compare) and isinstance(test.right, t.Constant) and not test.negated:
+            same = test.op in _RANGES and test.left.dtype == test.right.dtype
+            return test.left if same and test.left.dtype in _NUMBERS else None
+        return self._binder.inputs.columns[test.codes.slot] if isinstance(test, t.Lookup) else None
+
+
+def _parts(test: t.Test) -> tuple[t.Test, ...]:
+    return test.tests if isinstance(test, t.And) else (test,)
+
+
+def _found(kept: Array | bool, n_rows: int) -> Array | None:
+    if isinstance(kept, np.ndarray):
+        return np.flatnonzero(kept)
+    return None if kept else np.empty(0, np.int64)
+
+
+class _Classes(ABC):
+    """Classes of the rows of a block, of whose values several tests ask.
+
+    Attributes
+    ----------
+    n_tests : int
+    """
+
+    def __init__(self, inputs: Inputs) -> None:
+        self._inputs = inputs
+        self.n_tests = 0
+        self._block: Block | None = None
+        self._begins = np.zeros(1, np.int64)
+        self._rows: Int32 = np.empty(0, np.int32)
+
+    def add(self, test: t.Test) -> None:
+        """Answer one more test, from the next block on."""
+        self.n_tests += 1
+        self._block = None
+
+    @abstractmethod
+    def _of(self, block: Block, test: t.Test) -> tuple[Int32, int]:
+        """Return the class of each row of a block (-1: it satisfies no test), and the number of classes."""
+
+    @abstractmethod
+    def ranges(self, test: t.Test, block: Block) -> list[tuple[int, int]] | None:
+        """Return where the rows that satisfy a test stand (`rows_in`); None: in many places."""
+
+    def _read(self, block: Block, test: t.Test) -> None:
+        if block is not self._block:
+            classes, n = self._of(block, test)
+            rows, self._begins = np.empty(len(classes), np.int32), np.empty(n + 1, np.int64)
+            group_rows(classes, self._begins, rows)
+            self._rows, self._block = rows, block
+
+    def rows_in(self, ranges: list[tuple[int, int]]) -> Int32:
+        """Return the rows that stand in some ranges, ascending."""
+        parts = [self._rows[begin:end] for begin, end in ranges]
+        rows = np.concatenate(parts) if parts else np.empty(0, np.int32)
+        rows.sort()
+        return rows
+
+
+class _ByConstants(_Classes):
+    """Classes of numbers: class 2i + 1 is that of constant i, class 2i that of the numbers between it and the last."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        super().__init__(inputs)
+        self._constants: Array = np.empty(0)
+        self._known: set[int | float] = set()
+
+    def _constant(self, test: t.Test) -> int | float:
+        assert isinstance(test, t.Compare)
+        assert isinstance(test.right, t.Constant)
+        value: int | float = self._inputs.constants[test.right.dtype][test.right.slot]
+        return value
+
+    def add(self, test: t.Test) -> None:
+        """See `_Classes`."""
+        super().add(test)
+        self._known.add(self._constant(test))
+
+    def _of(self, block: Block, test: t.Test) -> tuple[Int32, int]:
+        assert isinstance(test, t.Compare)
+        dtype = _NUMBERS[test.left.dtype]
+        self._constants = np.array(sorted(self._known), dtype)
+        values, valid = values_of(test.left, self._inputs, block)
+        values = np.broadcast_to(np.asarray(values, dtype), (block.n_rows,))
+        classes = np.empty(block.n_rows, np.int32)
+        valid = np.empty(0, np.bool_) if valid is None else valid
+        classify(read_only(np.ascontiguousarray(values)), read_only(valid), read_only(self._constants), classes)
+        return classes, 2 * len(self._constants) + 1
+
+    def ranges(self, test: t.Test, block: Block) -> list[tuple[int, int]] | None:
+        """See `_Classes`."""
+        assert isinstance(test, t.Compare)
+        self._read(block, test)
+        i = 2 * int(np.searchsorted(self._constants, self._constants.dtype.type(self._constant(test))))
+        first, end = _RANGES[test.op]
+        first, end = 0 if test.op.startswith("<") else i + first, -1 if end is None else i + end
+        return [(int(self._begins[first]), int(self._begins[end]))]
+
+
+class _ByText(_Classes):
+    """Classes of texts: their codes."""
+
+    def _of(self, block: Block, test: t.Test) -> tuple[Int32, int]:
+        assert isinstance(test, t.Lookup)
+        name = self._inputs.columns[test.codes.slot][0]
+        coded, valid = block.coded(name), block.valid(name)
+        codes = coded.codes.astype(np.int32)
+        if valid is not None:
+            codes[~valid] = -1
+        return codes, len(coded.values)
+
+    def ranges(self, test: t.Test, block: Block) -> list[tuple[int, int]] | None:
+        """See `_Classes`."""
+        assert isinstance(test, t.Lookup)
+        self._read(block, test)
+        values = block.coded(self._inputs.columns[test.codes.slot][0]).values
+        codes = np.flatnonzero(self._inputs.tables[test.table][1](values))
+        if len(codes) > MOST_CLASSES:
+            return None
+        return list(zip(self._begins[codes].tolist(), self._begins[codes + 1].tolist(), strict=True))
