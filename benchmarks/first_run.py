@@ -1,6 +1,8 @@
 """Measure the first evaluation: processor time of a new process, with an empty cache of loops and a filled one.
 
-    python benchmarks/first_run.py [--repeat K] [--only WORD] [--save]
+    python benchmarks/first_run.py [--python PATH] [--repeat K] [--only WORD] [--save]
+
+`--python` names the interpreter of an environment in which a wheel is installed, instead of the checkout.
 
 Each query runs in a process of its own, twice with the same cache: first empty, then as the first run left it.
 Processor time is that of the whole process, imports included.
@@ -33,6 +35,7 @@ QUERIES = {
     "chain by key: A ; B PARTITION BY [k]": "SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 50 SECONDS",
     "automaton: A ; (B ; C)+ ; D": "SELECT * FROM S WHERE A ; (B ; C)+ ; D WITHIN 8 EVENTS",
     "join: A ; B, A.x < B.x": "SELECT * FROM S WHERE A AS a ; B AS b FILTER a.x < b.x WITHIN 5 EVENTS",
+    "conjunction: Q(v) <- A(k = v), B(k = v)": "Q(v) <- A(k = v), B(k = v) WITHIN 50 EVENTS",
     "row pattern: A B+": "SELECT * FROM S MATCH_RECOGNIZE (MEASURES 1 AS n PATTERN (A B+) DEFINE B AS x < PREV(x))",
 }
 CODE = """
@@ -52,23 +55,23 @@ print(json.dumps({"seconds": time.process_time(), "compiled": COMPILING.count}))
 """
 
 
-def run(text: str, folder: str) -> dict[str, float]:
+def run(text: str, folder: str, python: str) -> dict[str, float]:
     """Return the processor time of a process with a cache in `folder`, and the functions that it compiled."""
     kept = {"NUMBA_CACHE_DIR": f"{folder}/loops", "XDG_CACHE_HOME": f"{folder}/cache", "CER_GPU_NOTICES": "off"}
     done = subprocess.run(
-        [sys.executable, "-c", CODE, text], env=os.environ | kept, capture_output=True, text=True, check=True
+        [python, "-c", CODE, text], cwd=folder, env=os.environ | kept, capture_output=True, text=True, check=True
     )
     told: dict[str, float] = json.loads(done.stdout)
     return told
 
 
-def measured(name: str, text: str, repeat: int) -> Row:
+def measured(name: str, text: str, repeat: int, python: str) -> Row:
     """Measure one query `repeat` times."""
     first, later = [], []
     for _ in range(repeat):
         with tempfile.TemporaryDirectory() as folder:
-            first.append(run(text, folder))
-            later.append(run(text, folder))
+            first.append(run(text, folder, python))
+            later.append(run(text, folder, python))
     return {
         "workload": name,
         "empty cache, CPU s": statistics.median(each["seconds"] for each in first),
@@ -81,6 +84,7 @@ def measured(name: str, text: str, repeat: int) -> Row:
 def main(arguments: list[str]) -> int:
     """Measure everything; see the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", default=sys.executable, metavar="PATH", help="interpreter that runs the queries")
     parser.add_argument("--repeat", type=int, default=3, help="runs of which the median is taken")
     parser.add_argument("--only", default="", metavar="WORD", help="only queries with this word in their name")
     parser.add_argument("--save", action="store_true", help="write <machine>-first-run.json")
@@ -92,7 +96,7 @@ def main(arguments: list[str]) -> int:
         if options.only not in name:
             continue
         with console.status(name):
-            rows.append(measured(name, text, options.repeat))
+            rows.append(measured(name, text, options.repeat, options.python))
     command = ["python benchmarks/first_run.py", *arguments]
     conclude(console, options, {FIRST_RUN: rows}, command, ABOUT, "first-run")
     return 0

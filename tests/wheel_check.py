@@ -1,13 +1,18 @@
-"""Build an sdist and a wheel into dist/, and try the wheel as a stranger would (`make wheel`).
+"""Build an sdist and wheels into dist/, and try the wheel as a stranger would (`make wheel`).
 
 The wheel is installed with the pinned versions into a fresh environment in a temporary folder; README's first example,
-`cer-gpu --version` and `cer-gpu run` are run there, and the command by `pipx run` and `uvx`.  Nothing is published.
+`cer-gpu --version` and `cer-gpu run` are run there, and the command by `pipx run` and `uvx`.  On Linux with an x86-64
+processor a second wheel is made of the first, with the machine code of the loops (`cer_gpu.backend.prebuilt`), in which
+first answers compile nothing; where the processor lacks a feature, or a file is damaged, they compile and are the same.
+Nothing is published.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -23,6 +28,22 @@ PACKAGES = ("cer_gpu", "spark_glue")
 DATA = ("*.lark", "*.html", "*.css", "*.js", "*.properties", "py.typed")
 QUERY = "SELECT * FROM Stock WHERE SELL ; BUY FILTER BUY[price < 100]"
 EVENTS = "type,price\nSELL,101\nBUY,90\nBUY,120\n"
+PREBUILT = "cer_gpu/prebuilt"
+PLATFORM = "manylinux_2_27_x86_64"
+"""Platform of the wheel with machine code: that of the oldest wheels of LLVM that it can stand beside.  The code calls
+nothing of the system by itself: Numba links it when it is loaded."""
+COLLECT = (
+    "import sys; from pathlib import Path; from cer_gpu.backend import jit, prebuilt; "
+    "print(prebuilt.write_folder(Path(sys.argv[1]), Path(sys.argv[2]), jit.STAMP))"
+)
+FIRST_ANSWER = """
+import pyarrow as pa, cer_gpu
+from cer_gpu.backend.jit import COMPILING
+events = pa.table({"type": ["SELL", "BUY", "BUY"], "price": [101, 90, 120]})
+found = cer_gpu.compile(%r).evaluate(events)
+assert found["positions"].to_pylist() == [[0, 1]], found
+print(COMPILING.count)
+"""
 
 
 def main() -> int:
@@ -43,7 +64,11 @@ def main() -> int:
         try_command("pipx run", [str(tools / "pipx"), "run", constraints, "--spec", spec, "cer-gpu"], folder, version)
         uvx = [str(tools / "uvx"), "--constraints", str(CONSTRAINTS), "--from", spec, "cer-gpu"]
         try_command("uvx", uvx, folder, version)
-    print(f"{wheel.relative_to(ROOT)} is good")
+        print(f"{wheel.relative_to(ROOT)} is good")
+        if (sys.platform, platform.machine(), platform.python_implementation()) == ("linux", "x86_64", "CPython"):
+            made = with_machine_code(wheel, python, folder)
+            try_machine_code(environment(folder / "platform", [str(made)]), folder)
+            print(f"{made.relative_to(ROOT)} is good")
     return 0
 
 
@@ -68,6 +93,60 @@ def check_content(wheel: Path) -> str:
     assert {f"{about}licenses/LICENSE", f"{about}licenses/NOTICE"} <= names
     print(f"{wheel.name}: {len(packed)} files")
     return version[1]
+
+
+def with_machine_code(wheel: Path, python: str, folder: Path) -> Path:
+    """Return a wheel for this platform and version of Python, made of the other with the machine code of its loops.
+
+    Parameters
+    ----------
+    wheel
+    python
+        Interpreter of an environment in which it is installed.
+    folder
+        For what is made on the way.
+    """
+    settings = json.loads(run([python, "-c", "import json; from cer_gpu.backend import prebuilt; "
+                               "print(json.dumps(prebuilt.ENVIRONMENT))"], folder).stdout)  # fmt: skip
+    loops = folder / "loops"
+    run([python, "-m", "cer_gpu", "warm"], folder, NUMBA_CACHE_DIR=str(loops), **settings)
+    tool = [sys.executable, "-m", "wheel"]
+    run([*tool, "unpack", "--dest", str(folder / "unpacked"), str(wheel)], folder)
+    (unpacked,) = (folder / "unpacked").iterdir()
+    n_files = run([python, "-c", COLLECT, str(loops), str(unpacked / PREBUILT)], folder).stdout.strip()
+    run([*tool, "pack", "--dest-dir", str(folder), str(unpacked)], folder)
+    version = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    tags = ["--python-tag", version, "--abi-tag", version, "--platform-tag", PLATFORM]
+    name = run([*tool, "tags", *tags, str(folder / wheel.name)], folder).stdout.strip()
+    made = (folder / name).rename(DIST / name)
+    with zipfile.ZipFile(made) as archive:
+        packed = {each for each in archive.namelist() if each.startswith(f"{PREBUILT}/")}
+    assert len(packed) == int(n_files) + 1 > 50, packed
+    print(f"{made.name}: {n_files} files of machine code, {made.stat().st_size / 1e6:.1f} MB in all")
+    return made
+
+
+def try_machine_code(python: str, folder: Path) -> None:
+    """Ask for first answers of each kind with an empty cache; then without a feature, and with a damaged file."""
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    first_run = importlib.import_module("first_run")
+    for name, text in first_run.QUERIES.items():
+        with tempfile.TemporaryDirectory(dir=folder) as cache:
+            told = first_run.run(text, cache, python)
+        assert told["compiled"] == 0, (name, told)
+        print(f"{name}: {told['seconds']:.2f} s of processor time, nothing compiled")
+    answer = [python, "-c", FIRST_ANSWER % QUERY]
+    features = "from numba.core.codegen import get_host_cpu_features as f; print(f())"
+    lacking = run([python, "-c", features], folder).stdout.strip().replace("+avx2", "-avx2")
+    where = run([python, "-c", "from cer_gpu.backend.prebuilt import FOLDER; print(FOLDER)"], folder).stdout.strip()
+    for name, settings in (("as it is", {}), ("without AVX2", {"NUMBA_CPU_FEATURES": lacking}), ("damaged", {})):
+        if name == "damaged":
+            for file in Path(where).iterdir():
+                file.write_bytes(file.read_bytes()[:-1] if file.suffix else b"no machine code")
+        cache = str(folder / "caches" / name)
+        n_compiled = int(run(answer, folder, NUMBA_CACHE_DIR=cache, CER_GPU_NOTICES="off", **settings).stdout)
+        assert (n_compiled == 0) == (name == "as it is"), (name, n_compiled)
+        print(f"{name}: the same answer, {n_compiled} functions compiled")
 
 
 def expected_files() -> set[str]:

@@ -25,8 +25,11 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 from numba import njit
-from numba.core import event, types
+from numba.core import config, event, types
 from numba.core.caching import IndexDataCacheFile
+
+from cer_gpu.backend.prebuilt import FOLDER, Prebuilt
+from cer_gpu.cache import cache_folder
 
 _Function = Callable[..., Any]
 
@@ -112,7 +115,11 @@ def _modules(folder: Traversable) -> Iterator[Traversable]:
             yield from _modules(path)
 
 
-_STAMP = source_stamp(files("cer_gpu.backend"), files("cer_gpu.automaton") / "encoding.py")
+STAMP = source_stamp(files("cer_gpu.backend"), files("cer_gpu.automaton") / "encoding.py")
+"""Digest of the sources of all kernels."""
+
+
+PREBUILT = Prebuilt(FOLDER, STAMP)
 
 
 class CacheFile(IndexDataCacheFile):
@@ -130,6 +137,11 @@ class CacheFile(IndexDataCacheFile):
         name = self._data_name_pattern.format(number=int(digest, 16))
         self._save_data(name, data)
         self._save_index({**self._load_index(), key: name})
+
+    def load(self, key: Any) -> Any:
+        """Return the machine code for a key: what this machine kept, else what came with the package."""
+        found = super().load(key)
+        return PREBUILT.load(self._index_name.removesuffix(".nbi"), key) if found is None else found
 
     def _load_index(self) -> Any:
         """Return the index; empty where an earlier version's names a type that these sources do not define."""
@@ -149,11 +161,28 @@ def kernel(function: _Function, *, keep: bool = True) -> _Function:
         True to keep it on disk.
     """
     # forceinline is set here: a kernel that a helper calls would inherit it from the helper
-    compiled = _compiled(function, {**_OPTIONS, "cache": keep, "forceinline": False})
+    options = {**_OPTIONS, "cache": keep, "forceinline": False}
+    try:
+        compiled = _compiled(function, options)
+    except RuntimeError:  # Numba knows no folder that can be written
+        with _another_folder():
+            compiled = _compiled(function, options)
     with contextlib.suppress(AttributeError):
         cache = compiled._cache  # type: ignore[attr-defined]
-        cache._cache_file = CacheFile(cache._cache_file._cache_path, cache._cache_file._index_name[:-4], _STAMP)
+        cache._cache_file = CacheFile(cache._cache_file._cache_path, cache._cache_file._index_name[:-4], STAMP)
     return compiled
+
+
+@contextlib.contextmanager
+def _another_folder() -> Iterator[None]:
+    """Let Numba keep kernels in a folder of this package's own, perhaps one of temporary files."""
+    settings: Any = config  # its stubs do not know this one
+    before = settings.CACHE_DIR
+    settings.CACHE_DIR = str(cache_folder("loops"))
+    try:
+        yield
+    finally:
+        settings.CACHE_DIR = before
 
 
 def folder_of(compiled: Any) -> str:
@@ -200,3 +229,38 @@ def _widened(argument: Any) -> Any:
     """
     argument = types.unliteral(argument)
     return types.int64 if argument in types.signed_domain else argument
+
+
+INT64: Any = types.int64
+
+_TYPES: dict[str, Any] = {
+    "i1": types.int8,
+    "i2": types.int16,
+    "i4": types.int32,
+    "i8": types.int64,
+    "u1": types.uint8,
+    "u2": types.uint16,
+    "u4": types.uint32,
+    "u8": types.uint64,
+    "f4": types.float32,
+    "f8": types.float64,
+}
+
+
+def array_type(dtype: str, n_dimensions: int = 1, *, written: bool = False) -> Any:
+    """Return the type of a contiguous array, which the kernel only reads unless it is `written`.
+
+    Parameters
+    ----------
+    dtype
+        As NumPy names it: "i4", "u8", "f8", ...
+    n_dimensions
+    written
+    """
+    return types.Array(_TYPES[dtype], n_dimensions, "C", readonly=not written)
+
+
+def kept_in() -> str:
+    """Return the folder that Numba is told to keep compiled code in; empty where it chooses one by itself."""
+    folder: str = getattr(config, "CACHE_DIR", "")
+    return folder

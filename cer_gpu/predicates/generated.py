@@ -14,8 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from cer_gpu.backend.jit import is_kept, kernel
-from cer_gpu.backend.signatures import INT64, array_type, kept_in
+from cer_gpu.backend.jit import INT64, array_type, is_kept, kept_in, kernel
 from cer_gpu.cache import cache_folder, whole_file
 from cer_gpu.expressions.terms import BIT, I8, U8, WIDE, GuardProgram, parts
 from cer_gpu.predicates.numba_source import slots_of, source_of

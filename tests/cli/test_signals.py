@@ -8,6 +8,15 @@ import pytest
 from cer_gpu.cli.signals import Signals, Stopped
 
 
+@pytest.fixture(autouse=True)
+def _heeded():
+    """Signals are not ignored, as those of a process that a shell runs in the background are."""
+    before = {signum: signal.signal(signum, signal.SIG_DFL) for signum in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+
+
 def fail_after(*signals):
     with Signals():
         for signum in signals:
