@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 import pyarrow as pa
 
 from cer_gpu.ceql.query_file import read_query_file, with_hint_of_a_file
+from cer_gpu.engine.options import checking_names
 from cer_gpu.errors import CerError, QueryError
 from cer_gpu.evaluated import CompiledQuery as CompiledQuery
 from cer_gpu.query import Query
@@ -67,6 +68,7 @@ def language_of(text: object) -> Language:
     return next(each for each in LANGUAGES if each.begins.match(text if isinstance(text, str) else ""))
 
 
+@checking_names
 def compile(
     text: str | os.PathLike[str],
     *,

@@ -18,7 +18,7 @@ from cer_gpu.columnar.fields import narrowest
 from cer_gpu.compilation import CompiledQuery, compile_member
 from cer_gpu.engine.evaluation import Evaluation, FoundBatches
 from cer_gpu.engine.member import InQuery, SetMember, empty_batch
-from cer_gpu.engine.options import OF_COUNTS, OF_EVENTS, EvaluationOptions, taking
+from cer_gpu.engine.options import OF_COUNTS, OF_EVENTS, EvaluationOptions, checking_names, taking
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.evaluated import Evaluated, number_in
@@ -30,6 +30,7 @@ QUERY_COLUMN = "query"
 """Column of `QuerySet.stream` that names the query of each row."""
 
 
+@checking_names
 def compile_all(
     queries: Mapping[str, str],
     *,

@@ -507,6 +507,15 @@ def test_a_column_of_nothing_equals_nothing_of_another_event(condition):
         assert query.evaluate(events[:0], output=output).num_rows == 0
 
 
+@pytest.mark.parametrize(
+    "given", [(cer_gpu.compile, "SELECT * WHERE A"), (cer_gpu.compile_all, {"q": "SELECT * WHERE A"})]
+)
+def test_a_misspelt_option_of_a_compilation_is_refused_with_the_nearest_name(given):
+    compile_, queries = given
+    with pytest.raises(cer_gpu.OptionError, match=r"no option 'time_colum' here\nhint: did you mean 'time_column'\?"):
+        compile_(queries, time_colum="ts")
+
+
 @pytest.mark.parametrize("call", ["evaluate", "stream", "count", "evaluator"])
 def test_a_misspelt_option_is_refused_with_the_nearest_name(call):
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.order.reorder import LATE
@@ -16,6 +16,7 @@ from cer_gpu.stages import NO_STAGES, Stages
 
 DEVICES = ("auto", "cpu", "cuda")
 Lateness = str | int | float | timedelta
+_Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
 
@@ -145,10 +146,7 @@ class EvaluationOptions:
         OptionError
             For an unknown name, with the nearest one, and for a value that an option cannot have.
         """
-        for name in options:
-            if name not in known:
-                hint = did_you_mean(name, known, "options")
-                raise OptionError(f"no option {name!r} here\nhint: {hint}")
+        _check_names(options, known)
         return cls(**options) if options else _USUAL
 
 
@@ -160,6 +158,24 @@ OF_ARRIVALS = tuple(name for name in FIELDS if name not in ("sort", "begin", "de
 """Options over events that arrive batch by batch."""
 OF_COUNTS = tuple(name for name in OF_EVENTS if name not in ("output", "limit", "aggregate"))
 """Options of a count."""
+
+
+def _check_names(options: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for name in options:
+        if name not in known:
+            raise OptionError(f"no option {name!r} here\nhint: {did_you_mean(name, known, 'options')}")
+
+
+def checking_names(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """Let a function name the nearest of its options for one that it does not have (`OptionError`)."""
+    known = tuple(signature(function).parameters)
+
+    @wraps(function)
+    def checked(*arguments: _Given.args, **options: _Given.kwargs) -> _Result:
+        _check_names(options, known)
+        return function(*arguments, **options)
+
+    return checked
 
 
 def taking(known: tuple[str, ...]) -> Callable[[Callable[..., _Result]], Callable[..., _Result]]:
