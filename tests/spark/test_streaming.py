@@ -325,3 +325,24 @@ def test_batches_check_their_options(spark, tmp_path):
     function = match_batches(query, str(tmp_path / "file"), checkpoint=str(tmp_path / "states"))
     with pytest.raises(cer_gpu.CerError, match="cannot use the folder"):
         function(as_df(spark, end_at(1)), 0)
+
+
+def test_a_set_is_streamed(spark, tmp_path):
+    events = random_events(8, 120, 60)
+    texts = {"keyed": KEYED, "silent": SILENT, "whole": WHOLE}
+    queries = cer_gpu.compile_all(texts, time_column="ts")
+    add_files(tmp_path / "in", events, 2)
+    add_files(tmp_path / "in", end_at(1_000), 1, first=2)
+    stream = stream_of(spark, tmp_path / "in")
+    run({"set": match_stream(stream, queries, lateness="0s", output="positions", groups=1)}, tmp_path)
+    states = str(tmp_path / "states")
+    function = match_batches(queries, str(tmp_path / "batches"), checkpoint=states, lateness="0s", output="positions")
+    for i, piece in enumerate([events.slice(0, 50), events.slice(50), end_at(1_000)]):
+        function(as_df(spark, piece), i)
+    for found in (spark.read.parquet(f"{tmp_path}/set/out").toArrow(), found_in(str(tmp_path / "batches"), 3)):
+        assert sorted(set(found["query"].to_pylist())) == sorted(texts)
+        for name, text in texts.items():
+            expected = compiled(text).evaluate(events)
+            assert len(expected) > 5
+            own = found.filter(pa.array([query == name for query in found["query"].to_pylist()]))
+            assert rows_of(own.select(expected.schema.names).cast(expected.schema)) == rows_of(expected), name
