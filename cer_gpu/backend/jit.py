@@ -167,8 +167,11 @@ def kernel(function: _Function, *, keep: bool = True) -> _Function:
     try:
         compiled = _compiled(function, options)
     except RuntimeError:  # Numba knows no folder that can be written
-        with _another_folder():
-            compiled = _compiled(function, options)
+        try:
+            with _another_folder():
+                compiled = _compiled(function, options)
+        except (OSError, RuntimeError):  # there is none at all
+            compiled = _compiled(function, {**options, "cache": False})
     with contextlib.suppress(AttributeError):
         cache = compiled._cache  # type: ignore[attr-defined]
         cache._cache_file = CacheFile(cache._cache_file._cache_path, cache._cache_file._index_name[:-4], STAMP)

@@ -12,8 +12,8 @@ import functools
 import hashlib
 import json
 import pickle
-import sys
 from collections.abc import Mapping
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +29,23 @@ FEATURES = (
 )  # fmt: skip
 """Features of `TARGET`, by LLVM's names; the code uses no others."""
 
-ENVIRONMENT = {"NUMBA_CPU_NAME": TARGET, "NUMBA_CPU_FEATURES": ",".join(f"+{name}" for name in FEATURES)}
+ENVIRONMENT = {
+    "NUMBA_CPU_NAME": TARGET,
+    "NUMBA_CPU_FEATURES": ",".join(f"+{name}" for name in FEATURES),
+    "NUMBA_DISABLE_INTEL_SVML": "1",  # a library that other machines may lack
+}
 """Environment of a process that makes the code."""
 
 FOLDER = Path(__file__).parent.parent / "prebuilt"
 _MANIFEST = "manifest.json"
+_SETTINGS: Any = numba.config  # its stubs do not know all of them
 
 
 def about(stamp: str) -> dict[str, str]:
     """Return what the code depends on besides the processor, given the digest of the sources."""
     return {
         "sources": stamp,
-        "python": sys.implementation.cache_tag,
+        "python": EXTENSION_SUFFIXES[0],
         "numba": numba.__version__,
         "llvmlite": llvmlite.__version__,
     }
@@ -80,7 +85,7 @@ class Prebuilt:
         key
             Numba's key: types of arguments, a description of the processor, and digests of the bytecode.
         """
-        if not self._digests:
+        if not self._digests or _SETTINGS.CPU_NAME not in (None, TARGET):
             return None
         file, (_, processor, _) = _file_of(name, key), key
         digest = self._digests.get(file)
@@ -132,7 +137,7 @@ def write_folder(cache: Path, folder: Path, stamp: str) -> int:
     Raises
     ------
     ValueError
-        When the cache holds code for another processor.
+        When the cache holds code for another processor, or two kernels cannot be told apart.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
@@ -152,6 +157,8 @@ def write_folder(cache: Path, folder: Path, stamp: str) -> int:
             name = index.name.removesuffix(".nbi")
             content = pickle.dumps(([triple, *_described(name, key)], (index.parent / data_name).read_bytes()))
             written = _file_of(name, key)
+            if written in digests:
+                raise ValueError(f"two kernels share the name {name!r}")
             digests[written] = hashlib.sha256(content).hexdigest()
             (folder / written).write_bytes(content)
     manifest = {"about": about(stamp), "target": TARGET, "files": dict(sorted(digests.items()))}

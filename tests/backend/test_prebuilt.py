@@ -126,13 +126,20 @@ def test_code_for_the_processor_at_hand_is_not_collected(tmp_path, monkeypatch):
         write_folder(tmp_path / "loops", tmp_path / "prebuilt", jit.STAMP)
 
 
+def test_a_processor_that_is_asked_for_by_name_compiles(made, fresh, monkeypatch):
+    monkeypatch.setattr(numba.config, "CPU_NAME", "znver3")
+    assert fresh(made)
+    monkeypatch.setattr(numba.config, "CPU_NAME", prebuilt.TARGET)
+    assert not fresh(made)
+
+
 def test_features_are_all_needed():
     assert has_features(",".join(f"+{name}" for name in FEATURES) + ",+avx512f,-sse4a")
     assert not has_features(",".join(f"+{name}" for name in FEATURES[:-1]))
     assert not has_features("")
 
 
-def test_without_a_folder_that_can_be_written_kernels_are_kept_in_one_of_temporary_files(monkeypatch, tmp_path):
+def test_without_a_folder_of_numbas_kernels_are_kept_in_another_or_in_none(monkeypatch, tmp_path):
     from numba.core.caching import FunctionCache
 
     made = FunctionCache.__init__
@@ -148,6 +155,14 @@ def test_without_a_folder_that_can_be_written_kernels_are_kept_in_one_of_tempora
     compiled = jit.kernel(compaction.number_rows.py_func)
     assert Path(compiled.stats.cache_path).is_relative_to(tmp_path)
     assert not numba.config.CACHE_DIR
+
+    def no_folder(part):
+        raise PermissionError(part)
+
+    monkeypatch.setattr(jit, "cache_folder", no_folder)
+    compiled, positions = jit.kernel(compaction.number_rows.py_func), np.empty(1, np.int64)
+    compiled(np.array([2], np.int32), 100, positions)
+    assert positions.tolist() == [102]
 
 
 def _copy(made, tmp_path_factory):
