@@ -146,11 +146,11 @@ def classify(values, valid, constants, classes):
 
     Parameters
     ----------
-    values : int64, uint64 or float64, shape (n,)
+    values : number, shape (n,)
     valid : bool, shape (n,), or (0,)
         Values that are not NULL; empty: all.
-    constants : of the type of the values, shape (m,)
-        Ascending, each once; none is NaN.
+    constants : number, shape (m,)
+        Of the type of the values, ascending, each once; none is NaN.
     classes : int32, shape (n,), written
         ``2 * i + 1`` for a value equal to constant i; ``2 * i`` for one less than constant i and greater than those
         before; -1 for NULL and NaN.

@@ -6,21 +6,18 @@ import numpy as np
 
 from cer_gpu.backend.arguments import Steps
 from cer_gpu.backend.chains.keyed_stacks import (
-    BASE,
     EVENTS_AHEAD,
     FLOOR,
     IN_STACK,
     LATEST,
     LINKS,
     NEXT_ID,
-    ORIGIN,
     Ring,
     Tops,
     before_of,
     has_counts,
     links_of,
     lower_of,
-    row_of,
 )
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.operations import prefetch
@@ -43,60 +40,6 @@ def _is_alive(i, tops_of, ring, length, regs):
         now = tops_latest[p, _U(n_stacks)]
         alive = min(i, tops[p, 0]) >= forgotten and not (now - latest_of[row, LATEST] > length)
     return alive
-
-
-@kernel
-def drop_oldest(ring, clock, length, regs):
-    """Drop the instances before the first in the window that ends at `clock`, for all partitions at once.
-
-    The first instance whose start is in the window is in it, and so are all that came later.
-
-    Parameters
-    ----------
-    ring : Ring, read
-    clock : clock
-    length : clock
-    regs : int64, shape (N_REGS,), written
-
-    Returns
-    -------
-    int
-        Number of instances left.
-    """
-    latest_of = Ring(*ring).latest_of
-    size, origin = latest_of.shape[0], regs[ORIGIN]
-    first, next_id = max(regs[FLOOR], regs[BASE]), regs[NEXT_ID]
-    while first < next_id and clock - latest_of[row_of(first, origin, size), LATEST] > length:
-        first += 1
-    regs[BASE] = first
-    if first - origin >= size:
-        regs[ORIGIN] += size
-    return next_id - first
-
-
-@kernel
-def count_alive(tops_of, ring, stride, length, regs):
-    """Return how many instances `collect` would keep of a sample: one of each `stride` in turn, anywhere among them.
-
-    Parameters
-    ----------
-    tops_of : Tops, read
-    ring : Ring, read
-    stride : int
-        Instances for each one in the sample.
-    length : clock
-    regs : int64, shape (N_REGS,)
-
-    Returns
-    -------
-    int
-    """
-    tops_of, ring = Tops(*tops_of), Ring(*ring)
-    n_alive = 0
-    for i in range(regs[NEXT_ID] // stride):
-        anywhere = np.int64((_U(i) * _U(0x9E3779B97F4A7C15)) >> _U(40)) % stride
-        n_alive += _is_alive(i * stride + anywhere, tops_of, ring, length, regs)
-    return n_alive
 
 
 @kernel
