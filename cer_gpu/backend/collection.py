@@ -1,8 +1,8 @@
 """Collection of the nodes of the tECS that are alive, for windows under which no order tells which ones are.
 
 Under one window for all partitions, nodes die in the order in which they were made, and a ring needs no collection.
-Otherwise (no window, or one that counts the events of each partition) `collect` finds the nodes that lists reach, and
-moves them together.
+Otherwise (no window, or one that counts the events of each partition) `collect_nodes` finds the nodes that lists reach,
+and moves them together.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def drop_expired(lists, options, n_parts, low, idle):
 
 
 @kernel
-def mark(lists, arena, options, n_parts, n_nodes, shift_from, lows, owners):
-    """Find the nodes that the lists reach, and forget what has left the windows.
+def collect_nodes(lists, arena, options, n_parts, shift_from, lows, new_ids):
+    """Move the nodes that the lists reach together, in their order, and forget what has left the windows.
 
     A node refers to older ones only, so that one pass from the latest to the oldest finds them all.
 
@@ -89,14 +89,12 @@ def mark(lists, arena, options, n_parts, n_nodes, shift_from, lows, owners):
     options : Options
     n_parts : int
         Number of partitions.
-    n_nodes : int
-        Number of nodes.
     shift_from : int
         In a partition whose numbers passed this, they are counted anew from the first one in the window.
     lows : int64, shape (n_parts,), written
         The first number in the window of each partition, as it was before.
-    owners : int32, shape (n_nodes,), written
-        The partition of each node that is alive; -1 before, and where none is.
+    new_ids : int32, shape (nodes,), written
+        -1 before; then the new id of each node, -1 where it is dropped.
 
     Returns
     -------
@@ -104,7 +102,16 @@ def mark(lists, arena, options, n_parts, n_nodes, shift_from, lows, owners):
         The smallest number or position (as nodes have them) that is alive, or that of the next event.
     """
     lists, arena, options = Lists(*lists), Arena(*arena), Options(*options)
+    smallest = _mark(lists, arena, options, n_parts, shift_from, lows, new_ids)
+    _move(lists, arena, n_parts, new_ids)
+    return smallest
+
+
+@helper
+def _mark(lists, arena, options, n_parts, shift_from, lows, owners):
+    """Write the partition of each node that is alive, and return the smallest number or position among these."""
     parts, slots, nodes, window = lists.parts, lists.slots, arena.nodes, options.window
+    n_nodes = lists.regs[NEXT_NODE]
     for i in range(n_parts):
         p = _U(i)
         low = _low(parts, p, options)
@@ -148,20 +155,9 @@ def _shift(low, window, shift_from):
     return low if window == COUNT_WINDOW and low > shift_from else np.int64(0)
 
 
-@kernel
-def move(lists, arena, n_parts, new_ids):
-    """Move the marked nodes together, in their order, and make all that refers to them refer to their new ids.
-
-    Parameters
-    ----------
-    lists : Lists
-    arena : Arena
-    n_parts : int
-        Number of partitions.
-    new_ids : int32, shape (n_nodes,), written
-        The owners of `mark`; then the new id of each node, -1 where it is dropped.
-    """
-    lists, arena = Lists(*lists), Arena(*arena)
+@helper
+def _move(lists, arena, n_parts, new_ids):
+    """Move the marked nodes together, and make all that refers to them refer to their new ids."""
     parts, slots, regs, nodes, extras = lists.parts, lists.slots, lists.regs, arena.nodes, arena.extras
     alive = np.int32(0)
     for i in range(regs[NEXT_NODE]):

@@ -13,14 +13,18 @@ _U = np.uint64
 
 
 @kernel
-def select_by_table(words, table, start, symbols, positions, n_selected):
+def select_relevant(words, keys, values, start, symbols, positions, n_selected):
     """Look up each word and keep the events whose symbol is not 0 (quiet).
+
+    Words of at most 16 bits are indexes of a table; those of several uint64 stand in an open-addressing hash table.
 
     Parameters
     ----------
-    words : uint8 or uint16, shape (n,)
-    table : int32, shape (possible words,)
-        Symbols; `UNSEEN` for a word that has not been met.
+    words : uint8 or uint16 or uint64, shape (n,), or (n, parts of a word)
+    keys : uint64, shape (capacity, parts of a word), or (0, 0)
+        Capacity a power of two, never full; empty for a table.
+    values : int32, shape (possible words,), or (capacity,)
+        Symbols; `UNSEEN` for a word that has not been met, or in a free slot.
     start : int
         Row to begin at.
     symbols, positions : int32, shape (at least n,), written
@@ -30,100 +34,41 @@ def select_by_table(words, table, start, symbols, positions, n_selected):
 
     Returns
     -------
-    (int, int)
-        The row after the last one read (n, or the row of an unseen word), and how many events are selected now.
+    (int, int, int)
+        The row after the last one read (n, or the row of an unseen word), how many events are selected now, and the
+        slot for the unseen word.
     """
     n = words.shape[0]
     kept = _U(n_selected)
     for i in range(start, n):
-        symbol = table[words[_U(i)]]
-        if symbol < 0:
-            return i, np.int64(kept)
-        symbols[kept] = symbol
-        positions[kept] = i
-        kept += _U(symbol > 0)
-    return n, np.int64(kept)
-
-
-@kernel
-def select_by_hash(words, keys, values, start, symbols, positions, n_selected):
-    """Do as `select_by_table`, for words of several uint64 in an open-addressing hash table.
-
-    Parameters
-    ----------
-    words : uint64, shape (n, parts of a word)
-    keys : uint64, shape (capacity, parts of a word)
-        Capacity a power of two, never full.
-    values : int32, shape (capacity,)
-        Symbols; `UNSEEN` marks a free slot.
-    start : int
-    symbols, positions : int32, shape (at least n,), written
-    n_selected : int
-    """
-    n, width = words.shape
-    mask = _U(keys.shape[0] - 1)
-    kept = _U(n_selected)
-    for i in range(start, n):
-        slot = _hash(words, i, width) & mask
-        while values[slot] >= 0:
-            same = True
-            for k in range(width):
-                same &= keys[slot, k] == words[i, k]
-            if same:
-                break
-            slot = (slot + _U(1)) & mask
+        slot = _U(words[_U(i)]) if words.ndim == 1 else _slot_of(words, keys, values, i)
         symbol = values[slot]
         if symbol < 0:
-            return i, np.int64(kept)
+            return i, np.int64(kept), np.int64(slot)
         symbols[kept] = symbol
         positions[kept] = i
         kept += _U(symbol > 0)
-    return n, np.int64(kept)
-
-
-@kernel
-def insert_word(words, row, keys, values, symbol):
-    """Put a word with its symbol into the hash table of `select_by_hash`.
-
-    Parameters
-    ----------
-    words : uint64, shape (n, parts of a word)
-    row : int
-    keys : uint64, shape (capacity, parts of a word), written
-    values : int32, shape (capacity,), written
-    symbol : int
-    """
-    width = words.shape[1]
-    mask = _U(keys.shape[0] - 1)
-    slot = _hash(words, row, width) & mask
-    while values[slot] >= 0:
-        slot = (slot + _U(1)) & mask
-    for k in range(width):
-        keys[slot, k] = words[row, k]
-    values[slot] = symbol
+    return n, np.int64(kept), np.int64(0)
 
 
 @helper
-def _hash(words, row, width):
+def _slot_of(words, keys, values, row):
+    """Return the slot of a word in the hash table, or the free one for it."""
+    width = words.shape[1]
     mixed = _U(0)
     for k in range(width):
         mixed = (mixed ^ words[row, k]) * _U(0x9E3779B97F4A7C15)
         mixed ^= mixed >> _U(29)
-    return mixed
-
-
-@kernel
-def number_rows(rows, first, positions):
-    """Write the positions of rows of a block whose first row is at `first`.
-
-    Parameters
-    ----------
-    rows : int32, shape (n,)
-    first : int
-    positions : int64, shape (n,), written
-    """
-    for i in range(rows.shape[0]):
-        positions[_U(i)] = first + rows[_U(i)]
+    mask = _U(keys.shape[0] - 1)
+    slot = mixed & mask
+    while values[slot] >= 0:
+        same = True
+        for k in range(width):
+            same &= keys[slot, k] == words[row, k]
+        if same:
+            break
+        slot = (slot + _U(1)) & mask
+    return slot
 
 
 @kernel
@@ -146,11 +91,11 @@ def classify(values, valid, constants, classes):
 
     Parameters
     ----------
-    values : int64, uint64 or float64, shape (n,)
+    values : number, shape (n,)
     valid : bool, shape (n,), or (0,)
         Values that are not NULL; empty: all.
-    constants : of the type of the values, shape (m,)
-        Ascending, each once; none is NaN.
+    constants : number, shape (m,)
+        Of the type of the values, ascending, each once; none is NaN.
     classes : int32, shape (n,), written
         ``2 * i + 1`` for a value equal to constant i; ``2 * i`` for one less than constant i and greater than those
         before; -1 for NULL and NaN.
@@ -194,25 +139,6 @@ def group_rows(groups, begins, rows):
     for group in range(begins.shape[0] - 1, 0, -1):
         begins[_U(group)] = begins[_U(group - 1)]
     begins[0] = 0
-
-
-@kernel
-def order_by_group(values, groups, nexts, ordered):
-    """Write the values of a block's rows group by group, in the order of `group_rows`.
-
-    Parameters
-    ----------
-    values : number, shape (rows of a block,)
-    groups : int32, shape (rows of a block,)
-    nexts : int64, shape (groups + 1,), written
-        Begins of the groups, as `group_rows` writes them; left at their ends.
-    ordered : number, shape (rows of all groups,), written
-    """
-    for i in range(groups.shape[0]):
-        group = groups[_U(i)]
-        if group >= 0:
-            ordered[_U(nexts[_U(group)])] = values[_U(i)]
-            nexts[_U(group)] += 1
 
 
 @kernel

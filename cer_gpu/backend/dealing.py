@@ -20,7 +20,7 @@ def _in_share(words, row, share, n_shares):
 
 
 @kernel
-def deal_events(words, codes, share, n_shares, own, before):
+def deal_events(words, codes, rows, share, n_shares, own, before, kept, places):
     """Find the events of one share of the keys.
 
     Parameters
@@ -29,17 +29,23 @@ def deal_events(words, codes, share, n_shares, own, before):
         Keys as words that depend on their values alone.
     codes : int32, shape (n,), or (0,)
         Key of each event; empty: `words` has those of the events, one after the other.
+    rows : int32, shape (relevant,)
+        The relevant events.
     share, n_shares : int
         Number of this share, from 0, and of all.
     own : int32, shape (at least n + 1,), written
         Events of the share, ascending.
     before : int32, shape (n + 1,), written
         Events of the share before each event; then all.
+    kept : int32, shape (at least relevant + 1,), written
+        Indices of the relevant events of the share.
+    places : int32, shape (at least relevant + 1,), written
+        Their places among the events of the share.
 
     Returns
     -------
-    int
-        Events of the share.
+    (int, int)
+        Events of the share, and relevant ones.
     """
     n_own = 0
     for i in range(before.shape[0] - 1):
@@ -48,32 +54,10 @@ def deal_events(words, codes, share, n_shares, own, before):
         before[_U(i)] = n_own
         n_own += _in_share(words, key, share, n_shares)
     before[before.shape[0] - 1] = n_own
-    return n_own
-
-
-@kernel
-def choose_own(rows, before, kept, places):
-    """Choose the relevant events of a share.
-
-    Parameters
-    ----------
-    rows : int32, shape (n relevant,)
-    before : int32, shape (n + 1,)
-        As `deal_events` writes them.
-    kept : int32, shape (at least n relevant + 1,), written
-        Indices of the relevant events of the share.
-    places : int32, shape (at least n relevant + 1,), written
-        Their places among the events of the share.
-
-    Returns
-    -------
-    int
-        Relevant events of the share.
-    """
     n_kept = 0
     for j in range(rows.shape[0]):
         row = _U(rows[_U(j)])
         kept[_U(n_kept)] = j
         places[_U(n_kept)] = before[row]
         n_kept += before[row + _U(1)] - before[row]
-    return n_kept
+    return n_own, n_kept

@@ -163,7 +163,7 @@ def kernel(function: _Function, *, keep: bool = True) -> _Function:
         True to keep it on disk.
     """
     # forceinline is set here: a kernel that a helper calls would inherit it from the helper
-    options = {**_OPTIONS, "cache": keep, "forceinline": False}
+    options = {**_OPTIONS, "cache": keep, "forceinline": False, "no_cfunc_wrapper": True}
     try:
         compiled = _compiled(function, options)
     except RuntimeError:  # Numba knows no folder that can be written

@@ -35,19 +35,6 @@ def _hash(words, row):
     return mixed
 
 
-@kernel
-def hash_words(words, hashes):
-    """Hash keys; distinct keys of one word have distinct hashes.
-
-    Parameters
-    ----------
-    words : uint64, shape (n, words of a key)
-    hashes : uint64, shape (n,), written
-    """
-    for i in range(words.shape[0]):
-        hashes[_U(i)] = _hash(words, _U(i))
-
-
 @helper
 def _same_words(words, a, b):
     """Return whether two keys are equal."""
@@ -96,20 +83,51 @@ def _next_relevant(rows, j, begin):
     return j
 
 
+@helper
+def _text_of(codes, numbers, row):
+    """Return the number of the text of an event."""
+    code = _U(codes[row, 0])
+    return _U(numbers[code]) if numbers.shape[0] > 0 else code
+
+
+@helper
+def _find(words, row, table, keys):
+    """Return the row of a key in the hash table, or the free one for it, and its partition, or `UNASSIGNED`."""
+    width = words.shape[1]
+    key = _hash(words, row)
+    slot = key & _U(table.shape[0] - 1)
+    found = table[slot, PARTITION]
+    while found >= 0:
+        same = _U(table[slot, HASH]) == key
+        if width > 1 and same:  # keys of one word have hashes of their own
+            for k in range(width):
+                same &= keys[_U(found), _U(k)] == words[row, _U(k)]
+        if same:
+            break
+        slot = (slot + _U(1)) & _U(table.shape[0] - 1)
+        found = table[slot, PARTITION]
+    return slot, found
+
+
 @kernel
-def assign_partitions(words, present, begins, rows, table, keys, counts, start, n_keys, partitions):
+def assign_partitions(words, numbers, present, begins, rows, table, keys, counts, start, n_keys, partitions):
     """Assign numbers to the keys of runs, new ones as relevant events appear.
+
+    Keys of one text each need no hash: they are numbers of texts, or codes of these, and `table` is an array by them.
 
     Parameters
     ----------
-    words : uint64, shape (n, words of a key)
+    words : uint64 or int32, shape (n, words of a key)
+        Words, or codes of texts.
+    numbers : int32, shape (codes,), or (0,)
+        Number of the text of each code; empty where codes are numbers, and for words.
     present : bool, shape (n,), or (0,)
     begins : int32, shape (runs + 1,)
         These are as `find_runs` has them.
     rows : int32, shape (relevant,)
         The relevant ones of the n events, ascending, others only count; not read if there are n.
-    table : int64, shape (2**table, 2), written
-        Open-addressing hash table.
+    table : int64 or int32, shape (2**table, 2), or (texts,), written
+        Open-addressing hash table, or partitions of texts: `UNASSIGNED`, or less for a key that is not to be assigned.
     keys : uint64, shape (capacity, words of a key), written
         Key of each partition.
     counts : int64, shape (capacity,), written
@@ -128,27 +146,23 @@ def assign_partitions(words, present, begins, rows, table, keys, counts, start, 
     n_runs, width = partitions.shape[0], words.shape[1]
     all_present, all_relevant = present.shape[0] == 0, rows.shape[0] == words.shape[0]
     large = table.shape[0] >= _LARGE_TABLE
-    mask = _U(table.shape[0] - 1)
     j = 0
     for run in range(start, n_runs):
         if large and run + _AHEAD < n_runs:
-            prefetch(table, (_hash(words, _U(begins[_U(run + _AHEAD)])) & mask) * _U(2))
+            ahead = _U(begins[_U(run + _AHEAD)])
+            if table.ndim == 1:
+                prefetch(table, _text_of(words, numbers, ahead))
+            else:
+                prefetch(table, (_hash(words, ahead) & _U(table.shape[0] - 1)) * _U(2))
         r = _U(begins[_U(run)])
         found = np.int64(UNASSIGNED)
         if all_present or present[r]:
-            key = _hash(words, r)
-            slot = key & mask
-            found = table[slot, PARTITION]
-            while found >= 0:
-                same = _U(table[slot, HASH]) == key
-                if width > 1 and same:  # keys of one word have hashes of their own
-                    for k in range(width):
-                        same &= keys[_U(found), _U(k)] == words[r, _U(k)]
-                if same:
-                    break
-                slot = (slot + _U(1)) & mask
-                found = table[slot, PARTITION]
-            if found < 0:
+            if table.ndim == 1:
+                slot = _text_of(words, numbers, r)
+                found = np.int64(table[slot])
+            else:
+                slot, found = _find(words, r, table, keys)
+            if found == UNASSIGNED:
                 # a partition without a relevant event holds nothing that could be counted from
                 first = np.int64(r)
                 if not all_relevant:
@@ -158,62 +172,14 @@ def assign_partitions(words, present, begins, rows, table, keys, counts, start, 
                     if n_keys >= keys.shape[0]:
                         return run, n_keys
                     found = np.int64(n_keys)
-                    table[slot, HASH] = np.int64(key)
-                    table[slot, PARTITION] = found
-                    for k in range(width):
-                        keys[_U(found), _U(k)] = words[r, _U(k)]
-                    counts[_U(found)] = np.int64(r) - first
-                    n_keys += 1
-        partitions[_U(run)] = np.int32(found)
-    return n_runs, n_keys
-
-
-@kernel
-def assign_partitions_of_texts(codes, numbers, present, begins, rows, table, keys, counts, start, n_keys, partitions):
-    """Assign numbers to keys of one text each, as `assign_partitions` does, by the number of the text.
-
-    Parameters
-    ----------
-    codes : int32, shape (n, 1)
-        Code of the key of each event that counts.
-    numbers : int32, shape (codes,), or (0,)
-        Number of the text of each code; empty where codes are numbers.
-    present : bool, shape (n,), or (0,)
-    begins : int32, shape (runs + 1,)
-    rows : int32, shape (relevant,)
-    table : int32, shape (texts,), written
-        Partitions of texts; `UNASSIGNED`, or less for a key that is not to be assigned.
-    keys : uint64, shape (capacity, 1), written
-    counts : int64, shape (capacity,), written
-    start, n_keys : int
-    partitions : int32, shape (runs,), written
-    """
-    n_runs = partitions.shape[0]
-    all_present, all_relevant, coded = present.shape[0] == 0, rows.shape[0] == codes.shape[0], numbers.shape[0] > 0
-    large = table.shape[0] >= _LARGE_TABLE
-    j = 0
-    for run in range(start, n_runs):
-        if large and run + _AHEAD < n_runs:
-            code = _U(codes[_U(begins[_U(run + _AHEAD)]), 0])
-            prefetch(table, _U(numbers[code]) if coded else code)
-        r = _U(begins[_U(run)])
-        found = np.int64(UNASSIGNED)
-        if all_present or present[r]:
-            text = _U(codes[r, 0])
-            if coded:
-                text = _U(numbers[text])
-            found = np.int64(table[text])
-            if found == UNASSIGNED:
-                first = np.int64(r)
-                if not all_relevant:
-                    j = _next_relevant(rows, j, first)
-                    first = np.int64(rows[_U(j)]) if j < rows.shape[0] else codes.shape[0]
-                if first < begins[_U(run + 1)]:
-                    if n_keys >= keys.shape[0]:
-                        return run, n_keys
-                    found = np.int64(n_keys)
-                    table[text] = np.int32(found)
-                    keys[_U(found), 0] = text
+                    if table.ndim == 1:
+                        table[slot] = np.int32(found)
+                        keys[_U(found), 0] = slot
+                    else:
+                        table[slot, HASH] = np.int64(_hash(words, r))
+                        table[slot, PARTITION] = found
+                        for k in range(width):
+                            keys[_U(found), _U(k)] = words[r, _U(k)]
                     counts[_U(found)] = np.int64(r) - first
                     n_keys += 1
         partitions[_U(run)] = np.int32(found)
@@ -266,23 +232,25 @@ def number_events(begins, rows, found, counts, partitions, ordinals):
 
 
 @kernel
-def hash_keys(hashes, table):
+def hash_keys(keys, table):
     """Put the keys of all partitions into a hash table that is empty (-1 everywhere).
 
     Parameters
     ----------
-    hashes : uint64, shape (n,)
+    keys : uint64, shape (n, words of a key)
+        Distinct keys; those of one word have distinct hashes.
     table : int64, shape (2**table, 2), written
     """
     mask = _U(table.shape[0] - 1)
-    n = hashes.shape[0]
+    n = keys.shape[0]
     for i in range(n):
         if i + _AHEAD < n:
-            prefetch(table, (hashes[_U(i + _AHEAD)] & mask) * _U(2))
-        slot = hashes[_U(i)] & mask
+            prefetch(table, (_hash(keys, _U(i + _AHEAD)) & mask) * _U(2))
+        key = _hash(keys, _U(i))
+        slot = key & mask
         while table[slot, PARTITION] >= 0:
             slot = (slot + _U(1)) & mask
-        table[slot, HASH] = np.int64(hashes[_U(i)])
+        table[slot, HASH] = np.int64(key)
         table[slot, PARTITION] = i
 
 

@@ -33,7 +33,9 @@ def hash_strings(offsets, data, hashes):
 
 
 @kernel
-def encode_strings(offsets, data, mixed_of, start, codes, slots, hashes, value_offsets, value_bytes, n_values):
+def encode_strings(
+    offsets, data, mixed_of, start, codes, slots, hashes, value_offsets, value_bytes, n_placed, n_values
+):
     """Write the number of each string's value; new values are numbered as they appear.
 
     Parameters
@@ -53,8 +55,8 @@ def encode_strings(offsets, data, mixed_of, start, codes, slots, hashes, value_o
     value_offsets : int64, shape (values,), written
     value_bytes : uint8, shape (room,), written
         The distinct strings met so far, as in an Arrow array, and room for more.
-    n_values : int
-        Number of distinct strings met so far.
+    n_placed, n_values : int
+        Number of distinct strings that have a slot, and of all that were met so far; the others get one first.
 
     Returns
     -------
@@ -64,6 +66,11 @@ def encode_strings(offsets, data, mixed_of, start, codes, slots, hashes, value_o
     mask = _U(slots.shape[0] - 1)
     n = codes.shape[0]
     large = slots.shape[0] >= _LARGE_TABLE
+    for value in range(n_placed, n_values):
+        slot = hashes[_U(value)] & mask
+        while slots[slot] >= 0:
+            slot = (slot + _U(1)) & mask
+        slots[slot] = value
     for i in range(start, n):
         if large and i + _AHEAD < n:
             prefetch(slots, mixed_of[_U(i + _AHEAD)] & mask)
@@ -99,24 +106,6 @@ def encode_strings(offsets, data, mixed_of, start, codes, slots, hashes, value_o
             n_values += 1
         codes[_U(i)] = value
     return n, n_values
-
-
-@kernel
-def place_values(hashes, n_values, slots):
-    """Put values into a hash table of `encode_strings` that is empty (-1 everywhere).
-
-    Parameters
-    ----------
-    hashes : uint64, shape (values,)
-    n_values : int
-    slots : int32, shape (2**slots,), written
-    """
-    mask = _U(slots.shape[0] - 1)
-    for value in range(n_values):
-        slot = hashes[_U(value)] & mask
-        while slots[slot] >= 0:
-            slot = (slot + _U(1)) & mask
-        slots[slot] = value
 
 
 @helper

@@ -43,46 +43,11 @@ def _alike(offsets, positions, marks, marked, one, other, n):
 
 
 @kernel
-def take_back(offsets, positions, marks, back, kept, table):
-    """Drop the rows that take back another one, whose entries are all of theirs but the last, and those others.
+def drop_rows(spans, offsets, positions, marks, back, marked, kept, table):
+    """Drop the rows that come again, or those that are taken back.
 
-    Parameters
-    ----------
-    offsets : int32, shape (rows + 1,)
-    positions : int64, shape (k,)
-    marks : int32, shape (k,)
-    back : bool, shape (rows,)
-        True for rows that take back another one.
-    kept : bool, shape (rows,), written
-        False for rows that are dropped.
-    table : int64, shape (places,), written
-    """
-    table[:] = -1
-    for r in range(back.shape[0]):
-        row = np.int64(r)
-        n = offsets[_U(r + 1)] - offsets[_U(r)]
-        if not back[_U(r)]:
-            slot = _slot_of(offsets, positions, marks, True, row, n, table)
-            while table[slot] >= 0:
-                slot = (slot + _U(1)) & _U(table.shape[0] - 1)
-            table[slot] = row
-    for r in range(back.shape[0]):
-        if not back[_U(r)]:
-            continue
-        row = np.int64(r)
-        kept[_U(r)] = False
-        n = offsets[_U(r + 1)] - offsets[_U(r)] - 1
-        slot = _slot_of(offsets, positions, marks, True, row, n, table)
-        while table[slot] >= 0:
-            if _alike(offsets, positions, marks, True, table[slot], row, n):
-                kept[_U(table[slot])] = False
-                break
-            slot = (slot + _U(1)) & _U(table.shape[0] - 1)
-
-
-@kernel
-def drop_again(spans, offsets, positions, marks, marked, kept, table):
-    """Drop the rows that come again: those with the spans and entries of an earlier one.
+    A row comes again that has the spans and entries of an earlier one.  A row takes back another one if its entries are
+    all of the other's and one more; both are dropped.
 
     Parameters
     ----------
@@ -90,6 +55,8 @@ def drop_again(spans, offsets, positions, marks, marked, kept, table):
     offsets : int32, shape (rows + 1,)
     positions : int64, shape (k,)
     marks : int32, shape (k,)
+    back : bool, shape (rows,), or (0,)
+        True for rows that take back another one; empty: rows that come again are dropped, and no others.
     marked : bool
         True if rows that differ in their marks alone are different.
     kept : bool, shape (rows,), written
@@ -97,16 +64,32 @@ def drop_again(spans, offsets, positions, marks, marked, kept, table):
     table : int64, shape (places,), written
     """
     table[:] = -1
+    taken = back.shape[0] > 0
     for r in range(kept.shape[0]):
         row = np.int64(r)
+        if taken and back[_U(r)]:
+            continue
         n = offsets[_U(r + 1)] - offsets[_U(r)]
         slot = _slot_of(offsets, positions, marks, marked, row, n, table)
+        again = False
+        while table[slot] >= 0 and not again:
+            other = _U(table[slot])
+            again = not taken and spans[0, other] == spans[0, _U(r)] and spans[1, other] == spans[1, _U(r)]
+            again = again and _alike(offsets, positions, marks, marked, table[slot], row, n)
+            slot = (slot + _U(1)) & _U(table.shape[0] - 1)
+        if again:
+            kept[_U(r)] = False
+        else:
+            table[slot] = row
+    for r in range(back.shape[0]):
+        if not back[_U(r)]:
+            continue
+        row = np.int64(r)
+        kept[_U(r)] = False
+        n = offsets[_U(r + 1)] - offsets[_U(r)] - 1
+        slot = _slot_of(offsets, positions, marks, marked, row, n, table)
         while table[slot] >= 0:
-            other = table[slot]
-            same = spans[0, _U(other)] == spans[0, _U(r)] and spans[1, _U(other)] == spans[1, _U(r)]
-            if same and _alike(offsets, positions, marks, marked, other, row, n):
-                kept[_U(r)] = False
+            if _alike(offsets, positions, marks, marked, table[slot], row, n):
+                kept[_U(table[slot])] = False
                 break
             slot = (slot + _U(1)) & _U(table.shape[0] - 1)
-        if kept[_U(r)]:
-            table[slot] = row

@@ -29,7 +29,7 @@ from cer_gpu.automaton.encoding import (
     START_TARGET,
 )
 from cer_gpu.backend import tecs
-from cer_gpu.backend.arguments import Events, Options, Tables
+from cer_gpu.backend.arguments import Events, Options
 from cer_gpu.backend.counting import count_events
 from cer_gpu.backend.evaluation import evaluate_events
 from cer_gpu.backend.jit import helper, kernel
@@ -216,97 +216,6 @@ def find_ends(events, options, fresh, begins, moves, has_gaps, held, begin, ends
     return i, n_ends
 
 
-# ---- room -------------------------------------------------------------------------------------------------------
-
-
-@kernel
-def drop_before(held, low):
-    """Drop the events before a number from the log, of one window for all partitions; return how many stay.
-
-    Parameters
-    ----------
-    held : Held
-    low : int
-    """
-    held = Held(*held)
-    regs, log = held.regs, held.log
-    n = regs[NEXT_ID] - regs[FIRST_ID]
-    dead = np.int64(0)
-    while dead < n and log[_U(dead), LOG_NUMBER] < low:
-        dead += 1
-    for i in range(dead, n):
-        for c in range(N_LOG):
-            log[_U(i - dead), _U(c)] = log[_U(i), _U(c)]
-    regs[FIRST_ID] += dead
-    return n - dead
-
-
-@kernel
-def keep_windows(held, width, new_ids):
-    """Keep those events of the log that are in the window of the next event of their partition; return how many stay.
-
-    For windows that count the events of a partition.  Ids are given anew, and no evaluation of a window goes on.
-
-    Parameters
-    ----------
-    held : Held
-    width : int
-        Length of the window.
-    new_ids : int64, shape (events,), written
-        One for each event of the log.
-    """
-    held = Held(*held)
-    regs, parts, log = held.regs, held.parts, held.log
-    first = regs[FIRST_ID]
-    kept = np.int64(0)
-    for i in range(regs[NEXT_ID] - first):
-        new_ids[_U(i)] = NO_EVENT
-        p = log[_U(i), LOG_PARTITION]
-        if p < 0:
-            continue
-        low = parts[_U(p), LAST_MOMENT] + 1 - width
-        if log[_U(i), LOG_NUMBER] >= low and _holds(parts, regs, _U(p), low):
-            new_ids[_U(i)] = kept
-            for c in range(N_LOG):
-                log[_U(kept), _U(c)] = log[_U(i), _U(c)]
-            before = log[_U(kept), LOG_BEFORE]
-            log[_U(kept), LOG_BEFORE] = new_ids[_U(before - first)] if before >= first else NO_EVENT
-            kept += 1
-    for i in range(parts.shape[0]):
-        last = parts[_U(i), LAST_ID]
-        parts[_U(i), LAST_ID] = new_ids[_U(last - first)] if last >= first else NO_EVENT
-    regs[FIRST_ID], regs[NEXT_ID] = 0, kept
-    regs[OPENED] = NO_EVENT
-    return kept
-
-
-@helper
-def _holds(parts, regs, p, low):
-    """Return whether some run of a partition may have begun in the window."""
-    return parts[p, NEWEST] >= max(low, 0) and parts[p, SEEN] == regs[N_CONSUMED]
-
-
-@kernel
-def find_idle(held, counted, low, idle):
-    """Note which partitions have no run that may go on.
-
-    Parameters
-    ----------
-    held : Held, read
-    counted : bool
-        True for windows that count the events of a partition.
-    low : int
-        First number in the window; if `counted`, the length of the window.
-    idle : bool, shape (n,), written
-    """
-    held = Held(*held)
-    regs, parts = held.regs, held.parts
-    for i in range(idle.shape[0]):
-        p = _U(i)
-        first = parts[p, LAST_MOMENT] + 1 - low if counted else np.int64(low)
-        idle[p] = not _holds(parts, regs, p, first)
-
-
 # ---- the evaluation of a window ---------------------------------------------------------------------------------
 
 
@@ -346,8 +255,8 @@ def _take(held, replay, lists, this, low):
 
 @helper
 def _events_of(replay, n):
-    """Return the events taken as a group: numbered from 0, without partitions and windows."""
-    return Events(
+    """Return the events taken, as `Events` without its name: numbered from 0, without partitions and windows."""
+    return (
         replay.symbols[:n],
         replay.positions[:n],
         replay.places[:n],
@@ -395,16 +304,17 @@ def evaluate_windows(held, replay, ends, n_ends, limit, numbering, tables, lists
     int
         A `Status`.
     """
-    held, replay, tables, lists = Held(*held), Replay(*replay), Tables(*tables), Lists(*lists)
+    # the kernels that are called take tuples without names, as from Python, so that they are compiled once
+    held, replay = Held(*held), Replay(*replay)
     regs = held.regs
     status = DONE
     while regs[END] < n_ends:
         end = _U(regs[END])
         if regs[N_TAKEN] == 0:
-            _take(held, replay, lists, ends[end, END_ID], ends[end, END_LOW])
+            _take(held, replay, Lists(*lists), ends[end, END_ID], ends[end, END_LOW])
         n = regs[N_TAKEN]
         events = _events_of(replay, n)
-        options = Options(NO_WINDOW, np.int64(-1), CONSUME_NONE, limit, replay.places[_U(n - 1)])
+        options = (np.int64(NO_WINDOW), np.int64(-1), np.int64(CONSUME_NONE), limit, replay.places[_U(n - 1)])
         if len(arena) > 0:
             status = evaluate_events(events, options, numbering, tables, lists, arena, listing, share, matches, history,
                                      sources)  # fmt: skip

@@ -73,23 +73,6 @@ def _first_inside(clocks, mask, here, end, now, length):
 
 
 @kernel
-def longest_window(lows, ordinal):
-    """Return the most events that a window holds, the one that it ends at included.
-
-    Parameters
-    ----------
-    lows : int64, shape (n,)
-        Result of `window_lows`, for at least one event.
-    ordinal : int
-        Ordinal of the first event.
-    """
-    longest = np.int64(-ordinal)
-    for i in range(lows.shape[0]):
-        longest = max(longest, np.int64(i) - lows[_U(i)])
-    return longest + ordinal + 1
-
-
-@kernel
 def live_events(symbols, clocks, ending, only, length, kept):
     """Find the events that are in the window of one that may end a complex event.
 

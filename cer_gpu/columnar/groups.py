@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Array, Int32, Int64
-from cer_gpu.backend.compaction import gather, group_rows, order_by_group
+from cer_gpu.backend.compaction import gather, group_rows
 from cer_gpu.columnar.columns import Block, Coded, RowsOfBlock
 from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.columnar.strings import StringCoder
@@ -84,10 +84,7 @@ class Groups:
         memory = self._memory[len(self._ordered)].empty(-(-n * size // 8))
         bits = np.dtype(f"u{size}")
         ordered = memory.view(bits)[:n]
-        if self.is_sparse:
-            gather(read_only(values.view(bits)), self.rows, ordered)
-        else:
-            order_by_group(read_only(values.view(bits)), self._groups, self._begins.copy(), ordered)
+        gather(read_only(values.view(bits)), self.rows, ordered)
         return ordered.view(values.dtype)
 
 

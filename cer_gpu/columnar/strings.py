@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.backend.strings import encode_strings, hash_strings, place_values
+from cer_gpu.backend.strings import encode_strings, hash_strings
 from cer_gpu.columnar.memory import Scratch
 
 _MAX_VALUES = 1 << 16
@@ -76,13 +76,14 @@ class StringCoder:
         row, known = 0, self._n_values
         mixed = self._mixed.empty(len(codes))
         hash_strings(offsets, data, mixed)
+        n_placed = known
         while True:
-            row, self._n_values = encode_strings(
-                offsets, data, mixed, row, codes, self._slots, self._hashes, self._offsets, self._bytes, self._n_values
-            )
+            values = self._slots, self._hashes, self._offsets, self._bytes
+            row, self._n_values = encode_strings(offsets, data, mixed, row, codes, *values, n_placed, self._n_values)
             if row == len(codes):
                 break
             self._grow(int(offsets[row + 1] - offsets[row]))
+            n_placed = self._n_values if self._slots is values[0] else 0
         if self._n_values > known:
             self._values = None
 
@@ -90,9 +91,7 @@ class StringCoder:
         """Make room for one more value of `length` bytes, in each array that is too small."""
         n = self._n_values
         if 2 * n >= len(self._slots):
-            slots = np.full(4 * len(self._slots), -1, np.int32)
-            place_values(self._hashes, n, slots)
-            self._slots = slots
+            self._slots = np.full(4 * len(self._slots), -1, np.int32)
         if n + 2 >= len(self._offsets):
             self._offsets = np.concatenate([self._offsets, np.zeros_like(self._offsets)])
             self._hashes = np.concatenate([self._hashes, np.zeros_like(self._hashes)])

@@ -17,7 +17,7 @@ from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.automaton.trailing import TAKES_BACK
 from cer_gpu.backend.arguments import Matches, plain
 from cer_gpu.backend.joins.choosing import choose_at_ends
-from cer_gpu.backend.waiting import drop_again, take_back
+from cer_gpu.backend.waiting import drop_rows
 from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.events import Relevant
 from cer_gpu.runtime.matches import MatchBuffers
@@ -145,7 +145,8 @@ class Awaiting:
         if self._strategy.consecutive:
             kept[n:] &= self._are_consecutive(found)
         self._rows = rows = _joined(self._rows, found)
-        take_back(rows.offsets, rows.positions, rows.marks, back, kept, _table_for(len(rows)))
+        columns = (rows.spans, rows.offsets, rows.positions, rows.marks)
+        drop_rows(*columns, back, True, kept, _table_for(len(rows)))
         self._moments = np.concatenate([self._moments, np.full(len(found), _UNKNOWN)])
         self._clocks = np.concatenate([self._clocks, self._events.clocks[at]])
         self._partitions = np.concatenate([self._partitions, self._events.partitions[at]])
@@ -260,13 +261,9 @@ class Awaiting:
         # the loop moves rows: their numbers take the place of times
         numbers = np.stack([order, order])
         output = Matches(sorted_.spans.copy(), numbers, sorted_.offsets, sorted_.positions, sorted_.marks)
-        ends = sorted_.spans[1]
-        begins = np.flatnonzero(np.concatenate([[True], ends[1:] != ends[:-1], [True]]))
-        scratch, n_kept = np.empty(3 * int(np.diff(begins).max()), np.int64), np.empty(len(begins) - 1, np.int64)
-        choose_at_ends(*plain(output), begins, self._strategy.choice, scratch, n_kept)
-        before = np.cumsum(n_kept) - n_kept
-        kept = np.repeat(begins[:-1] - before, n_kept) + np.arange(int(n_kept.sum()))
-        return np.sort(numbers[0, kept])
+        scratch = np.empty(3 * len(order), np.int64)
+        n_kept = choose_at_ends(*plain(output), 0, len(order), self._strategy.choice, 0, scratch)
+        return np.sort(numbers[0, :n_kept])
 
     def _counts(self, found: MatchBuffers, rows: Int64) -> tuple[MatchBuffers, Int64, Int64]:
         """Return one complex event of each end, and how many the end has; rows of one end stand together."""
@@ -292,7 +289,7 @@ class Awaiting:
         """Return each complex event once, as the first row of it, and these rows."""
         kept = np.ones(len(found), np.bool_)
         columns = (found.spans, found.offsets, found.positions, found.marks)
-        drop_again(*columns, self._labelled, kept, _table_for(len(found)))
+        drop_rows(*columns, np.empty(0, np.bool_), self._labelled, kept, _table_for(len(found)))
         first = np.flatnonzero(kept)
         return (found if len(first) == len(found) else _taken(found, first)), first
 

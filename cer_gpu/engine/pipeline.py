@@ -19,7 +19,6 @@ from cer_gpu.automaton.encoding import (
     NO_WINDOW,
 )
 from cer_gpu.automaton.table import Table
-from cer_gpu.backend.compaction import number_rows
 from cer_gpu.columnar.clocks import Clock, WindowClocks
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.groups import Picked
@@ -432,7 +431,8 @@ class Pipeline:
         """Return the relevant events of a block, valid until the next block."""
         plan, given, rows = self.physical.plan, block.given, picked.rows
         positions = self._positions.empty(len(rows))
-        number_rows(rows, block.first, positions)
+        positions[:] = rows
+        positions += block.first
         nothing = np.empty(0, np.int64)
         places = nothing
         if given is not None and self.partitions is None:

@@ -18,10 +18,11 @@ from cer_gpu.backend.aggregates.segments import (
     extreme_held,
     find_held,
     gather_held,
-    look_up_positions,
     sum_held,
 )
+from cer_gpu.backend.compaction import gather
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, kind_of, numbers_of, validity
+from cer_gpu.columnar.memory import read_only
 from cer_gpu.errors import EventsError
 from cer_gpu.output.retention import Retained
 from cer_gpu.runtime.matches import MatchBuffers
@@ -219,7 +220,7 @@ class Values:
             known, events = self._retained.between(low, high)
             numbers, places = np.empty(high - low + 1, np.int32), np.empty(len(positions), np.int32)
             numbers[known - low] = np.arange(len(known), dtype=np.int32)
-            look_up_positions(positions, low, numbers, places)
+            gather(read_only(numbers), read_only((positions - low).astype(np.int32)), places)
             return places, events
         distinct, inverse = np.unique(positions, return_inverse=True)
         return inverse.astype(np.int32), self._retained.take(distinct)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Int32, Int64
-from cer_gpu.backend.dealing import choose_own, deal_events
+from cer_gpu.backend.dealing import deal_events
 from cer_gpu.columnar.columns import codes_of, take_rows, validity
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.memory import Scratch, read_only
@@ -72,14 +72,16 @@ class DealtPartitions(Partitions):
         ]
         n = len(keys[0])
         own, before = self._own.empty(n + 1), self._before.empty(n + 1)
-        own = own[: deal_events(*self._words_of(keys), *self._share, own, before)]
+        relevant = read_only(rows) if self._every else _NO_CODES  # else all of the keys are theirs
+        kept, places = self._kept.empty(len(relevant) + 1), self._places.empty(len(relevant) + 1)
+        words, codes = self._words_of(keys)
+        n_own, n_kept = deal_events(words, codes, relevant, *self._share, own, before, kept, places)
+        own = own[:n_own]
         chosen = pa.array(own)
         keys = [take_rows(key, chosen) for key in keys]
         if not self._every:
-            own, kept, places = rows[own], own, np.arange(len(own), dtype=np.int32)
+            own, kept, places = rows[own], own, np.arange(n_own, dtype=np.int32)
         else:
-            kept, places = self._kept.empty(len(rows) + 1), self._places.empty(len(rows) + 1)
-            n_kept = choose_own(read_only(rows), read_only(before), kept, places)
             kept, places = kept[:n_kept], places[:n_kept]
         symbols, places, partitions, ordinals = super().assign(keys, symbols[kept], places)
         return symbols, own[places], partitions, ordinals

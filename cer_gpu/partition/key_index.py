@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Array, Int32, Int64, UInt64
-from cer_gpu.backend.partitions import (
-    UNASSIGNED,
-    assign_partitions,
-    assign_partitions_of_texts,
-    find_runs,
-    hash_keys,
-    hash_words,
-)
+from cer_gpu.backend.partitions import UNASSIGNED, assign_partitions, find_runs, hash_keys
 from cer_gpu.columnar.columns import is_string, known_codes, numbers_of, validity
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.memory import Gathered, Scratch, read_only, room
@@ -29,6 +21,7 @@ SPARSE_BELOW = 1 << 18
 
 NAN = np.float64("nan").view(np.uint64)
 
+_NO_NUMBERS = np.empty(0, np.int32)
 _ALL = np.empty(0, np.bool_)
 """Mask of the rows with a key: all of them."""
 
@@ -156,7 +149,6 @@ class Runs(NamedTuple):
 class KeyIndex:
     """Index from keys to partition ids, used block by block."""
 
-    _assign: Callable[..., tuple[int, int]]
     _table: Array
 
     def __init__(self) -> None:
@@ -181,13 +173,14 @@ class KeyIndex:
     def assign(self, runs: Runs, keys: KeyWords, counts: Int64, start: int, n: int) -> tuple[int, int]:
         """Assign ids to the runs of the prepared keys; the arguments are those of `assign_partitions`."""
         begins, rows, found = runs
-        return self._assign(*self._looked_up, begins, rows, self._table, keys, counts, start, n, found)
+        done: tuple[int, int] = assign_partitions(
+            *self._looked_up, begins, rows, self._table, keys, counts, start, n, found
+        )
+        return done
 
 
 class ByHash(KeyIndex):
     """Hash table of keys of any kind, with an encoder for each column."""
-
-    _assign = staticmethod(assign_partitions)
 
     def __init__(self, encoders: list[Numbers | Texts]) -> None:
         super().__init__()
@@ -200,9 +193,7 @@ class ByHash(KeyIndex):
         if capacity != len(self._table):
             self._table = room((capacity, 2), np.int64)
         self._table.fill(UNASSIGNED)
-        hashes = np.empty(n, np.uint64)
-        hash_words(read_only(keys[:n]), hashes)
-        hash_keys(hashes, self._table)
+        hash_keys(read_only(keys[:n]), self._table)
 
     def look_up(self, keys: list[pa.Array], rows: Int32 | None) -> bool:
         """Encode the keys of a block, or of some of its rows; return True if some may be in no partition."""
@@ -213,14 +204,12 @@ class ByHash(KeyIndex):
             if holds is not None:
                 holds = holds if rows is None else holds[rows]
                 present = present & holds if len(present) else holds
-        self._looked_up = joined_words(words), present
+        self._looked_up = joined_words(words), _NO_NUMBERS, present
         return len(present) > 0
 
 
 class ByText(KeyIndex):
     """Array from the words of texts to partition ids, for keys of one text: no event needs a hash."""
-
-    _assign = staticmethod(assign_partitions_of_texts)
 
     def __init__(self, encoder: Texts) -> None:
         super().__init__()

@@ -3,7 +3,7 @@
 The loops have no branch on the values of a row, so tests of numbers are vectorised.
 
 For at most 16 guards, `run` looks up the word of each row in the symbol table and keeps the relevant rows, as
-`cer_gpu.backend.compaction.select_by_table` does.  For more guards, `run` writes the words.
+`cer_gpu.backend.compaction.select_relevant` does.  For more guards, `run` writes the words.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ def source_of(program: GuardProgram, nullable: bool) -> str:
         Source of ``run(n_rows, ...)``, whose arguments are, if the program has them: the columns, their validity
         (bits), int64 first bits (of the values and of the validity of each column in turn), constants (int64, uint64,
         float64, halves of wide integers), the tables of types and of streams, the tables of tests (uint8), the given
-        answers (uint8).  For at most 16 guards there follow the arguments of `select_by_table` after the words, and an
-        array of `CHUNK` words; it returns the row after the last one read, the number selected, and the unseen word of
-        that row.  For more guards there follow the words, written.
+        answers (uint8).  For at most 16 guards there follow the arguments of `select_relevant` after the words, and an
+        array of `CHUNK` words; it returns what that returns, and the slot for an unseen word is the word.  For more
+        guards there follow the words, written.
     """
     return HEADER + "\n".join(_Writer(program, nullable).function()) + "\n"
 

@@ -13,7 +13,7 @@ from cer_gpu.automaton.encoding import COUNT_WINDOW
 from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.joins import matching as loops
 from cer_gpu.backend.joins.filters import Filters, filters_of
-from cer_gpu.backend.joins.instances import Graph, Indexes, Instances, drop_dead_instances, rebuild
+from cer_gpu.backend.joins.instances import Graph, Indexes, Instances, rebuild
 from cer_gpu.backend.joins.whole_paths import LEFT, N_PROGRESS, General
 from cer_gpu.columnar.memory import room
 from cer_gpu.errors import no_memory
@@ -237,12 +237,14 @@ class InstanceGraph(Joining):
         )
 
     def _rebuild(self) -> None:
-        rebuild(*plain(self._graph, self._stacks, self._indexes))
+        self._keep(self._last_clocks[0], np.empty((0, 0), np.int64))
 
     def _drop(self, clock: Any) -> None:
-        moved = np.empty((len(self._heights), self._stacks.positions.shape[1] + 1), np.int64)
+        self._keep(clock, np.empty((len(self._heights), self._stacks.positions.shape[1] + 1), np.int64))
+
+    def _keep(self, clock: Any, moved: Int64) -> None:
         groups = plain(self._graph, self._stacks, self._indexes)
-        drop_dead_instances(*groups, self._clocks_at(clock), self._length, moved)
+        rebuild(*groups, self._clocks_at(clock), self._length, moved)
 
     def _make_room(self, clock: Any) -> None:
         """Drop what is out of reach for an event of this clock; take more memory if less than half is free."""

@@ -19,7 +19,6 @@ from cer_gpu.backend import evaluation as ev
 from cer_gpu.backend.arguments import Matches, plain
 from cer_gpu.backend.listing import Listing, Share
 from cer_gpu.backend.status import Status
-from cer_gpu.backend.windows import longest_window
 from cer_gpu.columnar.memory import larger_ring
 from cer_gpu.errors import EventsError, no_memory
 from cer_gpu.runtime.events import Relevant, RunOptions
@@ -219,7 +218,8 @@ class AutomatonRun(Loop):
         """Prepare for a block: history for its windows, and positions that fit 32 bits."""
         first, last = int(events.positions[0]), int(events.positions[-1])
         if len(events.lows):
-            longest = longest_window(events.lows, self.n_relevant)
+            ordinals = np.arange(self.n_relevant, self.n_relevant + len(events.lows))
+            longest = int((ordinals - events.lows).max()) + 1  # the event that the window ends at is in it
             if longest > len(self._history):
                 self._history = larger_ring(self._history, longest)
         if self.options.numbers_its_partitions or last - self.base < REBASE_POSITION:
@@ -270,13 +270,9 @@ class AutomatonRun(Loop):
         """Move the nodes that are alive together; return the smallest number among them."""
         regs = self._regs
         self.idle(len(self._parts))
-        n = int(regs[tecs.NEXT_NODE])
-        ids, n_parts = np.full(n, -1, np.int32), len(self._parts)
-        lows = np.empty(n_parts, np.int64)
-        lists, arena = self._lists, self._arena
-        smallest = collection.mark(*plain(lists, arena, self._options), n_parts, n, shift_from, lows, ids)
-        collection.move(*plain(lists, arena), n_parts, ids)
-        return int(smallest)
+        ids, n_parts = np.full(regs[tecs.NEXT_NODE], -1, np.int32), len(self._parts)
+        groups, lows = plain(self._lists, self._arena, self._options), np.empty(n_parts, np.int64)
+        return int(collection.collect_nodes(*groups, n_parts, shift_from, lows, ids))
 
     def _grow_nodes(self) -> None:
         """Make room for nodes: collect what is dead, or count ids anew from a smaller one, or take more memory."""

@@ -148,10 +148,15 @@ class WindowChoice(Runtime):
 
     def idle(self, n_partitions: int) -> Bools:
         """Return which of the first partitions hold nothing."""
-        idle = np.zeros(n_partitions, np.bool_)
+        return ~self._hold(self._parts[:n_partitions])
+
+    def _hold(self, parts: Int64) -> Bools:
+        """Return which of some partitions have a run that may go on."""
         counted = self.options.window == COUNT_WINDOW
-        loops.find_idle(tuple(self._held), counted, self.options.width if counted else self._low, idle)
-        return idle
+        low: Any = parts[:, loops.LAST_MOMENT] + 1 - self.options.width if counted else self._low
+        held: Bools = parts[:, loops.NEWEST] >= np.maximum(low, 0)
+        held &= parts[:, loops.SEEN] == self._regs[loops.N_CONSUMED]
+        return held
 
     def keep_partitions(self, kept: Bools) -> None:
         """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
@@ -206,11 +211,32 @@ class WindowChoice(Runtime):
 
     def _drop(self) -> int:
         """Drop the events that have left their windows; return how many stay."""
-        held = tuple(self._held)
         if self.options.window == COUNT_WINDOW:
-            new_ids = np.empty(self._n_logged, np.int64)
-            return int(loops.keep_windows(held, self.options.width, new_ids))
-        return int(loops.drop_before(held, self._low))
+            return self._keep_windows()
+        n = self._n_logged
+        n_dead = int(np.searchsorted(self._log[:n, loops.LOG_NUMBER], self._low))
+        if n_dead:
+            self._log[: n - n_dead] = self._log[n_dead:n]
+        self._regs[loops.FIRST_ID] += n_dead
+        return n - n_dead
+
+    def _keep_windows(self) -> int:
+        """Keep the events that are in the window of the next event of their partition; return how many stay.
+
+        Ids are given anew, and no evaluation of a window goes on.
+        """
+        regs, parts, log = self._regs, self._parts, self._log[: self._n_logged]
+        first, owners = int(regs[loops.FIRST_ID]), log[:, loops.LOG_PARTITION]
+        lows = parts[:, loops.LAST_MOMENT] + 1 - self.options.width
+        kept = (owners >= 0) & (log[:, loops.LOG_NUMBER] >= lows[owners]) & self._hold(parts)[owners]
+        new_ids = np.append(np.where(kept, np.cumsum(kept) - 1, loops.NO_EVENT), loops.NO_EVENT)
+        log = log[kept]
+        self._log[: len(log)] = log
+        for ids in (self._log[: len(log), loops.LOG_BEFORE], parts[:, loops.LAST_ID]):
+            ids[:] = new_ids[np.where(ids >= first, ids - first, -1)]
+        regs[loops.FIRST_ID], regs[loops.NEXT_ID] = 0, len(log)
+        regs[loops.OPENED] = loops.NO_EVENT
+        return len(log)
 
     def _make_room(self, events: Relevant, event: int) -> None:
         """Drop what has left the windows before an event; take more memory if less than half is free."""

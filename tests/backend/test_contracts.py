@@ -174,7 +174,7 @@ def test_real_calls_of_chains_with_counts_and_absences_fit_their_contracts(patte
             if "PARTITION" not in clauses:
                 assert sum(query.evaluate(table, output="count")["count"].to_pylist()) == listed.num_rows
     names = {name for _, name in called}
-    assert {"push_events", "list_ends", "count_chain", "drop_oldest"} <= names
+    assert {"push_events", "list_ends", "count_chain"} <= names
 
 
 REST = [
@@ -208,7 +208,7 @@ def test_real_calls_of_sets_fit_their_contracts():
     with small_sizes(), checked_calls() as called:
         found = cer_gpu.compile_all(texts, time_column="t").evaluate(events(60, 1))
     assert found["two"].num_rows > 0
-    assert {"group_rows", "order_by_group", "merge_rows", "gather"} <= {name for _, name in called}
+    assert {"group_rows", "merge_rows", "gather"} <= {name for _, name in called}
 
 
 def test_real_calls_of_measures_fit_their_contracts():
@@ -242,20 +242,20 @@ def test_real_calls_of_row_patterns_fit_their_contracts(rows):
             )
             assert query.evaluate(events(60, 1)).num_rows > 0
     rooms = ("cer_gpu.backend.row_patterns", "cer_gpu.backend.aggregates.segments")
-    wanted = {name for module, name in KERNELS if module in rooms} - {"look_up_positions"}
+    wanted = {name for module, name in KERNELS if module in rooms}
     assert wanted - {name for _, name in called} == ({"list_rows"} if "ONE" in rows else set())
 
 
 def test_a_wrong_argument_is_seen():
     module = importlib.import_module("cer_gpu.backend.compaction")
-    stated = contract("cer_gpu.backend.compaction", "number_rows")
-    rows, positions = np.arange(3, dtype=np.int32), np.zeros(3, np.int64)
-    assert [where for where, _ in check_call(module, stated, (rows, 5, positions))] == ["rows"]
+    stated = contract("cer_gpu.backend.compaction", "gather")
+    values, rows, taken = np.arange(5), np.arange(3, dtype=np.int32), np.zeros(3, np.int64)
+    assert [where for where, _ in check_call(module, stated, (values, rows, taken))] == ["values", "rows"]
     for wrong in (
-        (rows.astype(np.int64), 5, positions),
-        (rows, 5.0, positions),
-        (rows, 5, positions[:2]),
-        (rows, 5, positions[:, np.newaxis]),
+        (values, rows.astype(np.int64), taken),
+        (values, 5.0, taken),
+        (values, rows, taken[:2]),
+        (values, rows, taken[:, np.newaxis]),
     ):
         with pytest.raises(Mismatch):
             check_call(module, stated, wrong)

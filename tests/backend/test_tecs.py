@@ -40,7 +40,7 @@ def check_lists(run):
             while run._nodes[left & mask, 0] == -1:  # plain unions on the way to a node that marks something
                 unions, left = unions + 1, int(run._nodes[left & mask, 1])
             assert unions + (sibling >= floor and position >= 0) <= 3
-            assert max(onward, sibling) < node  # older, which `collection.mark` relies on
+            assert max(onward, sibling) < node  # older, which `collect_nodes` relies on
             if onward >= 0:
                 assert run._nodes[onward & mask, 3] == maximum
                 todo.append(onward)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from host_device import HostDevice
 
-from cer_gpu.backend.compaction import UNSEEN, insert_word
+from cer_gpu.backend.compaction import UNSEEN, select_relevant
 from cer_gpu.backend.kernel_source import read_kernel_source
 from cer_gpu.predicates.cuda.selection import GROUP_TILES, TILE_ROWS
 
@@ -239,8 +239,10 @@ def test_symbols_by_hash(shim, n_parts):
     rng = np.random.default_rng(n_parts)
     known = np.unique(rng.integers(0, 5, (60, n_parts)).astype(np.uint64) << np.uint64(60), axis=0)
     keys, values = np.zeros((128, n_parts), np.uint64), np.full(128, UNSEEN, np.int32)
+    nothing = np.empty(1, np.int32)
     for i in range(0, len(known), 2):
-        insert_word(known, i, keys, values, i)
+        _, _, slot = select_relevant(known, keys, values, i, nothing, nothing, 0)
+        keys[slot], values[slot] = known[i], i
     words = known[rng.integers(0, len(known), 2000)]
     out = np.empty(2000, np.int32)
     numbers = [ctypes.c_longlong(2000), ctypes.c_int(n_parts), pointer(keys), pointer(values), ctypes.c_ulonglong(127)]

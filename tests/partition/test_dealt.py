@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cer_gpu.backend.dealing import choose_own, deal_events
+from cer_gpu.backend.dealing import deal_events
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.partition.dealt import DealtPartitions, partitions_of
 from cer_gpu.partition.partitions import Partitions
@@ -83,11 +83,12 @@ def test_events_are_dealt_as_in_plain_python(seed):
         given = words if coded else [words[code] for code in codes]
         own, before = np.zeros(n + 1, np.int32), np.zeros(n + 1, np.int32)
         table = read_only(np.array(given, np.uint64).reshape(-1, width))
-        n_own = deal_events(table, read_only(np.array(codes if coded else [], np.int32)), share, n_shares, own, before)
+        kept, places = (np.zeros(len(relevant) + 1, np.int32) for _ in range(2))
+        rows = read_only(np.array(relevant, np.int32))
+        of_events = read_only(np.array(codes if coded else [], np.int32))
+        n_own, n_kept = deal_events(table, of_events, rows, share, n_shares, own, before, kept, places)
         assert own[:n_own].tolist() == [row for row in range(n) if mine[row]]
         assert before.tolist() == [sum(mine[:row]) for row in range(n + 1)]
-        kept, places = (np.zeros(len(relevant) + 1, np.int32) for _ in range(2))
-        n_kept = choose_own(read_only(np.array(relevant, np.int32)), read_only(before), kept, places)
         chosen = [j for j, row in enumerate(relevant) if mine[row]]
         assert kept[:n_kept].tolist() == chosen
         assert places[:n_kept].tolist() == [sum(mine[: relevant[j]]) for j in chosen]

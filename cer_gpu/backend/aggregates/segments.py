@@ -60,22 +60,6 @@ def exceeds(value, best, sign):
 
 
 @kernel
-def look_up_positions(positions, low, numbers, places):
-    """Look up the row of each position.
-
-    Parameters
-    ----------
-    positions : int64, shape (k,)
-    low : int
-    numbers : int32, shape (n,)
-        Row of each position, counted from `low`.
-    places : int32, shape (k,), written
-    """
-    for p in range(positions.shape[0]):
-        places[_U(p)] = numbers[_U(positions[p] - low)]
-
-
-@kernel
 def find_held(segments, first, nth, each, found):
     """Find the `nth` row that a variable holds, from the first or from the last one.
 

@@ -241,17 +241,9 @@ def raise_best(instances, q, i):
     instances.best[q, _U(i)] = best
 
 
-@kernel
-def rebuild(graph, instances, indexes):
-    """Build indexes and zone maps anew from the instances.
-
-    Parameters
-    ----------
-    graph : Graph, read
-    instances : Instances
-    indexes : Indexes
-    """
-    graph, instances, indexes = Graph(*graph), Instances(*instances), Indexes(*indexes)
+@helper
+def _rebuild(graph, instances, indexes):
+    """Build indexes and zone maps anew from the instances."""
     indexes.least[:] = np.iinfo(np.int64).max
     indexes.greatest[:] = np.iinfo(np.int64).min
     for q in range(instances.positions.shape[0]):
@@ -267,8 +259,8 @@ def rebuild(graph, instances, indexes):
 
 
 @kernel
-def drop_dead_instances(graph, instances, indexes, clocks, length, moved):
-    """Drop the instances that are out of reach, and build indexes and zone maps anew.
+def rebuild(graph, instances, indexes, clocks, length, moved):
+    """Drop the instances that are out of reach, if any are to be dropped; build indexes and zone maps anew.
 
     Parameters
     ----------
@@ -279,10 +271,18 @@ def drop_dead_instances(graph, instances, indexes, clocks, length, moved):
         Last clock of each partition; one for all if windows end for all at once.
     length : clock
         Length of the window.
-    moved : int64, shape (atoms, capacity + 1), written
-        New place of each instance: how many below it are kept.
+    moved : int64, shape (atoms, capacity + 1), or (0, 0), written
+        New place of each instance: how many below it are kept; empty: all are.
     """
     graph, instances, indexes = Graph(*graph), Instances(*instances), Indexes(*indexes)
+    if moved.shape[0] > 0:
+        _drop(graph, instances, indexes, clocks, length, moved)
+    _rebuild(graph, instances, indexes)
+
+
+@helper
+def _drop(graph, instances, indexes, clocks, length, moved):
+    """Drop the instances that are out of reach."""
     n_atoms = instances.positions.shape[0]
     forgets = indexes.forgotten.shape[0] > 0
     for q in range(n_atoms):
@@ -320,7 +320,6 @@ def drop_dead_instances(graph, instances, indexes, clocks, length, moved):
                         instances.origins[a, slot, i] = moved[p, _U(origin)]
     for q in range(n_atoms):
         _move(instances, _U(q), moved)
-    rebuild(graph, instances, indexes)
 
 
 @helper
