@@ -6,7 +6,8 @@ A line of the section Parameters of a kernel, or of the section Attributes of a 
     name[, name] : int | bool | float | clock
     name : Group[, or (field, ...)][, read]
 
-A dtype is NumPy's, or "clock" (uint64 or float64, the same in a whole call), or "number".  A dim is an integer, a
+A dtype is NumPy's, or a record of `cer_gpu.automaton.encoding`, or "clock" (uint64 or float64, the same in a whole
+call), or "number".  A dim is an integer, a
 constant of the module, a symbol (one value in a whole call), a sum of these such as ``states + 1`` or
 ``2 * stacks + 1``, ``2**symbol`` for a power of two, or ``at least dim``; "or more" after it says the same.
 A group may come as its first fields alone where they are named, or as the empty tuple for ``()``.
@@ -23,9 +24,11 @@ from dataclasses import dataclass
 import numpy as np
 
 import cer_gpu.backend
+from cer_gpu.automaton import encoding
 
 SCALARS = {"int", "bool", "float", "clock"}
 CLOCKS = {"uint64", "float64"}
+RECORDS = {made: name for name, made in vars(encoding).items() if isinstance(made, np.dtype)}
 SHARED = (
     "arguments",
     "tecs",
@@ -194,7 +197,7 @@ def _check_scalar(where, made, value, bound):
 
 
 def _check_dtype(where, made, value, bound):
-    dtype = value.dtype.name
+    dtype = RECORDS.get(value.dtype, value.dtype.name)
     if "clock" in made.dtypes:
         _bind_clock(where, dtype, bound)
     elif "number" in made.dtypes:

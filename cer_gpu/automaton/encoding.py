@@ -6,6 +6,8 @@ disk (`cer_gpu.backend.jit`).
 
 from __future__ import annotations
 
+import numpy as np
+
 QUIET = 0
 """Symbol of events that fire only the waiting loops: they are dropped before the loop."""
 
@@ -49,42 +51,61 @@ NO_WINDOW, GLOBAL_WINDOW, COUNT_WINDOW = range(3)
 # CONSUME BY: after a position that ends a complex event, forget nothing, the runs of its partition, or all runs
 CONSUME_NONE, CONSUME_PARTITION, CONSUME_ANY = range(3)
 
-# columns of `Filters.conditions`, a row for each test of an earlier event with a later one: `b.x > a.y`, with b the
-# later one, is a COMPARE with LESS of the columns y and x, as the earlier event stands at the left
-(
-    COND_KIND,  # COMPARE; COMPARE_RANKED, which compares texts by their ranks; or PROGRAM
-    COND_OP,  # of a comparison: EQUAL to AT_LEAST
-    COND_COLUMN,  # of a comparison: the column of `Instances.values` for the earlier event, from 1
-    COND_OTHER,  # of a comparison: the column for the later event, from 1
-    COND_ARG,  # of a program: which of its arguments, 0 or 1, is the earlier event
-    COND_BEGIN,  # of a program: its first instruction, a row of `Filters.code`
-    COND_END,  # of a program: the row after its last instruction
-    COND_RELATION,  # the filter of the query that it tests: a row of `Graph.levels`
-    COND_ZONE,  # the zone map of the earlier event's column, numbered within its atom; NO_ZONE: it has none
-) = range(9)
+CONDITION = np.dtype(
+    [
+        ("kind", np.int32),  # COMPARE; COMPARE_RANKED, which compares texts by their ranks; or PROGRAM
+        ("op", np.int32),  # of a comparison: EQUAL to AT_LEAST
+        ("column", np.int32),  # of a comparison: the column of `Instances.values` for the earlier event, from 1
+        ("other", np.int32),  # of a comparison: the column for the later event, from 1
+        ("arg", np.int32),  # of a program: which of its arguments, 0 or 1, is the earlier event
+        ("begin", np.int32),  # of a program: its first instruction, a row of `Filters.code`
+        ("end", np.int32),  # of a program: the row after its last instruction
+        ("relation", np.int32),  # the filter of the query that it tests: a row of `Graph.levels`
+        (
+            "zone",
+            np.int32,
+        ),  # zone map of the earlier event's column, numbered within its atom; or NO_ZONE
+    ]
+)
+"""A row of `Filters.conditions`: a test of an earlier event with a later one.
+
+`b.x > a.y`, with b the later one, is a COMPARE with LESS of the columns y and x: the earlier event stands at the left.
+"""
 COMPARE, COMPARE_RANKED, PROGRAM = range(3)
 EQUAL, DIFFERENT, LESS, AT_MOST, GREATER, AT_LEAST = range(6)
 NO_ZONE = -1
 
-# columns of `Graph.edges`, a row for each pair of atoms whose events may be neighbours in a complex event.  For
-# `A AS a ; B AS b FILTER b.x > a.x` the edge from A to B is 0, 1, 0, -1, NO_INDEX, 0, 0, 1, 1, 0, 0, 0, 0, NO_COLUMN
-(
-    EDGE_SOURCE,  # atom of the earlier event
-    EDGE_TARGET,  # atom of the later event
-    EDGE_CONTIGUOUS,  # 1 if no event may lie between the two, else 0
-    EDGE_LOOP,  # column of `Graph.loop_levels` for the iteration that begins anew between the two, or -1
-    EDGE_INDEX,  # hash index that lists the source's instances with the keys of a target's, or NO_INDEX
-    EDGE_FIRST,  # the edge's first row of `Filters.conditions`: from here on, those that the hash index guarantees
-    EDGE_TEST,  # from here on, those that each candidate has to be tested for
-    EDGE_LAST,  # the row after its last
-    EDGE_ZONED,  # 1 if zone maps of the source let blocks of candidates be passed over, else 0
-    EDGE_WATCHED,  # first row of `Graph.watched`: absences from the gap that the source's instance knows by itself
-    EDGE_WATCHED_END,  # the row after the last of these
-    EDGE_GAPS,  # first row of `General.gaps`: absences from the gap that only a whole path can test
-    EDGE_GAPS_END,  # the row after the last of these
-    EDGE_ENDED,  # for a target that bars a gap: column of `Instances.ended` that it sets at the source, else NO_COLUMN
-) = range(14)
-N_EDGE = 14
+EDGE = np.dtype(
+    [
+        ("source", np.int32),  # atom of the earlier event
+        ("target", np.int32),  # atom of the later event
+        ("contiguous", np.int32),  # 1 if no event may lie between the two, else 0
+        ("loop", np.int32),  # column of `Graph.loop_levels` for the iteration that begins anew between the two, or -1
+        ("index", np.int32),  # hash index that lists the source's instances with the keys of a target's, or NO_INDEX
+        (
+            "first",
+            np.int32,
+        ),  # its first row of `Filters.conditions`: from here on, those that the hash index guarantees
+        ("test", np.int32),  # from here on, those that each candidate has to be tested for
+        ("last", np.int32),  # the row after its last
+        ("zoned", np.int32),  # 1 if zone maps of the source let blocks of candidates be passed over, else 0
+        (
+            "watched",
+            np.int32,
+        ),  # first row of `Graph.watched`: absences that the source's instance knows by itself
+        ("watched_end", np.int32),  # the row after the last of these
+        ("gaps", np.int32),  # first row of `General.gaps`: absences from the gap that only a whole path can test
+        ("gaps_end", np.int32),  # the row after the last of these
+        (
+            "ended",
+            np.int32,
+        ),  # column of `Instances.ended` that a target that bars a gap sets at the source, or NO_COLUMN
+    ]
+)
+"""A row of `Graph.edges`: two atoms whose events may be neighbours in a complex event.
+
+For `A AS a ; B AS b FILTER b.x > a.x` the edge from A to B is 0, 1, 0, -1, NO_INDEX, 0, 0, 1, 1, 0, 0, 0, 0, NO_COLUMN.
+"""
 NO_INDEX = -1
 NO_COLUMN = -1
 

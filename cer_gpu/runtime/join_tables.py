@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from cer_gpu.arrays import Int32
+from cer_gpu.arrays import Array, Int32
 from cer_gpu.automaton import encoding as codes
 from cer_gpu.automaton.atom_graph import AtomGraph, Edge
 from cer_gpu.backend.joins.whole_paths import (
@@ -35,6 +35,8 @@ _EVENTS = {EACH: EACH_EVENT, PREV: EVENT_BEFORE, FIRST: FIRST_EVENT, LAST: LAST_
 _ZONED = ("=", "<", "<=", ">", ">=")
 
 ALL_TESTED, BY_HASH, BY_ZONES, NEXT_TO, NO_FILTER = "tested one by one", "hash", "zone maps", "the one before", "all"
+
+_COLUMN = codes.CONDITION.names.index("column")  # type: ignore[union-attr]
 
 
 @dataclass(frozen=True)
@@ -279,7 +281,7 @@ class JoinTables:
         self.n_ended = 0
         self.general = self._general()
         self.graph = self._graph()
-        self.conditions = table_of(self._rows, 9)
+        self.conditions = records_of(self._rows, codes.CONDITION)
 
     @property
     def n_indexes(self) -> int:
@@ -345,7 +347,7 @@ class JoinTables:
             conditions_of_edges += guaranteed + tested
             index = codes.NO_INDEX
             if edge_plan.index == BY_HASH or (plan.partitioned and edge_plan.index == NEXT_TO):
-                columns = tuple(self._rows[c][codes.COND_COLUMN] for c in guaranteed)
+                columns = tuple(self._rows[c][_COLUMN] for c in guaranteed)
                 index = self._indexes.setdefault((edge.source, columns), len(self._indexes))
             test = first + len(guaranteed)
             last = len(conditions_of_edges)
@@ -375,7 +377,7 @@ class JoinTables:
         return {
             "flags": np.array(flags, np.int32),
             "incoming": np.searchsorted(targets, np.arange(n_atoms + 1)).astype(np.int32),
-            "edges": table_of(edges, codes.N_EDGE),
+            "edges": records_of(edges, codes.EDGE),
             "watched": table_of(self._watched, 2),
             "tests": offsets_of(own),
             "own_tests": np.array(list(chain.from_iterable(own)), np.int32),
@@ -479,7 +481,7 @@ class JoinTables:
         return [self._set(relation.holds[variable]), event]
 
     def _absences(self, edge: Edge) -> list[int]:
-        """Return the columns EDGE_WATCHED to EDGE_ENDED of an edge."""
+        """Return the fields `watched` to `ended` of an edge."""
         first = len(self._watched)
         for number in edge.absent:
             if (number, edge.source) in self.plan.watched:
@@ -502,6 +504,11 @@ class JoinTables:
 def table_of(rows: list[Any], width: int) -> Int32:
     """Return rows of codes as an array."""
     return np.array(rows, np.int32).reshape(len(rows), width)
+
+
+def records_of(rows: Sequence[Sequence[int]], dtype: np.dtype[Any]) -> Array:
+    """Return rows of codes as an array of records."""
+    return np.array([tuple(row) for row in rows], dtype)
 
 
 def padded(rows: Sequence[Sequence[int]], filler: int = -1) -> Int32:

@@ -12,13 +12,6 @@ import numpy as np
 
 from cer_gpu.automaton.encoding import (
     COMPARE_RANKED,
-    COND_ARG,
-    COND_BEGIN,
-    COND_COLUMN,
-    COND_END,
-    COND_KIND,
-    COND_OP,
-    COND_OTHER,
 )
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.operations import (
@@ -74,8 +67,8 @@ class Filters(NamedTuple):
 
     Attributes
     ----------
-    conditions : int32, shape (conditions, 9)
-        Columns COND_KIND to COND_ZONE (`cer_gpu.automaton.encoding`).
+    conditions : CONDITION, shape (conditions,)
+        Records of `cer_gpu.automaton.encoding`.
     code : int64, shape (instructions, 3)
     constants : int64, shape (at least 1,)
     ranks : int64, shape (at least 1,)
@@ -106,19 +99,19 @@ def filters_of(conditions: Any, code: Any, constants: Any, ranks: Any) -> Filter
 def passes(filters, values, c, p, i, q, k):
     """Return whether condition `c` holds for the earlier instance `i` of atom `p` and the later one `k` of `q`."""
     conditions = filters.conditions
-    kind = conditions[c, COND_KIND]
+    kind = conditions[c].kind
     if kind <= COMPARE_RANKED:
-        a, b = _U(conditions[c, COND_COLUMN]), _U(conditions[c, COND_OTHER])
+        a, b = _U(conditions[c].column), _U(conditions[c].other)
         known = (values[p, 0, i] >> np.int64(a - _U(1))) & (values[q, 0, k] >> np.int64(b - _U(1))) & 1
         if known == 0:
             return False
         x, y = values[p, a, i], values[q, b, k]
         if kind == COMPARE_RANKED:
             x, y = filters.ranks[_U(x)], filters.ranks[_U(y)]
-        return compared(conditions[c, COND_OP], x, y)
-    begin, end = conditions[c, COND_BEGIN], conditions[c, COND_END]
+        return compared(conditions[c].op, x, y)
+    begin, end = conditions[c].begin, conditions[c].end
     one, other = (np.int64(p), np.int64(i)), (np.int64(q), np.int64(k))
-    if conditions[c, COND_ARG] != 0:
+    if conditions[c].arg != 0:
         one, other = other, one
     # a program runs faster over two events in registers than over those in arrays
     return run_events(filters, values, begin, end, (one[0], other[0]), (one[1], other[1]))

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cer_gpu.automaton.encoding import EDGE_INDEX, EDGE_SOURCE
 from cer_gpu.backend.jit import helper, kernel
 
 NEVER = np.iinfo(np.int64).max
@@ -41,8 +40,8 @@ class Graph(NamedTuple):
     marks : int32, shape (atoms,)
     incoming : int32, shape (atoms + 1,)
         First edge into each atom; edges are ordered by their targets.
-    edges : int32, shape (edges, 14)
-        Columns EDGE_SOURCE to EDGE_ENDED.
+    edges : EDGE, shape (edges,)
+        Records of `cer_gpu.automaton.encoding`.
     watched : int32, shape (watched, 2)
         Columns WATCHED_ENDED and WATCHED_ALL: absences that are known from where an edge begins.
     tests : int32, shape (atoms + 1,)
@@ -310,11 +309,11 @@ def _drop(graph, instances, indexes, clocks, length, moved):
             if moved[a, i + _U(1)] > moved[a, i]:
                 for edge in range(graph.incoming[a], graph.incoming[a + _U(1)]):
                     e = _U(edge)
-                    p, slot = _U(graph.edges[e, EDGE_SOURCE]), _U(edge - graph.incoming[a])
+                    p, slot = _U(graph.edges[e].source), _U(edge - graph.incoming[a])
                     origin = instances.origins[a, slot, i]
-                    if graph.edges[e, EDGE_INDEX] >= 0:
+                    if graph.edges[e].index >= 0:
                         if origin >= 0 and moved[p, _U(origin + 1)] == moved[p, _U(origin)]:
-                            origin = indexes.links[_U(graph.edges[e, EDGE_INDEX]), _U(origin)]
+                            origin = indexes.links[_U(graph.edges[e].index), _U(origin)]
                         instances.origins[a, slot, i] = moved[p, _U(origin)] if origin >= 0 else np.int64(-1)
                     else:
                         instances.origins[a, slot, i] = moved[p, _U(origin)]

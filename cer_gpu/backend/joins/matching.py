@@ -17,20 +17,11 @@ from cer_gpu.automaton.encoding import (
     AHEAD_ATOMS,
     AHEAD_CONDITION,
     COMPARE,
-    COND_KIND,
-    COND_RELATION,
     CONSUME_NONE,
     CONSUME_PARTITION,
     DISTANT_ATOMS,
     DISTANT_CONDITION,
     DISTANT_NEAREST,
-    EDGE_CONTIGUOUS,
-    EDGE_LAST,
-    EDGE_LOOP,
-    EDGE_SOURCE,
-    EDGE_TEST,
-    EDGE_WATCHED,
-    EDGE_WATCHED_END,
     FINAL_ATOM,
     INITIAL_ATOM,
     LEAF_ATOM,
@@ -139,11 +130,11 @@ def _fits(filters, graph, instances, path, depth):
         d = _U(line)
         c = _U(graph.distant[d, DISTANT_CONDITION])
         atoms = _U(graph.distant[d, DISTANT_ATOMS])
-        relation = _U(filters.conditions[c, COND_RELATION])
+        relation = _U(filters.conditions[c].relation)
         level = graph.levels[relation, p]
         for back in range(1, depth):
             entry = _U(depth - 1 - back)
-            loop = graph.edges[_U(path[entry + _U(1), FOUND_BY]), EDGE_LOOP]
+            loop = graph.edges[_U(path[entry + _U(1), FOUND_BY])].loop
             if graph.loop_levels[relation, _U(loop if loop >= 0 else graph.loop_levels.shape[1] - 1)] < level:
                 break
             q = _U(path[entry, ATOM])
@@ -228,7 +219,7 @@ def _write(graph, instances, output, path, depth, n_out, n_values):
 @helper
 def _write_leaves(graph, instances, output, path, depth, e, picked, n, n_out, n_values):
     """Write `n` complex events with picked starts, which share the rest of the path; return the number of values."""
-    p = _U(graph.edges[e, EDGE_SOURCE])
+    p = _U(graph.edges[e].source)
     end = _U(path[0, INSTANCE])
     last = _U(path[0, ATOM])
     end_place = _place(instances, last, end)
@@ -453,10 +444,10 @@ def _list_paths(window, options, demand, filters, general, graph, instances, ind
             found = np.int64(-1)
             if (
                 by_leaves
-                and graph.flags[_U(edges[e, EDGE_SOURCE])] & LEAF_ATOM != 0
+                and graph.flags[_U(edges[e].source)] & LEAF_ATOM != 0
                 and not (dealt and depth == 1)
-                and edges[e, EDGE_CONTIGUOUS] == 0
-                and edges[e, EDGE_WATCHED] == edges[e, EDGE_WATCHED_END]
+                and edges[e].contiguous == 0
+                and edges[e].watched == edges[e].watched_end
                 and path[entry, NEXT] >= 0
             ):
                 most = np.int64(listing.picked.shape[0])
@@ -472,9 +463,7 @@ def _list_paths(window, options, demand, filters, general, graph, instances, ind
                 n, path[entry, NEXT] = pick_leaves(graph, filters, instances, indexes, e, k, path[entry, NEXT], clock,
                                                    length, listing.picked, most)  # fmt: skip
                 n_tested = indexes.tested[e, 0] - n_tested
-                costly = edges[e, EDGE_TEST] < edges[e, EDGE_LAST] and (
-                    filters.conditions[_U(edges[e, EDGE_LAST] - 1), COND_KIND] != COMPARE
-                )
+                costly = edges[e].test < edges[e].last and (filters.conditions[_U(edges[e].last - 1)].kind != COMPARE)
                 progress[LEFT] -= n_tested if costly else n_tested // STEP
                 if writes:
                     n_values = _write_leaves(graph, instances, output, path, depth, e, listing.picked, n, n_out,
@@ -501,7 +490,7 @@ def _list_paths(window, options, demand, filters, general, graph, instances, ind
                 status = GROW_PATH
                 path[entry, NEXT] = found
                 break
-            p = _U(edges[e, EDGE_SOURCE])
+            p = _U(edges[e].source)
             path[entry, NEXT] = after(graph, indexes, e, found)
             if judged and scopes.dead[p, _U(found)] == entries[entry, SCOPE_BEFORE]:
                 continue

@@ -7,12 +7,6 @@ import numpy as np
 from cer_gpu.automaton.encoding import (
     BARRING_ATOM,
     COUNT_WINDOW,
-    EDGE_ENDED,
-    EDGE_INDEX,
-    EDGE_LAST,
-    EDGE_SOURCE,
-    EDGE_TARGET,
-    EDGE_TEST,
     INITIAL_ATOM,
     STACKED_ATOM,
 )
@@ -52,12 +46,12 @@ def ordinal_of(instances, q, i):
 @helper
 def _end_gaps(filters, graph, instances, indexes, e, i, clock, length):
     """Note at the sources of edge `e`, to an atom that bars, that event `i` ends what they wait for."""
-    a, p = _U(graph.edges[e, EDGE_TARGET]), _U(graph.edges[e, EDGE_SOURCE])
-    column = graph.edges[e, EDGE_ENDED]
+    a, p = _U(graph.edges[e].target), _U(graph.edges[e].source)
+    column = graph.edges[e].ended
     if column < 0:
         return
     position = instances.positions[a, i]
-    all_below = graph.edges[e, EDGE_TEST] == graph.edges[e, EDGE_LAST]
+    all_below = graph.edges[e].test == graph.edges[e].last
     candidate = begin_search(graph, instances, e, a, i)
     while candidate >= 0:
         found = find(graph, filters, instances, indexes, e, i, candidate, clock, length, np.int64(0), clock, False)
@@ -96,13 +90,13 @@ def read_event(events, window, options, filters, graph, instances, indexes, attr
         reached = barring or flags & INITIAL_ATOM != 0
         for edge in range(graph.incoming[a], graph.incoming[a + _U(1)]):
             e = _U(edge)
-            p, slot = _U(graph.edges[e, EDGE_SOURCE]), _U(edge - graph.incoming[a])
+            p, slot = _U(graph.edges[e].source), _U(edge - graph.incoming[a])
             if not per_partition:
                 bottom, height = instances.bottoms[p], instances.heights[p]
                 while bottom < height and clock - instances.latest[p, _U(bottom)] > length:
                     bottom += 1
                 instances.bottoms[p] = bottom
-            if graph.edges[e, EDGE_INDEX] >= 0:
+            if graph.edges[e].index >= 0:
                 instances.origins[a, slot, i] = look_up(graph, filters, instances, indexes, e, a, i)
             else:
                 instances.origins[a, slot, i] = instances.heights[p]

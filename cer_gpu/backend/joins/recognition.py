@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cer_gpu.automaton.encoding import COMPARE_RANKED, COND_BEGIN, COND_END, COND_KIND
+from cer_gpu.automaton.encoding import COMPARE_RANKED
 from cer_gpu.backend.arguments import Events, Matches
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.joins.filters import Filters, passes, run_events
@@ -88,13 +88,13 @@ def _holds(automaton, filters, registers, formula):
     arguments = automaton.arguments
     for line in range(automaton.formulas[formula, FIRST_TESTED], automaton.formulas[formula, LAST_TESTED]):
         c = _U(automaton.tested[_U(line)])
-        if filters.conditions[c, COND_KIND] <= COMPARE_RANKED:
+        if filters.conditions[c].kind <= COMPARE_RANKED:
             one, other = _U(arguments[c, 0]), _U(arguments[c, 1])
             good = passes(filters, registers.values, c, _U(0), one, _U(0), other)
         else:
             for k in range(arguments.shape[1]):
                 registers.instances[_U(k)] = arguments[c, _U(k)]
-            begin, end = filters.conditions[c, COND_BEGIN], filters.conditions[c, COND_END]
+            begin, end = filters.conditions[c].begin, filters.conditions[c].end
             good = run_events(filters, registers.values, begin, end, registers.atoms, registers.instances)
         if not good:
             return False

@@ -8,21 +8,6 @@ from cer_gpu.automaton.encoding import (
     AT_LEAST,
     AT_MOST,
     COMPARE,
-    COND_COLUMN,
-    COND_KIND,
-    COND_OP,
-    COND_OTHER,
-    COND_ZONE,
-    EDGE_CONTIGUOUS,
-    EDGE_FIRST,
-    EDGE_INDEX,
-    EDGE_LAST,
-    EDGE_SOURCE,
-    EDGE_TARGET,
-    EDGE_TEST,
-    EDGE_WATCHED,
-    EDGE_WATCHED_END,
-    EDGE_ZONED,
     GREATER,
     LESS,
     WATCHED_ALL,
@@ -40,15 +25,15 @@ _U = np.uint64
 def look_up(graph, filters, instances, indexes, e, q, k):
     """Return the newest instance that edge `e` finds by its index for instance `k` of atom `q`, or -1."""
     edges, conditions, values = graph.edges, filters.conditions, instances.values
-    index, p = _U(edges[e, EDGE_INDEX]), _U(edges[e, EDGE_SOURCE])
+    index, p = _U(edges[e].index), _U(edges[e].source)
     partitioned = instances.partitions.shape[1] > 0
-    first, last = edges[e, EDGE_FIRST], edges[e, EDGE_TEST]
+    first, last = edges[e].first, edges[e].test
     h = _U(0x9E3779B97F4A7C15)
     if partitioned:
         h ^= _U(instances.partitions[q, k])
         h *= _U(0xFF51AFD7ED558CCD)
     for c in range(first, last):
-        column = _U(conditions[_U(c), COND_OTHER])
+        column = _U(conditions[_U(c)].other)
         if not known(values, q, k, column):
             return np.int64(-1)
         h ^= _U(values[q, column, k])
@@ -62,7 +47,7 @@ def look_up(graph, filters, instances, indexes, e, q, k):
             return np.int64(-1)
         same = not partitioned or instances.partitions[p, _U(i)] == instances.partitions[q, k]
         for c in range(first, last):
-            a, b = _U(conditions[_U(c), COND_COLUMN]), _U(conditions[_U(c), COND_OTHER])
+            a, b = _U(conditions[_U(c)].column), _U(conditions[_U(c)].other)
             same = same and values[p, a, _U(i)] == values[q, b, k]
         if same:
             return i
@@ -73,16 +58,16 @@ def look_up(graph, filters, instances, indexes, e, q, k):
 def _may_pass(graph, filters, instances, indexes, e, p, q, k, block):
     """Return whether a block of the zone maps of atom `p` may hold an instance that passes edge `e`."""
     conditions = filters.conditions
-    for c in range(graph.edges[e, EDGE_TEST], graph.edges[e, EDGE_LAST]):
+    for c in range(graph.edges[e].test, graph.edges[e].last):
         condition = _U(c)
-        if conditions[condition, COND_ZONE] < 0:
+        if conditions[condition].zone < 0:
             continue
-        zone = _U(conditions[condition, COND_ZONE])
-        other = _U(conditions[condition, COND_OTHER])
+        zone = _U(conditions[condition].zone)
+        other = _U(conditions[condition].other)
         if not known(instances.values, q, k, other):
             return False
         y = instances.values[q, other, k]
-        op = conditions[condition, COND_OP]
+        op = conditions[condition].op
         low, high = indexes.least[p, zone, block], indexes.greatest[p, zone, block]
         if op == LESS:
             possible = low < y
@@ -121,7 +106,7 @@ def _below_ruled_out(graph, filters, instances, indexes, e, p, q, k, i, fresh):
 def begin_search(graph, instances, e, q, k):
     """Return the candidate at which the search along edge `e` into instance `k` of atom `q` begins, or -1."""
     origin = instances.origins[q, _U(np.int64(e) - graph.incoming[q]), k]
-    return origin if graph.edges[e, EDGE_INDEX] >= 0 else origin - 1
+    return origin if graph.edges[e].index >= 0 else origin - 1
 
 
 @helper
@@ -141,12 +126,12 @@ def find(graph, filters, instances, indexes, e, k, i, clock, length, ordinal, be
         If `bounded`, only candidates that reach a start later than this are wanted.
     """
     edges = graph.edges
-    p, q = _U(edges[e, EDGE_SOURCE]), _U(edges[e, EDGE_TARGET])
-    first, last = edges[e, EDGE_TEST], edges[e, EDGE_LAST]
-    hashed = edges[e, EDGE_INDEX] >= 0
-    index = _U(edges[e, EDGE_INDEX] if hashed else 0)
-    contiguous = edges[e, EDGE_CONTIGUOUS] == 1
-    zoned = edges[e, EDGE_ZONED] == 1
+    p, q = _U(edges[e].source), _U(edges[e].target)
+    first, last = edges[e].test, edges[e].last
+    hashed = edges[e].index >= 0
+    index = _U(edges[e].index if hashed else 0)
+    contiguous = edges[e].contiguous == 1
+    zoned = edges[e].zoned == 1
     bottom = instances.bottoms[p]
     forgets = indexes.forgotten.shape[0] > 0
     fresh = True
@@ -170,7 +155,7 @@ def find(graph, filters, instances, indexes, e, k, i, clock, length, ordinal, be
         if not (clock - instances.latest[p, at] > length) and not (bounded and instances.latest[p, at] <= better_than):
             indexes.tested[e, 0] += 1
             good = True
-            for w in range(edges[e, EDGE_WATCHED], edges[e, EDGE_WATCHED_END]):
+            for w in range(edges[e].watched, edges[e].watched_end):
                 if instances.ended[p, _U(graph.watched[_U(w), WATCHED_ENDED]), at] < instances.positions[q, k]:
                     if graph.watched[_U(w), WATCHED_ALL] == 1:
                         return np.int64(-1)
@@ -191,10 +176,10 @@ def find(graph, filters, instances, indexes, e, k, i, clock, length, ordinal, be
 @helper
 def after(graph, indexes, e, i):
     """Return the next older candidate after `i` on edge `e`, or -1."""
-    if graph.edges[e, EDGE_CONTIGUOUS] == 1:
+    if graph.edges[e].contiguous == 1:
         return np.int64(-1)
-    if graph.edges[e, EDGE_INDEX] >= 0:
-        return indexes.links[_U(graph.edges[e, EDGE_INDEX]), _U(i)]
+    if graph.edges[e].index >= 0:
+        return indexes.links[_U(graph.edges[e].index), _U(i)]
     return i - 1
 
 
@@ -203,8 +188,8 @@ def _keep_passing(filters, values, c, p, q, k, picked, n):
     """Keep those of `n` picked instances of atom `p` that pass a condition; return their number."""
     conditions = filters.conditions
     kept = 0
-    if conditions[c, COND_KIND] == COMPARE:
-        a, b, op = _U(conditions[c, COND_COLUMN]), _U(conditions[c, COND_OTHER]), conditions[c, COND_OP]
+    if conditions[c].kind == COMPARE:
+        a, b, op = _U(conditions[c].column), _U(conditions[c].other), conditions[c].op
         if not known(values, q, k, b):
             return 0
         y = values[q, b, k]
@@ -235,9 +220,9 @@ def pick_leaves(graph, filters, instances, indexes, e, k, i, clock, length, pick
         The number picked, and the next candidate or -1.
     """
     edges = graph.edges
-    p, q = _U(edges[e, EDGE_SOURCE]), _U(edges[e, EDGE_TARGET])
-    hashed = edges[e, EDGE_INDEX] >= 0
-    zoned = edges[e, EDGE_ZONED] == 1
+    p, q = _U(edges[e].source), _U(edges[e].target)
+    hashed = edges[e].index >= 0
+    zoned = edges[e].zoned == 1
     bottom = instances.bottoms[p]
     forgets = indexes.forgotten.shape[0] > 0
     n = 0
@@ -259,11 +244,11 @@ def pick_leaves(graph, filters, instances, indexes, e, k, i, clock, length, pick
                 n += 1
             i = np.int64(-1) if ends else last - 1
             indexes.tested[e, 0] += n
-            for c in range(edges[e, EDGE_TEST], edges[e, EDGE_LAST]):
+            for c in range(edges[e].test, edges[e].last):
                 n = _keep_passing(filters, instances.values, _U(c), p, q, k, picked, n)
             indexes.tested[e, 1] += n
         return n, (i if i >= bottom else np.int64(-1))
-    index = _U(edges[e, EDGE_INDEX])
+    index = _U(edges[e].index)
     while i >= bottom and n < most:
         j = _U(i)
         out = clock - instances.latest[p, j] > length
@@ -276,7 +261,7 @@ def pick_leaves(graph, filters, instances, indexes, e, k, i, clock, length, pick
             n += 1
             i = indexes.links[index, j]
     indexes.tested[e, 0] += n
-    for c in range(edges[e, EDGE_TEST], edges[e, EDGE_LAST]):
+    for c in range(edges[e].test, edges[e].last):
         n = _keep_passing(filters, instances.values, _U(c), p, q, k, picked, n)
     indexes.tested[e, 1] += n
     return n, (i if i >= bottom else np.int64(-1))

@@ -11,9 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cer_gpu.automaton.encoding import (
-    EDGE_GAPS,
-    EDGE_GAPS_END,
-    EDGE_LOOP,
     GAP_ATOM,
     GAP_BARRING,
     GAP_BARRING_END,
@@ -104,7 +101,7 @@ def _in_scope(edges, levels, loop_levels, path, relation, one, other):
     level = levels[relation, _U(path[_U(other), _ATOM])]
     low, high = min(one, other), max(one, other)
     for entry in range(low + 1, high + 1):
-        loop = edges[_U(path[_U(entry), _FOUND_BY]), EDGE_LOOP]
+        loop = edges[_U(path[_U(entry), _FOUND_BY])].loop
         if loop_levels[relation, _U(loop if loop >= 0 else loop_levels.shape[1] - 1)] < level:
             return False
     return True
@@ -181,7 +178,7 @@ def path_passes(filters, general, edges, levels, loop_levels, values, path, dept
     ----------
     filters : Filters
     general : General
-    edges : int32, shape (edges, 14)
+    edges : EDGE, shape (edges,)
     levels : int32, shape (relations, atoms)
     loop_levels : int32, shape (relations, loops + 1)
     values : int64, shape (atoms, columns, capacity)
@@ -246,7 +243,7 @@ def gaps_pass(filters, general, edges, levels, loop_levels, instances, path, dep
     ----------
     filters : Filters
     general : General
-    edges : int32, shape (edges, 14)
+    edges : EDGE, shape (edges,)
     levels : int32, shape (relations, atoms)
     loop_levels : int32, shape (relations, loops + 1)
     instances : Instances, read
@@ -269,7 +266,7 @@ def gaps_pass(filters, general, edges, levels, loop_levels, instances, path, dep
         e = _U(path[entry, _FOUND_BY])
         t = _U(path[onward, _ATOM])
         end = instances.positions[t, _U(path[onward, _INSTANCE])]
-        for gap in range(edges[e, EDGE_GAPS], edges[e, EDGE_GAPS_END]):
+        for gap in range(edges[e].gaps, edges[e].gaps_end):
             g = _U(gap)
             b = _U(general.gaps[g, GAP_ATOM])
             at = np.int64(top)
