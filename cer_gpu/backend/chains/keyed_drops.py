@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cer_gpu.backend.arguments import Steps, has_counts
+from cer_gpu.backend.arguments import Steps
 from cer_gpu.backend.chains.keyed_stacks import (
     EVENTS_AHEAD,
     FLOOR,
@@ -15,6 +15,7 @@ from cer_gpu.backend.chains.keyed_stacks import (
     Ring,
     Tops,
     before_of,
+    has_counts,
     links_of,
     lower_of,
 )
@@ -64,7 +65,7 @@ def collect(steps, tops_of, ring, n_partitions, length, regs, new_ids):
     """
     steps, tops_of, ring = Steps(*steps), Tops(*tops_of), Ring(*ring)
     tops, instances = tops_of.tops, ring.instances
-    counted = has_counts(steps)
+    counted = steps.kind.ndim > 2 and has_counts(steps.spare)
     depth_at = _U(instances.shape[1] - 3)
     n_stacks = tops.shape[1] // 2
     n = regs[NEXT_ID]

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cer_gpu.automaton.encoding import CONSUME_NONE
-from cer_gpu.backend.arguments import Events, Options, Steps, Window, has_absences, has_counts, is_special
+from cer_gpu.backend.arguments import Events, Options, Steps, Window
 from cer_gpu.backend.jit import helper, kernel
 
 # registers of `cer_gpu.backend.chains.listing`: the end under way; how many frames it has, and how many of its complex
@@ -82,11 +82,28 @@ class Stacks(NamedTuple):
 
 
 @helper
-def _drop_dead(stacks, clock, length):
+def has_absences(n_dimensions):
+    """Return whether a chain has absences, given the dimensions of `Steps.kind`."""
+    return n_dimensions == 2 or n_dimensions == 4
+
+
+@kernel
+def drop_dead(stacks, clock, length):
     """Drop what was consumed or has left the window that ends at `clock`, the lowest of each stack.
 
-    Return True if half of the room is free.
+    Parameters
+    ----------
+    stacks : Stacks
+    clock : clock
+    length : clock
+        Length of the window.
+
+    Returns
+    -------
+    bool
+        True if half of the room is free.
     """
+    stacks = Stacks(*stacks)
     counts, bottoms, places, below = stacks.counts, stacks.bottoms, stacks.places, stacks.below
     latest, began, bars = stacks.latest, stacks.began, stacks.bars
     n_steps = places.shape[0]
@@ -137,8 +154,7 @@ def push_events(events, window, options, steps, stacks, begin, ends):
     Returns
     -------
     (int, int)
-        The event after the last one read, and how many ends were written.  It is n, or where a stack is full; the
-        first one if there is too little room even without what has left the window.
+        The event after the last one read (n, or where a stack is full), and how many ends were written.
     """
     events, window, options, steps = Events(*events), Window(*window), Options(*options), Steps(*steps)
     stacks = Stacks(*stacks)
@@ -148,7 +164,7 @@ def push_events(events, window, options, steps, stacks, begin, ends):
     counts, bottoms, tops, places = stacks.counts, stacks.bottoms, stacks.tops, stacks.places
     below, latest, began, barred, bars = stacks.below, stacks.latest, stacks.began, stacks.barred, stacks.bars
     spare, bars_of = steps.spare, steps.bars
-    special, gapped, counted = is_special(steps.plain), has_absences(steps), has_counts(steps)
+    special, gapped, counted = steps.kind.ndim > 1, has_absences(steps.kind.ndim), steps.kind.ndim > 2
     n_steps = repeated.shape[0]
     last = _U(n_steps - 1)
     by_index = repeated[last] or special
@@ -157,13 +173,11 @@ def push_events(events, window, options, steps, stacks, begin, ends):
     n_ends = _U(0)
     i = begin
     full = False
-    for each in range(n_steps):
-        full |= counts[_U(each + 1)] == room
     while i < symbols.shape[0]:
         event = _U(i)
         clock = clocks[event]
         if full:
-            if n_ends > 0 or not _drop_dead(stacks, clock, length):
+            if n_ends > 0 or not drop_dead(stacks, clock, length):
                 break
             full = False
         ended = False
