@@ -149,7 +149,7 @@ def kernel(function: _Function, *, keep: bool = True) -> _Function:
         True to keep it on disk.
     """
     # forceinline is set here: a kernel that a helper calls would inherit it from the helper
-    compiled = _compiled(function, {**_OPTIONS, "cache": keep, "forceinline": False})
+    compiled = _compiled(function, {**_OPTIONS, "cache": keep, "forceinline": False, "no_cfunc_wrapper": True})
     with contextlib.suppress(AttributeError):
         cache = compiled._cache  # type: ignore[attr-defined]
         cache._cache_file = CacheFile(cache._cache_file._cache_path, cache._cache_file._index_name[:-4], _STAMP)

@@ -137,9 +137,10 @@ class StackLister(ChainLister):
         begin, n = 0, len(events.symbols)
         ends, given = self._ends.empty(n), self._given(events)
         while begin < n:
-            if self._heights.max() == self._stacks.places.shape[1]:
-                self._make_room(events.window_clocks[begin])
+            first = begin
             begin, n_ends = loops.push_events(*given, self._held[0], begin, ends)
+            if begin == first:
+                self._double()
             yield from self.stages.each(LISTING, self._list(given, ends, n_ends))
             if not self._chain.repeated[-1]:
                 self._heights[-1] = self._stacks.bottoms[-1] = 0  # what ended there is listed
@@ -177,10 +178,8 @@ class StackLister(ChainLister):
 
     # ---- room -----------------------------------------------------------------------------------------------
 
-    def _make_room(self, clock: Any) -> None:
-        """Drop what has left the window before an event of this clock; take more memory if less than half is free."""
-        if loops.drop_dead(self._held[0], clock, self._length):
-            return
+    def _double(self) -> None:
+        """Make room for twice as many instances of each step."""
         size = self._stacks.places.shape[1]
         try:
             self._stacks = self._instances_by(_doubled)

@@ -174,7 +174,7 @@ def test_real_calls_of_chains_with_counts_and_absences_fit_their_contracts(patte
             if "PARTITION" not in clauses:
                 assert sum(query.evaluate(table, output="count")["count"].to_pylist()) == listed.num_rows
     names = {name for _, name in called}
-    assert {"push_events", "list_ends", "count_chain"} <= names
+    assert {"push_events", "list_ends", "count_chain", "drop_oldest"} <= names
 
 
 REST = [

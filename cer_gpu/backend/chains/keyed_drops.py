@@ -6,18 +6,21 @@ import numpy as np
 
 from cer_gpu.backend.arguments import Steps
 from cer_gpu.backend.chains.keyed_stacks import (
+    BASE,
     EVENTS_AHEAD,
     FLOOR,
     IN_STACK,
     LATEST,
     LINKS,
     NEXT_ID,
+    ORIGIN,
     Ring,
     Tops,
     before_of,
     has_counts,
     links_of,
     lower_of,
+    row_of,
 )
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.operations import prefetch
@@ -40,6 +43,35 @@ def _is_alive(i, tops_of, ring, length, regs):
         now = tops_latest[p, _U(n_stacks)]
         alive = min(i, tops[p, 0]) >= forgotten and not (now - latest_of[row, LATEST] > length)
     return alive
+
+
+@kernel
+def drop_oldest(ring, clock, length, regs):
+    """Drop the instances before the first in the window that ends at `clock`, for all partitions at once.
+
+    The first instance whose start is in the window is in it, and so are all that came later.
+
+    Parameters
+    ----------
+    ring : Ring, read
+    clock : clock
+    length : clock
+    regs : int64, shape (N_REGS,), written
+
+    Returns
+    -------
+    int
+        Number of instances left.
+    """
+    latest_of = Ring(*ring).latest_of
+    size, origin = latest_of.shape[0], regs[ORIGIN]
+    first, next_id = max(regs[FLOOR], regs[BASE]), regs[NEXT_ID]
+    while first < next_id and clock - latest_of[row_of(first, origin, size), LATEST] > length:
+        first += 1
+    regs[BASE] = first
+    if first - origin >= size:
+        regs[ORIGIN] += size
+    return next_id - first
 
 
 @kernel

@@ -87,23 +87,12 @@ def has_absences(n_dimensions):
     return n_dimensions == 2 or n_dimensions == 4
 
 
-@kernel
-def drop_dead(stacks, clock, length):
+@helper
+def _drop_dead(stacks, clock, length):
     """Drop what was consumed or has left the window that ends at `clock`, the lowest of each stack.
 
-    Parameters
-    ----------
-    stacks : Stacks
-    clock : clock
-    length : clock
-        Length of the window.
-
-    Returns
-    -------
-    bool
-        True if half of the room is free.
+    Return True if half of the room is free.
     """
-    stacks = Stacks(*stacks)
     counts, bottoms, places, below = stacks.counts, stacks.bottoms, stacks.places, stacks.below
     latest, began, bars = stacks.latest, stacks.began, stacks.bars
     n_steps = places.shape[0]
@@ -154,7 +143,8 @@ def push_events(events, window, options, steps, stacks, begin, ends):
     Returns
     -------
     (int, int)
-        The event after the last one read (n, or where a stack is full), and how many ends were written.
+        The event after the last one read, and how many ends were written.  It is n, or where a stack is full; the
+        first one if there is too little room even without what has left the window.
     """
     events, window, options, steps = Events(*events), Window(*window), Options(*options), Steps(*steps)
     stacks = Stacks(*stacks)
@@ -173,11 +163,13 @@ def push_events(events, window, options, steps, stacks, begin, ends):
     n_ends = _U(0)
     i = begin
     full = False
+    for each in range(n_steps):
+        full |= counts[_U(each + 1)] == room
     while i < symbols.shape[0]:
         event = _U(i)
         clock = clocks[event]
         if full:
-            if n_ends > 0 or not drop_dead(stacks, clock, length):
+            if n_ends > 0 or not _drop_dead(stacks, clock, length):
                 break
             full = False
         ended = False
