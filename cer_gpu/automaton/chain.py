@@ -212,7 +212,8 @@ class Chain(NumberedTable):
         self.bars: Int32 = np.full(shape, END_OF_LIST, np.int32)
         tests = [*(step.guards for step in steps), *(step.barring for step in steps)]
         self._masks = [sum(1 << guard for guard in guards) for guards in tests]
-        self._plain = np.zeros(0 if plain else (0, 0), np.bool_)
+        counts = any(step.linked or step.bounded or step.least > 1 for step in steps)
+        self._kind = np.zeros((0,) * (1 + self.is_gapped + 2 * counts), np.bool_)
         super().__init__()
 
     def _passed(self, word: int) -> int:
@@ -234,4 +235,4 @@ class Chain(NumberedTable):
     @property
     def arrays(self) -> tuple[Array, ...]:
         """The arrays that the loops read (`cer_gpu.backend.arguments.Steps`)."""
-        return self.steps_of, self.repeated, self.neighbours, self._plain, self.spare, self.most, self.linked, self.bars
+        return self.steps_of, self.repeated, self.neighbours, self._kind, self.spare, self.most, self.linked, self.bars

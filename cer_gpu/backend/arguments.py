@@ -13,12 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from cer_gpu.backend.jit import helper
-
-_U = np.uint64
-
 
 class Events(NamedTuple):
     """Relevant events, in the order of the stream.
@@ -130,9 +124,9 @@ class Steps(NamedTuple):
     steps_of : int32, shape (symbols, steps + 1)
     repeated : bool, shape (steps,)
     neighbours : bool, shape (steps + 1,)
-    plain : bool, shape (0,), or (0, 0)
-        One dimension for a chain without absences and counts, and two for others: loops are compiled for both, so that
-        a plain one pays nothing for what it lacks (`is_special`).
+    kind : bool, shape (0,), or (0, 0), or (0, 0, 0), or (0, 0, 0, 0)
+        One dimension more for a chain with absences, and two for one with counts: loops are compiled for each kind of
+        chain, so that it pays nothing for what it lacks.
     spare : int64, shape (steps + 1,), or (0,)
     most : int64, shape (steps,), or (0,)
     linked : bool, shape (steps,), or (0,)
@@ -142,33 +136,11 @@ class Steps(NamedTuple):
     steps_of: Any
     repeated: Any
     neighbours: Any
-    plain: Any
+    kind: Any
     spare: Any
     most: Any
     linked: Any
     bars: Any
-
-
-@helper
-def is_special(plain):
-    """Return whether a chain has absences or counts, given `Steps.plain`."""
-    return plain.ndim > 1
-
-
-@helper
-def has_absences(steps):
-    """Return whether a chain has absences."""
-    return is_special(steps.plain) and steps.bars.shape[1] > 0
-
-
-@helper
-def has_counts(steps):
-    """Return whether some step of a chain has two events at least."""
-    counts = False
-    if is_special(steps.plain):
-        for k in range(steps.spare.shape[0]):
-            counts |= steps.spare[_U(k)] > 0
-    return counts
 
 
 class Tables(NamedTuple):

@@ -29,7 +29,7 @@ from cer_gpu.automaton.encoding import (
     START_TARGET,
 )
 from cer_gpu.backend import tecs
-from cer_gpu.backend.arguments import Events, Options
+from cer_gpu.backend.arguments import Events, Options, Tables
 from cer_gpu.backend.counting import count_events
 from cer_gpu.backend.evaluation import evaluate_events
 from cer_gpu.backend.jit import helper, kernel
@@ -255,8 +255,8 @@ def _take(held, replay, lists, this, low):
 
 @helper
 def _events_of(replay, n):
-    """Return the events taken, as `Events` without its name: numbered from 0, without partitions and windows."""
-    return (
+    """Return the events taken as a group: numbered from 0, without partitions and windows."""
+    return Events(
         replay.symbols[:n],
         replay.positions[:n],
         replay.places[:n],
@@ -304,17 +304,16 @@ def evaluate_windows(held, replay, ends, n_ends, limit, numbering, tables, lists
     int
         A `Status`.
     """
-    # the kernels that are called take tuples without names, as from Python, so that they are compiled once
-    held, replay = Held(*held), Replay(*replay)
+    held, replay, tables, lists = Held(*held), Replay(*replay), Tables(*tables), Lists(*lists)
     regs = held.regs
     status = DONE
     while regs[END] < n_ends:
         end = _U(regs[END])
         if regs[N_TAKEN] == 0:
-            _take(held, replay, Lists(*lists), ends[end, END_ID], ends[end, END_LOW])
+            _take(held, replay, lists, ends[end, END_ID], ends[end, END_LOW])
         n = regs[N_TAKEN]
         events = _events_of(replay, n)
-        options = (np.int64(NO_WINDOW), np.int64(-1), np.int64(CONSUME_NONE), limit, replay.places[_U(n - 1)])
+        options = Options(NO_WINDOW, np.int64(-1), CONSUME_NONE, limit, replay.places[_U(n - 1)])
         if len(arena) > 0:
             status = evaluate_events(events, options, numbering, tables, lists, arena, listing, share, matches, history,
                                      sources)  # fmt: skip

@@ -261,9 +261,13 @@ class Awaiting:
         # the loop moves rows: their numbers take the place of times
         numbers = np.stack([order, order])
         output = Matches(sorted_.spans.copy(), numbers, sorted_.offsets, sorted_.positions, sorted_.marks)
-        scratch = np.empty(3 * len(order), np.int64)
-        n_kept = choose_at_ends(*plain(output), 0, len(order), self._strategy.choice, 0, scratch)
-        return np.sort(numbers[0, :n_kept])
+        ends = sorted_.spans[1]
+        begins = np.flatnonzero(np.concatenate([[True], ends[1:] != ends[:-1], [True]]))
+        scratch, n_kept = np.empty(3 * int(np.diff(begins).max()), np.int64), np.empty(len(begins) - 1, np.int64)
+        choose_at_ends(*plain(output), begins, self._strategy.choice, scratch, n_kept)
+        before = np.cumsum(n_kept) - n_kept
+        kept = np.repeat(begins[:-1] - before, n_kept) + np.arange(int(n_kept.sum()))
+        return np.sort(numbers[0, kept])
 
     def _counts(self, found: MatchBuffers, rows: Int64) -> tuple[MatchBuffers, Int64, Int64]:
         """Return one complex event of each end, and how many the end has; rows of one end stand together."""

@@ -33,9 +33,6 @@ FREE = 16
 GENTLE_FROM = 1 << 16
 """Instances from which on their ring grows by ``1 / FREE`` instead of doubling, if memory grows in place."""
 
-_AT_ONCE = 1 << 12
-"""Instances that are looked at together for one that is in the window."""
-
 _SAMPLE = 64
 """Distance of the instances in the sample that tells whether it pays to look at all of them."""
 
@@ -233,32 +230,11 @@ class KeyedStacks(ChainLister):
     def _drop(self, clock: Any) -> int:
         """Drop what is out of reach for an event of this clock; return how many instances are left."""
         if self.options.window == GLOBAL_WINDOW:
-            return self._drop_oldest(clock)
+            return int(drops.drop_oldest(*plain(self._instances_of), clock, self._length, self._regs))
         new_ids = np.empty(self._n_instances, np.int64)
         groups = plain(self._chain.arrays, self._tops_of, self._instances_of)
         left = drops.collect(*groups, len(self._tops), self._length, self._regs, new_ids)
         return int(left)
-
-    def _drop_oldest(self, clock: Any) -> int:
-        """Drop the instances before the first in the window that ends at `clock`, for all partitions at once.
-
-        The first instance whose start is in the window is in it, and so are all that came later.
-        """
-        regs, latest = self._regs, self._instances_of.latest_of[:, loops.LATEST]
-        first, next_id = max(int(regs[loops.FLOOR]), int(regs[loops.BASE])), int(regs[loops.NEXT_ID])
-        while first < next_id:
-            row = (first - int(regs[loops.ORIGIN])) % len(latest)
-            here = latest[row : row + min(next_id - first, _AT_ONCE)]
-            with np.errstate(invalid="ignore"):  # infinite clocks differ by NaN
-                inside = ~(clock - here > self._length)
-            n_dead = int(np.argmax(inside)) if inside.any() else len(here)
-            first += n_dead
-            if n_dead < len(here):
-                break
-        regs[loops.BASE] = first
-        if first - regs[loops.ORIGIN] >= len(latest):
-            regs[loops.ORIGIN] += len(latest)
-        return next_id - first
 
 
 def _anywhere(n: int, stride: int) -> Int64:

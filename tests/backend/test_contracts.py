@@ -174,7 +174,7 @@ def test_real_calls_of_chains_with_counts_and_absences_fit_their_contracts(patte
             if "PARTITION" not in clauses:
                 assert sum(query.evaluate(table, output="count")["count"].to_pylist()) == listed.num_rows
     names = {name for _, name in called}
-    assert {"push_events", "list_ends", "count_chain"} <= names
+    assert {"push_events", "list_ends", "count_chain", "drop_oldest"} <= names
 
 
 REST = [
@@ -248,14 +248,16 @@ def test_real_calls_of_row_patterns_fit_their_contracts(rows):
 
 def test_a_wrong_argument_is_seen():
     module = importlib.import_module("cer_gpu.backend.compaction")
-    stated = contract("cer_gpu.backend.compaction", "gather")
-    values, rows, taken = np.arange(5), np.arange(3, dtype=np.int32), np.zeros(3, np.int64)
-    assert [where for where, _ in check_call(module, stated, (values, rows, taken))] == ["values", "rows"]
+    stated = contract("cer_gpu.backend.compaction", "select_relevant")
+    words, symbols, rows = np.zeros(3, np.uint8), np.zeros(3, np.int32), np.zeros(3, np.int32)
+    table = np.empty((0, 0), np.uint64), np.zeros(256, np.int32)
+    unwritten = check_call(module, stated, (words, *table, 0, symbols, rows, 0))
+    assert [where for where, _ in unwritten] == ["words", "keys", "values"]
     for wrong in (
-        (values, rows.astype(np.int64), taken),
-        (values, 5.0, taken),
-        (values, rows, taken[:2]),
-        (values, rows, taken[:, np.newaxis]),
+        (words.astype(np.int64), *table, 0, symbols, rows, 0),
+        (words, *table, 0.0, symbols, rows, 0),
+        (words, *table, 0, symbols[:2], rows, 0),
+        (words, *table, 0, symbols[:, np.newaxis], rows, 0),
     ):
         with pytest.raises(Mismatch):
             check_call(module, stated, wrong)

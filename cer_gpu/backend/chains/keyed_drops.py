@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from cer_gpu.backend.arguments import Steps, has_counts
+from cer_gpu.backend.arguments import Steps
 from cer_gpu.backend.chains.keyed_stacks import (
+    BASE,
     EVENTS_AHEAD,
     FLOOR,
     IN_STACK,
     LATEST,
     LINKS,
     NEXT_ID,
+    ORIGIN,
     Ring,
     Tops,
     before_of,
+    has_counts,
     links_of,
     lower_of,
+    row_of,
 )
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.operations import prefetch
@@ -42,6 +46,35 @@ def _is_alive(i, tops_of, ring, length, regs):
 
 
 @kernel
+def drop_oldest(ring, clock, length, regs):
+    """Drop the instances before the first in the window that ends at `clock`, for all partitions at once.
+
+    The first instance whose start is in the window is in it, and so are all that came later.
+
+    Parameters
+    ----------
+    ring : Ring, read
+    clock : clock
+    length : clock
+    regs : int64, shape (N_REGS,), written
+
+    Returns
+    -------
+    int
+        Number of instances left.
+    """
+    latest_of = Ring(*ring).latest_of
+    size, origin = latest_of.shape[0], regs[ORIGIN]
+    first, next_id = max(regs[FLOOR], regs[BASE]), regs[NEXT_ID]
+    while first < next_id and clock - latest_of[row_of(first, origin, size), LATEST] > length:
+        first += 1
+    regs[BASE] = first
+    if first - origin >= size:
+        regs[ORIGIN] += size
+    return next_id - first
+
+
+@kernel
 def collect(steps, tops_of, ring, n_partitions, length, regs, new_ids):
     """Keep the instances that partitions still reach, if each has a window of its own, or none.
 
@@ -64,7 +97,7 @@ def collect(steps, tops_of, ring, n_partitions, length, regs, new_ids):
     """
     steps, tops_of, ring = Steps(*steps), Tops(*tops_of), Ring(*ring)
     tops, instances = tops_of.tops, ring.instances
-    counted = has_counts(steps)
+    counted = steps.kind.ndim > 2 and has_counts(steps.spare)
     depth_at = _U(instances.shape[1] - 3)
     n_stacks = tops.shape[1] // 2
     n = regs[NEXT_ID]

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cer_gpu.automaton.encoding import CONSUME_ANY, CONSUME_PARTITION
-from cer_gpu.backend.arguments import Events, Options, Steps, Window, has_absences, has_counts, is_special
+from cer_gpu.backend.arguments import Events, Options, Steps, Window
 from cer_gpu.backend.chains.stacks import (
     BEFORE,
     BESIDE,
@@ -40,6 +40,7 @@ from cer_gpu.backend.chains.stacks import (
     END_BAR,
     EVENT,
     N_VALUES,
+    has_absences,
 )
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.operations import prefetch
@@ -143,6 +144,15 @@ def target_of(instance, depth, spare):
 
 
 @helper
+def has_counts(spare):
+    """Return whether some step has two events at least."""
+    counts = False
+    for k in range(spare.shape[0]):
+        counts |= spare[_U(k)] > 0
+    return counts
+
+
+@helper
 def _depth(instance, beside, spare, first, ring, origin, column):
     """Return how many instances lie below a new one, up to `spare`, and the distance back to the last of these.
 
@@ -205,7 +215,8 @@ def push_keyed_events(events, window, options, steps, tops_of, ring, begin, regs
     steps_of, repeated, neighbours, consume = steps.steps_of, steps.repeated, steps.neighbours, options.consume
     tops, tops_latest, lasts, barred = tops_of.tops, tops_of.tops_latest, tops_of.lasts, tops_of.barred
     spare, bars_of = steps.spare, steps.bars
-    special, gapped, counted = is_special(steps.plain), has_absences(steps), has_counts(steps)
+    special, gapped = steps.kind.ndim > 1, has_absences(steps.kind.ndim)
+    counted = steps.kind.ndim > 2 and has_counts(spare)
     instances, latest_of = ring.instances, ring.latest_of
     n_steps = np.int64(repeated.shape[0])
     last = n_steps - 1

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cer_gpu.backend.arguments import Events, Matches, Options, Steps, Window, has_absences, is_special
+from cer_gpu.backend.arguments import Events, Matches, Options, Steps, Window
 from cer_gpu.backend.chains import keyed_stacks as keyed
 from cer_gpu.backend.chains.keyed_stacks import Ring
 from cer_gpu.backend.chains.stacks import (
@@ -29,6 +29,7 @@ from cer_gpu.backend.chains.stacks import (
     N_OUT,
     N_VALUES,
     Stacks,
+    has_absences,
 )
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.operations import prefetch
@@ -240,7 +241,7 @@ def list_ends(events, window, options, steps, stacks, ring, listing, output, end
     clocks, length = window.clocks, window.length
     repeated, neighbours = steps.repeated, steps.neighbours
     spare, most_of, linked = steps.spare, steps.most, steps.linked
-    special, gapped = is_special(steps.plain), has_absences(steps)
+    special, gapped = steps.kind.ndim > 1, has_absences(steps.kind.ndim)
     marks, frames, path, path_marks = listing.marks, listing.frames, listing.path, listing.path_marks
     out_spans, out_times, out_offsets, out_positions = output.spans, output.times, output.offsets, output.positions
     last = np.int64(repeated.shape[0] - 1)

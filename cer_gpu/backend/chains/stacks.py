@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cer_gpu.automaton.encoding import CONSUME_NONE
-from cer_gpu.backend.arguments import Events, Options, Steps, Window, has_absences, has_counts, is_special
+from cer_gpu.backend.arguments import Events, Options, Steps, Window
 from cer_gpu.backend.jit import helper, kernel
 
 # registers of `cer_gpu.backend.chains.listing`: the end under way; how many frames it has, and how many of its complex
@@ -79,6 +79,12 @@ class Stacks(NamedTuple):
     began: Any
     barred: Any
     bars: Any
+
+
+@helper
+def has_absences(n_dimensions):
+    """Return whether a chain has absences, given the dimensions of `Steps.kind`."""
+    return n_dimensions == 2 or n_dimensions == 4
 
 
 @helper
@@ -148,7 +154,7 @@ def push_events(events, window, options, steps, stacks, begin, ends):
     counts, bottoms, tops, places = stacks.counts, stacks.bottoms, stacks.tops, stacks.places
     below, latest, began, barred, bars = stacks.below, stacks.latest, stacks.began, stacks.barred, stacks.bars
     spare, bars_of = steps.spare, steps.bars
-    special, gapped, counted = is_special(steps.plain), has_absences(steps), has_counts(steps)
+    special, gapped, counted = steps.kind.ndim > 1, has_absences(steps.kind.ndim), steps.kind.ndim > 2
     n_steps = repeated.shape[0]
     last = _U(n_steps - 1)
     by_index = repeated[last] or special

@@ -31,13 +31,12 @@ _U = np.uint64
 
 
 @kernel
-def choose_at_ends(output, begin, n, strategy, distinct, scratch):
-    """Keep some of the rows from `begin` to `n` of each end, in their order, at the begin of these rows.
+def choose_of_end(output, begin, n, strategy, distinct, scratch):
+    """Keep some of the rows from `begin` to `n`, in their order, at the begin of these rows.
 
     Parameters
     ----------
     output : Matches
-        Rows of one end stand together.
     begin : int
     n : int
     strategy : int
@@ -45,35 +44,49 @@ def choose_at_ends(output, begin, n, strategy, distinct, scratch):
     distinct : int
         1 if rows may be equal, of which one is kept.
     scratch : int64, shape (ring,), written
-        Three entries or more for each row of one end.
+        Three entries or more for each row.
 
     Returns
     -------
     int
         Number of rows that are kept.
     """
-    output = Matches(*output)
-    first = to = np.int64(begin)
-    while first < n:
-        n_rows = np.int64(1)
-        while first + n_rows < n and output.spans[1, _U(first + n_rows)] == output.spans[1, _U(first)]:
-            n_rows += 1
+    n_rows = n - begin
+    for r in range(n_rows):
+        scratch[_U(r)] = 1  # kept, for now
+    if distinct == 1:
+        _drop_equal(output, begin, n_rows, scratch)
+    if strategy == CHOOSE_MAX:
+        _drop_contained(output, begin, n_rows, scratch)
+    elif strategy in (CHOOSE_NEXT, CHOOSE_LAST):
+        best = np.int64(0)
+        for r in range(1, n_rows):
+            if _order(output, begin + best, begin + r, strategy) < 0:
+                best = np.int64(r)
         for r in range(n_rows):
-            scratch[_U(r)] = 1  # kept, for now
-        if distinct == 1:
-            _drop_equal(output, first, n_rows, scratch)
-        if strategy == CHOOSE_MAX:
-            _drop_contained(output, first, n_rows, scratch)
-        elif strategy in (CHOOSE_NEXT, CHOOSE_LAST):
-            best = np.int64(0)
-            for r in range(1, n_rows):
-                if _order(output, first + best, first + r, strategy) < 0:
-                    best = np.int64(r)
-            for r in range(n_rows):
-                scratch[_U(r)] &= _order(output, first + r, first + best, strategy) == 0
-        to += _compact(output, first, n_rows, to, scratch)
-        first += n_rows
-    return to - begin
+            scratch[_U(r)] &= _order(output, begin + r, begin + best, strategy) == 0
+    return _compact(output, begin, n_rows, scratch)
+
+
+@kernel
+def choose_at_ends(output, begins, strategy, scratch, n_kept):
+    """Choose among the rows of each of several ends, as `choose_of_end` does.
+
+    Parameters
+    ----------
+    output : Matches
+    begins : int64, shape (ends + 1,)
+        First row of each end, and the number of rows.
+    strategy : int
+        CHOOSE_NEXT, CHOOSE_LAST or CHOOSE_MAX.
+    scratch : int64, shape (ring,), written
+        Three entries or more for each row of one end.
+    n_kept : int64, shape (ends,), written
+        Number of rows that are kept at the begin of those of each end.
+    """
+    output = Matches(*output)
+    for end in range(n_kept.shape[0]):
+        n_kept[_U(end)] = choose_of_end(output, begins[_U(end)], begins[_U(end + 1)], strategy, 0, scratch)
 
 
 @helper
@@ -82,7 +95,7 @@ def choose_rows(options, demand, output, scratch, ours, regs):
     begin = regs[FIRST_OUT]
     if scratch.shape[0] < 3 * (regs[N_OUT] - begin):
         return GROW_PATH
-    kept = np.int64(choose_at_ends(output, begin, regs[N_OUT], demand.strategy, demand.distinct, scratch))
+    kept = np.int64(choose_of_end(output, begin, regs[N_OUT], demand.strategy, demand.distinct, scratch))
     if options.limit > 0:
         kept = min(kept, np.int64(options.limit))
     regs[N_HERE] = kept
@@ -197,14 +210,14 @@ def _drop_contained(output, begin, n_rows, scratch):
 
 
 @helper
-def _compact(output, begin, n_rows, to, scratch):
-    """Move the rows that are kept to row `to`, at `begin` or before, and return their number."""
+def _compact(output, begin, n_rows, scratch):
+    """Move the rows that are kept to the begin of their rows, and return their number."""
     n = np.int64(0)
-    n_values = np.int64(output.offsets[_U(to)])
+    n_values = np.int64(output.offsets[_U(begin)])
     for r in range(n_rows):
         if scratch[_U(r)] == 0:
             continue
-        source, target = _U(begin + r), _U(to + n)
+        source, target = _U(begin + r), _U(begin + n)
         x, x_end = _span(output, begin + r)
         output.spans[0, target] = output.spans[0, source]
         output.spans[1, target] = output.spans[1, source]
@@ -217,5 +230,5 @@ def _compact(output, begin, n_rows, to, scratch):
                 output.marks[_U(n_values + t)] = output.marks[_U(x + t)]
         n_values += x_end - x
         n += 1
-        output.offsets[_U(to + n)] = n_values
+        output.offsets[_U(begin + n)] = n_values
     return n
