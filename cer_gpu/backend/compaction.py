@@ -95,7 +95,7 @@ def classify(values, valid, constants, classes):
     valid : bool, shape (n,), or (0,)
         Values that are not NULL; empty: all.
     constants : number, shape (m,)
-        Of the type of the values, ascending, each once; none is NaN.
+        Ascending, each once, and of the type of the values; none is NaN.
     classes : int32, shape (n,), written
         ``2 * i + 1`` for a value equal to constant i; ``2 * i`` for one less than constant i and greater than those
         before; -1 for NULL and NaN.

@@ -10,9 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cer_gpu.automaton.encoding import (
-    COMPARE_RANKED,
-)
+from cer_gpu.automaton.encoding import COMPARE_RANKED
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.operations import (
     DIVIDED,

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cer_gpu.automaton.encoding import (
-    BARRING_ATOM,
-    COUNT_WINDOW,
-    INITIAL_ATOM,
-    STACKED_ATOM,
-)
+from cer_gpu.automaton.encoding import BARRING_ATOM, COUNT_WINDOW, INITIAL_ATOM, STACKED_ATOM
 from cer_gpu.backend.jit import helper
 from cer_gpu.backend.joins.filters import passes
 from cer_gpu.backend.joins.instances import NEVER, insert_instance, raise_best, widen_zones

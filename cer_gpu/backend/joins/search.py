@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cer_gpu.automaton.encoding import (
-    AT_LEAST,
-    AT_MOST,
-    COMPARE,
-    GREATER,
-    LESS,
-    WATCHED_ALL,
-    WATCHED_ENDED,
-)
+from cer_gpu.automaton.encoding import AT_LEAST, AT_MOST, COMPARE, GREATER, LESS, WATCHED_ALL, WATCHED_ENDED
 from cer_gpu.backend.jit import helper
 from cer_gpu.backend.joins.filters import passes
 from cer_gpu.backend.joins.instances import SHIFT, known

@@ -10,12 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cer_gpu.automaton.encoding import (
-    GAP_ATOM,
-    GAP_BARRING,
-    GAP_BARRING_END,
-    GAP_BEGINS,
-)
+from cer_gpu.automaton.encoding import GAP_ATOM, GAP_BARRING, GAP_BARRING_END, GAP_BEGINS
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.joins.filters import run_events
 from cer_gpu.backend.joins.instances import Instances
