@@ -84,7 +84,6 @@ def test_spark_submit(tmp_path, java_options):
     (tmp_path / "events.csv").write_text("type,id,k\nA,1,x\nB,2,x\nA,3,x\nB,4,x\n")
     # no folder of the packages on the path of the workers
     environment = {**os.environ, "PYTHONPATH": "", "PYSPARK_PYTHON": sys.executable, **find_java().environment}
-    environment["NUMBA_OPT"] = "0"  # kernels of the archive are compiled for this run alone
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[1]"]
     command += ["--driver-java-options", java_options, "--conf", "spark.driver.host=127.0.0.1"]
     command += ["--conf", "spark.sql.shuffle.partitions=2"]
