@@ -60,24 +60,17 @@ def pytest_collection_finish():
     gc.freeze()
 
 
-# Tests that share the session of Spark run in one process, so that Java starts once for them; others need none.
-SESSION = (
-    "test_file_failures",
-    "test_file_layouts",
-    "test_job",
-    "test_local_session",
-    "test_match",
-    "test_match_sets",
-    "test_scan",
-    "test_source",
-    "test_spark_runs",
-    "test_streaming",
+# Tests that share a session of Spark run in one process, so that Java starts once for them; others of Spark need none.
+SESSIONS = (
+    ("test_job", "test_local_session", "test_match", "test_match_sets", "test_scan", "test_spark_runs"),
+    ("test_file_failures", "test_file_layouts", "test_source", "test_streaming"),
 )
-# Folders, files and the session, those that take long first; processes of Spark wait until kernels are on disk.
+# Folders, files and sessions, those that take long first; processes of Spark wait until kernels are on disk.
 LONG = (
-    "spark, session",
+    "spark, session 0",
     "engine",
     "predicates",
+    "spark, session 1",
     "backend",
     "spark/test_connect",
     "spark/test_own_processes",
@@ -115,8 +108,9 @@ def pytest_xdist_make_scheduler(config, log):
 
         def _split_scope(self, nodeid):
             scope = super()._split_scope(nodeid)
-            shared = scope.startswith("tests/spark/") and Path(scope).stem in SESSION
-            return "tests/spark, session" if shared else scope
+            sessions = (k for k, files in enumerate(SESSIONS) if Path(scope).stem in files)
+            k = next(sessions, None) if scope.startswith("tests/spark/") else None
+            return scope if k is None else f"tests/spark, session {k}"
 
         def remove_node(self, node):
             # of a process that crashed; the test that ended it has failed, and would end the next one as well
