@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo demo-spark test test-long lint docs site wheel bench bench-quick gpu-check clean
+.PHONY: help install demo demo-spark test test-all test-long lint docs site wheel bench bench-quick gpu-check clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -25,8 +25,11 @@ demo: install ## Find complex events in 665,297 flight events
 demo-spark: install ## The same flights on Spark, by all three dealings
 	$(BIN)/python examples/spark_flights.py
 
-test: install ## Run the test suite, each file in one of a few processes
-	$(BIN)/python -m pytest -q -n auto --dist loadfile tests
+test: install ## Run the test suite in about five minutes, each file in one of a few processes
+	$(BIN)/python -m pytest -q -n auto --dist loadfile --durations=20 tests
+
+test-all: install ## Run the test suite with two and a half times as many random cases as `make test`
+	CER_GPU_EXAMPLES=30 $(BIN)/python -m pytest -q -n auto --dist loadfile --durations=20 tests
 
 test-long: install ## Run the property tests on some 100,000 random cases, and kill 120 processes (over an hour)
 	CER_GPU_EXAMPLES=6000 CER_GPU_KILLS=100 CER_GPU_STREAM_KILLS=20 CER_GPU_FILE_CASES=1000 CER_GPU_FILE_JOBS=300 CER_GPU_WARM=1 $(BIN)/python -m pytest -q \

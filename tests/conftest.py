@@ -49,6 +49,9 @@ def pytest_configure(config):
     os.environ.setdefault("CER_GPU_NOTICES", "off")  # kernels may be compiled in any test
     if config.getoption("--device") == "cuda":
         os.environ["CER_GPU_PREDICATES"] = "cuda"  # also for the processes that tests start
+    if os.name == "posix" and hasattr(config, "workerinput"):
+        # before tests are collected: some evaluate a query for their parameters
+        _compile_once(Path(config.option.basetemp).parent)  # the same for all processes
 
 
 def pytest_collection_finish():
@@ -59,22 +62,28 @@ def pytest_collection_finish():
 
 # Tests that share a session of Spark run in one process, so that Java starts once for them; others of Spark need none.
 SESSIONS = (
-    ("test_job", "test_match", "test_match_sets", "test_scan", "test_spark_runs"),
+    ("test_job", "test_local_session", "test_match", "test_match_sets", "test_scan", "test_spark_runs"),
     ("test_file_failures", "test_file_layouts", "test_source", "test_streaming"),
 )
-# Folders, files and sessions that take long, the longest first.
+# Folders, files and sessions, those that take long first; processes of Spark wait until kernels are on disk.
 LONG = (
     "spark, session 0",
     "engine",
-    "backend",
-    "spark, session 1",
     "predicates",
+    "spark, session 1",
+    "backend",
+    "spark/test_connect",
+    "spark/test_own_processes",
+    "runtime",
+    "test_benchmarks",
     "cli",
     "spark",
-    "runtime",
     "parallel",
-    "test_benchmarks",
+    "partition",
+    "test_gpu_scripts",
+    "ceql",
     "test_reference",
+    "test_errors_page",
 )
 
 
@@ -127,19 +136,14 @@ def pytest_xdist_make_scheduler(config, log):
     return LongestFirst(config, log)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _compile_once(request, tmp_path_factory):
+def _compile_once(folder):
     """Compile each kernel in one of the processes; the others wait, and load what Numba keeps of it on disk."""
-    if os.name != "posix" or not hasattr(request.config, "workerinput"):
-        yield
-        return
     import fcntl
 
     from numba.core.caching import NullCache
     from numba.core.compiler_lock import global_compiler_lock
     from numba.core.dispatcher import Dispatcher
 
-    folder = tmp_path_factory.getbasetemp().parent  # the same for all processes
     compile_ = Dispatcher.compile
 
     def compile_alone(self, signature):
@@ -150,9 +154,7 @@ def _compile_once(request, tmp_path_factory):
             fcntl.flock(lock, fcntl.LOCK_EX)
             return compile_(self, signature)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Dispatcher, "compile", compile_alone)
-        yield
+    Dispatcher.compile = compile_alone
 
 
 @pytest.fixture(scope="session", autouse=True)

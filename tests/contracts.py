@@ -2,7 +2,7 @@
 
 A line of the section Parameters of a kernel, or of the section Attributes of a group of arguments, is one of::
 
-    name[, name] : dtype[ or dtype], shape (dim, ...)[, or (dim, ...)][, written]
+    name[, name] : dtype[[, dtype] or dtype], shape (dim, ...)[, or (dim, ...)][, written]
     name[, name] : int | bool | float | clock
     name : Group[, or (field, ...)][, read]
 
@@ -120,12 +120,12 @@ def contract_of(said, module):
         home = importlib.import_module(made.__module__)
         fields = {f: contract_of(s, home) for names, s in section(made.__doc__, "Attributes") for f in names}
         return Group(name, fields, bool(stated[2]), len(alone))
-    match = re.fullmatch(r"([\w ]+?), shape (\(.*?\)(?:, or \(.*?\))*)(, written)?", said)
+    match = re.fullmatch(r"([\w, ]+?), shape (\(.*?\)(?:, or \(.*?\))*)(, written)?", said)
     assert match, f"no contract: {said!r}"
     shapes = tuple(
         tuple(d.strip() for d in dims.split(",") if d.strip()) for dims in re.findall(r"\((.*?)\)", match[2])
     )
-    return Array(frozenset(match[1].split(" or ")), shapes, bool(match[3]))
+    return Array(frozenset(re.split(", | or ", match[1])), shapes, bool(match[3]))
 
 
 def contract(module_name, name):

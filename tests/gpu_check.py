@@ -29,6 +29,8 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
+import sizes
+
 ROOT = Path(__file__).parent.parent
 NEEDED = ("numpy", "numba", "pyarrow", "lark", "sqlglot", "pytest")
 TITLE = "Steps"
@@ -95,7 +97,12 @@ def steps(folder: Path, commit: str | None) -> list[Step]:
 def run(command: list[str], seconds: float) -> tuple[int | None, list[str]]:
     """Run a command, and show what it prints; return its exit status (None: over time) and the last lines."""
     paths = [str(ROOT / "tests"), str(ROOT), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+    environment = {
+        "CER_GPU_EXAMPLES": str(sizes.ALL),
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONUNBUFFERED": "1",
+    }
     over = threading.Event()
     last: deque[str] = deque(maxlen=40)
     with subprocess.Popen(

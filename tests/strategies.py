@@ -10,7 +10,6 @@ few types and few values, so that events overlap, tie and match. Only columns th
 from __future__ import annotations
 
 import functools
-import os
 import random
 from dataclasses import fields, is_dataclass, replace
 from decimal import Decimal
@@ -19,13 +18,13 @@ from itertools import accumulate
 import reference as ref
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sizes import ALL, scaled
 
 CONJUNCTIONS = True  # the tests of the whole language draw formulas with ALL, too
 
 # Hypothesis loads its "ci" profile, which derandomizes, if the environment has CI; this builds upon it.
-EXAMPLES = int(os.environ.get("CER_GPU_EXAMPLES", "30"))
 property_settings = settings(
-    max_examples=EXAMPLES,
+    max_examples=scaled(ALL),
     deadline=None,
     # some tests need a kind of query that few draws are, and a filtered draw is cheap
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
@@ -34,7 +33,7 @@ n_cases = {"passed": 0}  # of all tests by `property_test`; conftest.py reports 
 
 
 def property_test(share=1.0):
-    """Make a test of `data` a property test on this share of CER_GPU_EXAMPLES random cases, and count them."""
+    """Make a test of `data` a property test on this share of the random cases (`sizes`), and count them."""
 
     def decorate(test):
         @functools.wraps(test)
@@ -42,7 +41,7 @@ def property_test(share=1.0):
             test(**arguments)
             n_cases["passed"] += 1
 
-        return settings(property_settings, max_examples=max(1, round(share * EXAMPLES)))(given(data=st.data())(counted))
+        return settings(property_settings, max_examples=scaled(share * ALL))(given(data=st.data())(counted))
 
     return decorate
 

@@ -34,6 +34,7 @@ from reference import (
     VarAttr,
 )
 from reference_conjunctive import Atom, ConjunctiveQuery, Var
+from sizes import scaled
 from test_reference import Membership, events, oracle, unfiltered
 from test_reference_joins import assert_in_scope
 
@@ -180,7 +181,7 @@ def test_all_has_its_plain_text(formula, text):
 # ---------------------------------------------------------------------------------- random formulas with ALL
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(st.data())
 def test_random_formulas_with_all_agree_with_the_oracle(data):
     formula = data.draw(conjunctions.formulas())
@@ -190,7 +191,7 @@ def test_random_formulas_with_all_agree_with_the_oracle(data):
     assert ref.valuations(formula, stream) == oracle(formula, stream)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(st.data())
 def test_filters_between_events_of_conjunctions_agree_with_the_oracle(data):
     formula = data.draw(conjunctions.related)

@@ -43,6 +43,7 @@ from reference import (
     Unary,
     VarAttr,
 )
+from sizes import scaled
 
 A, B, C, R = EventType("A"), EventType("B"), EventType("C"), EventType("R")
 
@@ -321,7 +322,7 @@ values_of_n = st.lists(st.sampled_from([0, 1, 2, 3, None]), min_size=7, max_size
 types_of_chain = st.text("AB", min_size=7, max_size=7)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 @given(
     types_of_chain, values_of_n, st.text("AB", min_size=3, max_size=3), st.sets(st.sampled_from(range(6)), min_size=1)
 )
@@ -340,7 +341,7 @@ def test_chains_are_all_choices_of_positions_that_pass(types, n, steps, tests):
     assert kept(formula, stream) == sorted(expected)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 @given(types_of_chain, values_of_n)
 def test_iterations_are_all_choices_of_positions_that_pass_one_by_one(types, n):
     """`A AS x ; (A AS y ; B AS z FILTER z.n >= y.n + x.n)+`."""
@@ -359,7 +360,7 @@ def test_iterations_are_all_choices_of_positions_that_pass_one_by_one(types, n):
     assert kept(formula, stream) == sorted(expected)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 @given(types_of_chain, values_of_n, st.sampled_from(["<", "=", ">="]))
 def test_prev_compares_neighbours_of_the_variable(types, n, op):
     """`A+ AS x FILTER x.n < PREV(x).n`."""

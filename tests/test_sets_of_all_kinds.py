@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cases import sorted_rows
+from sizes import scaled
 
 import cer_gpu
 import cer_gpu.engine.evaluation
@@ -16,7 +16,7 @@ import cer_gpu.parallel.key_threads
 import cer_gpu.partition.partitions
 from cer_gpu.parallel import ranges
 
-SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "250")) // 25)
+SEEDS = range(scaled(10, most=240))
 KEYED = "SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 9 SECONDS"
 KINDS = {
     "chain": "SELECT * FROM S WHERE A ; B ; C WITHIN 9 SECONDS",

@@ -10,6 +10,7 @@ from cases import by_automaton
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rendering import to_ceql
+from sizes import scaled
 
 import cer_gpu
 from cer_gpu.backend import tecs
@@ -77,7 +78,7 @@ def test_the_tecs_of_fixed_queries_is_time_ordered_and_3_bounded(text):
     assert check_lists(run) > 1000
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=scaled(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(strategies.formulas(depth=4, pluses=3, conditions=st.nothing()), st.integers(0, 2**32))
 def test_the_tecs_of_random_formulas_is_time_ordered_and_3_bounded(formula, seed):
     query = ref.Query(formula, limit=1, within=random.Random(seed).choice([None, ("events", 40)]))

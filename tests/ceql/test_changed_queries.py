@@ -1,12 +1,11 @@
 """Queries changed at random: each compiles or raises a CerError, in bounded time.
 
-The texts are those of the tests, docs and examples. CER_GPU_EXAMPLES sets the number of changed queries; a failure
-prints the seed and the text.
+The texts are those of the tests, docs and examples. CER_GPU_EXAMPLES scales the number of changed queries; a
+failure prints the seed and the text.
 """
 
 import contextlib
 import functools
-import os
 import random
 import re
 import signal
@@ -14,12 +13,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from sizes import scaled
 
 import cer_gpu
 from cer_gpu.ceql.parser import parse
 
 ROOT = Path(__file__).parent.parent.parent
-N_QUERIES = int(os.environ.get("CER_GPU_EXAMPLES", "150"))
+N_QUERIES = scaled(150, most=6000)
 SECONDS = 20  # far more than any query takes, even on a busy machine; an exponential search takes hours
 SCHEMA = pa.schema(
     {

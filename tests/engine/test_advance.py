@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import random
 from collections import Counter
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from sizes import scaled
 
 import cer_gpu
 
-N_CASES = max(60, int(os.environ.get("CER_GPU_EXAMPLES", "0")) // 10)
+N_CASES = scaled(60, most=600)
 
 TIMED = [
     ("SELECT * FROM S WHERE A ; !B WITHIN 9 [ts]", "positions"),
@@ -102,7 +102,7 @@ def test_held_events_come_out_in_the_order_of_one_evaluation(number):
     assert advanced(query, events, rng, output, lateness=1 << 64).equals(expected)
 
 
-@pytest.mark.parametrize("number", range(30))
+@pytest.mark.parametrize("number", range(scaled(30, most=30)))
 def test_trailing_absences_are_known_at_the_first_time_beyond_their_window(number):
     rng = random.Random(number)
     query, events = compiled("SELECT * FROM S WHERE A ; !B WITHIN 9 [ts]"), random_events(rng, 40)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from sizes import scaled
 
 import cer_gpu
 from cer_gpu.engine import checkpoint
@@ -66,7 +67,7 @@ def uninterrupted(text, output, batches, **options):
     return pa.Table.from_batches([*(evaluator.push(batch) for batch in batches), evaluator.finish()])
 
 
-@pytest.mark.parametrize("number", range(max(40, N_PROCESSES)))
+@pytest.mark.parametrize("number", range(max(scaled(40, most=40), N_PROCESSES)))
 def test_a_stream_interrupted_at_random_batches_gives_the_uninterrupted_table(number):
     """All events and results since the last checkpoint are lost, and found again."""
     rng = random.Random(number)

@@ -16,6 +16,7 @@ import strategies
 from answers import assert_right, candidates_of, with_and_without_checkpoints
 from cases import Case, CaseOfStreams, assert_same, counts_of, pushed, rows_of
 from hypothesis import strategies as st
+from sizes import EXAMPLES
 from small_sizes import small_sizes
 
 OUTPUTS = ("positions", "bindings", "events", "count", "ends")
@@ -213,7 +214,7 @@ def test_long_streams_give_the_reference(data):
     assert_long_streams(data, longest=250)
 
 
-@pytest.mark.skipif(strategies.EXAMPLES < 1000, reason="about a second each: make test-long")
+@pytest.mark.skipif(EXAMPLES < 1000, reason="about a second each: make test-long")
 @strategies.property_test(0.02)
 def test_very_long_streams_give_the_reference(data):
     """Positions and node numbers are rebased several times."""

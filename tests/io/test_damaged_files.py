@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import queue
 import subprocess
 import sys
@@ -14,9 +13,10 @@ from pathlib import Path
 
 import pytest
 from damaged_files import FILES
+from sizes import scaled
 
 PROGRAM = Path(__file__).parent.parent / "damaged_files.py"
-N_CASES = int(os.environ.get("CER_GPU_EXAMPLES", "40"))
+N_CASES = scaled(40, most=6000)
 """Number of cases of each file; `make test-long` tries 6,000."""
 SECONDS = 200
 """Most seconds of a case: the first ones compile loops, which takes a minute on a machine under load."""

@@ -15,7 +15,7 @@ import pyarrow.csv as pa_csv
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import EXAMPLES
+from sizes import scaled
 
 from cer_gpu.io.texts import csv_header, csv_lines, json_lines, json_texts, plain_values, to_csv
 
@@ -174,7 +174,7 @@ NESTABLE = KINDS.filter(lambda k: k[0] == pa.float16() or "halffloat" not in str
 
 
 @given(batches(NESTABLE))
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=scaled(30))
 def test_json_lines_read_back(drawn):
     batch, columns = drawn
     kinds = batch.schema.types
@@ -186,7 +186,7 @@ def test_json_lines_read_back(drawn):
 
 
 @given(batches(NESTABLE))
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=scaled(30))
 def test_csv_reads_back(drawn):
     batch, columns = drawn
     names, rows = read_csv(batch)

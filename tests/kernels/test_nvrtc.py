@@ -6,7 +6,7 @@ import re
 import gpu_machine
 import pytest
 from programs import random_program, random_sides
-from strategies import EXAMPLES
+from sizes import scaled
 
 from cer_gpu.backend.kernel_source import kernel_folder, kernel_names, read_kernel_source
 from cer_gpu.expressions import terms as t
@@ -16,7 +16,7 @@ from cer_gpu.predicates.cuda.source import select_source_of, sides_source_of, st
 
 ARCHITECTURES = ["sm_75", "sm_90", "sm_100"]
 ADDED_BY_CUPY = ("-ftz=true", "--device-as-default-execution-space")
-N_PROGRAMS = min(200, EXAMPLES // 3)
+N_PROGRAMS = scaled(10, most=200)
 
 # a caller of every device function: nothing goes uncompiled because no program uses it
 ALL_FUNCTIONS = """
@@ -96,7 +96,7 @@ def test_kernels_of_random_programs_compile(nvrtc, arch):
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_kernels_of_random_sides_compile(nvrtc, arch):
-    for seed in range(N_PROGRAMS // 4):
+    for seed in range(scaled(2, most=50)):
         source = sides_source_of(random_sides(random.Random(seed)))
         cubin, log = nvrtc.compile(source, arch)
         assert log == "", source

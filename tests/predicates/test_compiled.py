@@ -27,6 +27,7 @@ from random_predicates import (
     tier,
     tree,
 )
+from sizes import EXAMPLES
 from small_sizes import small_sizes
 
 import cer_gpu
@@ -35,7 +36,7 @@ from cer_gpu.predicates import generated as backend
 from cer_gpu.predicates import guards as predicates
 from cer_gpu.predicates.guards import COMPILED, INTERPRETED
 
-N_PROGRAMS = max(3, strategies.EXAMPLES // 75)
+N_PROGRAMS = max(3, EXAMPLES // 75)
 
 
 # ---- random predicates over columns of every type --------------------------------------------------------------------

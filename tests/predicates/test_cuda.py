@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from host_device import GXX, HostDevice, has_compiler
 from random_predicates import SCHEMA, AsTheyAppear, answers, batch_of, events, guard_words, guards_of, tree, value_of
-from strategies import EXAMPLES
+from sizes import scaled
 
 import cer_gpu
 from cer_gpu.automaton.normal_form import Guard
@@ -35,7 +35,7 @@ from cer_gpu.predicates.guards import COMPILED, CUDA, INTERPRETED
 from cer_gpu.predicates.symbols import SymbolTable
 
 N_PROGRAMS = 5
-N_BUILT_AT_ONCE = min(60, EXAMPLES // 6)
+N_BUILT_AT_ONCE = scaled(5, most=60)
 QUERY = "SELECT * FROM S WHERE A ; B FILTER A[x > 0.5] AND B[x <= 0.25] WITHIN 10 EVENTS"
 
 
@@ -221,7 +221,7 @@ def test_query_sets_give_the_tables_of_the_cpu(device, monkeypatch):
 
 
 def test_guards_of_removed_queries_are_not_evaluated(host):
-    texts = [f"SELECT * FROM S WHERE A ; B FILTER A[x > 0.{k}] WITHIN 9 EVENTS" for k in range(10, 30)]
+    texts = [f"SELECT * FROM S WHERE A ; B FILTER A[x > 0.{k}] WITHIN 9 EVENTS" for k in range(10, 20)]
     batch = events(500).to_batches()[0]
     evaluator = cer_gpu.compile_all({"first": texts[0]}).evaluator(device="cuda")
     for text in texts[1:]:

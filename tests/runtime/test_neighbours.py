@@ -7,8 +7,8 @@ import random
 import pyarrow as pa
 import pytest
 from cases import by_automaton, sorted_rows
+from sizes import scaled
 from small_sizes import small_sizes
-from strategies import EXAMPLES
 
 import cer_gpu
 from cer_gpu.output.outputs import OUTPUTS
@@ -65,7 +65,7 @@ def in_pieces(query: cer_gpu.Query, events: pa.Table, rng: random.Random, output
     return pa.Table.from_batches([*pieces, evaluator.finish()], query.output_schema(events.schema, output))
 
 
-@pytest.mark.parametrize("seed", range(EXAMPLES))
+@pytest.mark.parametrize("seed", range(scaled(30)))
 def test_neighbours_give_the_rows_of_the_automaton(seed):
     rng = random.Random(seed)
     (text, options), events = random_query(rng), random_events(rng)

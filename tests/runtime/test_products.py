@@ -21,6 +21,7 @@ import strategies
 from cases import Case, assert_same, by_instances, counts_of, pushed, rows_of, sorted_rows
 from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
+from sizes import scaled
 from small_sizes import small_sizes
 
 import cer_gpu
@@ -293,7 +294,7 @@ def test_heaps_are_persistent_and_shallow(kind, dtype):
     assert heaps.tops[N_UNIONS] <= n * (math.log2(n + 1) + 1)
 
 
-@settings(strategies.property_settings, max_examples=max(1, strategies.EXAMPLES // 3))
+@settings(strategies.property_settings, max_examples=scaled(10))
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 3)), min_size=1, max_size=60), st.integers(0, 50))
 def test_heaps_lose_nothing_that_is_in_the_window(events, length):
     """Each event comes at a clock, with the latest start of what it gathered: not later than itself."""

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from cases import by_automaton, sorted_rows
+from sizes import scaled
 from small_sizes import small_sizes
-from strategies import EXAMPLES
 
 import cer_gpu
 from cer_gpu.automaton.chain import Chain, ChainStep
@@ -162,7 +162,7 @@ def random_events(rng: random.Random, n: int) -> pa.Table:
     return pa.table([types, values, times, keys, times / 2], schema=schema)
 
 
-@pytest.mark.parametrize("seed", range(EXAMPLES))
+@pytest.mark.parametrize("seed", range(scaled(30)))
 def test_stacks_list_the_rows_of_the_automaton(seed):
     rng = random.Random(seed)
     where, window = random_query(rng)
@@ -183,7 +183,7 @@ def test_stacks_list_the_rows_of_the_automaton(seed):
         assert stepwise(query, events, rng, output).equals(found)
 
 
-@pytest.mark.parametrize("seed", range(EXAMPLES // 2))
+@pytest.mark.parametrize("seed", range(scaled(15)))
 def test_limits_choose_and_consumption_forgets(seed):
     """The rows are some of those of the automaton without LIMIT or ANY, and as many at each end as there may be."""
     rng = random.Random(seed)
@@ -206,7 +206,7 @@ def test_limits_choose_and_consumption_forgets(seed):
         assert stepwise(query, events, rng, output).equals(found)
 
 
-@pytest.mark.parametrize("seed", range(EXAMPLES // 2))
+@pytest.mark.parametrize("seed", range(scaled(15)))
 def test_the_chain_counter_counts_as_the_automaton(seed):
     rng = random.Random(seed)
     where, window = random_query(rng)

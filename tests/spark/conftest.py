@@ -4,7 +4,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-FLIGHTS = Path(__file__).parents[2] / "examples" / "data" / "flights.parquet"
+TESTS = Path(__file__).parents[1]
+FLIGHTS = TESTS.parent / "examples" / "data" / "flights.parquet"
 N_FLIGHTS = 120_000
 
 
@@ -22,16 +23,26 @@ def java_options():
     return "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
+# Small jobs: to compile code for a plan costs more than it gains.
+SETTINGS = {
+    "spark.master": "local[2, 4]",  # a task may fail three times, as on a cluster
+    "spark.sql.shuffle.partitions": 2,
+    "spark.sql.codegen.wholeStage": False,
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.python.daemon.module": "spark_daemon",
+}
+
+
 @pytest.fixture(scope="session")
 def spark(java_options):
     """The one Spark session of a test run: it takes seconds to start."""
     pytest.importorskip("pyspark")
     from spark_glue import session
 
-    # a task may fail three times, as on a cluster
-    settings = {"spark.sql.shuffle.partitions": 2, "spark.master": "local[2, 4]"}
-    settings["spark.driver.extraJavaOptions"] = java_options
-    spark = session("cer_gpu tests", config=settings)
+    with pytest.MonkeyPatch.context() as patch:
+        # where Java finds `spark_daemon`
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]))
+        spark = session("cer_gpu tests", config={**SETTINGS, "spark.driver.extraJavaOptions": java_options})
     yield spark
     spark.stop()
 

@@ -8,9 +8,6 @@ import sys
 import zipfile
 from pathlib import Path
 
-import pyarrow.parquet as pq
-import pytest
-
 from spark_glue import package
 from spark_glue.cli import main
 
@@ -48,32 +45,6 @@ def test_the_packages_from_the_archive(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("replicate: ")
-
-
-def test_spark_submit(tmp_path, java_options):
-    """The driver and the workers run the archive alone."""
-    pyspark = pytest.importorskip("pyspark")
-    from spark_glue.java import find_java
-
-    archive, program = package(tmp_path / "cer_gpu.zip"), tmp_path / "job.py"
-    program.write_bytes((HERE.parents[1] / "spark_glue" / "__main__.py").read_bytes())
-    (tmp_path / "events.csv").write_text("type,id,k\nA,1,x\nB,2,x\nA,3,x\nB,4,x\n")
-    # no folder of the packages on the path of the workers
-    environment = {**os.environ, "PYTHONPATH": "", "PYSPARK_PYTHON": sys.executable, **find_java().environment}
-    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
-    command += ["--driver-java-options", java_options, "--conf", "spark.driver.host=127.0.0.1"]
-    command += ["--py-files", str(archive), str(program)]
-    command += ["run", "SELECT * FROM S WHERE A ; B PARTITION BY [k]", "--input", "events.csv", "--format", "csv"]
-    done = subprocess.run(
-        [*command, "--order-by", "id", "-o", "found", "--output", "positions"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    assert sorted(pq.read_table(tmp_path / "found")["positions"].to_pylist()) == [[0, 1], [0, 3], [2, 3]]
 
 
 def test_the_command(tmp_path, capsys):

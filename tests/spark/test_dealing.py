@@ -5,13 +5,13 @@ What Spark does between the two passes (number the rows, send them, sort them) i
 
 from __future__ import annotations
 
-import os
 import random
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from cases import sorted_rows
+from sizes import scaled
 from stored_files import evaluated, random_set
 from stored_streams import stored_stream, surveyed
 
@@ -20,7 +20,7 @@ from spark_glue.deal import PART_ROWS, PLACE, Done, Task, choose_dealing, cut_in
 from spark_glue.stage import plain_schema
 from spark_glue.work import work_of
 
-SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "250")) // 10)
+SEEDS = range(scaled(25, most=600))
 STRATEGIES = ["ALL", "ANY", "NEXT", "LAST", "MAX", "STRICT"]
 PATTERNS = [
     "A ; B",

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from datetime import datetime
 from pathlib import Path
 
@@ -329,36 +326,3 @@ def test_jobs_are_described_while_they_run(spark, df, query, tmp_path):
     words = [each.get() for each in words if each.isDefined()]
     assert any("SELECT * FROM flights WHERE LANDED AS late" in each and "count the events" in each for each in words)
     assert any("evaluate by range, and write" in each for each in words)
-
-
-def test_a_job_that_is_interrupted_leaves_nothing(flights, java_options, tmp_path):
-    """A process of its own: the signal comes while it writes."""
-    pq.write_table(pq.read_table(flights).slice(0, 20_000), tmp_path / "events.parquet")
-    arguments = [
-        "run",
-        LATE_AGAIN,
-        "--input",
-        str(tmp_path / "events.parquet"),
-        "--order-by",
-        "ts",
-        "--dealing",
-        "replicate",
-        "--tasks",
-        "30",
-    ]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "spark_glue", *arguments, "-o", str(tmp_path / "found")],
-        cwd=ROOT,
-        env={**os.environ, "JDK_JAVA_OPTIONS": java_options},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    until = time.monotonic() + 120
-    while not list(tmp_path.glob(".found.*/*")) and process.poll() is None and time.monotonic() < until:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == 130, said
-    assert said.endswith("interrupted\n")
-    assert "Traceback" not in said
-    assert os.listdir(tmp_path) == ["events.parquet"]
