@@ -1,6 +1,6 @@
 """Measure many queries at once against the same queries one by one.
 
-    python benchmarks/queries.py [--events N] [--queries N] [--repeat K] [--sysmon FILE] [--save]
+    python benchmarks/queries.py [--events N] [--queries N] [--rare N] [--repeat K] [--sysmon FILE] [--save]
 
 Three sets: queries that are generated, over a stream in memory; a thousand of one key, most of which find nothing, over
 a longer one; and the rules of `benchmarks/rules` over a log of Windows events, in memory and from its file.  The log is
@@ -49,8 +49,8 @@ ABOUT = {
 }
 N_TYPES, N_KEYS = 60, 10_000
 PER_SECOND = 100
-N_RARE, RARE_EVENTS = 1000, 8
-"""Queries that find hardly anything, and the length of their stream, as a multiple of the other."""
+RARE_EVENTS = 8
+"""Length of the stream of queries that find hardly anything, as a multiple of the other."""
 WORDS = tuple(f"{a}{b}" for a in ("alpha", "beta", "gamma", "delta", "omega") for b in range(40))
 PREDICATES = (
     *(f"x > {0.05 * i:.2f}" for i in range(10, 18)),
@@ -213,7 +213,7 @@ def staged(these: Together) -> Row:
     }
 
 
-def sets(n_events: int, n_queries: int, log: Path | None) -> list[Together]:
+def sets(n_events: int, n_queries: int, n_rare: int, log: Path | None) -> list[Together]:
     """Return the sets of queries with their events."""
     table, texts = stream(n_events), generated(n_queries)
     sizes = [size for size in (10, 50) if size < n_queries]
@@ -221,7 +221,7 @@ def sets(n_events: int, n_queries: int, log: Path | None) -> list[Together]:
         Together("generated, by key", dict(list(texts.items())[:size]), table, n_events) for size in [*sizes, n_queries]
     ]
     longer = stream(RARE_EVENTS * n_events)
-    found.append(Together("rare, of one key", rare(N_RARE), longer, longer.num_rows))
+    found.append(Together("rare, of one key", rare(n_rare), longer, longer.num_rows))
     if log is not None:
         events = pq.read_table(log)
         found.append(Together("rules of attacks, in memory", rules(), events, events.num_rows))
@@ -234,6 +234,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=1_000_000, help="events of the stream in memory")
     parser.add_argument("--queries", type=int, default=200, help="queries that are generated")
+    parser.add_argument("--rare", type=int, default=1000, help="queries of one key that find hardly anything")
     parser.add_argument("--repeat", type=int, default=5, help="runs of which the median is taken")
     parser.add_argument("--sysmon", type=Path, help=f"Parquet file of the log (default: {SYSMON}, or {DEFAULT_SYSMON})")
     parser.add_argument("--save", action="store_true", help="write <machine>-queries.json")
@@ -242,7 +243,7 @@ def main(arguments: list[str]) -> int:
     console = Console(width=max(200, Console().width))
     log = sysmon(options.sysmon)
     results: dict[str, list[Row]] = {TOGETHER: [], STAGES_OF_ONE: [], LEFT_OUT: []}
-    for these in sets(options.events, options.queries, log):
+    for these in sets(options.events, options.queries, options.rare, log):
         with console.status(f"{these.name}, {len(these.texts)}"):
             results[TOGETHER].append(measured(these, options.repeat))
             results[STAGES_OF_ONE].append(staged(these))

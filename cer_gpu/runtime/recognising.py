@@ -18,7 +18,7 @@ from cer_gpu.expressions.relation_terms import Comparison
 from cer_gpu.expressions.relations import BoundRelations
 from cer_gpu.expressions.terms import COMPARISONS
 from cer_gpu.runtime.events import Relevant, RunOptions
-from cer_gpu.runtime.join_tables import padded, table_of
+from cer_gpu.runtime.join_tables import padded, records_of
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
 from cer_gpu.runtime.protocol import Length, Runtime
 
@@ -128,4 +128,4 @@ def _tests_of(table: RecogniserTable, bound: BoundRelations) -> tuple[Int32, Int
             row = [codes.PROGRAM, 0, 0, 0, 0, begin, len(code)]
         conditions.append([*row, test.relation, codes.NO_ZONE])
         arguments.append([registers[argument.variable] for argument in condition.arguments])
-    return padded(arguments, 0), table_of(conditions, 9), code
+    return padded(arguments, 0), records_of(conditions, codes.CONDITION), code

@@ -3,14 +3,19 @@
 import ast
 from importlib.resources import files
 
+import numpy as np
+
 from cer_gpu.automaton import encoding
 
 CODES = {name for name in vars(encoding) if name.isupper()}
 
 
-def test_codes_are_plain_integers():
+def test_codes_are_plain_integers_and_records_of_them():
     assert CODES
-    assert {type(getattr(encoding, name)) for name in CODES} == {int}
+    values = [getattr(encoding, name) for name in CODES]
+    records = [value for value in values if isinstance(value, np.dtype)]
+    assert {type(value) for value in values if value not in records} == {int}
+    assert {record[name] for record in records for name in record.names} == {np.dtype(np.int32)}
 
 
 def test_no_other_module_defines_a_code():

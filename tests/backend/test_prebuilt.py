@@ -19,11 +19,11 @@ ROOT = Path(__file__).parents[2]
 RUN = """
 import numpy as np
 from cer_gpu.backend import compaction
-compaction.number_rows(np.array([2, 5], np.int32), 100, np.empty(2, np.int64))
+compaction.gather(np.array([10, 20, 30]), np.array([2, 0], np.int32), np.empty(2, np.int64))
 """
 
 pytestmark = pytest.mark.skipif(
-    not has_features(get_host_cpu_features()), reason=f"the code is made for {prebuilt.TARGET}"
+    not has_features(get_host_cpu_features()), reason=f"the code is made for {prebuilt.MADE_FOR}"
 )
 
 
@@ -44,9 +44,9 @@ def fresh(monkeypatch, tmp_path_factory):
     def run(folder, stamp=jit.STAMP):
         monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path_factory.mktemp("empty")))
         monkeypatch.setattr(jit, "PREBUILT", Prebuilt(folder, stamp))
-        compiled, positions = jit.kernel(compaction.number_rows.py_func), np.empty(2, np.int64)
-        compiled(np.array([2, 5], np.int32), 100, positions)
-        assert positions.tolist() == [102, 105]
+        compiled, taken = jit.kernel(compaction.gather.py_func), np.empty(2, np.int64)
+        compiled(np.array([10, 20, 30]), np.array([2, 0], np.int32), taken)
+        assert taken.tolist() == [30, 10]
         return bool(sum(compiled.stats.cache_misses.values()))
 
     return run
@@ -59,9 +59,9 @@ def test_code_that_fits_is_not_compiled(made, fresh):
 
 def test_code_for_other_types_is_compiled(made, fresh, monkeypatch):
     assert not fresh(made)
-    compiled, positions = jit.kernel(compaction.number_rows.py_func), np.empty(2, np.int64)
-    compiled(np.array([2, 5], np.int64), 100, positions)
-    assert positions.tolist() == [102, 105]
+    compiled, taken = jit.kernel(compaction.gather.py_func), np.empty(1)
+    compiled(np.array([0.5, 1.5]), np.array([1], np.int32), taken)
+    assert taken.tolist() == [1.5]
     assert sum(compiled.stats.cache_misses.values()) == 1
 
 
@@ -69,13 +69,13 @@ def test_code_for_other_types_is_compiled(made, fresh, monkeypatch):
 def test_a_processor_without_a_feature_compiles(lacking, made, fresh, monkeypatch):
     features = get_host_cpu_features()
     assert f"+{lacking}" in features.split(",")
-    of_key = type(compaction.number_rows._cache)._index_key
+    of_key = type(compaction.gather._cache)._index_key
 
     def without(self, signature, codegen):
         signature, (triple, name, _), bytecode = of_key(self, signature, codegen)
         return signature, (triple, name, features.replace(f"+{lacking}", f"-{lacking}")), bytecode
 
-    monkeypatch.setattr(type(compaction.number_rows._cache), "_index_key", without)
+    monkeypatch.setattr(type(compaction.gather._cache), "_index_key", without)
     assert fresh(made)
 
 
@@ -121,7 +121,7 @@ def test_content_that_is_no_code_is_compiled(made, fresh, tmp_path_factory):
 def test_code_for_the_processor_at_hand_is_not_collected(tmp_path, monkeypatch):
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "loops"))
     monkeypatch.setattr(jit, "PREBUILT", Prebuilt(tmp_path, ""))
-    jit.kernel(compaction.number_rows.py_func)(np.array([2], np.int32), 100, np.empty(1, np.int64))
+    jit.kernel(compaction.gather.py_func)(np.array([10]), np.array([0], np.int32), np.empty(1, np.int64))
     with pytest.raises(ValueError, match="holds code for"):
         write_folder(tmp_path / "loops", tmp_path / "prebuilt", jit.STAMP)
 
@@ -129,7 +129,7 @@ def test_code_for_the_processor_at_hand_is_not_collected(tmp_path, monkeypatch):
 def test_a_processor_that_is_asked_for_by_name_compiles(made, fresh, monkeypatch):
     monkeypatch.setattr(numba.config, "CPU_NAME", "znver3")
     assert fresh(made)
-    monkeypatch.setattr(numba.config, "CPU_NAME", prebuilt.TARGET)
+    monkeypatch.setattr(numba.config, "CPU_NAME", prebuilt.MADE_FOR)
     assert not fresh(made)
 
 
@@ -152,7 +152,7 @@ def test_without_a_folder_of_numbas_kernels_are_kept_in_another_or_in_none(monke
     monkeypatch.setattr(FunctionCache, "__init__", refuse)
     monkeypatch.setattr(numba.config, "CACHE_DIR", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    compiled = jit.kernel(compaction.number_rows.py_func)
+    compiled = jit.kernel(compaction.gather.py_func)
     assert Path(compiled.stats.cache_path).is_relative_to(tmp_path)
     assert not numba.config.CACHE_DIR
 
@@ -160,9 +160,9 @@ def test_without_a_folder_of_numbas_kernels_are_kept_in_another_or_in_none(monke
         raise PermissionError(part)
 
     monkeypatch.setattr(jit, "cache_folder", no_folder)
-    compiled, positions = jit.kernel(compaction.number_rows.py_func), np.empty(1, np.int64)
-    compiled(np.array([2], np.int32), 100, positions)
-    assert positions.tolist() == [102]
+    compiled, taken = jit.kernel(compaction.gather.py_func), np.empty(1, np.int64)
+    compiled(np.array([10]), np.array([0], np.int32), taken)
+    assert taken.tolist() == [10]
 
 
 def _copy(made, tmp_path_factory):
