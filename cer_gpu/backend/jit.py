@@ -27,8 +27,6 @@ from typing import Any
 from numba import njit
 from numba.core import config, event, types
 from numba.core.caching import IndexDataCacheFile
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
 
 from cer_gpu.backend.prebuilt import FOLDER, Prebuilt
 from cer_gpu.cache import cache_folder
@@ -206,58 +204,6 @@ def is_kept(compiled: Any, signature: tuple[Any, ...]) -> bool:
         return False
 
 
-class HelperLibrary(JITCodeLibrary):
-    """Code of a helper after the first and cheap passes of LLVM.
-
-    Numba optimises each function, with all that it calls, and makes machine code of it.  Nobody calls a helper but
-    kernels, which hold its code: only theirs is optimised in full, and not once more for each helper on the way to it.
-    Without the cheap passes some loops of products were a tenth slower.
-    """
-
-    def get_pointer_to_function(self, name: str) -> int:
-        """Return 0: there is no machine code."""
-        self._ensure_finalized()
-        return 0
-
-    @property
-    def codegen(self) -> HelperLibrary:
-        """The library itself, as Numba asks the generator of machine code only to `set_env`."""
-        return self
-
-    def set_env(self, name: str, env: Any) -> None:
-        """Do nothing: helpers use no Python objects, and those of kernels kept on disk have no environment either."""
-
-    def _optimize_final_module(self) -> None:
-        codegen = self._codegen
-        passes, builder = codegen._module_pass_manager(
-            loop_vectorize=codegen._loopvect, slp_vectorize=False, opt=codegen._opt_level, cost="cheap"
-        )
-        passes.run(self._final_module, builder)
-
-    def _finalize_final_module(self) -> None:
-        self._finalize_dynamic_globals()
-        self._verify_declare_only_symbols()
-        self._finalized = True
-
-
-class HelperCompiler(Compiler):
-    """Compiler of helpers, which gives them a `HelperLibrary`."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        if self.state.library is None:
-            self.state.library = HelperLibrary(self.state.targetctx.codegen(), "helper")
-
-
-_HELPER_OPTIONS: dict[str, Any] = {
-    **_OPTIONS,
-    "forceinline": True,
-    "no_cpython_wrapper": True,
-    "no_cfunc_wrapper": True,
-    "pipeline_class": HelperCompiler,
-}
-
-
 def helper(function: _Function) -> _Function:
     """Compile a part of kernels, which LLVM inlines where it is called.
 
@@ -265,7 +211,7 @@ def helper(function: _Function) -> _Function:
     (``inline="always"``) it would be typed anew at each call.  A long function that is seldom called is better a
     kernel: the machine code of a helper stands once for each call.
     """
-    return _compiled(function, _HELPER_OPTIONS)
+    return _compiled(function, {**_OPTIONS, "forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True})
 
 
 def _compiled(function: _Function, options: dict[str, Any]) -> _Function:

@@ -51,23 +51,6 @@ def test_kernels_count_no_references_and_hold_their_helpers():
     assert not re.search(r"call .*test_jit\d+_bump", compiled)
 
 
-def test_a_helper_is_never_machine_code_of_its_own():
-    """Only kernels are optimised, with the code of their helpers; Numba would do that for each helper as well."""
-
-    @not_kept
-    def bump_first(array, other):
-        _bump(array, other, 0)
-
-    array = np.arange(3, dtype=np.int32)
-    bump_first(array, np.ones(3, np.int32))
-    assert array.tolist() == [1, 1, 2]
-    libraries = [overload.library for overload in _bump.overloads.values()]
-    assert libraries
-    assert all(isinstance(library, jit.HelperLibrary) for library in libraries)
-    (addresses,) = {library.get_pointer_to_function(library.name) for library in libraries}
-    assert addresses == 0
-
-
 def test_a_kernel_that_a_helper_calls_is_not_inlined_by_force():
     """Numba would hand the helper's option on to all that it calls."""
 
