@@ -25,7 +25,7 @@ demo: install ## Find complex events in 665,297 flight events
 demo-spark: install ## The same flights on Spark, by all three dealings
 	$(BIN)/python examples/spark_flights.py
 
-test: install ## Run the test suite in about five minutes, each file in one of a few processes
+test: install ## Run the test suite (ten minutes on two cores), each file in one of a few processes
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --durations=20 tests
 
 test-all: install ## Run the test suite with two and a half times as many random cases as `make test`
