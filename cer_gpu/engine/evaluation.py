@@ -453,8 +453,7 @@ class Evaluation(Generic[_Piece, _Found]):
         part["stages"] = NO_STAGES  # they are those of one thread
         copies = {}
         for name, member in members.items():
-            options = replace(member.options, **part)
-            options = replace(options, deal=None) if name in whole else options
+            options = replace(member.options, **(part | {"deal": None} if name in whole else part))
             copies[name] = member.another(options, sharing)
             copies[name].among_threads = True
         other = Evaluation[tuple[str, pa.RecordBatch], Any](copies, replace(self._options, **part), sharing)

@@ -86,8 +86,7 @@ class Answers:
             classes = self._classes.get(self._key(part))
             if classes is not None and classes.n_tests >= FROM_TESTS:
                 ranges = classes.ranges(part, block)
-                n = least if ranges is None else sum(end - begin for begin, end in ranges)
-                if ranges is not None and n < least:
+                if ranges is not None and (n := sum(end - begin for begin, end in ranges)) < least:
                     least, chosen = n, (classes, ranges, part)
         if chosen is None:
             return None
