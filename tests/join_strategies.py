@@ -84,7 +84,10 @@ def bands(draw, one, other):
     columns = draw(st.sampled_from([INTS, INTS, FLOATS, ("n", *s.UNSIGNED_COLUMNS)]))
     left, right = at(one, draw(st.sampled_from(columns))), at(other, draw(st.sampled_from(columns)))
     low, high = draw(st.integers(-2, 0)), draw(st.integers(0, 2))
-    shape = draw(st.sampled_from(["between", "difference", "range", "function", "between"]))
+    shape = draw(st.sampled_from(["between", "difference", "range", "function", "between", "distance"]))
+    if shape == "distance":
+        distance = ref.Call("abs", ref.Arith("-", left, right))
+        return ref.Compare(draw(st.sampled_from(["<=", "<", "="])), distance, ref.Const(high))
     if shape == "difference":
         return ref.Compare(draw(st.sampled_from(["<=", ">=", "="])), ref.Arith("-", left, right), ref.Const(high))
     if shape == "between":

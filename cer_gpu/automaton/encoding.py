@@ -100,11 +100,16 @@ EDGE = np.dtype(
             "ended",
             np.int32,
         ),  # column of `Instances.ended` that a target that bars a gap sets at the source, or NO_COLUMN
+        (
+            "shift",
+            np.int32,
+        ),  # binary logarithm of the entries of an instance in the hash index: 1 or 2 in a grid, else 0
     ]
 )
 """A row of `Graph.edges`: two atoms whose events may be neighbours in a complex event.
 
-For `A AS a ; B AS b FILTER b.x > a.x` the edge from A to B is 0, 1, 0, -1, NO_INDEX, 0, 0, 1, 1, 0, 0, 0, 0, NO_COLUMN.
+For `A AS a ; B AS b FILTER b.x > a.x` the edge from A to B is
+0, 1, 0, -1, NO_INDEX, 0, 0, 1, 1, 0, 0, 0, 0, NO_COLUMN, 0.
 """
 NO_INDEX = -1
 NO_COLUMN = -1

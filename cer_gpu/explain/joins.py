@@ -13,7 +13,17 @@ from cer_gpu.explain.writing import name_text, predicate_text
 from cer_gpu.expressions.relation_terms import Comparison, arguments_of
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.plan import Plan
-from cer_gpu.runtime.join_tables import ALL_TESTED, BY_HASH, BY_ZONES, NEXT_TO, EdgePlan, JoinPlan, Pair
+from cer_gpu.runtime.join_tables import (
+    ALL_TESTED,
+    BY_GRID,
+    BY_HASH,
+    BY_HASH_AND_GRID,
+    BY_ZONES,
+    NEXT_TO,
+    EdgePlan,
+    JoinPlan,
+    Pair,
+)
 
 _INDEXES = {NEXT_TO: "the event just before", BY_ZONES: "zone maps", ALL_TESTED: "one by one"}
 
@@ -70,7 +80,7 @@ class FilterPlaces:
     def searched(self) -> list[str]:
         """Pairs of steps between which candidates may be tested in vain."""
         return [
-            f"{edge} ({_INDEXES.get(edge_plan.index, 'after the hash')})"
+            f"{edge} ({_INDEXES.get(edge_plan.index, f'after the {edge_plan.index}')})"
             for edge, edge_plan in zip(self.edges, self.plan.edges, strict=True)
             if edge_plan.tested and not edge_plan.edge.contiguous
         ]
@@ -124,9 +134,9 @@ class FilterPlaces:
         """Return the filters of an edge that its index serves, and those that are tested after it."""
         if edge_plan.index == NEXT_TO:
             return edge_plan.tested, ()
-        zoned = edge_plan.index == BY_ZONES
-        served = [pair for pair in edge_plan.tested if zoned and pair in self._zoned]
-        return [*edge_plan.guaranteed, *served], [p for p in edge_plan.tested if not (zoned and p in self._zoned)]
+        zoned = self._zoned if edge_plan.index == BY_ZONES else set()
+        served = [pair for pair in edge_plan.tested if pair in zoned or pair in edge_plan.proposed]
+        return [*edge_plan.guaranteed, *served], [pair for pair in edge_plan.tested if pair not in served]
 
     def _of_relations(self) -> Iterator[tuple[int, str]]:
         """Yield the places of all relations, each with the number of the relation."""
@@ -155,6 +165,8 @@ def _after(edge_plan: EdgePlan) -> str:
     """Return the words for a test of the events that the index of an edge finds, one by one."""
     if edge_plan.index == BY_ZONES:
         return "one by one, after the zone maps"
+    if edge_plan.index in (BY_GRID, BY_HASH_AND_GRID):
+        return f"one by one, after the {edge_plan.index}"
     if edge_plan.index == BY_HASH:
         return f"one by one, after the hash{'' if edge_plan.guaranteed else ' of the keys of PARTITION BY'}"
     return "one by one"

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.traversal import walk
+from cer_gpu.errors import QueryError
 from cer_gpu.explain.writing import predicate_text
+from cer_gpu.expressions.bands import Difference
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.relation_terms import Comparison, Condition, FilterProgram, arguments_of
-from cer_gpu.expressions.relations import BoundRelations
+from cer_gpu.expressions.relations import BoundRelations, RelationBinder
 from cer_gpu.expressions.terms import MIRRORED
 
 _ZERO = s.Literal(0, "0")
@@ -23,7 +26,8 @@ def presumed(predicates: Sequence[s.Predicate]) -> BoundRelations:
     """
     columns: dict[str, int] = {}
     conditions = tuple(_condition(predicate, columns) for predicate in predicates)
-    return BoundRelations(conditions, (), (), (), Binder(pa.schema([]), ""))
+    found = tuple(map(_differences, predicates))
+    return BoundRelations(conditions, (), (), (), Binder(pa.schema([]), ""), found)
 
 
 def compared_sides(predicate: s.Predicate) -> tuple[s.Expression, s.Expression] | None:
@@ -31,6 +35,19 @@ def compared_sides(predicate: s.Predicate) -> tuple[s.Expression, s.Expression] 
     while isinstance(predicate, s.Not):
         predicate = predicate.operand
     return (predicate.left, predicate.right) if isinstance(predicate, s.Comparison) else None
+
+
+def _differences(predicate: s.Predicate) -> tuple[Difference, ...]:
+    """Return the differences that a filter bounds if its columns are floats, or times beside a length of time."""
+    compares_times = any(isinstance(node, s.Duration) for node in walk(predicate))
+    column_type = pa.timestamp("us") if compares_times else pa.float64()
+    names = dict.fromkeys(attribute.name for attribute in s.attributes(predicate))
+    binder = RelationBinder(pa.schema([(name, column_type) for name in names]), "")
+    try:
+        binder.condition(predicate)
+    except QueryError:
+        return ()
+    return binder.differences[-1]
 
 
 def _condition(predicate: s.Predicate, columns: dict[str, int]) -> Condition:

@@ -28,6 +28,7 @@ from cer_gpu.columnar.fields import column_type
 from cer_gpu.columnar.moments import per_second
 from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.expressions import terms as t
+from cer_gpu.expressions.bands import Difference, differences
 from cer_gpu.expressions.binder import Binder, Operand
 from cer_gpu.expressions.inputs import NUMBERS
 from cer_gpu.expressions.lengths import length_of
@@ -36,6 +37,7 @@ from cer_gpu.expressions.side_columns import (
     MAX_COLUMNS,
     Bound,
     ExactText,
+    GridCell,
     OrderKey,
     Raw,
     SideColumn,
@@ -66,6 +68,8 @@ class BoundRelations:
         Columns of the events that they read.
     binder : Binder
         Inputs of the terms.
+    differences : tuple of tuple of Difference
+        For each relation the differences of values of two events that it bounds; their events are `Argument`.
     """
 
     conditions: tuple[Condition, ...]
@@ -73,6 +77,7 @@ class BoundRelations:
     constants: tuple[int, ...]
     names: tuple[str, ...]
     binder: Binder = field(compare=False)
+    differences: tuple[tuple[Difference, ...], ...] = field(default=(), compare=False)
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -89,7 +94,7 @@ class BoundRelations:
         for column in self.columns:
             if isinstance(column, TextNumber):
                 others.append(column.column)
-            elif isinstance(column, Bound | ExactText):
+            elif isinstance(column, Bound | ExactText | GridCell):
                 others += self._read_by(t.columns_in(column.term))
         computed = set(self._read_by(sides_of(self.columns).columns)) - set(others)
         return tuple(name for name in self.names if name not in computed)
@@ -162,6 +167,8 @@ class RelationBinder(Binder):
     columns : dict from SideColumn to int
     constants : dict from int to int
         Constants of programs: int64, or the bits of a float64.
+    differences : list of tuple of Difference
+        Differences that the filters bound, of each in turn.
     """
 
     def __init__(self, schema: pa.Schema, text: str) -> None:
@@ -169,6 +176,7 @@ class RelationBinder(Binder):
         self.single = Binder(schema, text)
         self.columns: dict[SideColumn, int] = {}
         self.constants: dict[int, int] = {}
+        self.differences: list[tuple[Difference, ...]] = []
 
     def derive(self, node: Any) -> Any:
         """Return a predicate or expression with derived columns in place of functions and LAG."""
@@ -187,6 +195,7 @@ class RelationBinder(Binder):
     def condition(self, predicate: s.Predicate) -> Condition:
         """Bind one filter: as a comparison of two columns where it is one."""
         test = self.bind(predicate)
+        self.differences.append(tuple(differences(test, self.inputs, self.single.inputs)))
         sides = self._separated(test)
         if sides is None:
             return self.program(predicate, test)
@@ -210,7 +219,14 @@ class RelationBinder(Binder):
                 f"filters between events read more than {MAX_COLUMNS} different expressions", hint="write fewer of them"
             )
         names = dict.fromkeys(a.name for predicate in predicates for a in s.attributes(predicate))
-        return BoundRelations(conditions, tuple(self.columns), tuple(self.constants), tuple(names), self.single)
+        return BoundRelations(
+            conditions,
+            tuple(self.columns),
+            tuple(self.constants),
+            tuple(names),
+            self.single,
+            tuple(self.differences),
+        )
 
     # ---- what reads one event, and what reads several --------------------------------------------------------
 

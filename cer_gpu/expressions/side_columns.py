@@ -13,6 +13,7 @@ Bound      for ``x op value`` with an integer x: the bound as an int64 that is i
 TextNumber the number of a text, one numbering for all columns and batches
 ExactText  the number of a number or time of any type, as an exact text; only where types are unlike
 Truth      1 where a test of the event alone is TRUE, else 0
+GridCell   the cell of a number in the grid of a band (`cer_gpu.expressions.bands`)
 ========== =====================================================================================
 """
 
@@ -43,6 +44,10 @@ Keys = tuple[Int64, Bools | None]
 LEAST, GREATEST = -(2**63), 2**63 - 1
 SWEEP_FROM = 1 << 16
 """Least number of texts for a sweep, which drops those that no partial match holds."""
+CELL = 1.25
+"""Width of a cell of floats, in widths of the band: a quarter is more than rounding adds up to `LAST_CELL`."""
+LAST_CELL = 2.0**45
+"""Number of the last cell of floats, at either end."""
 MAX_COLUMNS = 63
 """Most columns of a query: one word says which are valid."""
 
@@ -125,7 +130,7 @@ class Raw:
 
     def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: TextNumbers) -> Keys:
         """Return the values of a block's rows, and which are not NULL."""
-        values, valid = _values(self.term, inputs, view)
+        values, valid = values_at(self.term, inputs, view)
         return _as_int64(values), valid
 
 
@@ -137,7 +142,7 @@ class OrderKey:
 
     def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: TextNumbers) -> Keys:
         """Return the keys of a block's rows, and which are valid."""
-        values, valid = _values(self.term, inputs, view)
+        values, valid = values_at(self.term, inputs, view)
         if values.dtype == np.uint64:
             return (values ^ np.uint64(1 << 63)).view(np.int64), valid
         if values.dtype != np.float64:
@@ -163,7 +168,7 @@ class Bound:
 
     def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: TextNumbers) -> Keys:
         """Return the bounds of a block's rows, and True for those under which some integer passes."""
-        values, valid = _values(self.term, inputs, view)
+        values, valid = values_at(self.term, inputs, view)
         least, greatest = (0, 2**64 - 1) if self.unsigned else (LEAST, GREATEST)
         bounds, possible = _bounds(values, self.op, self.divisor, self.plus, least, greatest)
         return bounds, both(valid, possible)
@@ -194,7 +199,7 @@ class ExactText:
 
     def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: TextNumbers) -> Keys:
         """Return the numbers of a block's rows, and which are valid."""
-        values, valid = _values(self.term, inputs, view)
+        values, valid = values_at(self.term, inputs, view)
         if values.dtype == np.float64:
             valid = both(valid, ~np.isnan(values))
             values = np.where(np.isnan(values), 0.0, values)
@@ -217,7 +222,47 @@ class Truth:
         return rows.astype(np.int64), None
 
 
-SideColumn = Raw | OrderKey | Bound | TextNumber | ExactText | Truth
+@dataclass(frozen=True)
+class GridCell:
+    """The cell of ``factor * value - shift``, by its number or its least integer; NaN is in none.
+
+    Attributes
+    ----------
+    term : Value
+    factor : int
+    shift : Fraction
+    width : float or int
+        Of a cell.  An integer, for integers, is a power of 2; a float is `CELL` times that of the band.
+    ahead : int
+        Cells to go on from there: 1 for the later event.
+    """
+
+    term: Value
+    factor: int
+    shift: Fraction
+    width: float | int
+    ahead: int
+
+    def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: TextNumbers) -> Keys:
+        """Return the cells of a block's rows, and which are valid."""
+        values, valid = values_at(self.term, inputs, view)
+        if isinstance(self.width, int):
+            mask = np.uint64(2**64 - self.width)
+            shift = np.uint64((self.ahead * self.width - int(self.shift)) % 2**64)
+            found = values.astype(np.int64).view(np.uint64) * np.uint64(self.factor) + shift
+            return (found & mask).view(np.int64), valid
+        if values.dtype == np.float64 and np.isnan(values).any():
+            valid = both(valid, ~np.isnan(values))
+            values = np.where(np.isnan(values), 0.0, values)
+        # the later event's begins a little before its band, as that was rounded, too
+        begin = float(self.shift) / self.width + self.ahead * (CELL - 1) / CELL / 4
+        with np.errstate(over="ignore"):
+            cells = np.floor(values * (self.factor / self.width) - begin)
+        np.clip(cells, -LAST_CELL, LAST_CELL, out=cells)
+        return cells.astype(np.int64) + self.ahead, valid
+
+
+SideColumn = Raw | OrderKey | Bound | TextNumber | ExactText | Truth | GridCell
 
 
 def text_columns(columns: Sequence[SideColumn]) -> list[int]:
@@ -313,7 +358,7 @@ class SideColumns:
         return found
 
 
-def _values(term: Value, inputs: Inputs, view: RowsOfBlock) -> tuple[npt.NDArray[Any], Bools | None]:
+def values_at(term: Value, inputs: Inputs, view: RowsOfBlock) -> tuple[npt.NDArray[Any], Bools | None]:
     """Return the values of a term as int64, uint64 or float64, and a mask of those that are not NULL."""
     values, valid = values_of(term, inputs, view)
     values = np.asarray(values)

@@ -247,7 +247,8 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
         parallel = ParallelTables(plan.parallel, compared, columns)
     elif plan.graph is not None:
         compared = bind_relations([relation.predicate for relation in plan.graph.relations], schema, text)
-        joins = JoinTables(JoinPlan(plan.graph, compared, bool(plan.partition)))
+        join_plan = JoinPlan(plan.graph, compared, bool(plan.partition))
+        compared, joins = join_plan.bound, JoinTables(join_plan)
     read = read_by(guards.derived)
     if compared is not None:
         read += [*compared.names_on_host, *read_by(compared.binder.derived)]

@@ -224,12 +224,13 @@ class InstanceGraph(Joining):
     def _make_indexes(self) -> None:
         joins, capacity = self._joins, self._stacks.positions.shape[1]
         self._dead = np.zeros((len(self._heights), capacity) if self._judged else (0, 0), np.int64)
+        n_entries = capacity << int(joins.graph["index_shifts"].max(initial=0))
         n_blocks = sum(max(capacity >> shift, 1) for shift in (5, 10, 15))
         zones = (len(self._heights), joins.n_zones, n_blocks)
         self._indexes = Indexes(
-            np.full((joins.n_indexes, 2 * capacity), -1, np.int64),
-            room((joins.n_indexes, capacity), np.int64),
-            room((joins.n_indexes, capacity), self._length.dtype),
+            np.full((joins.n_indexes, 2 * n_entries), -1, np.int64),
+            room((joins.n_indexes, n_entries), np.int64),
+            room((joins.n_indexes, n_entries), self._length.dtype),
             room(zones, np.int64),
             room(zones, np.int64),
             self._forgotten,

@@ -2,20 +2,21 @@
 
 A filter of two events is tested on the edge between their atoms where they are neighbours in a path (`EdgePlan`), and
 against all later events of the path where they are not (`distant`); all others are tested on whole paths (`general`).
-An edge with equalities has a hash index, one with inequalities zone maps.
+An edge with equalities has a hash index, one with bands (differences bounded from both sides) a grid: a hash index of
+cells, besides the equal values.  One with other inequalities has zone maps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
 
-from cer_gpu.arrays import Array, Int32
+from cer_gpu.arrays import Array, Int32, Int64
 from cer_gpu.automaton import encoding as codes
 from cer_gpu.automaton.atom_graph import AtomGraph, Edge
 from cer_gpu.backend.joins.whole_paths import (
@@ -26,8 +27,10 @@ from cer_gpu.backend.joins.whole_paths import (
     LAST_EVENT,
     N_PROGRAM,
 )
+from cer_gpu.expressions.bands import Band, Difference, bands
 from cer_gpu.expressions.relation_terms import EACH, FIRST, LAST, PREV, Argument, Comparison
 from cer_gpu.expressions.relations import BoundRelations
+from cer_gpu.expressions.side_columns import MAX_COLUMNS, GridCell
 from cer_gpu.expressions.terms import COMPARISONS, MIRRORED
 from cer_gpu.runtime.path_tests import ANY_EVENT, WholePathTests, choices_of
 
@@ -35,6 +38,9 @@ _EVENTS = {EACH: EACH_EVENT, PREV: EVENT_BEFORE, FIRST: FIRST_EVENT, LAST: LAST_
 _ZONED = ("=", "<", "<=", ">", ">=")
 
 ALL_TESTED, BY_HASH, BY_ZONES, NEXT_TO, NO_FILTER = "tested one by one", "hash", "zone maps", "the one before", "all"
+BY_GRID, BY_HASH_AND_GRID = "grid", "hash and grid"
+_DIMENSIONS = 2
+"""Most bands that a grid serves: an instance has two places for each."""
 
 _COLUMN = codes.CONDITION.names.index("column")  # type: ignore[union-attr]
 
@@ -57,15 +63,26 @@ class EdgePlan:
     ----------
     edge : Edge
     index : str
-        `BY_HASH`, `BY_ZONES`, `ALL_TESTED`, `NEXT_TO` (contiguous) or `NO_FILTER`.
+        `BY_HASH`, `BY_GRID`, `BY_HASH_AND_GRID`, `BY_ZONES`, `ALL_TESTED`, `NEXT_TO` (contiguous) or `NO_FILTER`.
     guaranteed, tested : tuple of Pair
         Filters that the index guarantees, and those to be tested.
+    bands : tuple of Band
+        Dimensions of the grid.
+    proposed : tuple of Pair
+        Filters of which the bands are.
     """
 
     edge: Edge
     index: str
     guaranteed: tuple[Pair, ...]
     tested: tuple[Pair, ...]
+    bands: tuple[Band, ...] = ()
+    proposed: tuple[Pair, ...] = ()
+
+    @property
+    def hashed(self) -> bool:
+        """True if the index is a hash index."""
+        return self.index in (BY_HASH, BY_GRID, BY_HASH_AND_GRID)
 
 
 @dataclass
@@ -91,6 +108,8 @@ class JoinPlan:
         Absences and the atoms before their gaps for which the event before the gap tells by itself what bars.
     reach : list of frozenset of int
         The atoms to which one or more edges lead from each atom.
+    columns : dict from GridCell to int
+        Columns of the cells of grids, which come after those of `bound` until the plan is made, and then are in it.
     """
 
     graph: AtomGraph
@@ -106,11 +125,13 @@ class JoinPlan:
         """Place the filters."""
         graph = self.graph
         self._oriented: dict[Pair, Comparison | None] = {}
+        self.columns: dict[GridCell, int] = {}
         self._after = [sorted(set(graph.after(atom))) for atom in range(len(graph.atoms))]
         self.reach = [self._reachable(atom) for atom in range(len(graph.atoms))]
         pairs = [pair for r in range(graph.n_tested) for pair in self._pairs(r)]
         barring = self._barring()
         self.edges = [self._edge(edge, barring if edge.bars else pairs) for edge in graph.edges]
+        self.bound = replace(self.bound, columns=(*self.bound.columns, *self.columns))
         for pair in pairs:
             relation = graph.relations[pair.relation]
             earlier, later = relation.holds[pair.earlier], relation.holds[pair.later]
@@ -214,13 +235,37 @@ class JoinPlan:
             if oriented is not None and oriented.op == "=":
                 by_column.setdefault(oriented.left_column, pair)
         keys = [by_column[column] for column in sorted(by_column)]
-        if keys or self.partitioned:
-            rest = [pair for pair in on_edge if pair not in keys]
-            return EdgePlan(edge, BY_HASH, tuple(keys), tuple(rest))
+        keyed = bool(keys) or self.partitioned
+        rest = tuple(pair for pair in on_edge if pair not in keys)
+        dimensions, proposed = self._bands(rest, 1 if keyed else _DIMENSIONS)
+        if dimensions:
+            return EdgePlan(edge, BY_HASH_AND_GRID if keyed else BY_GRID, tuple(keys), rest, dimensions, proposed)
+        if keyed:
+            return EdgePlan(edge, BY_HASH, tuple(keys), rest)
         zoned = [pair for pair in on_edge if self.is_zoned(pair)]
         others = [pair for pair in on_edge if pair not in zoned]
         index = BY_ZONES if zoned else ALL_TESTED if others else NO_FILTER
         return EdgePlan(edge, index, (), (*zoned, *others))
+
+    def _bands(self, pairs: Sequence[Pair], most: int) -> tuple[tuple[Band, ...], tuple[Pair, ...]]:
+        """Return at most so many bands among some filters, and the filters of which they are."""
+        of_pairs = {pair: list(self._differences(pair)) for pair in pairs}
+        found = tuple(bands(chain.from_iterable(of_pairs.values()))[:most])
+        cells = [cell for band in found for cell in (band.earlier, band.later) if cell not in self.columns]
+        first = len(self.bound.columns) + len(self.columns)
+        if first + len(cells) > MAX_COLUMNS:
+            return (), ()
+        self.columns |= {cell: first + n for n, cell in enumerate(dict.fromkeys(cells))}
+        terms = {(band.later.term, band.earlier.term) for band in found}
+        proposed = [pair for pair, each in of_pairs.items() if any((d.value, d.other) in terms for d in each)]
+        return found, tuple(proposed)
+
+    def _differences(self, pair: Pair) -> Iterator[Difference]:
+        """Yield the differences of the later and the earlier event of a pair that its filter bounds."""
+        variables = self.graph.relations[pair.relation].variables
+        for each in self.bound.differences[pair.relation]:
+            forwards = each.event.event != PREV if pair.nearest else each.event.variable == variables[pair.later]
+            yield each if forwards else each.mirrored()
 
     def oriented(self, pair: Pair) -> Comparison | None:
         """Return the comparison of a pair with the earlier event at the left; None: it is a program."""
@@ -275,7 +320,7 @@ class JoinTables:
         self.code: list[tuple[int, int, int]] = []
         self._lines: dict[int, tuple[int, int]] = {}
         self._zones: list[list[int]] = [[] for _ in plan.graph.atoms]
-        self._indexes: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._indexes: dict[tuple[int, tuple[int, ...], tuple[int, ...]], int] = {}
         self.n_columns = 1 + len(plan.bound.columns)
         self._watched: list[list[int]] = []
         self.n_ended = 0
@@ -317,6 +362,12 @@ class JoinTables:
         self._conditions[key] = len(self._rows) - 1
         return len(self._rows) - 1
 
+    def _equal_cells(self, band: Band) -> int:
+        """Return the number of the condition that the cells of a band are equal, for the hash index."""
+        columns = [1 + self.plan.columns[cell] for cell in (band.earlier, band.later)]
+        self._rows.append([codes.COMPARE, codes.EQUAL, *columns, 0, 0, 0, 0, codes.NO_ZONE])
+        return len(self._rows) - 1
+
     def _program(self, relation: int) -> tuple[int, int]:
         """Return the lines of the program of a relation; a comparison becomes one, too."""
         if relation not in self._lines:
@@ -340,19 +391,21 @@ class JoinTables:
             edge = edge_plan.edge
             first = len(conditions_of_edges)
             guaranteed = [self._condition(pair, edge.source) for pair in edge_plan.guaranteed]
+            guaranteed += [self._equal_cells(band) for band in edge_plan.bands]
             zoned = edge_plan.index == BY_ZONES
             tested = [
                 self._condition(pair, edge.source, zoned=zoned and plan.is_zoned(pair)) for pair in edge_plan.tested
             ]
             conditions_of_edges += guaranteed + tested
             index = codes.NO_INDEX
-            if edge_plan.index == BY_HASH or (plan.partitioned and edge_plan.index == NEXT_TO):
+            if edge_plan.hashed or (plan.partitioned and edge_plan.index == NEXT_TO):
                 columns = tuple(self._rows[c][_COLUMN] for c in guaranteed)
-                index = self._indexes.setdefault((edge.source, columns), len(self._indexes))
+                steps = (*(0 for _ in edge_plan.guaranteed), *(band.step for band in edge_plan.bands))
+                index = self._indexes.setdefault((edge.source, columns, steps), len(self._indexes))
             test = first + len(guaranteed)
             last = len(conditions_of_edges)
             row = [edge.source, edge.target, edge.contiguous, loops[edge.loops], index, first, test, last, int(zoned)]
-            edges.append([*row, *self._absences(edge)])
+            edges.append([*row, *self._absences(edge), len(edge_plan.bands)])
         # the conditions of an edge stand in a row: one that several edges share is copied
         order = [self._rows[c] for c in conditions_of_edges]
         self._rows, self._conditions = order, {}
@@ -392,8 +445,10 @@ class JoinTables:
                 len(loops),
             ),
             "zones": padded(self._zones),
-            "index_atoms": np.array([atom for atom, _ in self._indexes], np.int32),
-            "index_columns": padded([columns for _, columns in self._indexes]),
+            "index_atoms": np.array([atom for atom, _, _ in self._indexes], np.int32),
+            "index_columns": padded([columns for _, columns, _ in self._indexes]),
+            "index_steps": steps_of([steps for _, _, steps in self._indexes]),
+            "index_shifts": np.array([np.count_nonzero(steps) for _, _, steps in self._indexes], np.int32),
         }
 
     def _distant(self, atom: int) -> list[list[int]]:
@@ -515,6 +570,17 @@ def padded(rows: Sequence[Sequence[int]], filler: int = -1) -> Int32:
     """Return rows of unlike lengths as an array, each filled up to the longest."""
     width = max(map(len, rows), default=0)
     return table_of([[*row] + [filler] * (width - len(row)) for row in rows], width)
+
+
+def steps_of(rows: Sequence[Sequence[int]]) -> Int64:
+    """Return what is added to the columns of each index for each place of an instance (`Graph.index_steps`)."""
+    n_bands = [sum(map(bool, row)) for row in rows]
+    steps = np.zeros((len(rows), 1 << max(n_bands, default=0), max(map(len, rows), default=0)), np.int64)
+    for index, row in enumerate(rows):
+        first = len(row) - n_bands[index]  # those of a grid come last
+        for place, band in product(range(1 << n_bands[index]), range(n_bands[index])):
+            steps[index, place, first + band] = row[first + band] * (place >> band & 1)
+    return steps
 
 
 def offsets_of(lists: list[list[Any]]) -> Int32:

@@ -131,6 +131,23 @@ def comparison(rng: random.Random, events: str):
     return ("compare", rng.choice("=="), column(rng, events, ["flag"]), column(rng, events, ["flag"]))
 
 
+def band(rng: random.Random):
+    """Draw bounds of a difference of values of two events, from both sides."""
+    names = NAMES[rng.choice([INTEGER, INTEGER, FLOAT, DECIMAL])]
+    one, other = (column(rng, event, names) for event in rng.choice(["ab", "ba"]))
+
+    def side(value):
+        if rng.random() < 0.5 or kind_of(COLUMNS[value[2]]) == DECIMAL:
+            return value
+        return (rng.choice("+-"), value, ("literal", *rng.choice(LITERALS)))
+
+    if rng.random() < 0.3 and kind_of(COLUMNS[one[2]]) == kind_of(COLUMNS[other[2]]) != DECIMAL:
+        difference, literals = ("-", side(one), side(other)), rng.sample(LITERALS, 2)
+        return ("and", *(("compare", op, difference, ("literal", *x)) for op, x in zip("<>", literals, strict=True)))
+    least, most = ("compare", rng.choice([">", ">="]), side(one), side(other)), rng.choice(["<", "<="])
+    return ("and", least, ("compare", most, side(one), side(other)))
+
+
 def predicate(rng: random.Random, events: str, depth: int):
     if depth and rng.random() < 0.5:
         if rng.random() < 0.3:
@@ -163,7 +180,16 @@ def found(text: str, events: pa.Table) -> list[list[int]]:
 @property_test(3)
 def test_filters_between_events_are_exact(data):
     rng = random.Random(data.draw(st.integers(0, 2**32)))
-    tree = predicate(rng, "ab", 2)
+    check_between_events(rng, predicate(rng, "ab", 2))
+
+
+@property_test(3)
+def test_bands_between_events_are_exact(data):
+    rng = random.Random(data.draw(st.integers(0, 2**32)))
+    check_between_events(rng, band(rng))
+
+
+def check_between_events(rng: random.Random, tree) -> None:
     table, types, rows = stream(rng, 8)
     exact = [
         [i, k]

@@ -9,7 +9,11 @@ Three ways lead from an instance to those before it, by the edge:
 * *all*: the stack of the atom before, up to the height that it had (`origins`);
 * *zone maps*: the same, but blocks of 32, 1,024 and 32,768 instances whose least and greatest values rule out all of
   them are skipped;
-* *hash*: a list of the instances with equal columns (and partition), newest first; `origins` has its head.
+* *hash*: a list of the instances with equal columns (and partition), newest first; `origins` has its head;
+* *grid*: the same, of cells for bands (`cer_gpu.expressions.bands`): an instance stands in the list of its cell and in
+  that of the next one, in two dimensions in four, each time as an entry of its own.
+
+An entry of an index is an instance times 2**shift, and which of its places it is; without a grid the shift is 0.
 """
 
 from __future__ import annotations
@@ -67,6 +71,10 @@ class Graph(NamedTuple):
     index_atoms : int32, shape (indexes,)
     index_columns : int32, shape (indexes, keys)
         Columns of each index, then -1.
+    index_steps : int64, shape (indexes, places, keys)
+        What to add to the columns for each of the places of an instance: 0 but in a grid.
+    index_shifts : int32, shape (indexes,)
+        Binary logarithm of the places of an instance.
     """
 
     atoms_of: Any
@@ -87,6 +95,8 @@ class Graph(NamedTuple):
     zones: Any
     index_atoms: Any
     index_columns: Any
+    index_steps: Any
+    index_shifts: Any
 
 
 class Instances(NamedTuple):
@@ -111,7 +121,7 @@ class Instances(NamedTuple):
     best : clock, shape (atoms, capacity), written
         Greatest `latest` of the instance and those below it.
     origins : int64, shape (atoms, most edges, capacity), written
-        For each edge into the atom, where to look: a height, or the head of a list.
+        For each edge into the atom, where to look: a height, or the entry at the head of a list.
     ended : int64, shape (atoms, most gaps, capacity), written
         Position of the first event after the instance that some gap behind it must not hold; `NEVER`: none has come.
     """
@@ -135,12 +145,12 @@ class Indexes(NamedTuple):
 
     Attributes
     ----------
-    heads : int64, shape (indexes, 2 * capacity), written
-        Hash table: the newest instance of each key, or -1.
-    links : int64, shape (indexes, capacity), written
-        The instance before with the same key, or -1.
-    best : clock, shape (indexes, capacity), written
-        Greatest `latest` of an instance and those before it with the same key.
+    heads : int64, shape (indexes, 2 * entries), written
+        Hash table: the newest entry of each key, or -1.
+    links : int64, shape (indexes, entries), written
+        The entry before with the same key, or -1.
+    best : clock, shape (indexes, entries), written
+        Greatest `latest` of an entry and those before it with the same key.
     least : int64, shape (atoms, zones, blocks), written
         Least value of each block: those of 32 instances, then those of 1,024, then those of 32,768.
     greatest : int64, shape (atoms, zones, blocks), written
@@ -167,44 +177,51 @@ def known(values, atom, i, column):
 
 @helper
 def insert_instance(graph, instances, indexes, index, i):
-    """Put instance `i` at the head of its list in an index; one without a key is in no list."""
+    """Put instance `i` at the head of its lists in an index; one without a key is in no list."""
     values = instances.values
     p = _U(graph.index_atoms[index])
-    columns = graph.index_columns
+    columns, steps = graph.index_columns, graph.index_steps
     partitioned = instances.partitions.shape[1] > 0
     instance = _U(i)
-    indexes.links[index, instance] = -1
-    indexes.best[index, instance] = instances.latest[p, instance]
-    h = _U(0x9E3779B97F4A7C15)
-    if partitioned:
-        h ^= _U(instances.partitions[p, instance])
-        h *= _U(0xFF51AFD7ED558CCD)
+    shift = np.int64(graph.index_shifts[index])
     n = 0
     while n < columns.shape[1] and columns[index, _U(n)] >= 0:
-        column = _U(columns[index, _U(n)])
-        if not known(values, p, instance, column):
+        if not known(values, p, instance, _U(columns[index, _U(n)])):
             return
-        h ^= _U(values[p, column, instance])
-        h *= _U(0xFF51AFD7ED558CCD)
-        h ^= h >> _U(32)
         n += 1
     mask = _U(indexes.heads.shape[1] - 1)
-    slot = (h ^ (h >> _U(29))) & mask
-    while True:
-        head = indexes.heads[index, slot]
-        if head < 0:
-            indexes.heads[index, slot] = i
-            return
-        same = not partitioned or instances.partitions[p, _U(head)] == instances.partitions[p, instance]
+    places = (1 << shift) - 1
+    for place in range(places + 1):
+        entry = i << shift | place
+        indexes.links[index, _U(entry)] = -1
+        indexes.best[index, _U(entry)] = instances.latest[p, instance]
+        h = _U(0x9E3779B97F4A7C15)
+        if partitioned:
+            h ^= _U(instances.partitions[p, instance])
+            h *= _U(0xFF51AFD7ED558CCD)
         for c in range(n):
-            column = _U(columns[index, _U(c)])
-            same = same and values[p, column, _U(head)] == values[p, column, instance]
-        if same:
-            indexes.heads[index, slot] = i
-            indexes.links[index, instance] = head
-            indexes.best[index, instance] = max(indexes.best[index, instance], indexes.best[index, _U(head)])
-            return
-        slot = (slot + _U(1)) & mask
+            h ^= _U(values[p, _U(columns[index, _U(c)]), instance]) + _U(steps[index, _U(place), _U(c)])
+            h *= _U(0xFF51AFD7ED558CCD)
+            h ^= h >> _U(32)
+        slot = (h ^ (h >> _U(29))) & mask
+        while True:
+            head = indexes.heads[index, slot]
+            if head < 0:
+                indexes.heads[index, slot] = entry
+                break
+            other, its_place = _U(head >> shift), _U(head & places)
+            same = not partitioned or instances.partitions[p, other] == instances.partitions[p, instance]
+            for c in range(n):
+                column = _U(columns[index, _U(c)])
+                mine = _U(values[p, column, instance]) + _U(steps[index, _U(place), _U(c)])
+                same = same and _U(values[p, column, other]) + _U(steps[index, its_place, _U(c)]) == mine
+            if same:
+                indexes.heads[index, slot] = entry
+                indexes.links[index, _U(entry)] = head
+                best = max(indexes.best[index, _U(entry)], indexes.best[index, _U(head)])
+                indexes.best[index, _U(entry)] = best
+                break
+            slot = (slot + _U(1)) & mask
 
 
 @helper
@@ -298,9 +315,10 @@ def _drop(graph, instances, indexes, clocks, length, moved):
     # lists lead from dead instances to the next that is kept
     for j in range(graph.index_atoms.shape[0]):
         index, p = _U(j), _U(graph.index_atoms[_U(j)])
-        for at in range(instances.heights[p]):
+        shift = np.int64(graph.index_shifts[index])
+        for at in range(instances.heights[p] << shift):
             link = indexes.links[index, _U(at)]
-            if link >= 0 and moved[p, _U(link + 1)] == moved[p, _U(link)]:
+            if link >= 0 and moved[p, _U((link >> shift) + 1)] == moved[p, _U(link >> shift)]:
                 indexes.links[index, _U(at)] = indexes.links[index, _U(link)]
     for q in range(n_atoms):
         a = _U(q)
@@ -312,9 +330,12 @@ def _drop(graph, instances, indexes, clocks, length, moved):
                     p, slot = _U(graph.edges[e].source), _U(edge - graph.incoming[a])
                     origin = instances.origins[a, slot, i]
                     if graph.edges[e].index >= 0:
-                        if origin >= 0 and moved[p, _U(origin + 1)] == moved[p, _U(origin)]:
+                        shift = np.int64(graph.edges[e].shift)
+                        if origin >= 0 and moved[p, _U((origin >> shift) + 1)] == moved[p, _U(origin >> shift)]:
                             origin = indexes.links[_U(graph.edges[e].index), _U(origin)]
-                        instances.origins[a, slot, i] = moved[p, _U(origin)] if origin >= 0 else np.int64(-1)
+                        if origin >= 0:
+                            origin = moved[p, _U(origin >> shift)] << shift | (origin & ((1 << shift) - 1))
+                        instances.origins[a, slot, i] = origin
                     else:
                         instances.origins[a, slot, i] = moved[p, _U(origin)]
     for q in range(n_atoms):

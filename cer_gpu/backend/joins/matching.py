@@ -44,7 +44,7 @@ from cer_gpu.backend.joins.choosing import (
 from cer_gpu.backend.joins.filters import Filters, passes
 from cer_gpu.backend.joins.instances import Graph, Indexes, Instances
 from cer_gpu.backend.joins.reading import keep_event, ordinal_of, read_event
-from cer_gpu.backend.joins.search import after, begin_search, find, pick_leaves
+from cer_gpu.backend.joins.search import after, begin_search, find, instance_of, pick_leaves
 from cer_gpu.backend.joins.whole_paths import (
     AT_GAP,
     FAILED,
@@ -492,14 +492,15 @@ def _list_paths(window, options, demand, filters, general, graph, instances, ind
                 break
             p = _U(edges[e].source)
             path[entry, NEXT] = after(graph, indexes, e, found)
-            if judged and scopes.dead[p, _U(found)] == entries[entry, SCOPE_BEFORE]:
+            instance = instance_of(graph, e, found)
+            if judged and scopes.dead[p, instance] == entries[entry, SCOPE_BEFORE]:
                 continue
             if dealt and depth == 1:
                 regs[DEALT] += 1
                 if (regs[DEALT] + number) % demand.n_shares != demand.share:
                     continue
             top = _U(depth)
-            path[top, ATOM], path[top, INSTANCE], path[top, FOUND_BY] = np.int64(p), found, np.int64(e)
+            path[top, ATOM], path[top, INSTANCE], path[top, FOUND_BY] = np.int64(p), np.int64(instance), np.int64(e)
             if not _fits(filters, graph, instances, path, depth + 1):
                 continue
             if not _may_end(filters, graph, instances, progress, path, depth + 1, clock, length):

@@ -8,7 +8,7 @@ from cer_gpu.automaton.encoding import BARRING_ATOM, COUNT_WINDOW, INITIAL_ATOM,
 from cer_gpu.backend.jit import helper
 from cer_gpu.backend.joins.filters import passes
 from cer_gpu.backend.joins.instances import NEVER, insert_instance, raise_best, widen_zones
-from cer_gpu.backend.joins.search import after, begin_search, find, look_up
+from cer_gpu.backend.joins.search import after, begin_search, find, instance_of, look_up
 
 _U = np.uint64
 
@@ -52,8 +52,9 @@ def _end_gaps(filters, graph, instances, indexes, e, i, clock, length):
         found = find(graph, filters, instances, indexes, e, i, candidate, clock, length, np.int64(0), clock, False)
         if found < 0:
             break
-        if instances.ended[p, _U(column), _U(found)] == NEVER:
-            instances.ended[p, _U(column), _U(found)] = position
+        at = instance_of(graph, e, found)
+        if instances.ended[p, _U(column), at] == NEVER:
+            instances.ended[p, _U(column), at] = position
         elif all_below:
             break  # those below had ended, too
         candidate = after(graph, indexes, e, found)
@@ -106,7 +107,7 @@ def read_event(events, window, options, filters, graph, instances, indexes, attr
                                  latest, reached)  # fmt: skip
                     if found < 0:
                         break
-                    latest = instances.latest[p, _U(found)]
+                    latest = instances.latest[p, instance_of(graph, e, found)]
                     reached = True
                     candidate = after(graph, indexes, e, found)
             elif flags & STACKED_ATOM == 0:

@@ -15,11 +15,11 @@ _U = np.uint64
 
 @helper
 def look_up(graph, filters, instances, indexes, e, q, k):
-    """Return the newest instance that edge `e` finds by its index for instance `k` of atom `q`, or -1."""
-    edges, conditions, values = graph.edges, filters.conditions, instances.values
+    """Return the newest entry that edge `e` finds by its index for instance `k` of atom `q`, or -1."""
+    edges, conditions, values, steps = graph.edges, filters.conditions, instances.values, graph.index_steps
     index, p = _U(edges[e].index), _U(edges[e].source)
     partitioned = instances.partitions.shape[1] > 0
-    first, last = edges[e].first, edges[e].test
+    first, last, shift = edges[e].first, edges[e].test, np.int64(edges[e].shift)
     h = _U(0x9E3779B97F4A7C15)
     if partitioned:
         h ^= _U(instances.partitions[q, k])
@@ -37,10 +37,11 @@ def look_up(graph, filters, instances, indexes, e, q, k):
         i = indexes.heads[index, slot]
         if i < 0:
             return np.int64(-1)
-        same = not partitioned or instances.partitions[p, _U(i)] == instances.partitions[q, k]
+        other, place = _U(i >> shift), _U(i & ((1 << shift) - 1))
+        same = not partitioned or instances.partitions[p, other] == instances.partitions[q, k]
         for c in range(first, last):
             a, b = _U(conditions[_U(c)].column), _U(conditions[_U(c)].other)
-            same = same and values[p, a, _U(i)] == values[q, b, k]
+            same = same and _U(values[p, a, other]) + _U(steps[index, place, _U(c - first)]) == _U(values[q, b, k])
         if same:
             return i
         slot = (slot + _U(1)) & mask
@@ -105,11 +106,13 @@ def begin_search(graph, instances, e, q, k):
 def find(graph, filters, instances, indexes, e, k, i, clock, length, ordinal, better_than, bounded):
     """Return the next candidate, from `i` on towards older ones, that passes edge `e` into instance `k`, or -1.
 
+    A candidate is an entry of the edge's index, or an instance if it has none (`instance_of`).
+
     Parameters
     ----------
     e : uint64, row of `Graph.edges`
     k : uint64, instance of the edge's target
-    i : int64, instance of the edge's source to begin at, or -1
+    i : int64, candidate to begin at, or -1
     clock, length : clock
         End of the window, and its length.
     ordinal : int64
@@ -122,14 +125,15 @@ def find(graph, filters, instances, indexes, e, k, i, clock, length, ordinal, be
     first, last = edges[e].test, edges[e].last
     hashed = edges[e].index >= 0
     index = _U(edges[e].index if hashed else 0)
+    shift = np.int64(edges[e].shift)
     contiguous = edges[e].contiguous == 1
     zoned = edges[e].zoned == 1
     bottom = instances.bottoms[p]
     forgets = indexes.forgotten.shape[0] > 0
     fresh = True
-    while i >= bottom:
-        at = _U(i)
-        best = indexes.best[index, at] if hashed else instances.best[p, at]
+    while i >> shift >= bottom:
+        at = _U(i >> shift)
+        best = indexes.best[index, _U(i)] if hashed else instances.best[p, at]
         if clock - best > length or (bounded and best <= better_than):
             return np.int64(-1)
         if forgets and instances.positions[p, at] <= indexes.forgotten[_U(instances.partitions[p, at])]:
@@ -161,8 +165,14 @@ def find(graph, filters, instances, indexes, e, k, i, clock, length, ordinal, be
                 return i
         if contiguous:
             return np.int64(-1)
-        i = indexes.links[index, at] if hashed else i - 1
+        i = indexes.links[index, _U(i)] if hashed else i - 1
     return np.int64(-1)
+
+
+@helper
+def instance_of(graph, e, candidate):
+    """Return the instance of a candidate of edge `e`."""
+    return _U(candidate >> np.int64(graph.edges[e].shift))
 
 
 @helper
@@ -240,20 +250,20 @@ def pick_leaves(graph, filters, instances, indexes, e, k, i, clock, length, pick
                 n = _keep_passing(filters, instances.values, _U(c), p, q, k, picked, n)
             indexes.tested[e, 1] += n
         return n, (i if i >= bottom else np.int64(-1))
-    index = _U(edges[e].index)
-    while i >= bottom and n < most:
-        j = _U(i)
+    index, shift = _U(edges[e].index), np.int64(edges[e].shift)
+    while i >> shift >= bottom and n < most:
+        j = _U(i >> shift)
         out = clock - instances.latest[p, j] > length
         if forgets:
             out = out or instances.positions[p, j] <= indexes.forgotten[_U(instances.partitions[p, j])]
         if out:
             i = np.int64(-1)
         else:
-            picked[_U(n)] = i
+            picked[_U(n)] = np.int64(j)
             n += 1
-            i = indexes.links[index, j]
+            i = indexes.links[index, _U(i)]
     indexes.tested[e, 0] += n
     for c in range(edges[e].test, edges[e].last):
         n = _keep_passing(filters, instances.values, _U(c), p, q, k, picked, n)
     indexes.tested[e, 1] += n
-    return n, (i if i >= bottom else np.int64(-1))
+    return n, (i if i >> shift >= bottom else np.int64(-1))
