@@ -330,7 +330,9 @@ class RowsOfBlock(Block):
 
     def numbers(self, name: str) -> Array:
         """Return the rows of `Block.numbers`."""
-        return self.at(self.whole.numbers(name))
+        if name not in self._numbers:
+            self._numbers[name] = self.at(self.whole.numbers(name))
+        return self._numbers[name]
 
     def coded(self, name: str) -> Coded:
         """Return the rows of `Block.coded`."""

@@ -1,7 +1,7 @@
 """Bands: differences of values of two events that filters bound from both sides, and the cells of a grid for them.
 
-A filter ``b.x BETWEEN a.x - c AND a.x + d`` holds only for events of the same cell or of neighbouring ones, if a cell is
-as wide as the band.  Equal cells are found by a hash index; the filter itself decides.
+A filter ``b.x BETWEEN a.x - c AND a.x + d`` holds only for events of the same cell or of neighbouring ones, if a
+cell is as wide as the band.  Equal cells are found by a hash index; the filter itself decides.
 
 Integers, decimals and times have cells of 2**k units, in 64 bits that wrap around: all of their arithmetic does, so
 that a band is never torn.  Floats have cells a quarter wider than the band, which is more than rounding can add; all
@@ -48,6 +48,8 @@ class Difference:
         Sum of the absolute values of the constants that it adds.
     wrapping : tuple of (event, Value)
         Sums of integers of 64 bits, which may wrap around.
+    wraps_all : bool
+        True if all of its constants stand in such sums.
     """
 
     event: Any
@@ -61,6 +63,7 @@ class Difference:
     in_floats: bool
     constants: Fraction
     wrapping: tuple[_Place, ...]
+    wraps_all: bool
 
     def mirrored(self) -> Difference:
         """Return the same for the negative difference."""
@@ -152,6 +155,7 @@ def differences(test: t.Test, inputs: Inputs, of_event: Inputs) -> Iterator[Diff
         in_floats,
         one.magnitude + other.magnitude,
         (*one.wrapping, *other.wrapping),
+        one.wraps_all and other.wraps_all,
     )
 
 
@@ -170,6 +174,8 @@ class _Linear:
         Sum of the absolute values of the constants.
     wrapping : list of (event, Value)
         Sums of integers of 64 bits.
+    wraps_all : bool
+        False: a constant stands in none of them.
     fits : bool
         False: a grid cannot serve it.
     """
@@ -179,13 +185,13 @@ class _Linear:
         self.coefficients: dict[_Place, Fraction] = {}
         self.constant = self.magnitude = Fraction(0)
         self.wrapping: list[_Place] = []
-        self.fits = True
+        self.fits = self.wraps_all = True
 
-    def add(self, value: t.Value, event: Any, factor: Fraction) -> None:
-        """Add a value times a factor."""
+    def add(self, value: t.Value, event: Any, factor: Fraction, *, wraps: bool = False) -> None:
+        """Add a value times a factor; `wraps` if it is part of a sum that may wrap around."""
         match value:
             case t.OfEvent():
-                self.add(value.operand, value.event, factor)
+                self.add(value.operand, value.event, factor, wraps=wraps)
             case t.Constant():
                 inputs = self._inputs if event is None else self._of_event
                 number = inputs.constants[value.dtype][value.slot]
@@ -193,23 +199,26 @@ class _Linear:
                 if self.fits:
                     self.constant += factor * Fraction(number)
                     self.magnitude += abs(factor * Fraction(number))
+                    self.wraps_all = self.wraps_all and (wraps or not number)
             case t.ToFloat() | t.ToWide() if not (self._in_floats and isinstance(value.operand, t.Apply)):
-                self.add(value.operand, event, factor * getattr(value, "factor", 1))
+                self.add(value.operand, event, factor * getattr(value, "factor", 1), wraps=wraps)
             case t.Apply(op="+" | "-" | "negative") if not (self._in_floats and value.dtype == t.I8):
-                self._note(value, event)
+                wraps = self._note(value, event) or wraps
                 signs = (-1,) if value.op == "negative" else (1, 1 if value.op == "+" else -1)
                 for sign, operand in zip(signs, value.operands, strict=True):
-                    self.add(operand, event, factor * sign)
+                    self.add(operand, event, factor * sign, wraps=wraps)
             case _:
                 self.fits = self.fits and event is not None and value.dtype != t.WIDE and not isinstance(value, t.Text)
                 self.coefficients[event, value] = self.coefficients.get((event, value), Fraction(0)) + factor
 
-    def _note(self, value: t.Apply, event: Any) -> None:
-        """Note a sum of integers that may wrap around."""
+    def _note(self, value: t.Apply, event: Any) -> bool:
+        """Note a sum of integers if it may wrap around, and return whether it may."""
         inner = {part for part in t.parts(value) if isinstance(part, t.Column) or _is_product(part)}
-        if value.dtype == t.I8 and not all(isinstance(part, t.Column) and part.stored in _NARROW for part in inner):
-            events = [event] if event is not None else [p.event for p in t.parts(value) if isinstance(p, t.OfEvent)]
-            self.wrapping += [(each, value) for each in events]
+        if value.dtype != t.I8 or all(isinstance(part, t.Column) and part.stored in _NARROW for part in inner):
+            return False
+        events = [event] if event is not None else [p.event for p in t.parts(value) if isinstance(p, t.OfEvent)]
+        self.wrapping += [(each, value) for each in events]
+        return True
 
     def less(self, other: _Linear) -> list[tuple[_Place, Fraction]] | None:
         """Return the values of this less another, the positive one first; None: they are not two, of two events."""
@@ -244,13 +253,21 @@ def bands(found: Iterable[Difference]) -> list[Band]:
 
 
 def _alike(bounds: list[Difference]) -> Iterator[list[Difference]]:
-    """Yield the bounds of one difference that hold together, of the numbers themselves or as they wrap around."""
+    """Yield the bounds of one difference that hold together, of the numbers themselves or as they wrap around.
+
+    Of ``a.x + 1`` and ``a.x + 5`` the first wraps around only if the second does, and a band of both wraps, too.  With
+    constants at the other side this need not be so: ``b.x - 3 <= a.x + 1`` and ``b.x >= a.x``.
+    """
     if any(each.in_floats for each in bounds):
         yield [each for each in bounds if each.in_floats or each.form is None]
     integers = [each for each in bounds if not each.in_floats]
     for form in dict.fromkeys(each.form for each in integers if each.form is not None) or [None]:
-        plain = [each for each in integers if each.form is None and not isinstance(form, tuple)]
-        yield plain + [each for each in integers if form is not None and each.form == form]
+        sums = [each for each in integers if form is not None and each.form == form]
+        if isinstance(form, tuple):
+            yield sums  # one sum, between two constants
+            continue
+        plain = [each for each in integers if each.form is None]
+        yield plain + sums if not sums or all(each.wraps_all for each in plain + sums) else plain
 
 
 def _band(bounds: list[Difference]) -> Band | None:

@@ -86,6 +86,8 @@ class Inputs:
     tables : list of (Column, PerDictionary)
         Column of codes, and the table made of its dictionary: bool, FALSE for NULL.
     given : list of callable
+    constants_once : bool
+        True: equal constants have one slot, so that equal expressions are equal terms.
     """
 
     schema: pa.Schema
@@ -93,6 +95,7 @@ class Inputs:
     constants: dict[str, list[Any]] = field(default_factory=lambda: {I8: [], U8: [], F8: [], WIDE: []})
     tables: list[tuple[Column, PerDictionary]] = field(default_factory=list)
     given: list[Callable[[Block], Rows]] = field(default_factory=list)
+    constants_once: bool = False
 
     def fresh(self) -> Inputs:
         """Return the same slots for another evaluation, with its own tables of dictionaries."""
@@ -117,8 +120,13 @@ class Inputs:
 
     def constant(self, value: Any, dtype: str) -> Constant:
         """Add a constant and return its term."""
-        self.constants[dtype].append(value)
-        return Constant(len(self.constants[dtype]) - 1, dtype)
+        known = self.constants[dtype]
+        if self.constants_once:
+            for slot, other in enumerate(known):
+                if repr(other) == repr(value):  # 0.0 is not -0.0, and 1 is not True
+                    return Constant(slot, dtype)
+        known.append(value)
+        return Constant(len(known) - 1, dtype)
 
     def table(self, codes: Column, test: Callable[[pa.Array], Bools]) -> int:
         """Add a test of the values of a dictionary and return its slot."""

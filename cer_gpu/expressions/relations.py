@@ -174,6 +174,7 @@ class RelationBinder(Binder):
     def __init__(self, schema: pa.Schema, text: str) -> None:
         super().__init__(schema, text)
         self.single = Binder(schema, text)
+        self.single.inputs.constants_once = True
         self.columns: dict[SideColumn, int] = {}
         self.constants: dict[int, int] = {}
         self.differences: list[tuple[Difference, ...]] = []

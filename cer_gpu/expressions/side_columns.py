@@ -148,7 +148,11 @@ class OrderKey:
         if values.dtype != np.float64:
             return values, valid
         bits = (values + 0.0).view(np.int64)  # -0.0 and 0.0 are one value
-        return np.where(bits < 0, bits ^ GREATEST, bits), both(valid, ~np.isnan(values))
+        signs = bits >> 63
+        signs &= GREATEST
+        bits ^= signs
+        unknown = np.isnan(values)
+        return bits, both(valid, ~unknown) if unknown.any() else valid
 
 
 @dataclass(frozen=True)
@@ -251,15 +255,19 @@ class GridCell:
             shift = np.uint64((self.ahead * self.width - int(self.shift)) % 2**64)
             found = values.astype(np.int64).view(np.uint64) * np.uint64(self.factor) + shift
             return (found & mask).view(np.int64), valid
-        if values.dtype == np.float64 and np.isnan(values).any():
-            valid = both(valid, ~np.isnan(values))
-            values = np.where(np.isnan(values), 0.0, values)
+        unknown = np.isnan(values)
+        if unknown.any():
+            valid = both(valid, ~unknown)
+            values = np.where(unknown, 0.0, values)
         # the later event's begins a little before its band, as that was rounded, too
         begin = float(self.shift) / self.width + self.ahead * (CELL - 1) / CELL / 4
         with np.errstate(over="ignore"):
-            cells = np.floor(values * (self.factor / self.width) - begin)
-        np.clip(cells, -LAST_CELL, LAST_CELL, out=cells)
-        return cells.astype(np.int64) + self.ahead, valid
+            cells = values * (self.factor / self.width)
+            cells -= begin - self.ahead
+        np.floor(cells, out=cells)
+        np.minimum(cells, LAST_CELL, out=cells)
+        np.maximum(cells, -LAST_CELL, out=cells)
+        return cells.astype(np.int64), valid
 
 
 SideColumn = Raw | OrderKey | Bound | TextNumber | ExactText | Truth | GridCell
@@ -332,17 +340,19 @@ class SideColumns:
         if computed is not None and len(self.sides.values) == len(self._columns):
             return computed
         view = RowsOfBlock(block, rows)
-        found = np.zeros((len(rows), 1 + len(self._columns)), np.int64)
-        valid_bits, n_sides = found[:, 0], 0
+        found = np.empty((len(rows), 1 + len(self._columns)), np.int64)
+        valid_bits: Any = 0
+        n_sides = 0
         for k, column in enumerate(self._columns):
             if computed is not None and is_side(column):
                 found[:, 1 + k] = computed[:, 1 + n_sides]
-                valid_bits |= (computed[:, 0] >> n_sides & 1) << k
+                valid_bits = valid_bits | (computed[:, 0] >> n_sides & 1) << k
                 n_sides += 1
                 continue
             keys, valid = column.keys(self._inputs, view, self._numbers)
             found[:, 1 + k] = keys
-            valid_bits |= np.int64(1 << k) if valid is None else valid.astype(np.int64) << k
+            valid_bits = valid_bits | (1 << k if valid is None else valid.astype(np.int64) << k)
+        found[:, 0] = valid_bits
         return found
 
     def _computed_at(self, block: Block, rows: npt.NDArray[np.int32]) -> Int64 | None:
@@ -365,7 +375,7 @@ def values_at(term: Value, inputs: Inputs, view: RowsOfBlock) -> tuple[npt.NDArr
     kind: Any = {"f": np.float64, "u": np.uint64, "O": object}.get(values.dtype.kind, np.int64)
     if kind == np.uint64 and values.dtype.itemsize < 8:
         kind = np.int64
-    return np.broadcast_to(values.astype(kind), view.n_rows), valid
+    return np.broadcast_to(values.astype(kind, copy=False), view.n_rows), valid
 
 
 def _as_int64(values: npt.NDArray[Any]) -> Int64:
