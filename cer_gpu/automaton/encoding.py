@@ -104,14 +104,19 @@ EDGE = np.dtype(
             "shift",
             np.int32,
         ),  # binary logarithm of the entries of an instance in the hash index: 1 or 2 in a grid, else 0
+        (
+            "through",
+            np.int32,
+        ),  # the only edge into the source, if it comes from where the target's first far edge does; or NO_EDGE
     ]
 )
 """A row of `Graph.edges`: two atoms whose events may be neighbours in a complex event.
 
 For `A AS a ; B AS b FILTER b.x > a.x` the edge from A to B is
-0, 1, 0, -1, NO_INDEX, 0, 0, 1, 1, 0, 0, 0, 0, NO_COLUMN, 0.
+0, 1, 0, -1, NO_INDEX, 0, 0, 1, 1, 0, 0, 0, 0, NO_COLUMN, 0, NO_EDGE.
 """
 NO_INDEX = -1
+NO_EDGE = -1
 NO_COLUMN = -1
 
 # columns of `Graph.watched`: the column of `Instances.ended` to look at; and 1 if the absence has no filter, so that an

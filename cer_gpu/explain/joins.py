@@ -13,7 +13,7 @@ from cer_gpu.explain.writing import name_text, predicate_text
 from cer_gpu.expressions.relation_terms import Comparison, arguments_of
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.plan import Plan
-from cer_gpu.runtime.join_tables import (
+from cer_gpu.runtime.join_plan import (
     ALL_TESTED,
     BY_GRID,
     BY_HASH,
@@ -155,6 +155,11 @@ class FilterPlaces:
             earlier, later = (name_text(variables[index]) for index in (pair.earlier, pair.later))
             earlier = f"PREV({earlier})" if pair.nearest else earlier
             yield pair.relation, f"{earlier} ... {later}: while listing, once both events are known"
+        for far in plan.far:
+            both = f"{self.names[far.edge.source]} ... {self.names[far.edge.target]}"
+            found = _INDEXES.get(far.index, far.index)
+            for pair in (*far.guaranteed, *far.tested):
+                yield pair.relation, f"{both}: {found}, before what lies between is looked for"
         yield from ((number, "whole paths: while listing") for number in plan.general)
         for number, absence in enumerate(plan.graph.absences):
             if self.searches(number):

@@ -255,7 +255,7 @@ def bands(found: Iterable[Difference]) -> list[Band]:
 def _alike(bounds: list[Difference]) -> Iterator[list[Difference]]:
     """Yield the bounds of one difference that hold together, of the numbers themselves or as they wrap around.
 
-    Of ``a.x + 1`` and ``a.x + 5`` the first wraps around only if the second does, and a band of both wraps, too.  With
+    The first of ``a.x + 1`` and ``a.x + 5`` wraps around only if the second does, and a band of both wraps, too.  With
     constants at the other side this need not be so: ``b.x - 3 <= a.x + 1`` and ``b.x >= a.x``.
     """
     if any(each.in_floats for each in bounds):

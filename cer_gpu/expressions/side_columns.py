@@ -236,7 +236,7 @@ class GridCell:
     factor : int
     shift : Fraction
     width : float or int
-        Of a cell.  An integer, for integers, is a power of 2; a float is `CELL` times that of the band.
+        Width of a cell.  An integer, for integers, is a power of 2; a float is `CELL` times that of the band.
     ahead : int
         Cells to go on from there: 1 for the later event.
     """

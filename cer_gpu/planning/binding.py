@@ -24,7 +24,8 @@ from cer_gpu.output.weights import BoundWeights, Linear, bind_weights
 from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates.guards import BoundGuards
-from cer_gpu.runtime.join_tables import JoinPlan, JoinTables
+from cer_gpu.runtime.join_plan import JoinPlan
+from cer_gpu.runtime.join_tables import JoinTables
 from cer_gpu.runtime.parallel_tables import ParallelTables
 
 

@@ -28,6 +28,8 @@ _INITIAL_DEPTH = 1 << 8
 """Initial room for the events of a path."""
 PICKED = 1 << 10
 """Most starts that are listed at once."""
+PARTNERS = 1 << 6
+"""Most events behind a far edge of an end that are noted, for the events between the two."""
 WORK = 1 << 23
 """Work of one call of the loop, as `cer_gpu.backend.joins.whole_paths.STEP` measures it: well below a second."""
 
@@ -61,8 +63,8 @@ class InstanceGraph(Joining):
         self._path = np.zeros((_INITIAL_DEPTH, loops.N_ENTRY), np.int64)
         self._fresh = np.zeros(n_atoms, np.int64)
         self._scratch = np.zeros(_INITIAL_DEPTH, np.int64)
-        self._picked = np.zeros(PICKED, np.int64)
-        self._tested = np.zeros((len(table.graph.edges), 2), np.int64)
+        self._picked, self._partners = np.zeros(PICKED, np.int64), np.zeros(1 + PARTNERS, np.int64)
+        self._tested = np.zeros((len(joins.graph["edges"]), 2), np.int64)
         general = joins.general
         self._judged = len(general["programs"]) > 0
         self._entries = np.zeros((_INITIAL_DEPTH if self._judged else 0, loops.N_SCOPE_ENTRY), np.int64)
@@ -77,7 +79,7 @@ class InstanceGraph(Joining):
     @property
     def tested(self) -> Int64:
         """Candidates that filters between events tested on each edge, and those that passed; shape (edges, 2)."""
-        return self._tested
+        return self._tested[: len(self._table.graph.edges)]
 
     @property
     def n_bytes(self) -> int:
@@ -94,7 +96,7 @@ class InstanceGraph(Joining):
 
     @property
     def _groups(self) -> tuple[tuple[Any, ...], ...]:
-        path = loops.Path(self._path, self._fresh, self._scratch, self._picked)
+        path = loops.Path(self._path, self._fresh, self._scratch, self._picked, self._partners)
         scopes = loops.Scopes(self._entries, self._dead, self._floors)
         return self._filters, self._general, self._graph, self._stacks, self._indexes, path, scopes
 

@@ -16,7 +16,7 @@ from cer_gpu.backend.joins.whole_paths import N_WAY, WAY_LASTS, WAY_OPENS, WAY_P
 from cer_gpu.expressions.relation_terms import EACH, FIRST, LAST, PREV, Condition
 
 if TYPE_CHECKING:
-    from cer_gpu.runtime.join_tables import EdgePlan, JoinPlan
+    from cer_gpu.runtime.join_plan import EdgePlan, JoinPlan
 
 MOST_LASTS = 60
 """Most LAST of different variables that bits are for."""

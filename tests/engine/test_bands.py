@@ -12,8 +12,8 @@ from small_sizes import small_sizes
 from strategies import property_test
 
 import cer_gpu
-from cer_gpu.runtime import join_tables
-from cer_gpu.runtime.join_tables import JoinPlan
+from cer_gpu.runtime import join_plan
+from cer_gpu.runtime.join_plan import JoinPlan
 
 WAYS = ["grid", "zone maps", "one by one"]
 
@@ -23,7 +23,7 @@ def take_away(monkeypatch, way):
     if way != "grid":
         monkeypatch.setattr(JoinPlan, "_bands", lambda *_: ((), ()))
     if way == "one by one":
-        monkeypatch.setattr(join_tables, "_ZONED", ())
+        monkeypatch.setattr(join_plan, "_ZONED", ())
 
 
 @st.composite

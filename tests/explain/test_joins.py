@@ -67,7 +67,16 @@ PLACES = [
     (
         "A AS a ; B AS b ; C AS c FILTER c.x > a.x",
         "",
-        [("c.x > a.x", True, ["a ... c: while listing, once both events are known"])],
+        [
+            (
+                "c.x > a.x",
+                True,
+                [
+                    "a ... c: while listing, once both events are known",
+                    "a ... c: zone maps, before what lies between is looked for",
+                ],
+            )
+        ],
     ),
     (
         "A AS a ; (B AS b FILTER b.x > a.x)+",
@@ -105,7 +114,11 @@ def test_a_filter_has_its_kind_and_the_places_where_it_is_tested(pattern, clause
             (
                 "b.x = a.x",
                 True,
-                ["a (step 2) ; b: hash", "a ... b: while listing, once both events are known"],
+                [
+                    "a (step 2) ; b: hash",
+                    "a ... b: while listing, once both events are known",
+                    "a (step 1) ... b: hash, before what lies between is looked for",
+                ],
             )
         ]
     assert [(r["text"], r["separable"], r["places"]) for r in relations] == expected

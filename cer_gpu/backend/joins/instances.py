@@ -44,8 +44,11 @@ class Graph(NamedTuple):
     marks : int32, shape (atoms,)
     incoming : int32, shape (atoms + 1,)
         First edge into each atom; edges are ordered by their targets.
-    edges : EDGE, shape (edges,)
+    edges : EDGE, shape (edges + far edges,)
         Records of `cer_gpu.automaton.encoding`.
+    far : int32, shape (atoms + 1,)
+        First far edge into each atom: an event of its source must have come, though not just before, that passes with
+        the target's.  They stand behind the edges of paths, ordered by their targets.
     watched : int32, shape (watched, 2)
         Columns WATCHED_ENDED and WATCHED_ALL: absences that are known from where an edge begins.
     tests : int32, shape (atoms + 1,)
@@ -72,7 +75,7 @@ class Graph(NamedTuple):
     index_columns : int32, shape (indexes, keys)
         Columns of each index, then -1.
     index_steps : int64, shape (indexes, places, keys)
-        What to add to the columns for each of the places of an instance: 0 but in a grid.
+        Added to the columns for each of the places of an instance: 0 but in a grid.
     index_shifts : int32, shape (indexes,)
         Binary logarithm of the places of an instance.
     """
@@ -82,6 +85,7 @@ class Graph(NamedTuple):
     marks: Any
     incoming: Any
     edges: Any
+    far: Any
     watched: Any
     tests: Any
     own_tests: Any
@@ -184,17 +188,18 @@ def insert_instance(graph, instances, indexes, index, i):
     partitioned = instances.partitions.shape[1] > 0
     instance = _U(i)
     shift = np.int64(graph.index_shifts[index])
+    places = (1 << shift) - 1
+    for place in range(places + 1):
+        indexes.links[index, _U(i << shift | place)] = -1
+        indexes.best[index, _U(i << shift | place)] = instances.latest[p, instance]
     n = 0
     while n < columns.shape[1] and columns[index, _U(n)] >= 0:
         if not known(values, p, instance, _U(columns[index, _U(n)])):
             return
         n += 1
     mask = _U(indexes.heads.shape[1] - 1)
-    places = (1 << shift) - 1
     for place in range(places + 1):
         entry = i << shift | place
-        indexes.links[index, _U(entry)] = -1
-        indexes.best[index, _U(entry)] = instances.latest[p, instance]
         h = _U(0x9E3779B97F4A7C15)
         if partitioned:
             h ^= _U(instances.partitions[p, instance])

@@ -44,7 +44,15 @@ from cer_gpu.backend.joins.choosing import (
 from cer_gpu.backend.joins.filters import Filters, passes
 from cer_gpu.backend.joins.instances import Graph, Indexes, Instances
 from cer_gpu.backend.joins.reading import keep_event, ordinal_of, read_event
-from cer_gpu.backend.joins.search import after, begin_search, find, instance_of, pick_leaves
+from cer_gpu.backend.joins.search import (
+    after,
+    begin_search,
+    find,
+    instance_of,
+    note_partners,
+    pick_leaves,
+    with_partner,
+)
 from cer_gpu.backend.joins.whole_paths import (
     AT_GAP,
     FAILED,
@@ -93,12 +101,16 @@ class Path(NamedTuple):
         Scratch for choosing among the rows of one end: a hash table.
     picked : int64, shape (picks,), written
         Starts that are listed at once.
+    partners : int64, shape (1 + most,), written
+        Instances of the source of the first far edge into the end that pass with it, newest first, behind their number;
+        -1: they are too many, or not known.
     """
 
     path: Any
     fresh: Any
     order: Any
     picked: Any
+    partners: Any
 
 
 class Scopes(NamedTuple):
@@ -390,6 +402,7 @@ def _list_paths(window, options, demand, filters, general, graph, instances, ind
         path[0, ATOM], path[0, INSTANCE], path[0, FOUND_BY] = np.int64(root), instances.heights[root], 0
         if not _may_end(filters, graph, instances, progress, path, 1, clock, length):
             return DONE
+        note_partners(filters, graph, instances, indexes, listing.partners, root, _U(path[0, INSTANCE]), clock, length)
         _open(graph, instances, path, 0, judged)
         if judged:
             regs[N_SCOPES] += 1
@@ -493,6 +506,12 @@ def _list_paths(window, options, demand, filters, general, graph, instances, ind
             p = _U(edges[e].source)
             path[entry, NEXT] = after(graph, indexes, e, found)
             instance = instance_of(graph, e, found)
+            if depth == 1 and edges[e].through >= 0 and listing.partners[0] >= 0:
+                met = with_partner(filters, graph, instances, listing.partners, _U(edges[e].through), instance)
+                if met < 0:
+                    path[entry, NEXT] = -1
+                if met <= 0:
+                    continue
             if judged and scopes.dead[p, instance] == entries[entry, SCOPE_BEFORE]:
                 continue
             if dealt and depth == 1:

@@ -8,7 +8,7 @@ from cer_gpu.automaton.encoding import BARRING_ATOM, COUNT_WINDOW, INITIAL_ATOM,
 from cer_gpu.backend.jit import helper
 from cer_gpu.backend.joins.filters import passes
 from cer_gpu.backend.joins.instances import NEVER, insert_instance, raise_best, widen_zones
-from cer_gpu.backend.joins.search import after, begin_search, find, instance_of, look_up
+from cer_gpu.backend.joins.search import after, begin_search, find, instance_of, look_up, newest
 
 _U = np.uint64
 
@@ -113,6 +113,15 @@ def read_event(events, window, options, filters, graph, instances, indexes, attr
             elif flags & STACKED_ATOM == 0:
                 reached = True  # the listing finds out
             n_tested += indexes.tested[e, 0]
+        if not barring:
+            for edge in range(graph.far[a], graph.far[a + _U(1)]):
+                e = _U(edge)
+                n_tested -= indexes.tested[e, 0]
+                if reached:
+                    candidate = newest(graph, filters, instances, indexes, e, a, i)
+                    reached = find(graph, filters, instances, indexes, e, i, candidate, clock, length, np.int64(0),
+                                   clock, False) >= 0  # fmt: skip
+                n_tested += indexes.tested[e, 0]
         for test in range(graph.tests[a], graph.tests[a + _U(1)]):
             reached = reached and passes(filters, instances.values, _U(graph.own_tests[_U(test)]), a, i, a, i)
         instances.latest[a, i] = latest

@@ -96,6 +96,14 @@ def _below_ruled_out(graph, filters, instances, indexes, e, p, q, k, i, fresh):
 
 
 @helper
+def newest(graph, filters, instances, indexes, e, q, k):
+    """Return the newest candidate of edge `e` into instance `k` of atom `q`, an event that is not kept yet, or -1."""
+    if graph.edges[e].index >= 0:
+        return look_up(graph, filters, instances, indexes, e, q, k)
+    return instances.heights[_U(graph.edges[e].source)] - 1
+
+
+@helper
 def begin_search(graph, instances, e, q, k):
     """Return the candidate at which the search along edge `e` into instance `k` of atom `q` begins, or -1."""
     origin = instances.origins[q, _U(np.int64(e) - graph.incoming[q]), k]
@@ -267,3 +275,44 @@ def pick_leaves(graph, filters, instances, indexes, e, k, i, clock, length, pick
         n = _keep_passing(filters, instances.values, _U(c), p, q, k, picked, n)
     indexes.tested[e, 1] += n
     return n, (i if i >> shift >= bottom else np.int64(-1))
+
+
+@helper
+def note_partners(filters, graph, instances, indexes, partners, q, k, clock, length):
+    """Note the instances that pass with the end `k` of atom `q` on its first far edge, if a path leads through one."""
+    partners[0] = -1
+    wanted = False
+    for edge in range(graph.incoming[q], graph.incoming[q + _U(1)]):
+        wanted = wanted or graph.edges[_U(edge)].through >= 0
+    if not wanted:
+        return
+    e, n = _U(graph.far[q]), 0
+    candidate = newest(graph, filters, instances, indexes, e, q, k)
+    while candidate >= 0:
+        found = find(graph, filters, instances, indexes, e, k, candidate, clock, length, np.int64(0), clock, False)
+        if found < 0:
+            break
+        n += 1
+        if n == partners.shape[0]:
+            return
+        partners[_U(n)] = np.int64(instance_of(graph, e, found))
+        candidate = after(graph, indexes, e, found)
+    partners[0] = n
+
+
+@helper
+def with_partner(filters, graph, instances, partners, e, k):
+    """Return 1 if one of the noted partners passes edge `e` into instance `k`, 0 if none does, -1 if all are newer."""
+    p, q = _U(graph.edges[e].source), _U(graph.edges[e].target)
+    met = -1
+    for n in range(partners[0], 0, -1):
+        i = _U(partners[_U(n)])
+        if instances.positions[p, i] >= instances.positions[q, k]:
+            break
+        met = 0
+        passed = True
+        for c in range(graph.edges[e].test, graph.edges[e].last):
+            passed = passed and passes(filters, instances.values, _U(c), p, i, q, k)
+        if passed:
+            return 1
+    return met
