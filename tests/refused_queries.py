@@ -56,7 +56,6 @@ ABSENCES = {
     "in a conjunction": "(A ; !D) ALL B",
     "in an iteration": "(A ; !D)+",
     "iterated": "A ; !D+ ; B",
-    "of what may hold several": "A+ AS x ; !(D FILTER D.n > x.n) ; B",
     "of the one before": "A+ AS x ; !(D FILTER D.n > PREV(x).n) ; B",
     "of what stands behind": "A ; !(D FILTER D.n > B.n) ; B",
     "of what is not there": "A ; !(D FILTER D.n > E.n) ; B",
@@ -75,9 +74,6 @@ QUERIES = {
     "absence at the end, in a disjunction": "SELECT * FROM S WHERE (A ; !D) OR B WITHIN 5 EVENTS",
     "absence at the end, in a conjunction": "SELECT * FROM S WHERE (A ; !D) ALL B WITHIN 5 EVENTS",
     "absence at the end, in an iteration": "SELECT * FROM S WHERE (A ; !D)+ WITHIN 5 EVENTS",
-    "absence at the end, of what may hold several": (
-        "SELECT * FROM S WHERE A+ AS x ; !(D FILTER D.n > x.n) WITHIN 5 EVENTS"
-    ),
     "absence at the end, consumed by any": "SELECT * FROM S WHERE A ; !D WITHIN 5 EVENTS CONSUME BY ANY",
     "absence at the end, consumed in a partition": (
         "SELECT * FROM S WHERE A ; !D PARTITION BY [k] WITHIN 5 EVENTS CONSUME BY PARTITION"

@@ -42,7 +42,8 @@ def readings(draw, variable, scope, own):
     """Draw a filter between an event that must be absent and one that stands before it."""
     names = sorted(scope.known - own)
     name = draw(st.sampled_from(names))
-    which = draw(st.sampled_from(["FIRST", "LAST"] if name in scope.several else ["EACH", "EACH", "EACH", "LAST"]))
+    one_alone = name not in scope.several
+    which = draw(st.sampled_from(["EACH", "EACH", "EACH", "LAST"] if one_alone else ["FIRST", "LAST", "EACH"]))
     spots = [(variable, "EACH"), (name, which)]
     one = draw(j.predicates_of(draw(st.permutations(spots))))
     return ref.Relation(one)

@@ -121,6 +121,8 @@ class PlacedRelation:
         The atoms of the filtered formula.
     repeats : tuple of int
         The iterations around the filtered formula, the outermost first.
+    several : tuple of bool
+        For each variable, True if it may hold several events.
     """
 
     predicate: Predicate
@@ -129,6 +131,7 @@ class PlacedRelation:
     local: tuple[bool, ...]
     body: frozenset[int]
     repeats: tuple[int, ...]
+    several: tuple[bool, ...] = ()
 
     def level(self, atom: GraphAtom) -> int:
         """Return how many iterations enclose both the filtered formula and an atom.
@@ -476,7 +479,8 @@ class _Builder:
             holds.append(self._nodes_at(inside or held))
         names = tuple(role.variable.name for role in relation.roles)
         at_body = self._nodes_at(frozenset(body))
-        return PlacedRelation(relation.predicate, names, tuple(holds), tuple(local), at_body, repeats)
+        several = tuple(not role.single for role in relation.roles)
+        return PlacedRelation(relation.predicate, names, tuple(holds), tuple(local), at_body, repeats, several)
 
     def _nodes_at(self, places: frozenset[int]) -> frozenset[int]:
         return frozenset(i for i, node in enumerate(self.nodes) if not places.isdisjoint(node))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import fold, walk
-from cer_gpu.ceql.variables import Variables, combine, defined_names
+from cer_gpu.ceql.variables import Variables, combine
 
 Report = Callable[[str, s.Span, str], None]
 """Receiver of an error: its message, its place and a hint."""
@@ -88,8 +88,7 @@ class _Structure:
         if absences and any(id(formula) in self._empty for formula in beside):
             self._report("an absence stands beside a formula that may be empty", absences[0].span, _BESIDE_EMPTY)
         for absence in absences:
-            own = {name.name for name in absence.names}
-            self._relations(absence.filter, own)
+            self._relations(absence.filter)
 
     # ---- the next event -----------------------------------------------------------------------------------------
 
@@ -97,26 +96,18 @@ class _Structure:
         if not fits(formula):
             self._report(f"-> asks for the next of {expected}, and this is not", formula.span, _NEXT_OF_ONE)
             return
-        own = set(defined_names(formula))
         for part in walk(formula):
             if isinstance(part, s.Filtered):
-                self._relations(part.filter, own)
+                self._relations(part.filter)
 
-    def _relations(self, filter_: s.Filter | None, own: set[str]) -> None:
-        """Refuse filters of absent events that read several events of a variable."""
+    def _relations(self, filter_: s.Filter | None) -> None:
+        """Refuse filters of absent events that read the event before another one."""
         for relation in s.relations(filter_) if filter_ is not None else ():
-            several = {role.variable.name for role in relation.roles if not role.single}
             for attribute in s.attributes(relation.predicate):
-                if attribute.variable is None:
-                    continue
-                name = attribute.variable.name
-                if attribute.event == "PREV":
+                if attribute.variable is not None and attribute.event == "PREV":
+                    name = attribute.variable.name
                     message = f"an absent event is compared with one event, and PREV({name}) is before another"
                     self._report(message, attribute.span, f"FIRST({name}) and LAST({name}) are one event each")
-                elif attribute.event == "EACH" and name in several - own:
-                    message = f"an absent event is compared with one event, and {name!r} can hold several"
-                    hint = f"name one of them: FIRST({name}).{_name(attribute)} or LAST({name}).{_name(attribute)}"
-                    self._report(message, attribute.span, hint)
 
 
 def _is_event(formula: s.Formula) -> bool:
@@ -158,10 +149,6 @@ def _beside(around: s.Formula) -> tuple[str, str]:
             return "a branch of OR", "an absence stands between two events, A ; !B ; C, or ends the whole pattern"
         case _:
             return "an iteration", "an absence stands between two events, A ; !B ; C, or ends the whole pattern"
-
-
-def _name(attribute: s.Attribute) -> str:
-    return attribute.name.replace("`", "")
 
 
 _RELUCTANT = "no quantifier is reluctant, as every match is found: write A+ for A+?"

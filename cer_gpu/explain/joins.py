@@ -163,7 +163,9 @@ class FilterPlaces:
         yield from ((number, "whole paths: while listing") for number in plan.general)
         for number, absence in enumerate(plan.graph.absences):
             if self.searches(number):
-                yield from ((relation, f"{self.names[absence.atom]}: while listing") for relation in absence.relations)
+                for relation in absence.relations:
+                    each = ", with each choice of the events before it" if plan.chooses(relation) else ""
+                    yield relation, f"{self.names[absence.atom]}: while listing{each}"
 
 
 def _after(edge_plan: EdgePlan) -> str:

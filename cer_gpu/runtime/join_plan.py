@@ -155,11 +155,18 @@ class JoinPlan:
         for number, absence in enumerate(graph.absences):
             sources = {edge.source for edge in graph.edges if number in edge.absent and not absence.begins}
             for relation in absence.relations:
-                pairs = list(self._pairs(relation, barring=True))
+                pairs = [] if self.chooses(relation) else list(self._pairs(relation, barring=True))
                 sources &= graph.relations[relation].holds[pairs[0].earlier] if pairs else frozenset()
                 found += pairs
             self.watched |= {(number, source) for source in sources}
         return found
+
+    def chooses(self, relation: int) -> bool:
+        """Return True if the filter of an absence holds for each choice among several events before the gap."""
+        placed, arguments = self.graph.relations[relation], self.bound.conditions[relation].arguments
+        chosen = {argument.variable for argument in arguments if argument.event == EACH}
+        roles = zip(placed.variables, placed.local, placed.several, strict=True)
+        return any(several and not local for name, local, several in roles if name in chosen)
 
     def _reachable(self, atom: int) -> frozenset[int]:
         """Return the atoms to which one or more edges lead from an atom."""

@@ -17,6 +17,7 @@ from cer_gpu.backend.joins.whole_paths import (
     EVENT_BEFORE,
     FIRST_EVENT,
     LAST_EVENT,
+    N_BARRING,
     N_PROGRAM,
 )
 from cer_gpu.expressions.bands import Band
@@ -231,7 +232,7 @@ class JoinTables:
             programs.append(
                 [number, first_choice, len(choices), first_argument, len(arguments), begin, end, bool(relation.repeats)]
             )
-        gaps, barring = self._gaps(arguments)
+        gaps, barring = self._gaps(choices, arguments)
         return {
             "programs": table_of(programs, N_PROGRAM),
             "due": tests.due(),
@@ -239,13 +240,13 @@ class JoinTables:
             "choices": np.array(choices, np.int32),
             "arguments": table_of(arguments, 2),
             "gaps": table_of(gaps, 4),
-            "barring": table_of(barring, 5),
+            "barring": table_of(barring, N_BARRING),
         }
 
     # ---- absences -----------------------------------------------------------------------------------------
 
-    def _gaps(self, arguments: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
-        """Return the rows of `General.gaps` and `General.barring`; add the arguments of the latter."""
+    def _gaps(self, choices: list[int], arguments: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
+        """Return the rows of `General.gaps` and `General.barring`; add the choices and arguments of the latter."""
         gaps, barring = list[list[int]](), list[list[int]]()
         self._gaps_of: dict[Edge, tuple[int, int]] = {}
         self._searched: set[int] = set()
@@ -259,9 +260,13 @@ class JoinTables:
                 self._searched.add(absence.atom)
                 begin = len(barring)
                 for relation in absence.relations:
-                    first_argument = len(arguments)
-                    arguments += [self._argument_of_absence(relation, a) for a in self._arguments(relation)]
-                    barring.append([relation, first_argument, len(arguments), *self._program(relation)])
+                    first_choice, first_argument = len(choices), len(arguments)
+                    chosen = self._chosen(relation)
+                    placed = graph.relations[relation]
+                    choices += [self._set(placed.holds[placed.variables.index(name)]) for name in chosen]
+                    arguments += [self._argument_of_absence(relation, a, chosen) for a in self._arguments(relation)]
+                    lines = self._program(relation)
+                    barring.append([relation, first_argument, len(arguments), *lines, first_choice, len(choices)])
                 begins = self._set(absence.begins) if absence.begins else codes.NO_SET
                 gaps.append([absence.atom, begins, begin, len(barring)])
             self._gaps_of[edge] = first, len(gaps)
@@ -271,12 +276,22 @@ class JoinTables:
     def _arguments(self, relation: int) -> Sequence[Argument]:
         return self.plan.bound.conditions[relation].arguments
 
-    def _argument_of_absence(self, number: int, argument: Argument) -> list[int]:
-        """Return the row of an argument of an absence's filter: its variables hold one event, or are FIRST or LAST."""
+    def _chosen(self, relation: int) -> list[str]:
+        """Return the variables of an absence's filter of which each event is tested; none: all hold one."""
+        if not self.plan.chooses(relation):
+            return []
+        placed = self.plan.graph.relations[relation]
+        each = dict.fromkeys(a.variable for a in self._arguments(relation) if a.event == EACH)
+        return [name for name in each if not placed.local[placed.variables.index(name)]]
+
+    def _argument_of_absence(self, number: int, argument: Argument, chosen: Sequence[str]) -> list[int]:
+        """Return the row of an argument of an absence's filter; the choices stand behind the event before the gap."""
         relation = self.plan.graph.relations[number]
         variable = relation.variables.index(argument.variable)
         if relation.local[variable]:
             return [0, BARRING_EVENT]
+        if argument.event == EACH and argument.variable in chosen:
+            return [1 + chosen.index(argument.variable), EACH_EVENT]
         event = FIRST_EVENT if argument.event == FIRST else LAST_EVENT
         return [self._set(relation.holds[variable]), event]
 

@@ -38,8 +38,9 @@ STEP = 16
 ARGUMENT_OF, ARGUMENT_EVENT = range(2)
 EACH_EVENT, EVENT_BEFORE, FIRST_EVENT, LAST_EVENT, BARRING_EVENT = range(5)
 
-# columns of `General.barring`: the relation, the arguments, and the instructions
+# columns of `General.barring`: the relation, the arguments, the instructions, and the choices of events before the gap
 BARRING_RELATION, BARRING_ARGUMENT, BARRING_ARGUMENT_END, BARRING_LINE, BARRING_LINE_END = range(5)
+BARRING_CHOICE, BARRING_CHOICE_END, N_BARRING = range(5, 8)
 
 # columns of an entry of the path, as in `cer_gpu.backend.joins.matching`
 _ATOM, _INSTANCE, _FOUND_BY = 0, 1, 4
@@ -66,10 +67,10 @@ class General(NamedTuple):
     sets : bool, shape (sets, atoms)
     gaps : int32, shape (gaps, 4)
         Columns GAP_ATOM to GAP_BARRING_END: absences of edges that are known only from whole paths.
-    barring : int32, shape (barring, 5)
-        Columns BARRING_RELATION to BARRING_LINE_END: the filters of each of these absences.
-    picked : int64, shape (most choices,), written
-        Entry of the path of each choice.
+    barring : int32, shape (barring, 7)
+        Columns BARRING_RELATION to BARRING_CHOICE_END: the filters of each of these absences.
+    picked : int64, shape (1 + most choices,), written
+        Entry of the path of each choice; for an absence, behind that of the event before its gap.
     atoms : int64, shape (most arguments,), written
     instances : int64, shape (most arguments,), written
     progress : int64, shape (4,), written
@@ -111,27 +112,27 @@ def _held_from(general, path, depth, held, at):
 
 
 @helper
-def _begin(general, path, depth, choices, n_choices):
-    """Pick the first entry for each choice; return False if one has none."""
+def _begin(general, path, depth, choices, n_choices, picks, first):
+    """Pick the first entry from `first` on for each choice, into `picked` from `picks` on; False if one has none."""
     for c in range(n_choices):
-        at = _held_from(general, path, depth, _U(general.choices[_U(choices + c)]), np.int64(0))
+        at = _held_from(general, path, depth, _U(general.choices[_U(choices + c)]), first)
         if at == depth:
             return False
-        general.picked[_U(c)] = at
+        general.picked[_U(picks + c)] = at
     return True
 
 
 @helper
-def _next(general, path, depth, choices, n_choices):
-    """Advance to the next choice of entries; return False after the last."""
+def _next(general, path, depth, choices, n_choices, picks, first):
+    """Advance to the next choice of entries, as `_begin` picks them; return False after the last."""
     for c in range(n_choices):
-        choice = _U(c)
+        choice = _U(picks + c)
         held = _U(general.choices[_U(choices + c)])
         at = _held_from(general, path, depth, held, general.picked[choice] + 1)
         if at < depth:
             general.picked[choice] = at
             return True
-        general.picked[choice] = _held_from(general, path, depth, held, np.int64(0))
+        general.picked[choice] = _held_from(general, path, depth, held, first)
     return False
 
 
@@ -197,7 +198,7 @@ def path_passes(filters, general, edges, levels, loop_levels, values, path, dept
         scoped = general.programs[g, IN_ITERATION] == 1
         choices = general.programs[g, FIRST_CHOICE]
         n_choices = general.programs[g, LAST_CHOICE] - choices
-        more = progress[BEGUN] == 1 or _begin(general, path, depth, choices, n_choices)
+        more = progress[BEGUN] == 1 or _begin(general, path, depth, choices, n_choices, 0, 0)
         while more:
             good = True
             for c in range(1, n_choices if scoped else 0):
@@ -212,7 +213,7 @@ def path_passes(filters, general, edges, levels, loop_levels, values, path, dept
             if good and not run_events(filters, values, first, last, general.atoms, general.instances):
                 progress[AT], progress[BEGUN] = 0, 0
                 return FAILED
-            more = _next(general, path, depth, choices, n_choices)
+            more = _next(general, path, depth, choices, n_choices, 0, 0)
             progress[LEFT] -= STEP + depth
             if more and progress[LEFT] <= 0:
                 progress[AT], progress[BEGUN] = program, 1
@@ -297,21 +298,34 @@ def _bars(filters, general, edges, levels, loop_levels, values, path, depth, top
     general.picked[0] = top
     for line in range(general.gaps[gap, GAP_BARRING], general.gaps[gap, GAP_BARRING_END]):
         barring = _U(line)
+        choices = general.barring[barring, BARRING_CHOICE]
+        n_choices = general.barring[barring, BARRING_CHOICE_END] - choices
         relation = _U(general.barring[barring, BARRING_RELATION])
-        first = general.barring[barring, BARRING_ARGUMENT]
-        complete = True
-        for argument in range(first, general.barring[barring, BARRING_ARGUMENT_END]):
-            number = _U(argument - first)
-            if general.arguments[_U(argument), ARGUMENT_EVENT] == BARRING_EVENT:
-                general.atoms[number], general.instances[number] = np.int64(b), np.int64(i)
-                continue
-            entry = _event_of(general, edges, levels, loop_levels, path, depth, relation, True, 0, _U(argument))
-            general.progress[LEFT] -= 1
-            complete = _take(general, path, number, entry)
-            if not complete:
-                break
-        # a filter on a variable that holds nothing holds
-        begin, end = general.barring[barring, BARRING_LINE], general.barring[barring, BARRING_LINE_END]
-        if complete and not run_events(filters, values, begin, end, general.atoms, general.instances):
-            return False
+        more = _begin(general, path, depth, choices, n_choices, 1, top)
+        while more:
+            good = True
+            for c in range(n_choices):
+                picked = general.picked[_U(1 + c)]
+                good = good and _in_scope(edges, levels, loop_levels, path, relation, top, picked)
+            if good and not _choice_bars(filters, general, edges, levels, loop_levels, values, path, depth, relation,
+                                         barring, b, i):  # fmt: skip
+                return False
+            more = n_choices > 0 and _next(general, path, depth, choices, n_choices, 1, top)
     return True
+
+
+@helper
+def _choice_bars(filters, general, edges, levels, loop_levels, values, path, depth, relation, barring, b, i):
+    """Return whether event `i` of atom `b` passes a filter of a gap with the events that are picked."""
+    first = general.barring[barring, BARRING_ARGUMENT]
+    for argument in range(first, general.barring[barring, BARRING_ARGUMENT_END]):
+        number = _U(argument - first)
+        if general.arguments[_U(argument), ARGUMENT_EVENT] == BARRING_EVENT:
+            general.atoms[number], general.instances[number] = np.int64(b), np.int64(i)
+            continue
+        entry = _event_of(general, edges, levels, loop_levels, path, depth, relation, True, 0, _U(argument))
+        general.progress[LEFT] -= 1
+        if not _take(general, path, number, entry):
+            return True  # a filter on a variable that holds nothing holds
+    begin, end = general.barring[barring, BARRING_LINE], general.barring[barring, BARRING_LINE_END]
+    return run_events(filters, values, begin, end, general.atoms, general.instances)
