@@ -97,7 +97,7 @@ SECTIONS: dict[str, list[str]] = {
         "check 'SELECT * FROM S WHERE A? ; !B ; C'",
         "check 'SELECT * FROM S WHERE A ; !B OR C WITHIN 5 EVENTS'",
         "check 'SELECT * FROM S WHERE A ; !B ; C FILTER B.price > 1'",
-        "check 'SELECT * FROM S WHERE A+ AS a ; !(B AS b FILTER b.price > a.price) ; C'",
+        "check 'SELECT * FROM S WHERE A+ AS a ; !(B AS b FILTER b.price > PREV(a).price) ; C'",
         "check 'SELECT * FROM S WHERE A ; !B WITHIN 5 EVENTS CONSUME BY ANY'",
         "check 'SELECT * FROM S WHERE A ; !B : C'",
         "check 'SELECT * FROM S WHERE (A ; !B) ALL C WITHIN 5 EVENTS'",
