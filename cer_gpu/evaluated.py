@@ -113,7 +113,7 @@ class Evaluated(ABC):
         if window is None:
             n_threads = min(n_threads, evaluator._most_shares or n_threads) if may_be_cut else 1
         if n_threads == 1:
-            found = evaluator._over(source.batches(names))
+            found = evaluator._over(source.batches(names), source.n_rows)
         elif window is not None:
             found = on_threads(evaluator, *cut(source, names, RangeWindow(*window), n_threads), n_threads)
         else:

@@ -12,7 +12,17 @@ from cer_gpu.order import layouts, streams
 from cer_gpu.output import retention
 from cer_gpu.partition import key_index, partitions
 from cer_gpu.predicates import symbols
-from cer_gpu.runtime import chain_counter, instances, keyed_stacks, matches, products, run, stacks, window_choice
+from cer_gpu.runtime import (
+    chain_counter,
+    instances,
+    keyed_stacks,
+    matches,
+    products,
+    reduction,
+    run,
+    stacks,
+    window_choice,
+)
 from cer_gpu.runtime import live_intervals as intervals
 
 SMALL = (
@@ -29,6 +39,12 @@ SMALL = (
     (instances, "WORK", 1),
     (products, "_INITIAL_SIZE", 2),
     (products, "_INITIAL_DEPTH", 4),
+    (reduction, "FEWEST_HELD", 1),
+    (reduction, "MOST_HELD", 40),
+    (reduction, "LEFT_AT_MOST", 1e9),
+    (reduction, "PAYS_FROM", -1),
+    (reduction, "FEWEST_BITS", 1),
+    (reduction, "MOST_BITS", 2),
     (chain_counter, "_INITIAL_SIZE", 2),
     (window_choice, "_INITIAL_SIZE", 2),
     (keyed_stacks, "_INITIAL_SIZE", 2),

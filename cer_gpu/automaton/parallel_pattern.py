@@ -483,6 +483,7 @@ class ParallelTable(NumberedTable):
         self._masks = [sum(1 << place for place in transition.places) for transition in pattern.transitions]
         self._make_labels()
         self.ending: Bools = np.zeros(0, np.bool_)
+        self.places_of: list[int] = []
         self.fired: list[list[int]] = []
         super().__init__()
 
@@ -507,6 +508,7 @@ class ParallelTable(NumberedTable):
 
     def _add(self, symbol: int, passed: int) -> None:
         fired = [t for t in self._order if self._masks[t] & ~passed == 0]
+        self.places_of.append(passed)
         self.fired.append(fired)
         ends = any(self.pattern.transitions[t].target in self.pattern.finals for t in fired)
         self.ending = np.append(self.ending, ends)

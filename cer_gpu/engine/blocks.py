@@ -51,11 +51,20 @@ class Batch:
         Number of its first event.
     given : int64 array, shape (n,), or None
         Given positions of its events; None: events are counted.
+    ends : int or None
+        Number of all events of the stream; None: it is not known, and they may come slowly.
     """
 
     events: pa.RecordBatch
     first: int
     given: Int64 | None
+    ends: int | None = None
+
+    @property
+    def is_last(self) -> bool:
+        """True if no events come behind it."""
+        n_read: int = self.first + self.events.num_rows
+        return n_read == self.ends
 
     def rows_at(self, positions: Int64) -> Int64:
         """Return the rows of the events at these positions of the batch."""
@@ -84,12 +93,15 @@ class Blocks:
         Number of the next event.
     last_position : int
         Last given position, or -1.
+    end : int or None
+        Number of all events of the stream, if it is known.
     """
 
     def __init__(self, clocks: tuple[str, ...], position_column: str | None, begin: int) -> None:
         self.clocks = {name: Clock(name, begin) for name in clocks}
         self.n_events = begin
         self.last_position = -1
+        self.end: int | None = None
         self._position_column = position_column
         self._coders: dict[str, StringCoder] = {}
 
@@ -121,7 +133,7 @@ class Blocks:
         """
         name = self._position_column
         given = None if name is None else self._checked(events.column(name))
-        return Batch(events, self.n_events, given)
+        return Batch(events, self.n_events, given, self.end)
 
     def cut(self, events: pa.RecordBatch, n_rows: int) -> Iterator[Block]:
         """Yield the blocks of a batch of events, of at most `n_rows` rows."""

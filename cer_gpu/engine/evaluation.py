@@ -287,8 +287,10 @@ class Evaluation(Generic[_Piece, _Found]):
             if self._sharing is not None:
                 self._sharing.release()
 
-    def _over(self, batches: Iterable[pa.RecordBatch]) -> FoundBatches:
-        """Push all batches, finish, and yield the complex events."""
+    def _over(self, batches: Iterable[pa.RecordBatch], n_rows: int | None = None) -> FoundBatches:
+        """Push all batches, finish, and yield the complex events; `n_rows`, if known, is the number of all events."""
+        if n_rows is not None:
+            self._blocks.end = self.n_events + n_rows
         if not self.is_full:
             for batch in batches:
                 yield from self._pushed(batch)

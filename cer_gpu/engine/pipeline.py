@@ -28,6 +28,7 @@ from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.lags import Lags
 from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.reducing import make_reduction
 from cer_gpu.engine.row_numbers import RowNumbers
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.derived import lags_of, makers_of
@@ -139,6 +140,7 @@ class Pipeline:
         if self.runtime.needs_lows:
             assert binding.window_length is not None
             self._window = WindowClocks(binding.window_length)
+        self._reduction = make_reduction(physical, binding, self.table)
         self._live: LiveIntervals | None = None
         if physical.holds_back:
             assert binding.window_length is not None
@@ -230,6 +232,7 @@ class Pipeline:
             Clocks of the stream, for the times of the relevant events.
         """
         columns = block.columns
+        yield from self._before_sweeps()
         with self._stages.stage(PREDICATES):
             picked = Picked(*self.guards.select(columns, self._symbols))
         self.tiers.add(self.guards.tier)
@@ -262,8 +265,8 @@ class Pipeline:
             self._retained.add(events.reported, columns.batch, picked.rows)
         if self._rows is not None:
             self._rows.add(events.reported, columns.batch, picked.rows)
-        for piece in [events] if self._live is None else self._live.take(events):
-            yield from self._run(piece)
+        for piece in [events] if self._reduction is None else self._reduction.take(events):
+            yield from self._take(piece)
 
     def pass_by(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[Any]:
         """Yield the rows of the complex events that waited until an event of the block, whose results were all read."""
@@ -295,8 +298,19 @@ class Pipeline:
         column = self.physical.plan.time_column
         return column is not None and self.binding.window_column == column
 
+    @property
+    def _is_plain(self) -> bool:
+        """True if results are made of nothing but the runtime's."""
+        return self.partitions is None and self._retained is None and self._rows is None
+
     def finish(self) -> Iterator[Any]:
         """Yield the rows of the complex events that wait at the end of the stream."""
+        for piece in self._reduction.release(ended=True) if self._reduction is not None else ():
+            for found in self._take(piece):
+                yield self._results(found, [], None), found
+            rest = self.runtime.flush()
+            if len(rest):
+                yield self._results(rest, [], None), rest
         if self._awaiting is not None:
             self._awaiting.finish()
             yield from self._known()
@@ -321,6 +335,10 @@ class Pipeline:
 
     def flush(self, batch: Batch) -> Iterator[FoundBuffers]:
         """Yield the rest of the complex events that end in a batch; then drop events that no future one can hold."""
+        # results that are no more than positions need not come with their batch, where all events are there
+        if self._reduction is not None and (batch.ends is None or batch.is_last or not self._is_plain):
+            for piece in self._reduction.release(ended=batch.is_last):
+                yield from self._take(piece)
         rest = self.runtime.flush()
         if len(rest):
             yield rest
@@ -457,6 +475,19 @@ class Pipeline:
         return Relevant(
             picked.symbols, positions, nothing, of_time, partitions, ordinals, places, window_clocks, attributes
         )
+
+    def _before_sweeps(self) -> Iterator[FoundBuffers]:
+        """Hand over the events that wait, where partitions or texts are about to get other numbers."""
+        owned = isinstance(self.partitions, Partitions) and self.partitions.wants_sweep
+        if self._reduction is not None and (owned or self._texts.wants_sweep):
+            for piece in self._reduction.release():
+                yield from self._take(piece)
+            self._reduction.forget()
+
+    def _take(self, events: Relevant) -> Iterator[FoundBuffers]:
+        """Feed events that may have partners, if they are in the window of one that may end a complex event."""
+        for piece in [events] if self._live is None else self._live.take(events):
+            yield from self._run(piece)
 
     def _run(self, events: Relevant) -> Iterator[FoundBuffers]:
         """Feed relevant events to the runtime."""

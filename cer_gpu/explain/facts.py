@@ -29,7 +29,9 @@ from cer_gpu.explain.step_names import place_names, step_names
 from cer_gpu.explain.words import in_words
 from cer_gpu.explain.writing import guard_text, predicate_text, stream_of_variable, variable_text
 from cer_gpu.io.source import Source
+from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding, Bindings
+from cer_gpu.planning.physical import physical_plan
 from cer_gpu.planning.plan import Plan
 
 
@@ -66,7 +68,7 @@ def explain(
         "variables": _variables(syntax, formula, plan),
         "properties": against_properties(syntax.formula),
         **_tests(plan, counts),
-        "plan": choice_facts(plan, binding),
+        "plan": {**choice_facts(plan, binding), "partners": _partners(plan, formula)},
         "passes": pass_facts(plan),
         "events": None if counts is None else {"n": counts.n_events, "n_relevant": counts.n_relevant},
         "analysis": analysis,
@@ -118,6 +120,17 @@ def _parallel(plan: Plan, pattern: ParallelPattern, formula: NormalForm) -> dict
         "presumed": False,
         "automaton": {"against_registers": None, **facts.automaton()},
     }
+
+
+def _partners(plan: Plan, formula: NormalForm) -> dict[str, Any] | None:
+    """Return the semi-joins by which events without partners are dropped, or why there are none; None: not asked."""
+    if plan.parallel is None:
+        return None
+    joins = physical_plan(plan, OUTPUTS["positions"]).semi_joins
+    if isinstance(joins, str):
+        return {"joins": [], "why": joins}
+    names = place_names(plan.parallel.graph, followed(formula) or formula)
+    return {"joins": ParallelFacts(plan.parallel, names, plan.guards, plan.streams).partners(joins), "why": None}
 
 
 def automaton_facts(cea: CEA, streams: Sequence[str] = (), selected: Sequence[str] | None = None) -> dict[str, Any]:

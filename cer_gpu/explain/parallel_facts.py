@@ -13,6 +13,7 @@ from typing import Any
 from cer_gpu.automaton.conjunctive import QTree
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.automaton.parallel_pattern import GatheredState, Member, ParallelPattern, ParallelTransition, equal_sides
+from cer_gpu.automaton.semi_joins import SemiJoin
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import mapped
 from cer_gpu.explain.step_names import at_once, listed, tests_text
@@ -152,6 +153,19 @@ class ParallelFacts:
 
     def _state(self, state: int) -> str:
         return listed(self.names[place] for place in self.pattern.states[state])
+
+    def partners(self, joins: Sequence[SemiJoin]) -> list[str]:
+        """Return the semi-joins that tell which events have partners, each with the values that are equal."""
+        found = []
+        for join in joins:
+            groups = [listed(self.names[place] for place in group) for group in join.groups]
+            here = {place for group in join.groups for place in group}
+            shared = [
+                " = ".join(self._values(m for m in self.pattern.variables[v] if m.place in here)) for v in join.key
+            ]
+            order = " before " if join.ordered else " with "
+            found.append(order.join(groups) + (f", {', '.join(shared)}" if shared else ""))
+        return found
 
     def _event(self, t: ParallelTransition) -> str:
         return at_once([self.names[place] for place in t.places])

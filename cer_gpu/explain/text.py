@@ -216,6 +216,13 @@ def _plan(facts: Facts) -> Iterator[str]:
     rows.append(["predicates", f"{plan['predicates']['chosen']}: {plan['predicates']['why']}"])
     rows.append(["window", plan["window"]["text"] if plan["window"] else "none"])
     rows.append(["memory", plan["memory"]])
+    if (partners := plan["partners"]) is not None:
+        joins = partners["joins"]
+        if joins:
+            rows.append(["partners", "events that have none in their window are dropped before they are stored"])
+            rows += [["", each] for each in joins[:_MOST_ROWS]]
+        else:
+            rows.append(["partners", f"all events are stored, with or without partners: {partners['why']}"])
     threads = dealing["threads"]
     rows.append(["threads", _THREADS.get(threads["chosen"], f"one: {threads['why']}")])
     by_values = dealing["chosen"] == "partition" and dealing["shared"]

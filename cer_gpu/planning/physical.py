@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 
 from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.chain import Chain, are_neighbours
@@ -16,6 +17,7 @@ from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.latest_starts import WindowTable
 from cer_gpu.automaton.parallel_pattern import ParallelTable
 from cer_gpu.automaton.recogniser import RecogniserTable
+from cer_gpu.automaton.semi_joins import SemiJoin, semi_joins
 from cer_gpu.automaton.strategies import ALL, Strategy
 from cer_gpu.automaton.table import Table
 from cer_gpu.output.outputs import Aggregated, BindingsOutput, Output
@@ -88,6 +90,23 @@ class PhysicalPlan:
     def limits_rows(self) -> bool:
         """True if LIMIT applies to the rows that HAVING keeps, and not to the complex events that are listed."""
         return self.plan.having is not None and self.plan.limit is not None and self.output.may_choose
+
+    @cached_property
+    def semi_joins(self) -> list[SemiJoin] | str:
+        """Semi-joins by which events without partners are dropped unread; or the reason why there are none."""
+        plan = self.plan
+        if plan.parallel is None:
+            return "the pattern has no parallelised automaton"
+        if plan.within is None:
+            return "there is no WITHIN, so that a partner may come at any time"
+        if plan.partition and plan.within.kind == "events":
+            return "the window counts the events of each partition"
+        return semi_joins(plan.parallel)
+
+    @property
+    def reorders(self) -> bool:
+        """True if the order of the complex events of one end does not matter."""
+        return self.counted or (self.output.most_at_an_end == 1 and not self.waits)
 
     def table(self) -> Table:
         """Make the table that gives events their symbols."""

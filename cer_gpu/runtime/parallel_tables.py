@@ -89,6 +89,10 @@ class ParallelTables:
             columns = [c for place in transition.places for c in self._columns.get((place, variable), ())]
             yield from pairwise(columns)
 
+    def column_at(self, place: int, variable: int) -> int:
+        """Return a column of the events of a place with their values of a variable."""
+        return self._columns[place, variable][0]
+
     def values_of(self, columns: list[int]) -> list[tuple[int, int]]:
         """Return the tables, each with a value of its keys, that have values of some columns of events."""
         found = {

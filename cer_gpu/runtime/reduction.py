@@ -1,0 +1,260 @@
+"""Relevant events wait until their windows have passed, and only those that can have partners are evaluated.
+
+The events of a window are held back, so that what can follow an event is known when it is decided upon; those of the
+window before stay as well, for what came before it.  At the end of a batch all events are handed over, those whose
+windows reach beyond it without a decision: no answer comes later for it.  Nothing depends on what is held: before the
+first event that is known, and behind the last one, all may be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from cer_gpu.arrays import Array, Int64
+from cer_gpu.automaton.parallel_pattern import ParallelTable
+from cer_gpu.automaton.semi_joins import SemiJoin
+from cer_gpu.backend.products.reduction import N_TAKING_PART, JoinGroups, semi_join
+from cer_gpu.columnar.memory import Scratch
+from cer_gpu.runtime.events import Relevant
+from cer_gpu.runtime.join_tables import padded
+from cer_gpu.runtime.parallel_tables import ParallelTables
+
+FEWEST_HELD = 1 << 12
+"""Least events at once that are held back."""
+MOST_HELD = 1 << 22
+"""Events that are held back at most."""
+LEFT_AT_MOST = 0.75
+"""Share of the events that are left, up to which it pays to look for partners."""
+PAYS_FROM = 0.2
+"""Share of its events that a semi-join drops, from which on it pays."""
+RESTS = 8
+"""Factor for the events that are not looked at, to those that were looked at in vain."""
+SLOTS_AN_EVENT = 8
+"""Slots of a table for each event in a window."""
+FEWEST_BITS, MOST_BITS = 8, 21
+"""Bounds of the binary logarithm of the slots of a table."""
+
+
+class Partners:
+    """Buffer that holds events back until it is known whether they can have partners.
+
+    Parameters
+    ----------
+    tables : ParallelTables
+    table : ParallelTable
+    joins : list of SemiJoin
+        From the leaves to the root.
+    length
+        Length of the window, uint64 or float64.
+    whole : bool
+        True: the order of the answers of an end does not matter, so that all events without partners are dropped.
+    """
+
+    def __init__(
+        self,
+        tables: ParallelTables,
+        table: ParallelTable,
+        joins: list[SemiJoin],
+        length: np.uint64 | np.float64,
+        *,
+        whole: bool,
+    ) -> None:
+        self._table, self._length = table, length
+        ordered = [join for join in joins if join.ordered]
+        # those of one key find little on the way back: what has lost its partners has lost its own ones, too
+        back = ordered[-2::-1] if whole else []
+        self._joins = [_groups_of(join, tables, whole=whole) for join in [*joins, *back]]
+        self._places_of: Int64 = np.empty(0, np.int64)
+        self._held: dict[str, Array] = {}
+        self._n = 0
+        self._n_decided = 0  # the first of those held, which were handed over or dropped
+        self._since: Any = None  # the clock of the last event that is not held; None: there is none
+        self._pause = 0
+        self._rest = [0] * len(self._joins)  # events that each semi-join is not to look at
+        self._scratch, self._slots = Scratch(np.int32, N_TAKING_PART), Scratch(np.int32)
+        self._words, self._chosen = Scratch(np.int64), Scratch(np.int32)
+
+    def take(self, events: Relevant) -> list[Relevant]:
+        """Return the events to evaluate now, out of those held back and of these, in pieces that are not empty."""
+        n = len(events.symbols)
+        if self._pause > 0 or (n < FEWEST_HELD and self._n == self._n_decided):
+            found = self.release()
+            self._pause -= n
+            self._forget(events.window_clocks[-1])
+            return [*found, events]
+        found = []
+        if self._held and self._differs(events):
+            found = self.release()
+            self._held = {}
+        self._append(events)
+        n_closed = self._first_open()
+        if 4 * (n_closed - self._n_decided) >= 3 * self._n:
+            found += self._decide(n_closed)
+        if self._n >= MOST_HELD:
+            found += self.release()
+        return found
+
+    def release(self, *, ended: bool = False) -> list[Relevant]:
+        """Return all events that are held back and may have partners; if the stream has `ended`, none come behind."""
+        if self._n == self._n_decided:
+            return []
+        n_closed = self._n if ended else self._first_open()
+        found = []
+        if ended or 4 * (n_closed - self._n_decided) >= self._n - self._n_decided:
+            found = self._decide(n_closed)
+            rest, self._n_decided = slice(self._n_decided, self._n), self._n
+        else:
+            rest = slice(self._n_decided, self._n)
+            self._forget(self._held["window_clocks"][self._n - 1])
+        if rest.stop > rest.start:
+            found.append(self._at(rest))
+        return found
+
+    def forget(self) -> None:
+        """Forget the events of the past, of which partitions or texts get other numbers; none are held back."""
+        if self._n:
+            self._forget(self._held["window_clocks"][self._n - 1])
+
+    # ---- what is held -----------------------------------------------------------------------------------------
+
+    def _forget(self, clock: Any) -> None:
+        self._n = self._n_decided = 0
+        self._since = clock
+
+    def _differs(self, events: Relevant) -> bool:
+        return any(
+            bool(len(getattr(events, name))) != bool(len(held)) or getattr(events, name).dtype != held.dtype
+            for name, held in self._held.items()
+        )
+
+    def _append(self, events: Relevant) -> None:
+        n = self._n + len(events.symbols)
+        for name in _FIELDS:
+            added: Array = getattr(events, name)
+            held = self._held.get(name)
+            if not len(added) or (held is not None and len(held) >= n):
+                continue
+            grown = np.empty((max(n, 2 * self._n), *added.shape[1:]), added.dtype)
+            if held is not None:
+                grown[: self._n] = held[: self._n]
+            self._held[name] = grown
+        for name, held in self._held.items():
+            held[self._n : n] = getattr(events, name)
+        self._n = n
+
+    def _at(self, rows: slice | Int64) -> Relevant:
+        empty = np.empty(0, np.int64)
+        at = {
+            name: held[rows] if isinstance(rows, slice) else held.take(rows, axis=0)
+            for name, held in self._held.items()
+        }
+        if "partitions" not in at:
+            at["partitions"] = np.empty(0, np.int32)
+        return Relevant(**{name: at.get(name, empty) for name in _FIELDS})
+
+    def _keep(self, decided: Int64, first_open: int) -> None:
+        """Hold only these of the events that are decided upon, and those from `first_open` on."""
+        n = len(decided) + self._n - first_open
+        for held in self._held.values():
+            held[: len(decided)] = held.take(decided, axis=0)
+            held[len(decided) : n] = held[first_open : self._n]
+        self._n, self._n_decided = n, len(decided)
+
+    def _first_open(self) -> int:
+        """Return the first of the events whose windows reach to the last one, or beyond."""
+        clocks = self._held["window_clocks"][: self._n]
+        return self._first_in_window(clocks, clocks[-1])
+
+    def _first_in_window(self, clocks: Array, clock: Any) -> int:
+        """Return the first of some clocks, which ascend, from which a window may reach to another one."""
+        low, high = 0, len(clocks)
+        while low < high:
+            middle = (low + high) // 2
+            if clock >= clocks[middle] and clock - clocks[middle] > self._length:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    # ---- partners ---------------------------------------------------------------------------------------------
+
+    def _decide(self, n_closed: int) -> list[Relevant]:
+        """Decide upon the events before a number, and return those of them that may have partners."""
+        n, begin, clocks = self._n, self._n_decided, self._held["window_clocks"]
+        words = self._left(n_closed)
+        left = begin + np.flatnonzero(words[begin:n_closed])
+        if len(left) > LEFT_AT_MOST * (n_closed - begin):
+            self._pause = RESTS * (n_closed - begin)
+        found = [self._at(left)] if len(left) else []
+        if n_closed == n:
+            self._forget(clocks[n - 1])
+            return found
+        low = self._first_in_window(clocks[:n_closed], clocks[n_closed])
+        self._keep(low + np.flatnonzero(words[low:n_closed]), n_closed)
+        return found
+
+    def _left(self, n_closed: int) -> Int64:
+        """Return the places at which each event may have partners, as bits."""
+        n = self._n
+        if len(self._places_of) < self._table.n_symbols:
+            self._places_of = np.array(self._table.places_of, np.int64)
+        words = self._words.empty(n)
+        np.take(self._places_of, self._held["symbols"][:n], out=words)
+        clocks = self._held["window_clocks"][:n]
+        first_known = self._n_decided
+        if self._since is not None:
+            known = clocks - self._since > self._length
+            first_known = max(first_known, int(np.argmax(known)) if known.any() else n)
+        if first_known >= n_closed:
+            return words
+        partitions = self._held["partitions"][:n] if "partitions" in self._held else np.empty(0, np.int32)
+        attributes = self._held["attributes"][:n]
+        bits = self._bits(clocks)
+        self._run(words, clocks, attributes, partitions, first_known, n_closed, bits)
+        return words
+
+    def _run(self, words: Int64, clocks: Array, *given: Any) -> None:
+        """Take from the words the places at which events have no partners, join by join, and back where it pays."""
+        n = len(words)
+        for number, join in enumerate(self._joins):
+            if self._rest[number] > 0:
+                self._rest[number] -= n
+                continue
+            attributes, partitions, first_known, n_closed, bits = given
+            scratch = self._scratch.empty(n * len(join.places) + 1)
+            slots = self._slots.empty(len(join.groups) << bits)
+            chosen = self._chosen.empty(n + 1)
+            at = tuple(join), first_known, n_closed, bits, slots, chosen, scratch
+            n_here, n_dropped = semi_join(words, clocks, self._length, attributes, partitions, *at)
+            if n_dropped < PAYS_FROM * n_here:
+                self._rest[number] = RESTS * n
+
+    def _bits(self, clocks: Array) -> int:
+        """Return the binary logarithm of the slots of a table, from the number of events in a window."""
+        middle = clocks[len(clocks) // 2]
+        n_in_window = len(clocks) // 2 - self._first_in_window(clocks[: len(clocks) // 2], middle)
+        return min(max((SLOTS_AN_EVENT * n_in_window).bit_length(), FEWEST_BITS), MOST_BITS)
+
+
+_FIELDS = tuple(field.name for field in fields(Relevant))
+
+
+def _groups_of(join: SemiJoin, tables: ParallelTables, *, whole: bool) -> JoinGroups:
+    """Return a semi-join with the columns of its keys."""
+    placed = [(number, place) for number, group in enumerate(join.groups) for place in group]
+    columns = [[tables.column_at(place, variable) for variable in join.key] for _, place in placed]
+    places = [
+        [number, place, sum(1 << (column - 1) for column in set(own)), int(own != before)]
+        for (number, place), own, before in zip(placed, columns, [None, *columns], strict=False)
+    ]
+    n = len(join.groups)
+    others = [(1 << n) - 1 - (1 << number) for number in range(n)]
+    looks = [0, 1] if join.ordered else others
+    groups = [
+        [*each, int(whole or drops)] for each, drops in zip(zip(looks, others, strict=True), join.drops, strict=True)
+    ]
+    padded_columns = np.ascontiguousarray(padded(columns), np.int64)
+    return JoinGroups(np.array(places, np.int64), padded_columns, np.array(groups, np.int64))
