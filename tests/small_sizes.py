@@ -36,6 +36,7 @@ SMALL = (
     (instances, "_INITIAL_DEPTH", 1),
     (instances, "PICKED", 3),
     (instances, "PARTNERS", 2),
+    (instances, "FEWEST_AHEAD", 1),
     (instances, "WORK", 1),
     (products, "_INITIAL_SIZE", 2),
     (products, "_INITIAL_DEPTH", 4),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,18 +11,19 @@ import numpy.typing as npt
 
 from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.automaton.atom_graph import AtomTable
-from cer_gpu.automaton.encoding import COUNT_WINDOW
+from cer_gpu.automaton.encoding import COUNT_WINDOW, GLOBAL_WINDOW
 from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.joins import matching as loops
 from cer_gpu.backend.joins.filters import Filters, filters_of
 from cer_gpu.backend.joins.instances import Graph, Indexes, Instances, rebuild
+from cer_gpu.backend.joins.successors import drop_without_successors
 from cer_gpu.backend.joins.whole_paths import LEFT, N_PROGRESS, General
 from cer_gpu.columnar.memory import room
 from cer_gpu.errors import no_memory
-from cer_gpu.runtime.events import RunOptions
+from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.join_tables import JoinTables
 from cer_gpu.runtime.joining import Joining, forgets_by_partition
-from cer_gpu.runtime.protocol import Length
+from cer_gpu.runtime.protocol import FoundBuffers, Length
 
 _INITIAL_SIZE = 1 << 12
 """Initial room for instances of each atom; a power of two."""
@@ -28,6 +31,12 @@ _INITIAL_DEPTH = 1 << 8
 """Initial room for the events of a path."""
 PICKED = 1 << 10
 """Most starts that are listed at once."""
+FEWEST_AHEAD = 1 << 10
+"""Least events at once among which those are looked for that nothing can follow."""
+MOST_SLOTS = 1 << 22
+"""Most slots of the table in which they are looked for."""
+MOST_NUMBERED = 1 << 30
+"""Most entries of a hash index, which has numbers of 32 bits."""
 PARTNERS = 1 << 6
 """Most events behind a far edge of an end that are noted, for the events between the two."""
 WORK = 1 << 23
@@ -74,6 +83,8 @@ class InstanceGraph(Joining):
         picked, progress = np.zeros(len(general["choices"]) + 1, np.int64), np.zeros(N_PROGRESS, np.int64)
         atoms, instances = np.zeros((2, len(general["arguments"]) + 1), np.int64)
         self._general = General(**general, picked=picked, atoms=atoms, instances=instances, progress=progress)
+        self._looks_ahead = options.window == GLOBAL_WINDOW and len(joins.graph["onward_edges"]) > 0
+        self._next = np.zeros(2, np.int32)
         self._tests = filters_of(joins.conditions, joins.code, joins.plan.bound.constants, self._ranks)
 
     @property
@@ -88,6 +99,31 @@ class InstanceGraph(Joining):
         return super().n_bytes + held
 
     # ---- events -------------------------------------------------------------------------------------------
+
+    def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
+        """Process relevant events and yield full buffers, in order."""
+        return super().feed(self._followed(events))
+
+    def _followed(self, events: Relevant) -> Relevant:
+        """Return events with a symbol of no atom in place of those of events that nothing can follow."""
+        n = len(events.symbols)
+        if n < FEWEST_AHEAD or not self._looks_ahead:
+            return events
+        symbols = events.symbols.copy()
+        if len(self._next) < min(2 * n, MOST_SLOTS):
+            self._next = np.zeros(min(1 << (2 * n - 1).bit_length(), MOST_SLOTS), np.int32)
+        group = plain(self._graph)
+        drop_without_successors(
+            symbols,
+            events.window_clocks,
+            self._length,
+            events.partitions,
+            events.attributes,
+            self._tests.conditions,
+            *group,
+            self._next,
+        )
+        return replace(events, symbols=symbols)
 
     def _lengthen(self, n_rows: int) -> None:
         self._path = np.concatenate([self._path, np.zeros_like(self._path)])
@@ -227,11 +263,13 @@ class InstanceGraph(Joining):
         joins, capacity = self._joins, self._stacks.positions.shape[1]
         self._dead = np.zeros((len(self._heights), capacity) if self._judged else (0, 0), np.int64)
         n_entries = capacity << int(joins.graph["index_shifts"].max(initial=0))
+        if n_entries > MOST_NUMBERED:
+            raise MemoryError
         n_blocks = sum(max(capacity >> shift, 1) for shift in (5, 10, 15))
         zones = (len(self._heights), joins.n_zones, n_blocks)
         self._indexes = Indexes(
             np.full((joins.n_indexes, 2 * n_entries), -1, np.int64),
-            room((joins.n_indexes, n_entries), np.int64),
+            room((joins.n_indexes, n_entries), np.int32),
             room((joins.n_indexes, n_entries), self._length.dtype),
             room(zones, np.int64),
             room(zones, np.int64),

@@ -28,6 +28,9 @@ from cer_gpu.runtime.path_tests import ANY_EVENT, WholePathTests, choices_of
 
 _EVENTS = {EACH: EACH_EVENT, PREV: EVENT_BEFORE, FIRST: FIRST_EVENT, LAST: LAST_EVENT}
 
+_WIDEST = 1 << 40
+"""Widest cells of integers that are looked ahead for: there are as many as slots of a table, or more."""
+
 _COLUMN = codes.CONDITION.names.index("column")  # type: ignore[union-attr]
 
 
@@ -146,6 +149,7 @@ class JoinTables:
         own = [[self._condition(pair, q) for pair in plan.own.get(q, ())] for q in range(n_atoms)]
         distant = [self._distant(q) for q in range(n_atoms)]
         aheads = [self._aheads(q) for q in range(n_atoms)]
+        onward = [self._onward(q) for q in range(n_atoms)]
         flags = [
             (codes.INITIAL_ATOM if atom.initial else 0)
             | (codes.FINAL_ATOM if atom.final else 0)
@@ -185,7 +189,20 @@ class JoinTables:
             "index_columns": padded([columns for _, columns, _ in self._indexes]),
             "index_steps": steps_of([steps for _, _, steps in self._indexes]),
             "index_shifts": np.array([np.count_nonzero(steps) for _, _, steps in self._indexes], np.int32),
+            "index_bits": np.array(
+                [int(steps[-1]).bit_length() - 1 if steps else 0 for _, _, steps in self._indexes], np.int32
+            ),
+            "onward": offsets_of(onward),
+            "onward_edges": np.array(list(chain.from_iterable(onward)), np.int32),
         }
+
+    def _onward(self, atom: int) -> list[int]:
+        """Return the edges from an atom, if some event must follow its own, and each edge has a hash index."""
+        numbered = enumerate(self.plan.edges)
+        edges = [(n, each) for n, each in numbered if each.edge.source == atom and not each.edge.bars]
+        always = not self.plan.graph.atoms[atom].final and not self.plan.graph.atoms[atom].bars
+        found = all(each.hashed and all(band.step <= _WIDEST for band in each.bands) for _, each in edges)
+        return [n for n, _ in edges] if always and found else []
 
     def _through(self, edge: Edge) -> int:
         """Return the only edge into the source of an edge, if it comes from where the target's first far edge does."""

@@ -357,11 +357,20 @@ ABSENT = pa.table({"type": list("AABACBC"), "x": [5, 1, 3, 2, 0, 6, 0]})
             "A+ AS a ; !(B AS b FILTER b.x > a.x) ; C",
             [[0, 1, 3, 4], [0, 1, 4], [0, 3, 4], [0, 4], [1, 3, 4], [3, 4]],
         ),
-        ("A+ AS a ; (B AS b FILTER b.x > a.x)", [[0, 1, 3, 5], [0, 1, 5], [0, 3, 5], [0, 5], [1, 2], [1, 3, 5], [1, 5], [3, 5]]),
-        ("A+ AS a -> (B AS b FILTER b.x > a.x)", [[0, 1, 3, 5], [0, 1, 5], [0, 3, 5], [0, 5], [1, 2], [1, 3, 5], [3, 5]]),
-        ("A AS a ; A AS a ; !(B AS b FILTER b.x + 2 > a.x + b.x) ; C", [[0, 1, 4], [0, 1, 6], [0, 3, 4], [0, 3, 6], [1, 3, 4], [1, 3, 6]]),
+        (
+            "A+ AS a ; (B AS b FILTER b.x > a.x)",
+            [[0, 1, 3, 5], [0, 1, 5], [0, 3, 5], [0, 5], [1, 2], [1, 3, 5], [1, 5], [3, 5]],
+        ),
+        (
+            "A+ AS a -> (B AS b FILTER b.x > a.x)",
+            [[0, 1, 3, 5], [0, 1, 5], [0, 3, 5], [0, 5], [1, 2], [1, 3, 5], [3, 5]],
+        ),
+        (
+            "A AS a ; A AS a ; !(B AS b FILTER b.x + 2 > a.x + b.x) ; C",
+            [[0, 1, 4], [0, 1, 6], [0, 3, 4], [0, 3, 6], [1, 3, 4], [1, 3, 6]],
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_absent_event_is_compared_with_each_event_of_a_variable(pattern, found):
     answer = cer_gpu.compile(f"SELECT * FROM S WHERE {pattern}").evaluate(ABSENT)
     assert sorted(answer["positions"].to_pylist()) == found

@@ -30,6 +30,11 @@ NEVER = np.iinfo(np.int64).max
 SHIFT = 5
 """Binary logarithm of the instances of a block of the finest zone map, and of the blocks in one of the next."""
 
+ENTRY = (1 << 32) - 1
+"""Bits of `Indexes.heads` for the entry."""
+TAG = (1 << 63) - (1 << 32)
+"""Bits of `Indexes.heads` for the hash: a search goes on without a look at the entry's values where they differ."""
+
 _U = np.uint64
 
 
@@ -44,7 +49,7 @@ class Graph(NamedTuple):
     marks : int32, shape (atoms,)
     incoming : int32, shape (atoms + 1,)
         First edge into each atom; edges are ordered by their targets.
-    edges : EDGE, shape (edges + far edges,)
+    edges : EDGE, shape (all edges,)
         Records of `cer_gpu.automaton.encoding`.
     far : int32, shape (atoms + 1,)
         First far edge into each atom: an event of its source must have come, though not just before, that passes with
@@ -78,6 +83,12 @@ class Graph(NamedTuple):
         Added to the columns for each of the places of an instance: 0 but in a grid.
     index_shifts : int32, shape (indexes,)
         Binary logarithm of the places of an instance.
+    index_bits : int32, shape (indexes,)
+        Binary logarithm of the step of the last band of a grid.
+    onward : int32, shape (atoms + 1,)
+        First of `onward_edges` of each atom.
+    onward_edges : int32, shape (onward edges,)
+        The edges from an atom, if some event must follow its own, and an index finds it along each of them.
     """
 
     atoms_of: Any
@@ -101,6 +112,9 @@ class Graph(NamedTuple):
     index_columns: Any
     index_steps: Any
     index_shifts: Any
+    index_bits: Any
+    onward: Any
+    onward_edges: Any
 
 
 class Instances(NamedTuple):
@@ -150,8 +164,8 @@ class Indexes(NamedTuple):
     Attributes
     ----------
     heads : int64, shape (indexes, 2 * entries), written
-        Hash table: the newest entry of each key, or -1.
-    links : int64, shape (indexes, entries), written
+        Hash table: the newest entry of each key, and above it 31 bits of the key's hash; or -1.
+    links : int32, shape (indexes, entries), written
         The entry before with the same key, or -1.
     best : clock, shape (indexes, entries), written
         Greatest `latest` of an entry and those before it with the same key.
@@ -160,7 +174,7 @@ class Indexes(NamedTuple):
     greatest : int64, shape (atoms, zones, blocks), written
     forgotten : int64, shape (partitions,), or (0,), written
         Position up to which CONSUME BY PARTITION has forgotten each partition.
-    tested : int64, shape (edges, 2), written
+    tested : int64, shape (all edges, 2), written
         Candidates tested on each edge, and those that passed.
     """
 
@@ -177,6 +191,12 @@ class Indexes(NamedTuple):
 def known(values, atom, i, column):
     """Return whether a column (from 1) of an instance is valid."""
     return (values[atom, 0, i] >> (np.int64(column) - 1)) & 1 == 1
+
+
+@helper
+def tag_of(h):
+    """Return the bits of a key's hash that stand with the entry at the head of its list."""
+    return np.int64(h >> _U(1)) & TAG
 
 
 @helper
@@ -208,12 +228,16 @@ def insert_instance(graph, instances, indexes, index, i):
             h ^= _U(values[p, _U(columns[index, _U(c)]), instance]) + _U(steps[index, _U(place), _U(c)])
             h *= _U(0xFF51AFD7ED558CCD)
             h ^= h >> _U(32)
-        slot = (h ^ (h >> _U(29))) & mask
+        slot, tag = (h ^ (h >> _U(29))) & mask, tag_of(h)
         while True:
-            head = indexes.heads[index, slot]
-            if head < 0:
-                indexes.heads[index, slot] = entry
+            tagged = indexes.heads[index, slot]
+            if tagged < 0:
+                indexes.heads[index, slot] = tag | entry
                 break
+            if tagged & TAG != tag:
+                slot = (slot + _U(1)) & mask
+                continue
+            head = tagged & ENTRY
             other, its_place = _U(head >> shift), _U(head & places)
             same = not partitioned or instances.partitions[p, other] == instances.partitions[p, instance]
             for c in range(n):
@@ -221,7 +245,7 @@ def insert_instance(graph, instances, indexes, index, i):
                 mine = _U(values[p, column, instance]) + _U(steps[index, _U(place), _U(c)])
                 same = same and _U(values[p, column, other]) + _U(steps[index, its_place, _U(c)]) == mine
             if same:
-                indexes.heads[index, slot] = entry
+                indexes.heads[index, slot] = tag | entry
                 indexes.links[index, _U(entry)] = head
                 best = max(indexes.best[index, _U(entry)], indexes.best[index, _U(head)])
                 indexes.best[index, _U(entry)] = best
@@ -322,7 +346,7 @@ def _drop(graph, instances, indexes, clocks, length, moved):
         index, p = _U(j), _U(graph.index_atoms[_U(j)])
         shift = np.int64(graph.index_shifts[index])
         for at in range(instances.heights[p] << shift):
-            link = indexes.links[index, _U(at)]
+            link = np.int64(indexes.links[index, _U(at)])
             if link >= 0 and moved[p, _U((link >> shift) + 1)] == moved[p, _U(link >> shift)]:
                 indexes.links[index, _U(at)] = indexes.links[index, _U(link)]
     for q in range(n_atoms):
@@ -337,7 +361,7 @@ def _drop(graph, instances, indexes, clocks, length, moved):
                     if graph.edges[e].index >= 0:
                         shift = np.int64(graph.edges[e].shift)
                         if origin >= 0 and moved[p, _U((origin >> shift) + 1)] == moved[p, _U(origin >> shift)]:
-                            origin = indexes.links[_U(graph.edges[e].index), _U(origin)]
+                            origin = np.int64(indexes.links[_U(graph.edges[e].index), _U(origin)])
                         if origin >= 0:
                             origin = moved[p, _U(origin >> shift)] << shift | (origin & ((1 << shift) - 1))
                         instances.origins[a, slot, i] = origin

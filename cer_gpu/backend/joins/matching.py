@@ -43,10 +43,11 @@ from cer_gpu.backend.joins.choosing import (
 )
 from cer_gpu.backend.joins.filters import Filters, passes
 from cer_gpu.backend.joins.instances import Graph, Indexes, Instances
-from cer_gpu.backend.joins.reading import keep_event, ordinal_of, read_event
+from cer_gpu.backend.joins.reading import keep_begin, keep_event, only_begins, ordinal_of, partition_of, read_event
 from cer_gpu.backend.joins.search import (
     after,
     begin_search,
+    ends_in_vain,
     find,
     instance_of,
     note_partners,
@@ -328,6 +329,18 @@ def match_events(events, attributes, window, options, demand, filters, general, 
         event = _U(regs[EVENT])
         symbol = _U(events.symbols[event])
         if regs[LISTING] == 0:
+            partition = partition_of(events, instances, event)
+            clock = window.clocks[event]
+            vain = graph.atoms_of[symbol, _U(0)] < 0
+            if vain or ends_in_vain(graph, filters, instances, indexes, attributes, event, symbol, partition, clock,
+                                    window.length):  # fmt: skip
+                regs[EVENT] += 1
+                continue
+            begins = only_begins(graph, symbol)
+            if begins >= 0 and instances.heights[_U(begins)] < capacity:
+                keep_begin(events, window, graph, instances, indexes, attributes, _U(begins), event)
+                regs[EVENT] += 1
+                continue
             j = _U(0)
             while graph.atoms_of[symbol, j] >= 0:
                 if instances.heights[_U(graph.atoms_of[symbol, j])] == capacity:
@@ -342,8 +355,8 @@ def match_events(events, attributes, window, options, demand, filters, general, 
             regs[FIRST_OUT], regs[DEALT] = regs[N_OUT], 0
         place = events.places[event] if events.places.shape[0] > 0 else events.positions[event]
         if place >= options.first_end:
-            status = _list_event(events, window, options, demand, filters, general, graph, instances, indexes, listing,
-                                 scopes, output, event, regs)  # fmt: skip
+            status = _list_event(events, attributes, window, options, demand, filters, general, graph, instances,
+                                 indexes, listing, scopes, output, event, regs)  # fmt: skip
         ours = demand.n_shares == 1 or place % demand.n_shares == demand.share
         if status == DONE and demand.counting == 1 and ours:
             status = count_end(events, options, counts, place, event, regs)
@@ -362,8 +375,8 @@ def match_events(events, attributes, window, options, demand, filters, general, 
 
 
 @helper
-def _list_event(events, window, options, demand, filters, general, graph, instances, indexes, listing, scopes, output,
-                event, regs):  # fmt: skip
+def _list_event(events, attributes, window, options, demand, filters, general, graph, instances, indexes, listing,
+                scopes, output, event, regs):  # fmt: skip
     """List the complex events that end at an event, for each final atom that it is at; return the status."""
     symbol = _U(events.symbols[event])
     number = events.places[event] if events.places.shape[0] > 0 else events.positions[event]
@@ -372,8 +385,8 @@ def _list_event(events, window, options, demand, filters, general, graph, instan
     while status == DONE and graph.atoms_of[symbol, _U(regs[ROOT])] >= 0:
         a = _U(graph.atoms_of[symbol, _U(regs[ROOT])])
         if graph.flags[a] & FINAL_ATOM != 0 and listing.fresh[a] == 1:
-            status = _list_paths(window, options, demand, filters, general, graph, instances, indexes, listing, scopes,
-                                 output, window.clocks[event], number, ours, a, regs)  # fmt: skip
+            status = _list_paths(attributes, window, options, demand, filters, general, graph, instances, indexes,
+                                 listing, scopes, output, event, number, ours, a, regs)  # fmt: skip
         if status == DONE:
             regs[ROOT] += 1
             regs[DEPTH] = 0
@@ -383,9 +396,10 @@ def _list_event(events, window, options, demand, filters, general, graph, instan
 
 
 @helper
-def _list_paths(window, options, demand, filters, general, graph, instances, indexes, listing, scopes, output, clock,
-                number, ours, root, regs):  # fmt: skip
+def _list_paths(attributes, window, options, demand, filters, general, graph, instances, indexes, listing, scopes,
+                output, event, number, ours, root, regs):  # fmt: skip
     """List the paths that end in the instance above the top of the stack of `root`; return the status."""
+    clock = window.clocks[event]
     path, length, limit = listing.path, window.length, 0 if demand.gathered == 1 else options.limit
     edges, progress, entries, values = graph.edges, general.progress, scopes.entries, instances.values
     judged = general.programs.shape[0] > 0
@@ -402,7 +416,8 @@ def _list_paths(window, options, demand, filters, general, graph, instances, ind
         path[0, ATOM], path[0, INSTANCE], path[0, FOUND_BY] = np.int64(root), instances.heights[root], 0
         if not _may_end(filters, graph, instances, progress, path, 1, clock, length):
             return DONE
-        note_partners(filters, graph, instances, indexes, listing.partners, root, _U(path[0, INSTANCE]), clock, length)
+        end = _U(path[0, INSTANCE])
+        note_partners(filters, graph, instances, indexes, listing.partners, attributes, event, root, end, clock, length)
         _open(graph, instances, path, 0, judged)
         if judged:
             regs[N_SCOPES] += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cer_gpu.automaton.encoding import BARRING_ATOM, COUNT_WINDOW, INITIAL_ATOM, STACKED_ATOM
+from cer_gpu.automaton.encoding import BARRING_ATOM, COUNT_WINDOW, FINAL_ATOM, INITIAL_ATOM, STACKED_ATOM
 from cer_gpu.backend.jit import helper
 from cer_gpu.backend.joins.filters import passes
 from cer_gpu.backend.joins.instances import NEVER, insert_instance, raise_best, widen_zones
@@ -30,6 +30,12 @@ def _store(events, instances, attributes, q, event):
         instances.values[q, _U(c), i] = attributes[event, _U(c)]
     for g in range(instances.ended.shape[1]):
         instances.ended[q, _U(g), i] = NEVER
+
+
+@helper
+def partition_of(events, instances, event):
+    """Return the number of the partition of an event; 0 without partitions."""
+    return np.int64(events.partitions[event] if instances.partitions.shape[1] > 0 else 0)
 
 
 @helper
@@ -73,6 +79,7 @@ def read_event(events, window, options, filters, graph, instances, indexes, attr
     clock, length = window.clocks[event], window.length
     symbol = _U(events.symbols[event])
     per_partition = options.window == COUNT_WINDOW
+    partition = partition_of(events, instances, event)
     j = _U(0)
     q = np.int64(graph.atoms_of[symbol, j])
     # first all look at what was there before the event
@@ -93,7 +100,9 @@ def read_event(events, window, options, filters, graph, instances, indexes, attr
                     bottom += 1
                 instances.bottoms[p] = bottom
             if graph.edges[e].index >= 0:
-                instances.origins[a, slot, i] = look_up(graph, filters, instances, indexes, e, a, i)
+                instances.origins[a, slot, i] = look_up(
+                    graph, filters, instances, indexes, e, attributes, event, partition
+                )
             else:
                 instances.origins[a, slot, i] = instances.heights[p]
             n_tested -= indexes.tested[e, 0]
@@ -118,7 +127,7 @@ def read_event(events, window, options, filters, graph, instances, indexes, attr
                 e = _U(edge)
                 n_tested -= indexes.tested[e, 0]
                 if reached:
-                    candidate = newest(graph, filters, instances, indexes, e, a, i)
+                    candidate = newest(graph, filters, instances, indexes, e, attributes, event, partition)
                     reached = find(graph, filters, instances, indexes, e, i, candidate, clock, length, np.int64(0),
                                    clock, False) >= 0  # fmt: skip
                 n_tested += indexes.tested[e, 0]
@@ -140,12 +149,38 @@ def keep_event(events, graph, instances, indexes, fresh, event):
     while q >= 0:
         a = _U(q)
         if fresh[a] == 1 and graph.flags[a] & STACKED_ATOM != 0:
-            i = instances.heights[a]
-            raise_best(instances, a, i)
-            widen_zones(graph, instances, indexes, a, i)
-            for index in range(graph.index_atoms.shape[0]):
-                if graph.index_atoms[_U(index)] == q:
-                    insert_instance(graph, instances, indexes, _U(index), i)
-            instances.heights[a] = i + 1
+            _keep(graph, instances, indexes, a)
         j += _U(1)
         q = np.int64(graph.atoms_of[symbol, j])
+
+
+@helper
+def _keep(graph, instances, indexes, a):
+    """Keep the instance above the top of an atom's stack."""
+    i = instances.heights[a]
+    raise_best(instances, a, i)
+    widen_zones(graph, instances, indexes, a, i)
+    for index in range(graph.index_atoms.shape[0]):
+        if graph.index_atoms[_U(index)] == np.int64(a):
+            insert_instance(graph, instances, indexes, _U(index), i)
+    instances.heights[a] = i + 1
+
+
+@helper
+def only_begins(graph, symbol):
+    """Return the atom at which events of a symbol can only begin complex events, without a test of their own; or -1."""
+    a = np.int64(graph.atoms_of[symbol, _U(0)])
+    if a < 0 or graph.atoms_of[symbol, _U(1)] >= 0:
+        return np.int64(-1)
+    q = _U(a)
+    plain = graph.flags[q] & (INITIAL_ATOM | STACKED_ATOM | FINAL_ATOM | BARRING_ATOM) == INITIAL_ATOM | STACKED_ATOM
+    tested = graph.tests[q] < graph.tests[q + _U(1)] or graph.incoming[q] < graph.incoming[q + _U(1)]
+    return a if plain and not tested else np.int64(-1)
+
+
+@helper
+def keep_begin(events, window, graph, instances, indexes, attributes, a, event):
+    """Keep an event that can only begin complex events, at an atom (`only_begins`)."""
+    _store(events, instances, attributes, a, event)
+    instances.latest[a, _U(instances.heights[a])] = window.clocks[event]
+    _keep(graph, instances, indexes, a)

@@ -4,44 +4,61 @@ from __future__ import annotations
 
 import numpy as np
 
-from cer_gpu.automaton.encoding import AT_LEAST, AT_MOST, COMPARE, GREATER, LESS, WATCHED_ALL, WATCHED_ENDED
+from cer_gpu.automaton.encoding import (
+    AT_LEAST,
+    AT_MOST,
+    BARRING_ATOM,
+    COMPARE,
+    GREATER,
+    INITIAL_ATOM,
+    LESS,
+    STACKED_ATOM,
+    WATCHED_ALL,
+    WATCHED_ENDED,
+)
 from cer_gpu.backend.jit import helper
 from cer_gpu.backend.joins.filters import passes
-from cer_gpu.backend.joins.instances import SHIFT, known
+from cer_gpu.backend.joins.instances import ENTRY, SHIFT, TAG, known, tag_of
 from cer_gpu.backend.operations import compared
 
 _U = np.uint64
 
 
 @helper
-def look_up(graph, filters, instances, indexes, e, q, k):
-    """Return the newest entry that edge `e` finds by its index for instance `k` of atom `q`, or -1."""
+def look_up(graph, filters, instances, indexes, e, attributes, event, partition):
+    """Return the newest entry that edge `e` finds by its index for an event, or -1."""
     edges, conditions, values, steps = graph.edges, filters.conditions, instances.values, graph.index_steps
     index, p = _U(edges[e].index), _U(edges[e].source)
     partitioned = instances.partitions.shape[1] > 0
     first, last, shift = edges[e].first, edges[e].test, np.int64(edges[e].shift)
     h = _U(0x9E3779B97F4A7C15)
     if partitioned:
-        h ^= _U(instances.partitions[q, k])
+        h ^= _U(partition)
         h *= _U(0xFF51AFD7ED558CCD)
+    valid = attributes[event, 0]
     for c in range(first, last):
         column = _U(conditions[_U(c)].other)
-        if not known(values, q, k, column):
+        if (valid >> np.int64(column - _U(1))) & 1 == 0:
             return np.int64(-1)
-        h ^= _U(values[q, column, k])
+        h ^= _U(attributes[event, column])
         h *= _U(0xFF51AFD7ED558CCD)
         h ^= h >> _U(32)
     mask = _U(indexes.heads.shape[1] - 1)
-    slot = (h ^ (h >> _U(29))) & mask
+    slot, tag = (h ^ (h >> _U(29))) & mask, tag_of(h)
     while True:
-        i = indexes.heads[index, slot]
-        if i < 0:
+        tagged = indexes.heads[index, slot]
+        if tagged < 0:
             return np.int64(-1)
+        if tagged & TAG != tag:
+            slot = (slot + _U(1)) & mask
+            continue
+        i = tagged & ENTRY
         other, place = _U(i >> shift), _U(i & ((1 << shift) - 1))
-        same = not partitioned or instances.partitions[p, other] == instances.partitions[q, k]
+        same = not partitioned or instances.partitions[p, other] == partition
         for c in range(first, last):
             a, b = _U(conditions[_U(c)].column), _U(conditions[_U(c)].other)
-            same = same and _U(values[p, a, other]) + _U(steps[index, place, _U(c - first)]) == _U(values[q, b, k])
+            mine = _U(attributes[event, b])
+            same = same and _U(values[p, a, other]) + _U(steps[index, place, _U(c - first)]) == mine
         if same:
             return i
         slot = (slot + _U(1)) & mask
@@ -96,10 +113,10 @@ def _below_ruled_out(graph, filters, instances, indexes, e, p, q, k, i, fresh):
 
 
 @helper
-def newest(graph, filters, instances, indexes, e, q, k):
-    """Return the newest candidate of edge `e` into instance `k` of atom `q`, an event that is not kept yet, or -1."""
+def newest(graph, filters, instances, indexes, e, attributes, event, partition):
+    """Return the newest candidate of edge `e` into an event that is not kept yet, or -1."""
     if graph.edges[e].index >= 0:
-        return look_up(graph, filters, instances, indexes, e, q, k)
+        return look_up(graph, filters, instances, indexes, e, attributes, event, partition)
     return instances.heights[_U(graph.edges[e].source)] - 1
 
 
@@ -173,7 +190,7 @@ def find(graph, filters, instances, indexes, e, k, i, clock, length, ordinal, be
                 return i
         if contiguous:
             return np.int64(-1)
-        i = indexes.links[index, _U(i)] if hashed else i - 1
+        i = np.int64(indexes.links[index, _U(i)]) if hashed else i - 1
     return np.int64(-1)
 
 
@@ -189,7 +206,7 @@ def after(graph, indexes, e, i):
     if graph.edges[e].contiguous == 1:
         return np.int64(-1)
     if graph.edges[e].index >= 0:
-        return indexes.links[_U(graph.edges[e].index), _U(i)]
+        return np.int64(indexes.links[_U(graph.edges[e].index), _U(i)])
     return i - 1
 
 
@@ -269,7 +286,7 @@ def pick_leaves(graph, filters, instances, indexes, e, k, i, clock, length, pick
         else:
             picked[_U(n)] = np.int64(j)
             n += 1
-            i = indexes.links[index, _U(i)]
+            i = np.int64(indexes.links[index, _U(i)])
     indexes.tested[e, 0] += n
     for c in range(edges[e].test, edges[e].last):
         n = _keep_passing(filters, instances.values, _U(c), p, q, k, picked, n)
@@ -278,7 +295,7 @@ def pick_leaves(graph, filters, instances, indexes, e, k, i, clock, length, pick
 
 
 @helper
-def note_partners(filters, graph, instances, indexes, partners, q, k, clock, length):
+def note_partners(filters, graph, instances, indexes, partners, attributes, event, q, k, clock, length):
     """Note the instances that pass with the end `k` of atom `q` on its first far edge, if a path leads through one."""
     partners[0] = -1
     wanted = False
@@ -287,7 +304,8 @@ def note_partners(filters, graph, instances, indexes, partners, q, k, clock, len
     if not wanted:
         return
     e, n = _U(graph.far[q]), 0
-    candidate = newest(graph, filters, instances, indexes, e, q, k)
+    partition = np.int64(instances.partitions[q, k] if instances.partitions.shape[1] > 0 else 0)
+    candidate = newest(graph, filters, instances, indexes, e, attributes, event, partition)
     while candidate >= 0:
         found = find(graph, filters, instances, indexes, e, k, candidate, clock, length, np.int64(0), clock, False)
         if found < 0:
@@ -316,3 +334,22 @@ def with_partner(filters, graph, instances, partners, e, k):
         if passed:
             return 1
     return met
+
+
+@helper
+def ends_in_vain(graph, filters, instances, indexes, attributes, event, symbol, partition, clock, length):
+    """Return whether an event can only end complex events, and no index has an event before it for any."""
+    a = np.int64(graph.atoms_of[symbol, _U(0)])
+    if a < 0 or graph.atoms_of[symbol, _U(1)] >= 0:
+        return False
+    q = _U(a)
+    if graph.flags[q] & (INITIAL_ATOM | STACKED_ATOM | BARRING_ATOM) != 0:
+        return False
+    for edge in range(graph.incoming[q], graph.incoming[q + _U(1)]):
+        e = _U(edge)
+        if graph.edges[e].index < 0:
+            return False
+        head = look_up(graph, filters, instances, indexes, e, attributes, event, partition)
+        if head >= 0 and not (clock - indexes.best[_U(graph.edges[e].index), _U(head)] > length):
+            return False
+    return True

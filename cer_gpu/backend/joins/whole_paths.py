@@ -174,7 +174,7 @@ def path_passes(filters, general, edges, levels, loop_levels, values, path, dept
     ----------
     filters : Filters
     general : General
-    edges : EDGE, shape (edges,)
+    edges : EDGE, shape (all edges,)
     levels : int32, shape (relations, atoms)
     loop_levels : int32, shape (relations, loops + 1)
     values : int64, shape (atoms, columns, capacity)
@@ -239,7 +239,7 @@ def gaps_pass(filters, general, edges, levels, loop_levels, instances, path, dep
     ----------
     filters : Filters
     general : General
-    edges : EDGE, shape (edges,)
+    edges : EDGE, shape (all edges,)
     levels : int32, shape (relations, atoms)
     loop_levels : int32, shape (relations, loops + 1)
     instances : Instances, read
