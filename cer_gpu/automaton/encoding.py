@@ -168,10 +168,12 @@ ROW_PARTITION, ROW_USED, ROW_VALUES = range(3)
 # first columns of `Nodes.records`: the position of the event, and the transition
 NODE_POSITION, NODE_TRANSITION, NODE_FIELDS = range(3)
 
-# columns of `Unions.links`: the node; the unions at the left and right below, or none; and the rank, the number
-# of unions on the shortest way down to a missing one.  UNION_START is the column of `Unions.starts`, the same memory
+# columns of `Unions.links`: the node; the unions at the left and right below, or none; the rank, the number of
+# unions on the shortest way down to a missing one; and UNION_ALIKE, the number of products of the node if all have its
+# start, else 0.  UNION_START is the column of `Unions.starts`, the same memory
 UNION_NODE, UNION_LEFT, UNION_RIGHT, UNION_RANK = range(4)
 UNION_START = 2
+UNION_ALIKE = 6
 
 # flags of the sums of a symbol (`cer_gpu.automaton.chain_sums`): runs begin with its events; runs end with them
 SUM_BEGINS, SUM_ENDS = 1, 2

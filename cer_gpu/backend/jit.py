@@ -24,9 +24,11 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
+from llvmlite import ir
 from numba import njit
-from numba.core import config, event, types
+from numba.core import cgutils, config, event, types
 from numba.core.caching import IndexDataCacheFile
+from numba.extending import intrinsic
 
 from cer_gpu.backend.prebuilt import FOLDER, Prebuilt
 from cer_gpu.cache import cache_folder
@@ -261,6 +263,26 @@ def array_type(dtype: str, n_dimensions: int = 1, *, written: bool = False) -> A
     written
     """
     return types.Array(_TYPES[dtype], n_dimensions, "C", readonly=not written)
+
+
+def _fetch(typing: Any, array: Any, row: Any) -> Any:
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        made = context.make_array(signature.args[0])(context, builder, arguments[0])
+        stride = builder.extract_value(made.strides, 0)
+        address = builder.add(builder.ptrtoint(made.data, ir.IntType(64)), builder.mul(stride, arguments[1]))
+        pointer = builder.inttoptr(address, cgutils.voidptr_t)
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [pointer, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.none(array, types.int64), generate
+
+
+fetch: Any = intrinsic(_fetch)
+"""``fetch(array, row)`` lets the processor fetch the beginning of a row, without waiting; it may be beyond all."""
 
 
 def kept_in() -> str:

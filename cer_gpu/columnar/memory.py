@@ -47,6 +47,14 @@ def room(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     return np.empty(shape, dtype) if n_bytes < LARGE else np.ndarray(shape, dtype, _mapped(n_bytes))
 
 
+def zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return an array of zeros, of which pages take memory, and time, once they are used; raises MemoryError."""
+    made = room(shape, dtype)
+    if made.nbytes < LARGE:
+        made[...] = 0
+    return made  # what the system maps is empty
+
+
 def _mapped(n_bytes: int) -> mmap.mmap:
     """Return memory mapped from the system."""
     try:

@@ -26,7 +26,7 @@ from cer_gpu.backend.products.arena import DEEPEST, N_NODES, N_TOPS, N_UNIONS, N
 from cer_gpu.backend.products.collection import collect_products, rehash
 from cer_gpu.backend.products.keys import Automaton, KeyTable
 from cer_gpu.backend.products.listing import N_AGENDA, N_WAITING, ProductListing
-from cer_gpu.columnar.memory import room
+from cer_gpu.columnar.memory import room, zeros
 from cer_gpu.errors import no_memory
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.joining import Joining, forgets_by_partition
@@ -36,8 +36,10 @@ _INITIAL_SIZE = 1 << 15
 """Initial room for nodes, for unions and for keys; a power of two."""
 _INITIAL_DEPTH = 1 << 8
 """Initial room for the listing."""
-_AHEAD = 16
+_AHEAD = 32
 """Events whose keys are looked at together."""
+_HEADS = 4 * _AHEAD
+"""Most heaps that are looked at together."""
 LINE = 8
 """Numbers in a line of the processor's cache: a row is as many, or a multiple."""
 _MOST = 2**31 - 1
@@ -73,6 +75,7 @@ class Products(Joining):
         self._unions = self._room_for_unions(_INITIAL_SIZE)
         n_keys = tables.n_keys
         self._found, self._hashes = np.zeros(n_keys + 1, np.int64), np.zeros((_AHEAD, n_keys + 1), np.uint64)
+        self._heads = np.zeros(_HEADS, np.int64)
         self._counts, self._used = (np.zeros(len(tables.n_values), np.int64) for _ in range(2))
         self._rows, self._bases = self._room_for_rows([_INITIAL_SIZE] * len(tables.n_values))
         self._n_symbols = 0
@@ -117,7 +120,7 @@ class Products(Joining):
     @property
     def _keys(self) -> KeyTable:
         latest = self._rows.view(self._length.dtype)
-        scratch = self._found, self._hashes
+        scratch = self._found, self._hashes, self._heads
         return KeyTable(self._rows, latest, self._tables.n_lists, self._bases, self._counts, *scratch, self._forgotten)
 
     def live(self) -> Int64:
@@ -231,8 +234,7 @@ class Products(Joining):
         """Return the rows of the look-up table, and the first of each table."""
         sizes = [_power(max(size, 4 * self._tables.n_keys)) for size in sizes]
         width = ROW_VALUES + self._most_values + 2 * self._tables.n_lists
-        rows = room((sum(sizes), -(-width // LINE) * LINE), np.int64)
-        rows[:, ROW_PARTITION] = 0
+        rows = zeros((sum(sizes), -(-width // LINE) * LINE), np.int64)
         return rows, np.cumsum([0, *sizes])
 
     def _deepen(self, size: int, n_rows: int = 0) -> None:
@@ -244,7 +246,7 @@ class Products(Joining):
             np.zeros(size, np.int64),
             np.zeros(size, np.int64),
             np.zeros((size, 3), np.int64),
-            np.zeros((n_fired, 2), np.int64),
+            np.zeros((n_fired, 3), np.int64),
             np.zeros(n_fired, self._length.dtype),
             np.zeros(max(4 * n_rows, size), np.int64),
         )
@@ -276,7 +278,7 @@ class Products(Joining):
                 self._unions.links[:n_unions] = held.links[:n_unions]
             sizes = np.diff(self._bases)
             if (2 * (self._counts + tables.n_keys) > sizes).any():
-                self._rehash(np.where(4 * (self._used + tables.n_keys) > sizes, 2 * sizes, sizes).tolist())
+                self._rehash(np.where(3 * (self._used + tables.n_keys) > sizes, 2 * sizes, sizes).tolist())
         except MemoryError:
             raise no_memory(n_nodes, "partial matches") from None
 

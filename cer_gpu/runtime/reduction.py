@@ -16,7 +16,7 @@ import numpy as np
 from cer_gpu.arrays import Array, Int64
 from cer_gpu.automaton.parallel_pattern import ParallelTable
 from cer_gpu.automaton.semi_joins import SemiJoin
-from cer_gpu.backend.products.reduction import N_TAKING_PART, JoinGroups, semi_join
+from cer_gpu.backend.products.reduction import N_TAKING_PART, PLACE, JoinGroups, semi_join
 from cer_gpu.columnar.memory import Scratch
 from cer_gpu.runtime.events import Relevant
 from cer_gpu.runtime.join_tables import padded
@@ -34,6 +34,8 @@ RESTS = 8
 """Factor for the events that are not looked at, to those that were looked at in vain."""
 SLOTS_AN_EVENT = 8
 """Slots of a table for each event in a window."""
+MOST_APART = 32
+"""Events, at most, after which a window is moved on: one that is somewhat longer does no harm."""
 FEWEST_BITS, MOST_BITS = 8, 21
 """Bounds of the binary logarithm of the slots of a table."""
 
@@ -201,6 +203,7 @@ class Partners:
         n = self._n
         if len(self._places_of) < self._table.n_symbols:
             self._places_of = np.array(self._table.places_of, np.int64)
+            self._joins = [_with_symbols(join, self._table.places_of) for join in self._joins]
         words = self._words.empty(n)
         np.take(self._places_of, self._held["symbols"][:n], out=words)
         clocks = self._held["window_clocks"][:n]
@@ -212,8 +215,10 @@ class Partners:
             return words
         partitions = self._held["partitions"][:n] if "partitions" in self._held else np.empty(0, np.int32)
         attributes = self._held["attributes"][:n]
-        bits = self._bits(clocks)
-        self._run(words, clocks, attributes, partitions, first_known, n_closed, bits)
+        n_in_window = self._n_in_window(clocks)
+        bits = min(max((SLOTS_AN_EVENT * n_in_window).bit_length(), FEWEST_BITS), MOST_BITS)
+        apart = min(max(n_in_window // 16, 1), MOST_APART)
+        self._run(words, clocks, attributes, partitions, first_known, n_closed, apart, bits)
         return words
 
     def _run(self, words: Int64, clocks: Array, *given: Any) -> None:
@@ -223,20 +228,21 @@ class Partners:
             if self._rest[number] > 0:
                 self._rest[number] -= n
                 continue
-            attributes, partitions, first_known, n_closed, bits = given
+            attributes, partitions, first_known, n_closed, apart, bits = given
             scratch = self._scratch.empty(n * len(join.places) + 1)
             slots = self._slots.empty(len(join.groups) << bits)
             chosen = self._chosen.empty(n + 1)
-            at = tuple(join), first_known, n_closed, bits, slots, chosen, scratch
-            n_here, n_dropped = semi_join(words, clocks, self._length, attributes, partitions, *at)
+            symbols = self._held["symbols"][:n]
+            events = words, symbols, clocks, self._length, attributes, partitions
+            at = first_known, n_closed, 1.0 - PAYS_FROM, apart, bits, slots, chosen, scratch
+            n_here, n_dropped = semi_join(*events, tuple(join), *at)
             if n_dropped < PAYS_FROM * n_here:
                 self._rest[number] = RESTS * n
 
-    def _bits(self, clocks: Array) -> int:
-        """Return the binary logarithm of the slots of a table, from the number of events in a window."""
-        middle = clocks[len(clocks) // 2]
-        n_in_window = len(clocks) // 2 - self._first_in_window(clocks[: len(clocks) // 2], middle)
-        return min(max((SLOTS_AN_EVENT * n_in_window).bit_length(), FEWEST_BITS), MOST_BITS)
+    def _n_in_window(self, clocks: Array) -> int:
+        """Return the number of events in one window, which tells of the others."""
+        middle = len(clocks) // 2
+        return middle - self._first_in_window(clocks[:middle], clocks[middle])
 
 
 _FIELDS = tuple(field.name for field in fields(Relevant))
@@ -247,8 +253,8 @@ def _groups_of(join: SemiJoin, tables: ParallelTables, *, whole: bool) -> JoinGr
     placed = [(number, place) for number, group in enumerate(join.groups) for place in group]
     columns = [[tables.column_at(place, variable) for variable in join.key] for _, place in placed]
     places = [
-        [number, place, sum(1 << (column - 1) for column in set(own)), int(own != before)]
-        for (number, place), own, before in zip(placed, columns, [None, *columns], strict=False)
+        [number, place, sum(1 << (column - 1) for column in set(own))]
+        for (number, place), own in zip(placed, columns, strict=True)
     ]
     n = len(join.groups)
     others = [(1 << n) - 1 - (1 << number) for number in range(n)]
@@ -257,4 +263,10 @@ def _groups_of(join: SemiJoin, tables: ParallelTables, *, whole: bool) -> JoinGr
         [*each, int(whole or drops)] for each, drops in zip(zip(looks, others, strict=True), join.drops, strict=True)
     ]
     padded_columns = np.ascontiguousarray(padded(columns), np.int64)
-    return JoinGroups(np.array(places, np.int64), padded_columns, np.array(groups, np.int64))
+    return JoinGroups(np.array(places, np.int64), padded_columns, np.array(groups, np.int64), np.empty(0, np.int64))
+
+
+def _with_symbols(join: JoinGroups, places_of: list[int]) -> JoinGroups:
+    """Return a semi-join with the only place of each symbol, given the places of each as bits."""
+    at = [[p for p, place in enumerate(join.places[:, PLACE].tolist()) if word >> place & 1] for word in places_of]
+    return join._replace(only=np.array([places[0] if len(places) == 1 else -1 for places in at], np.int64))

@@ -213,7 +213,7 @@ def test_state_without_a_window_is_what_may_still_match():
 @kernel
 def insert(nodes, unions, root, latest, node, start, clock, length):
     """Call `united`, with groups as kernels take them."""
-    return united(Nodes(*nodes), Unions(*unions), root, latest, node, start, clock, length)
+    return united(Nodes(*nodes), Unions(*unions), root, latest, node, np.int64(1), start, clock, length)
 
 
 class Heaps:

@@ -23,6 +23,7 @@ from cer_gpu.automaton.encoding import (
     FIRE_SOURCES_END,
     NODE_POSITION,
     NODE_TRANSITION,
+    UNION_ALIKE,
     UNION_LEFT,
     UNION_NODE,
     UNION_RANK,
@@ -76,7 +77,7 @@ class Unions(NamedTuple):
     Attributes
     ----------
     links : int32, shape (unions, 8), written
-        Columns UNION_NODE to UNION_RANK (-1: no union); then the start.
+        Columns UNION_NODE to UNION_RANK (-1: no union) and UNION_ALIKE; between them is the start.
     starts : clock, shape (unions, 4), written
         The same memory; column UNION_START has the clock of the latest start among the products of the node
         (``max-start``).
@@ -129,7 +130,18 @@ def place_of(nodes, node):
 
 
 @helper
-def _add_union(nodes, unions, node, start, left, right):
+def alike_in(unions, root, clock, length):
+    """Return the number of products of a heap if all have the start of its top, and fit 15 bits; else 0."""
+    u = _U(root)
+    for side in (UNION_LEFT, UNION_RIGHT):
+        if is_live(unions, np.int64(unions.links[u, _U(side)]), clock, length):
+            return np.int64(0)
+    alike = np.int64(unions.links[u, UNION_ALIKE])
+    return alike if alike < 1 << 15 else np.int64(0)
+
+
+@helper
+def _add_union(nodes, unions, node, alike, start, left, right):
     """Add a union with the higher rank at its left, and return its number."""
     rank_right = np.int32(0)
     if right >= 0:
@@ -144,21 +156,22 @@ def _add_union(nodes, unions, node, start, left, right):
     unions.links[u, UNION_LEFT] = left
     unions.links[u, UNION_RIGHT] = right
     unions.links[u, UNION_RANK] = rank_right + 1
+    unions.links[u, UNION_ALIKE] = alike
     unions.starts[u, UNION_START] = start
     return union
 
 
 @helper
-def united(nodes, unions, root, latest, node, start, clock, length):
+def united(nodes, unions, root, latest, node, alike, start, clock, length):
     """Return the union of a heap and a node; there is room for DEEPEST unions.
 
     The heap stays as it is: the unions on the way down are copied.  `root` is -1 for an empty heap, `latest` the start
-    of its root.
+    of its root.  `alike` is what UNION_ALIKE says of the node.
     """
     if root >= 0 and clock - latest > length:
         root = np.int64(-1)
     if root < 0 or latest <= start:
-        return _add_union(nodes, unions, node, start, np.int64(root), np.int64(-1))
+        return _add_union(nodes, unions, node, alike, start, np.int64(root), np.int64(-1))
     n = 0
     at = np.int64(root)
     while is_live(unions, at, clock, length) and unions.starts[_U(at), UNION_START] > start:
@@ -166,12 +179,13 @@ def united(nodes, unions, root, latest, node, start, clock, length):
         n += 1
         at = np.int64(unions.links[_U(at), UNION_RIGHT])
     below = at if is_live(unions, at, clock, length) else np.int64(-1)
-    made = _add_union(nodes, unions, node, start, below, np.int64(-1))
+    made = _add_union(nodes, unions, node, alike, start, below, np.int64(-1))
     while n > 0:
         n -= 1
         u = _U(unions.descent[_U(n)])
         left = np.int64(unions.links[u, UNION_LEFT])
         if not is_live(unions, left, clock, length):
             left = np.int64(-1)
-        made = _add_union(nodes, unions, unions.links[u, UNION_NODE], unions.starts[u, UNION_START], left, made)
+        node, alike = unions.links[u, UNION_NODE], np.int64(unions.links[u, UNION_ALIKE])
+        made = _add_union(nodes, unions, node, alike, unions.starts[u, UNION_START], left, made)
     return made

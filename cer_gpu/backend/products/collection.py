@@ -12,6 +12,7 @@ from cer_gpu.automaton.encoding import (
     ROW_PARTITION,
     ROW_USED,
     ROW_VALUES,
+    UNION_ALIKE,
     UNION_LEFT,
     UNION_NODE,
     UNION_RANK,
@@ -144,6 +145,7 @@ def _move_unions(nodes, unions, moved_nodes, moved_unions):
             below = unions.links[i, _U(side)]
             unions.links[j, _U(side)] = moved_unions[_U(below)] if below >= 0 else np.int32(-1)
         unions.links[j, UNION_RANK] = unions.links[i, UNION_RANK]
+        unions.links[j, UNION_ALIKE] = unions.links[i, UNION_ALIKE]
         unions.starts[j, UNION_START] = unions.starts[i, UNION_START]
         to += 1
     nodes.tops[N_UNIONS] = to

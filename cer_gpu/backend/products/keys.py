@@ -11,10 +11,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cer_gpu.automaton.encoding import ROW_PARTITION, ROW_USED, ROW_VALUES
+from cer_gpu.automaton.encoding import (
+    FIRE_SOURCE,
+    FIRE_SOURCES_END,
+    LINK_KEY,
+    LINK_LIST,
+    ROW_PARTITION,
+    ROW_USED,
+    ROW_VALUES,
+    UNION_LEFT,
+    UNION_NODE,
+)
 from cer_gpu.backend.jit import helper
 
 _U = np.uint64
+
+BELOW = 6
+"""Unions below the top of a heap that are read ahead."""
 
 
 class Automaton(NamedTuple):
@@ -79,6 +92,8 @@ class KeyTable(NamedTuple):
         Scratch: the row of each key of the event under way; -1: there is none; -2: it has no value.
     hashes : uint64, shape (events ahead, keys + 1), written
         Scratch: the hash of each key of the next events.
+    heads : int64, shape (most unions ahead,), written
+        Scratch: unions that the next events gather.
     forgotten : int64, shape (partitions,), or (1,), or (0,), written
         Position up to which CONSUME BY has forgotten each partition, or all of them.
     """
@@ -90,6 +105,7 @@ class KeyTable(NamedTuple):
     counts: Any
     found: Any
     hashes: Any
+    heads: Any
     forgotten: Any
 
 
@@ -148,6 +164,54 @@ def look_ahead(automaton, keys, symbols, partitions, attributes, first, last):
             keys.hashes[ahead, k] = h
             slot = slot_of(h, keys.bases[table], keys.bases[table + _U(1)] - keys.bases[table] - 1)
             read ^= keys.rows[slot, ROW_PARTITION]
+    return read
+
+
+@helper
+def look_below(automaton, keys, unions, symbols, window, first, last):
+    """Read the tops of the heaps that some events gather, whose hashes are known, and some unions below each.
+
+    A heap of single events is a list, each read after the other; here the processor waits for those of many at once.
+
+    Returns
+    -------
+    int
+        A number that depends on what was read, so that it is read.
+    """
+    first_list = _U(ROW_VALUES + automaton.columns.shape[1])
+    read, n = np.int64(0), np.int64(0)
+    for e in range(first, last):
+        event, ahead = _U(e), _U(e - first)
+        symbol = _U(symbols[event])
+        for i in range(automaton.firsts[symbol], automaton.firsts[symbol + _U(1)]):
+            t = _U(automaton.fired[_U(i)])
+            begin, end = automaton.transitions[t, FIRE_SOURCE], automaton.transitions[t, FIRE_SOURCES_END]
+            if n + end - begin > keys.heads.shape[0]:
+                continue
+            n_before = n
+            for j in range(begin, end):
+                k = _U(automaton.sources[_U(j), LINK_KEY])
+                table = _U(automaton.tables[k])
+                base = keys.bases[table]
+                slot = slot_of(keys.hashes[ahead, k], base, keys.bases[table + _U(1)] - base - 1)
+                each = _U(automaton.sources[_U(j), LINK_LIST])
+                root = keys.rows[slot, first_list + each] if keys.rows[slot, ROW_PARTITION] != 0 else np.int64(-1)
+                latest = keys.latest[slot, first_list + _U(keys.n_lists) + each]
+                if root < 0 or window.clocks[event] - latest > window.length:
+                    n = n_before  # the transition does not fire
+                    break
+                keys.heads[_U(n)] = root
+                n += 1
+            for h in range(n_before, n):
+                read ^= unions.links[_U(keys.heads[_U(h)]), UNION_NODE]
+    for _ in range(BELOW):
+        for h in range(n):
+            u = keys.heads[_U(h)]
+            if u >= 0:
+                u = np.int64(unions.links[_U(u), UNION_LEFT])
+                keys.heads[_U(h)] = u
+                if u >= 0:
+                    read ^= unions.links[_U(u), UNION_NODE]
     return read
 
 

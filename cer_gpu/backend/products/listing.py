@@ -15,6 +15,7 @@ from cer_gpu.automaton.encoding import (
     FIRE_MARK,
     NODE_POSITION,
     NODE_TRANSITION,
+    UNION_ALIKE,
     UNION_LEFT,
     UNION_NODE,
     UNION_RIGHT,
@@ -46,8 +47,8 @@ class ProductListing(NamedTuple):
         The same, by their positions, the latest first.
     before : int64, shape (deepest, 3), written
         Position, reported position and mark of the nodes chosen before the last one, the earliest first.
-    fired : int64, shape (firings + 1, 2), written
-        Nodes of the event under way, each with its transition.
+    fired : int64, shape (firings + 1, 3), written
+        Nodes of the event under way, each with its transition, and what UNION_ALIKE says of it.
     starts : clock, shape (firings + 1,), written
         The latest start of each.
     scratch : int64, shape (ring,), written
@@ -323,17 +324,25 @@ def count_products(automaton, nodes, unions, listing, node, clock, length):
         while waiting[_U(n - 1), WAITING] >= 0:
             if n + 3 >= waiting.shape[0]:
                 return _U(0)
-            u = _U(waiting[_U(n - 1), WAITING])
+            below = np.int64(waiting[_U(n - 1), WAITING])
             n -= 1
-            for side in (UNION_RIGHT, UNION_LEFT):
-                below = np.int64(unions.links[u, _U(side)])
-                if is_live(unions, below, clock, length):
-                    waiting[_U(n), WAITING] = below
+            alike = np.int64(1)
+            u = _U(0)
+            while below >= 0 and alike > 0 and n + 3 < waiting.shape[0]:  # down at the left, which is most often all
+                u = _U(below)
+                alike = np.int64(unions.links[u, UNION_ALIKE])
+                total = plus(total, _U(alike))
+                right, left = np.int64(unions.links[u, UNION_RIGHT]), np.int64(unions.links[u, UNION_LEFT])
+                if is_live(unions, right, clock, length):
+                    waiting[_U(n), WAITING] = right
                     n += 1
-            inner = np.int64(unions.links[u, UNION_NODE])
-            if n_sources_of(automaton, nodes, inner) == 0:
-                total = plus(total, _U(1))
+                below = left if is_live(unions, left, clock, length) else np.int64(-1)
+            if below >= 0:
+                waiting[_U(n), WAITING] = below
+                n += 1
+            if alike > 0:
                 continue
+            inner = np.int64(unions.links[u, UNION_NODE])
             top += 1
             if 2 * top + 4 >= agendas.shape[0]:
                 return _U(0)

@@ -39,8 +39,17 @@ from cer_gpu.backend.joins.choosing import (
     choose_rows,
     count_end,
 )
-from cer_gpu.backend.products.arena import DEEPEST, N_NODES, N_UNIONS, Nodes, Unions, add_product, united
-from cer_gpu.backend.products.keys import Automaton, KeyTable, key_row_of, look_ahead, look_up_key
+from cer_gpu.backend.products.arena import (
+    DEEPEST,
+    N_NODES,
+    N_UNIONS,
+    Nodes,
+    Unions,
+    add_product,
+    alike_in,
+    united,
+)
+from cer_gpu.backend.products.keys import Automaton, KeyTable, key_row_of, look_ahead, look_below, look_up_key
 from cer_gpu.backend.products.listing import (
     DEPTH,
     HEIGHT,
@@ -64,8 +73,11 @@ from cer_gpu.backend.status import DONE, GROW_NODES, GROW_PATH, OUTPUT_FULL, TOO
 # be written; the first event whose keys are not looked at ahead, and what was read there
 N_FIRED, N_WAITING, PENDING, AHEAD, READ, N_REGS = range(N_SHARED_REGS, N_SHARED_REGS + 6)
 
-FIRED_NODE, FIRED_TRANSITION = range(2)
+FIRED_NODE, FIRED_TRANSITION, FIRED_ALIKE = range(3)
 """Columns of `ProductListing.fired`."""
+
+MOST_IN_CACHE = 1 << 16
+"""Unions that the processor has at hand: heaps of more are read ahead."""
 
 _U = np.uint64
 
@@ -111,6 +123,8 @@ def update_events(events, attributes, window, options, demand, automaton, nodes,
             regs[AHEAD] = min(begin_ahead + keys.hashes.shape[0], n_events)
             regs[READ] ^= look_ahead(automaton, keys, events.symbols, events.partitions, attributes, begin_ahead,
                                      regs[AHEAD])  # fmt: skip
+            if nodes.tops[N_UNIONS] > MOST_IN_CACHE and demand.only_ends == 0:
+                regs[READ] ^= look_below(automaton, keys, unions, events.symbols, window, begin_ahead, regs[AHEAD])
         if regs[LISTING] == 0:
             if not _has_room_for(automaton, nodes, unions, keys, _U(events.symbols[event])):
                 status = GROW_NODES
@@ -183,7 +197,8 @@ def _fire(events, attributes, window, automaton, nodes, unions, keys, listing, e
             both = (valid >> np.int64(a - 1)) & (valid >> np.int64(b - 1)) & 1 == 1
             fires = fires and both and attributes[event, _U(a)] == attributes[event, _U(b)]
         first, last = automaton.transitions[t, FIRE_SOURCE], automaton.transitions[t, FIRE_SOURCES_END]
-        start = clock
+        start, alike = clock, np.int64(1)
+        fed = automaton.transitions[t, FIRE_FED] == 1
         factor = _U(nodes.first_factor)
         # the node is made above the top, and counts once all sources are there
         node = _U(nodes.tops[N_NODES])
@@ -201,10 +216,13 @@ def _fire(events, attributes, window, automaton, nodes, unions, keys, listing, e
                     nodes.records[node, factor] = root
                     factor += _U(1)
                     start = min(start, latest)
+                    if fed:
+                        alike *= alike_in(unions, root, clock, length)
             j += 1
         if fires:
             listing.fired[_U(n), FIRED_NODE] = add_product(nodes, events, event, np.int64(t))
             listing.fired[_U(n), FIRED_TRANSITION] = np.int64(t)
+            listing.fired[_U(n), FIRED_ALIKE] = alike if alike < 1 << 15 else np.int64(0)
             listing.starts[_U(n)] = start
             n += 1
     regs[N_FIRED] = n
@@ -230,7 +248,8 @@ def _keep(events, attributes, window, automaton, nodes, unions, keys, listing, e
             each, start = _U(automaton.feeds[_U(j), LINK_LIST]), listing.starts[_U(i)]
             at, at_latest = first_list + each, first_list + _U(keys.n_lists) + each
             root, latest = keys.rows[row, at], keys.latest[row, at_latest]
-            made = united(nodes, unions, root, latest, np.int32(node), start, clock, length)
+            alike = listing.fired[_U(i), FIRED_ALIKE]
+            made = united(nodes, unions, root, latest, np.int32(node), alike, start, clock, length)
             keys.rows[row, at] = made
             keys.latest[row, at_latest] = unions.starts[_U(made), UNION_START]
 

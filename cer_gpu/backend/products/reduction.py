@@ -11,16 +11,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.jit import fetch, helper, kernel
 
 _U = np.uint64
 
-GROUP, PLACE, VALID, IS_NEW = range(4)
+GROUP, PLACE, VALID = range(3)
 """Columns of `JoinGroups.places`."""
 LOOKS, NEEDS, DROPS = range(3)
 """Columns of `JoinGroups.groups`."""
 EVENT, WHO, SLOT, SEEN, N_TAKING_PART = range(5)
 """Columns of the scratch; once an event is read, SLOT has the one before it in its slot and group."""
+_SOON = 16
+"""Events whose slots are fetched ahead."""
 _WIDE = 6
 """Bits of the place in WHO; the group stands above them."""
 
@@ -30,19 +32,22 @@ class JoinGroups(NamedTuple):
 
     Attributes
     ----------
-    places : int64, shape (places, 4)
-        Columns GROUP; PLACE, the bit of the place in the word of an event; VALID, the bits of the valid columns that
-        its key needs; and IS_NEW, 1 if its key stands in other columns than that of the place before.
+    places : int64, shape (places, 3)
+        Columns GROUP; PLACE, the bit of the place in the word of an event; and VALID, the bits of the valid columns
+        that its key needs.
     columns : int64, shape (places, most values)
         Columns of the event that make the key, then -1.
     groups : int64, shape (groups, 3)
         Columns LOOKS, the groups as bits whose earlier events are partners; NEEDS, those in which there must be one;
         and DROPS, 1 if events without partners are dropped.
+    only : int64, shape (symbols,)
+        The only one of these places at which an event of each symbol may be; -1: there are several, or none.
     """
 
     places: Any
     columns: Any
     groups: Any
+    only: Any
 
 
 @helper
@@ -58,38 +63,56 @@ def _key_of(attributes, columns, event, p, partition):
 
 
 @helper
-def _take_part(words, attributes, partitions, join, n_bits, chosen, scratch):
+def _add(word, event, valid, h, join, p, n_bits, scratch, n):
+    """Write an event at one of its places to the scratch, if it has a key; return its places, and the new number."""
+    place, group = join.places[p, PLACE], join.places[p, GROUP]
+    without = valid & join.places[p, VALID] != join.places[p, VALID]
+    word &= ~(np.int64(without & (join.groups[_U(group), DROPS] == 1)) << place)
+    # written in any case: a jump that nothing foretells would cost more
+    scratch[n, EVENT], scratch[n, WHO] = event, group << _WIDE | place
+    scratch[n, SLOT] = np.int64(h >> _U(64 - n_bits))
+    scratch[n, SEEN] = 0
+    return word, n + _U((word >> place) & np.int64(not without))
+
+
+@helper
+def _take_part(words, symbols, attributes, partitions, join, n_bits, chosen, scratch):
     """Write the events at the places of a semi-join to the scratch, each place by itself; return their number."""
-    places, columns, groups = join.places, join.columns, join.groups
+    places, columns = join.places, join.columns
     n_places = places.shape[0]
     mask = np.int64(0)
     for i in range(n_places):
         mask |= np.int64(1) << places[_U(i), PLACE]
     n_chosen = _U(0)
     for e in range(words.shape[0]):
-        # written in any case: a jump that nothing foretells would cost more
         chosen[n_chosen] = e
         n_chosen += _U(words[_U(e)] & mask != 0)
     n = _U(0)
     for c in range(n_chosen):
         event = _U(chosen[_U(c)])
-        word = words[event]
         partition = np.int64(partitions[event]) if partitions.shape[0] > 0 else np.int64(0)
         valid = attributes[event, 0]
-        h = _U(0)
-        for i in range(n_places):
-            p = _U(i)
-            if places[p, IS_NEW] == 1:  # most places have their keys in the same columns
-                h = _key_of(attributes, columns, event, p, partition)
-            place, group = places[p, PLACE], places[p, GROUP]
-            without = valid & places[p, VALID] != places[p, VALID]
-            word &= ~(np.int64(without & (groups[_U(group), DROPS] == 1)) << place)
-            scratch[n, EVENT], scratch[n, WHO] = event, group << _WIDE | place
-            scratch[n, SLOT] = np.int64(h >> _U(64 - n_bits))
-            scratch[n, SEEN] = 0
-            n += _U((word >> place) & np.int64(not without))
-        words[event] = word
+        only = join.only[_U(symbols[event])]
+        if only >= 0:
+            h = _key_of(attributes, columns, event, _U(only), partition)
+            words[event], n = _add(words[event], event, valid, h, join, _U(only), n_bits, scratch, n)
+        else:
+            for i in range(n_places):
+                p = _U(i)
+                if (words[event] >> places[p, PLACE]) & 1 == 1:
+                    h = _key_of(attributes, columns, event, p, partition)
+                    words[event], n = _add(words[event], event, valid, h, join, p, n_bits, scratch, n)
     return np.int64(n)
+
+
+@helper
+def _share_left(join, scratch, n):
+    """Return the share of the first events that have partners so far."""
+    n_left = np.int64(0)
+    for i in range(n):
+        needs = join.groups[_U(scratch[_U(i), WHO] >> _WIDE), NEEDS]
+        n_left += scratch[_U(i), SEEN] & needs == needs
+    return n_left / max(n, 1)
 
 
 @helper
@@ -106,14 +129,15 @@ def _look(table, scratch, base, other, mine, low):
 
 
 @kernel
-def semi_join(words, clocks, length, attributes, partitions, join, first_known, first_open, n_bits, table, chosen,
-              scratch):  # fmt: skip
+def semi_join(words, symbols, clocks, length, attributes, partitions, join, first_known, first_open, most_left,
+              apart, n_bits, table, chosen, scratch):  # fmt: skip
     """Take from the words of events the places of a semi-join at which they have no partners.
 
     Parameters
     ----------
     words : int64, shape (n,), written
         The places at which each event may be, as bits.
+    symbols : int32, shape (n,)
     clocks : clock, shape (n,)
         They do not decrease.
     length : clock
@@ -123,11 +147,18 @@ def semi_join(words, clocks, length, attributes, partitions, join, first_known, 
     first_known, first_open : int
         Only events from `first_known` up to `first_open` are dropped: before them are some whose partners may lie
         before all that are here, and from `first_open` on those whose partners may be still to come.
+    most_left : float
+        Share of the events that have partners, from which on the semi-join is given up early, as it does not pay; 1.0
+        or more: never.
+    apart : int
+        Number of events after which the window is moved on.
     n_bits : int
         The table has ``2**n_bits`` slots.
-    table : int32, shape (slots * groups,), written
-    chosen : int32, shape (more than n,), written
-    scratch : int32, shape (more than n * places, N_TAKING_PART), written
+    table : int32, shape (entries,), written
+        One entry for each slot and group.
+    chosen : int32, shape (at least n,), written
+    scratch : int32, shape (at least n, 4), written
+        Columns EVENT to SEEN; one row more than there are places of events.
 
     Returns
     -------
@@ -139,13 +170,18 @@ def semi_join(words, clocks, length, attributes, partitions, join, first_known, 
     n_groups = _U(groups.shape[0])
     for s in range((np.int64(1) << n_bits) * groups.shape[0]):
         table[_U(s)] = 0
-    n = _take_part(words, attributes, partitions, join, n_bits, chosen, scratch)
+    n = _take_part(words, symbols, attributes, partitions, join, n_bits, chosen, scratch)
     low = np.int64(0)
     for i in range(n):
         c = _U(i)
-        clock = clocks[_U(scratch[c, EVENT])]
-        while clock - clocks[_U(scratch[_U(low), EVENT])] > length:
-            low += 1
+        if i == n // 8 and most_left < 1.0 and _share_left(join, scratch, i // 2) > most_left:
+            return n, np.int64(0)
+        if i % apart == 0:  # a window that is somewhat longer does no harm
+            clock = clocks[_U(scratch[c, EVENT])]
+            while clock - clocks[_U(scratch[_U(low), EVENT])] > length:
+                low += 1
+        if i + _SOON < n:
+            fetch(table, np.int64(scratch[c + _U(_SOON), SLOT]) * np.int64(n_groups))
         group = _U(scratch[c, WHO] >> _WIDE)
         base = _U(scratch[c, SLOT]) * n_groups
         looks, seen, mine = groups[group, LOOKS], np.int64(0), np.int64(1) << np.int64(group)
