@@ -42,6 +42,8 @@ Keys = tuple[Int64, Bools | None]
 """Values of a column, and a mask of the valid ones (None: all)."""
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
+_INFINITY = 0x7FF0000000000000
+"""Bits of the greatest float64."""
 SWEEP_FROM = 1 << 16
 """Least number of texts for a sweep, which drops those that no partial match holds."""
 CELL = 1.25
@@ -147,6 +149,9 @@ class OrderKey:
             return (values ^ np.uint64(1 << 63)).view(np.int64), valid
         if values.dtype != np.float64:
             return values, valid
+        bits = _as_int64(values)
+        if len(bits) and bits.min() >= 0 and bits.max() <= _INFINITY:
+            return bits, valid  # most columns: nothing below 0, and no NaN
         bits = (values + 0.0).view(np.int64)  # -0.0 and 0.0 are one value
         signs = bits >> 63
         signs &= GREATEST
@@ -255,8 +260,9 @@ class GridCell:
             shift = np.uint64((self.ahead * self.width - int(self.shift)) % 2**64)
             found = values.astype(np.int64).view(np.uint64) * np.uint64(self.factor) + shift
             return (found & mask).view(np.int64), valid
-        unknown = np.isnan(values)
-        if unknown.any():
+        low, high = (values.min(), values.max()) if len(values) else (0, 0)
+        if low != low:
+            unknown = np.isnan(values)
             valid = both(valid, ~unknown)
             values = np.where(unknown, 0.0, values)
         # the later event's begins a little before its band, as that was rounded, too
@@ -265,8 +271,9 @@ class GridCell:
             cells = values * (self.factor / self.width)
             cells -= begin - self.ahead
         np.floor(cells, out=cells)
-        np.minimum(cells, LAST_CELL, out=cells)
-        np.maximum(cells, -LAST_CELL, out=cells)
+        farthest = max(abs(float(low)), abs(float(high))) * self.factor / self.width + abs(begin) + 1
+        if not farthest < LAST_CELL:
+            np.clip(cells, -LAST_CELL, LAST_CELL, out=cells)
         return cells.astype(np.int64), valid
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import nullcontext
 
 import numpy as np
@@ -111,3 +112,59 @@ def test_all_ways_to_find_a_band_agree_with_brute_force(data):
             take_away(monkeypatch, way)
             with small_sizes() if data.draw(st.booleans()) else nullcontext():
                 assert found(text, batches) == expected, (way, text)
+
+
+FAR = {
+    "c.i BETWEEN a.i - 1 AND a.i + 1": lambda a, b, c: abs(c["i"] - a["i"]) <= 1,
+    "c.k = a.k": lambda a, b, c: c["k"] == a["k"],
+    "c.i > a.i": lambda a, b, c: c["i"] > a["i"],
+    "c.f <> a.f": lambda a, b, c: c["f"] != a["f"],
+}
+NEAR = {
+    "b.i BETWEEN a.i AND a.i + 2": lambda a, b, c: 0 <= b["i"] - a["i"] <= 2,
+    "c.i - b.i BETWEEN 0 - 3 AND 1": lambda a, b, c: -3 <= c["i"] - b["i"] <= 1,
+    "b.k = a.k": lambda a, b, c: b["k"] == a["k"],
+}
+WHOLE = {
+    "a.i + b.i > c.i": lambda a, b, c: a["i"] + b["i"] > c["i"],
+    "a.i + b.i + c.i < 4": lambda a, b, c: a["i"] + b["i"] + c["i"] < 4,
+}
+
+
+@property_test(1)
+def test_filters_of_far_events_agree_with_brute_force(data):
+    """With filters of neighbours and of whole paths beside them; the events are numbered along the way."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    n, window = data.draw(st.integers(3, 60)), data.draw(st.integers(2, 40))
+    events = events_of(rng, n, data.draw(st.sampled_from([2, 10])))
+    chosen = {}
+    for group, most in ((FAR, 2), (NEAR, 2), (WHOLE, 1)):
+        names = data.draw(st.lists(st.sampled_from(sorted(group)), max_size=most, min_size=group is FAR, unique=True))
+        chosen |= {name: group[name] for name in names}
+    rows = events.to_pylist()
+    of_type = {name: [p for p, row in enumerate(rows) if row["type"] == name] for name in "ABC"}
+    expected = [
+        [p, q, r]
+        for p, q, r in itertools.product(*of_type.values())
+        if p < q < r <= p + window and all(holds(rows[p], rows[q], rows[r]) for holds in chosen.values())
+    ]
+    text = f"SELECT * FROM S WHERE A AS a ; B AS b ; C AS c FILTER {' AND '.join(chosen)} WITHIN {window} EVENTS"
+    batches = events.combine_chunks().to_batches(max_chunksize=data.draw(st.integers(1, n)))
+    with small_sizes() if data.draw(st.booleans()) else nullcontext():
+        assert found(text, batches) == expected, text
+
+
+def test_far_filters_stand_beside_those_of_whole_paths():
+    """A filter on all events of an iteration, around one whose events are compared with the first of each turn."""
+    events = pa.table(
+        {
+            "type": ["A"] * 6,
+            "n": [0, 1, 0, 3, 0, 0],
+            "m": [0] * 6,
+            "o": [3, 2, 3, 3, 0, 0],
+            "w": [1.0, 1.0, 1.0, 0.0, 0.0, 0.0],
+        }
+    )
+    turn = "A AS x {2} FILTER A.n / x.o IS NOT NULL AND A.n <> 1.05 * PREV(A).n AND A[w = 1.0 OR n - FIRST(A).n >= 2]"
+    query = cer_gpu.compile(f"SELECT A FROM S WHERE ({turn}) {{2}} FILTER A[NOT n < x.m] WITHIN 9 EVENTS")
+    assert query.evaluate(events)["positions"].to_pylist() == [[0, 1, 2, 3]]

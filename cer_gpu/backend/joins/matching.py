@@ -407,7 +407,8 @@ def _list_paths(attributes, window, options, demand, filters, general, graph, in
     shared = demand.strict == 0 and general.gaps.shape[0] == 0
     dealt = demand.n_shares > 1 and demand.whole == 0
     writes = (demand.counting == 0 and (ours or dealt)) or demand.gathered == 1
-    size, n_edges, n_atoms = path.shape[0], edges.shape[0], graph.flags.shape[0]
+    size, n_atoms = path.shape[0], graph.flags.shape[0]
+    n_edges = np.int64(graph.incoming[_U(n_atoms)])  # those of paths, without the far ones
     depth, n_here, n_out, n_values = regs[DEPTH], regs[N_HERE], regs[N_OUT], regs[N_VALUES]
     status = DONE
     if depth == 0 and limit > 0 and n_here >= limit:

@@ -21,6 +21,9 @@ from cer_gpu.backend.joins.filters import passes
 from cer_gpu.backend.joins.instances import ENTRY, SHIFT, TAG, known, tag_of
 from cer_gpu.backend.operations import compared
 
+_FEW = 4
+"""Candidates of an edge that are looked at before an event is read."""
+
 _U = np.uint64
 
 
@@ -338,18 +341,52 @@ def with_partner(filters, graph, instances, partners, e, k):
 
 @helper
 def ends_in_vain(graph, filters, instances, indexes, attributes, event, symbol, partition, clock, length):
-    """Return whether an event can only end complex events, and no index has an event before it for any."""
+    """Return whether an event can only end complex events, and no index has an event that it could follow in one."""
     a = np.int64(graph.atoms_of[symbol, _U(0)])
     if a < 0 or graph.atoms_of[symbol, _U(1)] >= 0:
         return False
     q = _U(a)
     if graph.flags[q] & (INITIAL_ATOM | STACKED_ATOM | BARRING_ATOM) != 0:
         return False
+    follows = False
     for edge in range(graph.incoming[q], graph.incoming[q + _U(1)]):
-        e = _U(edge)
-        if graph.edges[e].index < 0:
+        follows = follows or _may_find(graph, filters, instances, indexes, _U(edge), attributes, event, partition,
+                                       clock, length)  # fmt: skip
+    for edge in range(graph.far[q], graph.far[q + _U(1)]):
+        follows = follows and _may_find(graph, filters, instances, indexes, _U(edge), attributes, event, partition,
+                                        clock, length)  # fmt: skip
+    return not follows
+
+
+@helper
+def _may_find(graph, filters, instances, indexes, e, attributes, event, partition, clock, length):
+    """Return False if the index of edge `e` has no instance in the window that an event could follow."""
+    if graph.edges[e].index < 0:
+        return True
+    index = _U(graph.edges[e].index)
+    candidate = look_up(graph, filters, instances, indexes, e, attributes, event, partition)
+    for _ in range(_FEW):
+        if candidate < 0 or clock - indexes.best[index, _U(candidate)] > length:
             return False
-        head = look_up(graph, filters, instances, indexes, e, attributes, event, partition)
-        if head >= 0 and not (clock - indexes.best[_U(graph.edges[e].index), _U(head)] > length):
-            return False
+        if _may_follow(graph, filters, instances, e, instance_of(graph, e, candidate), attributes, event):
+            return True
+        candidate = np.int64(indexes.links[index, _U(candidate)])
+    return candidate >= 0
+
+
+@helper
+def _may_follow(graph, filters, instances, e, i, attributes, event):
+    """Return False if an event fails a comparison of edge `e` with instance `i`; programs are not asked."""
+    conditions, p = filters.conditions, _U(graph.edges[e].source)
+    for c in range(graph.edges[e].test, graph.edges[e].last):
+        condition = _U(c)
+        if conditions[condition].kind == COMPARE:
+            a, b = _U(conditions[condition].column), _U(conditions[condition].other)
+            known = (instances.values[p, _U(0), i] >> np.int64(a - _U(1))) & (
+                attributes[event, 0] >> np.int64(b - _U(1))
+            )
+            if known & 1 == 0 or not compared(
+                conditions[condition].op, instances.values[p, a, i], attributes[event, b]
+            ):
+                return False
     return True
