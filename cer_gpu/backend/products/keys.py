@@ -20,6 +20,7 @@ from cer_gpu.automaton.encoding import (
     ROW_USED,
     ROW_VALUES,
     UNION_LEFT,
+    UNION_NODE,
     UNION_START,
 )
 from cer_gpu.backend.jit import fetch, helper
@@ -160,10 +161,11 @@ def look_ahead(automaton, keys, symbols, partitions, attributes, first, last):
 
 
 @helper
-def look_below(automaton, keys, unions, symbols, window, first, last):
+def look_below(automaton, keys, nodes, unions, symbols, window, first, last, lists):
     """Fetch the tops of the heaps that some events gather, whose hashes are known, and some unions below each.
 
     A heap of single events is a list, each read after the other; here the processor waits for those of many at once.
+    If the event `lists` what it ends, their nodes are fetched, too.
     """
     first_list = _U(ROW_VALUES + automaton.columns.shape[1])
     n = np.int64(0)
@@ -195,8 +197,11 @@ def look_below(automaton, keys, unions, symbols, window, first, last):
     for _ in range(BELOW):
         n_before, n = n, np.int64(0)
         for h in range(n_before):
-            u = np.int64(unions.links[_U(keys.heads[_U(h)]), UNION_LEFT])
-            if u >= 0 and not (clock - unions.starts[_U(keys.heads[_U(h)]), UNION_START] > window.length):
+            above = _U(keys.heads[_U(h)])
+            if lists:
+                fetch(nodes.records, np.int64(unions.links[above, UNION_NODE]))
+            u = np.int64(unions.links[above, UNION_LEFT])
+            if u >= 0 and not (clock - unions.starts[above, UNION_START] > window.length):
                 fetch(unions.links, u)
                 keys.heads[_U(n)] = u
                 n += 1

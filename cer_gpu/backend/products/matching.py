@@ -123,7 +123,8 @@ def update_events(events, attributes, window, options, demand, automaton, nodes,
             regs[AHEAD] = min(begin_ahead + keys.hashes.shape[0], n_events)
             look_ahead(automaton, keys, events.symbols, events.partitions, attributes, begin_ahead, regs[AHEAD])
             if nodes.tops[N_UNIONS] > MOST_IN_CACHE and demand.only_ends == 0:
-                look_below(automaton, keys, unions, events.symbols, window, begin_ahead, regs[AHEAD])
+                lists = demand.counting == 0 or demand.gathered == 1
+                look_below(automaton, keys, nodes, unions, events.symbols, window, begin_ahead, regs[AHEAD], lists)
         if regs[LISTING] == 0:
             if not _has_room_for(automaton, nodes, unions, keys, _U(events.symbols[event])):
                 status = GROW_NODES
