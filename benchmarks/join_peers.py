@@ -145,7 +145,13 @@ class Peer(Protocol):
 
 
 class DuckDB:
-    """DuckDB on all cores: the join with its conditions in either order, for its own plan, and with buckets."""
+    """DuckDB: the join with its conditions in either order, for its own plan, and with buckets.
+
+    `threads`: their number; None: one for each core.
+    """
+
+    def __init__(self, threads: int | None = None) -> None:
+        self._threads = threads
 
     def missing(self) -> str | None:
         """See `Peer`."""
@@ -153,7 +159,8 @@ class DuckDB:
 
     def name(self) -> str:
         """See `Peer`."""
-        return f"DuckDB {importlib.import_module('duckdb').__version__}"
+        of_threads = "" if self._threads is None else f", {self._threads} thread"
+        return f"DuckDB {importlib.import_module('duckdb').__version__}{of_threads}"
 
     def fewest(self, question: Question) -> int:
         """See `Peer`."""
@@ -168,7 +175,7 @@ class DuckDB:
         import duckdb
 
         begun = time.perf_counter()
-        with duckdb.connect() as connection:
+        with duckdb.connect(config={} if self._threads is None else {"threads": self._threads}) as connection:
             connection.register("given", table)
             connection.execute("CREATE TABLE e AS SELECT row_number() OVER () - 1 AS p, * FROM given")
             found = connection.execute(question.sql[plan]).fetchone()

@@ -269,8 +269,8 @@ def conjunctive_queries(draw, limits=False, most=4):
     return cq.ConjunctiveQuery(
         tuple(head),
         atoms,
-        # columns of "bindings" have different names
-        partition_by=tuple(names for names in keys if names[0] not in {atom.alias for atom in atoms}),
+        # columns of "bindings" have different names, as have those of the head
+        partition_by=tuple(names for names in keys if names[0] not in {*head, *(atom.alias for atom in atoms)}),
         within=within,
         limit=draw(st.sampled_from([1, 2, 3, 0])) if limits else None,
         name=draw(st.sampled_from(["Q", "Q", "answers", "B", "of two"])),

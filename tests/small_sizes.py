@@ -43,6 +43,7 @@ SMALL = (
     (reduction, "FEWEST_HELD", 1),
     (reduction, "MOST_HELD", 40),
     (reduction, "LEFT_AT_MOST", 1e9),
+    (reduction, "LEFT_OF_STEPS", 1e9),
     (reduction, "PAYS_FROM", -1),
     (reduction, "FEWEST_BITS", 1),
     (reduction, "MOST_BITS", 2),

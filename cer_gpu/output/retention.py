@@ -15,6 +15,10 @@ from cer_gpu.errors import EventsError
 
 TRIM_FROM = 1 << 16
 """Least number of rows for a trim, which drops those that no future complex event can hold."""
+MANY_TAKEN = 16
+"""Rows of which one is taken, at most, for which all are put together, and numbered, first."""
+SPREAD = 4
+"""Positions to a row, at most, that are numbered: a number is looked up at once, a position is searched for."""
 
 
 class Retained:
@@ -41,6 +45,8 @@ class Retained:
         self._positions: list[Int64] = []
         self._rows: list[pa.RecordBatch] = []
         self._trim_at = TRIM_FROM
+        # positions with the number of the row at each number from the first of them on
+        self._number_of: tuple[Int64, Int32] | None = None
 
     @property
     def n_rows(self) -> int:
@@ -75,14 +81,31 @@ class Retained:
         """Return the rows at positions, which must all be retained."""
         if not self.schema.names:
             return pa.array([{}] * len(positions), pa.struct([]))
-        rows, before = np.empty(len(positions), np.int64), 0
+        found = pa.Table.from_batches(self._rows, self.schema).take(pa.array(self._rows_at(positions)))
+        columns = [pa.concat_arrays(c.chunks) if c.num_chunks else pa.array([], c.type) for c in found.columns]
+        return pa.StructArray.from_arrays(columns, fields=list(self.schema))
+
+    def _rows_at(self, positions: Int64) -> Int64:
+        """Return the numbers of the rows at positions."""
+        rows = np.empty(len(positions), np.int64)
+        if MANY_TAKEN * len(positions) >= self.n_rows and len(self._rows) > 1:
+            self._positions, self._rows = [np.concatenate(self._positions)], [pa.concat_batches(self._rows)]
+        if len(self._rows) == 1 and MANY_TAKEN * len(positions) >= len(self._positions[0]) and len(positions):
+            known = self._positions[0]
+            span = int(known[-1] - known[0]) + 1
+            if span <= SPREAD * len(known):
+                if self._number_of is None or self._number_of[0] is not known:
+                    numbers = np.empty(span, np.int32)
+                    numbers[known - known[0]] = np.arange(len(known), dtype=np.int32)
+                    self._number_of = known, numbers
+                rows[:] = self._number_of[1][positions - known[0]]
+                return rows
+        before = 0
         for known in self._positions:  # few chunks; positions ascend within and across them
             here = (positions >= known[0]) & (positions <= known[-1])
             rows[here] = before + np.searchsorted(known, positions[here])
             before += len(known)
-        found = pa.Table.from_batches(self._rows, self.schema).take(pa.array(rows))
-        columns = [pa.concat_arrays(c.chunks) if c.num_chunks else pa.array([], c.type) for c in found.columns]
-        return pa.StructArray.from_arrays(columns, fields=list(self.schema))
+        return rows
 
     def between(self, first: int, last: int) -> tuple[Int64, pa.StructArray]:
         """Return all retained rows from one position to another, and their positions."""
@@ -106,6 +129,7 @@ class Retained:
         self._filter([known >= position for known in self._positions])
 
     def _filter(self, masks: list[Bools]) -> None:
+        self._number_of = None
         self._rows = [rows.filter(pa.array(mask)) for rows, mask in zip(self._rows, masks, strict=True) if mask.any()]
         self._positions = [known[mask] for known, mask in zip(self._positions, masks, strict=True) if mask.any()]
         self._trim_at = max(TRIM_FROM, 2 * self.n_rows)

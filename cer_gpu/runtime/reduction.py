@@ -26,8 +26,9 @@ FEWEST_HELD = 1 << 12
 """Least events at once that are held back."""
 MOST_HELD = 1 << 22
 """Events that are held back at most."""
-LEFT_AT_MOST = 0.75
-"""Share of the events that are left, up to which it pays to look for partners."""
+LEFT_AT_MOST, LEFT_OF_STEPS = 0.6, 0.4
+"""Shares of the events that are left, up to which it pays to look for partners: of conjunctions, and of steps, which
+the runtime reads faster, as it stores none that has no event before it."""
 PAYS_FROM = 0.2
 """Share of its events that a semi-join drops, from which on it pays."""
 RESTS = 8
@@ -66,6 +67,7 @@ class Partners:
     ) -> None:
         self._table, self._length = table, length
         ordered = [join for join in joins if join.ordered]
+        self._of_steps = len(ordered) == len(joins)
         # those of one key find little on the way back: what has lost its partners has lost its own ones, too
         back = ordered[-2::-1] if whole else []
         self._joins = [_groups_of(join, tables, whole=whole) for join in [*joins, *back]]
@@ -110,7 +112,7 @@ class Partners:
             rest, self._n_decided = slice(self._n_decided, self._n), self._n
         else:
             rest = slice(self._n_decided, self._n)
-            self._forget(self._held["window_clocks"][self._n - 1])
+            self._forget(self._clocks[-1])
         if rest.stop > rest.start:
             found.append(self._at(rest))
         return found
@@ -118,7 +120,7 @@ class Partners:
     def forget(self) -> None:
         """Forget the events of the past, of which partitions or texts get other numbers; none are held back."""
         if self._n:
-            self._forget(self._held["window_clocks"][self._n - 1])
+            self._forget(self._clocks[-1])
 
     # ---- what is held -----------------------------------------------------------------------------------------
 
@@ -126,25 +128,28 @@ class Partners:
         self._n = self._n_decided = 0
         self._since = clock
 
+    @property
+    def _clocks(self) -> Array:
+        """The clocks of the events that are held, which may be their positions."""
+        held = self._held.get("window_clocks")
+        return (self._held["positions"].view(np.uint64) if held is None else held)[: self._n]
+
     def _differs(self, events: Relevant) -> bool:
-        return any(
-            bool(len(getattr(events, name))) != bool(len(held)) or getattr(events, name).dtype != held.dtype
-            for name, held in self._held.items()
-        )
+        """Return True if other columns are to be held than before."""
+        return {name: each.dtype for name, each in _columns_of(events).items()} != {
+            name: held.dtype for name, held in self._held.items()
+        }
 
     def _append(self, events: Relevant) -> None:
         n = self._n + len(events.symbols)
-        for name in _FIELDS:
-            added: Array = getattr(events, name)
+        for name, added in _columns_of(events).items():
             held = self._held.get(name)
-            if not len(added) or (held is not None and len(held) >= n):
-                continue
-            grown = np.empty((max(n, 2 * self._n), *added.shape[1:]), added.dtype)
-            if held is not None:
-                grown[: self._n] = held[: self._n]
-            self._held[name] = grown
-        for name, held in self._held.items():
-            held[self._n : n] = getattr(events, name)
+            if held is None or len(held) < n:
+                grown = np.empty((max(n, 2 * self._n), *added.shape[1:]), added.dtype)
+                if held is not None:
+                    grown[: self._n] = held[: self._n]
+                self._held[name] = held = grown
+            held[self._n : n] = added
         self._n = n
 
     def _at(self, rows: slice | Int64) -> Relevant:
@@ -155,6 +160,7 @@ class Partners:
         }
         if "partitions" not in at:
             at["partitions"] = np.empty(0, np.int32)
+        at.setdefault("window_clocks", at["positions"].view(np.uint64))
         return Relevant(**{name: at.get(name, empty) for name in _FIELDS})
 
     def _keep(self, decided: Int64, first_open: int) -> None:
@@ -167,7 +173,7 @@ class Partners:
 
     def _first_open(self) -> int:
         """Return the first of the events whose windows reach to the last one, or beyond."""
-        clocks = self._held["window_clocks"][: self._n]
+        clocks = self._clocks
         return self._first_in_window(clocks, clocks[-1])
 
     def _first_in_window(self, clocks: Array, clock: Any) -> int:
@@ -185,10 +191,10 @@ class Partners:
 
     def _decide(self, n_closed: int) -> list[Relevant]:
         """Decide upon the events before a number, and return those of them that may have partners."""
-        n, begin, clocks = self._n, self._n_decided, self._held["window_clocks"]
+        n, begin, clocks = self._n, self._n_decided, self._clocks
         words = self._left(n_closed)
         left = begin + np.flatnonzero(words[begin:n_closed])
-        if len(left) > LEFT_AT_MOST * (n_closed - begin):
+        if len(left) > (LEFT_OF_STEPS if self._of_steps else LEFT_AT_MOST) * (n_closed - begin):
             self._pause = RESTS * (n_closed - begin)
         found = [self._at(left)] if len(left) else []
         if n_closed == n:
@@ -206,7 +212,7 @@ class Partners:
             self._joins = [_with_symbols(join, self._table.places_of) for join in self._joins]
         words = self._words.empty(n)
         np.take(self._places_of, self._held["symbols"][:n], out=words)
-        clocks = self._held["window_clocks"][:n]
+        clocks = self._clocks
         first_known = self._n_decided
         if self._since is not None:
             known = clocks - self._since > self._length
@@ -246,6 +252,15 @@ class Partners:
 
 
 _FIELDS = tuple(field.name for field in fields(Relevant))
+
+
+def _columns_of(events: Relevant) -> dict[str, Array]:
+    """Return the columns of events that are to be held: not the empty ones, and not clocks that are the positions."""
+    found = {name: each for name in _FIELDS if len(each := getattr(events, name))}
+    positions, clocks = found["positions"], found["window_clocks"]
+    if clocks.dtype == np.uint64 and clocks.__array_interface__["data"] == positions.__array_interface__["data"]:
+        del found["window_clocks"]
+    return found
 
 
 def _groups_of(join: SemiJoin, tables: ParallelTables, *, whole: bool) -> JoinGroups:

@@ -90,6 +90,32 @@ def test_answers_and_their_order_are_those_of_all_events(text, window, output):
         assert pa.Table.from_batches([*found, evaluator.finish()]).equals(expected)
 
 
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("output", ["positions", "count", "events"])
+def test_a_table_of_many_batches_is_reduced_across_them(text, output):
+    query, table = compiled(f"{text} WITHIN 20 EVENTS"), stream(600)
+    with everything_read():
+        expected = query.evaluate(table, output=output)
+    cut, fed = pa.Table.from_batches(table.to_batches(10)), []
+    with small_sizes(), events_fed(fed):
+        assert query.evaluate(cut, output=output).equals(expected)
+    if output == "count":  # values of events would have to wait with them
+        assert sum(fed) < sum(kind in "TSR" for kind in table["type"].to_pylist())
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("rows", [1, 13, 100])
+def test_answers_come_with_the_push_that_completes_them(text, rows):
+    query, table = compiled(f"{text} WITHIN 9 EVENTS"), stream(400)
+    with small_sizes():
+        evaluator, first = query.evaluator(), 0
+        for batch in table.to_batches(rows):
+            ends = evaluator.push(batch)["end"].to_pylist()
+            assert all(first <= end < first + batch.num_rows for end in ends)
+            first += batch.num_rows
+        assert evaluator.finish().num_rows == 0
+
+
 @pytest.mark.parametrize("text", [Q, ALL, CHAIN])
 @pytest.mark.parametrize("output", ["positions", "events", "count"])
 def test_partitions_come_and_go(text, output):

@@ -21,12 +21,13 @@ from cer_gpu.automaton.encoding import (
     ROW_VALUES,
     UNION_LEFT,
     UNION_NODE,
+    UNION_START,
 )
-from cer_gpu.backend.jit import helper
+from cer_gpu.backend.jit import fetch, helper
 
 _U = np.uint64
 
-BELOW = 6
+BELOW = 12
 """Unions below the top of a heap that are read ahead."""
 
 
@@ -138,17 +139,10 @@ def slot_after(slot, base, mask):
 
 @helper
 def look_ahead(automaton, keys, symbols, partitions, attributes, first, last):
-    """Compute the hashes of some events, and read the rows at which their searches begin.
+    """Compute the hashes of some events, and fetch the rows at which their searches begin.
 
-    The rows lie all over the memory.  Read one after the other as the events need them, each would be waited for; the
-    processor waits for these together.
-
-    Returns
-    -------
-    int
-        A number that depends on what was read, so that it is read.
+    The rows lie all over the memory.  Read one after the other as the events need them, each would be waited for.
     """
-    read = np.int64(0)
     for e in range(first, last):
         event, ahead = _U(e), _U(e - first)
         symbol = _U(symbols[event])
@@ -163,23 +157,18 @@ def look_ahead(automaton, keys, symbols, partitions, attributes, first, last):
                 n += 1
             keys.hashes[ahead, k] = h
             slot = slot_of(h, keys.bases[table], keys.bases[table + _U(1)] - keys.bases[table] - 1)
-            read ^= keys.rows[slot, ROW_PARTITION]
-    return read
+            fetch(keys.rows, np.int64(slot))
 
 
 @helper
-def look_below(automaton, keys, unions, symbols, window, first, last):
-    """Read the tops of the heaps that some events gather, whose hashes are known, and some unions below each.
+def look_below(automaton, keys, nodes, unions, symbols, window, first, last, lists):
+    """Fetch the tops of the heaps that some events gather, whose hashes are known, and some unions below each.
 
     A heap of single events is a list, each read after the other; here the processor waits for those of many at once.
-
-    Returns
-    -------
-    int
-        A number that depends on what was read, so that it is read.
+    If the event `lists` what it ends, their nodes are fetched, too.
     """
     first_list = _U(ROW_VALUES + automaton.columns.shape[1])
-    read, n = np.int64(0), np.int64(0)
+    n = np.int64(0)
     for e in range(first, last):
         event, ahead = _U(e), _U(e - first)
         symbol = _U(symbols[event])
@@ -203,16 +192,19 @@ def look_below(automaton, keys, unions, symbols, window, first, last):
                 keys.heads[_U(n)] = root
                 n += 1
             for h in range(n_before, n):
-                read ^= unions.links[_U(keys.heads[_U(h)]), UNION_NODE]
+                fetch(unions.links, keys.heads[_U(h)])
+    clock = window.clocks[_U(first)]
     for _ in range(BELOW):
-        for h in range(n):
-            u = keys.heads[_U(h)]
-            if u >= 0:
-                u = np.int64(unions.links[_U(u), UNION_LEFT])
-                keys.heads[_U(h)] = u
-                if u >= 0:
-                    read ^= unions.links[_U(u), UNION_NODE]
-    return read
+        n_before, n = n, np.int64(0)
+        for h in range(n_before):
+            above = _U(keys.heads[_U(h)])
+            if lists:
+                fetch(nodes.records, np.int64(unions.links[above, UNION_NODE]))
+            u = np.int64(unions.links[above, UNION_LEFT])
+            if u >= 0 and not (clock - unions.starts[above, UNION_START] > window.length):
+                fetch(unions.links, u)
+                keys.heads[_U(n)] = u
+                n += 1
 
 
 @helper

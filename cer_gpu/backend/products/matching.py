@@ -70,8 +70,8 @@ from cer_gpu.backend.saturating import MOST_SIGNED, plus
 from cer_gpu.backend.status import DONE, GROW_NODES, GROW_PATH, OUTPUT_FULL, TOO_MANY
 
 # registers besides those shared: how many transitions the event fired; the unions that wait; a complex event that is to
-# be written; the first event whose keys are not looked at ahead, and what was read there
-N_FIRED, N_WAITING, PENDING, AHEAD, READ, N_REGS = range(N_SHARED_REGS, N_SHARED_REGS + 6)
+# be written; the first event whose keys are not looked at ahead
+N_FIRED, N_WAITING, PENDING, AHEAD, N_REGS = range(N_SHARED_REGS, N_SHARED_REGS + 5)
 
 FIRED_NODE, FIRED_TRANSITION, FIRED_ALIKE = range(3)
 """Columns of `ProductListing.fired`."""
@@ -121,10 +121,10 @@ def update_events(events, attributes, window, options, demand, automaton, nodes,
         if regs[EVENT] >= regs[AHEAD]:
             begin_ahead = regs[EVENT]
             regs[AHEAD] = min(begin_ahead + keys.hashes.shape[0], n_events)
-            regs[READ] ^= look_ahead(automaton, keys, events.symbols, events.partitions, attributes, begin_ahead,
-                                     regs[AHEAD])  # fmt: skip
+            look_ahead(automaton, keys, events.symbols, events.partitions, attributes, begin_ahead, regs[AHEAD])
             if nodes.tops[N_UNIONS] > MOST_IN_CACHE and demand.only_ends == 0:
-                regs[READ] ^= look_below(automaton, keys, unions, events.symbols, window, begin_ahead, regs[AHEAD])
+                lists = demand.counting == 0 or demand.gathered == 1
+                look_below(automaton, keys, nodes, unions, events.symbols, window, begin_ahead, regs[AHEAD], lists)
         if regs[LISTING] == 0:
             if not _has_room_for(automaton, nodes, unions, keys, _U(events.symbols[event])):
                 status = GROW_NODES
