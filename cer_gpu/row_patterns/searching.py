@@ -34,6 +34,7 @@ from cer_gpu.row_patterns.matching import MatchTables, Skip, Walked
 from cer_gpu.row_patterns.measures import RowColumns, type_of
 from cer_gpu.row_patterns.ordering import OrderedRows
 from cer_gpu.row_patterns.program import RowProgram
+from cer_gpu.row_patterns.reading import RowArgument, bounds_after, dead_room, read_after
 
 STEPS, STEPS_PER_ROW = 10**8, 1000
 """Most steps of the searches of an evaluation: so many, which is also the most of one match, and so many for each row.
@@ -196,6 +197,9 @@ class _Search:
         inputs, valid = self._functions_read(rows)
         lists = (*program.nexts, program.starts, program.starts_at_first)
         functions = [self._function(leaf) for leaf in self._functions]
+        conditions, holds = self._conditions_of(), list(self._sets)
+        read, is_all = read_after(program, holds, conditions)
+        bounds = bounds_after(program, holds, conditions, arguments, values[: rows.batch.num_rows], rows.ends)
         self._plan = k.SearchPlan(
             np.cumsum([0, *map(len, lists)]),
             np.array([place for each in lists for place in each], np.int16),
@@ -209,10 +213,13 @@ class _Search:
             inputs.view(np.float64),
             valid,
             values,
+            *read,
+            *bounds,
         )
         constants, no_pairs = list(bound.binder.constants), np.zeros((1, 9), np.int32)
         self._filters = filters_of(no_pairs, code, constants, numbers.ranks())
-        self._counters = np.zeros(5, np.int64)
+        self._counters = np.zeros(6, np.int64)
+        self._dead = dead_room(rows.batch.num_rows if is_all else -1, read)
         self._most_steps = STEPS + STEPS_PER_ROW * rows.batch.num_rows
         self._memory = self._made(ROOM)
 
@@ -270,6 +277,7 @@ class _Search:
             totals.view(np.float64),
             np.zeros((room, n_functions), np.int64),
             self._counters,
+            self._dead,
         )
 
     def _deepen(self) -> None:
@@ -280,14 +288,14 @@ class _Search:
         for mine, theirs in zip(self._memory, old, strict=True):
             if theirs is old.positions:
                 mine[:, :room] = theirs
-            elif theirs is not self._counters:
+            elif theirs is not self._counters and theirs is not self._dead:
                 mine[:room] = theirs
 
     # ---- the plan ----------------------------------------------------------------------------------------------
 
-    def _code(self) -> tuple[list[tuple[int, int, int, int]], list[tuple[int, int, int]], Int64]:
+    def _code(self) -> tuple[list[RowArgument], list[tuple[int, int, int]], Int64]:
         """Return the arguments, the instructions, and where those of each place begin."""
-        arguments: dict[tuple[int, int, int, int], int] = {}
+        arguments: dict[RowArgument, int] = {}
         code: list[tuple[int, int, int]] = []
         begins = [0]
         for variable in self._places:
@@ -298,7 +306,7 @@ class _Search:
             begins.append(len(code))
         return list(arguments), code, np.array(begins, np.int64)
 
-    def _argument(self, argument: Argument) -> tuple[int, int, int, int]:
+    def _argument(self, argument: Argument) -> RowArgument:
         leaf = self._bound.asked.leaves[argument.variable]
         match leaf:
             case RowValue():
@@ -309,6 +317,11 @@ class _Search:
                 return k.FIRST_CLASS if leaf.first else k.LAST_CLASS, self._set(leaf.variable), leaf.nth, 0
         f = self._functions.setdefault(leaf, len(self._functions))
         return k.BEST_ROW if _is_row(leaf) else k.TOTAL, f, 0, 0
+
+    def _conditions_of(self) -> list[list[tuple[Condition, list[RowArgument]]]]:
+        """Return the conditions of each place, each with its arguments."""
+        programs = [self._bound.programs.get(variable, ()) for variable in self._places]
+        return [[(each, [self._argument(a) for a in each.arguments]) for each in of_place] for of_place in programs]
 
     def _set(self, variable: str | None) -> int:
         members = self._bound.asked.subsets.get(variable or "", (variable,))
