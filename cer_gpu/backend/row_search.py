@@ -7,8 +7,8 @@ undoes nothing.
 
 After a row that led nowhere, its place, its number and what later conditions read of the match so far are noted
 (`SearchPlan.read`): the search turns back at once where it meets them again, in this match or in one that begins later.
-A bound on a column that does not decrease along the rows (`SearchPlan.bounds`) ends the search where all further rows
-lie beyond it.
+A condition that fails of all rows behind one of which it fails, as a column does not decrease (`SearchPlan.bounds`),
+ends the search there.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ DEEP, SPENT, BEYOND, PAUSED = range(4, 8)
 """Outcomes of `search` besides those of `walk_rows`: memory too short, all steps taken, a sum too large, pause."""
 CHECK = 100
 """Instruction after each condition: go on only if it is TRUE."""
-LAST_ROW, FIRST_ROW, LAST_CLASS, FIRST_CLASS, BEST_ROW, TOTAL = range(6)
-"""Kinds of arguments: a row of a variable, the place of such a row, the row of MIN or MAX, and a number."""
+LAST_ROW, FIRST_ROW, LAST_CLASS, FIRST_CLASS, BEST_ROW, TOTAL, NEXT_ROW = range(7)
+"""Kinds of arguments: a row of a variable, the place of such a row, the row of MIN or MAX, a number, and the row after.
+"""
 COUNT, SUM_I, SUM_F, AVG, EXTREME, MATCHES = range(6)
 """Functions over the match so far."""
 NUMBER, STEPS, STEPS_HERE, DEPTH, CHOICE, DEAD = range(6)
@@ -78,8 +79,8 @@ class SearchPlan(NamedTuple):
     bounded : int64, shape (places + 1,)
         First of `bounds` of each place.
     bounds : int64, shape (bounds, 4)
-        Comparisons that must hold of a row behind a place, and fail of all rows behind one of which they fail: column
-        of the row, operator, argument, and its column.
+        Conditions that must hold of a row behind a place, and fail of all rows behind one of which they fail: first
+        instruction, that after the last, and the number of a row in a set that must be held (set -1: none need be).
     """
 
     begins: Any
@@ -254,8 +255,10 @@ def _attempt(plan, memory, filters, states, at, first, end, start, bounds):
                 steps += 1
                 if not _push(plan, memory, row, depth, place):
                     return BEYOND, np.int64(-1)
-                if _passes(plan, memory, filters, at, depth, first, end, place) and not (
-                    _beyond(plan, memory, at, depth, first, end, place) or _is_dead(plan, memory, row, depth, at)
+                span = plan.programs[_U(place)], plan.programs[_U(place + 1)]
+                if _passes(plan, memory, filters, at, depth, first, end, span) and not (
+                    _beyond(plan, memory, filters, at, depth, first, end, place)
+                    or _is_dead(plan, memory, row, depth, at)
                 ):
                     taken = True
                     break
@@ -275,18 +278,16 @@ def _attempt(plan, memory, filters, states, at, first, end, start, bounds):
 
 
 @helper
-def _beyond(plan, memory, at, depth, first, end, place):
+def _beyond(plan, memory, filters, at, depth, first, end, place):
     """Return whether a condition fails of all rows behind the last one of which one must satisfy it."""
-    row = at + depth + 1
-    if row == end:
+    if at + depth + 1 == end:
         return False
     for b in range(plan.bounded[_U(place)], plan.bounded[_U(place + 1)]):
         i = _U(b)
-        column, other = plan.bounds[i, 0], plan.bounds[i, 3]
-        held = _row_of(plan, memory, at, depth, first, end, plan.bounds[i, 2])
-        if plan.values[held, 0] >> (other - 1) & 1:
-            known = plan.values[row, 0] >> (column - 1) & 1
-            if not (known and compared(plan.bounds[i, 1], plan.values[row, column], plan.values[held, other])):
+        s = plan.bounds[i, 2]
+        if s < 0 or plan.bounds[i, 3] < memory.counts[_U(depth), _U(s)]:
+            span = plan.bounds[i, 0], plan.bounds[i, 1]
+            if not _passes(plan, memory, filters, at, depth, first, end, span):
                 return True
     return False
 
@@ -404,11 +405,11 @@ def _push(plan, memory, row, depth, place):
 
 
 @helper
-def _passes(plan, memory, filters, at, depth, first, end, place):
-    """Return whether the conditions of the last row of the match so far hold."""
+def _passes(plan, memory, filters, at, depth, first, end, span):
+    """Return whether the conditions from one instruction to another hold of the match so far."""
     work = filters.work
     top = 0
-    for at_line in range(plan.programs[place], plan.programs[place + 1]):
+    for at_line in range(span[0], span[1]):
         line = _U(at_line)
         code = filters.code[line, 0]
         if code == CHECK:
@@ -459,6 +460,8 @@ def _row_of(plan, memory, at, depth, first, end, argument):
     kind, i, nth = plan.arguments[argument, 0], plan.arguments[argument, 1], plan.arguments[argument, 2]
     if kind == BEST_ROW:
         return memory.totals[depth, i] if memory.tallies[depth, i] > 0 else nothing
+    if kind == NEXT_ROW:
+        return at + depth + 1
     n = memory.counts[_U(depth), _U(i)]
     if nth >= n:
         return nothing

@@ -29,12 +29,13 @@ from cer_gpu.expressions.derived import makers_of
 from cer_gpu.expressions.relation_terms import Argument, Condition, arguments_of
 from cer_gpu.expressions.relations import RelationBinder
 from cer_gpu.expressions.side_columns import MAX_COLUMNS, SideColumns, TextNumbers
+from cer_gpu.row_patterns.bounds import Columns, RowBound, bounds_after
 from cer_gpu.row_patterns.leaves import Classifier, MatchNumber, Null, RowAggregate, RowLeaf, RowValue, shown_leaf
 from cer_gpu.row_patterns.matching import MatchTables, Skip, Walked
 from cer_gpu.row_patterns.measures import RowColumns, type_of
 from cer_gpu.row_patterns.ordering import OrderedRows
 from cer_gpu.row_patterns.program import RowProgram
-from cer_gpu.row_patterns.reading import RowArgument, bounds_after, dead_room, read_after
+from cer_gpu.row_patterns.reading import PlaceLists, RowArgument, dead_room, place_lists, read_after
 
 STEPS, STEPS_PER_ROW = 10**8, 1000
 """Most steps of the searches of an evaluation: so many, which is also the most of one match, and so many for each row.
@@ -199,7 +200,11 @@ class _Search:
         functions = [self._function(leaf) for leaf in self._functions]
         conditions, holds = self._conditions_of(), list(self._sets)
         read, is_all = read_after(program, holds, conditions)
-        bounds = bounds_after(program, holds, conditions, arguments, values[: rows.batch.num_rows], rows.ends)
+        columns = Columns(
+            tuple(bound.binder.columns), values[: rows.batch.num_rows], [*bound.binder.constants], rows.ends
+        )
+        counts = [i for i, each in enumerate(functions) if each[0] == k.COUNT]
+        bounds = self._bounds(bounds_after(program, holds, conditions, columns, counts), arguments, code)
         self._plan = k.SearchPlan(
             np.cumsum([0, *map(len, lists)]),
             np.array([place for each in lists for place in each], np.int16),
@@ -305,6 +310,22 @@ class _Search:
                 code.append((k.CHECK, 0, 0))
             begins.append(len(code))
         return list(arguments), code, np.array(begins, np.int64)
+
+    def _bounds(
+        self, bounds: Sequence[Sequence[RowBound]], arguments: list[RowArgument], code: list[tuple[int, int, int]]
+    ) -> PlaceLists:
+        """Add the arguments and instructions of bounds, and return where the bounds of each place stand."""
+        made: dict[RowBound, tuple[int, int, int, int]] = {}
+        for bound in dict.fromkeys(each for of_place in bounds for each in of_place):
+            begin = len(code)
+            arguments += [each for each in dict.fromkeys(bound.arguments) if each not in arguments]
+            mine = [arguments.index(each) for each in bound.arguments]
+            code += [(op, mine[a], b) if op == COLUMN else (op, a, b) for op, a, b in bound.code]
+            code.append((k.CHECK, 0, 0))
+            held = [each[1:3] for each in bound.arguments if each[0] == k.FIRST_ROW]
+            number, nth = held[0] if held else (-1, 0)
+            made[bound] = begin, len(code), number, nth
+        return place_lists([[made[bound] for bound in of_place] for of_place in bounds], 4)
 
     def _argument(self, argument: Argument) -> RowArgument:
         leaf = self._bound.asked.leaves[argument.variable]
