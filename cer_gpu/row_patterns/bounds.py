@@ -3,8 +3,8 @@
 ``ts - R.ts <= 1800`` is one where ``ts`` does not decrease along the rows and the row of R is held.  If every way from
 a place to the end takes a row of which a bound must hold, and it fails of the next row, no later row will do.
 
-Whether a column keeps an order is seen from its values.  What a program (`cer_gpu.backend.joins.filters`) makes of it
-is found instruction by instruction: each value on its stack does not decrease, does not increase, or stays the same
+The values of a column tell if it keeps an order.  From there, a program (`cer_gpu.backend.joins.filters`) is followed
+instruction by instruction: each value on its stack does not decrease, does not increase, or stays the same
 from row to row, and lies in a range, so that integers are known not to wrap around.
 """
 
@@ -75,7 +75,7 @@ _OnStack = _Value | tuple[int, int] | None
 
 
 @dataclass(frozen=True)
-class Columns:
+class ReadColumns:
     """The columns that conditions read of rows.
 
     Attributes
@@ -146,7 +146,7 @@ def bounds_after(
     program: RowProgram,
     holds: Sequence[Sequence[bool]],
     conditions: Sequence[OfPlace],
-    columns: Columns,
+    columns: ReadColumns,
     counts: Sequence[int],
 ) -> list[list[RowBound]]:
     """Return the bounds that must hold of a row behind each place, over rows that are held by then.
@@ -187,7 +187,7 @@ def _bound(
     code: Sequence[Instruction],
     read_by: Sequence[RowArgument],
     holds: Sequence[Sequence[bool]],
-    columns: Columns,
+    columns: ReadColumns,
     counts: Sequence[int],
 ) -> RowBound | None:
     """Return a condition as a bound; None: it is none."""

@@ -113,7 +113,7 @@ def backwards(
     before: Callable[[int, _T], _T],
     joined: Callable[[list[_T]], _T],
 ) -> list[_T]:
-    """Return what is true after each place, found backwards along the ways between places.
+    """Return all that is true after each place, found backwards along the ways between places.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def backwards(
     begin
         The first guess for all places.
     at_end
-        What is true where a match ends.
+        True where a match ends.
     before
         Function of a place and of what is true after it to what is true before it takes a row.
     joined

@@ -29,7 +29,7 @@ from cer_gpu.expressions.derived import makers_of
 from cer_gpu.expressions.relation_terms import Argument, Condition, arguments_of
 from cer_gpu.expressions.relations import RelationBinder
 from cer_gpu.expressions.side_columns import MAX_COLUMNS, SideColumns, TextNumbers
-from cer_gpu.row_patterns.bounds import Columns, RowBound, bounds_after
+from cer_gpu.row_patterns.bounds import ReadColumns, RowBound, bounds_after
 from cer_gpu.row_patterns.leaves import Classifier, MatchNumber, Null, RowAggregate, RowLeaf, RowValue, shown_leaf
 from cer_gpu.row_patterns.matching import MatchTables, Skip, Walked
 from cer_gpu.row_patterns.measures import RowColumns, type_of
@@ -200,7 +200,7 @@ class _Search:
         functions = [self._function(leaf) for leaf in self._functions]
         conditions, holds = self._conditions_of(), list(self._sets)
         read, is_all = read_after(program, holds, conditions)
-        columns = Columns(
+        columns = ReadColumns(
             tuple(bound.binder.columns), values[: rows.batch.num_rows], [*bound.binder.constants], rows.ends
         )
         counts = [i for i, each in enumerate(functions) if each[0] == k.COUNT]
