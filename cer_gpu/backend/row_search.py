@@ -71,6 +71,8 @@ class SearchPlan(NamedTuple):
     values : int64, shape (rows + places + 1, columns)
         Columns that conditions read of rows, of places, and where there is no row: first a word that tells which are
         valid.
+    noted : bool, shape (places,)
+        Places after which it is noted that nothing finishes.
     reads : int64, shape (places + 1,)
         First of `read` of each place.
     read : int64, shape (reads, 3)
@@ -95,6 +97,7 @@ class SearchPlan(NamedTuple):
     inputs_f: Any
     valid: Any
     values: Any
+    noted: Any
     reads: Any
     read: Any
     bounded: Any
@@ -295,9 +298,9 @@ def _beyond(plan, memory, filters, at, depth, first, end, place):
 @helper
 def _is_dead(plan, memory, row, depth, at):
     """Return whether it is noted that nothing finishes after the last row."""
-    if memory.counters[DEAD] == 0:
-        return False
     place = memory.path[_U(depth)]
+    if memory.counters[DEAD] == 0 or not plan.noted[_U(place)]:
+        return False
     slot = _slot(plan, memory, row, depth, at, place)
     if memory.dead[slot, 0] != _state(plan, row, place):
         return False
@@ -311,9 +314,9 @@ def _is_dead(plan, memory, row, depth, at):
 @helper
 def _bury(plan, memory, row, depth, at):
     """Note that nothing finishes after a row."""
-    if len(memory.dead) == 0:
-        return
     place = memory.path[_U(depth)]
+    if not plan.noted[_U(place)]:
+        return
     slot = _slot(plan, memory, row, depth, at, place)
     memory.dead[slot, 0] = _state(plan, row, place)
     begin = plan.reads[_U(place)]

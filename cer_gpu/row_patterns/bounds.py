@@ -11,7 +11,7 @@ from row to row, and lies in a range, so that integers are known not to wrap aro
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -44,10 +44,13 @@ class RowBound:
         `COLUMN` names `arguments`.
     arguments : tuple of RowArgument
         The row at hand as `NEXT_ROW`.
+    needed : (int, int)
+        A set, and the number of its row that must be held before the bound means anything; set -1: none need be.
     """
 
     code: tuple[Instruction, ...]
     arguments: tuple[RowArgument, ...]
+    needed: tuple[int, int] = (-1, 0)
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,7 @@ def bounds_after(
     holds: Sequence[Sequence[bool]],
     conditions: Sequence[OfPlace],
     columns: ReadColumns,
-    counts: Sequence[int],
+    growing: Mapping[int, int],
 ) -> list[list[RowBound]]:
     """Return the bounds that must hold of a row behind each place, over rows that are held by then.
 
@@ -156,15 +159,15 @@ def bounds_after(
     program, holds, conditions
         As of `cer_gpu.row_patterns.reading.read_after`.
     columns
-    counts
-        The functions over the match so far that count, which do not decrease; a sum is NULL at first.
+    growing
+        The functions over the match so far that do not decrease, each with its set.
     """
     found: dict[int, RowBound | None] = {}
 
     def bound_of(place: int, i: int) -> RowBound | None:
         condition, read_by = conditions[place][i]
         if id(condition) not in found:
-            found[id(condition)] = _bound(condition.instructions, read_by, holds, columns, counts)
+            found[id(condition)] = _bound(condition.instructions, read_by, holds, columns, growing)
         return found[id(condition)]
 
     own = [
@@ -188,14 +191,15 @@ def _bound(
     read_by: Sequence[RowArgument],
     holds: Sequence[Sequence[bool]],
     columns: ReadColumns,
-    counts: Sequence[int],
+    growing: Mapping[int, int],
 ) -> RowBound | None:
     """Return a condition as a bound; None: it is none."""
-    firsts = {(number, nth) for kind, number, nth, _ in read_by if kind == k.FIRST_ROW}
+    needed = {(number, nth) for kind, number, nth, _ in read_by if kind == k.FIRST_ROW}
+    needed |= {(growing[number], 0) for kind, number, *_ in read_by if kind == k.TOTAL and number in growing}
     at_hand = [kind == k.LAST_ROW and nth == offset == 0 and all(holds[n]) for kind, n, nth, offset in read_by]
     kinds = {kind for kind, *_ in read_by}
     moves = any(at_hand) or any(kind == k.TOTAL for kind in kinds)
-    if not moves or len(firsts) > 1 or kinds & {k.LAST_CLASS, k.FIRST_CLASS, k.BEST_ROW}:
+    if not moves or len(needed) > 1 or kinds & {k.LAST_CLASS, k.FIRST_CLASS, k.BEST_ROW}:
         return None
     stack: list[_OnStack] = []
     made: list[Instruction] = []
@@ -203,7 +207,7 @@ def _bound(
         instruction = op, a, b
         if op == f.COLUMN:
             if read_by[a][0] == k.TOTAL:
-                value = _Value(1, 0, GREATEST) if read_by[a][1] in counts else None
+                value = _Value(1, 0, GREATEST) if read_by[a][1] in growing else None
             elif b < 0:
                 value = None
             else:
@@ -233,7 +237,7 @@ def _bound(
             return None
         made.append(instruction)
     arguments = tuple((k.NEXT_ROW, 0, 0, 0) if here else each for here, each in zip(at_hand, read_by, strict=True))
-    return RowBound(tuple(made), arguments)
+    return RowBound(tuple(made), arguments, *needed)
 
 
 def _integer(value: _OnStack) -> _Value | None:

@@ -9,11 +9,12 @@ is then the row itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from cer_gpu.arrays import Int64
+from cer_gpu.arrays import Bools, Int64
 from cer_gpu.backend import row_search as k
 from cer_gpu.expressions.relation_terms import Condition
 from cer_gpu.row_patterns.program import MATCH_END, RowProgram
@@ -31,6 +32,8 @@ MOST_BACK = 64
 """Farthest row from the last one of a variable that is followed; where conditions go farther, nothing is noted."""
 MOST_DEAD = 1 << 20
 """Most rows and places that are noted at once."""
+MOST_PAIRED = 64
+"""Most places of which it is looked for two ways to one."""
 _KINDS = {
     k.LAST_ROW: k.READ_LAST,
     k.FIRST_ROW: k.READ_FIRST,
@@ -91,9 +94,52 @@ def read_after(
     return place_lists([sorted(each) for each in after], 3), True
 
 
-def dead_room(n_rows: int, read: PlaceLists) -> Int64:
+def noted_places(program: RowProgram, read: PlaceLists, functions: Sequence[tuple[int, int, int, int]]) -> Bools:
+    """Return the places after which it pays to note that nothing finishes.
+
+    At others, a search comes at most once with one row: no two ways of one length lead there from the start, and what
+    is read later tells the starts apart, as sums and first rows do.
+
+    Parameters
+    ----------
+    program
+    read
+        As of `read_after`.
+    functions
+        As of `cer_gpu.backend.row_search.SearchPlan.functions`.
+    """
+    n = len(program.places)
+    if n > MOST_PAIRED:
+        return np.ones(n, np.bool_)
+    nexts = [[q for q in each if q != MATCH_END] for each in program.nexts]
+    starts = {q for q in (*program.starts, *program.starts_at_first) if q != MATCH_END}
+    # pairs of different places that may take one row
+    pairs = {(p, q) for p in starts for q in starts if p < q}
+    waiting, met = list(pairs), set[int]()
+    while waiting:
+        for p, q in product(*(nexts[each] for each in waiting.pop())):
+            pair = min(p, q), max(p, q)
+            if p == q:
+                met.add(p)
+            elif pair not in pairs:
+                pairs.add(pair)
+                waiting.append(pair)
+    behind = list(met)
+    while behind:
+        more = set(nexts[behind.pop()]) - met
+        met |= more
+        behind += more
+    sums = {f for f, (kind, *_) in enumerate(functions) if kind in (k.SUM_I, k.SUM_F, k.AVG)}
+    apart = [
+        any(kind == k.READ_FIRST or (kind == k.READ_TOTAL and number in sums) for kind, number, _ in of_place.tolist())
+        for of_place in np.split(read.rows, read.begins[1:-1])
+    ]
+    return np.array([place in met or not apart[place] for place in range(n)], np.bool_)
+
+
+def dead_room(n_rows: int, read: PlaceLists, noted: Bools) -> Int64:
     """Return room for rows and places after which nothing finishes (`cer_gpu.backend.row_search.SearchMemory.dead`)."""
-    room = 0 if n_rows < 0 else min(MOST_DEAD, 1 << (n_rows * (len(read.begins) - 1)).bit_length())
+    room = min(MOST_DEAD, 1 << (n_rows * len(noted)).bit_length()) if noted.any() else 0
     return np.zeros((room, 1 + int(np.diff(read.begins).max(initial=0))), np.int64)
 
 

@@ -35,7 +35,7 @@ from cer_gpu.row_patterns.matching import MatchTables, Skip, Walked
 from cer_gpu.row_patterns.measures import RowColumns, type_of
 from cer_gpu.row_patterns.ordering import OrderedRows
 from cer_gpu.row_patterns.program import RowProgram
-from cer_gpu.row_patterns.reading import PlaceLists, RowArgument, dead_room, place_lists, read_after
+from cer_gpu.row_patterns.reading import PlaceLists, RowArgument, dead_room, noted_places, place_lists, read_after
 
 STEPS, STEPS_PER_ROW = 10**8, 1000
 """Most steps of the searches of an evaluation: so many, which is also the most of one match, and so many for each row.
@@ -108,6 +108,18 @@ def _is_row(leaf: RowLeaf) -> bool:
     if isinstance(leaf, RowAggregate):
         return leaf.function in ("MIN", "MAX")
     return not isinstance(leaf, MatchNumber)
+
+
+def _grows(function: tuple[int, int, int, int], inputs: Int64, valid: Bools) -> bool:
+    """Return True for a function that does not decrease from row to row: counts, and sums of numbers from 0 on.
+
+    A sum is then NULL only before the first row of its variable.
+    """
+    kind, _, column, _ = function
+    if kind in (k.SUM_I, k.SUM_F):
+        values = inputs[column] if kind == k.SUM_I else inputs[column].view(np.float64)
+        return bool(valid[column].all() and (values >= 0).all())
+    return kind == k.COUNT
 
 
 def _free(schema: pa.Schema, name: str) -> str:
@@ -203,8 +215,9 @@ class _Search:
         columns = ReadColumns(
             tuple(bound.binder.columns), values[: rows.batch.num_rows], [*bound.binder.constants], rows.ends
         )
-        counts = [i for i, each in enumerate(functions) if each[0] == k.COUNT]
-        bounds = self._bounds(bounds_after(program, holds, conditions, columns, counts), arguments, code)
+        growing = {i: each[1] for i, each in enumerate(functions) if _grows(each, inputs, valid)}
+        bounds = self._bounds(bounds_after(program, holds, conditions, columns, growing), arguments, code)
+        noted = noted_places(program, read, functions) if is_all else np.zeros(len(self._places), np.bool_)
         self._plan = k.SearchPlan(
             np.cumsum([0, *map(len, lists)]),
             np.array([place for each in lists for place in each], np.int16),
@@ -218,13 +231,14 @@ class _Search:
             inputs.view(np.float64),
             valid,
             values,
+            noted,
             *read,
             *bounds,
         )
         constants, no_pairs = list(bound.binder.constants), np.zeros((1, 9), np.int32)
         self._filters = filters_of(no_pairs, code, constants, numbers.ranks())
         self._counters = np.zeros(6, np.int64)
-        self._dead = dead_room(rows.batch.num_rows if is_all else -1, read)
+        self._dead = dead_room(rows.batch.num_rows, read, noted)
         self._most_steps = STEPS + STEPS_PER_ROW * rows.batch.num_rows
         self._memory = self._made(ROOM)
 
@@ -322,9 +336,7 @@ class _Search:
             mine = [arguments.index(each) for each in bound.arguments]
             code += [(op, mine[a], b) if op == COLUMN else (op, a, b) for op, a, b in bound.code]
             code.append((k.CHECK, 0, 0))
-            held = [each[1:3] for each in bound.arguments if each[0] == k.FIRST_ROW]
-            number, nth = held[0] if held else (-1, 0)
-            made[bound] = begin, len(code), number, nth
+            made[bound] = begin, len(code), *bound.needed
         return place_lists([[made[bound] for bound in of_place] for of_place in bounds], 4)
 
     def _argument(self, argument: Argument) -> RowArgument:

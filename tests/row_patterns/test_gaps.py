@@ -64,6 +64,7 @@ def _conditions(variable, delay):
         (f"ts - LAST({variable}.ts, 1) <= {delay}", _comparison(lambda d: d <= delay, former)),
         (f"COUNT(*) <= {delay}", lambda m, v: len(m.positions(None)) <= delay),
         (f"SUM(x) < {delay + 2}", lambda m, v: _less(_sum(None)(m), delay + 2)),
+        (f"SUM({variable}.x) <= {delay}", lambda m, v: _less(_sum(variable)(m), delay + 1)),
         (f"COUNT({variable}.*) + 1 <= x", _comparison(lambda d: d > 0, _difference("x", _number(variable)))),
         (f"(ts - {variable}.ts < 3 OR ts = FIRST(ts))", lambda m, v: _once(m, v, variable)),
         (f"x BETWEEN {variable}.x - 1 AND {variable}.x + 1", _near(variable)),
@@ -141,7 +142,8 @@ def chains(draw):
 @st.composite
 def events(draw):
     n = draw(st.integers(0, 16))
-    places, kinds = st.integers(0, 4), st.sampled_from("ABCD")
+    places, kinds = st.integers(draw(st.sampled_from([0, 0, -1])), 4), st.sampled_from("ABCD")
+    places = st.one_of(places, st.none()) if draw(st.booleans()) else places
     steps = draw(st.lists(st.sampled_from([0, 1, 1, 2, 5]), min_size=n, max_size=n))
     rows = []
     at = 0
@@ -149,7 +151,7 @@ def events(draw):
         at += step
         late = draw(st.sampled_from([at, at, None]))
         key = i * draw(st.sampled_from([1, 2, 2])) // max(n, 1)
-        rows.append({"k": key, "ts": at, "late": late, "x": draw(st.one_of(places, st.none())), "s": draw(kinds)})
+        rows.append({"k": key, "ts": at, "late": late, "x": draw(places), "s": draw(kinds)})
     return rows
 
 
