@@ -17,7 +17,11 @@ _LINEAR = (
     "linear in the rows: a pass from the end marks the places that can still finish, one from the start takes the "
     "preferred one"
 )
-_SEARCH = "by search with a budget of steps, among the places that can finish as far as bits of rows tell"
+_SEARCH = (
+    "by search with a budget of steps, among the places that can finish as far as bits of rows tell; a row after which "
+    "nothing finishes is noted with what later conditions read, and a condition that fails of all further rows, as "
+    "ts - A.ts <= 5 does in the order of ts, ends the search"
+)
 _COUNTED = (
     "linear in the rows: a pass from the end marks at each row the places that can go on there, of which some take "
     "several rows; one from the start takes the preferred number of rows at once"
