@@ -3,9 +3,10 @@
     python benchmarks/row_patterns.py [--events N] [--repeat K] [--only WORD ...] [--save]
 
 The shapes are those that engines publish for the clause: one partition, many, a quantifier, a funnel, sessions, no
-match, and conditions of different selectivity.  All run on one thread, from Arrow or DuckDB's own table to an Arrow
-table, in turn; every table of a peer is compared with ours.  A release of DuckDB that has the clause is a peer with
-the same statement.
+match, and conditions of different selectivity; repetitions with large bounds, a mean of the match so far, and crimes
+near to one another, of which conditions read other rows.  All run on one thread, from Arrow or DuckDB's own table to
+an Arrow table, in turn; every table of a peer is compared with ours.  A release of DuckDB that has the clause is a
+peer with the same statement.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ ABOUT = {
 }
 CLAUSE = "SELECT * FROM t MATCH_RECOGNIZE ({} ORDER BY ts MEASURES {} ONE ROW PER MATCH PATTERN ({}) DEFINE {})"
 FALLS = "B AS price < PREV(price), C AS price > PREV(price)"
-LOWEST, SHORTEST, GAP = 1e9, 4, 30
+LOWEST, SHORTEST, LONGEST, GAP = 1e9, 4, 1000, 30
 WARM_UP = 4
 
 
@@ -68,6 +69,21 @@ def visits(n_events: int) -> pa.Table:
 def numbers(n_events: int) -> pa.Table:
     """Return random numbers between 0 and 1."""
     return pa.table({"ts": np.arange(n_events), "x": np.random.default_rng(23).random(n_events)})
+
+
+def crimes(n_events: int) -> pa.Table:
+    """Return random crimes of a city, one each 6 seconds, which is 300 in half an hour."""
+    rng = np.random.default_rng(24)
+    types = ["ROBBERY", "BATTERY", "MOTOR VEHICLE THEFT", "OTHER"]
+    return pa.table(
+        {
+            "ts": pa.array(np.sort(rng.integers(0, 6 * n_events, n_events)), pa.timestamp("s")),
+            "id": np.arange(n_events),
+            "type": pa.array(types).take(pa.array(rng.choice(4, n_events, p=[0.05, 0.2, 0.05, 0.7]))),
+            "lon": rng.uniform(-87.8, -87.5, n_events),
+            "lat": rng.uniform(41.7, 42.0, n_events),
+        }
+    )
 
 
 def runs(keys: str = "") -> str:
@@ -114,6 +130,38 @@ NOTHING = f"""
     SELECT price AS low FROM moves WHERE falls AND after > {LOWEST}"""
 
 
+def long_runs(least: int, share: float) -> str:
+    """Return the statement of SQL for the begins of `least` rows, one behind another, above `share`."""
+    return f"""
+        WITH held AS (SELECT ts, ts - row_number() OVER (ORDER BY ts) AS run FROM t WHERE x > {share}),
+        runs AS (SELECT min(ts) AS ts, count(*) AS n FROM held GROUP BY run)
+        SELECT ts + {least} * unnest(range(n // {least})) AS begun FROM runs"""
+
+
+def near(one: str, other: str) -> str:
+    """Return the condition of SQL that one crime lies in the box around another."""
+    return (
+        f"{one}lon BETWEEN {other}.lon - 0.05 AND {other}.lon + 0.05 "
+        f"AND {one}lat BETWEEN {other}.lat - 0.02 AND {other}.lat + 0.02"
+    )
+
+
+THEFT = "type = 'MOTOR VEHICLE THEFT'"
+CRIMES_DEFINE = (
+    f"R AS type = 'ROBBERY', B AS type = 'BATTERY' AND {near('', 'R')}, "
+    f"M AS {THEFT} AND {near('', 'R')} AND ts - R.ts <= INTERVAL '30' MINUTE"
+)
+# with Z* before both, the last theft, and the last battery before it
+CRIMES = f"""
+    WITH thefts AS (
+        SELECT r.id AS robbery, any_value(r.lon) AS lon, any_value(r.lat) AS lat, max(m.id) AS theft
+        FROM t AS r JOIN t AS m ON m.ts BETWEEN r.ts AND r.ts + INTERVAL 30 MINUTE AND m.id > r.id AND {near("m.", "r")}
+        WHERE r.type = 'ROBBERY' AND m.{THEFT} GROUP BY r.id)
+    SELECT robbery, max(b.id) AS battery, any_value(theft) AS theft
+    FROM thefts AS r JOIN t AS b ON b.id BETWEEN robbery + 1 AND theft - 1 AND {near("b.", "r")}
+    WHERE b.type = 'BATTERY' GROUP BY robbery"""
+
+
 @dataclass(frozen=True)
 class Shape:
     """One question.
@@ -128,6 +176,8 @@ class Shape:
     sql : str
         The same question with window functions; "": it has no plain form.
     n_keys : int or None
+    is_for_peers : bool
+        False: peers that have the clause are not asked, as they take hours.
     """
 
     name: str
@@ -135,6 +185,7 @@ class Shape:
     events: Callable[[int], pa.Table]
     sql: str = ""
     n_keys: int | None = None
+    is_for_peers: bool = True
 
 
 def shapes(n_events: int) -> list[Shape]:
@@ -184,6 +235,42 @@ def shapes(n_events: int) -> list[Shape]:
             CLAUSE.format("", "B.price AS low", "B C", f"B AS price < PREV(price), C AS price > {LOWEST}"),
             prices,
             NOTHING,
+        ),
+        Shape(
+            f"long quantifier: C{{{LONGEST}}}",
+            CLAUSE.format("", "FIRST(ts) AS begun", f"C{{{LONGEST}}}", "C AS x > 0.002"),
+            numbers,
+            long_runs(LONGEST, 0.002),
+        ),
+        Shape(
+            "bounds that overlap: A{0,500} B{500}",
+            CLAUSE.format("", "A.ts AS begun, B.ts AS ended", "A{0,500} B{500}", "A AS x > 0.001, B AS x < 0.999"),
+            numbers,
+        ),
+        Shape(
+            "mean so far: A+ B",
+            CLAUSE.format("", "FIRST(ts) AS begun, COUNT(*) AS n", "A+ B", "A AS AVG(A.x) < 0.5"),
+            numbers,
+        ),
+        Shape(
+            "sum so far: A+",
+            CLAUSE.format("", "FIRST(ts) AS begun, COUNT(*) AS n", "A+", "A AS SUM(A.x) <= 100"),
+            numbers,
+        ),
+        Shape(
+            "crimes: R Z* B Z* M, next row",
+            CLAUSE.format("", "R.id AS robbery, B.id AS battery, M.id AS theft", "R Z* B Z* M", CRIMES_DEFINE).replace(
+                "PER MATCH", "PER MATCH AFTER MATCH SKIP TO NEXT ROW"
+            ),
+            crimes,
+            CRIMES,
+            is_for_peers=False,
+        ),
+        Shape(
+            "crimes: R Z*? B Z*? M",
+            CLAUSE.format("", "R.id AS robbery, B.id AS battery, M.id AS theft", "R Z*? B Z*? M", CRIMES_DEFINE),
+            crimes,
+            is_for_peers=False,
         ),
         *(
             Shape(
@@ -239,7 +326,7 @@ def measured(shape: Shape, n_events: int, repeat: int, *, has_clause: bool) -> R
     ways: dict[str, Callable[[], pa.Table]] = {"": lambda: query.evaluate(table)}
     if shape.sql:
         ways["window functions"] = lambda: peer.ask(shape.sql)
-    if has_clause:
+    if has_clause and shape.is_for_peers:
         ways["DuckDB's clause"] = lambda: peer.ask(shape.statement)
     for _ in range(WARM_UP):
         found = query.evaluate(table)

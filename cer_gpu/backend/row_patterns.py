@@ -4,9 +4,14 @@ The pass from the end is a deterministic automaton over the symbols of rows, rea
 places that may take a row and then finish.  With them, the pass from the start never turns back: the first place in the
 order of preference that can finish is the one that backtracking would find (Frisch and Cardelli 2004, Greedy regular
 expression matching).
+
+No automaton is made of places that take several rows (`mark_counted`, `walk_counted`): the pass from the end marks for
+each position and place if the match can go on there after the place, and links it with the next such position.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from cer_gpu.backend.jit import helper, kernel
 
@@ -14,6 +19,8 @@ UNMADE = -1
 """An entry of a table that is not made yet."""
 ACCEPT, NONE = -1, -2
 """In place of a place: the match ends, or nothing can take the row."""
+NOWHERE = 2**31 - 1
+"""In place of a position: there is none."""
 PAST_LAST_ROW, TO_NEXT_ROW, TO_FIRST, TO_LAST = range(4)
 """Places to begin the search for the next match at."""
 DONE, FULL, MISSING, SAME = range(4)
@@ -194,6 +201,148 @@ def walk_rows(states, ends, choices, n_places, skip, targets, at, partition, sta
             n_taken = taken
         partition += 1
     return DONE, n_matches, n_taken, at, partition
+
+
+@kernel
+def mark_counted(symbols, ends, partition, last, held, counts, begins, nexts, at_end, runs, links):
+    """Mark which places that take several rows can finish, from the last row of each partition to the first.
+
+    A row of a partition has a position: rows before it in `symbols` and, as the end of each partition has one, too,
+    partitions before it.
+
+    Parameters
+    ----------
+    symbols : uint16, shape (n rows,)
+        Those of the partitions at hand.
+    ends : int64, shape (n partitions,)
+        The row after each of all partitions.
+    partition, last : int
+        The first partition at hand, and that after the last one.
+    held : bool, shape (n symbols, n places)
+        Places that can take a row with a symbol.
+    counts : int32, shape (3, n places)
+        The least and most rows of each place, and 1 where more are preferred.
+    begins : int64, shape (n places + 2,)
+        First of `nexts` of each place, and of the lists of starts.
+    nexts : int16, shape (n nexts,)
+        Places in the order of preference; `ACCEPT` ends a match.
+    at_end : bool, shape (n places,)
+        Places after which a match may end at the end of its partition.
+    runs : int32, shape (n positions, n places), written
+        Rows from a position that a place can take.
+    links : int32, shape (n positions, n places), written
+        The last position up to this one behind which a match can go on after the place (-1: none), or where fewer rows
+        are preferred the first one from here on (2^31 - 1: none).
+    """
+    n_places = counts.shape[1]
+    origin = ends[partition - 1] if partition else 0
+    for p in range(partition, last):
+        first = ends[p - 1] if p else 0
+        begin = first - origin + p - partition
+        end = begin + ends[p] - first
+        for j in range(n_places):
+            runs[end, j], links[end, j] = 0, end if at_end[j] else NOWHERE
+        for at in range(end - 1, begin - 1, -1):
+            symbol = symbols[at - (p - partition)]
+            for j in range(n_places):
+                runs[at, j] = runs[at + 1, j] + 1 if held[symbol, j] else 0
+            for j in range(n_places):
+                links[at, j] = links[at + 1, j]
+                for i in range(begins[j], begins[j + 1]):
+                    place = nexts[i]
+                    if place == ACCEPT or _can_take(counts, runs, links, at, place):
+                        links[at, j] = at
+                        break
+        for j in range(n_places):
+            if counts[2, j]:
+                link = np.int32(-1)
+                for at in range(begin, end + 1):
+                    if links[at, j] == at:
+                        link = np.int32(at)
+                    links[at, j] = link
+
+
+@helper
+def _can_take(counts, runs, links, at, place):
+    """Return whether a place can take rows from a position and finish, given the first positions to go on at."""
+    least, run = counts[0, place], runs[at, place]
+    return run >= least and links[at + least, place] <= at + min(run, counts[1, place])
+
+
+@kernel
+def walk_counted(
+    ends, group, counts, begins, nexts, runs, links, skip, targets, at, partition, starts, offsets, places
+):
+    """Take the preferred places of the partitions at hand, match by match, until all are read or a buffer is full.
+
+    Parameters
+    ----------
+    ends, counts, begins, nexts, runs, links
+        As of `mark_counted`.
+    group : (int, int)
+        `partition` and `last` of `mark_counted`.
+    skip, targets, at, partition, starts, offsets, places
+        As of `walk_rows`.
+
+    Returns
+    -------
+    (int, int, int, int, int)
+        As of `walk_rows`.
+    """
+    n_matches = n_taken = offsets[0] = 0
+    n_places = counts.shape[1]
+    origin = ends[group[0] - 1] if group[0] else 0
+    while partition < group[1]:
+        end = ends[partition]
+        first = ends[partition - 1] if partition else 0
+        shift = partition - group[0] - origin
+        while at < end:
+            place = _next_place(counts, begins, nexts, runs, links, at + shift, n_places + (at == first))
+            if place == NONE:
+                at += 1
+                continue
+            if n_matches == len(starts):
+                return FULL, n_matches, n_taken, at, partition
+            taken, row = n_taken, at
+            while place != ACCEPT:
+                here = row + shift
+                most = min(runs[here, place], counts[1, place])
+                after = links[here + most, place] if counts[2, place] else links[here + counts[0, place], place]
+                if taken + after - here > len(places):
+                    return FULL, n_matches, n_taken, at, partition
+                for i in range(after - here):
+                    places[taken + i] = place
+                taken += after - here
+                row += after - here
+                if row == end:
+                    break
+                place = _next_place(counts, begins, nexts, runs, links, after, place)
+            starts[n_matches] = at
+            n_matches += 1
+            offsets[n_matches] = taken
+            target = next_start(skip, targets, places, n_taken, row - at, at)
+            if target <= at:
+                return MISSING if target < 0 else SAME, n_matches, n_taken, at, partition
+            at = target
+            n_taken = taken
+        partition += 1
+    return DONE, n_matches, n_taken, at, partition
+
+
+@helper
+def _next_place(counts, begins, nexts, runs, links, at, before):
+    """Return the place that takes rows from a position after another, `ACCEPT` or `NONE`."""
+    for i in range(begins[before], begins[before + 1]):
+        place = np.int64(nexts[i])
+        if place == ACCEPT:
+            return place
+        least, run = np.int64(counts[0, place]), np.int64(runs[at, place])
+        if run >= least:
+            most = min(run, np.int64(counts[1, place]))
+            greedy = counts[2, place]
+            if links[at + most, place] >= at + least if greedy else links[at + least, place] <= at + most:
+                return place
+    return np.int64(NONE)
 
 
 @helper

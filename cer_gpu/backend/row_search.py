@@ -4,6 +4,11 @@ A depth-first search takes the places in the order of preference and turns back 
 the end of `cer_gpu.backend.row_patterns`, over the conditions of each row alone, tells the places at which nothing can
 finish; they are not tried.  All that a condition reads of the match is kept for each of its rows, so that turning back
 undoes nothing.
+
+After a row that led nowhere, its place, its number and what later conditions read of the match so far are noted
+(`SearchPlan.read`): the search turns back at once where it meets them again, in this match or in one that begins later.
+A condition that fails of all rows behind one of which it fails, as a column does not decrease (`SearchPlan.bounds`),
+ends the search there.
 """
 
 from __future__ import annotations
@@ -24,12 +29,16 @@ DEEP, SPENT, BEYOND, PAUSED = range(4, 8)
 """Outcomes of `search` besides those of `walk_rows`: memory too short, all steps taken, a sum too large, pause."""
 CHECK = 100
 """Instruction after each condition: go on only if it is TRUE."""
-LAST_ROW, FIRST_ROW, LAST_CLASS, FIRST_CLASS, BEST_ROW, TOTAL = range(6)
-"""Kinds of arguments: a row of a variable, the place of such a row, the row of MIN or MAX, and a number."""
+LAST_ROW, FIRST_ROW, LAST_CLASS, FIRST_CLASS, BEST_ROW, TOTAL, NEXT_ROW = range(7)
+"""Kinds of arguments: a row of a variable, the place of such a row, the row of MIN or MAX, a number, and the row after.
+"""
 COUNT, SUM_I, SUM_F, AVG, EXTREME, MATCHES = range(6)
 """Functions over the match so far."""
-NUMBER, STEPS, STEPS_HERE, DEPTH, CHOICE = range(5)
+NUMBER, STEPS, STEPS_HERE, DEPTH, CHOICE, DEAD = range(6)
 """Places of `SearchMemory.counters`."""
+READ_LAST, READ_FIRST, READ_LAST_CLASS, READ_FIRST_CLASS, READ_TOTAL = range(5)
+"""Kinds of reads by later conditions: a row of a set, from its last or its first, its place, and a function."""
+_MIX = np.int64(0x2545F4914F6CDD1D)
 
 
 class SearchPlan(NamedTuple):
@@ -62,6 +71,18 @@ class SearchPlan(NamedTuple):
     values : int64, shape (rows + places + 1, columns)
         Columns that conditions read of rows, of places, and where there is no row: first a word that tells which are
         valid.
+    noted : bool, shape (places,)
+        Places after which it is noted that nothing finishes.
+    reads : int64, shape (places + 1,)
+        First of `read` of each place.
+    read : int64, shape (reads, 3)
+        Reads of the match so far by conditions, once a place took a row: kind, set (function for `READ_TOTAL`), and
+        the number of the row in the set.
+    bounded : int64, shape (places + 1,)
+        First of `bounds` of each place.
+    bounds : int64, shape (bounds, 4)
+        Conditions that must hold of a row behind a place, and fail of all rows behind one of which they fail: first
+        instruction, that after the last, and the number of a row in a set that must be held (set -1: none need be).
     """
 
     begins: Any
@@ -76,6 +97,11 @@ class SearchPlan(NamedTuple):
     inputs_f: Any
     valid: Any
     values: Any
+    noted: Any
+    reads: Any
+    read: Any
+    bounded: Any
+    bounds: Any
 
 
 class SearchMemory(NamedTuple):
@@ -97,9 +123,13 @@ class SearchMemory(NamedTuple):
         The same memory.
     tallies : int64, shape (room, functions), written
         Values that are not NULL.
-    counters : int64, shape (5,), written
+    counters : int64, shape (6,), written
         Matches of the partition so far, steps of all searches, and the search for the match that begins at the row at
-        hand: its steps so far (0: it begins), its rows, and the choice to go on with.
+        hand: its steps so far (0: it begins), its rows, and the choice to go on with; then 1 if anything is noted in
+        `dead`.
+    dead : int64, shape (a power of two, 1 + most reads of a place), written
+        Rows and places after which nothing finishes: 1 + row * places + place, and what is read; a later one takes the
+        room of an earlier one.  Without rows, nothing is noted.
     """
 
     path: Any
@@ -110,6 +140,7 @@ class SearchMemory(NamedTuple):
     totals_f: Any
     tallies: Any
     counters: Any
+    dead: Any
 
 
 @kernel
@@ -227,7 +258,11 @@ def _attempt(plan, memory, filters, states, at, first, end, start, bounds):
                 steps += 1
                 if not _push(plan, memory, row, depth, place):
                     return BEYOND, np.int64(-1)
-                if _passes(plan, memory, filters, at, depth, first, end, place):
+                span = plan.programs[_U(place)], plan.programs[_U(place + 1)]
+                if _passes(plan, memory, filters, at, depth, first, end, span) and not (
+                    _beyond(plan, memory, filters, at, depth, first, end, place)
+                    or _is_dead(plan, memory, row, depth, at)
+                ):
                     taken = True
                     break
         if taken:
@@ -240,8 +275,85 @@ def _attempt(plan, memory, filters, states, at, first, end, start, bounds):
             _keep(memory, steps, depth, k)
             return DONE, np.int64(-1)
         depth -= 1
+        _bury(plan, memory, at + depth, depth, at)
         k = memory.tried[depth]
         stop = _last_choice(plan, memory, depth, start)
+
+
+@helper
+def _beyond(plan, memory, filters, at, depth, first, end, place):
+    """Return whether a condition fails of all rows behind the last one of which one must satisfy it."""
+    if at + depth + 1 == end:
+        return False
+    for b in range(plan.bounded[_U(place)], plan.bounded[_U(place + 1)]):
+        i = _U(b)
+        s = plan.bounds[i, 2]
+        if s < 0 or plan.bounds[i, 3] < memory.counts[_U(depth), _U(s)]:
+            span = plan.bounds[i, 0], plan.bounds[i, 1]
+            if not _passes(plan, memory, filters, at, depth, first, end, span):
+                return True
+    return False
+
+
+@helper
+def _is_dead(plan, memory, row, depth, at):
+    """Return whether it is noted that nothing finishes after the last row."""
+    place = memory.path[_U(depth)]
+    if memory.counters[DEAD] == 0 or not plan.noted[_U(place)]:
+        return False
+    slot = _slot(plan, memory, row, depth, at, place)
+    if memory.dead[slot, 0] != _state(plan, row, place):
+        return False
+    begin = plan.reads[_U(place)]
+    for i in range(begin, plan.reads[_U(place + 1)]):
+        if memory.dead[slot, _U(1 + i - begin)] != _read(plan, memory, depth, at, i):
+            return False
+    return True
+
+
+@helper
+def _bury(plan, memory, row, depth, at):
+    """Note that nothing finishes after a row."""
+    place = memory.path[_U(depth)]
+    if not plan.noted[_U(place)]:
+        return
+    slot = _slot(plan, memory, row, depth, at, place)
+    memory.dead[slot, 0] = _state(plan, row, place)
+    begin = plan.reads[_U(place)]
+    for i in range(begin, plan.reads[_U(place + 1)]):
+        memory.dead[slot, _U(1 + i - begin)] = _read(plan, memory, depth, at, i)
+    memory.counters[DEAD] = 1
+
+
+@helper
+def _state(plan, row, place):
+    """Return the number of a row and its place, from 1."""
+    return np.int64(1) + row * np.int64(len(plan.at_end)) + place
+
+
+@helper
+def _slot(plan, memory, row, depth, at, place):
+    """Return where a row with its place, and what is read, is noted: near to its neighbours."""
+    found = np.int64(0)
+    for i in range(plan.reads[_U(place)], plan.reads[_U(place + 1)]):
+        found = (found ^ _read(plan, memory, depth, at, i)) * _MIX
+    return _U((_state(plan, row, place) + (found >> 20)) & np.int64(len(memory.dead) - 1))
+
+
+@helper
+def _read(plan, memory, depth, at, i):
+    """Return a number for something that later conditions read."""
+    kind, s, nth = plan.read[_U(i), 0], plan.read[_U(i), 1], plan.read[_U(i), 2]
+    if kind >= READ_TOTAL:
+        if plan.functions[_U(s), 0] == MATCHES:
+            return memory.counters[NUMBER]
+        return memory.tallies[_U(depth), _U(s)] if nth else memory.totals[_U(depth), _U(s)]
+    n = memory.counts[_U(depth), _U(s)]
+    from_first = kind in (READ_FIRST, READ_FIRST_CLASS)
+    if nth >= n:
+        return -1 - n if from_first else np.int64(-1)
+    found = memory.positions[_U(s), _U(nth if from_first else n - 1 - nth)]
+    return found if kind in (READ_LAST, READ_FIRST) else np.int64(memory.path[_U(found - at)])
 
 
 @helper
@@ -296,11 +408,11 @@ def _push(plan, memory, row, depth, place):
 
 
 @helper
-def _passes(plan, memory, filters, at, depth, first, end, place):
-    """Return whether the conditions of the last row of the match so far hold."""
+def _passes(plan, memory, filters, at, depth, first, end, span):
+    """Return whether the conditions from one instruction to another hold of the match so far."""
     work = filters.work
     top = 0
-    for at_line in range(plan.programs[place], plan.programs[place + 1]):
+    for at_line in range(span[0], span[1]):
         line = _U(at_line)
         code = filters.code[line, 0]
         if code == CHECK:
@@ -351,6 +463,8 @@ def _row_of(plan, memory, at, depth, first, end, argument):
     kind, i, nth = plan.arguments[argument, 0], plan.arguments[argument, 1], plan.arguments[argument, 2]
     if kind == BEST_ROW:
         return memory.totals[depth, i] if memory.tallies[depth, i] > 0 else nothing
+    if kind == NEXT_ROW:
+        return at + depth + 1
     n = memory.counts[_U(depth), _U(i)]
     if nth >= n:
         return nothing

@@ -58,11 +58,14 @@ def compile_row_pattern(text: str) -> RowPatternQuery:
     """
     statement = parse_statement(text)
     made = {name: run(statement) for name, run in PASSES}
-    return RowPatternQuery(text, statement, made["places"], made["conditions"], made["measures"], made["skip"])
+    program = made["places"]
+    if program.counts and made["conditions"].searched:  # a search goes row by row
+        program = program_of(statement.pattern)
+    return RowPatternQuery(text, statement, program, made["conditions"], made["measures"], made["skip"])
 
 
 def _places(statement: Statement) -> RowProgram:
-    return program_of(statement.pattern)
+    return program_of(statement.pattern, may_count=True)
 
 
 def _conditions(statement: Statement) -> Conditions:

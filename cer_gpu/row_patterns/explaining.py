@@ -9,7 +9,7 @@ from cer_gpu.explain.explanation import Explanation
 from cer_gpu.explain.text import Section, aligned_lines
 from cer_gpu.explain.writing import printable
 from cer_gpu.row_patterns.pattern import variables_in
-from cer_gpu.row_patterns.program import MATCH_END, PatternPlace, RowProgram
+from cer_gpu.row_patterns.program import MATCH_END, NO_BOUND, PatternPlace, RowProgram
 from cer_gpu.row_patterns.statement import OMIT_EMPTY, WITH_UNMATCHED, Statement
 
 EVERY_ROW = "every row"
@@ -17,7 +17,15 @@ _LINEAR = (
     "linear in the rows: a pass from the end marks the places that can still finish, one from the start takes the "
     "preferred one"
 )
-_SEARCH = "by search with a budget of steps, among the places that can finish as far as bits of rows tell"
+_SEARCH = (
+    "by search with a budget of steps, among the places that can finish as far as bits of rows tell; a row after which "
+    "nothing finishes is noted with what later conditions read, and a condition that fails of all further rows, as "
+    "ts - A.ts <= 5 does in the order of ts, ends the search"
+)
+_COUNTED = (
+    "linear in the rows: a pass from the end marks at each row the places that can go on there, of which some take "
+    "several rows; one from the start takes the preferred number of rows at once"
+)
 _MOST_PLACES = 50
 """Most places of a pattern that the text lists."""
 
@@ -86,8 +94,13 @@ def explain_row_pattern(
             "places": _place_facts(program),
             "automaton": _automaton(program, conditions),
             "plan": {
-                "time": _SEARCH if searched else _LINEAR,
-                "memory": "the columns that are read, and four bytes for each row",
+                "time": _SEARCH if searched else _COUNTED if program.counts else _LINEAR,
+                "memory": "the columns that are read, and "
+                + (
+                    f"{8 * len(program.places)} bytes for each row of a million, or of one longer partition"
+                    if program.counts
+                    else "four bytes for each row"
+                ),
                 "order": "rows are moved only where they do not come partition by partition, each in its order",
             },
             "passes": [{"name": name, "did": did} for name, did in _passes(statement, program, bits, searched)],
@@ -151,22 +164,34 @@ def _conditions(conditions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _place_facts(program: RowProgram) -> list[dict[str, Any]]:
     """Return, for the start and each place, the places that may take the next row, in the order of preference."""
+    shown = [_name(place, number) + _times(program, number) for number, place in enumerate(program.places)]
 
     def names(places: Sequence[int]) -> list[str]:
-        return ["the end" if place == MATCH_END else _name(program.places[place], place) for place in places]
+        return ["the end" if place == MATCH_END else shown[place] for place in places]
 
     found = [{"place": "start", "next": names(program.starts)}]
     if program.starts_at_first != program.starts:
         found.append({"place": "start of a partition", "next": names(program.starts_at_first)})
-    for number, (place, nexts) in enumerate(zip(program.places, program.nexts, strict=True)):
+    for number, nexts in enumerate(program.nexts):
         ends = number in program.ends and MATCH_END not in nexts
         ways = names(nexts) + (["the end of the partition"] if ends else [])
-        found.append({"place": _name(place, number), "next": ways})
+        found.append({"place": shown[number], "next": ways})
     return found
 
 
 def _name(place: PatternPlace, number: int) -> str:
     return f"{place.variable}.{number + 1}"
+
+
+def _times(program: RowProgram, number: int) -> str:
+    """Return the quantifier of a place; "": it takes one row."""
+    count = program.counts[number] if program.counts else None
+    if count is None or count.least == count.most == 1:
+        return ""
+    if count.least == count.most:
+        return f"{{{count.least}}}"
+    most = "" if count.most == NO_BOUND else count.most
+    return f"{{{count.least},{most}}}" + ("" if count.greedy else "?")
 
 
 def _places(places: Sequence[Mapping[str, Any]]) -> Iterator[str]:

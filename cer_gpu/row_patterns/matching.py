@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.arrays import Bools, Int32, Int64
+from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.backend.row_patterns import (
     ACCEPT,
     BEGINS,
     DONE,
     ENDS,
+    FULL,
     MISSING,
     NONE,
     PAST_LAST_ROW,
@@ -24,7 +25,9 @@ from cer_gpu.backend.row_patterns import (
     TO_LAST,
     TO_NEXT_ROW,
     UNMADE,
+    mark_counted,
     mark_finishing,
+    walk_counted,
     walk_past,
     walk_rows,
 )
@@ -37,6 +40,8 @@ _MOST_STATES = 1 << 16
 """Most states of the automaton, as a row has one in 16 bits."""
 MOST_ENTRIES = 1 << 24
 """Most entries of its tables."""
+COUNTED_ROWS = 1 << 20
+"""Rows that are marked at once for places that take several rows, or those of one longer partition."""
 MATCHES = 1 << 16
 """Matches of a piece; their rows are at least as many."""
 
@@ -228,15 +233,12 @@ def find_matches(
     EventsError
         When a match has no row to skip to, or would be found again for ever.
     """
-    tables = MatchTables(program, held)
-    states = np.empty(len(symbols), np.uint16)
-    row, partition, state = len(symbols) - 1, len(ends) - 1, 0
-    while row >= 0:
-        before = tables.before.reshape(-1)
-        row, partition, state = mark_finishing(symbols, ends, before, tables.bits, states, row, partition, state)
-        if row >= 0:
-            tables.make(state >> tables.bits, int(symbols[row]))
-    walked = _walk(program, tables, skip) if search is None else search(tables)
+    states = symbols
+    if program.counts:
+        walked: Walked = _CountedWalk(program, held, skip)
+    else:
+        states, tables = _finishing(program, held, symbols, ends)
+        walked = _walk(program, tables, skip) if search is None else search(tables)
     at = partition = 0
     last = -1, 0  # the partition of the last match so far, and its number there
     room = MATCHES
@@ -254,6 +256,64 @@ def find_matches(
             last = final, n - int(np.searchsorted(starts[:n], begin)) + n_before * (first == final)
         elif outcome != DONE:
             room *= 2  # one match is longer
+
+
+def _finishing(
+    program: RowProgram, held: Mapping[str, Bools], symbols: npt.NDArray[np.uint16], ends: Int64
+) -> tuple[npt.NDArray[np.uint16], MatchTables]:
+    """Return the state of each row, by the pass from the end, and the automaton."""
+    tables = MatchTables(program, held)
+    states = np.empty(len(symbols), np.uint16)
+    row, partition, state = len(symbols) - 1, len(ends) - 1, 0
+    while row >= 0:
+        before = tables.before.reshape(-1)
+        row, partition, state = mark_finishing(symbols, ends, before, tables.bits, states, row, partition, state)
+        if row >= 0:
+            tables.make(state >> tables.bits, int(symbols[row]))
+    return states, tables
+
+
+class _CountedWalk:
+    """The way through rows, some partitions at a time, of a program with places that take several rows."""
+
+    def __init__(self, program: RowProgram, held: Mapping[str, Bools], skip: Skip) -> None:
+        self._held = np.array([held[place.variable] for place in program.places], np.bool_).T.copy()
+        self._counts = np.array(
+            [[getattr(count, name) for count in program.counts] for name in ("least", "most", "greedy")], np.int32
+        )
+        lists = (*program.nexts, program.starts, program.starts_at_first)
+        self._begins = np.cumsum([0, *map(len, lists)])
+        self._nexts = np.array([place for each in lists for place in each], np.int16)
+        self._at_end = np.array([place in program.ends for place in range(len(program.places))], np.bool_)
+        self._targets = np.array([place.variable in skip.variables for place in program.places], np.bool_)
+        self._skip = skip.how
+        self._group = 0, 0
+        self._runs = self._links = np.empty((0, len(program.places)), np.int32)
+
+    def __call__(
+        self, symbols: npt.NDArray[np.uint16], ends: Int64, at: int, partition: int, written: Sequence[Array]
+    ) -> tuple[int, int, int, int, int]:
+        """Find matches as `cer_gpu.backend.row_patterns.walk_rows` does, given the symbols of rows."""
+        while True:
+            if partition >= self._group[1]:
+                self._mark(symbols, ends, partition)
+            tables = self._counts, self._begins, self._nexts, self._runs, self._links
+            how = self._skip, self._targets, at, partition
+            outcome, n, n_taken, at, partition = walk_counted(ends, self._group, *tables, *how, *written)
+            if outcome != DONE or partition == len(ends):
+                return outcome, n, n_taken, at, partition
+            if n:
+                return FULL, n, n_taken, at, partition
+
+    def _mark(self, symbols: npt.NDArray[np.uint16], ends: Int64, partition: int) -> None:
+        """Mark some partitions, from one on."""
+        first = int(ends[partition - 1]) if partition else 0
+        last = max(partition + 1, int(np.searchsorted(ends, first + COUNTED_ROWS, "right")))
+        n = int(ends[last - 1]) - first + last - partition
+        self._group = partition, last
+        self._runs, self._links = (np.empty((n, len(self._at_end)), np.int32) for _ in range(2))
+        of_program = self._held, self._counts, self._begins, self._nexts, self._at_end
+        mark_counted(symbols[first:], ends, *self._group, *of_program, self._runs, self._links)
 
 
 def _walk(program: RowProgram, tables: MatchTables, skip: Skip) -> Walked:

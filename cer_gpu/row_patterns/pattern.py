@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -107,6 +107,89 @@ def may_be_empty(pattern: RowPattern) -> bool:
         case Exclusion():
             return may_be_empty(pattern.part)
     return True
+
+
+def multiplied(pattern: Repetition) -> Repetition:
+    """Return ``(A{0,n}){k,m}`` as ``A{0,n*m}``: the same matches in the same order, with fewer steps between places.
+
+    Likewise ``(A{n}){m}`` is ``A{n*m}``.
+    """
+    if not isinstance(pattern.part, Repetition):
+        return pattern
+    part = multiplied(pattern.part)
+    if part.least == part.most and pattern.least == pattern.most:
+        return replace(part, least=part.least * pattern.least, most=part.least * pattern.least)
+    if part.least or part.most is None or pattern.most is None or may_be_empty(part.part):
+        return replace(pattern, part=part)
+    both_greedy = part.greedy and pattern.greedy
+    return (
+        Repetition(part.part, 0, part.most * pattern.most, greedy=True) if both_greedy else replace(pattern, part=part)
+    )
+
+
+def is_counted(pattern: Repetition) -> bool:
+    """Return True for a repetition of one variable."""
+    return counted_variable(pattern)[0] != ""
+
+
+def counted_variable(pattern: RowPattern) -> tuple[str, bool]:
+    """Return the variable that a pattern is, or repeats, and if an exclusion holds it; "": it is another pattern."""
+    match pattern:
+        case RowVariable():
+            return pattern.name, False
+        case Repetition(part=RowVariable()):
+            return counted_variable(pattern.part)
+        case Repetition(part=Exclusion()) | Exclusion(part=RowVariable()):
+            return counted_variable(pattern.part)[0], True
+    return "", False
+
+
+def counted_together(pattern: RowPattern) -> RowPattern:
+    """Return the same pattern, in which repetitions of one variable behind one another are one.
+
+    ``A? A?`` is ``A{0,2}``: for each number of rows the rest is the same, so that the preferred way takes the most of
+    all rows that can be completed (or, of reluctant ones, the fewest).
+    """
+    match pattern:
+        case Alternation() | Permutation() | Concatenation():
+            parts = [counted_together(part) for part in pattern.parts]
+            if isinstance(pattern, Concatenation):
+                parts = _one_behind_another(parts)
+            return parts[0] if len(parts) == 1 else replace(pattern, parts=tuple(parts))
+        case Exclusion():
+            return Exclusion(counted_together(pattern.part))
+        case Repetition():
+            return multiplied(replace(pattern, part=counted_together(pattern.part)))
+    return pattern
+
+
+def _one_behind_another(parts: Sequence[RowPattern]) -> list[RowPattern]:
+    found: list[RowPattern] = []
+    for part in parts:
+        inner = part.parts if isinstance(part, Concatenation) else (part,)
+        for each in inner:
+            last = found[-1] if found else None
+            both = None if last is None else _both(last, each)
+            if both is not None:
+                found[-1] = both
+            else:
+                found.append(each)
+    return found
+
+
+def _both(first: RowPattern, second: RowPattern) -> Repetition | None:
+    """Return two repetitions of one variable as one; None: they are none, or prefer different numbers of rows."""
+    variable = counted_variable(first)
+    if not variable[0] or variable != counted_variable(second):
+        return None
+    one, other = (
+        each if isinstance(each, Repetition) else Repetition(each, 1, 1, greedy=True) for each in (first, second)
+    )
+    sides = {each.greedy for each in (one, other) if each.least != each.most}
+    if len(sides) == 2:
+        return None
+    most = None if one.most is None or other.most is None else one.most + other.most
+    return Repetition(one.part, one.least + other.least, most, greedy=sides != {False})
 
 
 def parse_pattern(text: str, span: Span) -> RowPattern:

@@ -6,12 +6,15 @@ place, and at the start, the places that may take the next row are known in the 
 
 A repetition beyond its least number that takes no row is not tried, so that a place is met once on the way through the
 silent steps: the first way to it is the preferred one.
+
+Written out, ``A{300,900}`` is 900 places.  A program in which repetitions of a variable are *counted* has one for it,
+which takes 300 to 900 rows (`RowCount`), more or fewer of them preferred.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import permutations
 from math import factorial
@@ -26,7 +29,10 @@ from cer_gpu.row_patterns.pattern import (
     Repetition,
     RowPattern,
     RowVariable,
-    may_be_empty,
+    counted_together,
+    counted_variable,
+    is_counted,
+    multiplied,
 )
 
 MATCH_END = -1
@@ -36,6 +42,11 @@ _MOST_PLACES = 2000
 """Most places of a program."""
 MOST_STEPS = 3 * 10**6
 """Most silent steps behind all places: of optional parts in a repetition, there are the square of the places."""
+MOST_WRITTEN_OUT = 64
+"""Most places of a program that is written out where counts make it much shorter."""
+MUCH_SHORTER = 4
+NO_BOUND = 2**31 - 1
+"""In place of the most rows of a place, where there is no bound."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +55,15 @@ class PatternPlace:
 
     variable: str
     excluded: bool
+
+
+@dataclass(frozen=True)
+class RowCount:
+    """Rows that a place takes, one behind another: `least` (at least 1) to `most`; `greedy` prefers more."""
+
+    least: int
+    most: int
+    greedy: bool
 
 
 @dataclass(frozen=True)
@@ -61,6 +81,8 @@ class RowProgram:
         For each place, the places that may take the row after, of which there is one.
     ends : frozenset of int
         Places after which the match may end at the end of the partition.
+    counts : tuple of RowCount
+        Rows that each place takes; empty: one each.
     """
 
     places: tuple[PatternPlace, ...]
@@ -68,17 +90,54 @@ class RowProgram:
     starts_at_first: tuple[int, ...]
     nexts: tuple[tuple[int, ...], ...]
     ends: frozenset[int]
+    counts: tuple[RowCount, ...] = ()
 
 
-def program_of(pattern: RowPattern) -> RowProgram:
+def program_of(pattern: RowPattern, *, may_count: bool = False) -> RowProgram:
     """Return the program of a pattern.
+
+    Parameters
+    ----------
+    pattern
+    may_count
+        True: repetitions of a variable may be counted, where there are many places otherwise.
 
     Raises
     ------
     QueryTooLargeError
         When it has more than `_MOST_PLACES` places, or too many ways between them.
     """
-    steps = _Steps()
+    n_places = _n_places(pattern)
+    if may_count and n_places > MOST_WRITTEN_OUT:
+        counted = counted_together(pattern)
+        if MUCH_SHORTER * _n_places(counted, counted=True) <= n_places:
+            return _program(counted, counted=True)
+    return _program(pattern, counted=False)
+
+
+def _n_places(pattern: RowPattern, *, counted: bool = False) -> int:
+    """Return the number of places of a pattern."""
+    match pattern:
+        case RowVariable():
+            return 1
+        case Concatenation() | Alternation():
+            return sum(_n_places(part, counted=counted) for part in pattern.parts)
+        case Permutation():
+            orders = factorial(len(pattern.parts))
+            return orders * sum(_n_places(part, counted=counted) for part in pattern.parts)
+        case Exclusion():
+            return _n_places(pattern.part, counted=counted)
+        case Repetition():
+            pattern = multiplied(pattern)
+            if counted and is_counted(pattern):
+                return 1
+            times = max(pattern.least, 1) if pattern.most is None else pattern.most
+            return times * _n_places(pattern.part, counted=counted)
+    return 0
+
+
+def _program(pattern: RowPattern, *, counted: bool) -> RowProgram:
+    steps = _Steps(counted)
     begin = steps.new()
     end = steps.add(pattern, begin, excluded=False)
     after = [target for _, target in steps.taken]
@@ -93,6 +152,7 @@ def program_of(pattern: RowPattern) -> RowProgram:
         starts_at_first=tuple(steps.order(begin, end, first=True, last=False)),
         nexts=nexts,
         ends=ends,
+        counts=tuple(steps.counts) if counted else (),
     )
 
 
@@ -101,25 +161,14 @@ def _too_large() -> QueryTooLargeError:
     return QueryTooLargeError(text)
 
 
-def _joined(pattern: Repetition) -> Repetition:
-    """Return ``(A{0,n}){k,m}`` as ``A{0,n*m}``: the same matches in the same order, with fewer steps between places."""
-    if not isinstance(pattern.part, Repetition):
-        return pattern
-    part = _joined(pattern.part)
-    if part.least or part.most is None or pattern.most is None or may_be_empty(part.part):
-        return replace(pattern, part=part)
-    both_greedy = part.greedy and pattern.greedy
-    return (
-        Repetition(part.part, 0, part.most * pattern.most, greedy=True) if both_greedy else replace(pattern, part=part)
-    )
-
-
 @dataclass
 class _Steps:
     """Nodes with ordered silent steps to others.
 
     Attributes
     ----------
+    counted : bool
+        True: a repetition of a variable is one place.
     silent : list of list of int
         The nodes behind each node, the preferred one first.
     anchors, at : dict
@@ -128,15 +177,19 @@ class _Steps:
         Places, and the nodes behind them.
     body_of : dict from int to int
         For the node behind each optional repetition, that at its begin.
+    counts : list of RowCount
+        One for each place.
     n_steps : int
         Silent steps that were gone so far.
     """
 
+    counted: bool = False
     silent: list[list[int]] = field(default_factory=list)
     anchors: dict[int, Anchor] = field(default_factory=dict)
     at: dict[int, int] = field(default_factory=dict)
     taken: list[tuple[PatternPlace, int]] = field(default_factory=list)
     body_of: dict[int, int] = field(default_factory=dict)
+    counts: list[RowCount] = field(default_factory=list)
     n_steps: int = 0
 
     @cached_property
@@ -153,12 +206,7 @@ class _Steps:
         """Add a pattern that begins at a node, and return the node where it ends."""
         match pattern:
             case RowVariable():
-                if len(self.taken) == _MOST_PLACES:
-                    raise _too_large()
-                end = self.new()
-                self.at[begin] = len(self.taken)
-                self.taken.append((PatternPlace(pattern.name, excluded), end))
-                return end
+                return self._place(pattern.name, begin, excluded, RowCount(1, 1, greedy=True))
             case Anchor():
                 self.anchors[begin] = pattern
                 return self._step(begin)
@@ -177,6 +225,15 @@ class _Steps:
             case Repetition():
                 return self._repeated(pattern, begin, excluded)
 
+    def _place(self, variable: str, begin: int, excluded: bool, count: RowCount) -> int:
+        if len(self.taken) == _MOST_PLACES:
+            raise _too_large()
+        end = self.new()
+        self.at[begin] = len(self.taken)
+        self.taken.append((PatternPlace(variable, excluded), end))
+        self.counts.append(count)
+        return end
+
     def _step(self, begin: int) -> int:
         end = self.new()
         self.silent[begin].append(end)
@@ -189,8 +246,10 @@ class _Steps:
         return end
 
     def _repeated(self, pattern: Repetition, begin: int, excluded: bool) -> int:
-        pattern = _joined(pattern)
+        pattern = multiplied(pattern)
         part, most = pattern.part, pattern.most
+        if self.counted and is_counted(pattern):
+            return self._counted(pattern, begin, excluded)
         for _ in range(pattern.least):
             begin = self.add(part, self._step(begin), excluded)
         end = self.new()
@@ -202,6 +261,20 @@ class _Steps:
             self.silent[last].append(begin)
             self.body_of[begin] = body
         self.silent[begin].append(branch if most is None else end)
+        return end
+
+    def _counted(self, pattern: Repetition, begin: int, excluded: bool) -> int:
+        """Add one place for a repetition of a variable, which is passed by if no row is needed."""
+        variable, in_exclusion = counted_variable(pattern)
+        body, end = self._step(begin), self.new()
+        most = NO_BOUND if pattern.most is None else min(pattern.most, NO_BOUND)
+        count = RowCount(min(max(1, pattern.least), NO_BOUND), most, pattern.greedy)
+        last = self._place(variable, body, excluded or in_exclusion, count)
+        self.silent[last].append(end)
+        if pattern.least == 0:
+            self.silent[begin].append(end)
+            if not pattern.greedy:
+                self.silent[begin].reverse()
         return end
 
     def order(self, node: int, end: int, *, first: bool, last: bool) -> list[int]:

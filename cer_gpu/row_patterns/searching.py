@@ -29,11 +29,13 @@ from cer_gpu.expressions.derived import makers_of
 from cer_gpu.expressions.relation_terms import Argument, Condition, arguments_of
 from cer_gpu.expressions.relations import RelationBinder
 from cer_gpu.expressions.side_columns import MAX_COLUMNS, SideColumns, TextNumbers
+from cer_gpu.row_patterns.bounds import ReadColumns, RowBound, bounds_after
 from cer_gpu.row_patterns.leaves import Classifier, MatchNumber, Null, RowAggregate, RowLeaf, RowValue, shown_leaf
 from cer_gpu.row_patterns.matching import MatchTables, Skip, Walked
 from cer_gpu.row_patterns.measures import RowColumns, type_of
 from cer_gpu.row_patterns.ordering import OrderedRows
 from cer_gpu.row_patterns.program import RowProgram
+from cer_gpu.row_patterns.reading import PlaceLists, RowArgument, dead_room, noted_places, place_lists, read_after
 
 STEPS, STEPS_PER_ROW = 10**8, 1000
 """Most steps of the searches of an evaluation: so many, which is also the most of one match, and so many for each row.
@@ -106,6 +108,18 @@ def _is_row(leaf: RowLeaf) -> bool:
     if isinstance(leaf, RowAggregate):
         return leaf.function in ("MIN", "MAX")
     return not isinstance(leaf, MatchNumber)
+
+
+def _grows(function: tuple[int, int, int, int], inputs: Int64, valid: Bools) -> bool:
+    """Return True for a function that does not decrease from row to row: counts, and sums of numbers from 0 on.
+
+    A sum is then NULL only before the first row of its variable.
+    """
+    kind, _, column, _ = function
+    if kind in (k.SUM_I, k.SUM_F):
+        values = inputs[column] if kind == k.SUM_I else inputs[column].view(np.float64)
+        return bool(valid[column].all() and (values >= 0).all())
+    return kind == k.COUNT
 
 
 def _free(schema: pa.Schema, name: str) -> str:
@@ -196,6 +210,14 @@ class _Search:
         inputs, valid = self._functions_read(rows)
         lists = (*program.nexts, program.starts, program.starts_at_first)
         functions = [self._function(leaf) for leaf in self._functions]
+        conditions, holds = self._conditions_of(), list(self._sets)
+        read, is_all = read_after(program, holds, conditions)
+        columns = ReadColumns(
+            tuple(bound.binder.columns), values[: rows.batch.num_rows], [*bound.binder.constants], rows.ends
+        )
+        growing = {i: each[1] for i, each in enumerate(functions) if _grows(each, inputs, valid)}
+        bounds = self._bounds(bounds_after(program, holds, conditions, columns, growing), arguments, code)
+        noted = noted_places(program, read, functions) if is_all else np.zeros(len(self._places), np.bool_)
         self._plan = k.SearchPlan(
             np.cumsum([0, *map(len, lists)]),
             np.array([place for each in lists for place in each], np.int16),
@@ -209,10 +231,14 @@ class _Search:
             inputs.view(np.float64),
             valid,
             values,
+            noted,
+            *read,
+            *bounds,
         )
         constants, no_pairs = list(bound.binder.constants), np.zeros((1, 9), np.int32)
         self._filters = filters_of(no_pairs, code, constants, numbers.ranks())
-        self._counters = np.zeros(5, np.int64)
+        self._counters = np.zeros(6, np.int64)
+        self._dead = dead_room(rows.batch.num_rows, read, noted)
         self._most_steps = STEPS + STEPS_PER_ROW * rows.batch.num_rows
         self._memory = self._made(ROOM)
 
@@ -270,6 +296,7 @@ class _Search:
             totals.view(np.float64),
             np.zeros((room, n_functions), np.int64),
             self._counters,
+            self._dead,
         )
 
     def _deepen(self) -> None:
@@ -280,14 +307,14 @@ class _Search:
         for mine, theirs in zip(self._memory, old, strict=True):
             if theirs is old.positions:
                 mine[:, :room] = theirs
-            elif theirs is not self._counters:
+            elif theirs is not self._counters and theirs is not self._dead:
                 mine[:room] = theirs
 
     # ---- the plan ----------------------------------------------------------------------------------------------
 
-    def _code(self) -> tuple[list[tuple[int, int, int, int]], list[tuple[int, int, int]], Int64]:
+    def _code(self) -> tuple[list[RowArgument], list[tuple[int, int, int]], Int64]:
         """Return the arguments, the instructions, and where those of each place begin."""
-        arguments: dict[tuple[int, int, int, int], int] = {}
+        arguments: dict[RowArgument, int] = {}
         code: list[tuple[int, int, int]] = []
         begins = [0]
         for variable in self._places:
@@ -298,7 +325,21 @@ class _Search:
             begins.append(len(code))
         return list(arguments), code, np.array(begins, np.int64)
 
-    def _argument(self, argument: Argument) -> tuple[int, int, int, int]:
+    def _bounds(
+        self, bounds: Sequence[Sequence[RowBound]], arguments: list[RowArgument], code: list[tuple[int, int, int]]
+    ) -> PlaceLists:
+        """Add the arguments and instructions of bounds, and return where the bounds of each place stand."""
+        made: dict[RowBound, tuple[int, int, int, int]] = {}
+        for bound in dict.fromkeys(each for of_place in bounds for each in of_place):
+            begin = len(code)
+            arguments += [each for each in dict.fromkeys(bound.arguments) if each not in arguments]
+            mine = [arguments.index(each) for each in bound.arguments]
+            code += [(op, mine[a], b) if op == COLUMN else (op, a, b) for op, a, b in bound.code]
+            code.append((k.CHECK, 0, 0))
+            made[bound] = begin, len(code), *bound.needed
+        return place_lists([[made[bound] for bound in of_place] for of_place in bounds], 4)
+
+    def _argument(self, argument: Argument) -> RowArgument:
         leaf = self._bound.asked.leaves[argument.variable]
         match leaf:
             case RowValue():
@@ -309,6 +350,11 @@ class _Search:
                 return k.FIRST_CLASS if leaf.first else k.LAST_CLASS, self._set(leaf.variable), leaf.nth, 0
         f = self._functions.setdefault(leaf, len(self._functions))
         return k.BEST_ROW if _is_row(leaf) else k.TOTAL, f, 0, 0
+
+    def _conditions_of(self) -> list[list[tuple[Condition, list[RowArgument]]]]:
+        """Return the conditions of each place, each with its arguments."""
+        programs = [self._bound.programs.get(variable, ()) for variable in self._places]
+        return [[(each, [self._argument(a) for a in each.arguments]) for each in of_place] for of_place in programs]
 
     def _set(self, variable: str | None) -> int:
         members = self._bound.asked.subsets.get(variable or "", (variable,))

@@ -194,12 +194,25 @@ def test_columns_may_have_names_of_clauses(name):
     assert cer_gpu.compile(text).evaluate(rows).to_pylist() == [{name: 1}]
 
 
-@pytest.mark.parametrize("pattern", ["PERMUTE(A, B, C, D, E, F, G, H, I, J, K, L)", "(){3000000}", "A{1,3000}"])
+@pytest.mark.parametrize("pattern", ["PERMUTE(A, B, C, D, E, F, G, H, I, J, K, L)", "(){3000000}", "(A B?){1,3000}"])
 def test_patterns_that_are_too_large_are_refused_at_once(pattern):
     begun = time.process_time()
     with pytest.raises(QueryTooLargeError, match="more than 2,000 places"):
         cer_gpu.compile(statement(pattern=pattern, define="A AS x > 0", measures="MEASURES 1 AS n"))
     assert time.process_time() - begun < 5
+
+
+def test_repetitions_of_a_variable_may_have_any_length():
+    rows = pa.table({"k": [1] * 5000, "ts": range(5000), "x": [0] * 4000 + [1] * 1000})
+    text = statement(pattern="A{2,3000}? B", define="B AS x > 0", measures="MEASURES COUNT(*) AS n, B.ts AS ts")
+    assert cer_gpu.compile(text).evaluate(rows).to_pylist()[0] == {"k": 1, "n": 3001, "ts": 4000}
+    text = statement(pattern="A{4000,99999999999} $", define="A AS x >= 0", measures="MEASURES COUNT(*) AS n")
+    assert cer_gpu.compile(text).evaluate(rows).to_pylist() == [{"k": 1, "n": 5000}]
+    # places that are searched are written out
+    searched = statement(pattern="A{1,300} B", define="B AS x > A.x", measures="MEASURES COUNT(*) AS n")
+    assert cer_gpu.compile(searched).evaluate(rows).to_pylist() == [{"k": 1, "n": 301}]
+    with pytest.raises(QueryTooLargeError, match="more than 2,000 places"):
+        cer_gpu.compile(searched.replace("300", "3000"))
 
 
 def test_rows_far_beyond_the_partition_are_null():

@@ -43,3 +43,17 @@ def test_a_long_pattern_is_cut_and_not_drawn():
     found = explained("ALL ROWS PER MATCH", "(A B){100}")
     assert "and 151 more" in str(found)
     assert "201 states: see to_svg()" in found._repr_html_()
+
+
+def test_a_place_tells_how_many_rows_it_takes():
+    found = explained("ALL ROWS PER MATCH", "A{20,600} (A? A?){100} B{3,} B X{30,900}? {- X{0,7} -} B A{2} A")
+    assert [(each["place"], each["next"]) for each in found.to_dict()["places"]] == [
+        ("start", ["A.1{20,800}"]),
+        ("A.1{20,800}", ["B.2{4,}"]),
+        ("B.2{4,}", ["X.3{30,900}?"]),
+        ("X.3{30,900}?", ["X.4{1,7}", "B.5"]),
+        ("X.4{1,7}", ["B.5"]),
+        ("B.5", ["A.6{3}"]),
+        ("A.6{3}", ["the end"]),
+    ]
+    assert "of which some take several rows" in str(found)

@@ -1,10 +1,13 @@
 """Matches of row patterns against the backtracking reference."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cer_gpu.row_patterns import matching
 from cer_gpu.row_patterns import pattern as p
+from cer_gpu.row_patterns import program as programs
 from cer_gpu.row_patterns.matching import PAST_LAST_ROW, TO_FIRST, TO_LAST, TO_NEXT_ROW, Skip, find_matches
 from cer_gpu.row_patterns.program import program_of
 from tests.row_patterns.reference import SkipError
@@ -34,6 +37,15 @@ def patterns():
         )
 
     return st.recursive(leaves, larger, max_leaves=7)
+
+
+def chains():
+    """Return repetitions of variables behind one another."""
+    bounds = st.sampled_from([(0, None), (1, None), (0, 1), (0, 1), (2, 2), (1, 3), (0, 2), (2, 5), (1, 1)])
+    each = st.builds(
+        lambda v, b, greedy: ("repeat", ("var", v), *b, greedy), st.sampled_from("AAB"), bounds, st.booleans()
+    )
+    return st.lists(each, min_size=2, max_size=6).map(lambda parts: ("seq", *parts))
 
 
 def parsed(tree):
@@ -89,10 +101,34 @@ SKIPS = [
 )
 @property_settings
 def test_matches_are_those_of_backtracking(tree, partitions, skips):
-    told, skip = skips
     text = written(tree)
     program = program_of(p.parse_pattern(text, (0, len(text))))
     assert program == program_of(parsed(tree))
+    check(program, tree, partitions, *skips)
+
+
+@given(
+    st.one_of(patterns(), chains()),
+    st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=9), min_size=1, max_size=4),
+    st.sampled_from(SKIPS),
+    st.sampled_from([1, 4, matching.COUNTED_ROWS]),
+    st.sampled_from([1, matching.MATCHES]),
+)
+@property_settings
+def test_matches_of_places_that_take_several_rows_are_those_of_backtracking(tree, partitions, skips, n_rows, n_matches):
+    text = written(tree)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(programs, "MOST_WRITTEN_OUT", -1)
+        patch.setattr(programs, "MUCH_SHORTER", 0)
+        patch.setattr(matching, "COUNTED_ROWS", n_rows)
+        patch.setattr(matching, "MATCHES", n_matches)
+        program = program_of(p.parse_pattern(text, (0, len(text))), may_count=True)
+        assert len(program.counts) == len(program.places)
+        check(program, tree, partitions, *skips)
+
+
+def check(program, tree, partitions, told, skip):
+    """Hold the matches of a program to those of the reference."""
     define = {v: lambda m, bit=i: bool(m.last(None, "x") >> bit & 1) for i, v in enumerate(VARIABLES)}
     held = {v: np.array([bool(x >> i & 1) for x in range(8)]) for i, v in enumerate(VARIABLES)}
     wanted, first = [], 0

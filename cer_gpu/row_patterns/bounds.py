@@ -1,0 +1,300 @@
+"""Bounds: conditions that fail of all rows behind one of which they fail.
+
+``ts - R.ts <= 1800`` is one where ``ts`` does not decrease along the rows and the row of R is held.  If every way from
+a place to the end takes a row of which a bound must hold, and it fails of the next row, no later row will do.
+
+The values of a column tell if it keeps an order.  From there, a program (`cer_gpu.backend.joins.filters`) is followed
+instruction by instruction: each value on its stack does not decrease, does not increase, or stays the same
+from row to row, and lies in a range, so that integers are known not to wrap around.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cer_gpu.arrays import Int64
+from cer_gpu.backend import row_search as k
+from cer_gpu.backend.joins import filters as f
+from cer_gpu.backend.operations import MINUS, PLUS, TIMES
+from cer_gpu.expressions.side_columns import GREATEST, LEAST, Raw, SideColumn
+from cer_gpu.expressions.terms import COMPARISONS, F8, U8
+from cer_gpu.row_patterns.program import RowProgram
+from cer_gpu.row_patterns.reading import OfPlace, RowArgument, backwards
+
+Instruction = tuple[int, int, int]
+_LESS = {COMPARISONS.index(op): op for op in ("<", "<=")}
+_MORE = {COMPARISONS.index(op): op for op in (">", ">=")}
+_COMPARE = (f.COMPARE_INTEGERS, f.COMPARE_FLOATS, f.COMPARE_WIDE, f.COMPARE_MIXED)
+
+
+@dataclass(frozen=True)
+class RowBound:
+    """A condition that fails of all rows behind one of which it fails.
+
+    Attributes
+    ----------
+    code : tuple of Instruction
+        `COLUMN` names `arguments`.
+    arguments : tuple of RowArgument
+        The row at hand as `NEXT_ROW`.
+    needed : (int, int)
+        A set, and the number of its row that must be held before the bound means anything; set -1: none need be.
+    """
+
+    code: tuple[Instruction, ...]
+    arguments: tuple[RowArgument, ...]
+    needed: tuple[int, int] = (-1, 0)
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A value on the stack of a program, from row to row.
+
+    Attributes
+    ----------
+    direction : int
+        1: it does not decrease, -1: it does not increase, 0: it stays the same.
+    low, high : int or float
+        Its range.
+    """
+
+    direction: int
+    low: Any
+    high: Any
+
+    def __neg__(self) -> _Value:
+        return _Value(-self.direction, -self.high, -self.low)
+
+
+_OnStack = _Value | tuple[int, int] | None
+"""A value, both halves of a constant, of which instructions tell the type, or nothing that is known."""
+
+
+@dataclass(frozen=True)
+class ReadColumns:
+    """The columns that conditions read of rows.
+
+    Attributes
+    ----------
+    kinds : sequence of SideColumn
+    values : int64, shape (n rows, 1 + n columns)
+        As of `cer_gpu.backend.row_search.SearchPlan.values`.
+    constants : sequence of int
+        As of `cer_gpu.backend.joins.filters.Filters`.
+    ends : int64, shape (n partitions,)
+        The row after each partition.
+    """
+
+    kinds: Sequence[SideColumn]
+    values: Int64
+    constants: Sequence[int]
+    ends: Int64
+
+    @cached_property
+    def _known(self) -> dict[int, _Value | None]:
+        return {}
+
+    def value(self, column: int) -> _Value | None:
+        """Return a column, by its number from 1, from row to row; None: it keeps no order, or has NULL or NaN."""
+        if column not in self._known:
+            self._known[column] = self._value(column)
+        return self._known[column]
+
+    def held(self, column: int) -> _Value | None:
+        """Return a column of a row that stays the same."""
+        read = self._numbers(column)
+        if read is None:
+            return None
+        values, valid = read
+        values = values[valid]
+        if not len(values):
+            return _Value(0, 0, 0)
+        return _Value(0, values.min().item(), values.max().item())
+
+    def _numbers(self, column: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]] | None:
+        """Return the numbers of a column, and which are known; None: it has others than integers and finite floats."""
+        kind = self.kinds[column - 1]
+        dtype = kind.term.dtype if isinstance(kind, Raw) else ""
+        values = np.ascontiguousarray(self.values[:, column])
+        valid = (self.values[:, 0] >> (column - 1) & 1).astype(np.bool_)
+        if dtype == U8:
+            return None
+        if dtype == F8:
+            values = values.view(np.float64)
+            if not np.isfinite(values[valid]).all():
+                return None
+        return values, valid
+
+    def _value(self, column: int) -> _Value | None:
+        read = self._numbers(column)
+        if read is None or not len(read[0]) or not read[1].all():
+            return None
+        values = read[0]
+        borders = self.ends[:-1] - 1
+        for direction, kept in ((1, values[1:] >= values[:-1]), (-1, values[1:] <= values[:-1])):
+            kept[borders] = True
+            if kept.all():
+                return _Value(direction, values.min().item(), values.max().item())
+        return None
+
+
+def bounds_after(
+    program: RowProgram,
+    holds: Sequence[Sequence[bool]],
+    conditions: Sequence[OfPlace],
+    columns: ReadColumns,
+    growing: Mapping[int, int],
+) -> list[list[RowBound]]:
+    """Return the bounds that must hold of a row behind each place, over rows that are held by then.
+
+    Parameters
+    ----------
+    program, holds, conditions
+        As of `cer_gpu.row_patterns.reading.read_after`.
+    columns
+    growing
+        The functions over the match so far that do not decrease, each with its set.
+    """
+    found: dict[int, RowBound | None] = {}
+
+    def bound_of(place: int, i: int) -> RowBound | None:
+        condition, read_by = conditions[place][i]
+        if id(condition) not in found:
+            found[id(condition)] = _bound(condition.instructions, read_by, holds, columns, growing)
+        return found[id(condition)]
+
+    own = [
+        [bound for i in range(len(each)) if (bound := bound_of(place, i)) is not None]
+        for place, each in enumerate(conditions)
+    ]
+    order = list(dict.fromkeys(bound for each in own for bound in each))
+
+    def is_taken(bound: RowBound, place: int) -> bool:
+        return any(kind == k.LAST_ROW and holds[number][place] for kind, number, _, _ in bound.arguments)
+
+    def before(place: int, after: frozenset[RowBound]) -> frozenset[RowBound]:
+        return frozenset(bound for bound in after.union(own[place]) if not is_taken(bound, place))
+
+    after = backwards(program, frozenset(order), frozenset(), before, lambda parts: parts[0].intersection(*parts[1:]))
+    return [[bound for bound in order if bound in each] for each in after]
+
+
+def _bound(
+    code: Sequence[Instruction],
+    read_by: Sequence[RowArgument],
+    holds: Sequence[Sequence[bool]],
+    columns: ReadColumns,
+    growing: Mapping[int, int],
+) -> RowBound | None:
+    """Return a condition as a bound; None: it is none."""
+    needed = {(number, nth) for kind, number, nth, _ in read_by if kind == k.FIRST_ROW}
+    needed |= {(growing[number], 0) for kind, number, *_ in read_by if kind == k.TOTAL and number in growing}
+    at_hand = [kind == k.LAST_ROW and nth == offset == 0 and all(holds[n]) for kind, n, nth, offset in read_by]
+    kinds = {kind for kind, *_ in read_by}
+    moves = any(at_hand) or any(kind == k.TOTAL for kind in kinds)
+    if not moves or len(needed) > 1 or kinds & {k.LAST_CLASS, k.FIRST_CLASS, k.BEST_ROW}:
+        return None
+    stack: list[_OnStack] = []
+    made: list[Instruction] = []
+    for op, a, b in code:
+        instruction = op, a, b
+        if op == f.COLUMN:
+            if read_by[a][0] == k.TOTAL:
+                value = _Value(1, 0, GREATEST) if read_by[a][1] in growing else None
+            elif b < 0:
+                value = None
+            else:
+                value = columns.value(b) if at_hand[a] else columns.held(b)
+            stack.append(value)
+        elif op == f.CONSTANT:
+            stack.append((columns.constants[a], columns.constants[b]))
+        elif op in (f.TO_FLOAT, f.TO_WIDE):
+            value = _integer(stack.pop())
+            if value is not None:
+                by = (lambda x: float(x)) if op == f.TO_FLOAT else (lambda x, a=a: x * a)
+                value = replace(value, low=by(value.low), high=by(value.high))
+            stack.append(value if op == f.TO_FLOAT or a > 0 else None)
+        elif op in _COMPARE:
+            y, x = stack.pop(), stack.pop()
+            compared = _falls(op, a, b, x, y)
+            if compared is None:
+                return None
+            instruction = op, compared, b
+            stack.append(None)
+        elif op in (f.AND, f.OR):
+            stack.pop()
+        elif op in (f.TWO_INTEGERS, f.TWO_FLOATS, f.WIDE_DIFFERENCE):
+            y, x = stack.pop(), stack.pop()
+            stack.append(_combined(op, MINUS if op == f.WIDE_DIFFERENCE else a, x, y))
+        else:
+            return None
+        made.append(instruction)
+    arguments = tuple((k.NEXT_ROW, 0, 0, 0) if here else each for here, each in zip(at_hand, read_by, strict=True))
+    return RowBound(tuple(made), arguments, *needed)
+
+
+def _integer(value: _OnStack) -> _Value | None:
+    """Return a value as an integer, if it is a constant."""
+    return _Value(0, value[0], value[0]) if isinstance(value, tuple) else value
+
+
+def _float(value: _OnStack) -> _Value | None:
+    if not isinstance(value, tuple):
+        return value
+    number = float(np.array([value[0]], np.int64).view(np.float64)[0])
+    return _Value(0, number, number) if math.isfinite(number) else None
+
+
+def _wide(value: _OnStack) -> _Value | None:
+    if not isinstance(value, tuple):
+        return value
+    number = (value[1] << 64) + (value[0] & (1 << 64) - 1)
+    return _Value(0, number, number)
+
+
+def _combined(op: int, a: int, x: _OnStack, y: _OnStack) -> _Value | None:
+    """Return a sum, a difference or a product of two values; None: it keeps no order, or may wrap around."""
+    read = {f.TWO_INTEGERS: _integer, f.TWO_FLOATS: _float, f.WIDE_DIFFERENCE: _wide}[op]
+    x, y = read(x), read(y)
+    if x is None or y is None or a not in (PLUS, MINUS, TIMES):
+        return None
+    if a == TIMES:
+        if y.low != y.high:
+            x, y = y, x
+        if y.low != y.high or y.direction:
+            return None
+        x = x if y.low >= 0 else -x
+        found = _Value(x.direction, x.low * abs(y.low), x.high * abs(y.low))
+    else:
+        y = -y if a == MINUS else y
+        if x.direction * y.direction < 0:
+            return None
+        found = _Value(x.direction or y.direction, x.low + y.low, x.high + y.high)
+    if op == f.TWO_FLOATS:
+        return found if math.isfinite(found.low) and math.isfinite(found.high) else None
+    return found if op == f.WIDE_DIFFERENCE or LEAST <= found.low <= found.high <= GREATEST else None
+
+
+def _falls(op: int, a: int, negated: int, x: _OnStack, y: _OnStack) -> int | None:
+    """Return the operator of a comparison that fails behind a row of which it fails; None: it is none.
+
+    Equal values are at most, and at least, as great as one another: of these two one may be a bound.
+    """
+    left = {f.COMPARE_FLOATS: _float, f.COMPARE_MIXED: _float, f.COMPARE_WIDE: _wide}.get(op, _integer)
+    right = {f.COMPARE_FLOATS: _float, f.COMPARE_MIXED: _wide, f.COMPARE_WIDE: _wide}.get(op, _integer)
+    x, y = left(x), right(y)
+    if x is None or y is None:
+        return None
+    rises = x.direction >= 0 >= y.direction  # x - y does not decrease
+    sinks = x.direction <= 0 <= y.direction
+    if a == COMPARISONS.index("=") and not negated and (rises or sinks):
+        return COMPARISONS.index("<=" if rises else ">=")
+    is_bound = sinks if (a in _LESS) == bool(negated) else rises
+    return a if a in _LESS.keys() | _MORE.keys() and is_bound else None
