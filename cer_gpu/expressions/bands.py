@@ -16,8 +16,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+import pyarrow as pa
+
+from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.expressions import terms as t
-from cer_gpu.expressions.inputs import Inputs
+from cer_gpu.expressions.inputs import FLOATS, Inputs
 from cer_gpu.expressions.side_columns import CELL, GridCell
 
 _GREATEST = 2**59
@@ -50,6 +53,8 @@ class Difference:
         Sums of integers of 64 bits, which may wrap around.
     wraps_all : bool
         True if all of its constants stand in such sums.
+    stands_in : bool
+        True for one of decimals as floats, which another one of them exactly implies.
     """
 
     event: Any
@@ -64,6 +69,7 @@ class Difference:
     constants: Fraction
     wrapping: tuple[_Place, ...]
     wraps_all: bool
+    stands_in: bool = False
 
     def mirrored(self) -> Difference:
         """Return the same for the negative difference."""
@@ -145,7 +151,7 @@ def differences(test: t.Test, inputs: Inputs, of_event: Inputs) -> Iterator[Diff
     bound = other.constant - one.constant
     least = bound if op in ("=", ">", ">=") else -other.constant - one.constant if absolute else None
     (first, factor), (second, negative) = places
-    yield Difference(
+    found = Difference(
         *first,
         int(factor),
         *second,
@@ -156,6 +162,44 @@ def differences(test: t.Test, inputs: Inputs, of_event: Inputs) -> Iterator[Diff
         one.magnitude + other.magnitude,
         (*one.wrapping, *other.wrapping),
         one.wraps_all and other.wraps_all,
+    )
+    yield found
+    digits = _digits(found, of_event)
+    if digits is not None:
+        yield _as_floats(found, digits, of_event)
+
+
+def _digits(found: Difference, inputs: Inputs) -> int | None:
+    """Return the digits behind the point of a difference of decimals that is computed exactly; None: it is none."""
+    scales = []
+    for value, factor in ((found.value, found.factor), (found.other, found.other_factor)):
+        if found.in_floats or not isinstance(value, t.Column):
+            return None
+        data_type = attribute_type(inputs.schema, inputs.columns[value.slot][0])
+        if data_type is None or not pa.types.is_decimal(data_type):
+            return None
+        scales.append(data_type.scale + len(str(factor)) - 1)  # factors are powers of 10
+    return scales[0] if scales[0] == scales[1] else None
+
+
+def _as_floats(found: Difference, digits: int, inputs: Inputs) -> Difference:
+    """Return a difference of decimals as floats, which bounds of other filters may be for."""
+    value, other = (
+        inputs.column(inputs.columns[column.slot][0], FLOATS)
+        for column in (found.value, found.other)
+        if isinstance(column, t.Column)
+    )
+    least, greatest = (None if bound is None else bound / 10**digits for bound in (found.least, found.greatest))
+    return replace(
+        found,
+        value=value,
+        factor=1,
+        other=other,
+        other_factor=1,
+        least=least,
+        greatest=greatest,
+        in_floats=True,
+        stands_in=True,
     )
 
 
@@ -249,7 +293,11 @@ def bands(found: Iterable[Difference]) -> list[Band]:
     for each in found:
         values = each.value, each.factor, each.other, each.other_factor
         together.setdefault(values, []).append(each)
-    return [band for each in together.values() for band in list(filter(None, map(_band, _alike(each))))[:1]]
+    made = []
+    for bounds in together.values():
+        if not all(each.stands_in for each in bounds):
+            made += list(filter(None, map(_band, _alike(bounds))))[:1]
+    return made
 
 
 def _alike(bounds: list[Difference]) -> Iterator[list[Difference]]:
