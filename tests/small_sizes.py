@@ -42,6 +42,7 @@ SMALL = (
     (products, "_INITIAL_DEPTH", 4),
     (reduction, "FEWEST_HELD", 1),
     (reduction, "MOST_HELD", 40),
+    (reduction, "TRIED", 15),
     (reduction, "LEFT_AT_MOST", 1e9),
     (reduction, "LEFT_OF_STEPS", 1e9),
     (reduction, "PAYS_FROM", -1),

@@ -265,7 +265,11 @@ class Pipeline:
             self._retained.add(events.reported, columns.batch, picked.rows)
         if self._rows is not None:
             self._rows.add(events.reported, columns.batch, picked.rows)
-        for piece in [events] if self._reduction is None else self._reduction.take(events):
+        pieces = [events]
+        if self._reduction is not None:
+            with self._stages.stage(LOOP):
+                pieces = self._reduction.take(events)
+        for piece in pieces:
             yield from self._take(piece)
 
     def pass_by(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[Any]:

@@ -97,6 +97,8 @@ class PhysicalPlan:
         plan = self.plan
         if plan.parallel is None:
             return "the pattern has no parallelised automaton"
+        if self.waits:
+            return "complex events wait for the end of their windows"
         if plan.within is None:
             return "there is no WITHIN, so that a partner may come at any time"
         if plan.partition and plan.within.kind == "events":

@@ -37,6 +37,8 @@ SLOTS_AN_EVENT = 8
 """Slots of a table for each event in a window."""
 MOST_APART = 32
 """Events, at most, after which a window is moved on: one that is somewhat longer does no harm."""
+TRIED = 1 << 17
+"""Events among which partners are looked for, to see whether to wait for more."""
 FEWEST_BITS, MOST_BITS = 8, 21
 """Bounds of the binary logarithm of the slots of a table."""
 
@@ -67,7 +69,7 @@ class Partners:
     ) -> None:
         self._table, self._length = table, length
         ordered = [join for join in joins if join.ordered]
-        self._of_steps = len(ordered) == len(joins)
+        self._most_left = LEFT_OF_STEPS if len(ordered) == len(joins) else LEFT_AT_MOST
         # those of one key find little on the way back: what has lost its partners has lost its own ones, too
         back = ordered[-2::-1] if whole else []
         self._joins = [_groups_of(join, tables, whole=whole) for join in [*joins, *back]]
@@ -76,7 +78,7 @@ class Partners:
         self._n = 0
         self._n_decided = 0  # the first of those held, which were handed over or dropped
         self._since: Any = None  # the clock of the last event that is not held; None: there is none
-        self._pause = 0
+        self._pause, self._tried = 0, False
         self._rest = [0] * len(self._joins)  # events that each semi-join is not to look at
         self._scratch, self._slots = Scratch(np.int32, N_TAKING_PART), Scratch(np.int32)
         self._words, self._chosen = Scratch(np.int64), Scratch(np.int32)
@@ -97,9 +99,22 @@ class Partners:
         n_closed = self._first_open()
         if 4 * (n_closed - self._n_decided) >= 3 * self._n:
             found += self._decide(n_closed)
-        if self._n >= MOST_HELD:
+        if self._n >= MOST_HELD or (not self._tried and self._n >= TRIED and not self._promises()):
             found += self.release()
         return found
+
+    def _promises(self) -> bool:
+        """Return True if few of the events have partners among those held, so that it may pay to wait for more."""
+        self._tried = True
+        words = self._places()
+        self._drop(words, 0, self._n, trial=True)
+        promises = bool(np.count_nonzero(words) <= self._most_left * self._n)
+        if not promises:
+            self._pause_for(RESTS * self._n)
+        return promises
+
+    def _pause_for(self, n: int) -> None:
+        self._pause, self._tried = n, False
 
     def release(self, *, ended: bool = False) -> list[Relevant]:
         """Return all events that are held back and may have partners; if the stream has `ended`, none come behind."""
@@ -194,8 +209,8 @@ class Partners:
         n, begin, clocks = self._n, self._n_decided, self._clocks
         words = self._left(n_closed)
         left = begin + np.flatnonzero(words[begin:n_closed])
-        if len(left) > (LEFT_OF_STEPS if self._of_steps else LEFT_AT_MOST) * (n_closed - begin):
-            self._pause = RESTS * (n_closed - begin)
+        if len(left) > self._most_left * (n_closed - begin):
+            self._pause_for(RESTS * (n_closed - begin))
         found = [self._at(left)] if len(left) else []
         if n_closed == n:
             self._forget(clocks[n - 1])
@@ -206,43 +221,42 @@ class Partners:
 
     def _left(self, n_closed: int) -> Int64:
         """Return the places at which each event may have partners, as bits."""
-        n = self._n
+        n, words = self._n, self._places()
+        first_known = self._n_decided
+        if self._since is not None:
+            known = self._clocks - self._since > self._length
+            first_known = max(first_known, int(np.argmax(known)) if known.any() else n)
+        if first_known < n_closed:
+            self._drop(words, first_known, n_closed)
+        return words
+
+    def _places(self) -> Int64:
+        """Return the places at which each event may be, as bits."""
         if len(self._places_of) < self._table.n_symbols:
             self._places_of = np.array(self._table.places_of, np.int64)
             self._joins = [_with_symbols(join, self._table.places_of) for join in self._joins]
-        words = self._words.empty(n)
-        np.take(self._places_of, self._held["symbols"][:n], out=words)
-        clocks = self._clocks
-        first_known = self._n_decided
-        if self._since is not None:
-            known = clocks - self._since > self._length
-            first_known = max(first_known, int(np.argmax(known)) if known.any() else n)
-        if first_known >= n_closed:
-            return words
+        words = self._words.empty(self._n)
+        np.take(self._places_of, self._held["symbols"][: self._n], out=words)
+        return words
+
+    def _drop(self, words: Int64, first_known: int, n_closed: int, *, trial: bool = False) -> None:
+        """Take from the words the places at which events have no partners, join by join, and back where it pays."""
+        n, clocks = self._n, self._clocks
         partitions = self._held["partitions"][:n] if "partitions" in self._held else np.empty(0, np.int32)
-        attributes = self._held["attributes"][:n]
+        events = words, self._held["symbols"][:n], clocks, self._length, self._held["attributes"][:n], partitions
         n_in_window = self._n_in_window(clocks)
         bits = min(max((SLOTS_AN_EVENT * n_in_window).bit_length(), FEWEST_BITS), MOST_BITS)
         apart = min(max(n_in_window // 16, 1), MOST_APART)
-        self._run(words, clocks, attributes, partitions, first_known, n_closed, apart, bits)
-        return words
-
-    def _run(self, words: Int64, clocks: Array, *given: Any) -> None:
-        """Take from the words the places at which events have no partners, join by join, and back where it pays."""
-        n = len(words)
+        chosen = self._chosen.empty(n + 1)
         for number, join in enumerate(self._joins):
-            if self._rest[number] > 0:
+            if self._rest[number] > 0 and not trial:
                 self._rest[number] -= n
                 continue
-            attributes, partitions, first_known, n_closed, apart, bits = given
             scratch = self._scratch.empty(n * len(join.places) + 1)
             slots = self._slots.empty(len(join.groups) << bits)
-            chosen = self._chosen.empty(n + 1)
-            symbols = self._held["symbols"][:n]
-            events = words, symbols, clocks, self._length, attributes, partitions
             at = first_known, n_closed, 1.0 - PAYS_FROM, apart, bits, slots, chosen, scratch
             n_here, n_dropped = semi_join(*events, tuple(join), *at)
-            if n_dropped < PAYS_FROM * n_here:
+            if n_dropped < PAYS_FROM * n_here and not trial:
                 self._rest[number] = RESTS * n
 
     def _n_in_window(self, clocks: Array) -> int:
