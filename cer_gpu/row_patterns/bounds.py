@@ -167,7 +167,7 @@ def bounds_after(
     def bound_of(place: int, i: int) -> RowBound | None:
         condition, read_by = conditions[place][i]
         if id(condition) not in found:
-            found[id(condition)] = _bound(condition.instructions, read_by, holds, columns, growing)
+            found[id(condition)] = _bound(condition.instructions, read_by, columns, growing)
         return found[id(condition)]
 
     own = [
@@ -189,17 +189,17 @@ def bounds_after(
 def _bound(
     code: Sequence[Instruction],
     read_by: Sequence[RowArgument],
-    holds: Sequence[Sequence[bool]],
     columns: ReadColumns,
     growing: Mapping[int, int],
 ) -> RowBound | None:
     """Return a condition as a bound; None: it is none."""
     needed = {(number, nth) for kind, number, nth, _ in read_by if kind == k.FIRST_ROW}
     needed |= {(growing[number], 0) for kind, number, *_ in read_by if kind == k.TOTAL and number in growing}
-    at_hand = [kind == k.LAST_ROW and nth == offset == 0 and all(holds[n]) for kind, n, nth, offset in read_by]
+    at_hand = [kind == k.AT_HAND and offset == 0 for kind, _, _, offset in read_by]
     kinds = {kind for kind, *_ in read_by}
     moves = any(at_hand) or any(kind == k.TOTAL for kind in kinds)
-    if not moves or len(needed) > 1 or kinds & {k.LAST_CLASS, k.FIRST_CLASS, k.BEST_ROW}:
+    around = any(kind == k.AT_HAND and offset for kind, _, _, offset in read_by)
+    if not moves or around or len(needed) > 1 or kinds & {k.LAST_CLASS, k.FIRST_CLASS, k.BEST_ROW}:
         return None
     stack: list[_OnStack] = []
     made: list[Instruction] = []
