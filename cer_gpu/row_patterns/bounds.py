@@ -29,6 +29,8 @@ from cer_gpu.row_patterns.program import RowProgram
 from cer_gpu.row_patterns.reading import OfPlace, RowArgument, backwards
 
 Instruction = tuple[int, int, int]
+SAMPLE = 1 << 10
+"""Rows that are looked at first for an order."""
 _LESS = {COMPARISONS.index(op): op for op in ("<", "<=")}
 _MORE = {COMPARISONS.index(op): op for op in (">", ">=")}
 _COMPARE = (f.COMPARE_INTEGERS, f.COMPARE_FLOATS, f.COMPARE_WIDE, f.COMPARE_MIXED)
@@ -118,12 +120,12 @@ class ReadColumns:
             return _Value(0, 0, 0)
         return _Value(0, values.min().item(), values.max().item())
 
-    def _numbers(self, column: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]] | None:
+    def _numbers(self, column: int, stop: int | None = None) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]] | None:
         """Return the numbers of a column, and which are known; None: it has others than integers and finite floats."""
         kind = self.kinds[column - 1]
         dtype = kind.term.dtype if isinstance(kind, Raw) else ""
-        values = np.ascontiguousarray(self.values[:, column])
-        valid = (self.values[:, 0] >> (column - 1) & 1).astype(np.bool_)
+        values = np.ascontiguousarray(self.values[:stop, column])
+        valid = (self.values[:stop, 0] >> (column - 1) & 1).astype(np.bool_)
         if dtype == U8:
             return None
         if dtype == F8:
@@ -133,11 +135,17 @@ class ReadColumns:
         return values, valid
 
     def _value(self, column: int) -> _Value | None:
-        read = self._numbers(column)
-        if read is None or not len(read[0]) or not read[1].all():
+        n = len(self.values)
+        found = self._ordered(column, min(n, SAMPLE))
+        return self._ordered(column, n) if found is not None and n > SAMPLE else found
+
+    def _ordered(self, column: int, stop: int) -> _Value | None:
+        """Return a column as `value` does, as far as its first rows tell."""
+        read = self._numbers(column, stop)
+        if read is None or not stop or not read[1].all():
             return None
         values = read[0]
-        borders = self.ends[:-1] - 1
+        borders = self.ends[: np.searchsorted(self.ends, stop)] - 1
         for direction, kept in ((1, values[1:] >= values[:-1]), (-1, values[1:] <= values[:-1])):
             kept[borders] = True
             if kept.all():
@@ -200,6 +208,8 @@ def _bound(
     moves = any(at_hand) or any(kind == k.TOTAL for kind in kinds)
     around = any(kind == k.AT_HAND and offset for kind, _, _, offset in read_by)
     if not moves or around or len(needed) > 1 or kinds & {k.LAST_CLASS, k.FIRST_CLASS, k.BEST_ROW}:
+        return None
+    if any(op == f.COLUMN and at_hand[a] and (b < 0 or columns.value(b) is None) for op, a, b in code):
         return None
     stack: list[_OnStack] = []
     made: list[Instruction] = []
