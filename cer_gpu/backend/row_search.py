@@ -29,15 +29,17 @@ DEEP, SPENT, BEYOND, PAUSED = range(4, 8)
 """Outcomes of `search` besides those of `walk_rows`: memory too short, all steps taken, a sum too large, pause."""
 CHECK = 100
 """Instruction after each condition: go on only if it is TRUE."""
-LAST_ROW, FIRST_ROW, LAST_CLASS, FIRST_CLASS, BEST_ROW, TOTAL, NEXT_ROW = range(7)
-"""Kinds of arguments: a row of a variable, the place of such a row, the row of MIN or MAX, a number, and the row after.
-"""
+LAST_ROW, FIRST_ROW, LAST_CLASS, FIRST_CLASS, BEST_ROW, TOTAL, AT_HAND, NEXT_ROW = range(8)
+"""Kinds of arguments: a row of a variable, the place of such a row, the row of MIN or MAX, a number, the last row of
+the match so far, and the row after it."""
 COUNT, SUM_I, SUM_F, AVG, EXTREME, MATCHES = range(6)
 """Functions over the match so far."""
 NUMBER, STEPS, STEPS_HERE, DEPTH, CHOICE, DEAD = range(6)
 """Places of `SearchMemory.counters`."""
 READ_LAST, READ_FIRST, READ_LAST_CLASS, READ_FIRST_CLASS, READ_TOTAL = range(5)
 """Kinds of reads by later conditions: a row of a set, from its last or its first, its place, and a function."""
+RARELY = 16
+"""Rows after which bounds are looked at, where there is one way to go on."""
 _MIX = np.int64(0x2545F4914F6CDD1D)
 
 
@@ -54,6 +56,9 @@ class SearchPlan(NamedTuple):
         Places after which a match may end at the end of its partition.
     able : bool, shape (states, places)
         Places that can take a row with a state and finish, as far as the row alone tells.
+    forced : bool, shape (states, places)
+        True if after a place, before a row with a state, there is one way to go on at most, as far as the row alone
+        tells: then nothing is noted there, and bounds are looked at rarely.
     programs : int64, shape (places + 1,)
         First instruction of each place.
     holds : bool, shape (sets, places)
@@ -89,6 +94,7 @@ class SearchPlan(NamedTuple):
     choices: Any
     at_end: Any
     able: Any
+    forced: Any
     programs: Any
     holds: Any
     arguments: Any
@@ -235,13 +241,13 @@ def _attempt(plan, memory, filters, states, at, first, end, start, bounds):
         row = at + depth
         taken = False
         if row == end:
-            if plan.at_end[memory.path[depth - 1]]:
+            if plan.at_end[_U(memory.path[_U(depth - 1)])]:
                 _keep(memory, steps, depth, k)
                 return DONE, depth
         else:
-            state = _U(states[row])
+            state = _U(states[_U(row)])
             while k < stop:
-                place = plan.choices[k]
+                place = np.int64(plan.choices[_U(k)])
                 if place == ACCEPT:
                     _keep(memory, steps, depth, k)
                     return DONE, depth
@@ -259,24 +265,28 @@ def _attempt(plan, memory, filters, states, at, first, end, start, bounds):
                 if not _push(plan, memory, row, depth, place):
                     return BEYOND, np.int64(-1)
                 span = plan.programs[_U(place)], plan.programs[_U(place + 1)]
-                if _passes(plan, memory, filters, at, depth, first, end, span) and not (
-                    _beyond(plan, memory, filters, at, depth, first, end, place)
-                    or _is_dead(plan, memory, row, depth, at)
-                ):
-                    taken = True
-                    break
+                if _passes(plan, memory, filters, at, depth, first, end, span):
+                    forced = row + 1 < end and plan.forced[_U(states[_U(row + 1)]), _U(place)]
+                    if (forced and depth % RARELY) or not (
+                        _beyond(plan, memory, filters, at, depth, first, end, place)
+                        or (not forced and _is_dead(plan, memory, row, depth, at))
+                    ):
+                        taken = True
+                        break
         if taken:
-            memory.tried[depth] = k
+            memory.tried[_U(depth)] = k
             depth += 1
-            k = plan.begins[place]
-            stop = plan.begins[place + 1]
+            k = plan.begins[_U(place)]
+            stop = plan.begins[_U(place + 1)]
             continue
         if depth == 0:
             _keep(memory, steps, depth, k)
             return DONE, np.int64(-1)
         depth -= 1
-        _bury(plan, memory, at + depth, depth, at)
-        k = memory.tried[depth]
+        row = at + depth
+        if row + 1 == end or not plan.forced[_U(states[_U(row + 1)]), _U(memory.path[_U(depth)])]:
+            _bury(plan, memory, row, depth, at)
+        k = memory.tried[_U(depth)]
         stop = _last_choice(plan, memory, depth, start)
 
 
@@ -359,8 +369,8 @@ def _read(plan, memory, depth, at, i):
 @helper
 def _last_choice(plan, memory, depth, start):
     """Return the end of the choices after so many rows of a match."""
-    before = start if depth == 0 else np.int64(memory.path[depth - 1])
-    return plan.begins[before + 1]
+    before = start if depth == 0 else np.int64(memory.path[_U(depth - 1)])
+    return plan.begins[_U(before + 1)]
 
 
 @helper
@@ -375,7 +385,7 @@ def _keep(memory, steps, depth, k):
 @helper
 def _push(plan, memory, row, depth, place):
     """Add a row to the match so far; return False if a sum does not fit int64."""
-    memory.path[depth] = place
+    memory.path[_U(depth)] = place
     for s in range(plan.holds.shape[0]):
         i = _U(s)
         n = memory.counts[_U(depth - 1), i] if depth else 0
@@ -463,6 +473,9 @@ def _row_of(plan, memory, at, depth, first, end, argument):
     kind, i, nth = plan.arguments[argument, 0], plan.arguments[argument, 1], plan.arguments[argument, 2]
     if kind == BEST_ROW:
         return memory.totals[depth, i] if memory.tallies[depth, i] > 0 else nothing
+    if kind == AT_HAND:
+        found = at + depth + plan.arguments[argument, 3]
+        return found if first <= found < end else nothing
     if kind == NEXT_ROW:
         return at + depth + 1
     n = memory.counts[_U(depth), _U(i)]

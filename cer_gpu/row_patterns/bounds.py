@@ -29,6 +29,8 @@ from cer_gpu.row_patterns.program import RowProgram
 from cer_gpu.row_patterns.reading import OfPlace, RowArgument, backwards
 
 Instruction = tuple[int, int, int]
+SAMPLE = 1 << 10
+"""Rows that are looked at first for an order."""
 _LESS = {COMPARISONS.index(op): op for op in ("<", "<=")}
 _MORE = {COMPARISONS.index(op): op for op in (">", ">=")}
 _COMPARE = (f.COMPARE_INTEGERS, f.COMPARE_FLOATS, f.COMPARE_WIDE, f.COMPARE_MIXED)
@@ -118,12 +120,12 @@ class ReadColumns:
             return _Value(0, 0, 0)
         return _Value(0, values.min().item(), values.max().item())
 
-    def _numbers(self, column: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]] | None:
+    def _numbers(self, column: int, stop: int | None = None) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]] | None:
         """Return the numbers of a column, and which are known; None: it has others than integers and finite floats."""
         kind = self.kinds[column - 1]
         dtype = kind.term.dtype if isinstance(kind, Raw) else ""
-        values = np.ascontiguousarray(self.values[:, column])
-        valid = (self.values[:, 0] >> (column - 1) & 1).astype(np.bool_)
+        values = np.ascontiguousarray(self.values[:stop, column])
+        valid = (self.values[:stop, 0] >> (column - 1) & 1).astype(np.bool_)
         if dtype == U8:
             return None
         if dtype == F8:
@@ -133,11 +135,17 @@ class ReadColumns:
         return values, valid
 
     def _value(self, column: int) -> _Value | None:
-        read = self._numbers(column)
-        if read is None or not len(read[0]) or not read[1].all():
+        n = len(self.values)
+        found = self._ordered(column, min(n, SAMPLE))
+        return self._ordered(column, n) if found is not None and n > SAMPLE else found
+
+    def _ordered(self, column: int, stop: int) -> _Value | None:
+        """Return a column as `value` does, as far as its first rows tell."""
+        read = self._numbers(column, stop)
+        if read is None or not stop or not read[1].all():
             return None
         values = read[0]
-        borders = self.ends[:-1] - 1
+        borders = self.ends[: np.searchsorted(self.ends, stop)] - 1
         for direction, kept in ((1, values[1:] >= values[:-1]), (-1, values[1:] <= values[:-1])):
             kept[borders] = True
             if kept.all():
@@ -167,7 +175,7 @@ def bounds_after(
     def bound_of(place: int, i: int) -> RowBound | None:
         condition, read_by = conditions[place][i]
         if id(condition) not in found:
-            found[id(condition)] = _bound(condition.instructions, read_by, holds, columns, growing)
+            found[id(condition)] = _bound(condition.instructions, read_by, columns, growing)
         return found[id(condition)]
 
     own = [
@@ -189,17 +197,19 @@ def bounds_after(
 def _bound(
     code: Sequence[Instruction],
     read_by: Sequence[RowArgument],
-    holds: Sequence[Sequence[bool]],
     columns: ReadColumns,
     growing: Mapping[int, int],
 ) -> RowBound | None:
     """Return a condition as a bound; None: it is none."""
     needed = {(number, nth) for kind, number, nth, _ in read_by if kind == k.FIRST_ROW}
     needed |= {(growing[number], 0) for kind, number, *_ in read_by if kind == k.TOTAL and number in growing}
-    at_hand = [kind == k.LAST_ROW and nth == offset == 0 and all(holds[n]) for kind, n, nth, offset in read_by]
+    at_hand = [kind == k.AT_HAND and offset == 0 for kind, _, _, offset in read_by]
     kinds = {kind for kind, *_ in read_by}
     moves = any(at_hand) or any(kind == k.TOTAL for kind in kinds)
-    if not moves or len(needed) > 1 or kinds & {k.LAST_CLASS, k.FIRST_CLASS, k.BEST_ROW}:
+    around = any(kind == k.AT_HAND and offset for kind, _, _, offset in read_by)
+    if not moves or around or len(needed) > 1 or kinds & {k.LAST_CLASS, k.FIRST_CLASS, k.BEST_ROW}:
+        return None
+    if any(op == f.COLUMN and at_hand[a] and (b < 0 or columns.value(b) is None) for op, a, b in code):
         return None
     stack: list[_OnStack] = []
     made: list[Instruction] = []

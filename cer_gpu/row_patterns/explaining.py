@@ -211,6 +211,7 @@ def _automaton(program: RowProgram, conditions: Mapping[str, str]) -> dict[str, 
         for rank, target in enumerate(taken, 1):
             place = program.places[target]
             text = conditions.get(place.variable, EVERY_ROW)
+            text += f" {times}" if (times := _times(program, target)) else ""
             transitions.append(
                 {
                     "source": source,

@@ -30,8 +30,6 @@ OfPlace = Sequence[tuple[Condition, Sequence[RowArgument]]]
 
 MOST_BACK = 64
 """Farthest row from the last one of a variable that is followed; where conditions go farther, nothing is noted."""
-MOST_DEAD = 1 << 20
-"""Most rows and places that are noted at once."""
 MOST_PAIRED = 64
 """Most places of which it is looked for two ways to one."""
 _KINDS = {
@@ -137,10 +135,12 @@ def noted_places(program: RowProgram, read: PlaceLists, functions: Sequence[tupl
     return np.array([place in met or not apart[place] for place in range(n)], np.bool_)
 
 
-def dead_room(n_rows: int, read: PlaceLists, noted: Bools) -> Int64:
-    """Return room for rows and places after which nothing finishes (`cer_gpu.backend.row_search.SearchMemory.dead`)."""
-    room = min(MOST_DEAD, 1 << (n_rows * len(noted)).bit_length()) if noted.any() else 0
-    return np.zeros((room, 1 + int(np.diff(read.begins).max(initial=0))), np.int64)
+def forced_places(program: RowProgram, able: Bools) -> Bools:
+    """Return for each state of the next row (as of `MatchTables.able`) and each place if one way at most goes on."""
+    ways = np.zeros(able.shape, np.int64)
+    for place, nexts in enumerate(program.nexts):
+        ways[:, place] = (MATCH_END in nexts) + able[:, [q for q in nexts if q != MATCH_END]].sum(axis=1)
+    return ways <= 1
 
 
 def _reads(argument: RowArgument) -> Iterator[Read]:
@@ -148,7 +148,7 @@ def _reads(argument: RowArgument) -> Iterator[Read]:
     if kind in (k.BEST_ROW, k.TOTAL):
         yield k.READ_TOTAL, number, 0
         yield k.READ_TOTAL, number, 1
-    else:
+    elif kind != k.AT_HAND:
         yield _KINDS[kind], number, nth
 
 

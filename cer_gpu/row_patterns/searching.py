@@ -35,7 +35,14 @@ from cer_gpu.row_patterns.matching import MatchTables, Skip, Walked
 from cer_gpu.row_patterns.measures import RowColumns, type_of
 from cer_gpu.row_patterns.ordering import OrderedRows
 from cer_gpu.row_patterns.program import RowProgram
-from cer_gpu.row_patterns.reading import PlaceLists, RowArgument, dead_room, noted_places, place_lists, read_after
+from cer_gpu.row_patterns.reading import (
+    PlaceLists,
+    RowArgument,
+    forced_places,
+    noted_places,
+    place_lists,
+    read_after,
+)
 
 STEPS, STEPS_PER_ROW = 10**8, 1000
 """Most steps of the searches of an evaluation: so many, which is also the most of one match, and so many for each row.
@@ -44,6 +51,9 @@ PAUSE = 10**6
 """Steps after which Python looks for an interrupt."""
 SEARCH_ROWS = 1 << 15
 """Rows whose columns are made at once."""
+DEAD, MORE_DEAD, MOST_DEAD = 1 << 14, 16, 1 << 22
+"""Rows and places that are noted at once at first, so that they stay in the cache; how many times as many after a pause
+in the search for one match; and at most."""
 ROOM = 1 << 10
 """Rows of a match for which there is memory at first."""
 
@@ -215,6 +225,7 @@ class _Search:
         columns = ReadColumns(
             tuple(bound.binder.columns), values[: rows.batch.num_rows], [*bound.binder.constants], rows.ends
         )
+        able = tables.able()
         growing = {i: each[1] for i, each in enumerate(functions) if _grows(each, inputs, valid)}
         bounds = self._bounds(bounds_after(program, holds, conditions, columns, growing), arguments, code)
         noted = noted_places(program, read, functions) if is_all else np.zeros(len(self._places), np.bool_)
@@ -222,7 +233,8 @@ class _Search:
             np.cumsum([0, *map(len, lists)]),
             np.array([place for each in lists for place in each], np.int16),
             np.array([place in program.ends for place in range(len(self._places))], np.bool_),
-            tables.able(),
+            able,
+            forced_places(program, able),
             programs,
             np.array(list(self._sets), np.bool_).reshape(-1, len(self._places)),
             np.array(arguments, np.int64).reshape(-1, 4),
@@ -238,7 +250,8 @@ class _Search:
         constants, no_pairs = list(bound.binder.constants), np.zeros((1, 9), np.int32)
         self._filters = filters_of(no_pairs, code, constants, numbers.ranks())
         self._counters = np.zeros(6, np.int64)
-        self._dead = dead_room(rows.batch.num_rows, read, noted)
+        room = min(DEAD, 1 << (rows.batch.num_rows * len(self._places)).bit_length()) if noted.any() else 0
+        self._dead = np.zeros((room, 1 + int(np.diff(read.begins).max(initial=0))), np.int64)
         self._most_steps = STEPS + STEPS_PER_ROW * rows.batch.num_rows
         self._memory = self._made(ROOM)
 
@@ -267,6 +280,12 @@ class _Search:
                 self._deepen()
             elif outcome != k.PAUSED:
                 return outcome, n, n_taken, at, partition
+            elif (
+                0 < len(self._dead) < min(MOST_DEAD, self._counters[k.STEPS_HERE])
+            ):  # so many may be noted for this match
+                room = min(MOST_DEAD, MORE_DEAD * len(self._dead))
+                self._dead = np.zeros((room, self._dead.shape[1]), np.int64)
+                self._memory = self._memory._replace(dead=self._dead)
             if n:
                 return FULL, n, n_taken, at, partition
 
@@ -342,10 +361,12 @@ class _Search:
     def _argument(self, argument: Argument) -> RowArgument:
         leaf = self._bound.asked.leaves[argument.variable]
         match leaf:
+            case RowValue() if leaf.is_current and all(self._holds(leaf.variable)):
+                return k.AT_HAND, 0, 0, leaf.offset
             case RowValue():
                 return k.FIRST_ROW if leaf.first else k.LAST_ROW, self._set(leaf.variable), leaf.nth, leaf.offset
             case Null():
-                return k.LAST_ROW, self._set(None), 0, 0
+                return k.AT_HAND, 0, 0, 0
             case Classifier():
                 return k.FIRST_CLASS if leaf.first else k.LAST_CLASS, self._set(leaf.variable), leaf.nth, 0
         f = self._functions.setdefault(leaf, len(self._functions))
@@ -357,9 +378,12 @@ class _Search:
         return [[(each, [self._argument(a) for a in each.arguments]) for each in of_place] for of_place in programs]
 
     def _set(self, variable: str | None) -> int:
+        return self._sets.setdefault(self._holds(variable), len(self._sets))
+
+    def _holds(self, variable: str | None) -> tuple[bool, ...]:
+        """Return for each place if a variable or subset has its rows; None: all rows."""
         members = self._bound.asked.subsets.get(variable or "", (variable,))
-        holds = tuple(variable is None or each in members for each in self._places)
-        return self._sets.setdefault(holds, len(self._sets))
+        return tuple(variable is None or each in members for each in self._places)
 
     def _function(self, leaf: RowLeaf) -> tuple[int, int, int, int]:
         """Return the kind, the set, the column of inputs and the sign of a function."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cer_gpu
-from cer_gpu.row_patterns import reading, searching
+from cer_gpu.row_patterns import bounds, searching
 from tests.row_patterns.reference import Running, find_matches
 from tests.row_patterns.test_matching import written
 from tests.strategies import property_settings
@@ -198,7 +198,8 @@ def check(tree, chosen, rows, skip, falling, n_dead):
         text = _turned(text)
     rows = [{**row, "i": i, "nt": -row["ts"], "f": row["ts"] / 4} for i, row in enumerate(rows)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "MOST_DEAD", n_dead)
+        patch.setattr(searching, "DEAD", n_dead)
+        patch.setattr(bounds, "SAMPLE", n_dead)
         patch.setattr(searching, "PAUSE", 7)
         found = cer_gpu.compile(text).evaluate(pa.Table.from_pylist(rows, SCHEMA))
     wanted = []
