@@ -542,6 +542,8 @@ class Pipeline:
     def restore(self, state: NamedState, binding: Binding) -> None:
         """Go on from a checkpoint with batches of a binding; the table must have been restored before."""
         self.rebind(binding)
+        if self._reduction is not None:
+            self._reduction.forget()
         self.runtime.restore(state.part("run"))
         if self._window is not None:
             self._window.restore(state.part("window"))

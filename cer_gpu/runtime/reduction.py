@@ -78,6 +78,7 @@ class Partners:
         self._n = 0
         self._n_decided = 0  # the first of those held, which were handed over or dropped
         self._since: Any = None  # the clock of the last event that is not held; None: there is none
+        self._is_anew = False  # events may have come before the next one
         self._pause, self._tried = 0, False
         self._rest = [0] * len(self._joins)  # events that each semi-join is not to look at
         self._scratch, self._slots = Scratch(np.int32, N_TAKING_PART), Scratch(np.int32)
@@ -86,6 +87,8 @@ class Partners:
     def take(self, events: Relevant) -> list[Relevant]:
         """Return the events to evaluate now, out of those held back and of these, in pieces that are not empty."""
         n = len(events.symbols)
+        if self._is_anew:
+            self._since, self._is_anew = events.window_clocks[0], False
         if self._pause > 0 or (n < FEWEST_HELD and self._n == self._n_decided):
             found = self.release()
             self._pause -= n
@@ -133,9 +136,9 @@ class Partners:
         return found
 
     def forget(self) -> None:
-        """Forget the events of the past, of which partitions or texts get other numbers; none are held back."""
-        if self._n:
-            self._forget(self._clocks[-1])
+        """Take the past as unknown: partitions or texts get other numbers, or a checkpoint has none; none are held."""
+        self._n = self._n_decided = 0
+        self._is_anew = True
 
     # ---- what is held -----------------------------------------------------------------------------------------
 

@@ -104,6 +104,20 @@ def test_a_table_of_many_batches_is_reduced_across_them(text, output):
 
 
 @pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("rows", [13, 40])
+def test_events_before_a_checkpoint_may_be_partners(text, rows):
+    query, table = compiled(f"{text} WITHIN 9 EVENTS"), stream(400)
+    with everything_read():
+        expected = query.evaluate(table)
+    with small_sizes():
+        evaluator, found = query.evaluator(), []
+        for batch in table.to_batches(rows):
+            evaluator = query.restore(evaluator.checkpoint())
+            found.append(evaluator.push(batch))
+    assert pa.Table.from_batches(found).equals(expected)
+
+
+@pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("rows", [1, 13, 100])
 def test_answers_come_with_the_push_that_completes_them(text, rows):
     query, table = compiled(f"{text} WITHIN 9 EVENTS"), stream(400)
