@@ -151,15 +151,20 @@ CRIMES_DEFINE = (
     f"R AS type = 'ROBBERY', B AS type = 'BATTERY' AND {near('', 'R')}, "
     f"M AS {THEFT} AND {near('', 'R')} AND ts - R.ts <= INTERVAL '30' MINUTE"
 )
-# with Z* before both, the last theft, and the last battery before it
+# with Z* before both, the last theft, and the last battery before it; crimes within half an hour share a slot
 CRIMES = f"""
-    WITH thefts AS (
-        SELECT r.id AS robbery, any_value(r.lon) AS lon, any_value(r.lat) AS lat, max(m.id) AS theft
-        FROM t AS r JOIN t AS m ON m.ts BETWEEN r.ts AND r.ts + INTERVAL 30 MINUTE AND m.id > r.id AND {near("m.", "r")}
-        WHERE r.type = 'ROBBERY' AND m.{THEFT} GROUP BY r.id)
-    SELECT robbery, max(b.id) AS battery, any_value(theft) AS theft
-    FROM thefts AS r JOIN t AS b ON b.id BETWEEN robbery + 1 AND theft - 1 AND {near("b.", "r")}
-    WHERE b.type = 'BATTERY' GROUP BY robbery"""
+    WITH slots AS (SELECT *, epoch(ts)::BIGINT // 1800 AS slot FROM t WHERE type <> 'OTHER'),
+    robberies AS (SELECT * FROM slots WHERE type = 'ROBBERY'),
+    later AS (SELECT * REPLACE (unnest([slot, slot - 1]) AS slot) FROM slots),
+    thefts AS (
+        SELECT r.id AS id, any_value(r.slot) AS slot, any_value(r.lon) AS lon, any_value(r.lat) AS lat,
+            max(m.id) AS theft
+        FROM robberies AS r JOIN later AS m ON m.slot = r.slot AND m.id > r.id
+            AND m.ts <= r.ts + INTERVAL 30 MINUTE AND {near("m.", "r")}
+        WHERE m.{THEFT} GROUP BY r.id)
+    SELECT r.id AS robbery, max(b.id) AS battery, any_value(theft) AS theft
+    FROM thefts AS r JOIN later AS b ON b.slot = r.slot AND b.id BETWEEN r.id + 1 AND theft - 1 AND {near("b.", "r")}
+    WHERE b.type = 'BATTERY' GROUP BY r.id"""
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,11 @@ class SearchPlan(NamedTuple):
     forced : bool, shape (states, places)
         True if after a place, before a row with a state, there is one way to go on at most, as far as the row alone
         tells: then nothing is noted there, and bounds are looked at rarely.
+    quiet : int64, shape (places,)
+        For each place that repeats itself without a condition on other rows, and of whose rows none reads anything, its
+        row of `opens`; -1 for others.
+    opens : int64, shape (quiet places, rows)
+        The first row from each row on before which there is another way than to that place.
     programs : int64, shape (places + 1,)
         First instruction of each place.
     holds : bool, shape (sets, places)
@@ -95,6 +100,8 @@ class SearchPlan(NamedTuple):
     at_end: Any
     able: Any
     forced: Any
+    quiet: Any
+    opens: Any
     programs: Any
     holds: Any
     arguments: Any
@@ -118,7 +125,8 @@ class SearchMemory(NamedTuple):
     path : int16, shape (room,), written
         Place of each row.
     tried : int64, shape (room,), written
-        The choice to go on with for each row.
+        The choice to go on with for each row; at the last of several rows that a quiet place takes at once, -1 - n, if
+        n rows stand before them.
     counts : int64, shape (room, sets), written
         Rows of each set up to each row.
     positions : int64, shape (sets, room), written
@@ -254,7 +262,8 @@ def _attempt(plan, memory, filters, states, at, first, end, start, bounds):
                 if not plan.able[state, _U(place)]:
                     k += 1
                     continue
-                if depth == len(memory.path):
+                last = depth + _run(plan, row, end, place)
+                if last >= len(memory.path):
                     _keep(memory, steps, depth, k)
                     return DEEP, np.int64(-1)
                 if steps >= until:
@@ -266,16 +275,22 @@ def _attempt(plan, memory, filters, states, at, first, end, start, bounds):
                     return BEYOND, np.int64(-1)
                 span = plan.programs[_U(place)], plan.programs[_U(place + 1)]
                 if _passes(plan, memory, filters, at, depth, first, end, span):
-                    forced = row + 1 < end and plan.forced[_U(states[_U(row + 1)]), _U(place)]
-                    if (forced and depth % RARELY) or not (
-                        _beyond(plan, memory, filters, at, depth, first, end, place)
-                        or (not forced and _is_dead(plan, memory, row, depth, at))
+                    if last > depth:
+                        _stretch(memory, depth, last, place)
+                    after = at + last + 1
+                    forced = after < end and plan.forced[_U(states[_U(after)]), _U(place)]
+                    if (forced and last % RARELY) or not (
+                        _beyond(plan, memory, filters, at, last, first, end, place)
+                        or (not forced and _is_dead(plan, memory, at + last, last, at))
                     ):
                         taken = True
                         break
         if taken:
+            for i in range(depth + 1, last):
+                memory.path[_U(i)] = place
+            memory.tried[_U(last)] = -1 - depth
             memory.tried[_U(depth)] = k
-            depth += 1
+            depth = last + 1
             k = plan.begins[_U(place)]
             stop = plan.begins[_U(place + 1)]
             continue
@@ -287,7 +302,31 @@ def _attempt(plan, memory, filters, states, at, first, end, start, bounds):
         if row + 1 == end or not plan.forced[_U(states[_U(row + 1)]), _U(memory.path[_U(depth)])]:
             _bury(plan, memory, row, depth, at)
         k = memory.tried[_U(depth)]
+        if k < 0:
+            depth = -1 - k
+            k = memory.tried[_U(depth)]
         stop = _last_choice(plan, memory, depth, start)
+
+
+@helper
+def _run(plan, row, end, place):
+    """Return how many rows behind a row a place takes as well, as there is no other way on."""
+    quiet = plan.quiet[_U(place)]
+    if quiet < 0 or row + 1 >= end:
+        return np.int64(0)
+    return min(np.int64(plan.opens[_U(quiet), _U(row + 1)]), end) - row - 1
+
+
+@helper
+def _stretch(memory, depth, last, place):
+    """Let the place of a row take more rows, of which no condition reads anything."""
+    here, there = _U(depth), _U(last)
+    memory.path[there] = place
+    for s in range(memory.counts.shape[1]):
+        memory.counts[there, _U(s)] = memory.counts[here, _U(s)]
+    for s in range(memory.totals.shape[1]):
+        memory.totals[there, _U(s)] = memory.totals[here, _U(s)]
+        memory.tallies[there, _U(s)] = memory.tallies[here, _U(s)]
 
 
 @helper

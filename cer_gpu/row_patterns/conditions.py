@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from cer_gpu.expressions.derived import FunctionColumn
 from cer_gpu.predicates.guards import BoundGuards, GuardWords
 from cer_gpu.predicates.placement import CUDA, Placement
 from cer_gpu.row_patterns.leaves import Null, RowLeaf, RowValue
-from cer_gpu.row_patterns.matching import MatchTables, Skip, Walked
+from cer_gpu.row_patterns.matching import Searching, Skip
 from cer_gpu.row_patterns.ordering import OrderedRows
 from cer_gpu.row_patterns.program import RowProgram
 from cer_gpu.row_patterns.searching import BoundSearch, Searched
@@ -101,7 +101,7 @@ class BoundConditions:
     ) -> None:
         self._leaves, self._variables, self._guards, self._search = leaves, variables, guards, search
 
-    def search(self, rows: OrderedRows, program: RowProgram, skip: Skip) -> Callable[[MatchTables], Walked] | None:
+    def search(self, rows: OrderedRows, program: RowProgram, skip: Skip) -> Searching | None:
         """Return the search over some rows; None if no condition reads other rows of the match."""
         return None if self._search is None else self._search.over(rows, program, skip)
 

@@ -203,13 +203,17 @@ class MatchTables:
         return steps.ravel(), bits
 
 
+Searching = Callable[[MatchTables, npt.NDArray[np.uint16]], Walked]
+"""Makes a search, given the automaton of the pass from the end and the state of each row."""
+
+
 def find_matches(
     program: RowProgram,
     held: Mapping[str, Bools],
     symbols: npt.NDArray[np.uint16],
     ends: Int64,
     skip: Skip,
-    search: Callable[[MatchTables], Walked] | None = None,
+    search: Searching | None = None,
 ) -> Iterator[RowMatches]:
     """Yield the matches of all partitions, in pieces of bounded size.
 
@@ -238,7 +242,7 @@ def find_matches(
         walked: Walked = _CountedWalk(program, held, skip)
     else:
         states, tables = _finishing(program, held, symbols, ends)
-        walked = _walk(program, tables, skip) if search is None else search(tables)
+        walked = _walk(program, tables, skip) if search is None else search(tables, states)
     at = partition = 0
     last = -1, 0  # the partition of the last match so far, and its number there
     room = MATCHES

@@ -13,6 +13,7 @@ from itertools import product
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from cer_gpu.arrays import Bools, Int64
 from cer_gpu.backend import row_search as k
@@ -30,6 +31,8 @@ OfPlace = Sequence[tuple[Condition, Sequence[RowArgument]]]
 
 MOST_BACK = 64
 """Farthest row from the last one of a variable that is followed; where conditions go farther, nothing is noted."""
+MOST_OPENS = 1 << 27
+"""Most numbers for the rows of quiet places."""
 MOST_PAIRED = 64
 """Most places of which it is looked for two ways to one."""
 _KINDS = {
@@ -141,6 +144,38 @@ def forced_places(program: RowProgram, able: Bools) -> Bools:
     for place, nexts in enumerate(program.nexts):
         ways[:, place] = (MATCH_END in nexts) + able[:, [q for q in nexts if q != MATCH_END]].sum(axis=1)
     return ways <= 1
+
+
+def quiet_places(
+    program: RowProgram,
+    holds: Sequence[Sequence[bool]],
+    conditions: Sequence[OfPlace],
+    able: Bools,
+    states: npt.NDArray[np.uint16],
+) -> tuple[Int64, Int64]:
+    """Return `quiet` and `opens` of `cer_gpu.backend.row_search.SearchPlan`.
+
+    Parameters
+    ----------
+    program, holds, conditions
+        As of `read_after`.
+    able : bool, shape (n states, n places)
+    states : uint16, shape (n rows,)
+        As of `cer_gpu.backend.row_patterns.walk_rows`.
+    """
+    n_rows = len(states)
+    quiet = np.full(len(program.places), -1, np.int64)
+    opens: list[Int64] = []
+    for place, nexts in enumerate(program.nexts):
+        is_read = bool(conditions[place]) or any(held[place] for held in holds)
+        if is_read or place not in nexts or MATCH_END in nexts or (len(opens) + 1) * n_rows > MOST_OPENS:
+            continue
+        others = [q for q in nexts if q != place]
+        is_open = (able[:, others].any(axis=1) | ~able[:, place])[states]
+        rows = np.where(is_open, np.arange(n_rows), n_rows)
+        quiet[place] = len(opens)
+        opens.append(np.minimum.accumulate(rows[::-1])[::-1])
+    return quiet, np.array(opens, np.int64).reshape(-1, n_rows)
 
 
 def _reads(argument: RowArgument) -> Iterator[Read]:

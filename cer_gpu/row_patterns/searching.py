@@ -7,7 +7,7 @@ arithmetic have one meaning (`cer_gpu.expressions.relations`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ from cer_gpu.expressions.relations import RelationBinder
 from cer_gpu.expressions.side_columns import MAX_COLUMNS, SideColumns, TextNumbers
 from cer_gpu.row_patterns.bounds import ReadColumns, RowBound, bounds_after
 from cer_gpu.row_patterns.leaves import Classifier, MatchNumber, Null, RowAggregate, RowLeaf, RowValue, shown_leaf
-from cer_gpu.row_patterns.matching import MatchTables, Skip, Walked
+from cer_gpu.row_patterns.matching import MatchTables, Searching, Skip
 from cer_gpu.row_patterns.measures import RowColumns, type_of
 from cer_gpu.row_patterns.ordering import OrderedRows
 from cer_gpu.row_patterns.program import RowProgram
@@ -41,6 +41,7 @@ from cer_gpu.row_patterns.reading import (
     forced_places,
     noted_places,
     place_lists,
+    quiet_places,
     read_after,
 )
 
@@ -196,16 +197,22 @@ class BoundSearch:
     programs: Mapping[str, tuple[Condition, ...]]
     made: Mapping[str, pa.DataType]
 
-    def over(self, rows: OrderedRows, program: RowProgram, skip: Skip) -> Callable[[MatchTables], Walked]:
+    def over(self, rows: OrderedRows, program: RowProgram, skip: Skip) -> Searching:
         """Return the search over some rows, given the automaton of the conditions of each row alone."""
-        return lambda tables: _Search(self, rows, program, skip, tables).walk
+        return lambda tables, states: _Search(self, rows, program, skip, tables, states).walk
 
 
 class _Search:
     """The search of one evaluation."""
 
     def __init__(
-        self, bound: BoundSearch, rows: OrderedRows, program: RowProgram, skip: Skip, tables: MatchTables
+        self,
+        bound: BoundSearch,
+        rows: OrderedRows,
+        program: RowProgram,
+        skip: Skip,
+        tables: MatchTables,
+        states: npt.NDArray[np.uint16],
     ) -> None:
         self._bound, self._skip = bound, skip
         self._places = [place.variable for place in program.places]
@@ -235,6 +242,7 @@ class _Search:
             np.array([place in program.ends for place in range(len(self._places))], np.bool_),
             able,
             forced_places(program, able),
+            *quiet_places(program, holds, conditions, able, states),
             programs,
             np.array(list(self._sets), np.bool_).reshape(-1, len(self._places)),
             np.array(arguments, np.int64).reshape(-1, 4),

@@ -179,6 +179,25 @@ def test_no_dead_end_is_taken_for_another(steps, greedy, condition, rows, skip):
     check(("seq", *parts), {"B": [condition]}, rows, skip, False, 1 << 20)
 
 
+@given(
+    st.sampled_from(["A+ B", "A A+ B", "A Y* B", "A+ Y* B", "A+ C+ B"]),
+    st.booleans(),
+    st.sampled_from(_conditions("A", 3)),
+    events(),
+    st.sampled_from(list(SKIPS)),
+)
+@property_settings
+def test_rows_that_are_read_are_not_taken_at_once(pattern, greedy, condition, rows, skip):
+    least = {"+": 1, "*": 0}
+    parts = [
+        ("repeat", ("var", each[0]), least[each[1]], None, greedy) if len(each) > 1 else ("var", each)
+        for each in pattern.split()
+    ]
+    is_b = ("s = 'B'", lambda m, v: m.last(v, "s") == "B")
+    chosen = {"B": [is_b, condition], "Y": [("s <> 'A'", lambda m, v: m.last(v, "s") != "A")]}
+    check(("seq", *parts), {v: chosen[v] for v in chosen if v in pattern}, rows, skip, False, 1 << 20)
+
+
 def check(tree, chosen, rows, skip, falling, n_dead):
     """Hold the matches of a pattern to those of the reference, with small memory for dead ends."""
     if not chosen:
@@ -201,6 +220,7 @@ def check(tree, chosen, rows, skip, falling, n_dead):
         patch.setattr(searching, "DEAD", n_dead)
         patch.setattr(bounds, "SAMPLE", n_dead)
         patch.setattr(searching, "PAUSE", 7)
+        patch.setattr(searching, "ROOM", 2)
         found = cer_gpu.compile(text).evaluate(pa.Table.from_pylist(rows, SCHEMA))
     wanted = []
     for key in dict.fromkeys(row["k"] for row in rows):
