@@ -268,7 +268,7 @@ class InstanceGraph(Joining):
         n_blocks = sum(max(capacity >> shift, 1) for shift in (5, 10, 15))
         zones = (len(self._heights), joins.n_zones, n_blocks)
         self._indexes = Indexes(
-            np.full((joins.n_indexes, 2 * n_entries), -1, np.int64),
+            np.full((joins.n_indexes, 4 * n_entries), -1, np.int64),
             room((joins.n_indexes, n_entries), np.int32),
             room((joins.n_indexes, n_entries), self._length.dtype),
             room(zones, np.int64),

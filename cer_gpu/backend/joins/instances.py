@@ -163,7 +163,7 @@ class Indexes(NamedTuple):
 
     Attributes
     ----------
-    heads : int64, shape (indexes, 2 * entries), written
+    heads : int64, shape (indexes, 4 * entries), written
         Hash table: the newest entry of each key, and above it 31 bits of the key's hash; or -1.
     links : int32, shape (indexes, entries), written
         The entry before with the same key, or -1.
