@@ -222,7 +222,7 @@ def mark_counted(symbols, ends, partition, last, held, counts, begins, nexts, at
         Places that can take a row with a symbol.
     counts : int32, shape (3, n places)
         The least and most rows of each place, and 1 where more are preferred.
-    begins : int64, shape (n places + 2,)
+    begins : int64, shape (n places + 3,)
         First of `nexts` of each place, and of the lists of starts.
     nexts : int16, shape (n nexts,)
         Places in the order of preference; `ACCEPT` ends a match.
@@ -271,18 +271,28 @@ def _can_take(counts, runs, links, at, place):
 
 @kernel
 def walk_counted(
-    ends, group, counts, begins, nexts, runs, links, skip, targets, at, partition, starts, offsets, places
+    ends, group, last, counts, begins, nexts, runs, links, skip, targets, at, partition, starts, offsets, places
 ):
     """Take the preferred places of the partitions at hand, match by match, until all are read or a buffer is full.
 
     Parameters
     ----------
-    ends, counts, begins, nexts, runs, links
-        As of `mark_counted`.
-    group : (int, int)
+    ends : int64, shape (n partitions,)
+        As of `mark_counted`, like those that follow.
+    group, last : int
         `partition` and `last` of `mark_counted`.
-    skip, targets, at, partition, starts, offsets, places
-        As of `walk_rows`.
+    counts : int32, shape (3, n places)
+    begins : int64, shape (n places + 3,)
+    nexts : int16, shape (n nexts,)
+    runs : int32, shape (n positions, n places)
+    links : int32, shape (n positions, n places)
+    skip : int
+        As of `walk_rows`, like those that follow.
+    targets : bool, shape (n places,)
+    at, partition : int
+    starts : int64, shape (capacity,), written
+    offsets : int64, shape (capacity + 1,), written
+    places : int16, shape (room,), written
 
     Returns
     -------
@@ -291,11 +301,11 @@ def walk_counted(
     """
     n_matches = n_taken = offsets[0] = 0
     n_places = counts.shape[1]
-    origin = ends[group[0] - 1] if group[0] else 0
-    while partition < group[1]:
+    origin = ends[group - 1] if group else 0
+    while partition < last:
         end = ends[partition]
         first = ends[partition - 1] if partition else 0
-        shift = partition - group[0] - origin
+        shift = partition - group - origin
         while at < end:
             place = _next_place(counts, begins, nexts, runs, links, at + shift, n_places + (at == first))
             if place == NONE:

@@ -303,7 +303,7 @@ class _CountedWalk:
                 self._mark(symbols, ends, partition)
             tables = self._counts, self._begins, self._nexts, self._runs, self._links
             how = self._skip, self._targets, at, partition
-            outcome, n, n_taken, at, partition = walk_counted(ends, self._group, *tables, *how, *written)
+            outcome, n, n_taken, at, partition = walk_counted(ends, *self._group, *tables, *how, *written)
             if outcome != DONE or partition == len(ends):
                 return outcome, n, n_taken, at, partition
             if n:

@@ -235,10 +235,10 @@ def test_real_calls_of_aggregates_fit_their_contracts(window):
 def test_real_calls_of_row_patterns_fit_their_contracts(rows):
     measures = "LAST(t, 1) AS l, SUM(t) AS i, AVG(f) AS a, MAX(k) AS m, COUNT(s) AS c, ARRAY_AGG(k) AS g"
     with checked_calls() as called:
-        for clause in ("", "AFTER MATCH SKIP TO NEXT ROW"):
+        for clause, gap in (("", "B*"), ("AFTER MATCH SKIP TO NEXT ROW", "B*"), ("", "B{0,300}")):
             query = cer_gpu.compile(
                 f"SELECT * FROM S MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES {measures} {rows} {clause} "
-                "PATTERN (A B* {- C -}) DEFINE B AS f > PREV(f), C AS s = 'x')"
+                f"PATTERN (A {gap} {{- C -}}) DEFINE B AS f > PREV(f), C AS s = 'x')"
             )
             assert query.evaluate(events(60, 1)).num_rows > 0
     rooms = ("cer_gpu.backend.row_patterns", "cer_gpu.backend.aggregates.segments")
