@@ -68,6 +68,20 @@ def look_up(graph, filters, instances, indexes, e, attributes, event, partition)
 
 
 @helper
+def _possible(op, low, high, y):
+    """Return whether a value from `low` to `high` may stand at the left of a comparison with `y`."""
+    if op == LESS:
+        return low < y
+    if op == AT_MOST:
+        return low <= y
+    if op == GREATER:
+        return high > y
+    if op == AT_LEAST:
+        return high >= y
+    return low <= y and y <= high
+
+
+@helper
 def _may_pass(graph, filters, instances, indexes, e, p, q, k, block):
     """Return whether a block of the zone maps of atom `p` may hold an instance that passes edge `e`."""
     conditions = filters.conditions
@@ -80,19 +94,7 @@ def _may_pass(graph, filters, instances, indexes, e, p, q, k, block):
         if not known(instances.values, q, k, other):
             return False
         y = instances.values[q, other, k]
-        op = conditions[condition].op
-        low, high = indexes.least[p, zone, block], indexes.greatest[p, zone, block]
-        if op == LESS:
-            possible = low < y
-        elif op == AT_MOST:
-            possible = low <= y
-        elif op == GREATER:
-            possible = high > y
-        elif op == AT_LEAST:
-            possible = high >= y
-        else:
-            possible = low <= y and y <= high
-        if not possible:
+        if not _possible(conditions[condition].op, indexes.least[p, zone, block], indexes.greatest[p, zone, block], y):
             return False
     return True
 
@@ -362,7 +364,8 @@ def ends_in_vain(graph, filters, instances, indexes, attributes, event, symbol, 
 def _may_find(graph, filters, instances, indexes, e, attributes, event, partition, clock, length):
     """Return False if the index of edge `e` has no instance in the window that an event could follow."""
     if graph.edges[e].index < 0:
-        return True
+        zoned = graph.edges[e].zoned == 1
+        return not zoned or _blocks_may_pass(graph, filters, instances, indexes, e, attributes, event, clock, length)
     index = _U(graph.edges[e].index)
     candidate = look_up(graph, filters, instances, indexes, e, attributes, event, partition)
     for _ in range(_FEW):
@@ -372,6 +375,37 @@ def _may_find(graph, filters, instances, indexes, e, attributes, event, partitio
             return True
         candidate = np.int64(indexes.links[index, _U(candidate)])
     return candidate >= 0
+
+
+@helper
+def _blocks_may_pass(graph, filters, instances, indexes, e, attributes, event, clock, length):
+    """Return False if the zone maps of edge `e` rule out all instances in the window that an event could follow."""
+    conditions, p = filters.conditions, _U(graph.edges[e].source)
+    capacity = instances.positions.shape[1]
+    i = instances.heights[p] - 1
+    while i >= instances.bottoms[p] and not (clock - instances.best[p, _U(i)] > length):
+        first = max(capacity >> SHIFT, 1) + max(capacity >> 2 * SHIFT, 1)
+        below = i
+        for back in range(3):
+            shift = SHIFT * (3 - back)
+            block = _U(first + (i >> shift))
+            possible = True
+            for c in range(graph.edges[e].test, graph.edges[e].last):
+                zone, column = conditions[_U(c)].zone, np.int64(conditions[_U(c)].other)
+                if zone >= 0 and possible:
+                    low, high = indexes.least[p, _U(zone), block], indexes.greatest[p, _U(zone), block]
+                    possible = (attributes[event, 0] >> (column - 1)) & 1 == 1 and _possible(
+                        conditions[_U(c)].op, low, high, attributes[event, _U(column)]
+                    )
+            if not possible:
+                below = (i >> shift << shift) - 1
+                break
+            if back < 2:
+                first -= max(capacity >> SHIFT * (2 - back), 1)
+        if below == i:
+            return True
+        i = below
+    return False
 
 
 @helper
