@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from cer_gpu.automaton.encoding import QUIET
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.joins.instances import Graph
 
@@ -48,7 +49,7 @@ def drop_without_successors(symbols, clocks, length, partitions, attributes, con
     Parameters
     ----------
     symbols : int32, shape (n,), written
-        Those of dropped events become 0.
+        Those of dropped events become QUIET.
     clocks : clock, shape (n,)
         They do not decrease.
     length : clock
@@ -84,7 +85,7 @@ def drop_without_successors(symbols, clocks, length, partitions, attributes, con
                             followed = True
                     place += 1
             if not followed:
-                symbols[event] = 0
+                symbols[event] = QUIET
                 continue
         j = _U(0)
         while graph.atoms_of[symbol, j] >= 0:
