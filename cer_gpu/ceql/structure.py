@@ -100,7 +100,7 @@ class _Structure:
         for absence in part.absent:
             if absence.length is None:
                 self._report(
-                    "an absence at the beginning of a pattern has no beginning: it needs FOR",
+                    "an absence at the beginning has nothing before it: it needs FOR",
                     absence.span,
                     "say how far back it reaches: !B FOR 5 MINUTES ; A, or let an event stand before it: A ; !B ; C",
                 )

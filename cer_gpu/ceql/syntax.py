@@ -653,6 +653,18 @@ def attributes(node: Expression | Predicate) -> Iterator[Attribute]:
     return (below for below in walk(node) if isinstance(below, Attribute))
 
 
+def lengths(query: QuerySyntax) -> Iterator[Within]:
+    """Yield the lengths of the stream that a query names: of its clauses, local windows, absences and aggregates."""
+    for node in walk(query.formula):
+        if isinstance(node, Windowed):
+            yield node.within
+        elif isinstance(node, Absence) and node.length is not None:
+            yield node.length
+        elif isinstance(node, Attribute) and node.past is not None:
+            yield node.past.over
+    yield from (each for each in (query.within, query.each_step, query.every) if each is not None)
+
+
 Joined = TypeVar("Joined", And, Or, FilterAnd, FilterOr)
 
 
