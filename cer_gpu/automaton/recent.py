@@ -473,7 +473,7 @@ def _equal_columns(predicate: s.Predicate, steps: dict[tuple[str, str], int]) ->
     if not (isinstance(predicate, s.Comparison) and predicate.op == "="):
         return None
     sides = predicate.left, predicate.right
-    if not all(isinstance(side, s.Attribute) and not side.lag for side in sides):
+    if not all(isinstance(side, s.Attribute) and not side.looks_back for side in sides):
         return None
     one, other = ((steps[_event_of(side)], side.name) for side in sides if isinstance(side, s.Attribute))
     return one, other

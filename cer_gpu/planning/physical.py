@@ -16,6 +16,7 @@ from cer_gpu.automaton.chain_sums import MOST_ROWS, n_sums
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.latest_starts import WindowTable
 from cer_gpu.automaton.parallel_pattern import ParallelTable
+from cer_gpu.automaton.recent import RecentTable
 from cer_gpu.automaton.recogniser import RecogniserTable
 from cer_gpu.automaton.semi_joins import SemiJoin, semi_joins
 from cer_gpu.automaton.strategies import ALL, Strategy
@@ -113,6 +114,8 @@ class PhysicalPlan:
     def table(self) -> Table:
         """Make the table that gives events their symbols."""
         plan = self.plan
+        if plan.recent is not None:
+            return RecentTable(plan.recent)
         if plan.parallel is not None:
             return ParallelTable(plan.parallel, strict=plan.strategy.consecutive)
         if plan.graph is not None and self.runtime == "recogniser":
@@ -147,6 +150,11 @@ class _Asked:
     def gathers(self) -> bool:
         """True if the pattern is a parallelised automaton."""
         return self.plan.parallel is not None
+
+    @property
+    def pends(self) -> bool:
+        """True if the strategy keeps one partial match for each step and key."""
+        return self.plan.recent is not None
 
     @property
     def recognises(self) -> bool:
@@ -214,9 +222,12 @@ _PRODUCTS = "partial matches are stored under the values that they share, and ga
 
 _WINDOWS = "each window that something ends in is evaluated by itself, where {strategy} chooses"
 
+_RECENT = "one partial match is pending for each step and key, and an event moves it on"
+
 _RECOGNISER = "only ends are asked for, and one run with registers finds them"
 
 CHOICES = (
+    Choice("recent", lambda asked: asked.pends, _RECENT, lambda asked: False),
     Choice("products", lambda asked: asked.gathers, _PRODUCTS, lambda asked: asked.finds_the_same, Model.PCEA),
     Choice("recogniser", lambda asked: asked.recognises, _RECOGNISER, lambda asked: True, Model.RMA),
     Choice("instances", lambda asked: asked.relates, _INSTANCES, lambda asked: asked.finds_the_same, Model.RMA),
