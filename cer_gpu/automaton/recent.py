@@ -46,10 +46,20 @@ class NotRecentError(Exception):
 
 @dataclass(frozen=True)
 class RecentEvent:
-    """One of the alternatives of a step: its guard (an index of `Plan.guards`), and the kept variables that hold it."""
+    """One of the alternatives of a step.
+
+    Attributes
+    ----------
+    guard : int
+        Index of `Plan.guards`: the test that it passes, or does not pass where it is `negated` (``NOT``).
+    labels : frozenset of str
+        The kept variables that hold it.
+    negated : bool
+    """
 
     guard: int
     labels: frozenset[str]
+    negated: bool = False
 
 
 @dataclass(frozen=True)
@@ -220,8 +230,10 @@ class _Builder:
         for number, step in enumerate(self._steps):
             tests = [p.test for p in self._placed if p.step == number and not _is_implied(p.equal, in_keys)]
             absent = [self._absence(each, filters, keys, in_keys) for each, filters in step.absent]
-            events = [RecentEvent(self._number[atom.guard], atom.labels & self._selected) for atom in step.atoms]
-            steps.append(RecentStep(tuple(events), tuple(dict.fromkeys(tests)), tuple(absent)))
+            events = tuple(
+                RecentEvent(self._number[atom.guard], atom.labels & self._selected, atom.negated) for atom in step.atoms
+            )
+            steps.append(RecentStep(events, tuple(dict.fromkeys(tests)), tuple(absent)))
         placed = [*self._placed, *(p for step in self._steps for _, filters in step.absent for each in filters for p in each)]
         written = dict.fromkeys(p.test.predicate for p in placed)
         pattern = RecentPattern(tuple(steps), keys)
@@ -517,15 +529,15 @@ class RecentTable(NumberedTable):
         self.marks = np.zeros((len(pattern.steps), max(len(step.events) for step in pattern.steps)), np.int32)
         for i, step in enumerate(pattern.steps):
             self.marks[i, : len(step.events)] = [number[event.labels] for event in step.events]
-        guards = [event.guard for step in pattern.steps for event in step.events]
+        guards = [(event.guard, event.negated) for step in pattern.steps for event in step.events]
         self._ends = sum(1 << i for i in range(len(guards) - len(pattern.steps[-1].events), len(guards)))
-        self._guards = [*guards, *(absence.guard for step in pattern.steps for absence in step.absent)]
+        self._guards = [*guards, *((absence.guard, False) for step in pattern.steps for absence in step.absent)]
         self.ending: Bools = np.zeros(0, np.bool_)
         self.passed: list[int] = []
         super().__init__()
 
     def _passed(self, word: int) -> int:
-        return sum(1 << i for i, guard in enumerate(self._guards) if word >> guard & 1)
+        return sum(1 << i for i, (guard, negated) in enumerate(self._guards) if (word >> guard & 1) != negated)
 
     def _add(self, symbol: int, passed: int) -> None:
         self.passed.append(passed)
