@@ -35,6 +35,7 @@ from cer_gpu.backend.recent.pending import (
     Layout,
     Moves,
     Rows,
+    add_to_index,
     empty_slots,
     hash_begin,
     is_pending,
@@ -43,7 +44,6 @@ from cer_gpu.backend.recent.pending import (
     look_up,
     make_row,
     passes_all,
-    row_at,
 )
 from cer_gpu.backend.products.keys import mixed
 from cer_gpu.backend.status import DONE, GROW_NODES, OUTPUT_FULL
@@ -105,7 +105,7 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
         symbol = _U(symbols[event])
         partition = np.int64(partitions[event]) if split else np.int64(0)
         if keyed:
-            if 2 * (rows.counts[0] + 1) > words.shape[0]:
+            if rows.counts[0] >= words.shape[0]:
                 status = GROW_NODES
                 break
             if i >= regs[AHEAD]:
@@ -232,9 +232,9 @@ def _write(events, options, demand, moves, layout, rows, output, row, choice, ev
 def _scan(moves, layout, rows, filters, partition, step, attributes, event, first, last):
     """Drop what waits for a step under any key of a partition, where the filters of an absent event hold."""
     at = np.int64(layout.slots[_U(step - 1)])
-    for i in range(rows.words.shape[0]):
+    for i in range(rows.counts[0]):
         row = _U(i)
-        if rows.words[row, ROW_PARTITION] != partition + 1 or not is_pending(layout, rows, row, partition, step):
+        if rows.words[row, ROW_PARTITION] != partition or not is_pending(layout, rows, row, partition, step):
             continue
         if passes_all(moves, layout, rows, filters, row, at, step, 0, attributes, event, first, last):
             rows.words[row, _U(at + SLOT_LAST)] = -1
@@ -262,9 +262,7 @@ def drop_pending(layout, rows, clocks, length, partition_of, kept):
         kept[row] = False
         partition = np.int64(i)
         if partition_of == 1:
-            partition = rows.words[row, ROW_PARTITION] - 1
-            if partition < 0:
-                continue
+            partition = rows.words[row, ROW_PARTITION]
         clock = clocks[_U(partition if clocks.shape[0] > 1 else 0)]
         for step in range(1, layout.slots.shape[0]):
             at = np.int64(layout.slots[_U(step - 1)])
@@ -276,41 +274,49 @@ def drop_pending(layout, rows, clocks, length, partition_of, kept):
 
 
 @kernel
-def fill_rows(words, kept, n_values, renumbered, layout, rows):
-    """Copy some rows to an empty table of keys.
+def keep_rows(words, kept, renumbered):
+    """Move some rows together, and return their number.
 
     Parameters
     ----------
-    words : int64, shape (rows, words)
-    kept : bool, shape (rows,)
-    n_values : int
-        Values of a key.
+    words : int64, shape (rows, words), written
+    kept : bool, shape (rows in use,)
     renumbered : int64, shape (partitions,), or (0,)
         New number of each partition; empty: they stay.
-    layout : Layout
-    rows : Rows
-        Empty, with room.
+
+    Returns
+    -------
+    int
     """
-    layout, rows = Layout(*layout), Rows(*rows)
-    n_rows = rows.words.shape[0]
-    rows.counts[0] = 0
-    for i in range(words.shape[0]):
-        source = _U(i)
-        if not kept[source]:
-            continue
-        partition = words[source, ROW_PARTITION] - 1
-        if renumbered.shape[0] > 0:
-            partition = renumbered[_U(partition)]
-        h = hash_begin(partition)
+    n = _U(0)
+    for i in range(kept.shape[0]):
+        row = _U(i)
+        if kept[row]:
+            for w in range(words.shape[1]):
+                words[n, _U(w)] = words[row, _U(w)]
+            if renumbered.shape[0] > 0:
+                words[n, ROW_PARTITION] = renumbered[_U(words[n, ROW_PARTITION])]
+            n += _U(1)
+    return np.int64(n)
+
+
+@kernel
+def index_rows(n_values, rows):
+    """Enter all rows in use in the empty index.
+
+    Parameters
+    ----------
+    n_values : int
+        Values of a key.
+    rows : Rows
+    """
+    rows = Rows(*rows)
+    for i in range(rows.counts[0]):
+        row = _U(i)
+        h = hash_begin(rows.words[row, ROW_PARTITION])
         for c in range(n_values):
-            h = mixed(h, words[source, _U(ROW_VALUES + c)])
-        row = row_at(h, n_rows)
-        while rows.words[row, ROW_PARTITION] != 0:
-            row = (row + _U(1)) & _U(n_rows - 1)
-        for w in range(words.shape[1]):
-            rows.words[row, _U(w)] = words[source, _U(w)]
-        rows.words[row, ROW_PARTITION] = partition + 1
-        rows.counts[0] += 1
+            h = mixed(h, rows.words[row, _U(ROW_VALUES + c)])
+        add_to_index(rows.index, h, i)
 
 
 @kernel

@@ -1,7 +1,7 @@
 """The partial matches of SELECT RECENT: a row for each key, and in it a slot for each step but the last.
 
-A row begins with its key, where there are keys of equalities: ROW_PARTITION (0: the row is empty; else the partition,
-and 1), then the values.  Without them the row of a partition is that of its number.
+A row begins with its key, where there are keys of equalities: the partition, then the values; an index by hash finds
+it.  Without such keys the row of a partition is that of its number.
 
 A slot holds the partial match that waits for the next step: SLOT_LAST, the position of its last event (-1: nothing is
 pending); SLOT_CLOCK, the clock of its first event, in the bits of clocks, the same memory; its time, where times are
@@ -20,7 +20,7 @@ import numpy as np
 from cer_gpu.automaton.encoding import COMPARE, COMPARE_RANKED
 from cer_gpu.backend.jit import fetch, helper
 from cer_gpu.backend.joins.filters import COLUMN, execute, push_value
-from cer_gpu.backend.operations import compared
+from cer_gpu.backend.operations import compared, prefetch
 from cer_gpu.backend.products.keys import mixed
 
 ROW_PARTITION, ROW_VALUES = range(2)
@@ -61,6 +61,9 @@ NOT_FOUND, NO_VALUE = -1, -2
 """In `Keys.found`: there is no such row; the event has no such key."""
 
 _U = np.uint64
+_LOWER = np.uint64(0xFFFFFFFF)
+_LINE = 8
+"""Numbers in a line of the processor's cache."""
 
 
 class Moves(NamedTuple):
@@ -124,15 +127,20 @@ class Rows(NamedTuple):
     Attributes
     ----------
     words : int64, shape (rows, words), written
-        A power of two of rows where keys are looked up, else a row for each partition.
+        Those in use come first where keys are looked up; else a row for each partition.
     clocks : clock, shape (rows, words), written
         The same memory.
     counts : int64, shape (1,), written
         Rows in use, where keys are looked up.
+    index : uint64, shape (slots,), written
+        0, or the number of a row and 1 in the lower half, and in the upper that of its hash; a power of two, and at
+        least twice as many as rows.
     found : int64, shape (keys,), written
         Scratch: the row of each key of the event under way; NOT_FOUND or NO_VALUE.
     hashes : uint64, shape (events ahead, keys), written
         Scratch: the hash of each key of the next events.
+    candidates : int64, shape (events ahead, keys), written
+        Scratch: the first row that may be theirs, or -1.
     bars : int64, shape (partitions, steps), or (0, 0), written
         Position of the last event that dropped what waited for each step under all keys; empty if none does.
     forgotten : int64, shape (partitions,), or (1,), or (0,), written
@@ -142,8 +150,10 @@ class Rows(NamedTuple):
     words: Any
     clocks: Any
     counts: Any
+    index: Any
     found: Any
     hashes: Any
+    candidates: Any
     bars: Any
     forgotten: Any
 
@@ -192,17 +202,27 @@ def hash_begin(partition):
 
 
 @helper
-def row_at(h, n_rows):
-    """Return the row with which a search begins."""
-    return (h ^ (h >> _U(29))) & _U(n_rows - 1)
+def slot_at(h, n_slots):
+    """Return the slot of the index with which a search begins."""
+    return (h ^ (h >> _U(29))) & _U(n_slots - 1)
+
+
+@helper
+def add_to_index(index, h, row):
+    """Enter a row under its hash."""
+    slot = slot_at(h, index.shape[0])
+    while index[slot] != 0:
+        slot = (slot + _U(1)) & _U(index.shape[0] - 1)
+    index[slot] = (h >> _U(32) << _U(32)) | _U(row + 1)
 
 
 @helper
 def look_ahead(moves, rows, symbols, partitions, attributes, first, last):
-    """Compute the hashes of some events, and fetch the rows at which their searches begin.
+    """Compute the hashes of some events, and fetch the slots at which their searches begin, then the rows there.
 
-    The rows lie all over the memory.  Read one after the other as the events need them, each would be waited for.
+    They lie all over the memory.  Read one after the other as the events need them, each would be waited for.
     """
+    index, long = rows.index, rows.words.shape[1] > _LINE
     for e in range(first, last):
         event, ahead = _U(e), _U(e - first)
         symbol = _U(symbols[event])
@@ -213,28 +233,49 @@ def look_ahead(moves, rows, symbols, partitions, attributes, first, last):
             for c in range(moves.columns.shape[1]):
                 h = mixed(h, attributes[event, _U(moves.columns[k, _U(c)])])
             rows.hashes[ahead, k] = h
-            fetch(rows.words, np.int64(row_at(h, rows.words.shape[0])))
+            fetch(index, np.int64(slot_at(h, index.shape[0])))
+    for e in range(first, last):
+        symbol, ahead = _U(symbols[_U(e)]), _U(e - first)
+        for i in range(moves.first_keys[symbol], moves.first_keys[symbol + _U(1)]):
+            k = _U(moves.needed[_U(i)])
+            row = (index[slot_at(rows.hashes[ahead, k], index.shape[0])] & _LOWER) - _U(1)
+            rows.candidates[ahead, k] = np.int64(row)
+            fetch(rows.words, np.int64(row))
+            if long:
+                prefetch(rows.words, row * _U(rows.words.shape[1]) + _U(_LINE))
+
+
+@helper
+def _has_key(moves, rows, attributes, event, partition, k, row):
+    """Return whether a row is that of a key of an event."""
+    same = rows.words[row, ROW_PARTITION] == partition
+    for c in range(moves.columns.shape[1]):
+        same = same and rows.words[row, _U(ROW_VALUES + c)] == attributes[event, _U(moves.columns[k, _U(c)])]
+    return same
 
 
 @helper
 def look_up(moves, rows, attributes, event, ahead, partition, key):
     """Note in `found` the row of a key of an event."""
-    words, k = rows.words, _U(key)
+    k = _U(key)
     valid = attributes[event, 0]
-    n_values = moves.columns.shape[1]
-    for c in range(n_values):
+    for c in range(moves.columns.shape[1]):
         if (valid >> np.int64(moves.columns[k, _U(c)] - 1)) & 1 == 0:
             rows.found[k] = NO_VALUE
             return
-    row = row_at(rows.hashes[ahead, k], words.shape[0])
-    while words[row, ROW_PARTITION] != 0:
-        same = words[row, ROW_PARTITION] == partition + 1
-        for c in range(n_values):
-            same = same and words[row, _U(ROW_VALUES + c)] == attributes[event, _U(moves.columns[k, _U(c)])]
-        if same:
-            rows.found[k] = np.int64(row)
-            return
-        row = (row + _U(1)) & _U(words.shape[0] - 1)
+    candidate = rows.candidates[ahead, k]
+    if candidate >= 0 and _has_key(moves, rows, attributes, event, partition, k, _U(candidate)):
+        rows.found[k] = candidate
+        return
+    h, index = rows.hashes[ahead, k], rows.index
+    slot = slot_at(h, index.shape[0])
+    while index[slot] != 0:
+        if index[slot] >> _U(32) == h >> _U(32):
+            row = (index[slot] & _LOWER) - _U(1)
+            if _has_key(moves, rows, attributes, event, partition, k, row):
+                rows.found[k] = np.int64(row)
+                return
+        slot = (slot + _U(1)) & _U(index.shape[0] - 1)
     rows.found[k] = NOT_FOUND
 
 
@@ -242,13 +283,12 @@ def look_up(moves, rows, attributes, event, ahead, partition, key):
 def make_row(moves, layout, rows, attributes, event, ahead, partition, key):
     """Return a new row for a key of an event, of which there is none; there is room."""
     words, k = rows.words, _U(key)
-    row = row_at(rows.hashes[ahead, k], words.shape[0])
-    while words[row, ROW_PARTITION] != 0:
-        row = (row + _U(1)) & _U(words.shape[0] - 1)
-    words[row, ROW_PARTITION] = partition + 1
+    row = _U(rows.counts[0])
+    words[row, ROW_PARTITION] = partition
     for c in range(moves.columns.shape[1]):
         words[row, _U(ROW_VALUES + c)] = attributes[event, _U(moves.columns[k, _U(c)])]
     empty_slots(layout, rows, row)
+    add_to_index(rows.index, rows.hashes[ahead, k], np.int64(row))
     rows.counts[0] += 1
     return row
 

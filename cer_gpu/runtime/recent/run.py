@@ -13,18 +13,18 @@ from cer_gpu.automaton.recent import RecentTable
 from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.recent import moving as loops
 from cer_gpu.backend.recent.pending import ROW_PARTITION, ROW_VALUES, SLOT_LAST, Moves, Rows
-from cer_gpu.columnar.memory import zeros
+from cer_gpu.columnar.memory import GrowingRows, zeros
 from cer_gpu.errors import no_memory
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.joining import Joining, forgets_by_partition
 from cer_gpu.runtime.protocol import FoundBuffers, Length
 
 _INITIAL_SIZE = 1 << 10
-"""Initial rows of the table of keys; a power of two."""
+"""Initial rows of keys; a power of two."""
 _AHEAD = 32
 """Events whose keys are looked at together."""
-_LINE = 8
-"""Numbers in a line of the processor's cache."""
+_MOST = 2**31
+"""Most rows."""
 
 
 class RecentRun(Joining):
@@ -53,10 +53,12 @@ class RecentRun(Joining):
         self._keyed = tables.n_values > 0
         n_keys = len(tables.keys)
         self._counts, self._found = np.zeros(1, np.int64), np.zeros(n_keys, np.int64)
-        self._hashes = np.zeros((_AHEAD, n_keys), np.uint64)
+        self._hashes, self._candidates = np.zeros((_AHEAD, n_keys), np.uint64), np.zeros((_AHEAD, n_keys), np.int64)
         n_steps = len(tables.pattern.steps)
         self._bars = np.full((self._n_partitions, n_steps) if tables.bars else (0, 0), -1, np.int64)
-        self._words = self._room(_INITIAL_SIZE if self._keyed else self._n_partitions)
+        self._memory = self._room(_INITIAL_SIZE if self._keyed else self._n_partitions)
+        self._index = np.zeros(2 * _INITIAL_SIZE if self._keyed else 1, np.uint64)
+        self._empty(0)
         self._tests = tables.filters(self._ranks)
         self._n_symbols = 0
         self._moves: Moves
@@ -65,7 +67,7 @@ class RecentRun(Joining):
     def held(self) -> dict[str, int]:
         """Keys with partial matches that can move on, and these partial matches."""
         kept = self._drop()
-        pending = self._words[kept][:, self._layout.slots[:-1] + SLOT_LAST] >= 0
+        pending = self._in_use[kept][:, self._layout.slots[:-1] + SLOT_LAST] >= 0
         return {"keys": int(kept.sum()), "partial matches": int(pending.sum())}
 
     # ---- events -------------------------------------------------------------------------------------------------
@@ -84,8 +86,18 @@ class RecentRun(Joining):
 
     @property
     def _rows(self) -> Rows:
-        clocks = self._words.view(self._length.dtype)
-        return Rows(self._words, clocks, self._counts, self._found, self._hashes, self._bars, self._forgotten)
+        words = self._words
+        keys = self._counts, self._index, self._found, self._hashes, self._candidates
+        return Rows(words, words.view(self._length.dtype), *keys, self._bars, self._forgotten)
+
+    @property
+    def _words(self) -> Int64:
+        return self._memory.array
+
+    @property
+    def _in_use(self) -> Int64:
+        """The rows in use: where keys are not looked up, all."""
+        return self._words[: self._counts[0]] if self._keyed else self._words
 
     @property
     def _ranks(self) -> Int64:
@@ -120,17 +132,16 @@ class RecentRun(Joining):
             idle: Bools = ~kept[:n_partitions]
             return idle
         idle = np.ones(n_partitions, np.bool_)
-        idle[self._words[kept, ROW_PARTITION] - 1] = False
+        idle[self._in_use[kept, ROW_PARTITION]] = False
         return idle
 
     def keep_partitions(self, kept: Bools) -> None:
         """Drop the partitions that are not `kept` and number the others anew, in their order."""
         if self._keyed:
-            numbers = np.where(kept, np.cumsum(kept) - 1, -1)
-            self._fill(self._words, self._drop(), len(self._words), numbers)
+            self._keep(self._drop(), np.where(kept, np.cumsum(kept) - 1, -1))
         else:
             self._move_rows(self._words, kept)
-            loops.clear_rows(*plain(self._layout, self._rows), int(kept.sum()))
+            self._empty(int(kept.sum()))
         if len(self._bars):
             self._move_rows(self._bars, kept)
             self._bars[int(kept.sum()) :] = -1
@@ -148,12 +159,12 @@ class RecentRun(Joining):
             bars[: len(self._bars)] = self._bars
             self._bars = bars
         if not self._keyed and len(self._words) < self._n_partitions:
-            old = self._words
+            n_old = len(self._words)
             try:
-                self._words = self._room(self._n_partitions, len(old))
+                self._memory.grow(self._n_partitions)
             except MemoryError:
-                raise no_memory(len(old), "partitions") from None
-            self._words[: len(old)] = old
+                raise no_memory(n_old, "partitions") from None
+            self._empty(n_old)
 
     # ---- texts --------------------------------------------------------------------------------------------------
 
@@ -168,7 +179,7 @@ class RecentRun(Joining):
         for rows, word in list(self._texts(columns)):
             self._words[rows, word] = renumbered[self._words[rows, word]]
         if self._keyed:
-            self._fill(self._words, self._drop(), len(self._words))
+            self._enter()
 
     def _texts(self, columns: list[int]) -> Iterator[tuple[Int64, int]]:
         """Yield the words of rows that hold values of some columns, each with the rows that have one."""
@@ -189,7 +200,7 @@ class RecentRun(Joining):
     def snapshot(self) -> dict[str, Any]:
         """Return the state as arrays by name, from which `restore` goes on."""
         kept = self._drop()
-        words = self._words[kept] if self._keyed else self._words
+        words = self._in_use[kept] if self._keyed else self._words
         return {**super().snapshot(), "words": words, "bars": self._bars}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
@@ -197,46 +208,55 @@ class RecentRun(Joining):
         super().restore(snapshot)
         self._bars = snapshot["bars"]
         words = snapshot["words"]
+        self._memory = self._room(max(_INITIAL_SIZE, 2 * len(words)) if self._keyed else len(words))
+        self._words[: len(words)] = words
         if self._keyed:
-            self._fill(words, np.ones(len(words), np.bool_), self._size_for(len(words)))
-        else:
-            self._words = self._room(len(words), len(words))
-            self._words[:] = words
+            self._counts[0] = len(words)
+            self._enter()
 
     # ---- room ---------------------------------------------------------------------------------------------------
 
-    def _room(self, n_rows: int, begin: int = 0) -> Int64:
-        """Return room for rows in which, from one on, nothing is pending."""
-        width = int(self._layout.slots[-1])
-        width = 1 << max(width - 1, 0).bit_length() if width <= _LINE else -(-width // _LINE) * _LINE
-        words = zeros((n_rows, width), np.int64)
+    def _room(self, n_rows: int) -> GrowingRows:
+        return GrowingRows(n_rows, max(1, int(self._layout.slots[-1])))
+
+    def _empty(self, begin: int) -> None:
+        """Let nothing be pending in the rows of partitions from one on."""
         if not self._keyed:
-            for slot in self._layout.slots[:-1]:
-                words[begin:, slot + SLOT_LAST] = -1
-        return words
-
-    def _size_for(self, n: int) -> int:
-        """Return the rows of a table in which so many leave at least three quarters free."""
-        return max(_INITIAL_SIZE, 1 << (4 * n - 1).bit_length())
-
-    def _fill(self, words: Int64, kept: Bools, size: int, renumbered: Int64 | None = None) -> None:
-        """Build the table of keys anew from some rows."""
-        self._words = self._room(size)
-        numbers = np.empty(0, np.int64) if renumbered is None else renumbered
-        loops.fill_rows(words, kept, self._tables.n_values, numbers, *plain(self._layout, self._rows))
+            loops.clear_rows(*plain(self._layout, self._rows), begin)
 
     def _drop(self, clock: Any = None) -> Bools:
         """Drop what can move on no more, at an event of a clock or at the last one; return which rows hold anything."""
-        kept = np.empty(len(self._words), np.bool_)
+        kept = np.empty(len(self._in_use), np.bool_)
         clocks: Array = self._last_clocks if clock is None else self._clocks_at(clock)
         loops.drop_pending(*plain(self._layout, self._rows), clocks, self._length, int(self._keyed), kept)
         return kept
 
+    def _keep(self, kept: Bools, renumbered: Int64 | None = None) -> None:
+        """Drop the rows that are not `kept`; partitions may have new numbers."""
+        numbers = np.empty(0, np.int64) if renumbered is None else renumbered
+        self._counts[0] = loops.keep_rows(self._words, kept, numbers)
+        self._enter()
+
+    def _enter(self) -> None:
+        """Make the index anew."""
+        n_slots = 1 << (2 * len(self._words) - 1).bit_length()
+        if n_slots > len(self._index):
+            self._index = zeros((n_slots,), np.uint64)
+        else:
+            self._index[:] = 0
+        loops.index_rows(self._tables.n_values, tuple(self._rows))
+
     def _make_room(self, clock: Any) -> None:
-        """Drop what can move on no more at an event of this clock; take more memory where more than a quarter is left."""
+        """Drop the rows that hold nothing more at an event of this clock; take more memory where few do."""
         kept = self._drop(clock)
-        n = int(kept.sum())
+        n, size = int(kept.sum()), len(self._words)
         try:
-            self._fill(self._words, kept, self._size_for(n))
+            if 4 * n > 3 * size:
+                if 2 * size > _MOST:
+                    raise MemoryError
+                self._memory.grow(2 * size)
+                self._enter()
+            else:
+                self._keep(kept)
         except MemoryError:
             raise no_memory(n, "keys with partial matches") from None
