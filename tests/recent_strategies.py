@@ -53,7 +53,10 @@ class Drawn:
         return ref.Event(rnd.choice(TYPES), self.name(), test)
 
     def step(self) -> Any:
-        if self.rnd.random() < 0.8:
+        draw = self.rnd.random()
+        if draw < 0.04:
+            return ref.Event(self.rnd.choice(TYPES), None)
+        if draw < 0.8:
             return self.event()
         return ref.Choice(tuple(self.event() for _ in range(self.rnd.choice([2, 2, 3]))), self.name())
 
@@ -68,7 +71,7 @@ class Drawn:
             part = self.part([*outer, *seen], depth)
             names = ref.variables_in(part)
             first, final = _ends(part)
-            if self.key is not None and last is not None and rnd.random() < 0.9:
+            if self.key is not None and None not in (first, last) and rnd.random() < 0.9:
                 left, right = (self.key if rnd.random() < 0.8 else rnd.sample(NUMBERS, 2))
                 keys.append(ref.Filter(ref.Ref(first, left), "=", ref.Ref(last, right if rnd.random() < 0.5 else left)))
             last = final
@@ -93,12 +96,14 @@ class Drawn:
             body = self.step() if rnd.random() < 0.6 else self.chain(2, outer, depth + 1)
             until = tuple(self.absent([*outer, *ref.variables_in(body)], None) for _ in range(rnd.choice([0, 0, 1])))
             if self.key is not None and rnd.random() < 0.8:
-                body = ref.Named(body, self.name())
+                name = self.name()
+                body = ref.Named(body, name)
                 made: Any = ref.Times(body, rnd.choice([2, 2, 3]), until)
-                name = body.variable
-                return ref.Filtered(made, (ref.Filter(ref.Ref(name, self.key[0]), "=", ref.Ref(name, self.key[0], "PREV")),))
+                same = ref.Filter(ref.Ref(name, self.key[0]), "=", ref.Ref(name, self.key[0], "PREV"))
+                return ref.Filtered(made, (same,)) if ref.variables_in(made.body.body) else made
             return ref.Times(body, rnd.choice([2, 2, 3]), until)
-        return self.chain(2, outer, depth + 1) if draw < 0.96 else ref.Named(self.chain(2, outer, depth + 1), self.name())
+        made = self.chain(2, outer, depth + 1)
+        return made if draw < 0.96 else ref.Named(made, self.name())
 
     def absent(self, seen: list[str], last: str | None) -> ref.Absent:
         rnd = self.rnd
@@ -123,6 +128,8 @@ class Drawn:
     def filter(self, own: list[str], outer: list[str], body: Any) -> ref.Filter | None:
         rnd = self.rnd
         partial = _partial(body)
+        if not own:
+            return None
         one = rnd.choice(own)
         other = rnd.choice([*own, *own, *outer])
         kinds = ["EACH", "EACH", "EACH", "FIRST", "LAST", "PREV"]
@@ -133,7 +140,7 @@ class Drawn:
         return self.between(*refs)
 
 
-def _ends(part: Any) -> tuple[str, str]:
+def _ends(part: Any) -> tuple[str | None, str | None]:
     """Return a variable of the first event of a part, and one of the last."""
     match part:
         case ref.Event() | ref.Choice():
@@ -179,6 +186,8 @@ def text_of(query: ref.Query) -> str:
 
 def _text(node: Any) -> str:
     match node:
+        case ref.Event(type, None):
+            return f"NOT({type})"
         case ref.Event(type, variable, None):
             return f"{type} AS {variable}"
         case ref.Event(type, variable, (column, op, value)):

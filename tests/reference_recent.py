@@ -18,7 +18,7 @@ Decisions:
 - A key is a class of columns that filters make equal, each by an equality of two columns alone, with columns of every
   step. Filters on a variable that is only some alternatives of a step make no key. An event whose columns of a key are
   NULL, NaN or unlike takes no part at that step.
-- What must be absent between two repetitions may read all events of the repetitions before it.
+- What must be absent between two repetitions may read the events of the one before it, and no other.
 - After CONSUME BY, the event that ended a complex event is forgotten with all before.
 """
 
@@ -59,10 +59,10 @@ class Filter:
 
 @dataclass(frozen=True)
 class Event:
-    """`type AS variable`, with `column op constant` on the event alone."""
+    """`type AS variable`, with `column op constant` on the event alone; without a name, `NOT(type)`."""
 
     type: str
-    variable: str
+    variable: str | None
     test: tuple[str, str, Any] | None = None
 
 
@@ -182,7 +182,7 @@ def _unroll(node: Any, visible: list[int], made: Unrolled) -> list[int]:
     steps = made.steps
     match node:
         case Event():
-            steps.append(Step([Alternative(node, {node.variable})]))
+            steps.append(Step([Alternative(node, {node.variable} - {None})]))
             return [len(steps) - 1]
         case Choice():
             steps.append(Step([Alternative(event, {event.variable, node.variable}) for event in node.events]))
@@ -196,19 +196,19 @@ def _unroll(node: Any, visible: list[int], made: Unrolled) -> list[int]:
                 steps[first].absent[:0] = _bars(absent, before, made)
             return own
         case Times():
-            own = []
-            for turn in range(node.n):
-                first = len(steps)
-                before = [*visible, *own]
-                own = [*own, *_unroll(node.body, visible, made)]
-                if turn:
-                    steps[first].absent[:0] = _bars(node.until, before, made)
+            own = last = _unroll(node.body, visible, made)
+            for _ in range(node.n - 1):
+                first, before = len(steps), [*visible, *last]
+                last = _unroll(node.body, visible, made)
+                own = [*own, *last]
+                steps[first].absent[:0] = _bars(node.until, before, made)
             return own
         case Named():
             own = _unroll(node.body, visible, made)
             for step in own:
                 for alternative in steps[step].alternatives:
-                    alternative.names.add(node.variable)
+                    if alternative.event.variable is not None:  # no variable holds a NOT(...)
+                        alternative.names.add(node.variable)
             return own
         case Filtered():
             own = _unroll(node.body, visible, made)
@@ -274,6 +274,8 @@ def compare(op: str, x: Any, y: Any) -> bool:
 
 
 def satisfies(event: dict[str, Any], wanted: Event) -> bool:
+    if wanted.variable is None:
+        return event["type"] != wanted.type
     if event["type"] != wanted.type:
         return False
     return wanted.test is None or compare(wanted.test[1], event.get(wanted.test[0]), wanted.test[2])
@@ -418,7 +420,7 @@ def rows(query: Query, stream: Stream, variables: list[str]) -> list[Row]:
         names = [steps[k].alternatives[i].names for k, i in enumerate(each.taken)]
         pairs = list(zip(each.positions, names, strict=True))
         held = tuple((name, tuple(p for p, of in pairs if name in of)) for name in variables)
-        kept = tuple(p for p, of in pairs if query.selected is None or of & set(query.selected))
+        kept = tuple(p for p, of in pairs if (of if query.selected is None else of & set(query.selected)))
         answer.append((each.positions[0], each.positions[-1], kept, held))
     return answer
 
@@ -427,7 +429,7 @@ def variables_in(node: Any) -> list[str]:
     """Return the variables of a pattern, in the order of the text."""
     match node:
         case Event():
-            return [node.variable]
+            return [] if node.variable is None else [node.variable]
         case Choice():
             return [*(event.variable for event in node.events), node.variable]
         case Chain():

@@ -257,10 +257,13 @@ class _Builder:
                     steps = [*steps, *self._part(each.right, [*visible, *steps], each.absent)]
                 return steps
             case Repeat(least=least, most=most) if least == most and not formula.contiguous:
-                steps = self._part(formula.body, visible, absent)
+                steps = last = self._part(formula.body, visible, absent)
                 for _ in range(least - 1):
-                    # what is absent may name all events so far, the copy sees only what stands before the repetition
-                    steps = [*steps, *self._copy(formula, visible, steps)]
+                    first = len(self._steps)
+                    made = self._part(formula.body, visible)
+                    # an absence of the gap reads the repetition before it, and no other
+                    self._bar(self._steps[first], formula.absent, [*visible, *last])
+                    steps, last = [*steps, *made], made
                 return steps
             case Related():
                 steps = self._part(formula.body, visible, absent)
@@ -271,12 +274,6 @@ class _Builder:
                     "RECENT is for chains of steps by ';', and this filter with OR makes several patterns of one",
                     "write a predicate of one event: b[x = a.x OR y > 3]",
                 )
-
-    def _copy(self, formula: Repeat, visible: list[int], steps: list[int]) -> list[int]:
-        first = len(self._steps)
-        made = self._part(formula.body, visible)
-        self._bar(self._steps[first], formula.absent, [*visible, *steps])
-        return made
 
     def _add_step(
         self, alternatives: list[tuple[Atom, tuple[s.Relation, ...]]], visible: list[int], absent: tuple[Absent, ...]
