@@ -49,7 +49,9 @@ class Drawn:
 
     def event(self) -> ref.Event:
         rnd = self.rnd
-        test = (rnd.choice(["m", "k"]), rnd.choice(["<", ">=", "<>"]), rnd.randint(0, 2)) if rnd.random() < 0.2 else None
+        test = (
+            (rnd.choice(["m", "k"]), rnd.choice(["<", ">=", "<>"]), rnd.randint(0, 2)) if rnd.random() < 0.2 else None
+        )
         return ref.Event(rnd.choice(TYPES), self.name(), test)
 
     def step(self) -> Any:
@@ -72,7 +74,7 @@ class Drawn:
             names = ref.variables_in(part)
             first, final = _ends(part)
             if self.key is not None and None not in (first, last) and rnd.random() < 0.9:
-                left, right = (self.key if rnd.random() < 0.8 else rnd.sample(NUMBERS, 2))
+                left, right = self.key if rnd.random() < 0.8 else rnd.sample(NUMBERS, 2)
                 keys.append(ref.Filter(ref.Ref(first, left), "=", ref.Ref(last, right if rnd.random() < 0.5 else left)))
             last = final
             seen += names

@@ -337,8 +337,8 @@ class Partial:
     positions: tuple[int, ...] = ()
     taken: tuple[int, ...] = ()
 
-    def __add__(self, other: tuple[int, int]) -> Partial:
-        return Partial((*self.positions, other[0]), (*self.taken, other[1]))
+    def then(self, position: int, alternative: int) -> Partial:
+        return Partial((*self.positions, position), (*self.taken, alternative))
 
 
 def evaluate(query: Query, stream: Stream) -> list[Partial]:
@@ -382,7 +382,7 @@ def evaluate(query: Query, stream: Stream) -> list[Partial]:
             for i, alternative in enumerate(steps[k].alternatives):
                 if own is None or before is None or not satisfies(event, alternative.event):
                     continue
-                moved = before + (position, i)
+                moved = before.then(position, i)
                 if not fits(moved, k):
                     continue
                 slots.pop(k - 1, None)

@@ -234,7 +234,10 @@ class _Builder:
                 RecentEvent(self._number[atom.guard], atom.labels & self._selected, atom.negated) for atom in step.atoms
             )
             steps.append(RecentStep(events, tuple(dict.fromkeys(tests)), tuple(absent)))
-        placed = [*self._placed, *(p for step in self._steps for _, filters in step.absent for each in filters for p in each)]
+        placed = [
+            *self._placed,
+            *(p for step in self._steps for _, filters in step.absent for each in filters for p in each),
+        ]
         written = dict.fromkeys(p.test.predicate for p in placed)
         pattern = RecentPattern(tuple(steps), keys)
         tested = set(pattern.predicates)
@@ -249,11 +252,11 @@ class _Builder:
             return self._add_step(alternatives, visible, absent)
         match formula:
             case Then() if not formula.contiguous and not any(formula.optional):
-                chain = [formula]
-                while isinstance(chain[-1].left, Then) and not chain[-1].left.contiguous:
-                    chain.append(chain[-1].left)
-                steps = self._part(chain[-1].left, visible, absent)
-                for each in reversed(chain):
+                joints = [formula]
+                while isinstance(joints[-1].left, Then) and not joints[-1].left.contiguous:
+                    joints.append(joints[-1].left)
+                steps = self._part(joints[-1].left, visible, absent)
+                for each in reversed(joints):
                     steps = [*steps, *self._part(each.right, [*visible, *steps], each.absent)]
                 return steps
             case Repeat(least=least, most=most) if least == most and not formula.contiguous:
@@ -301,7 +304,7 @@ class _Builder:
     def _relate(self, relation: s.Relation, body: list[tuple[int, int]], visible: list[int]) -> None:
         """Place a filter on some steps, of which the alternatives are given as bits."""
         seen = [(step, self._steps[step].all) for step in visible]
-        held = {}
+        held: dict[str, list[tuple[int, int]]] = {}
         for role in relation.roles:
             inside = list(self._held(role, body))
             held.setdefault(role.variable.name, inside or list(self._held(role, seen)))

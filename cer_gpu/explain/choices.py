@@ -11,6 +11,7 @@ from cer_gpu.automaton.chain import ChainStep
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql.syntax import attributes
 from cer_gpu.errors import OptionError
+from cer_gpu.explain.recent import key_lines, memory_line
 from cer_gpu.explain.words import window_text
 from cer_gpu.explain.writing import attribute_text, guard_text, name_text
 from cer_gpu.output.outputs import OUTPUTS
@@ -50,6 +51,7 @@ def choice_facts(plan: Plan, binding: Binding | None) -> dict[str, Any]:
         "device": {"chosen": device, "why": device_why},
         "predicates": {"chosen": tier, "why": tier_why},
         "window": None if within is None else {"kind": within.kind, "text": window_text(within)},
+        "keys": key_lines(plan),
         "memory": _memory(plan) + _memory_of_lag(plan),
         "chain": None if plan.chain is None else chain_facts(plan.chain, plan.guards),
         "dealing": _dealing(physical.dealing),
@@ -101,6 +103,8 @@ def _times(step: ChainStep) -> str:
 
 
 def _memory(plan: Plan) -> str:
+    if plan.recent is not None:
+        return memory_line(plan, plan.recent)
     stored = plan.relates  # each event once for each step, until it is out of reach
     if plan.within is not None:
         each = " of each partition" if plan.partition and plan.within.kind == "events" else ""

@@ -3,7 +3,6 @@
 import random
 
 import pyarrow as pa
-import pytest
 import recent_strategies as drawn
 import reference_recent as ref
 from hypothesis import given, note, settings
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 from sizes import scaled
 
 import cer_gpu
-from cer_gpu.errors import QueryTypeError
 
 SEEDS = st.integers(0, 2**32)
 LENGTHS = False

@@ -14,6 +14,7 @@ from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.joins.choosing import EVENT, N_ENDS, N_HERE, N_OUT, N_SHARED_REGS, N_VALUES, count_end
 from cer_gpu.backend.joins.filters import Filters
 from cer_gpu.backend.operations import prefetch
+from cer_gpu.backend.products.keys import mixed
 from cer_gpu.backend.recent.pending import (
     BAR,
     BEGIN,
@@ -45,7 +46,6 @@ from cer_gpu.backend.recent.pending import (
     make_row,
     passes_all,
 )
-from cer_gpu.backend.products.keys import mixed
 from cer_gpu.backend.status import DONE, GROW_NODES, OUTPUT_FULL
 
 # register besides those shared: the first event whose keys are not looked at ahead
@@ -96,7 +96,7 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
     n_steps = np.int64(layout.slots.shape[0])
     timed = events.times.shape[0] > 0
     keyed = moves.columns.shape[0] > 0
-    split, barred = partitions.shape[0] > 0, rows.bars.shape[0] > 0
+    split = partitions.shape[0] > 0
     width = _U(words.shape[1])
     status = DONE
     i = regs[EVENT]

@@ -39,7 +39,7 @@ class RecentRun(Joining):
         Length of the window, uint64 or float64; None if there is none.
     """
 
-    engine = "recent"
+    engine = "slots"
     n_regs = loops.N_REGS
 
     def __init__(self, table: RecentTable, options: RunOptions, length: Length) -> None:
@@ -66,7 +66,7 @@ class RecentRun(Joining):
     @property
     def held(self) -> dict[str, int]:
         """Keys with partial matches that can move on, and these partial matches."""
-        kept = self._drop()
+        kept = self._rows_kept()
         pending = self._in_use[kept][:, self._layout.slots[:-1] + SLOT_LAST] >= 0
         return {"keys": int(kept.sum()), "partial matches": int(pending.sum())}
 
@@ -118,8 +118,8 @@ class RecentRun(Joining):
         return np.unique(np.concatenate([np.empty(0, np.int64), *held]))
 
     def _pending(self) -> Iterator[tuple[Int64, int, int]]:
-        """Yield for each step but the last the rows in which a partial match waits behind it, the slot, and the step."""
-        kept = np.flatnonzero(self._drop())
+        """Yield for each step but the last the rows in which a partial match waits behind it, its slot, and it."""
+        kept = np.flatnonzero(self._rows_kept())
         for step, slot in enumerate(self._layout.slots[:-1].tolist()):
             yield kept[self._words[kept, slot + SLOT_LAST] >= 0], slot, step
 
@@ -127,7 +127,7 @@ class RecentRun(Joining):
 
     def idle(self, n_partitions: int) -> Bools:
         """Return which of the first partitions hold nothing."""
-        kept = self._drop()
+        kept = self._rows_kept()
         if not self._keyed:
             idle: Bools = ~kept[:n_partitions]
             return idle
@@ -138,7 +138,7 @@ class RecentRun(Joining):
     def keep_partitions(self, kept: Bools) -> None:
         """Drop the partitions that are not `kept` and number the others anew, in their order."""
         if self._keyed:
-            self._keep(self._drop(), np.where(kept, np.cumsum(kept) - 1, -1))
+            self._keep(self._rows_kept(), np.where(kept, np.cumsum(kept) - 1, -1))
         else:
             self._move_rows(self._words, kept)
             self._empty(int(kept.sum()))
@@ -170,7 +170,7 @@ class RecentRun(Joining):
 
     def texts_in(self, columns: list[int]) -> Int64:
         """Return the numbers of texts held of some columns of `Relevant.attributes`."""
-        self._drop()
+        self._rows_kept()
         held = [self._words[rows, word] for rows, word in self._texts(columns)]
         return np.concatenate([np.empty(0, np.int64), *held])
 
@@ -183,7 +183,7 @@ class RecentRun(Joining):
 
     def _texts(self, columns: list[int]) -> Iterator[tuple[Int64, int]]:
         """Yield the words of rows that hold values of some columns, each with the rows that have one."""
-        kept = np.flatnonzero(self._drop())
+        kept = np.flatnonzero(self._rows_kept())
         for value in range(self._tables.n_values):
             if any(key[value] in columns for key in self._tables.keys):
                 yield kept, ROW_VALUES + value
@@ -199,7 +199,7 @@ class RecentRun(Joining):
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as arrays by name, from which `restore` goes on."""
-        kept = self._drop()
+        kept = self._rows_kept()
         words = self._in_use[kept] if self._keyed else self._words
         return {**super().snapshot(), "words": words, "bars": self._bars}
 
@@ -224,7 +224,10 @@ class RecentRun(Joining):
         if not self._keyed:
             loops.clear_rows(*plain(self._layout, self._rows), begin)
 
-    def _drop(self, clock: Any = None) -> Bools:
+    def _drop(self, clock: Any) -> None:
+        self._rows_kept(clock)
+
+    def _rows_kept(self, clock: Any = None) -> Bools:
         """Drop what can move on no more, at an event of a clock or at the last one; return which rows hold anything."""
         kept = np.empty(len(self._in_use), np.bool_)
         clocks: Array = self._last_clocks if clock is None else self._clocks_at(clock)
@@ -248,7 +251,7 @@ class RecentRun(Joining):
 
     def _make_room(self, clock: Any) -> None:
         """Drop the rows that hold nothing more at an event of this clock; take more memory where few do."""
-        kept = self._drop(clock)
+        kept = self._rows_kept(clock)
         n, size = int(kept.sum()), len(self._words)
         try:
             if 4 * n > 3 * size:

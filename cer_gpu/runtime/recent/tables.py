@@ -88,9 +88,7 @@ class RecentTables:
 
     def _own_columns(self, step: int) -> list[list[int]]:
         """Return for each key the columns of a step."""
-        return [
-            [next(of_key) for _ in key[step]] for key, of_key in zip(self.pattern.keys, self._columns, strict=True)
-        ]
+        return [[next(of_key) for _ in key[step]] for key, of_key in zip(self.pattern.keys, self._columns, strict=True)]
 
     # ---- tests --------------------------------------------------------------------------------------------------
 
