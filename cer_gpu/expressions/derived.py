@@ -1,5 +1,7 @@
 """Derived columns: what functions and ``LAG`` in predicates stand for, made from the events before the predicates.
 
+The positions of events, which windows of EVENTS within a pattern compare, are one, too.
+
 Every function over one event, and every ``LAG``, becomes an attribute of its own, which all ways to evaluate a
 predicate read as an ordinary column.  The same expression is one column, wherever it stands.
 """
@@ -7,7 +9,7 @@ predicate read as an ordinary column.  The same expression is one column, wherev
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,7 +83,14 @@ class LagColumn:
     type: pa.DataType
 
 
-DerivedColumn = FunctionColumn | LagColumn
+@dataclass(frozen=True)
+class PositionColumn:
+    """The number of the event in the stream, or in the substream of PARTITION BY; only differences have a meaning."""
+
+    type: pa.DataType = field(default_factory=pa.int64)
+
+
+DerivedColumn = FunctionColumn | LagColumn | PositionColumn
 
 
 def makers_of(columns: Mapping[str, DerivedColumn]) -> dict[str, Maker]:
@@ -94,10 +103,17 @@ def lags_of(columns: Mapping[str, DerivedColumn]) -> dict[str, LagColumn]:
     return {name: column for name, column in columns.items() if isinstance(column, LagColumn)}
 
 
+def has_positions(columns: Mapping[str, DerivedColumn]) -> bool:
+    """Return True if the positions of events are a column."""
+    return any(isinstance(column, PositionColumn) for column in columns.values())
+
+
 def read_by(columns: Mapping[str, DerivedColumn]) -> list[str]:
     """Return the columns and fields of the events that derived columns are made of."""
     names: list[str] = []
     for column in columns.values():
+        if isinstance(column, PositionColumn):
+            continue
         if isinstance(column, LagColumn):
             names.append(column.attribute)
         elif isinstance(column.operand, str):
