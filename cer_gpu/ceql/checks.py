@@ -179,9 +179,8 @@ class _Checker:
                 self.note("+? is + or nothing, as *: no quantifier is reluctant, as every match is found")
             case s.Filtered():
                 self.filter(formula.filter, below[0], formula)
-            case s.Sequence() | s.TrailingAbsence():
-                for absence in formula.absent:
-                    self.of_one_event(absence)
+        for absence in s.absences_of(formula):
+            self.of_one_event(absence)
         return combine(formula, below)
 
     def of_one_event(self, place: s.Negation | s.Absence) -> None:
