@@ -142,12 +142,12 @@ class _Checker:
         within = self.query.within
         if within is not None and self.query.chooses_first:
             self.chosen_first(within)
-        if within is not None and within.kind == "time" and not has_time_column:
-            name = "name it: time_column=... (--time-column)"
-            if len(moments) == 1:
-                name = f"time_column={moments[0]!r} (--time-column {moments[0]})"
-            hint = f"{name}, or write WITHIN n EVENTS or WITHIN n [attribute]"
-            self.error(NEEDS_TIME, within.span, lambda: hint)
+        name = "name it: time_column=... (--time-column)"
+        if len(moments) == 1:
+            name = f"time_column={moments[0]!r} (--time-column {moments[0]})"
+        for length in s.lengths_of(self.query):
+            if length.kind == "time" and not has_time_column:
+                self.error(NEEDS_TIME, length.span, lambda: f"{name}, or write WITHIN n EVENTS or WITHIN n [attribute]")
 
     def chosen_first(self, within: s.Within) -> None:
         """Check that THEN WITHIN, which lets the strategy choose before the window, has a meaning."""
@@ -155,9 +155,12 @@ class _Checker:
             s.Relation: "filters between events: they choose among what lies within the window",
             s.Conjunction: "ALL: its matches are joined within the window",
             s.TrailingAbsence: "an absence at the end, which lasts until the window has passed",
+            s.Windowed: "a window within the pattern: they choose among what lies within it",
         }
-        for kind, reason in reasons.items():
-            if any(isinstance(node, kind) for node in walk(self.query.formula)):
+        stepped = "EACH STEP: they choose among what has no longer gap" if self.query.each_step is not None else None
+        for kind, reason in [*reasons.items(), (s.QuerySyntax, stepped)]:
+            found = kind is s.QuerySyntax or any(isinstance(node, kind) for node in walk(self.query.formula))
+            if found and reason is not None:
                 message = f"THEN WITHIN has no meaning with {reason}"
                 self.error(message, within.span, lambda: "write WITHIN without THEN")
                 return

@@ -49,11 +49,10 @@ class _Structure:
                             )
                 case s.TrailingAbsence():
                     self._absences(part.absent, [part.formula])
-                case s.Iteration(next=True):
-                    self._next(part.formula, _is_event, "one event")
-                    self._absences(part.until, [])
                 case s.Iteration():
-                    self._absences(part.until, [part.formula])
+                    if part.next:
+                        self._next(part.formula, _is_event, "one event")
+                    self._until(part)
 
     def _note_empty(self, formula: s.Formula, below: list[Variables]) -> Variables:
         found = combine(formula, below)
@@ -79,12 +78,19 @@ class _Structure:
     def _end(self, part: s.TrailingAbsence, around: s.Formula | None) -> None:
         span = (part.absent[0].span[0], part.absent[-1].span[1])
         query = self._query
-        if around is not None:
+        lengths = dict.fromkeys(absence.length for absence in part.absent)
+        if around is not None and part.absent[-1].length is not None:
+            message = "an absence FOR a time behind a part of a pattern may last longer than the part that follows"
+            self._report(message, span, _FOR_IN_THE_MIDDLE)
+        elif around is not None:
             beside, hint = _beside(around)
             self._report(f"an absence at the end of {beside} has no end", span, hint)
-        elif query.within is None:
+        elif len(lengths) > 1:
+            message = "absences at the end of a pattern last for different times"
+            self._report(message, span, "let all of them have one FOR, or make a query for each of them")
+        elif query.within is None and None in lengths:
             message = "an absence at the end of a pattern lasts until the window has passed, and there is no WITHIN"
-            self._report(message, span, "add WITHIN, or let an event stand behind it: A ; !B ; C")
+            self._report(message, span, _ADD_WITHIN)
         elif query.consume != "NONE":
             self._report(
                 f"CONSUME BY {query.consume} has no meaning with an absence at the end, whose matches are known late",
@@ -105,6 +111,18 @@ class _Structure:
                     "say how far back it reaches: !B FOR 5 MINUTES ; A, or let an event stand before it: A ; !B ; C",
                 )
         self._absences(part.absent, [part.formula])
+
+    def _until(self, part: s.Iteration) -> None:
+        if not part.until:
+            return
+        if part.contiguous:
+            self._report(
+                "UNTIL has no meaning with ':', as nothing lies between neighbours", part.until[0].span, _LATER
+            )
+        elif part.most is not None and part.most < 2:
+            self._report("UNTIL has no meaning where nothing is repeated", part.until[0].span, _GAPS)
+        else:
+            self._absences(part.until, [part.formula])
 
     def _absences(self, absences: tuple[s.Absence, ...], beside: Iterable[s.Formula]) -> None:
         if absences and any(id(formula) in self._empty for formula in beside):
@@ -165,6 +183,8 @@ def _beside(around: s.Formula) -> tuple[str, str]:
             return "a side of '->'", "an absence stands between two ';': A ; !B ; C"
         case s.Sequence() | s.TrailingAbsence():
             return "a part in parentheses", "write A ; !B ; C without parentheses around A ; !B"
+        case s.Windowed():
+            return "a local window", "let WITHIN stand for the whole pattern: WHERE A ; !B WITHIN 5 MINUTES"
         case s.Conjunction():
             return "a side of ALL", "an absence stands between two events, A ; !B ; C, or ends the whole pattern"
         case s.Disjunction():
@@ -178,5 +198,9 @@ _NOT_EMPTY = "let one part be there always: A+ for A*, or B ; A? for A?"
 _EITHER = (
     "write (A ; !B FOR 5 MINUTES) ; C, counted from the end of A, or A ; (!B FOR 5 MINUTES ; C), counted back from C"
 )
+_ADD_WITHIN = "add WITHIN, or FOR: A ; !B FOR 5 MINUTES; or let an event stand behind it: A ; !B ; C"
+_FOR_IN_THE_MIDDLE = "of the gap up to the next part it is A ; !B ; C; or make it the end of the whole pattern"
+_LATER = "repetitions joined by ; have others between them: A+ UNTIL (B), A{2,4} UNTIL (B), A ->+ UNTIL (B)"
+_GAPS = "UNTIL tells what lies in no gap between two repetitions: A+ UNTIL (B), A{2,4} UNTIL (B)"
 _BESIDE_EMPTY = "write the cases out: (A ; !B ; C) OR C for A? ; !B ; C"
 _NEXT_OF_ONE = "A -> B, A -> (B AS b FILTER b.k = A.k), A -> B+; of a longer part name its first event: A -> B ; C"

@@ -649,6 +649,16 @@ def absences_of(formula: Formula) -> tuple[Absence, ...]:
     return ()
 
 
+def lengths_of(query: QuerySyntax) -> Iterator[Within]:
+    """Yield the lengths of windows, gaps and absences of a query: its own, then those in its pattern."""
+    yield from (length for length in (query.within, query.each_step, query.every) if length is not None)
+    for node in walk(query.formula):
+        if isinstance(node, Windowed):
+            yield node.within
+        elif isinstance(node, Absence) and node.length is not None:
+            yield node.length
+
+
 def event_names(formula: Formula) -> Iterator[Name]:
     """Yield the event types in a formula, from left to right, those under NOT and in absences included."""
     return (node.event for node in walk(formula) if isinstance(node, EventType | Negation | Absence))

@@ -100,7 +100,8 @@ def _leaf(leaf: s.Leaf, negation: str = "") -> str:
         case s.Apart():
             assert leaf.later.variable is not None
             assert leaf.earlier.variable is not None
-            return f"{leaf.later.variable.name} at most {limit_text(leaf.within)} after {leaf.earlier.variable.name}"
+            earlier = "the one before" if leaf.earlier.event == "PREV" else leaf.earlier.variable.name
+            return f"{leaf.later.variable.name} at most {limit_text(leaf.within)} after {earlier}"
 
 
 def _is_call(leaf: s.Leaf) -> bool:
