@@ -517,6 +517,13 @@ def selected_attributes(query: Query) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(name for names in query.brackets for name in names))
 
 
+def windows_of(query: Query) -> list[tuple[Any, ...]]:
+    """Return the windows of the query and within its formula, and the lengths of gaps and absences."""
+    windows = [query.within, query.each_step, absence_lasts(query.formula)]
+    windows += [node.within for node in descendants(query.formula) if isinstance(node, Windowed)]
+    return [window for window in windows if window is not None]
+
+
 def attributes(query: Query) -> set[str]:
     """Return the attributes that the query names, besides the type and the time."""
     found = {node.name for node in descendants(query.formula) if isinstance(node, Attr | VarAttr)}
@@ -525,7 +532,5 @@ def attributes(query: Query) -> set[str]:
     found |= {name for names in query.partition_by for name in names}
     found |= {name for names in query.brackets for name in names or ()}
     found |= {*query.named}
-    windows = [query.within, query.each_step, absence_lasts(query.formula)]
-    windows += [node.within for node in descendants(query.formula) if isinstance(node, Windowed)]
-    found |= {window[2] for window in windows if window is not None and window[0] == "attribute"}
+    found |= {window[2] for window in windows_of(query) if window[0] == "attribute"}
     return found - {TYPE, TIME}
