@@ -98,10 +98,14 @@ def _leaf(leaf: s.Leaf, negation: str = "") -> str:
         case s.IsNull():
             return f"{_expression(leaf.operand)} IS {negation}NULL"
         case s.Apart():
-            assert leaf.later.variable is not None
-            assert leaf.earlier.variable is not None
-            earlier = "the one before" if leaf.earlier.event == "PREV" else leaf.earlier.variable.name
-            return f"{leaf.later.variable.name} at most {limit_text(leaf.within)} after {earlier}"
+            return f"{_told(leaf.later)} is at most {limit_text(leaf.within)} after {_told(leaf.earlier)}"
+
+
+def _told(clock: s.Attribute) -> str:
+    """Return the words for the event of a clock; of an automaton with registers it is an attribute."""
+    if clock.variable is None:
+        return attribute_text(clock.name)
+    return "the one before" if clock.event == "PREV" else clock.variable.name
 
 
 def _is_call(leaf: s.Leaf) -> bool:
