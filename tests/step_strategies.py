@@ -73,17 +73,39 @@ def iterations(draw, related=False):
     return iteration
 
 
+def formulas_of_kinds(related=False):
+    """Return a strategy for formulas of every kind."""
+    return st.one_of(rest.related if related else rest.plain, rest.with_all, rest.chains(), iterations(related))
+
+
+@st.composite
+def windowed_formulas(draw, shape="all", related=False):
+    """Draw a formula of any kind with local windows and UNTIL."""
+    return draw(windowed(draw(formulas_of_kinds(related)), related=related, shape=shape))
+
+
 @st.composite
 def queries(draw, shape="all", related=False, choosing=False, **kinds):
     """Draw a query with windows within its pattern."""
-    formula = st.one_of(rest.related if related else rest.plain, rest.with_all, rest.chains(), iterations(related))
-    query = draw(s.full_queries(formula=formula, choosing=choosing, **kinds))
+    query = draw(s.full_queries(formula=formulas_of_kinds(related), choosing=choosing, **kinds))
     query = replace(query, formula=draw(windowed(query.formula, related=related, shape=shape)))
     if shape in ("steps", "all") and draw(st.integers(0, 3)) > 0:
         query = replace(query, each_step=draw(lengths(3)))
         if draw(st.booleans()):
             query = replace(query, within=None)
     return query
+
+
+@st.composite
+def long_cases(draw, related=False, longest=250):
+    """Draw a query with a narrow window, windows within its pattern, and a long stream."""
+    query, stream = draw(rest.long_cases(formula=windowed_formulas(related=related), longest=longest))
+    if draw(st.booleans()):
+        query = replace(query, each_step=draw(lengths(2)), chooses_first=False)
+    missing = ref.attributes(query) - set(stream[0])
+    if s.ORDER_COLUMN in missing:
+        stream = [{**event, s.ORDER_COLUMN: k // 2} for k, event in enumerate(stream)]
+    return query, stream
 
 
 def cases(shape="all", related=False, **kinds):
