@@ -145,9 +145,14 @@ class _Checker:
         name = "name it: time_column=... (--time-column)"
         if len(moments) == 1:
             name = f"time_column={moments[0]!r} (--time-column {moments[0]})"
-        for length in s.lengths_of(self.query):
-            if length.kind == "time" and not has_time_column:
+        for length in s.lengths(self.query) if not has_time_column else ():
+            if length.kind != "time":
+                continue
+            if length is within:
                 self.error(NEEDS_TIME, length.span, lambda: f"{name}, or write WITHIN n EVENTS or WITHIN n [attribute]")
+            else:
+                message = "a length in HOURS, MINUTES or SECONDS needs a time column"
+                self.error(message, length.span, lambda: f"{name}, or write n EVENTS or n [attribute]")
 
     def chosen_first(self, within: s.Within) -> None:
         """Check that THEN WITHIN, which lets the strategy choose before the window, has a meaning."""
@@ -157,13 +162,14 @@ class _Checker:
             s.TrailingAbsence: "an absence at the end, which lasts until the window has passed",
             s.Windowed: "a window within the pattern: they choose among what lies within it",
         }
-        stepped = "EACH STEP: they choose among what has no longer gap" if self.query.each_step is not None else None
-        for kind, reason in [*reasons.items(), (s.QuerySyntax, stepped)]:
-            found = kind is s.QuerySyntax or any(isinstance(node, kind) for node in walk(self.query.formula))
-            if found and reason is not None:
-                message = f"THEN WITHIN has no meaning with {reason}"
-                self.error(message, within.span, lambda: "write WITHIN without THEN")
-                return
+        nodes = list(walk(self.query.formula))
+        found = [reason for kind, reason in reasons.items() if any(isinstance(node, kind) for node in nodes)]
+        if self.query.each_step is not None:
+            found.append("EACH STEP: they choose among what has no longer gap")
+        if found:
+            message = f"THEN WITHIN has no meaning with {found[0]}"
+            self.error(message, within.span, lambda: "write WITHIN without THEN")
+            return
         if self.query.select.strategy in ("ALL", "ANY"):
             strategy = self.query.select.strategy
             self.note(f"THEN WITHIN is WITHIN where no match beats another, as with {strategy}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from cer_gpu.automaton.normal_form import (
     Both,
     Guard,
     NormalForm,
+    Trailing,
     guards_of,
     normal_form,
     unrelated,
@@ -25,7 +26,7 @@ from cer_gpu.automaton.parallel_pattern import NotParallelError, ParallelPattern
 from cer_gpu.automaton.spans import Spans
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.automaton.trailing import followed
-from cer_gpu.ceql.syntax import Name, QuerySyntax, Within, lengths_of, relations, variable_filters
+from cer_gpu.ceql.syntax import Name, QuerySyntax, Within, lengths, relations, variable_filters
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.ceql.variables import column_names
 from cer_gpu.ceql.variables import variables as variables_of
@@ -121,6 +122,8 @@ def _normalise(draft: Draft) -> None:
     if syntax.each_step is not None:
         draft.formula = spans.each_step(draft.formula, syntax.each_step)
     draft.within, draft.lasts = window_of(syntax, draft.formula), lasts_for(syntax.formula)
+    if isinstance(draft.formula, Trailing):
+        draft.formula = replace(draft.formula, length=draft.lasts)
 
 
 def _follow(draft: Draft) -> None:
@@ -262,9 +265,9 @@ def schema_errors(
     ]
     if type_column is not None:
         tests.append(partial(type_column_type, schema, type_column))
-    lengths = [each for each in lengths_of(syntax) if each.kind != "time" or time_column is not None]
-    tests += [partial(window_length, each, schema, time_column, time_unit, text) for each in dict.fromkeys(lengths)]
-    if time_column is not None and not any(each.kind == "time" for each in lengths):
+    known = [length for length in lengths(syntax) if length.kind != "time" or time_column is not None]
+    tests += (partial(window_length, length, schema, time_column, time_unit, text) for length in known)
+    if time_column is not None and not any(length.kind == "time" for length in known):
         tests.append(partial(time_column_type, schema, time_column))
     for test in tests:
         try:
