@@ -64,28 +64,39 @@ class _Structure:
     # ---- absences -----------------------------------------------------------------------------------------------
 
     def _ending(self, formula: s.Formula) -> None:
-        """Refuse absences at the end of a part, or of a pattern without a window."""
-        todo: list[tuple[s.Formula, s.Formula | None]] = [(formula, None)]
+        """Refuse absences at the end of a part that nothing follows by ``;``, or of a pattern without a window."""
+        todo: list[tuple[s.Formula, _Behind]] = [(formula, _END)]
         while todo:
-            part, around = todo.pop()
+            part, behind = todo.pop()
             if isinstance(part, s.TrailingAbsence):
-                self._end(part, around)
-            # AS and FILTER may stand around the absences at the end of a pattern
-            outer = around if around is None and isinstance(part, s.Assign | s.Filtered) else part
-            if isinstance(part, s.Assign | s.Filtered) and around is not None:
-                outer = around
-            todo += [(below, outer) for below in reversed(s.subformulas(part))]
+                self._end(part, behind)
+            match part:
+                case s.Sequence(contiguous=False, next=False):
+                    left = ("an absence stands beside a formula that may be empty", _BESIDE_EMPTY)
+                    todo += [(part.right, behind), (part.left, left if id(part.right) in self._empty else _NEXT)]
+                case s.Iteration(contiguous=False, next=False) if behind in (_NEXT, _AGAIN):
+                    todo.append((part.formula, behind if part.most == 1 else _AGAIN))
+                case s.Disjunction() if behind == _NEXT:
+                    todo += [(part.right, behind), (part.left, behind)]
+                case s.Assign() | s.Filtered() | s.TrailingAbsence() | s.Preceded() | s.Windowed():
+                    todo.append((part.formula, behind))
+                case _:
+                    todo += [(below, _no_end(part)) for below in reversed(s.subformulas(part))]
 
-    def _end(self, part: s.TrailingAbsence, around: s.Formula | None) -> None:
+    def _end(self, part: s.TrailingAbsence, behind: _Behind) -> None:
         span = (part.absent[0].span[0], part.absent[-1].span[1])
         query = self._query
-        if around is not None:
-            beside, hint = _beside(around)
-            self._report(f"an absence at the end of {beside} has no end", span, hint)
-        elif query.within is None:
+        if isinstance(behind, tuple):
+            self._report(behind[0], span, behind[1])
+        elif behind == _AGAIN and any(
+            isinstance(node, s.Relation) for absence in part.absent for node in walk(absence)
+        ):
+            message = "an absence at the end of an iteration is that of its own event alone"
+            self._report(message, span, "let its filter name no other event, or write the iteration out")
+        elif behind == _END and query.within is None:
             message = "an absence at the end of a pattern lasts until the window has passed, and there is no WITHIN"
             self._report(message, span, "add WITHIN, or let an event stand behind it: A ; !B ; C")
-        elif query.consume != "NONE":
+        elif behind == _END and query.consume != "NONE":
             self._report(
                 f"CONSUME BY {query.consume} has no meaning with an absence at the end, whose matches are known late",
                 query.consume_span,
@@ -100,7 +111,7 @@ class _Structure:
         for absence in part.absent:
             if absence.length is None:
                 self._report(
-                    "an absence at the beginning of a pattern has no beginning: it needs FOR",
+                    "an absence at the beginning has nothing before it: it needs FOR",
                     absence.span,
                     "say how far back it reaches: !B FOR 5 MINUTES ; A, or let an event stand before it: A ; !B ; C",
                 )
@@ -157,22 +168,26 @@ def _is_step(formula: s.Formula) -> bool:
     return _is_event(formula)
 
 
-def _beside(around: s.Formula) -> tuple[str, str]:
+def _no_end(around: s.Formula) -> tuple[str, str]:
+    """Return why nothing ends an absence at the end of a part of a formula, and a hint."""
     match around:
         case s.Sequence(contiguous=True):
-            return "a side of ':'", "an absence stands between two ';': A ; !B ; C"
-        case s.Sequence(next=True):
-            return "a side of '->'", "an absence stands between two ';': A ; !B ; C"
-        case s.Sequence() | s.TrailingAbsence():
-            return "a part in parentheses", "write A ; !B ; C without parentheses around A ; !B"
+            beside, hint = "a side of ':'", "an absence stands between two ';': A ; !B ; C"
+        case s.Sequence():
+            beside, hint = "a side of '->'", "an absence stands between two ';': A ; !B ; C"
         case s.Conjunction():
-            return "a side of ALL", "an absence stands between two events, A ; !B ; C, or ends the whole pattern"
+            beside, hint = "a side of ALL", _BETWEEN
         case s.Disjunction():
-            return "a branch of OR", "an absence stands between two events, A ; !B ; C, or ends the whole pattern"
+            beside, hint = "a branch of OR", _BETWEEN
         case _:
-            return "an iteration", "an absence stands between two events, A ; !B ; C, or ends the whole pattern"
+            beside, hint = "an iteration", _BETWEEN
+    return f"an absence at the end of {beside} has no end", hint
 
 
+_Behind = str | tuple[str, str]
+"""The place behind a part of a formula: one of the following, or why no absence may end it, and a hint."""
+_END, _NEXT, _AGAIN = "the end of the pattern", "a formula, behind ';'", "the part again, behind ';', and a formula"
+_BETWEEN = "an absence stands between two events, A ; !B ; C, or ends the whole pattern"
 _RELUCTANT = "no quantifier is reluctant, as every match is found: write A+ for A+?"
 _NOT_EMPTY = "let one part be there always: A+ for A*, or B ; A? for A?"
 _EITHER = (
