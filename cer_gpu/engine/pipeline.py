@@ -134,7 +134,7 @@ class Pipeline:
             self.partitions = self._shared.partitions(binding.keys, numbered=self._numbers)
         if plan.partition and self.partitions is None:
             self.partitions = self._partitions_of_its_own(asked.deal)
-        self._stream_columns = StreamColumns(binding, binding.keys.types, asked.deal)
+        self._stream_columns = StreamColumns(binding, asked.deal)
         self._window: WindowClocks | None = None
         if self.runtime.needs_lows:
             assert binding.window_length is not None

@@ -10,7 +10,7 @@ from cer_gpu.automaton.chain import ChainStep
 from cer_gpu.automaton.normal_form import Guard, NormalForm
 from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.strategies import Strategy
-from cer_gpu.ceql.syntax import Apart, HeadVariable, Name, Predicate, QuerySyntax, Within, attributes
+from cer_gpu.ceql.syntax import Apart, HeadVariable, Name, Past, Predicate, QuerySyntax, Within, attributes
 from cer_gpu.output.measures import NO_MEASURES, QueryMeasures
 from cer_gpu.output.reductions import Aggregation
 from cer_gpu.output.weights import Linear
@@ -134,8 +134,19 @@ class Plan:
 
     @property
     def looks_back(self) -> bool:
-        """True if a predicate reads an earlier event of the stream (``LAG``), whatever its type."""
-        return any(attribute.lag for predicate in self.predicates for attribute in attributes(predicate))
+        """True if a predicate reads earlier events of the stream: ``LAG``, or an aggregate ``OVER`` the past."""
+        return self.longest_lag > 0 or bool(self.pasts)
+
+    @property
+    def longest_lag(self) -> int:
+        """Most events that ``LAG`` goes back; 0: there is none."""
+        return max((each.lag for predicate in self.predicates for each in attributes(predicate)), default=0)
+
+    @property
+    def pasts(self) -> list[Past]:
+        """Aggregates over the past in the predicates, each once."""
+        read = (attribute.past for predicate in self.predicates for attribute in attributes(predicate))
+        return list(dict.fromkeys(past for past in read if past is not None))
 
     @property
     def predicates(self) -> list[Predicate]:
