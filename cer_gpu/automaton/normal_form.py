@@ -411,7 +411,10 @@ class _Normaliser:
                     return below[0]
                 least = 1 if id(formula.formula) in self._empty else max(formula.least, 1)
                 absent = self._next(formula.formula) if formula.next else ()
+                absent = tuple(dict.fromkeys([*absent, *self._absent(formula.until)]))
                 return Repeat(below[0], formula.contiguous, least, formula.most, absent)
+            case s.Preceded() | s.Windowed():
+                raise AssertionError("a formula that an earlier pass has replaced")
 
     def _optional(self, formula: s.Sequence | s.Conjunction) -> tuple[bool, bool]:
         return id(formula.left) in self._empty, id(formula.right) in self._empty

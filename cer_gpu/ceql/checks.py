@@ -142,12 +142,17 @@ class _Checker:
         within = self.query.within
         if within is not None and self.query.chooses_first:
             self.chosen_first(within)
-        if within is not None and within.kind == "time" and not has_time_column:
-            name = "name it: time_column=... (--time-column)"
-            if len(moments) == 1:
-                name = f"time_column={moments[0]!r} (--time-column {moments[0]})"
-            hint = f"{name}, or write WITHIN n EVENTS or WITHIN n [attribute]"
-            self.error(NEEDS_TIME, within.span, lambda: hint)
+        name = "name it: time_column=... (--time-column)"
+        if len(moments) == 1:
+            name = f"time_column={moments[0]!r} (--time-column {moments[0]})"
+        for length in s.lengths(self.query) if not has_time_column else ():
+            if length.kind != "time":
+                continue
+            if length is within:
+                self.error(NEEDS_TIME, length.span, lambda: f"{name}, or write WITHIN n EVENTS or WITHIN n [attribute]")
+            else:
+                message = "a length in HOURS, MINUTES or SECONDS needs a time column"
+                self.error(message, length.span, lambda: f"{name}, or write n EVENTS or n [attribute]")
 
     def chosen_first(self, within: s.Within) -> None:
         """Check that THEN WITHIN, which lets the strategy choose before the window, has a meaning."""
@@ -179,9 +184,8 @@ class _Checker:
                 self.note("+? is + or nothing, as *: no quantifier is reluctant, as every match is found")
             case s.Filtered():
                 self.filter(formula.filter, below[0], formula)
-            case s.Sequence() | s.TrailingAbsence():
-                for absence in formula.absent:
-                    self.of_one_event(absence)
+        for absence in s.absences_of(formula):
+            self.of_one_event(absence)
         return combine(formula, below)
 
     def of_one_event(self, place: s.Negation | s.Absence) -> None:

@@ -15,6 +15,7 @@ PATTERN, TEST, WINDOW, KEYS, STREAMS, SELECTION, BEGINNING = (
 
 _SHAPE = "a query is SELECT * FROM S WHERE A AS a ; B AS b FILTER b.id = a.id WITHIN 5 MINUTES"
 _TESTS = "WHERE holds the pattern, of event types; tests stand behind FILTER: WHERE A AS a FILTER a.price > 100"
+_DISTINCT = r"\(\s*DISTINCT\b[^()]*\)?\s*$"
 _ABSENT = "an absence stands between two events: A ; !B ; C; NOT(B) is one event that is no B"
 _RECOGNIZE = "that is a clause of MATCH_RECOGNIZE, whose statements are read as a whole: docs/row_patterns.md"
 _TEXT = "LIKE 'x' searches for a regular expression (RE2), anywhere in the text; '(?i)x' ignores case, '^x' is a prefix"
@@ -55,7 +56,9 @@ _WORDS = (
     Word((STREAMS,), r"(?:JOIN|INNER|LEFT|CROSS)\b", "several streams: FROM S, T WHERE S>A AS a ; T>B AS b"),
     Word((STREAMS,), r"AS\b", "a stream has no second name: the variables of its events stand in WHERE, A AS a"),
     Word((STREAMS,), r"[./'*]", "FROM names the stream, such as FROM S; its file stands outside the query"),
-    Word((), r"\w", "COUNT(x) counts events; no aggregate has DISTINCT", r"\(\s*DISTINCT\s*$"),
+    Word(
+        (), r".", "COUNT(x) counts events; DISTINCT is for the past: x[COUNT(DISTINCT R.a) OVER 1 HOUR > 2]", _DISTINCT
+    ),
     Word((SELECTION,), r".", "results hold no duplicates: leave DISTINCT out", r"\bDISTINCT\s*$"),
     # ---- clauses behind a pattern
     Word(
@@ -120,7 +123,6 @@ _WORDS = (
     Word((PATTERN,), r"\w|AND\s+NOT\b", _ABSENT, r"\bNOT\s*$"),
     Word((PATTERN,), r"AND\s+NOT\b", _ABSENT),
     Word((PATTERN,), r".", "write no EVERY: matches are found from every event", r"\bEVERY\s*\(?\s*$"),
-    Word((PATTERN,), r"UNTIL\b", "write A+ ; B; or for no B in between: A+ ; !B ; C"),
     Word((PATTERN,), r"&", _ALL),
     Word((PATTERN,), r"\|", "one of them: A OR B"),
     Word((PATTERN,), r"~", "write A ; B (any later B) or A -> B (the next B)"),
@@ -148,7 +150,10 @@ FUNCTIONS = {
     **dict.fromkeys(("ROW_NUMBER", "RANK"), "results come by their ends; SELECT MAX, NEXT and LAST choose among them"),
     **dict.fromkeys(("COALESCE", "IFNULL", "NVL", "ISNULL"), "write price IS NULL OR price > 100"),
     **dict.fromkeys(("YEAR", "MONTH", "MINUTE", "SECOND"), "of times there are hour(ts), day(ts) and weekday(ts)"),
-    **dict.fromkeys(("STDDEV", "VARIANCE", "MEDIAN", "STDEV"), "aggregates are COUNT, SUM, AVG, MIN, MAX and LIST"),
+    **dict.fromkeys(
+        ("STDDEV", "VARIANCE", "MEDIAN", "STDEV"),
+        "aggregates are COUNT, SUM, AVG, MIN, MAX and LIST; of the past, also x[STDDEV(R.a) OVER 1 HOUR > 2]",
+    ),
 }
 """Hints on functions of other languages, by their names in upper case."""
 

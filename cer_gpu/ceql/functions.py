@@ -19,6 +19,9 @@ SCALAR = {
 AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX", "LIST")
 """Functions over the events that a variable holds."""
 
+PASTS = ("COUNT", "COUNT DISTINCT", "SUM", "AVG", "MIN", "MAX", "STDDEV")
+"""Aggregates over the events before: ``SUM(R.a) OVER 1 HOUR``."""
+
 EVENTS = ("FIRST", "LAST", "PREV")
 """Words that choose an event of a variable: ``FIRST(x).a``."""
 

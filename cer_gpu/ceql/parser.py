@@ -14,16 +14,16 @@ from lark.visitors import Transformer_NonRecursive
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.conjunctive import Argument, ConjunctiveQuery, QueryAtom, Relations, checked_relations
 from cer_gpu.ceql.foreign import FUNCTIONS
-from cer_gpu.ceql.functions import AGGREGATES, ANY_OF, EVENTS, LAG, NAMES, SCALAR, TRUTHS
+from cer_gpu.ceql.functions import AGGREGATES, ANY_OF, EVENTS, LAG, NAMES, PASTS, SCALAR, TRUTHS
 from cer_gpu.ceql.grammar import UNITS, tree_parser
 from cer_gpu.ceql.measures import LONE, aggregate_operand, having_condition, measure_expression, named_variables
 from cer_gpu.ceql.nesting import check_nesting
-from cer_gpu.ceql.paths import below, dotted, path_of
+from cer_gpu.ceql.paths import below, dotted, names_of, path_of
 from cer_gpu.ceql.patterns import TEXT_TESTS
 from cer_gpu.ceql.scopes import resolved
 from cer_gpu.ceql.syntax_errors import OF_EVENT, QUALIFIED, TERMS, no_truth, shortened, syntax_error
 from cer_gpu.ceql.traversal import children as parts_of
-from cer_gpu.ceql.traversal import walk
+from cer_gpu.ceql.traversal import mapped, walk
 from cer_gpu.errors import QuerySyntaxError, did_you_mean
 
 MAX_LIMIT = (1 << 63) - 1
@@ -234,7 +234,7 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
         if upper in EVENTS and not quoted:
             raise self._error(f"expected a variable and its attribute with {upper}", _at(meta), OF_EVENT)
         if upper == ANY_OF and not quoted:
-            if len(operands) != 1 or not isinstance(operands[0], s.Attribute) or operands[0].lag:
+            if len(operands) != 1 or not isinstance(operands[0], s.Attribute) or operands[0].looks_back:
                 raise self._error("ANY takes an attribute whose values are lists", _at(meta), _OF_LIST)
             return s.Element(operands[0], (), _at(meta))
         if upper in TRUTHS and not quoted:
@@ -255,9 +255,84 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
             raise self._error(f"the second operand of {lower} is a whole number", operands[1].span, "round(price, 2)")
         return s.Call(lower, tuple(operands), _at(meta))
 
+    def past_filter_of(self, event: s.Name | None, predicate: s.Predicate) -> s.Predicate:
+        """Return the predicate of an aggregate OVER the past, whose attributes may name its type."""
+
+        def bare(attribute: s.Attribute) -> s.Attribute:
+            name = None if event is None else below(event.name, attribute.name)
+            return attribute if name is None else replace(attribute, name=name)
+
+        changed: s.Predicate = mapped(predicate, s.Attribute, bare)
+        return changed
+
+    def past_own_filter(self, meta: Any, children: list[Any]) -> tuple[s.Name, s.Predicate]:
+        return children[0], children[1]
+
+    def past_events(self, meta: Any, children: list[Any]) -> Any:
+        (operand,) = children
+        return s.Attribute(operand.name, operand.span) if isinstance(operand, s.Name) else operand
+
+    def past_stream(self, meta: Any, children: list[Any]) -> Any:
+        if len(children) == 2:
+            return children[0], children[1]
+        stream, _, path = children
+        first, *rest = names_of(path.name)
+        return s.Name(first, stream.name, _at(meta)), s.Name(path_of(rest), None, path.span) if rest else None
+
+    def past_distinct(self, meta: Any, children: list[Any]) -> s.Attribute:
+        function, *others = children
+        if isinstance(function, s.Name):  # COUNT(DISTINCT R.a)
+            word, *others = others
+            if word.name.upper() != "DISTINCT" or function.name.upper() != "COUNT":
+                raise self._error(f"expected COUNT(DISTINCT R.a), found {shortened(word.name)!r}", word.span, _PAST)
+        name = s.Name("COUNT DISTINCT", None, _at(meta))
+        return self.past(meta, [name, *(each for each in others if each is not None)])
+
+    def past(self, meta: Any, children: list[Any]) -> s.Attribute:
+        """Return an aggregate OVER the past as an attribute, whose name is its text."""
+        function, operand, *predicates, length = children
+        upper = function.name.upper()
+        if upper not in PASTS or self.text[function.span[0]] == "`":
+            hint = did_you_mean(upper, PASTS, "aggregates") or _PAST
+            raise self._error(f"there is no aggregate {shortened(function.name)!r} OVER the past", function.span, hint)
+        event, attribute = self._past_operand(operand)
+        if attribute is None and upper != "COUNT":
+            raise self._error(f"{upper} takes an attribute of events", _at(meta), _PAST)
+        predicate = None
+        for each in predicates:
+            owner, predicate = each if isinstance(each, tuple) else (event, each)
+            if event is not None and owner is not None and owner.name != event.name:
+                raise self._error(f"expected a filter of {event.name}, found {owner.name!r}", owner.span, _PAST)
+            predicate = self.past_filter_of(event, predicate)
+            for inner in s.attributes(predicate):
+                if inner.looks_back:
+                    message = "a filter of an aggregate OVER the past reads the events that it counts, and none before"
+                    raise self._error(message, inner.span, "let the test of LAG or OVER stand beside the aggregate")
+        past = s.Past(upper, event, attribute, predicate, self.extent(length), _at(meta))
+        text = self.text[slice(*past.span)].replace("`", " ")
+        return s.Attribute(f"`{' '.join(text.split())}`", past.span, past=past)
+
+    def _past_operand(self, operand: Any) -> tuple[s.Name | None, str | None]:
+        """Return the type and the attribute of the events of an aggregate; None: any type, and no attribute."""
+        match operand:
+            case s.Name():
+                return operand, None
+            case s.Attribute(lag=0, past=None, variable=None):
+                first, *rest = names_of(operand.name)
+                return s.Name(first, None, operand.span), path_of(rest) if rest else None
+            case s.Attribute(lag=0, past=None, variable=s.Name() as event):
+                return event, operand.name
+            case lark.Token():
+                return None, None
+            case (lark.Token(), s.Name() as path):
+                return None, path.name
+            case (s.Name() as event, path):
+                return event, None if path is None else path.name
+        raise self._error("expected a type, or a type and an attribute", operand.span, _PAST)
+
     def _lagged(self, meta: Any, operands: list[Any]) -> s.Attribute:
         attribute, *numbers = operands
-        if not isinstance(attribute, s.Attribute) or attribute.lag or len(numbers) > 1:
+        if not isinstance(attribute, s.Attribute) or attribute.looks_back or len(numbers) > 1:
             raise self._error("LAG takes an attribute, and how many events before", _at(meta), _LAGS)
         lag = 1
         if numbers:
@@ -357,6 +432,10 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
         if not attributes:
             raise self._error("expected an attribute of a variable in this filter", _at(meta), QUALIFIED)
         for attribute in attributes:
+            if attribute.past is not None:
+                message = "an aggregate OVER the past is that of one event: it stands in brackets"
+                raise self._error(message, attribute.span, "x[amount > 3 * AVG(BUY.amount) OVER 30 DAYS]")
+        for attribute in attributes:
             if attribute.variable is None:
                 message = f"expected the variable of {dotted(attribute.name)!r}"
                 raise self._error(message, attribute.span, QUALIFIED)
@@ -400,19 +479,53 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
         guarded, absence = children
         return s.TrailingAbsence(guarded.formula, (*guarded.absent, absence), _at(meta))
 
-    absence = _node(s.Absence)
-    absence_of_type = _node(partial(s.Absence, variable=None, filter=None))
+    def leading(self, meta: Any, children: list[Any]) -> tuple[s.Absence, ...]:
+        *before, absence = children
+        return (*(before[0] if before else ()), absence)
+
+    preceded = _node(s.Preceded)
+    absent = _node(s.Absence)
+    absent_type = _node(partial(s.Absence, variable=None, filter=None))
+
+    def absence(self, meta: Any, children: list[Any]) -> s.Absence:
+        absent, length = children
+        made: s.Absence = replace(absent, span=_at(meta), length=None if length is None else self.extent(length))
+        return made
+
+    def until(self, meta: Any, children: list[Any]) -> tuple[s.Absence, ...]:
+        return (replace(children[0], span=_at(meta)),)
+
+    def windowed(self, meta: Any, children: list[Any]) -> s.Windowed:
+        formula, within = children
+        return s.Windowed(formula, self.extent(within), _at(meta))
+
+    def extent(self, tree: Any) -> s.Within:
+        """Return a length of the stream: events, time, or the values of an attribute."""
+        at = _at(tree.meta)
+        if tree.data == "within_events":
+            length = _exact(self.text, tree.children[0])
+            if length.denominator != 1:
+                raise _unexpected(self.text, tree.children[0], "expected a whole number of events")
+            return s.Within("events", length, None, at)
+        if tree.data == "within_attribute":
+            return s.Within("attribute", _exact(self.text, tree.children[0]), tree.children[1], at)
+        return s.Within("time", tree.children[0], None, at)
 
     def both(self, meta: Any, children: list[Any]) -> s.Conjunction:
         left, _, right = children
         return s.Conjunction(left, right, _at(meta))
 
-    iteration = _node(partial(s.Iteration, contiguous=False))
-    contiguous_iteration = _node(partial(s.Iteration, contiguous=True))
+    def iteration(self, meta: Any, children: list[Any]) -> s.Iteration:
+        formula, until = children
+        return s.Iteration(formula, False, _at(meta), until=until or ())
+
+    def contiguous_iteration(self, meta: Any, children: list[Any]) -> s.Iteration:
+        formula, until = children
+        return s.Iteration(formula, True, _at(meta), until=until or ())
 
     def repeated(self, meta: Any, children: list[Any]) -> s.Iteration:
-        formula, (how, least, most) = children
-        return s.Iteration(formula, how == ":", _at(meta), least, most, how == "->")
+        formula, (how, least, most), until = children
+        return s.Iteration(formula, how == ":", _at(meta), least, most, how == "->", until or ())
 
     def quantifier(self, meta: Any, children: list[Any]) -> tuple[str, int, int | None]:
         """Return what joins the repetitions, the least number of them, and the most."""
@@ -452,6 +565,7 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
 _COUNT_ALL = "COUNT(*) counts all kept events; of one attribute it is SUM(x.price), AVG(x.price), ..."
 _AGGREGATED = "aggregates of the events of a variable stand in SELECT and HAVING: SELECT x, COUNT(x) ... HAVING ..."
 _OF_LIST = "a test that one element of a list passes: ANY(tags) = 'x', ANY(tags) LIKE '^x', ANY(prices) > 3"
+_PAST = "COUNT(FAIL) OVER 1 MINUTE, AVG(BUY.amount FILTER amount > 0) OVER 30 DAYS, COUNT(DISTINCT R.user) OVER 1 HOUR"
 _LAGS = "of the event just before in the stream, and of the third before: LAG(price), LAG(price, 3)"
 _TIMES = "A{2} is two, A{2,} two or more, A{2,4} two to four, A? none or one"
 
@@ -481,14 +595,20 @@ def _unexpected(query: str, token: Any, message: str, hint: str | None = None) -
     return QuerySyntaxError(f"{message}, found {shortened(str(token))!r}", query, token.start_pos, end, hint)
 
 
+_WITHIN = ("within", "within_each_step", "each_step_alone")
+
+
 class _QueryBuilder:
     """Builder of the query from its clauses."""
 
     def __init__(self, text: str) -> None:
         self.text = text
+        self._formulas = _FormulaBuilder(text)
 
     def build(self, tree: lark.Tree[Any], relations: dict[str, tuple[str, ...]]) -> s.QuerySyntax:
-        clauses: dict[str, Any] = {c.data: c for c in tree.children if isinstance(c, lark.Tree)}
+        clauses: dict[str, Any] = {
+            "within" if c.data in _WITHIN else c.data: c for c in tree.children if isinstance(c, lark.Tree)
+        }
         partition, consume = clauses.get("partition"), clauses.get("consume")
         keys = tuple(tuple(key.children) for key in partition.children) if partition else ()
         if "head" in clauses:
@@ -501,17 +621,21 @@ class _QueryBuilder:
             having = clauses["having"].children[0] if "having" in clauses else None
             select, having = self._select(clauses["select"], having)
             own, formula = {"having": having}, clauses["where"].children[0]
+        within, each_step = self._lengths(clauses["within"]) if "within" in clauses else (None, None)
+        limit, every = self._limit(clauses["limit"]) if "limit" in clauses else (None, None)
         return s.QuerySyntax(
             text=self.text,
             select=select,
             formula=formula,
             streams=tuple(clauses["from"].children) if "from" in clauses else (),
             partition=keys,
-            within=self._within(clauses["within"].children[1]) if "within" in clauses else None,
+            within=within,
+            each_step=each_step,
             chooses_first="within" in clauses and clauses["within"].children[0] is not None,
             consume=str(consume.children[0]).upper() if consume else "NONE",
             consume_span=_at(consume.meta) if consume else (0, 0),
-            limit=self._limit(clauses["limit"].children[0]) if "limit" in clauses else None,
+            limit=limit,
+            every=every,
             **own,
         )
 
@@ -551,19 +675,17 @@ class _QueryBuilder:
         names = tuple(replace(n, name=below(variable.name, n.name) or n.name) for n in listed if n is not None)
         return s.SelectItem(variable, names or None, _at(tree.meta))
 
-    def _within(self, tree: Any) -> s.Within:
-        at = _at(tree.meta)
-        if tree.data == "within_events":
-            length = _exact(self.text, tree.children[0])
-            if length.denominator != 1:
-                raise _unexpected(self.text, tree.children[0], "expected a whole number of events")
-            return s.Within("events", length, None, at)
-        if tree.data == "within_attribute":
-            return s.Within("attribute", _exact(self.text, tree.children[0]), tree.children[1], at)
-        return s.Within("time", tree.children[0], None, at)
+    def _lengths(self, tree: Any) -> tuple[s.Within | None, s.Within | None]:
+        """Return the window, and the longest gap at each step."""
+        lengths = [self._formulas.extent(each) for each in tree.children[1:]]
+        if tree.data == "each_step_alone":
+            return None, lengths[0]
+        return lengths[0], lengths[1] if tree.data == "within_each_step" else None
 
-    def _limit(self, token: Any) -> int:
+    def _limit(self, tree: Any) -> tuple[int, s.Within | None]:
+        """Return how many, and in what length; None: at each end."""
+        token, every = tree.children
         limit = _exact(self.text, token)
         if limit.denominator != 1:
             raise _unexpected(self.text, token, "expected a whole number after LIMIT")
-        return min(int(limit), MAX_LIMIT)
+        return min(int(limit), MAX_LIMIT), None if every is None else self._formulas.extent(every)

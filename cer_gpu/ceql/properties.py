@@ -115,8 +115,16 @@ class _Search:
                 self._note_unbounded(formula, used - inner.bound, "is not bound inside the formula that is filtered")
                 inner.mentioned |= used
                 return inner
+            case s.Windowed():
+                return below[0]
+            case s.Preceded():
+                used = _names_in_absences(formula)
+                self._note_unbounded(formula, used, "is not bound inside the formula that is filtered")
+                below[0].mentioned |= used
+                return below[0]
             case s.Iteration():
                 inner = below[0]
+                self._note_absences(formula, inner)
                 self._newly_bound[id(formula.formula)] = inner.bound
                 inner.bound = set()
                 if formula.most != 1:
@@ -154,7 +162,7 @@ class _Search:
         one_event, some_event = left.one_event and right.one_event, left.some_event and right.some_event
         return _joined(left, right, bound, one_event=one_event, some_event=some_event)
 
-    def _note_absences(self, formula: s.Sequence | s.TrailingAbsence, left: _Scope) -> None:
+    def _note_absences(self, formula: s.Formula, left: _Scope) -> None:
         """Treat the filters of absences as filters of what stands before them."""
         used = _names_in_absences(formula)
         self._note_unbounded(formula, used - left.bound, "is not bound inside the formula that is filtered")
@@ -189,7 +197,7 @@ def _filtered_names(node: s.Formula | s.Filter) -> Names:
 def _names_in_absences(formula: s.Formula) -> Names:
     """Return the variables that the filters of absences between its operands name, but for that of the absent event."""
     used: Names = set()
-    for absence in formula.absent if isinstance(formula, s.Sequence | s.TrailingAbsence) else ():
+    for absence in s.absences_of(formula):
         own = {name.name for name in absence.names}
         used |= (_filtered_names(absence.filter) if absence.filter is not None else set()) - own
     return used

@@ -103,6 +103,12 @@ class _Pass:
                 self._before.append(_Held(place.first, self._n, below[0]))
                 self._absences(formula.absent)
                 self._before.pop()
+            case s.Preceded():
+                self._absences(formula.absent)
+            case s.Iteration() if formula.until:
+                self._before.append(_Held(place.first, self._n, below[0]))
+                self._absences(formula.until)
+                self._before.pop()
         variables = combine(formula, below)
         if place.left:
             self._before.append(_Held(place.first, self._n, variables))
@@ -158,8 +164,10 @@ class _Pass:
                     return node if node.filter is None else replace(node, filter=next(filters))
                 case s.Sequence():
                     return replace(node, left=below[0], right=below[1], absent=rebuild_absences(node.absent))
-                case s.TrailingAbsence():
+                case s.TrailingAbsence() | s.Preceded():
                     return replace(node, formula=below[0], absent=rebuild_absences(node.absent))
+                case s.Iteration() if node.until:
+                    return replace(node, formula=below[0], until=rebuild_absences(node.until))
                 case _:
                     rebuilt: s.Formula = with_children(node, below)
                     return rebuilt

@@ -36,12 +36,24 @@ class _Structure:
             match part:
                 case s.Sequence(next=True):
                     self._next(part.right, _is_step, "one event or an iteration of one")
+                case s.Preceded():
+                    self._preceding(part)
                 case s.Sequence():
                     self._absences(part.absent, [part.left, part.right])
+                    for absence in part.absent:
+                        if absence.length is not None:
+                            self._report(
+                                "an absence FOR a time between two formulas may count from either",
+                                absence.span,
+                                _EITHER,
+                            )
                 case s.TrailingAbsence():
                     self._absences(part.absent, [part.formula])
                 case s.Iteration(next=True):
                     self._next(part.formula, _is_event, "one event")
+                    self._absences(part.until, [])
+                case s.Iteration():
+                    self._absences(part.until, [part.formula])
 
     def _note_empty(self, formula: s.Formula, below: list[Variables]) -> Variables:
         found = combine(formula, below)
@@ -83,6 +95,16 @@ class _Structure:
     def _not_empty(self, formula: s.Formula) -> str:
         reluctant = isinstance(formula, s.Iteration) and isinstance(formula.formula, s.Iteration)
         return (f"{_RELUCTANT}; " if reluctant else "") + _NOT_EMPTY
+
+    def _preceding(self, part: s.Preceded) -> None:
+        for absence in part.absent:
+            if absence.length is None:
+                self._report(
+                    "an absence at the beginning has nothing before it: it needs FOR",
+                    absence.span,
+                    "say how far back it reaches: !B FOR 5 MINUTES ; A, or let an event stand before it: A ; !B ; C",
+                )
+        self._absences(part.absent, [part.formula])
 
     def _absences(self, absences: tuple[s.Absence, ...], beside: Iterable[s.Formula]) -> None:
         if absences and any(id(formula) in self._empty for formula in beside):
@@ -153,5 +175,8 @@ def _beside(around: s.Formula) -> tuple[str, str]:
 
 _RELUCTANT = "no quantifier is reluctant, as every match is found: write A+ for A+?"
 _NOT_EMPTY = "let one part be there always: A+ for A*, or B ; A? for A?"
+_EITHER = (
+    "write (A ; !B FOR 5 MINUTES) ; C, counted from the end of A, or A ; (!B FOR 5 MINUTES ; C), counted back from C"
+)
 _BESIDE_EMPTY = "write the cases out: (A ; !B ; C) OR C for A? ; !B ; C"
 _NEXT_OF_ONE = "A -> B, A -> (B AS b FILTER b.k = A.k), A -> B+; of a longer part name its first event: A -> B ; C"

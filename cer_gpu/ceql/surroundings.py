@@ -25,8 +25,7 @@ class Surroundings:
         around: dict[int, s.Formula] = {}
         for formula in formulas:
             around |= {id(below): formula for below in s.subformulas(formula)}
-            if isinstance(formula, s.Sequence | s.TrailingAbsence):
-                around |= {id(absence): formula for absence in formula.absent}
+            around |= {id(absence): formula for absence in s.absences_of(formula)}
         return around
 
     def names(self, place: Place) -> list[str]:
@@ -40,7 +39,7 @@ class Surroundings:
         below: s.Formula | s.Absence = place
         while id(below) in self._around:
             around = self._around[id(below)]
-            if isinstance(around, s.TrailingAbsence) and below is not around.formula:
+            if isinstance(around, s.TrailingAbsence | s.Iteration) and below is not around.formula:
                 names.append(defined_names(around.formula))
             if isinstance(around, s.Sequence) and below is not around.left:
                 names.append(defined_names(around.left))

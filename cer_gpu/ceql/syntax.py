@@ -63,12 +63,42 @@ class Duration(Node):
 
 
 @dataclass(frozen=True)
+class Within:
+    """The WITHIN clause, or another length of the stream.
+
+    `kind` is "events", "time" (`length` in seconds) or "attribute" (in its unit).
+    """
+
+    kind: str
+    length: Fraction
+    attribute: Name | None = None
+    span: Span = _span()
+
+
+@dataclass(frozen=True)
+class Past:
+    """``function(event.attribute FILTER predicate) OVER over``: an aggregate over the events before, and this one.
+
+    `function` is "COUNT", "COUNT DISTINCT", "SUM", "AVG", "MIN", "MAX" or "STDDEV".  `event` None: events of any type;
+    `attribute` None: COUNT counts events.  The attributes of `predicate` name no variable.
+    """
+
+    function: str
+    event: Name | None
+    attribute: str | None
+    predicate: Predicate | None
+    over: Within
+    span: Span = _span()
+
+
+@dataclass(frozen=True)
 class Attribute(Node):
     """A column of an event, or a field of a struct (`cer_gpu.ceql.paths`).
 
     `variable` is None for the filtered event itself; `event` says which event of the variable: "EACH", "FIRST", "LAST",
     or "PREV" (the event of the variable just before the chosen one).  With `lag` n > 0 it is the attribute of the event
-    n before in the stream, or in the substream of PARTITION BY (``LAG(a, n)``).
+    n before in the stream, or in the substream of PARTITION BY (``LAG(a, n)``).  With `past` it is an aggregate over
+    the events before, and `name` its text.
     """
 
     name: str
@@ -76,6 +106,12 @@ class Attribute(Node):
     variable: Name | None = None
     event: str = "EACH"
     lag: int = 0
+    past: Past | None = None
+
+    @property
+    def looks_back(self) -> bool:
+        """True if it depends on events before its own: ``LAG``, or an aggregate OVER the past."""
+        return self.lag > 0 or self.past is not None
 
 
 @dataclass(frozen=True)
@@ -388,9 +424,11 @@ class Absence(_OneEvent):
     """``!(R [AS x] [FILTER filter])`` in the gap of a sequence, or at the end of a pattern: no such event lies there.
 
     `site` numbers the event as a definition, as that of an `EventType`, for filters between it and other events.
+    `length` is that of ``FOR``: how far it reaches back from what follows, or on from what ends.
     """
 
     site: int = field(default=-1, compare=False, repr=False)
+    length: Within | None = None
 
 
 @dataclass(frozen=True)
@@ -410,8 +448,21 @@ class Sequence(Node):
 
 
 @dataclass(frozen=True)
+class Preceded(Node):
+    """``!(R) FOR d ; formula``: no such event strictly before its start, and at most d before it."""
+
+    absent: tuple[Absence, ...]
+    formula: Formula
+    span: Span = _span()
+    parts = ("absent", "formula")
+
+
+@dataclass(frozen=True)
 class TrailingAbsence(Node):
-    """``formula ; !R`` at the end of a whole pattern: no such event until the window that begins there has passed."""
+    """``formula ; !R`` at the end of a whole pattern: no such event until the window that begins there has passed.
+
+    With ``FOR d`` it lasts until d after the end of the formula.
+    """
 
     formula: Formula
     absent: tuple[Absence, ...]
@@ -427,7 +478,8 @@ class Conjunction(_Sides):
 class Iteration(Node):
     """`formula` from `least` to `most` times (None: no bound): ``+``, ``?``, ``*``, ``{n,m}`` and their kin.
 
-    They are joined by ``;``, by ``:`` when `contiguous`, or by ``->`` when `next`.
+    They are joined by ``;``, by ``:`` when `contiguous`, or by ``->`` when `next`.  None of `until` lies strictly
+    between two of them.
     """
 
     formula: Formula
@@ -436,10 +488,33 @@ class Iteration(Node):
     least: int = 1
     most: int | None = None
     next: bool = False
+    until: tuple[Absence, ...] = ()
+    parts = ("formula", "until")
+
+
+@dataclass(frozen=True)
+class Windowed(Node):
+    """``(formula WITHIN d)``: the valuations that last no longer."""
+
+    formula: Formula
+    within: Within
+    span: Span = _span()
     parts = ("formula",)
 
 
-Formula = EventType | Negation | Assign | Filtered | Disjunction | Sequence | TrailingAbsence | Conjunction | Iteration
+Formula = (
+    EventType
+    | Negation
+    | Assign
+    | Filtered
+    | Disjunction
+    | Sequence
+    | Preceded
+    | TrailingAbsence
+    | Conjunction
+    | Iteration
+    | Windowed
+)
 
 
 # ---- the query ---------------------------------------------------------------------------------------------
@@ -483,16 +558,6 @@ class Select:
 
 
 @dataclass(frozen=True)
-class Within:
-    """The WITHIN clause: `kind` is "events", "time" (`length` in seconds) or "attribute" (in its unit)."""
-
-    kind: str
-    length: Fraction
-    attribute: Name | None = None
-    span: Span = _span()
-
-
-@dataclass(frozen=True)
 class HeadVariable:
     """A variable in the head of a conjunctive query, and where the first atom that names it has its value."""
 
@@ -514,6 +579,10 @@ class QuerySyntax:
         Attributes in its atoms that no filter reads, as their variables stand once: a schema must have them, too.
     relations : tuple of (str, tuple of str)
         Types of its atoms with arguments by position, and the columns of each: the option that reads the text again.
+    each_step : Within or None
+        Longest gap between two neighbours among the events of a match (``EACH STEP``).
+    every : Within or None
+        Length in which LIMIT counts (``LIMIT n EVERY d``); None: each end by itself.
     chooses_first : bool
         True for ``THEN WITHIN``: the strategy chooses among all complex events of an end, and the window then drops.
     having : Predicate or None
@@ -534,11 +603,23 @@ class QuerySyntax:
     relations: tuple[tuple[str, tuple[str, ...]], ...] = ()
     chooses_first: bool = False
     having: Predicate | None = None
+    each_step: Within | None = None
+    every: Within | None = None
 
 
 def subformulas(formula: Formula) -> list[Formula]:
     """Return the direct sub-formulas of a formula, from left to right."""
     return [child for child in children(formula) if isinstance(child, Formula)]
+
+
+def absences_of(formula: Formula) -> tuple[Absence, ...]:
+    """Return the absences of a formula itself, from left to right, without those of its sub-formulas."""
+    match formula:
+        case Sequence() | TrailingAbsence() | Preceded():
+            return formula.absent
+        case Iteration():
+            return formula.until
+    return ()
 
 
 def event_names(formula: Formula) -> Iterator[Name]:
@@ -570,6 +651,18 @@ def leaves(predicate: Predicate) -> Iterator[Leaf]:
 def attributes(node: Expression | Predicate) -> Iterator[Attribute]:
     """Yield the attributes in an expression or predicate, from left to right."""
     return (below for below in walk(node) if isinstance(below, Attribute))
+
+
+def lengths(query: QuerySyntax) -> Iterator[Within]:
+    """Yield the lengths of the stream that a query names: of its clauses, local windows, absences and aggregates."""
+    for node in walk(query.formula):
+        if isinstance(node, Windowed):
+            yield node.within
+        elif isinstance(node, Absence) and node.length is not None:
+            yield node.length
+        elif isinstance(node, Attribute) and node.past is not None:
+            yield node.past.over
+    yield from (each for each in (query.within, query.each_step, query.every) if each is not None)
 
 
 Joined = TypeVar("Joined", And, Or, FilterAnd, FilterOr)

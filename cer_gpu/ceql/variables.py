@@ -84,7 +84,7 @@ def column_names(formula: s.Formula) -> list[str]:
         match formula:
             case s.EventType(defines=True):
                 return formula.event.name
-            case s.Filtered():
+            case s.Filtered() | s.Windowed() | s.Preceded():
                 return below[0]
             case s.Assign():
                 return None
@@ -109,7 +109,7 @@ def combine(formula: s.Formula, below: list[Variables]) -> Variables:
             return Variables(names, set(), set(names), one_event=True, some_event=True)
         case s.Negation():
             return Variables(set(), set(), set(), one_event=True, some_event=False)
-        case s.Filtered() | s.TrailingAbsence():
+        case s.Filtered() | s.TrailingAbsence() | s.Preceded() | s.Windowed():
             return below[0]
         case s.Assign():
             return _assigned(below[0], formula.variable.name)

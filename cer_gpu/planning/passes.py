@@ -24,7 +24,7 @@ from cer_gpu.automaton.normal_form import (
 from cer_gpu.automaton.parallel_pattern import NotParallelError, ParallelPattern, build_parallel
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.automaton.trailing import followed
-from cer_gpu.ceql.syntax import Name, QuerySyntax, relations, variable_filters
+from cer_gpu.ceql.syntax import Name, QuerySyntax, lengths, relations, variable_filters
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.ceql.variables import column_names
 from cer_gpu.ceql.variables import variables as variables_of
@@ -248,10 +248,9 @@ def schema_errors(
     ]
     if type_column is not None:
         tests.append(partial(type_column_type, schema, type_column))
-    within = syntax.within
-    if within is not None and (within.kind != "time" or time_column is not None):
-        tests.append(partial(window_length, within, schema, time_column, time_unit, text))
-    if time_column is not None and (within is None or within.kind != "time"):
+    known = [length for length in lengths(syntax) if length.kind != "time" or time_column is not None]
+    tests += (partial(window_length, length, schema, time_column, time_unit, text) for length in known)
+    if time_column is not None and not any(length.kind == "time" for length in known):
         tests.append(partial(time_column_type, schema, time_column))
     for test in tests:
         try:

@@ -89,7 +89,6 @@ ASKED = {
     "SELECT * WHERE A ~> B": "A -> B (the next B)",
     "SELECT * WHERE every A -> B": "write no EVERY",
     "SELECT * WHERE every (A -> B)": "write no EVERY",
-    "SELECT * WHERE A+ UNTIL B": "A+ ; !B ; C",
     "SELECT * WHERE A B": "a name stands behind AS",
     "SELECT * WHERE A a ; B b": "a name stands behind AS",
     "SELECT * WHERE A, B": "joined by ; (later)",
