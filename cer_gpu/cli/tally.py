@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.expressions.targets.arrow import exact_sum
-from cer_gpu.output.outputs import OUTPUTS, Output
+from cer_gpu.output.form import Output
+from cer_gpu.output.outputs import OUTPUTS
 
 
 @dataclass(frozen=True)

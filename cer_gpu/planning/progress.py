@@ -1,0 +1,31 @@
+"""The funnel of a plan, for the output "progress"."""
+
+from __future__ import annotations
+
+from cer_gpu.automaton.funnel import FunnelStep, NoFunnelError, funnel_steps
+from cer_gpu.planning.plan import Plan
+
+STRATEGIES = ("ALL", "RECENT")
+"""Strategies that ask for nothing else than the steps that each start reaches."""
+
+
+def funnel_of(plan: Plan) -> tuple[FunnelStep, ...]:
+    """Return the steps of a plan's pattern.
+
+    Raises
+    ------
+    NoFunnelError
+        When the query has no progress, with the reason, and a hint.
+    """
+    if plan.head is not None:
+        raise NoFunnelError("it is a conjunctive query, whose atoms have no order", "write the chain in CEQL: A ; B ; C")
+    for clause, given, hint in (
+        (f"SELECT {plan.strategy.name}", plan.strategy.name not in STRATEGIES, "leave it out: each step is the earliest event"),
+        (f"CONSUME BY {plan.consume}", plan.consume != "NONE", "leave it out: each start is reported by itself"),
+        ("measures", bool(plan.measures.measures), "SELECT *, and join the rows with the events by their positions"),
+        ("HAVING", plan.having is not None, "filter the rows of the table"),
+        ("LIMIT", plan.limit is not None, "leave it out; limit=... ends after so many rows"),
+    ):
+        if given:
+            raise NoFunnelError(f"it has {clause}", hint)
+    return funnel_steps(plan.formula, plan.guards)
