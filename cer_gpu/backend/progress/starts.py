@@ -3,15 +3,16 @@
 A start is a row of `rows` (int64), a ring of a power of two rows; its id is one more than that of the start before it,
 and its row is the id modulo the size.
 
-* NEXT, the id of the next start in its list, or -1;
+* NEXT, the id of the start before it in its list, or -1;
 * INFO, its partition, its state and the number of steps reached, packed: see `packed`;
 * CLOCK, the clock of its first event, in the bits of `clocks`, the same memory;
-* from PLACES on, the positions of the steps reached, and behind them, where a barring event stopped it, that one's;
-* where the output has times, the times of the steps reached.
+* from PLACES on, the position of each step reached, each with its time behind it where the output has times; and, where
+  an event bars the start, the position of that event in the place of the next step's.
 
-The starts of a partition that have reached k steps are a list, from the earliest to the latest: a start never
-overtakes an earlier one.  The row of the partition in `lists` has the first and the last of each list.  The lists of
-all steps, from the last step to the first, are in the order of the starts, too: what a window drops is first in its list.
+The starts of a partition that have reached k steps are a list, from the latest to the earliest, so that ids decrease: a
+start never overtakes an earlier one.  The row of the partition in `lists` has the first of each list.  Starts that move
+on are put before those that have reached the step already, which began earlier.  A start that has left the window is
+the end of its list, and one whose id is below `base` has been handed over: neither it nor what follows is read.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ class Starts(NamedTuple):
     rows : int64, shape (size, width), written
     clocks : clock, shape (size, width), written
         The same memory.
-    lists : int64, shape (partitions, 2 * (steps - 1)), written
-        First and last start of each list; the last is not known where the first is -1.
+    lists : int64, shape (partitions, steps - 1), written
+        The latest start of each list, or -1.
     lasts : int64, shape (partitions,), or (0,), written
         Number of the last event of each partition, where a window counts its events; else empty.
     """
@@ -138,18 +139,23 @@ def move_starts(events, window, actions, starts, begin, regs):
     rows, clock_of, lists, lasts = starts.rows, starts.clocks, starts.lists, starts.lasts
     n_events = symbols.shape[0]
     n_steps = np.int64(actions.shape[1]) - 1
-    timed = times.shape[0] > 0
-    parted = partitions.shape[0] > 0
-    counts = lasts.shape[0] > 0
+    timed, parted, counts = times.shape[0] > 0, partitions.shape[0] > 0, lasts.shape[0] > 0
+    stride = 1 + timed
     size = np.int64(rows.shape[0])
-    mask = size - 1
-    times_at = _U(PLACES + n_steps)
+    mask, width = size - 1, _U(rows.shape[1])
     base, next_id = regs[BASE], regs[NEXT_ID]
     i = begin
     while i < n_events and next_id - base < size:
         event = _U(i)
         if parted and i + EVENTS_AHEAD < n_events:
             prefetch(lists, _U(partitions[event + _U(EVENTS_AHEAD)]) * _U(lists.shape[1]))
+            later = event + _U(STARTS_AHEAD)
+            waited = np.int64(actions[_U(symbols[later]), 0]) >> 1
+            if waited > 0:
+                start = lists[_U(partitions[later]), _U(waited - 1)]
+                if start >= base:
+                    prefetch(rows, _U(start & mask) * width)
+                    prefetch(rows, _U(start & mask) * width + _U(8))
         p = _U(partitions[event]) if parted else _U(0)
         if counts:
             lasts[p] = ordinals[event]
@@ -160,53 +166,43 @@ def move_starts(events, window, actions, starts, begin, regs):
         action = np.int64(actions[symbol, at])
         while action >= 0:
             step = action >> 1
+            place = _U(PLACES + step * stride)
             if step == 0:
                 row = _U(next_id & mask)
-                rows[row, NEXT] = -1
                 clock_of[row, CLOCK] = clock
-                rows[row, PLACES] = position
+                rows[row, place] = position
                 if timed:
-                    rows[row, times_at] = times[event]
+                    rows[row, place + _U(1)] = times[event]
                 if n_steps == 1:
                     rows[row, INFO] = packed(p, COMPLETE, 1)
                 else:
                     rows[row, INFO] = packed(p, WAITING, 1)
-                    if lists[p, 0] < 0:
-                        lists[p, 0] = next_id
-                    else:
-                        rows[_U(lists[p, 1] & mask), NEXT] = next_id
-                    lists[p, 1] = next_id
+                    rows[row, NEXT] = lists[p, 0]
+                    lists[p, 0] = next_id
                 next_id += 1
             else:
-                first_at, last_at = _U(2 * step - 2), _U(2 * step - 1)
-                start = lists[p, first_at]
-                while start >= 0 and clock - clock_of[_U(start & mask), CLOCK] > length:
+                first = lists[p, _U(step - 1)]
+                lists[p, _U(step - 1)] = -1
+                bars = action & 1 == BARS
+                state = BARRED if bars else COMPLETE if step == n_steps - 1 else WAITING
+                info = packed(p, state, step if bars else step + 1)
+                start, last = first, np.int64(-1)
+                while start >= base:
+                    row = _U(start & mask)
+                    if clock - clock_of[row, CLOCK] > length:
+                        break
+                    rows[row, INFO] = info
+                    rows[row, place] = position
+                    if timed:
+                        rows[row, place + _U(1)] = times[event]
+                    last, start = start, rows[row, NEXT]
+                if state == WAITING and last >= 0:
+                    rows[_U(last & mask), NEXT] = lists[p, _U(step)]
+                    lists[p, _U(step)] = first
+                while start >= base:  # these have left the window
                     row = _U(start & mask)
                     rows[row, INFO] = packed(p, WINDOW, step)
                     start = rows[row, NEXT]
-                lists[p, first_at] = -1
-                if start >= 0 and action & 1 == BARS:
-                    while start >= 0:
-                        row = _U(start & mask)
-                        rows[row, INFO] = packed(p, BARRED, step)
-                        rows[row, _U(PLACES + step)] = position
-                        start = rows[row, NEXT]
-                elif start >= 0:
-                    state = COMPLETE if step == n_steps - 1 else WAITING
-                    if state == WAITING:
-                        if lists[p, _U(2 * step)] < 0:
-                            lists[p, _U(2 * step)] = start
-                        else:
-                            rows[_U(lists[p, _U(2 * step + 1)] & mask), NEXT] = start
-                        lists[p, _U(2 * step + 1)] = lists[p, last_at]
-                    info = packed(p, state, step + 1)
-                    while start >= 0:
-                        row = _U(start & mask)
-                        rows[row, INFO] = info
-                        rows[row, _U(PLACES + step)] = position
-                        if timed:
-                            rows[row, times_at + _U(step)] = times[event]
-                        start = rows[row, NEXT]
             at += _U(1)
             action = np.int64(actions[symbol, at])
         i += 1
@@ -236,11 +232,11 @@ def take_known(starts, now, length, ended, known, n_steps, regs):
         Number of starts handed over: fewer than there is room for, unless more may be known.
     """
     starts, known = Starts(*starts), Known(*known)
-    rows, clock_of, lists, lasts = starts.rows, starts.clocks, starts.lists, starts.lasts
+    rows, clock_of, lasts = starts.rows, starts.clocks, starts.lasts
     offsets, positions, times = known.offsets, known.positions, known.times
     counts, timed = lasts.shape[0] > 0, times.shape[0] > 0
     mask = np.int64(rows.shape[0]) - 1
-    times_at = PLACES + n_steps
+    stride = 1 + timed
     start, next_id = regs[BASE], regs[NEXT_ID]
     room = np.int64(known.states.shape[0])
     n, n_values = np.int64(0), np.int64(0)
@@ -259,14 +255,12 @@ def take_known(starts, now, length, ended, known, n_steps, regs):
             if not (passed or ended):
                 break
             state = np.int64(WINDOW) if passed else np.int64(END)
-            # all starts before it are known: it is the first of its list
-            lists[p, _U(2 * n_reached - 2)] = rows[row, NEXT]
         known.states[_U(n)] = state
-        known.barring[_U(n)] = rows[row, _U(PLACES + n_reached)] if state == BARRED else -1
+        known.barring[_U(n)] = rows[row, _U(PLACES + n_reached * stride)] if state == BARRED else -1
         for k in range(n_reached):
-            positions[_U(n_values + k)] = rows[row, _U(PLACES + k)]
+            positions[_U(n_values + k)] = rows[row, _U(PLACES + k * stride)]
             if timed:
-                times[_U(n_values + k)] = rows[row, _U(times_at + k)]
+                times[_U(n_values + k)] = rows[row, _U(PLACES + k * stride + 1)]
         n_values += n_reached
         n += 1
         offsets[_U(n)] = n_values

@@ -53,7 +53,7 @@ class Funnel(Runtime):
         self._regs = np.zeros(loops.N_REGS, np.int64)
         self._width = loops.PLACES + self._n_steps * (1 + options.timed)
         self._rows = np.zeros((_INITIAL_SIZE, self._width), np.int64)
-        self._lists = np.zeros((0, 2 * (self._n_steps - 1)), np.int64)
+        self._lists = np.zeros((0, self._n_steps - 1), np.int64)
         self._lasts = np.zeros(0, np.int64)
         self._told = 0  # the first id that `flush` has not returned
         self._recycler = cells_of_turn().recycler
@@ -127,7 +127,7 @@ class Funnel(Runtime):
         kept = self._kept
         info = self._rows[kept, loops.INFO]
         held = info % loops.STEPS + (info // loops.STEPS % loops.STATES == loops.BARRED)
-        places = self._rows[kept, loops.PLACES : loops.PLACES + self._n_steps]
+        places = self._rows[kept, loops.PLACES :: 1 + self.options.timed]
         return np.unique(places[np.arange(self._n_steps) < held[:, None]])
 
     @property
@@ -149,7 +149,7 @@ class Funnel(Runtime):
 
     def idle(self, n_partitions: int) -> Bools:
         """Return which of the first partitions hold nothing: those no start of which waits."""
-        idle: Bools = (self._lists[:n_partitions, ::2] < 0).all(axis=1)
+        idle: Bools = (self._lists[:n_partitions] < self._regs[loops.BASE]).all(axis=1)
         return idle
 
     def keep_partitions(self, kept: Bools) -> None:
