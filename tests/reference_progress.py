@@ -1,10 +1,10 @@
 """Reference for the output "progress": the steps of a chain that each start reaches, from the definition.
 
-A step is one event: its formula has the valuation [i, i].  Of each event that satisfies the first step, the next step is
-the earliest event behind it that satisfies the second, and so on.  An absence between two steps bars: the first such
+A step is one event: its formula has the valuation [i, i].  Of each event that satisfies the first step, the next step
+is the earliest event behind it that satisfies the second, and so on.  An absence between two steps bars: the first such
 event strictly between the step before and the earliest event that satisfies the next one ends the way, and so does the
-window of WITHIN, from the first event.  A window of time has passed once an event of the whole input lies behind it, one
-of events once an event of the substream does.
+window of WITHIN, from the first event.  A window of time has passed once an event of the whole input lies behind it,
+one of events once an event of the substream does.
 
 `window_funnel` is the definition of ClickHouse's function of that name, in its default mode.
 """
@@ -94,8 +94,8 @@ def window_funnel(window: int, rows: Iterable[tuple[int, Sequence[bool]]]) -> in
     """Return ``windowFunnel(window)(timestamp, cond1, cond2, ...)`` over the rows of one user.
 
     Each condition that a row satisfies is an entry (timestamp, number of the condition); entries are read in their
-    order.  One of the first condition begins a chain.  One of condition k goes on with the chain that has reached k - 1,
-    the one of the latest begin, if no more than `window` has passed since that.  The result is the longest chain.
+    order.  One of the first condition begins a chain.  One of condition k goes on with the chain that has reached
+    k - 1, the one of the latest begin, if no more than `window` has passed since that.  The longest chain counts.
 
     Parameters
     ----------

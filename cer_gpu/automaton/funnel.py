@@ -103,7 +103,7 @@ def _step(part: NormalForm, number: dict[Guard, int], barring: tuple[Absent, ...
         if not isinstance(each, Atom):
             raise NoFunnelError("a step is more than one event", "alternatives of a step are single events: (A OR B)")
         atoms.append(each)
-    if any(each.negated for each in (*atoms, *barring)):
+    if any(atom.negated for atom in atoms) or any(absent.negated for absent in barring):
         raise NoFunnelError("a step, or an absence, is NOT(...)", "name the types that it may have: (A OR B)")
     return FunnelStep(
         tuple(dict.fromkeys(number[atom.guard] for atom in atoms)),

@@ -48,6 +48,7 @@ from cer_gpu.predicates.types_met import TypesMet
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.live_intervals import LiveIntervals
 from cer_gpu.runtime.matches import MatchBuffers
+from cer_gpu.runtime.progress.buffers import ProgressBuffers
 from cer_gpu.runtime.protocol import FoundBuffers
 from cer_gpu.runtime.registry import make_runtime
 from cer_gpu.stages import LOOP, OUTPUT, PARTITIONS, PREDICATES
@@ -380,6 +381,7 @@ class Pipeline:
         """Return the keys of PARTITION BY at the ends of complex events."""
         if self.partitions is None:
             return []
+        assert not isinstance(found, ProgressBuffers)  # their keys have waited (`StartedRows`)
         return self.binding.keys.at(batch.events, batch.rows_at(found.ends), self._first.keys.types)
 
     def _partitions_of_its_own(self, deal: tuple[int, int] | None = None) -> Partitions:

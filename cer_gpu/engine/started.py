@@ -47,9 +47,7 @@ class StartedRows:
         """Let the keys of new starts wait."""
         if len(found):
             held = self._keys or [pa.chunked_array([], key.type) for key in keys]
-            self._keys = [
-                pa.chunked_array([*old.chunks, key], old.type) for old, key in zip(held, keys, strict=True)
-            ]
+            self._keys = [pa.chunked_array([*old.chunks, key], old.type) for old, key in zip(held, keys, strict=True)]
 
     def pass_clocks(self, clocks: Array, first: int) -> None:
         """Read the clocks of all events of a block."""

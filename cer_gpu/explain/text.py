@@ -216,6 +216,7 @@ def _plan(facts: Facts) -> Iterator[str]:
     rows.append(["predicates", f"{plan['predicates']['chosen']}: {plan['predicates']['why']}"])
     rows.append(["window", plan["window"]["text"] if plan["window"] else "none"])
     rows.append(["memory", plan["memory"]])
+    rows += [["progress", plan["progress"]]] if plan["progress"] is not None else []
     if (partners := plan["partners"]) is not None:
         joins = partners["joins"]
         if joins:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.arrays import Bools, Int64
+from cer_gpu.arrays import Bools
 from cer_gpu.errors import QueryTypeError
 from cer_gpu.output.form import Columns, Fields, Output
 from cer_gpu.output.leaves import Values

@@ -12,7 +12,7 @@ _POSITIONS = pa.list_(pa.int64())
 
 
 class ProgressOutput(Output):
-    """Of each event that satisfies the first step: the steps reached, each at the earliest event, and what stopped it.
+    """A row for each event that satisfies the first step: the steps reached, at the earliest events, and its stop.
 
     `stopped` is one of `STOPPED`: "complete", "window", "barred" by the event `barred_by`, or "end" of the events.
     """

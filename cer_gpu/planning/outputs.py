@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cer_gpu.automaton.funnel import NoFunnelError
 from cer_gpu.automaton.chain_sums import MOST_ROWS, n_sums
+from cer_gpu.automaton.funnel import NoFunnelError
 from cer_gpu.automaton.strategies import ALL
 from cer_gpu.ceql.parser import parse_aggregate
 from cer_gpu.ceql.syntax import Expression, Measure

@@ -4,7 +4,7 @@ A start is a row of `rows` (int64), a ring of a power of two rows; its id is one
 and its row is the id modulo the size.
 
 * NEXT, the id of the start before it in its list, or -1;
-* INFO, its partition, its state and the number of steps reached, packed: see `packed`;
+* INFO, its partition, its state and the number of steps reached, as one number: see `info_of`;
 * CLOCK, the clock of its first event, in the bits of `clocks`, the same memory;
 * from PLACES on, the position of each step reached, each with its time behind it where the output has times; and, where
   an event bars the start, the position of that event in the place of the next step's.
@@ -36,10 +36,10 @@ WAITING, COMPLETE, WINDOW, BARRED, END = range(5)
 BASE, NEXT_ID, N_REGS = range(3)
 
 STATES = 8
-STEPS = 128
-"""More steps than a funnel has."""
+REACHED = 128
+"""More than the number of steps of a funnel."""
 
-EVENTS_AHEAD = 16
+LISTS_AHEAD = 16
 """Events from the prefetch of a partition's lists to their use."""
 STARTS_AHEAD = 8
 """Events from the prefetch of the starts in these lists to their use."""
@@ -67,7 +67,7 @@ class Starts(NamedTuple):
     lasts: Any
 
 
-class Known(NamedTuple):
+class KnownStarts(NamedTuple):
     """Buffers for starts that are known: rows of "progress".
 
     Attributes
@@ -89,27 +89,27 @@ class Known(NamedTuple):
 
 
 @helper
-def packed(partition, state, n_reached):
+def info_of(partition, state, n_reached):
     """Return the INFO of a start."""
-    return (np.int64(partition) * STATES + state) * STEPS + n_reached
+    return (np.int64(partition) * STATES + state) * REACHED + n_reached
 
 
 @helper
 def state_of(info):
     """Return the state of a start."""
-    return info // STEPS % STATES
+    return info // REACHED % STATES
 
 
 @helper
 def n_reached_of(info):
     """Return the number of steps that a start has reached."""
-    return info % STEPS
+    return info % REACHED
 
 
 @helper
-def partition_of(info):
+def owner_of(info):
     """Return the partition of a start."""
-    return info // (STEPS * STATES)
+    return info // (REACHED * STATES)
 
 
 @kernel
@@ -147,8 +147,8 @@ def move_starts(events, window, actions, starts, begin, regs):
     i = begin
     while i < n_events and next_id - base < size:
         event = _U(i)
-        if parted and i + EVENTS_AHEAD < n_events:
-            prefetch(lists, _U(partitions[event + _U(EVENTS_AHEAD)]) * _U(lists.shape[1]))
+        if parted and i + LISTS_AHEAD < n_events:
+            prefetch(lists, _U(partitions[event + _U(LISTS_AHEAD)]) * _U(lists.shape[1]))
             later = event + _U(STARTS_AHEAD)
             waited = np.int64(actions[_U(symbols[later]), 0]) >> 1
             if waited > 0:
@@ -174,9 +174,9 @@ def move_starts(events, window, actions, starts, begin, regs):
                 if timed:
                     rows[row, place + _U(1)] = times[event]
                 if n_steps == 1:
-                    rows[row, INFO] = packed(p, COMPLETE, 1)
+                    rows[row, INFO] = info_of(p, COMPLETE, 1)
                 else:
-                    rows[row, INFO] = packed(p, WAITING, 1)
+                    rows[row, INFO] = info_of(p, WAITING, 1)
                     rows[row, NEXT] = lists[p, 0]
                     lists[p, 0] = next_id
                 next_id += 1
@@ -185,7 +185,7 @@ def move_starts(events, window, actions, starts, begin, regs):
                 lists[p, _U(step - 1)] = -1
                 bars = action & 1 == BARS
                 state = BARRED if bars else COMPLETE if step == n_steps - 1 else WAITING
-                info = packed(p, state, step if bars else step + 1)
+                info = info_of(p, state, step if bars else step + 1)
                 start, last = first, np.int64(-1)
                 while start >= base:
                     row = _U(start & mask)
@@ -201,7 +201,7 @@ def move_starts(events, window, actions, starts, begin, regs):
                     lists[p, _U(step)] = first
                 while start >= base:  # these have left the window
                     row = _U(start & mask)
-                    rows[row, INFO] = packed(p, WINDOW, step)
+                    rows[row, INFO] = info_of(p, WINDOW, step)
                     start = rows[row, NEXT]
             at += _U(1)
             action = np.int64(actions[symbol, at])
@@ -222,7 +222,7 @@ def take_known(starts, now, length, ended, known, n_steps, regs):
     length : clock
     ended : bool
         True at the end of the stream: what waits has ended.
-    known : Known
+    known : KnownStarts
     n_steps : int
     regs : int64, shape (N_REGS,), written
 
@@ -231,7 +231,7 @@ def take_known(starts, now, length, ended, known, n_steps, regs):
     int
         Number of starts handed over: fewer than there is room for, unless more may be known.
     """
-    starts, known = Starts(*starts), Known(*known)
+    starts, known = Starts(*starts), KnownStarts(*known)
     rows, clock_of, lasts = starts.rows, starts.clocks, starts.lasts
     offsets, positions, times = known.offsets, known.positions, known.times
     counts, timed = lasts.shape[0] > 0, times.shape[0] > 0
@@ -247,11 +247,9 @@ def take_known(starts, now, length, ended, known, n_steps, regs):
         state = state_of(info)
         n_reached = n_reached_of(info)
         if state == WAITING:
-            p = _U(partition_of(info))
-            if counts:
-                passed = lasts[p] - rows[row, CLOCK] > np.int64(length)
-            else:
-                passed = now - clock_of[row, CLOCK] > length
+            p = _U(owner_of(info))
+            clock = clock_of[row, CLOCK]
+            passed = lasts[p] - rows[row, CLOCK] > np.int64(length) if counts else now - clock > length
             if not (passed or ended):
                 break
             state = np.int64(WINDOW) if passed else np.int64(END)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from cer_gpu.arrays import Int32, Int64
 
 STOPPED = ("", "complete", "window", "barred", "end")
-"""What ended the way of a start, by its state (`cer_gpu.backend.progress.starts`); none waits."""
+"""The reasons for which a start stops, by its state (`cer_gpu.backend.progress.starts`); none waits."""
 
 
 @dataclass(frozen=True)

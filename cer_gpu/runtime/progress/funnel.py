@@ -94,7 +94,7 @@ class Funnel(Runtime):
             return None
         size = 1 << (min(n_held, _MOST_AT_ONCE) - 1).bit_length()  # memory of few sizes is used again
         n_times = size * self._n_steps if self.options.timed else 0
-        known = loops.Known(
+        known = loops.KnownStarts(
             empty((size + 1,), np.int32),
             empty((size * self._n_steps,), np.int64),
             empty((n_times,), np.int64),
@@ -126,7 +126,7 @@ class Funnel(Runtime):
         """Return the positions that rows to come may hold, ascending."""
         kept = self._kept
         info = self._rows[kept, loops.INFO]
-        held = info % loops.STEPS + (info // loops.STEPS % loops.STATES == loops.BARRED)
+        held = info % loops.REACHED + (info // loops.REACHED % loops.STATES == loops.BARRED)
         places = self._rows[kept, loops.PLACES :: 1 + self.options.timed]
         return np.unique(places[np.arange(self._n_steps) < held[:, None]])
 
@@ -157,7 +157,7 @@ class Funnel(Runtime):
         numbers = np.where(kept, np.cumsum(kept) - 1, 0)
         rows = self._kept
         info = self._rows[rows, loops.INFO]
-        rest = loops.STEPS * loops.STATES
+        rest = loops.REACHED * loops.STATES
         self._rows[rows, loops.INFO] = numbers[info // rest] * rest + info % rest
         self._lists = self._lists[: len(kept)][kept]
         self._lasts = self._lasts[: len(kept)][kept] if self._counts else self._lasts
