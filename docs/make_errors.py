@@ -93,7 +93,7 @@ SECTIONS: dict[str, list[str]] = {
         "check 'SELECT * FROM S WHERE A -> (B ; C)'",
         "check 'SELECT * FROM S WHERE !A ; B'",
         "check 'SELECT * FROM S WHERE A ; !B'",
-        "check 'SELECT * FROM S WHERE (A ; !B) ; C'",
+        "check 'SELECT * FROM S WHERE (A ; !B) : C'",
         "check 'SELECT * FROM S WHERE A? ; !B ; C'",
         "check 'SELECT * FROM S WHERE A ; !B OR C WITHIN 5 EVENTS'",
         "check 'SELECT * FROM S WHERE A ; !B ; C FILTER B.price > 1'",

@@ -82,7 +82,9 @@ from reference_formulas import TooLarge as TooLarge
 from reference_formulas import Trailing as Trailing
 from reference_formulas import Unary as Unary
 from reference_formulas import Valuation as Valuation
+from reference_formulas import Windowed as Windowed
 from reference_formulas import Within as Within
+from reference_formulas import absence_lasts as absence_lasts
 from reference_formulas import absences as absences
 from reference_formulas import compares_durations as compares_durations
 from reference_formulas import defined_variables as defined_variables
@@ -155,7 +157,8 @@ class Query:
     is empty, holds for each selected variable the attributes in brackets behind it, or None if there are none; `head`,
     of a conjunctive query, holds (column, variable of an atom, attribute) for each column of its head; `named` holds
     attributes that the text names, even if nothing reads them; `chooses_first` is THEN WITHIN; `measures` holds (name,
-    expression) for each measure, beside the variables in `select`, and in `having` an `Attr` is a measure by its name.
+    expression) for each measure, beside the variables in `select`, and in `having` an `Attr` is a measure by its name;
+    `each_step`, as `within`, is that of EACH STEP.
     """
 
     formula: Formula
@@ -172,6 +175,7 @@ class Query:
     chooses_first: bool = False
     measures: tuple[tuple[str, Expression], ...] = ()
     having: Predicate | None = None
+    each_step: Within = None
 
 
 # ------------------------------------------------------------------------------------- the clauses of a query
@@ -275,7 +279,7 @@ def _evaluate_substream(
     query: Query, stream: Sequence[Event], most: int | None, variables: Sequence[str]
 ) -> set[BoundRow]:
     """Apply WHERE, then WITHIN, then SELECT with its strategy, to one substream; with THEN WITHIN, the window last."""
-    rows = projected(query, valuations(query.formula, stream, most, query.within), variables)
+    rows = projected(query, valuations(query.formula, stream, most, query.within, query.each_step), variables)
     if not query.chooses_first:
         rows = {row for row in rows if in_window(query.within, stream, row)}
     winners = selected(query.strategy, {row[:3] for row in rows})
@@ -303,7 +307,8 @@ def _evaluate_long(query: Query, stream: Sequence[Event], most: int | None, vari
         ):
             first -= 1
         behind = last + 1
-        while trails(query.formula) and behind < len(events) and in_window(query.within, events, (last, behind)):
+        lasts = absence_lasts(query.formula) or query.within
+        while trails(query.formula) and behind < len(events) and in_window(lasts, events, (last, behind)):
             behind += 1
         piece = slice(first, behind)
         found = _renumbered(_evaluate_substream(query, events[piece], most_in_piece, variables), positions[piece])
@@ -422,7 +427,9 @@ def moments(query: Query, stream: Sequence[Event], survivors: Sequence[Any]) -> 
 
     `survivors` are the rows that the window and the absence leave, before the strategy and LIMIT choose.
     """
-    found = {row[:2]: _moment(query, stream, row[0]) for row in survivors}
+    lasts = absence_lasts(query.formula)
+    window, which = (query.within, 0) if lasts is None else (lasts, 1)
+    found = {row[:2]: _moment(query, window, stream, row[which]) for row in survivors}
     if query.strategy in ("ALL", "STRICT") and query.limit is None:
         return found
     latest: dict[int, int] = {}
@@ -431,14 +438,14 @@ def moments(query: Query, stream: Sequence[Event], survivors: Sequence[Any]) -> 
     return {(start, end): latest[end] for start, end in found}
 
 
-def _moment(query: Query, stream: Sequence[Event], start: int) -> int:
-    """Return the position of the first event beyond the window that begins at the start."""
-    if query.within is not None and query.within[0] == "events":
-        positions = next(found for found in substreams(query, stream) if start in found)
-        beyond = positions.index(start) + query.within[1] + 1
+def _moment(query: Query, window: Within, stream: Sequence[Event], first: int) -> int:
+    """Return the position of the first event beyond the window that begins at an event."""
+    if window is not None and window[0] == "events":
+        positions = next(found for found in substreams(query, stream) if first in found)
+        beyond = positions.index(first) + window[1] + 1
         return positions[beyond] if beyond < len(positions) else len(stream)
-    later = range(start, len(stream))
-    return next((p for p in later if not in_window(query.within, stream, (start, p))), len(stream))
+    later = range(first, len(stream))
+    return next((p for p in later if not in_window(window, stream, (first, p))), len(stream))
 
 
 # --------------------------------------------------------------------- one of several legal answers
@@ -510,6 +517,13 @@ def selected_attributes(query: Query) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(name for names in query.brackets for name in names))
 
 
+def windows_of(query: Query) -> list[tuple[Any, ...]]:
+    """Return the windows of the query and within its formula, and the lengths of gaps and absences."""
+    windows = [query.within, query.each_step, absence_lasts(query.formula)]
+    windows += [node.within for node in descendants(query.formula) if isinstance(node, Windowed)]
+    return [window for window in windows if window is not None]
+
+
 def attributes(query: Query) -> set[str]:
     """Return the attributes that the query names, besides the type and the time."""
     found = {node.name for node in descendants(query.formula) if isinstance(node, Attr | VarAttr)}
@@ -518,6 +532,5 @@ def attributes(query: Query) -> set[str]:
     found |= {name for names in query.partition_by for name in names}
     found |= {name for names in query.brackets for name in names or ()}
     found |= {*query.named}
-    if query.within is not None and query.within[0] == "attribute":
-        found.add(query.within[2])
+    found |= {window[2] for window in windows_of(query) if window[0] == "attribute"}
     return found - {TYPE, TIME}

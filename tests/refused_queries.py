@@ -42,7 +42,6 @@ ABSENCES = {
     "alone": "!A",
     "at the beginning": "!A ; B",
     "at the beginning of parentheses": "A ; (!D ; B)",
-    "at the end of parentheses": "(A ; !D) ; B",
     "behind an option": "A? ; !D ; B",
     "before an option": "A ; !D ; B?",
     "before any number": "A ; !D ; B*",

@@ -8,7 +8,7 @@ the formula that it filters (`Related`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
@@ -118,10 +118,14 @@ class Repeat(Node):
 
 @dataclass(frozen=True)
 class Trailing(Node):
-    """`body` at the end of a whole pattern: none of `absent` comes after it until its window has passed."""
+    """`body` at the end of a whole pattern: none of `absent` comes after it until its window has passed.
+
+    With a `length` it is the window of that length that begins with its last event.
+    """
 
     body: NormalForm
     absent: tuple[Absent, ...]
+    length: s.Within | None = None
     parts = ("body",)
 
 
@@ -259,7 +263,13 @@ def unrelated(formula: NormalForm) -> NormalForm:
     return fold(formula, strip, children)
 
 
-def normal_form(formula: s.Formula, *, typed: bool = True, streams: Sequence[str] = ()) -> NormalForm:
+Windows = Callable[[NormalForm, s.Within], NormalForm]
+"""Maker of the normal form of a local window."""
+
+
+def normal_form(
+    formula: s.Formula, *, typed: bool = True, streams: Sequence[str] = (), windows: Windows | None = None
+) -> NormalForm:
     """Push every filter on single events to the atoms, and keep every filter between events around what it filters.
 
     Parameters
@@ -271,13 +281,19 @@ def normal_form(formula: s.Formula, *, typed: bool = True, streams: Sequence[str
     streams
         The streams of FROM: ``stream>x`` holds the events of each variable ``x`` too, and atoms test the stream if
         there are several.
+    windows
+        Makes the normal forms of local windows (`cer_gpu.automaton.spans`); None: there are none.
 
     Raises
     ------
     QueryTooLargeError
         When disjunctions of filters copy the formula too often, or atoms have too many variables and filters.
     """
-    return _Normaliser(formula, typed, streams).result
+    return _Normaliser(formula, typed, streams, windows).result
+
+
+_Ending = tuple[NormalForm, tuple[Absent, ...]]
+"""A formula, and the absences that it ends in: they lie in the gap before what follows."""
 
 
 @dataclass
@@ -308,8 +324,9 @@ class _Normaliser:
     an atom looks up only the filters on its own variables.
     """
 
-    def __init__(self, formula: s.Formula, typed: bool, streams: Sequence[str]) -> None:
+    def __init__(self, formula: s.Formula, typed: bool, streams: Sequence[str], windows: Windows | None = None) -> None:
         self.typed = typed
+        self.windows = windows
         self.streams = streams
         self.n_atoms = self.n_parts = 0
         # by the id of a filtered formula: variables that its filter names and that can hold several events
@@ -320,11 +337,8 @@ class _Normaliser:
         self._sites: dict[str, list[int]] = {}  # of the AS around, as far as filters between events name them
         self._depth = 0
         self._alike: dict[tuple[str, str | None, int], Atom] = {}  # by type, stream and site, since `_depth` changed
-        formula, trailing = _without_trailing(formula)
         fold(formula, self._note_several, s.subformulas)
         self.result = fold(_Part(formula), self._leave, self._enter)
-        if trailing:
-            self.result = Trailing(self.result, self._absent(trailing))
 
     def _note_several(self, formula: s.Formula, below: list[Variables]) -> Variables:
         if isinstance(formula, s.Filtered):
@@ -383,7 +397,9 @@ class _Normaliser:
                 del table[name]
             self._depth -= 1
             self._alike.clear()
-        return reduce(Related, reversed(part.relations), made)
+        for relation in reversed(part.relations):
+            made = _joined((Related(body, relation), absent) for body, absent in _endings(made))
+        return made
 
     def _made(self, formula: s.Formula, below: list[NormalForm]) -> NormalForm:
         match formula:
@@ -401,9 +417,10 @@ class _Normaliser:
                 return Either(below[0], below[1])
             case s.Sequence():
                 absent = self._next(formula.right) if formula.next else self._absent(formula.absent)
-                return Then(below[0], below[1], formula.contiguous, absent, self._optional(formula))
+                return self._sequence(formula, _endings(below[0]), _endings(below[1]), absent)
             case s.TrailingAbsence():
-                raise AssertionError("an absence at the end of a part of a pattern")
+                own = self._absent(formula.absent)
+                return _joined((body, (*absent, *own)) for body, absent in _endings(below[0]))
             case s.Conjunction():
                 return Both(below[0], below[1], self._optional(formula))
             case s.Iteration():
@@ -411,10 +428,31 @@ class _Normaliser:
                     return below[0]
                 least = 1 if id(formula.formula) in self._empty else max(formula.least, 1)
                 absent = self._next(formula.formula) if formula.next else ()
-                absent = tuple(dict.fromkeys([*absent, *self._absent(formula.until)]))
-                return Repeat(below[0], formula.contiguous, least, formula.most, absent)
-            case s.Preceded() | s.Windowed():
+                ((body, ending),) = _endings(below[0])
+                absent = tuple(dict.fromkeys([*absent, *self._absent(formula.until), *ending]))
+                return _joined([(Repeat(body, formula.contiguous, least, formula.most, absent), ending)])
+            case s.Windowed():
+                assert self.windows is not None
+                return self.windows(below[0], formula.within)
+            case s.Preceded():
                 raise AssertionError("a formula that an earlier pass has replaced")
+
+    def _sequence(
+        self, formula: s.Sequence, lefts: list[_Ending], rights: list[_Ending], absent: tuple[Absent, ...]
+    ) -> NormalForm:
+        """Return a sequence of two formulas that may end in absences: those of the left one lie between the two."""
+        optional = self._optional(formula)
+        found: list[_Ending] = []
+        for left, before in lefts:
+            for right, after in rights:
+                between = tuple(dict.fromkeys([*before, *absent]))
+                without = (optional[0] and not before, optional[1] and not after)
+                found.append((Then(left, right, formula.contiguous, between, without), after))
+        if optional[0] and any(before for _, before in lefts):
+            found += rights
+        if optional[1] and any(after for _, after in rights):
+            found += lefts
+        return _joined(found)
 
     def _optional(self, formula: s.Sequence | s.Conjunction) -> tuple[bool, bool]:
         return id(formula.left) in self._empty, id(formula.right) in self._empty
@@ -515,19 +553,18 @@ class _Normaliser:
             )
 
 
-def _without_trailing(formula: s.Formula) -> tuple[s.Formula, tuple[s.Absence, ...]]:
-    """Return a whole pattern without the absences at its end, which AS and FILTER may stand around, and these."""
-    around: list[s.Assign | s.Filtered] = []
-    inner = formula
-    while isinstance(inner, s.Assign | s.Filtered):
-        around.append(inner)
-        inner = inner.formula
-    if not isinstance(inner, s.TrailingAbsence):
-        return formula, ()
-    body = inner.formula
-    for outer in reversed(around):
-        body = replace(outer, formula=body)
-    return body, inner.absent
+def _endings(formula: NormalForm) -> list[_Ending]:
+    """Return the alternatives of a formula, each with the absences that it ends in."""
+    if isinstance(formula, Trailing):
+        return [(formula.body, formula.absent)]
+    if isinstance(formula, Either) and any(isinstance(choice, Trailing) for choice in choices(formula)):
+        return [ending for choice in choices(formula) for ending in _endings(choice)]
+    return [(formula, ())]
+
+
+def _joined(endings: Iterable[_Ending]) -> NormalForm:
+    """Return the disjunction of formulas, each with the absences that it ends in."""
+    return reduce(Either, [Trailing(body, absent) if absent else body for body, absent in endings])
 
 
 def _choices(filter_: s.FilterOr, several: set[str]) -> list[s.Filter]:

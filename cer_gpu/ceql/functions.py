@@ -22,6 +22,9 @@ AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX", "LIST")
 PASTS = ("COUNT", "COUNT DISTINCT", "SUM", "AVG", "MIN", "MAX", "STDDEV")
 """Aggregates over the events before: ``SUM(R.a) OVER 1 HOUR``."""
 
+CLEAR = "CLEAR"
+"""The test that no event lies before, which an absence counted back stands for."""
+
 EVENTS = ("FIRST", "LAST", "PREV")
 """Words that choose an event of a variable: ``FIRST(x).a``."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -12,11 +11,12 @@ import lark
 from lark.visitors import Transformer_NonRecursive
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.conjunctive import Argument, ConjunctiveQuery, QueryAtom, Relations, checked_relations
+from cer_gpu.ceql.clauses import QueryBuilder, exact, extent, span_of, unexpected
+from cer_gpu.ceql.conjunctive import Argument, QueryAtom, Relations, checked_relations
 from cer_gpu.ceql.foreign import FUNCTIONS
 from cer_gpu.ceql.functions import AGGREGATES, ANY_OF, EVENTS, LAG, NAMES, PASTS, SCALAR, TRUTHS
 from cer_gpu.ceql.grammar import UNITS, tree_parser
-from cer_gpu.ceql.measures import LONE, aggregate_operand, having_condition, measure_expression, named_variables
+from cer_gpu.ceql.measures import LONE, aggregate_operand
 from cer_gpu.ceql.nesting import check_nesting
 from cer_gpu.ceql.paths import below, dotted, names_of, path_of
 from cer_gpu.ceql.patterns import TEXT_TESTS
@@ -26,8 +26,6 @@ from cer_gpu.ceql.traversal import children as parts_of
 from cer_gpu.ceql.traversal import mapped, walk
 from cer_gpu.errors import QuerySyntaxError, did_you_mean
 
-MAX_LIMIT = (1 << 63) - 1
-"""Greatest LIMIT; a greater number is lowered to it."""
 MAX_LAG = 1_000_000
 """Farthest event before that LAG reads."""
 
@@ -49,7 +47,7 @@ def parse(text: str, relations: Relations | None = None) -> s.QuerySyntax:
         When the query is nested too deeply.
     """
     _check_text(text, "a query")
-    query = _QueryBuilder(text).build(_tree(text, "query"), checked_relations(relations))
+    query = QueryBuilder(text).build(_tree(text, "query"), checked_relations(relations))
     measured = [measure.expression for measure in query.select.measures]
     for root in (query.formula, *measured, *([] if query.having is None else [query.having])):
         check_nesting(root, text)
@@ -108,23 +106,21 @@ def _tree(text: str, start: str) -> Any:
         raise error.orig_exc from None
 
 
-def _at(meta: Any) -> s.Span:
-    return (0, 0) if meta.empty else (meta.start_pos, meta.end_pos)
-
-
 def _node(make: Any) -> Any:
     """Return a method that builds ``make(*children, span)`` from a rule with its operands, in order, as children."""
-    return lark.v_args(meta=True)(lambda self, meta, children: make(*children, span=_at(meta)))
+    return lark.v_args(meta=True)(lambda self, meta, children: make(*children, span=span_of(meta)))
 
 
 def _joined(kind: Any) -> Any:
     """Return a method that builds a conjunction or disjunction from a rule with its operands as children."""
-    return lark.v_args(meta=True)(lambda self, meta, children: s.joined(kind, children, _at(meta)))
+    return lark.v_args(meta=True)(lambda self, meta, children: s.joined(kind, children, span_of(meta)))
 
 
 def _denied(method: str) -> Any:
     """Return a method that builds the negation of what another one builds."""
-    return lark.v_args(meta=True)(lambda self, meta, children: s.Not(getattr(self, method)(meta, children), _at(meta)))
+    return lark.v_args(meta=True)(
+        lambda self, meta, children: s.Not(getattr(self, method)(meta, children), span_of(meta))
+    )
 
 
 def _compare(op: str) -> str:
@@ -147,45 +143,45 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
 
     def name(self, meta: Any, children: list[Any]) -> s.Name:
         text = str(children[0])
-        return s.Name(text[1:-1] if text.startswith("`") else text, None, _at(meta))
+        return s.Name(text[1:-1] if text.startswith("`") else text, None, span_of(meta))
 
     def keyword_name(self, meta: Any, children: list[Any]) -> s.Name:
-        return s.Name(str(children[0]), None, _at(meta))
+        return s.Name(str(children[0]), None, span_of(meta))
 
     def path(self, meta: Any, children: list[Any]) -> s.Name:
-        return s.Name(path_of([child.name for child in children]), None, _at(meta))
+        return s.Name(path_of([child.name for child in children]), None, span_of(meta))
 
     def event_name(self, meta: Any, children: list[Any]) -> s.Name:
         stream, _, name = children
-        return s.Name(name.name, stream.name if stream else None, _at(meta))
+        return s.Name(name.name, stream.name if stream else None, span_of(meta))
 
     # expressions
     def number(self, meta: Any, children: list[Any]) -> s.Literal:
         text = str(children[0])
-        exact = _exact(self.text, children[0])
+        number = exact(self.text, children[0])
         # an integer of more than 64 bits becomes a float64
-        value = int(exact) if text.isdigit() and exact < 1 << 64 else float(exact)
-        return s.Literal(value, text, _at(meta))
+        value = int(number) if text.isdigit() and number < 1 << 64 else float(number)
+        return s.Literal(value, text, span_of(meta))
 
     def string(self, meta: Any, children: list[Any]) -> s.Literal:
-        return s.Literal(_unquote(children[0]), "", _at(meta))
+        return s.Literal(_unquote(children[0]), "", span_of(meta))
 
     def boolean(self, meta: Any, children: list[Any]) -> s.Literal:
-        return s.Literal(str(children[0]).upper() == "TRUE", "", _at(meta))
+        return s.Literal(str(children[0]).upper() == "TRUE", "", span_of(meta))
 
     def length(self, meta: Any, children: list[Any]) -> s.Duration:
-        return s.Duration(children[0], _at(meta))
+        return s.Duration(children[0], span_of(meta))
 
     def duration(self, meta: Any, children: list[Any]) -> Fraction:
         parts = [child for child in children if child is not None]
         pairs = zip(parts[::2], parts[1::2], strict=True)
-        return sum((_exact(self.text, number) * UNITS[unit.type] for number, unit in pairs), Fraction(0))
+        return sum((exact(self.text, number) * UNITS[unit.type] for number, unit in pairs), Fraction(0))
 
     def attribute(self, meta: Any, children: list[Any]) -> s.Attribute:
         (path,) = children
         if isinstance(path, s.Attribute):
             return path
-        return s.Attribute(path.name, _at(meta))
+        return s.Attribute(path.name, span_of(meta))
 
     def qualified_path(self, meta: Any, children: list[Any]) -> s.Attribute:
         return self._attribute(meta, children[0], children[1:])
@@ -205,12 +201,12 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
         function, operand, *names = children
         if function.name.upper() != ANY_OF:
             hint = OF_EVENT if function.name.upper() in EVENTS else None
-            raise self._error(f"{shortened(function.name)}(...) has no fields", _at(meta), hint)
+            raise self._error(f"{shortened(function.name)}(...) has no fields", span_of(meta), hint)
         element: s.Element = self.call(meta, [function, operand])
         return replace(element, fields=tuple(name.name for name in names))
 
     def _attribute(self, meta: Any, variable: s.Name, names: list[s.Name], event: str = "EACH") -> s.Attribute:
-        return s.Attribute(path_of([name.name for name in names]), _at(meta), variable, event)
+        return s.Attribute(path_of([name.name for name in names]), span_of(meta), variable, event)
 
     def call_of_name(self, meta: Any, children: list[Any]) -> Any:
         function, name = children
@@ -232,28 +228,30 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
         if upper == LAG and not quoted:
             return self._lagged(meta, operands)
         if upper in EVENTS and not quoted:
-            raise self._error(f"expected a variable and its attribute with {upper}", _at(meta), OF_EVENT)
+            raise self._error(f"expected a variable and its attribute with {upper}", span_of(meta), OF_EVENT)
         if upper == ANY_OF and not quoted:
             if len(operands) != 1 or not isinstance(operands[0], s.Attribute) or operands[0].looks_back:
-                raise self._error("ANY takes an attribute whose values are lists", _at(meta), _OF_LIST)
-            return s.Element(operands[0], (), _at(meta))
+                raise self._error("ANY takes an attribute whose values are lists", span_of(meta), _OF_LIST)
+            return s.Element(operands[0], (), span_of(meta))
         if upper in TRUTHS and not quoted:
             operand, *patterns = operands or [None]
             if not patterns or not all(isinstance(p, s.Literal) and isinstance(p.value, str) for p in patterns):
-                raise self._error(f"{upper} takes an attribute, and texts in quotes", _at(meta), TEXT_TESTS[upper].call)
-            return s.TextTest(upper, operand, tuple(patterns), span=_at(meta))
+                raise self._error(
+                    f"{upper} takes an attribute, and texts in quotes", span_of(meta), TEXT_TESTS[upper].call
+                )
+            return s.TextTest(upper, operand, tuple(patterns), span=span_of(meta))
         if upper in AGGREGATES and not quoted:
-            return s.Call(upper, tuple(operands), _at(meta))
+            return s.Call(upper, tuple(operands), span_of(meta))
         if lower not in SCALAR or quoted:
             hint = FUNCTIONS.get(upper) or did_you_mean(lower if lower == name.name else upper, NAMES, "functions")
             raise self._error(f"there is no function {shortened(name.name)!r}", name.span, hint)
         least, most = SCALAR[lower]
         if not least <= len(operands) <= most:
             expected = "one operand" if most == 1 else "one or two operands"
-            raise self._error(f"{lower} takes {expected}, and {len(operands)} are given", _at(meta))
+            raise self._error(f"{lower} takes {expected}, and {len(operands)} are given", span_of(meta))
         if len(operands) == 2 and not _is_whole(operands[1]):
             raise self._error(f"the second operand of {lower} is a whole number", operands[1].span, "round(price, 2)")
-        return s.Call(lower, tuple(operands), _at(meta))
+        return s.Call(lower, tuple(operands), span_of(meta))
 
     def past_filter_of(self, event: s.Name | None, predicate: s.Predicate) -> s.Predicate:
         """Return the predicate of an aggregate OVER the past, whose attributes may name its type."""
@@ -277,7 +275,7 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
             return children[0], children[1]
         stream, _, path = children
         first, *rest = names_of(path.name)
-        return s.Name(first, stream.name, _at(meta)), s.Name(path_of(rest), None, path.span) if rest else None
+        return s.Name(first, stream.name, span_of(meta)), s.Name(path_of(rest), None, path.span) if rest else None
 
     def past_distinct(self, meta: Any, children: list[Any]) -> s.Attribute:
         function, *others = children
@@ -285,7 +283,7 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
             word, *others = others
             if word.name.upper() != "DISTINCT" or function.name.upper() != "COUNT":
                 raise self._error(f"expected COUNT(DISTINCT R.a), found {shortened(word.name)!r}", word.span, _PAST)
-        name = s.Name("COUNT DISTINCT", None, _at(meta))
+        name = s.Name("COUNT DISTINCT", None, span_of(meta))
         return self.past(meta, [name, *(each for each in others if each is not None)])
 
     def past(self, meta: Any, children: list[Any]) -> s.Attribute:
@@ -297,7 +295,7 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
             raise self._error(f"there is no aggregate {shortened(function.name)!r} OVER the past", function.span, hint)
         event, attribute = self._past_operand(operand)
         if attribute is None and upper != "COUNT":
-            raise self._error(f"{upper} takes an attribute of events", _at(meta), _PAST)
+            raise self._error(f"{upper} takes an attribute of events", span_of(meta), _PAST)
         predicate = None
         for each in predicates:
             owner, predicate = each if isinstance(each, tuple) else (event, each)
@@ -308,7 +306,7 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
                 if inner.looks_back:
                     message = "a filter of an aggregate OVER the past reads the events that it counts, and none before"
                     raise self._error(message, inner.span, "let the test of LAG or OVER stand beside the aggregate")
-        past = s.Past(upper, event, attribute, predicate, self.extent(length), _at(meta))
+        past = s.Past(upper, event, attribute, predicate, extent(self.text, length), span_of(meta))
         text = self.text[slice(*past.span)].replace("`", " ")
         return s.Attribute(f"`{' '.join(text.split())}`", past.span, past=past)
 
@@ -333,25 +331,25 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     def _lagged(self, meta: Any, operands: list[Any]) -> s.Attribute:
         attribute, *numbers = operands
         if not isinstance(attribute, s.Attribute) or attribute.looks_back or len(numbers) > 1:
-            raise self._error("LAG takes an attribute, and how many events before", _at(meta), _LAGS)
+            raise self._error("LAG takes an attribute, and how many events before", span_of(meta), _LAGS)
         lag = 1
         if numbers:
             (number,) = numbers
             if not isinstance(number, s.Literal) or not _is_whole(number) or not 0 < int(number.value) <= MAX_LAG:
                 raise self._error("the second operand of LAG is a number of events, from 1", number.span, _LAGS)
             lag = int(number.value)
-        return replace(attribute, lag=lag, span=_at(meta))
+        return replace(attribute, lag=lag, span=span_of(meta))
 
     negative = _node(s.Negative)
 
     def arithmetic(self, meta: Any, children: list[Any]) -> s.Arithmetic:
         left, op, right = children
-        return s.Arithmetic(str(op), left, right, _at(meta))
+        return s.Arithmetic(str(op), left, right, span_of(meta))
 
     # predicates
     def comparison(self, meta: Any, children: list[Any]) -> s.Comparison:
         left, op, right = children
-        return s.Comparison(_compare(str(op)), left, right, _at(meta))
+        return s.Comparison(_compare(str(op)), left, right, span_of(meta))
 
     def test(self, meta: Any, children: list[Any]) -> s.Predicate:
         """Return a whole test, of the elements of a list where it names one, and refuse a value that is no truth."""
@@ -372,7 +370,7 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
                         raise self._error(message, part.span, "join predicates with AND and OR, and deny one with NOT")
         if len(elements) > 1:
             raise self._error("one test has one ANY(...)", list(elements)[1], _OF_LIST)
-        return s.AnyElement(test, _at(meta)) if elements else test
+        return s.AnyElement(test, span_of(meta)) if elements else test
 
     def _written(self, node: Any) -> str:
         return shortened(self.text[slice(*node.span)])
@@ -381,13 +379,13 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
         return tuple(s.Literal(_unquote(each), "", (each.start_pos, each.end_pos)) for each in children)
 
     def like(self, meta: Any, children: list[Any]) -> s.Like:
-        return s.Like("LIKE", children[0], self.patterns(meta, children[1:]), span=_at(meta))
+        return s.Like("LIKE", children[0], self.patterns(meta, children[1:]), span=span_of(meta))
 
     not_like = _denied("like")
 
     def glob(self, meta: Any, children: list[Any]) -> s.TextTest:
         operand, patterns, nocase = children
-        return s.TextTest("GLOB", operand, patterns, nocase is not None, _at(meta))
+        return s.TextTest("GLOB", operand, patterns, nocase is not None, span_of(meta))
 
     not_glob = _denied("glob")
 
@@ -406,13 +404,13 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     def in_(self, meta: Any, children: list[Any]) -> s.Predicate:
         operand, (kind, items) = children
         if kind == "values":
-            return s.Membership(operand, tuple(items), _at(meta))
-        return _between(operand, items[0], items[1], _at(meta))
+            return s.Membership(operand, tuple(items), span_of(meta))
+        return _between(operand, items[0], items[1], span_of(meta))
 
     not_in = _denied("in_")
 
     def in_range(self, meta: Any, children: list[Any]) -> s.Predicate:
-        return _between(children[0], children[1], children[2], _at(meta))
+        return _between(children[0], children[1], children[2], span_of(meta))
 
     not_in_range = _denied("in_range")
     is_null = _node(s.IsNull)
@@ -424,13 +422,13 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     # filters, whose variables `cer_gpu.ceql.scopes` resolves
     def variable_filter(self, meta: Any, children: list[Any]) -> s.VariableFilter:
         self._refuse_aggregates(children[1])
-        return s.VariableFilter(children[0], children[1], _at(meta))
+        return s.VariableFilter(children[0], children[1], span_of(meta))
 
     def qualified_filter(self, meta: Any, children: list[Any]) -> s.Relation:
         attributes = list(s.attributes(children[0]))
         self._refuse_aggregates(children[0])
         if not attributes:
-            raise self._error("expected an attribute of a variable in this filter", _at(meta), QUALIFIED)
+            raise self._error("expected an attribute of a variable in this filter", span_of(meta), QUALIFIED)
         for attribute in attributes:
             if attribute.past is not None:
                 message = "an aggregate OVER the past is that of one event: it stands in brackets"
@@ -439,7 +437,7 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
             if attribute.variable is None:
                 message = f"expected the variable of {dotted(attribute.name)!r}"
                 raise self._error(message, attribute.span, QUALIFIED)
-        return s.Relation(children[0], (), _at(meta))
+        return s.Relation(children[0], (), span_of(meta))
 
     def _refuse_aggregates(self, predicate: s.Predicate) -> None:
         for node in walk(predicate):
@@ -462,7 +460,7 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     def filtered_or(self, meta: Any, children: list[Any]) -> s.Filtered:
         before, more = children
         span = (before.filter.span[0], more.span[1])
-        return s.Filtered(before.formula, s.joined(s.FilterOr, (before.filter, more), span), _at(meta))
+        return s.Filtered(before.formula, s.joined(s.FilterOr, (before.filter, more), span), span_of(meta))
 
     sequence = _node(partial(s.Sequence, contiguous=False))
     contiguous_sequence = _node(partial(s.Sequence, contiguous=True))
@@ -470,14 +468,14 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
 
     def sequence_without(self, meta: Any, children: list[Any]) -> s.Sequence:
         guarded, right = children
-        return s.Sequence(guarded.formula, right, False, _at(meta), absent=guarded.absent)
+        return s.Sequence(guarded.formula, right, False, span_of(meta), absent=guarded.absent)
 
     def guarded(self, meta: Any, children: list[Any]) -> s.TrailingAbsence:
-        return s.TrailingAbsence(children[0], (children[1],), _at(meta))
+        return s.TrailingAbsence(children[0], (children[1],), span_of(meta))
 
     def guarded_again(self, meta: Any, children: list[Any]) -> s.TrailingAbsence:
         guarded, absence = children
-        return s.TrailingAbsence(guarded.formula, (*guarded.absent, absence), _at(meta))
+        return s.TrailingAbsence(guarded.formula, (*guarded.absent, absence), span_of(meta))
 
     def leading(self, meta: Any, children: list[Any]) -> tuple[s.Absence, ...]:
         *before, absence = children
@@ -489,43 +487,33 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
 
     def absence(self, meta: Any, children: list[Any]) -> s.Absence:
         absent, length = children
-        made: s.Absence = replace(absent, span=_at(meta), length=None if length is None else self.extent(length))
+        made: s.Absence = replace(
+            absent, span=span_of(meta), length=None if length is None else extent(self.text, length)
+        )
         return made
 
     def until(self, meta: Any, children: list[Any]) -> tuple[s.Absence, ...]:
-        return (replace(children[0], span=_at(meta)),)
+        return (replace(children[0], span=span_of(meta)),)
 
     def windowed(self, meta: Any, children: list[Any]) -> s.Windowed:
         formula, within = children
-        return s.Windowed(formula, self.extent(within), _at(meta))
-
-    def extent(self, tree: Any) -> s.Within:
-        """Return a length of the stream: events, time, or the values of an attribute."""
-        at = _at(tree.meta)
-        if tree.data == "within_events":
-            length = _exact(self.text, tree.children[0])
-            if length.denominator != 1:
-                raise _unexpected(self.text, tree.children[0], "expected a whole number of events")
-            return s.Within("events", length, None, at)
-        if tree.data == "within_attribute":
-            return s.Within("attribute", _exact(self.text, tree.children[0]), tree.children[1], at)
-        return s.Within("time", tree.children[0], None, at)
+        return s.Windowed(formula, extent(self.text, within), span_of(meta))
 
     def both(self, meta: Any, children: list[Any]) -> s.Conjunction:
         left, _, right = children
-        return s.Conjunction(left, right, _at(meta))
+        return s.Conjunction(left, right, span_of(meta))
 
     def iteration(self, meta: Any, children: list[Any]) -> s.Iteration:
         formula, until = children
-        return s.Iteration(formula, False, _at(meta), until=until or ())
+        return s.Iteration(formula, False, span_of(meta), until=until or ())
 
     def contiguous_iteration(self, meta: Any, children: list[Any]) -> s.Iteration:
         formula, until = children
-        return s.Iteration(formula, True, _at(meta), until=until or ())
+        return s.Iteration(formula, True, span_of(meta), until=until or ())
 
     def repeated(self, meta: Any, children: list[Any]) -> s.Iteration:
         formula, (how, least, most), until = children
-        return s.Iteration(formula, how == ":", _at(meta), least, most, how == "->", until or ())
+        return s.Iteration(formula, how == ":", span_of(meta), least, most, how == "->", until or ())
 
     def quantifier(self, meta: Any, children: list[Any]) -> tuple[str, int, int | None]:
         """Return what joins the repetitions, the least number of them, and the most."""
@@ -537,29 +525,29 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
         least = self._times(number)
         most = self._times(last) if last is not None else None if comma is not None else least
         if most == 0:
-            raise self._error("a formula that is to be there 0 times is no formula", _at(meta), _TIMES)
+            raise self._error("a formula that is to be there 0 times is no formula", span_of(meta), _TIMES)
         if most is not None and most < least:
-            raise self._error(f"at least {least} and at most {most} times is never", _at(meta), _TIMES)
+            raise self._error(f"at least {least} and at most {most} times is never", span_of(meta), _TIMES)
         return how, least, most
 
     def _times(self, token: Any) -> int:
-        times = _exact(self.text, token)
+        times = exact(self.text, token)
         if times.denominator != 1:
-            raise _unexpected(self.text, token, "expected how many times, a whole number")
+            raise unexpected(self.text, token, "expected how many times, a whole number")
         return int(times)
 
     # conjunctive queries
     def argument(self, meta: Any, children: list[Any]) -> Argument:
         attribute, comparison, term = children
         if comparison is not None and _compare(str(comparison)) != "=":
-            raise _unexpected(self.text, comparison, "expected = between an attribute and its term", TERMS)
+            raise unexpected(self.text, comparison, "expected = between an attribute and its term", TERMS)
         if isinstance(term, lark.Token):
             term = self.string(meta, [term])
-        return Argument(attribute, term, _at(meta))
+        return Argument(attribute, term, span_of(meta))
 
     def query_atom(self, meta: Any, children: list[Any]) -> QueryAtom:
         event, *arguments, alias = children
-        return QueryAtom(event, tuple(filter(None, arguments)), alias, _at(meta))
+        return QueryAtom(event, tuple(filter(None, arguments)), alias, span_of(meta))
 
 
 _COUNT_ALL = "COUNT(*) counts all kept events; of one attribute it is SUM(x.price), AVG(x.price), ..."
@@ -579,113 +567,3 @@ def _is_whole(expression: s.Expression) -> bool:
 
 def _unquote(token: Any) -> str:
     return str(token)[1:-1].replace("''", "'")
-
-
-def _exact(query: str, token: Any) -> Fraction:
-    """Return the exact value of a number; refuse one that would take long to compute."""
-    text = str(token)
-    mantissa, _, exponent = text.lower().partition("e")
-    if len(mantissa) > 400 or len(exponent) > 4 or float(text) == math.inf:
-        raise _unexpected(query, token, "expected a number of at most 400 digits, and less than 1.8e308")
-    return Fraction(text)
-
-
-def _unexpected(query: str, token: Any, message: str, hint: str | None = None) -> QuerySyntaxError:
-    end = token.start_pos + len(token)
-    return QuerySyntaxError(f"{message}, found {shortened(str(token))!r}", query, token.start_pos, end, hint)
-
-
-_WITHIN = ("within", "within_each_step", "each_step_alone")
-
-
-class _QueryBuilder:
-    """Builder of the query from its clauses."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self._formulas = _FormulaBuilder(text)
-
-    def build(self, tree: lark.Tree[Any], relations: dict[str, tuple[str, ...]]) -> s.QuerySyntax:
-        clauses: dict[str, Any] = {
-            "within" if c.data in _WITHIN else c.data: c for c in tree.children if isinstance(c, lark.Tree)
-        }
-        partition, consume = clauses.get("partition"), clauses.get("consume")
-        keys = tuple(tuple(key.children) for key in partition.children) if partition else ()
-        if "head" in clauses:
-            _, *head = clauses["head"].children
-            made = ConjunctiveQuery(self.text, list(filter(None, head)), clauses["atoms"].children, relations)
-            made.check_keys(keys)
-            own: dict[str, Any] = {"head": made.head, "unread": made.unread, "relations": made.relations}
-            select, formula = s.Select(), made.formula
-        else:
-            having = clauses["having"].children[0] if "having" in clauses else None
-            select, having = self._select(clauses["select"], having)
-            own, formula = {"having": having}, clauses["where"].children[0]
-        within, each_step = self._lengths(clauses["within"]) if "within" in clauses else (None, None)
-        limit, every = self._limit(clauses["limit"]) if "limit" in clauses else (None, None)
-        return s.QuerySyntax(
-            text=self.text,
-            select=select,
-            formula=formula,
-            streams=tuple(clauses["from"].children) if "from" in clauses else (),
-            partition=keys,
-            within=within,
-            each_step=each_step,
-            chooses_first="within" in clauses and clauses["within"].children[0] is not None,
-            consume=str(consume.children[0]).upper() if consume else "NONE",
-            consume_span=_at(consume.meta) if consume else (0, 0),
-            limit=limit,
-            every=every,
-            **own,
-        )
-
-    def _select(self, tree: lark.Tree[Any], having: s.Predicate | None) -> tuple[s.Select, s.Predicate | None]:
-        """Return the clause, and the condition of HAVING, whose variables are among its items."""
-        strategy = "ALL"
-        items: tuple[s.SelectItem, ...] | None = None
-        measures: tuple[s.Measure, ...] = ()
-        for child in tree.children:
-            assert isinstance(child, lark.Tree)
-            if child.data == "strategy":
-                strategy = str(child.children[0]).upper()
-            elif child.data == "select_none":
-                items = ()
-            elif child.data == "select_items":
-                items = tuple(self._item(item) for item in child.children if item.data == "select_item")
-                measures = tuple(self._measure(item) for item in child.children if item.data == "measure")
-        if having is not None:
-            having = having_condition(having, [measure.name for measure in measures], self.text)
-        named = [measure.expression for measure in measures] + ([] if having is None else [having])
-        if items is not None and named:
-            own = {(item.variable.stream, item.variable.name) for item in items}
-            others = [name for name in named_variables(named) if (name.stream, name.name) not in own]
-            items += tuple(s.SelectItem(name, None, name.span, written=False) for name in others)
-            items = items if items or not measures else None  # COUNT(*) alone
-        strategy = "NEXT" if strategy == "NXT" else strategy
-        return s.Select(items, strategy, _at(tree.meta), measures), having
-
-    def _measure(self, tree: Any) -> s.Measure:
-        expression, alias = tree.children
-        start, end = expression.span
-        name = " ".join(self.text[start:end].split()) if alias is None else alias.name
-        return s.Measure(measure_expression(expression, self.text), name, _at(tree.meta))
-
-    def _item(self, tree: Any) -> s.SelectItem:
-        variable, *listed = tree.children
-        names = tuple(replace(n, name=below(variable.name, n.name) or n.name) for n in listed if n is not None)
-        return s.SelectItem(variable, names or None, _at(tree.meta))
-
-    def _lengths(self, tree: Any) -> tuple[s.Within | None, s.Within | None]:
-        """Return the window, and the longest gap at each step."""
-        lengths = [self._formulas.extent(each) for each in tree.children[1:]]
-        if tree.data == "each_step_alone":
-            return None, lengths[0]
-        return lengths[0], lengths[1] if tree.data == "within_each_step" else None
-
-    def _limit(self, tree: Any) -> tuple[int, s.Within | None]:
-        """Return how many, and in what length; None: at each end."""
-        token, every = tree.children
-        limit = _exact(self.text, token)
-        if limit.denominator != 1:
-            raise _unexpected(self.text, token, "expected a whole number after LIMIT")
-        return min(int(limit), MAX_LIMIT), None if every is None else self._formulas.extent(every)

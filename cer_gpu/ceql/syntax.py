@@ -8,287 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from fractions import Fraction
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from cer_gpu.ceql.traversal import Node, children, walk
-
-Span = tuple[int, int]
-"""Offsets into the query text, end exclusive."""
-
-
-def _span() -> Span:
-    return field(default=(0, 0), compare=False, repr=False)
-
-
-@dataclass(frozen=True)
-class Name:
-    """An identifier; `stream` is the name before ``>``."""
-
-    name: str
-    stream: str | None = None
-    span: Span = _span()
-
-
-# ---- expressions and predicates over the attributes of events ------------------------------------------
-
-
-@dataclass(frozen=True)
-class Literal(Node):
-    """A number, string or boolean; `text` is a number as written (decimals are compared exactly)."""
-
-    value: int | float | str | bool
-    text: str = ""
-    span: Span = _span()
-
-    def __eq__(self, other: object) -> bool:
-        """Compare values with their types: ``1``, ``1.0`` and ``TRUE`` are equal in Python and different here."""
-        return (
-            isinstance(other, Literal)
-            and type(self.value) is type(other.value)
-            and (self.value, self.text) == (other.value, other.text)
-        )
-
-    def __hash__(self) -> int:
-        """Agree with equality."""
-        return hash((type(self.value).__name__, self.value, self.text))
-
-
-@dataclass(frozen=True)
-class Duration(Node):
-    """``5 MINUTES``: a length of time, compared with differences of times; `length` in seconds."""
-
-    length: Fraction
-    span: Span = _span()
-
-
-@dataclass(frozen=True)
-class Within:
-    """The WITHIN clause, or another length of the stream.
-
-    `kind` is "events", "time" (`length` in seconds) or "attribute" (in its unit).
-    """
-
-    kind: str
-    length: Fraction
-    attribute: Name | None = None
-    span: Span = _span()
-
-
-@dataclass(frozen=True)
-class Past:
-    """``function(event.attribute FILTER predicate) OVER over``: an aggregate over the events before, and this one.
-
-    `function` is "COUNT", "COUNT DISTINCT", "SUM", "AVG", "MIN", "MAX" or "STDDEV".  `event` None: events of any type;
-    `attribute` None: COUNT counts events.  The attributes of `predicate` name no variable.
-    """
-
-    function: str
-    event: Name | None
-    attribute: str | None
-    predicate: Predicate | None
-    over: Within
-    span: Span = _span()
-
-
-@dataclass(frozen=True)
-class Attribute(Node):
-    """A column of an event, or a field of a struct (`cer_gpu.ceql.paths`).
-
-    `variable` is None for the filtered event itself; `event` says which event of the variable: "EACH", "FIRST", "LAST",
-    or "PREV" (the event of the variable just before the chosen one).  With `lag` n > 0 it is the attribute of the event
-    n before in the stream, or in the substream of PARTITION BY (``LAG(a, n)``).  With `past` it is an aggregate over
-    the events before, and `name` its text.
-    """
-
-    name: str
-    span: Span = _span()
-    variable: Name | None = None
-    event: str = "EACH"
-    lag: int = 0
-    past: Past | None = None
-
-    @property
-    def looks_back(self) -> bool:
-        """True if it depends on events before its own: ``LAG``, or an aggregate OVER the past."""
-        return self.lag > 0 or self.past is not None
-
-
-@dataclass(frozen=True)
-class Negative(Node):
-    """``-operand``."""
-
-    operand: Expression
-    span: Span = _span()
-    parts = ("operand",)
-
-
-@dataclass(frozen=True)
-class _Operation(Node):
-    """``left op right``."""
-
-    op: str
-    left: Expression
-    right: Expression
-    span: Span = _span()
-    parts = ("left", "right")
-
-
-class Arithmetic(_Operation):
-    """``left op right`` with op one of ``+ - * / %``."""
-
-
-@dataclass(frozen=True)
-class Call(Node):
-    """``function(operand, ...)``: a scalar function, its name in lower case (`abs`, `round`, `hour`, ...)."""
-
-    function: str
-    operands: tuple[Expression, ...]
-    span: Span = _span()
-    parts = ("operands",)
-
-
-@dataclass(frozen=True)
-class Aggregate(Node):
-    """``function(x.attribute)`` in a measure, over the events that a variable holds.
-
-    `function` is "COUNT", "SUM", "AVG", "MIN", "MAX" or "LIST"; COUNT has no attribute, and COUNT(*) no variable: it
-    counts all kept events.
-    """
-
-    function: str
-    variable: Name | None
-    attribute: Attribute | None
-    span: Span = _span()
-    parts = ("attribute",)
-
-
-@dataclass(frozen=True)
-class Element(Node):
-    """``ANY(list)``: the element of a list of the event that a test is of; `fields` lead to a field of a struct."""
-
-    list: Attribute
-    fields: tuple[str, ...] = ()
-    span: Span = _span()
-    parts = ("list",)
-
-
-Expression = Literal | Duration | Attribute | Negative | Arithmetic | Call | Aggregate | Element
-
-
-class Comparison(_Operation):
-    """``left op right`` with op one of ``= <> < <= > >=``."""
-
-
-@dataclass(frozen=True)
-class TextTest(Node):
-    """``operand LIKE 'pattern'`` and its kin: one of `cer_gpu.ceql.patterns.TEXT_TESTS` (`name`).
-
-    It is TRUE if the text passes for one of the patterns; `nocase`: without regard to letter case.
-    """
-
-    name: str
-    operand: Expression
-    patterns: tuple[Literal, ...]
-    nocase: bool = False
-    span: Span = _span()
-    parts = ("operand",)
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """The patterns."""
-        return tuple(str(pattern.value) for pattern in self.patterns)
-
-
-class Like(TextTest):
-    """``operand LIKE 'regex'``."""
-
-    @property
-    def pattern(self) -> str:
-        """The regular expression."""
-        return self.texts[0]
-
-
-@dataclass(frozen=True)
-class Membership(Node):
-    """``operand IN {v, ...}``."""
-
-    operand: Expression
-    values: tuple[Expression, ...]
-    span: Span = _span()
-    parts = ("operand", "values")
-
-
-@dataclass(frozen=True)
-class IsNull(Node):
-    """``operand IS NULL``: TRUE or FALSE, never unknown."""
-
-    operand: Expression
-    span: Span = _span()
-    parts = ("operand",)
-
-
-@dataclass(frozen=True)
-class Not(Node):
-    """Three-valued negation."""
-
-    operand: Predicate
-    span: Span = _span()
-    parts = ("operand",)
-
-
-_Operand = TypeVar("_Operand")
-
-
-@dataclass(frozen=True)
-class _Flat(Node, Generic[_Operand]):
-    """A conjunction or disjunction of two or more, flat; `left` and `right` are its left-associative binary form."""
-
-    operands: tuple[_Operand, ...]
-    span: Span = _span()
-    parts = ("operands",)
-
-    @property
-    def left(self) -> Any:
-        """All operands but the last; a single one stands for itself."""
-        first = self.operands[:-1]
-        return first[0] if len(first) == 1 else type(self)(first)
-
-    @property
-    def right(self) -> Any:
-        """The last operand."""
-        return self.operands[-1]
-
-
-class And(_Flat["Predicate"]):
-    """Three-valued conjunction of two or more, none of them a conjunction itself."""
-
-
-class Or(_Flat["Predicate"]):
-    """Three-valued disjunction of two or more, none of them a disjunction itself."""
-
-
-@dataclass(frozen=True)
-class AnyElement(Node):
-    """``ANY(list) = v`` and its kin: a test that one element of a list passes, for which its `Element` stands.
-
-    Three-valued: TRUE if the test is TRUE of one element, else UNKNOWN if the list is NULL or the test is UNKNOWN of
-    one, else FALSE.
-    """
-
-    test: Predicate
-    span: Span = _span()
-    parts = ("test",)
-
-    @property
-    def element(self) -> Element:
-        """The element in the test; where it stands twice, as in BETWEEN, both are the same."""
-        return next(node for node in walk(self.test) if isinstance(node, Element))
-
-
-Leaf = Comparison | TextTest | Membership | IsNull | AnyElement
-Predicate = Leaf | Not | And | Or
-
+from cer_gpu.ceql.values import POSITION as POSITION
+from cer_gpu.ceql.values import Aggregate as Aggregate
+from cer_gpu.ceql.values import And as And
+from cer_gpu.ceql.values import AnyElement as AnyElement
+from cer_gpu.ceql.values import Apart as Apart
+from cer_gpu.ceql.values import Arithmetic as Arithmetic
+from cer_gpu.ceql.values import Attribute as Attribute
+from cer_gpu.ceql.values import Call as Call
+from cer_gpu.ceql.values import Comparison as Comparison
+from cer_gpu.ceql.values import Duration as Duration
+from cer_gpu.ceql.values import Element as Element
+from cer_gpu.ceql.values import Expression as Expression
+from cer_gpu.ceql.values import Flat, _span
+from cer_gpu.ceql.values import IsNull as IsNull
+from cer_gpu.ceql.values import Leaf as Leaf
+from cer_gpu.ceql.values import Like as Like
+from cer_gpu.ceql.values import Literal as Literal
+from cer_gpu.ceql.values import Membership as Membership
+from cer_gpu.ceql.values import Name as Name
+from cer_gpu.ceql.values import Negative as Negative
+from cer_gpu.ceql.values import Not as Not
+from cer_gpu.ceql.values import Or as Or
+from cer_gpu.ceql.values import Past as Past
+from cer_gpu.ceql.values import Predicate as Predicate
+from cer_gpu.ceql.values import Span as Span
+from cer_gpu.ceql.values import TextTest as TextTest
+from cer_gpu.ceql.values import Within as Within
+from cer_gpu.ceql.values import attributes as attributes
+from cer_gpu.ceql.values import leaves as leaves
 
 # ---- filters: predicates on the events of a variable ------------------------------------------------------
 
@@ -337,11 +88,11 @@ class Relation(Node):
     parts = ("predicate",)
 
 
-class FilterAnd(_Flat["Filter"]):
+class FilterAnd(Flat["Filter"]):
     """``filter AND filter``: two or more, none of them a conjunction itself."""
 
 
-class FilterOr(_Flat["Filter"]):
+class FilterOr(Flat["Filter"]):
     """``filter OR filter``: two or more, none of them a disjunction itself."""
 
 
@@ -635,22 +386,6 @@ def variable_filters(node: Formula | Filter) -> Iterator[VariableFilter]:
 def relations(node: Formula | Filter) -> Iterator[Relation]:
     """Yield the filters between events of a filter, or of all filters of a formula, from left to right."""
     return (below for below in walk(node) if isinstance(below, Relation))
-
-
-def leaves(predicate: Predicate) -> Iterator[Leaf]:
-    """Yield the atomic predicates in a predicate, from left to right."""
-    todo: list[Any] = [predicate]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, Leaf):
-            yield node
-        else:
-            todo += reversed(children(node))
-
-
-def attributes(node: Expression | Predicate) -> Iterator[Attribute]:
-    """Yield the attributes in an expression or predicate, from left to right."""
-    return (below for below in walk(node) if isinstance(below, Attribute))
 
 
 def lengths(query: QuerySyntax) -> Iterator[Within]:

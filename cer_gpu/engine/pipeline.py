@@ -25,13 +25,13 @@ from cer_gpu.columnar.groups import Picked
 from cer_gpu.columnar.memory import Scratch
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.lags import Lags
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.engine.reducing import make_reduction
 from cer_gpu.engine.row_numbers import RowNumbers
+from cer_gpu.engine.stream_columns import StreamColumns
 from cer_gpu.engine.waiting import make_waiting
 from cer_gpu.errors import EventsError
-from cer_gpu.expressions.derived import lags_of, makers_of
+from cer_gpu.expressions.derived import makers_of
 from cer_gpu.expressions.side_columns import SideColumns, TextNumbers, text_columns
 from cer_gpu.output.choice import RowChoice
 from cer_gpu.output.retention import Retained
@@ -112,7 +112,6 @@ class Pipeline:
         self._compared = self._side_columns(binding)
         self.guards = self._guards_of(binding)
         self._makers = makers_of(binding.derived)
-        self._lags: Lags | None = None
         self._symbols = SymbolTable(table, binding.guards.dtype, binding.guards.n_guards)
         self.restart(asked)
 
@@ -136,7 +135,7 @@ class Pipeline:
             self.partitions = self._shared.partitions(binding.keys, numbered=self._numbers)
         if plan.partition and self.partitions is None:
             self.partitions = self._partitions_of_its_own(asked.deal)
-        self._lags = self._make_lags(asked.deal)
+        self._stream_columns = StreamColumns(binding, asked.deal)
         self._window: WindowClocks | None = None
         if self.runtime.needs_lows:
             assert binding.window_length is not None
@@ -168,18 +167,13 @@ class Pipeline:
             self._compared = self._side_columns(binding)
             self.guards = self._guards_of(binding)
             self._makers = makers_of(binding.derived)
-            if self._lags is not None:
-                self._lags.rebind(lags_of(binding.derived), binding.keys if self.physical.plan.partition else None)
+            self._stream_columns.rebind(binding)
 
     def _guards_of(self, binding: Binding) -> GuardWords | SharedWords:
         shares = self._shared is not None and may_share(binding.guards, negates=self.physical.plan.negates)
         if self._shared is None or not shares:
             return GuardWords(binding.guards, self._device, self._types_met, self._compared)
         return self._shared.guards(binding.schema).words_for(binding.guards, self._types_met)
-
-    def _make_lags(self, deal: tuple[int, int] | None) -> Lags | None:
-        lags, keys = lags_of(self.binding.derived), self._first.keys
-        return Lags(lags, keys if self.physical.plan.partition else None, keys.types, deal) if lags else None
 
     def _side_columns(self, binding: Binding) -> SideColumns | None:
         bound = binding.compared
@@ -200,9 +194,8 @@ class Pipeline:
 
     def _with_derived(self, block: Block) -> Block:
         block.derive(self._makers)
-        if self._lags is not None:
-            with self._stages.stage(PREDICATES):
-                self._lags.add_to(block)
+        with self._stages.stage(PREDICATES):
+            self._stream_columns.add_to(block)
         return block
 
     # ---- the stages of a block --------------------------------------------------------------------------------
@@ -515,10 +508,7 @@ class Pipeline:
             state.arrays["retained"], state.tables["retained"] = self._retained.snapshot()
         if self._rows is not None and self._rows.retained is not None:
             state.arrays["rows"], state.tables["rows"] = self._rows.retained.snapshot()
-        if self._lags is not None:
-            arrays, texts, state.tables["lags"] = self._lags.snapshot()
-            state.add_arrays("lags", arrays)
-            state.add_texts("lag_texts", texts)
+        self._stream_columns.snapshot(state)
         if self._awaiting is not None:
             arrays, state.tables["awaiting"] = self._awaiting.snapshot()
             state.add_arrays("awaiting", arrays)
@@ -542,8 +532,7 @@ class Pipeline:
             self._retained.restore(state.arrays["retained"], state.tables["retained"])
         if self._rows is not None and self._rows.retained is not None:
             self._rows.retained.restore(state.arrays["rows"], state.tables["rows"])
-        if self._lags is not None:
-            self._lags.restore(state.part("lags"), state.texts("lag_texts"), state.tables["lags"])
+        self._stream_columns.restore(state)
         if self._awaiting is not None:
             self._awaiting.restore(state.part("awaiting"), state.tables["awaiting"])
         self.output.restore(state.facts["output"])

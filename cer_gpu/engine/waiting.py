@@ -25,6 +25,7 @@ def make_waiting(
         table.labels,
         plan.variables,
         binding.window_length,
+        lasting=binding.lasting,
         labelled=physical.output.is_labelled(plan.head),
         timed=plan.time_column is not None,
         strategy=physical.strategy,

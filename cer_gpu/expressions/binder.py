@@ -61,7 +61,7 @@ class Binder:
     inputs : Inputs
         Contents of the slots of the terms.
     derived : dict from str to DerivedColumn
-        Columns of functions and LAG, by the names that they have in predicates.
+        Columns of functions, LAG and aggregates over the past, by the names that they have in predicates.
     """
 
     def __init__(self, schema: pa.Schema, text: str) -> None:
@@ -71,7 +71,7 @@ class Binder:
         self.derived: dict[str, DerivedColumn] = {}
 
     def derive(self, node: Any) -> Any:
-        """Return a predicate or expression with derived columns in place of functions and LAG."""
+        """Return a predicate or expression with derived columns in place of what it reads."""
         return derive(node, self)
 
     def add_derived(self, name: str, column: DerivedColumn) -> None:
@@ -116,6 +116,8 @@ class Binder:
                 return self.any_element(predicate, negated)
             case s.IsNull():
                 return self.is_null(predicate.operand, negated)
+            case s.Apart():
+                raise AssertionError("a distance of two events among the predicates of one")
 
     def comparison(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
         """Bind ``left op right``."""
@@ -592,5 +594,5 @@ def _is_text(expression: s.Expression) -> bool:
 
 
 def columns_of(predicates: Sequence[s.Predicate]) -> list[str]:
-    """Return the names of the attributes that predicates read, in order, each once."""
-    return list(dict.fromkeys(a.name for p in predicates for a in s.attributes(p)))
+    """Return the names of the attributes of events that predicates read, in order, each once."""
+    return list(dict.fromkeys(a.name for p in predicates for a in s.attributes(p) if a.past is None))

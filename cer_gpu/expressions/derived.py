@@ -1,13 +1,15 @@
-"""Derived columns: what functions and ``LAG`` in predicates stand for, made from the events before the predicates.
+"""Derived columns: what functions, ``LAG`` and aggregates over the past in predicates stand for.
 
-Every function over one event, and every ``LAG``, becomes an attribute of its own, which all ways to evaluate a
-predicate read as an ordinary column.  The same expression is one column, wherever it stands.
+They are made from the events before the predicates.  Every function over one event, every ``LAG`` and every aggregate
+``OVER`` the past becomes an attribute of its own, which all ways to evaluate a predicate read as an ordinary column.
+The same expression is one column, wherever it stands.
+The positions of events, which windows of EVENTS within a pattern compare, are one, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from cer_gpu.errors import did_you_mean
 from cer_gpu.expressions.functions import MOST_DIGITS, OfTexts
 from cer_gpu.expressions.inputs import Inputs
 from cer_gpu.expressions.operators import FUNCTIONS
+from cer_gpu.expressions.pasts import PastColumn, past_column, past_name, past_text
 from cer_gpu.expressions.targets.numpy import values_of
 from cer_gpu.expressions.terms import MIRRORED, Value
 
@@ -81,7 +84,14 @@ class LagColumn:
     type: pa.DataType
 
 
-DerivedColumn = FunctionColumn | LagColumn
+@dataclass(frozen=True)
+class PositionColumn:
+    """The number of the event in the stream, or in the substream of PARTITION BY; only differences have a meaning."""
+
+    type: pa.DataType = field(default_factory=pa.int64)
+
+
+DerivedColumn = FunctionColumn | LagColumn | PastColumn | PositionColumn
 
 
 def makers_of(columns: Mapping[str, DerivedColumn]) -> dict[str, Maker]:
@@ -94,12 +104,26 @@ def lags_of(columns: Mapping[str, DerivedColumn]) -> dict[str, LagColumn]:
     return {name: column for name, column in columns.items() if isinstance(column, LagColumn)}
 
 
+def has_positions(columns: Mapping[str, DerivedColumn]) -> bool:
+    """Return True if the positions of events are a column."""
+    return any(isinstance(column, PositionColumn) for column in columns.values())
+
+
+def pasts_of(columns: Mapping[str, DerivedColumn]) -> dict[str, PastColumn]:
+    """Return the aggregates over the past, by name."""
+    return {name: column for name, column in columns.items() if isinstance(column, PastColumn)}
+
+
 def read_by(columns: Mapping[str, DerivedColumn]) -> list[str]:
-    """Return the columns and fields of the events that derived columns are made of."""
+    """Return the columns and fields of the events that derived columns are made of, without the tests of the past."""
     names: list[str] = []
     for column in columns.values():
+        if isinstance(column, PositionColumn):
+            continue
         if isinstance(column, LagColumn):
             names.append(column.attribute)
+        elif isinstance(column, PastColumn):
+            names += [] if column.past.attribute is None else [column.past.attribute]
         elif isinstance(column.operand, str):
             names.append(column.operand)
         else:
@@ -114,18 +138,18 @@ def is_derived(name: str) -> bool:
 
 def shown(name: str) -> str:
     """Return the expression that a derived column stands for."""
-    return name[1:-1]
+    return past_text(name)
 
 
 def derive(node: Any, binder: Binder) -> Any:
-    """Return a predicate or expression with derived columns, which the binder then has, in place of functions and LAG.
+    """Return a predicate or expression with derived columns, which the binder then has, in place of what it reads.
 
     Raises
     ------
     QueryTypeError
         When a column is unknown, or a function does not take its type.
     """
-    if not any(isinstance(part, s.Call) or (isinstance(part, s.Attribute) and part.lag) for part in walk(node)):
+    if not any(isinstance(part, s.Call) or (isinstance(part, s.Attribute) and part.looks_back) for part in walk(node)):
         return node
     return fold(node, lambda each, parts: _derived(each, parts, binder), children)
 
@@ -140,6 +164,10 @@ def _derived(node: Any, parts: list[Any], binder: Binder) -> Any:
             name = f"`LAG({_text(replace(node, lag=0))}, {node.lag})`"
             binder.add_derived(name, LagColumn(node.name, node.lag, plain_type(data_type)))
             return replace(node, name=name, lag=0)
+        case s.Attribute() if node.past is not None:
+            name = past_name(node)
+            binder.add_derived(name, past_column(node, binder))
+            return replace(node, name=name, past=None)
         case s.Call():
             return _call(node, binder)
         case s.Comparison(left=s.Call() as distance, right=s.Duration() as length):

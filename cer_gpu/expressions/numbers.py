@@ -47,6 +47,18 @@ def floats(array: pa.Array) -> npt.NDArray[np.float64]:
     return np.asarray(array.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False))
 
 
+def sum_type(data_type: pa.DataType) -> pa.DataType:
+    """Return the type of the sum of values: that of Arrow's own, and durations for durations."""
+    if pa.types.is_duration(data_type):
+        return data_type
+    if pa.types.is_decimal(data_type):
+        wide = data_type.byte_width > 16
+        return pa.decimal256(76, data_type.scale) if wide else pa.decimal128(38, data_type.scale)
+    if pa.types.is_floating(data_type):
+        return pa.float64()
+    return pa.uint64() if pa.types.is_unsigned_integer(data_type) or pa.types.is_boolean(data_type) else pa.int64()
+
+
 def by_numpy(function: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
     """Return a function of NumPy over numbers of Arrow of one type; integers divided by zero are NULL."""
     n = next((len(x) for x in (left, right) if not isinstance(x, pa.Scalar)), None)

@@ -69,18 +69,6 @@ class MeasureLeaf:
         return f"{self.function}({name if self.attribute is None else f'{name}.{self.attribute}'})"
 
 
-def sum_type(data_type: pa.DataType) -> pa.DataType:
-    """Return the type of the sum of values: that of Arrow's own, and durations for durations."""
-    if pa.types.is_duration(data_type):
-        return data_type
-    if pa.types.is_decimal(data_type):
-        wide = data_type.byte_width > 16
-        return pa.decimal256(76, data_type.scale) if wide else pa.decimal128(38, data_type.scale)
-    if pa.types.is_floating(data_type):
-        return pa.float64()
-    return pa.uint64() if pa.types.is_unsigned_integer(data_type) or pa.types.is_boolean(data_type) else pa.int64()
-
-
 @dataclass(frozen=True)
 class HeldRows:
     """Rows that a variable holds, and their aggregates.

@@ -27,7 +27,8 @@ from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.derived import makers_of
 from cer_gpu.expressions.targets.arrow import ArithmeticTypeError, negative, of_literal, operation
 from cer_gpu.expressions.targets.numpy import rows_of
-from cer_gpu.output.leaves import FIRST_HELD, LAST_HELD, MeasureLeaf, Values, sum_type
+from cer_gpu.expressions.numbers import sum_type
+from cer_gpu.output.leaves import FIRST_HELD, LAST_HELD, MeasureLeaf, Values
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Int64
 from cer_gpu.columnar.columns import BOOLEAN, MOMENT, STRING, kind_of
-from cer_gpu.output.leaves import MeasureLeaf, Values, sum_type
+from cer_gpu.expressions.numbers import sum_type
+from cer_gpu.output.leaves import MeasureLeaf, Values
 from cer_gpu.runtime.matches import MatchBuffers
 
 

@@ -14,7 +14,7 @@ from cer_gpu.columnar.clocks import time_column_type, window_length
 from cer_gpu.columnar.columns import plain_type
 from cer_gpu.columnar.fields import attribute_type, column_type, narrowest
 from cer_gpu.errors import EventsError, QueryTypeError
-from cer_gpu.expressions.derived import DerivedColumn, read_by
+from cer_gpu.expressions.derived import DerivedColumn, pasts_of, read_by
 from cer_gpu.expressions.relations import BoundRelations, bind_keys, bind_relations
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
@@ -22,6 +22,7 @@ from cer_gpu.output.form import Columns, Head, Output
 from cer_gpu.output.measures import BoundMeasures, bind_measures
 from cer_gpu.output.weights import BoundWeights, Linear, bind_weights
 from cer_gpu.partition.partitions import PartitionKeys
+from cer_gpu.planning.pasts import BoundPasts, bind_pasts
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates.guards import BoundGuards
 from cer_gpu.runtime.join_plan import JoinPlan
@@ -44,6 +45,8 @@ class Binding:
     window_column : str or None
         Column in which the window is measured; None: positions, or there is no window.
     window_length : numpy.uint64 or numpy.float64 or None
+    lasting : numpy.uint64 or numpy.float64 or None
+        How long complex events wait behind their last event (`Plan.lasts`), in the same column.
     keys : PartitionKeys
     clocks : tuple of str
         Columns of times, which must not decrease.
@@ -55,6 +58,8 @@ class Binding:
         Tables of an atom graph.
     parallel : ParallelTables or None
         Tables of a parallel pattern.
+    pasts : BoundPasts or None
+        Aggregates over the past; None: there are none.
     """
 
     plan: Plan
@@ -64,17 +69,20 @@ class Binding:
     time_type: pa.DataType | None
     window_column: str | None
     window_length: np.uint64 | np.float64 | None
+    lasting: np.uint64 | np.float64 | None
     keys: PartitionKeys
     clocks: tuple[str, ...]
     columns_on_host: tuple[str, ...]
     compared: BoundRelations | None
     joins: JoinTables | None
     parallel: ParallelTables | None
+    pasts: BoundPasts | None = None
 
     @cached_property
     def derived(self) -> dict[str, DerivedColumn]:
         """Columns that are made of the others before the predicates are evaluated, by name."""
-        return {**self.guards.derived, **({} if self.compared is None else self.compared.binder.derived)}
+        of_tests = {} if self.pasts is None else self.pasts.derived
+        return {**of_tests, **_derived(self.guards, self.compared)}
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -233,6 +241,9 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
     window_column, length = None, None
     if plan.within is not None:
         window_column, length = window_length(plan.within, schema, plan.time_column, plan.time_unit, text)
+    lasting = None
+    if plan.lasts is not None:
+        lasting = window_length(plan.lasts, schema, plan.time_column, plan.time_unit, text)[1]
     keys = PartitionKeys(plan.partition, schema, text)
     positions = [] if position_column is None else [position_column]
     numbers = [ROW_COLUMN] if ROW_COLUMN in schema.names else []
@@ -240,7 +251,6 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
     for name in [*positions, *numbers]:
         if column_type(schema, name, None, None) != pa.int64():
             raise QueryTypeError(f"the column of positions {name!r} must be int64, and is {schema.field(name).type}")
-    clocks = tuple(dict.fromkeys(name for name in (plan.time_column, window_column) if name is not None))
     compared, joins, parallel = None, None, None
     if plan.parallel is not None:
         values = [[member.expression for member in members] for members in plan.parallel.variables]
@@ -250,9 +260,14 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
         compared = bind_relations([relation.predicate for relation in plan.graph.relations], schema, text)
         join_plan = JoinPlan(plan.graph, compared, bool(plan.partition))
         compared, joins = join_plan.bound, JoinTables(join_plan)
-    read = read_by(guards.derived)
+    derived = _derived(guards, compared)
+    pasts = bind_pasts(pasts_of(derived), plan, schema)
+    read = [*read_by(derived), *(() if pasts is None else pasts.read)]
     if compared is not None:
-        read += [*compared.names_on_host, *read_by(compared.binder.derived)]
+        read += compared.names_on_host
+    own = (each.later.name for each in plan.distances if each.within.kind == "attribute")
+    named = (plan.time_column, window_column, *own, *(() if pasts is None else pasts.clocks))
+    clocks = tuple(dict.fromkeys(name for name in named if name is not None))
     numbered = [*positions, *numbers, *streams]
     on_host = tuple(dict.fromkeys([*clocks, *keys.columns, *numbered, *read]))
     return Binding(
@@ -263,13 +278,20 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
         time_type=time_type,
         window_column=window_column,
         window_length=length,
+        lasting=lasting,
         keys=keys,
         clocks=clocks,
         columns_on_host=on_host,
         compared=compared,
         joins=joins,
         parallel=parallel,
+        pasts=pasts,
     )
+
+
+def _derived(guards: BoundGuards, compared: BoundRelations | None) -> dict[str, DerivedColumn]:
+    """Return the derived columns of the tests of single events, and of those between events."""
+    return {**guards.derived, **({} if compared is None else compared.binder.derived)}
 
 
 class Bindings:

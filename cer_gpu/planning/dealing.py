@@ -98,8 +98,10 @@ def _against_keys(plan: Plan) -> str | None:
 
 
 def _against_ranges(plan: Plan) -> str | None:
-    if plan.looks_back:
+    if plan.longest_lag:
         return "LAG reads events that may lie before the range"
+    if plan.pasts:
+        return "what is OVER the past reads events that may lie before the range"
     if plan.trailing:
         return "an absence at the end is known only after the range"
     if plan.window is None:

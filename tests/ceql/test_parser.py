@@ -12,7 +12,8 @@ import pytest
 
 import cer_gpu
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.parser import MAX_LIMIT, parse
+from cer_gpu.ceql.clauses import MAX_LIMIT
+from cer_gpu.ceql.parser import parse
 from cer_gpu.errors import QuerySyntaxError
 
 

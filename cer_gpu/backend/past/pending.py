@@ -1,0 +1,363 @@
+"""Values that lie in the window of each key: queues in one pool of entries, and the number of values in them.
+
+A key has a row of numbers (`STATE`): the first and last entry of its queue, and the number of them.  Entries are
+numbered from 1, so that a row of zeros is an empty queue.  What has left the window is taken out when an event of the
+key comes; where one clock is that of all keys, a full pool is swept of it before it grows (`sweep`).
+
+A loop returns the number of the first event that it has not read, because the pool is full, or the number of all.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.operations import prefetch
+
+# columns of a key's row; what else an aggregate keeps stands behind them
+HEAD, TAIL, SIZE = range(3)
+STATE_WIDTH = 4
+
+# columns of an entry's links
+NEXT, PREV, CHAIN, KEY = range(4)
+
+# the free entries: the first of those that were given back, the first that was never used, and how many are in use
+GIVEN_BACK, UNUSED, IN_USE = range(3)
+
+_AHEAD = 12
+"""Events from the prefetch of a key's row to its use."""
+_U = np.uint64
+
+
+class Pool(NamedTuple):
+    """Entries of all queues.
+
+    Attributes
+    ----------
+    links : int32, shape (entries, 1 or more)
+        The next entry of the queue (0: none), and what else an aggregate links.
+    clocks : uint64 or float64, shape (entries,)
+    values : int64, shape (entries,), or (1,) where only their number counts
+    free : int64, shape (3,)
+    """
+
+    links: Any
+    clocks: Any
+    values: Any
+    free: Any
+
+
+class Given(NamedTuple):
+    """Events of a block that have a key.
+
+    Attributes
+    ----------
+    rows : int32, shape (n,)
+    keys : int32, shape (n,)
+    clocks : uint64 or float64, shape (n,)
+        Clock of each, not decreasing within a key.
+    length : the type of the clocks
+        Length of the window.
+    chosen : bool, shape (rows of the block,)
+        True for the events whose values count.
+    values : int64, shape (rows of the block,), or (1,)
+    """
+
+    rows: Any
+    keys: Any
+    clocks: Any
+    length: Any
+    chosen: Any
+    values: Any
+
+
+@helper
+def take_entry(pool):
+    """Return a free entry; 0: there is none."""
+    entry = pool.free[GIVEN_BACK]
+    if entry != 0:
+        pool.free[GIVEN_BACK] = np.int64(pool.links[_U(entry), NEXT])
+    elif pool.free[UNUSED] < pool.links.shape[0]:
+        entry = pool.free[UNUSED]
+        pool.free[UNUSED] = entry + 1
+    if entry != 0:
+        pool.free[IN_USE] += 1
+    return entry
+
+
+@helper
+def has_room(pool):
+    """Return whether an entry is free."""
+    return pool.free[GIVEN_BACK] != 0 or pool.free[UNUSED] < pool.links.shape[0]
+
+
+@helper
+def give_back(pool, entry):
+    """Add an entry to the free ones."""
+    pool.links[_U(entry), NEXT] = np.int32(pool.free[GIVEN_BACK])
+    pool.free[GIVEN_BACK] = entry
+    pool.free[IN_USE] -= 1
+
+
+@helper
+def push_last(state, pool, key, clock):
+    """Put an entry behind the queue of a key, and return it; 0: there is none free."""
+    entry = take_entry(pool)
+    if entry != 0:
+        pool.links[_U(entry), NEXT] = np.int32(0)
+        pool.clocks[_U(entry)] = clock
+        last = state[key, TAIL]
+        if last == 0:
+            state[key, HEAD] = entry
+        else:
+            pool.links[_U(last), NEXT] = np.int32(entry)
+        state[key, TAIL] = entry
+        state[key, SIZE] += 1
+    return entry
+
+
+@helper
+def pop_first(state, pool, key):
+    """Take the first entry out of the queue of a key, which is not empty."""
+    entry = state[key, HEAD]
+    following = np.int64(pool.links[_U(entry), NEXT])
+    state[key, HEAD] = following
+    if following == 0:
+        state[key, TAIL] = 0
+    state[key, SIZE] -= 1
+    give_back(pool, entry)
+
+
+@helper
+def has_left(pool, entry, clock, length):
+    """Return whether an entry, if it is one, is out of the window that ends at a clock."""
+    return entry != 0 and not (clock - pool.clocks[_U(entry)] <= length)
+
+
+@helper
+def ask_ahead(state, keys, k):
+    """Fetch the row of the key of an event to come."""
+    if k + _AHEAD < keys.shape[0]:
+        prefetch(state, _U(keys[_U(k + _AHEAD)]) * _U(state.shape[1]))
+
+
+@helper
+def _expire(state, pool, key, clock, length):
+    while has_left(pool, state[key, HEAD], clock, length):
+        pop_first(state, pool, key)
+
+
+@kernel
+def count_past(given, start, sweep, n_keys, state, pool, found):
+    """Count the events in the window of each event.
+
+    Parameters
+    ----------
+    given : Given
+    start : int
+        Event to begin with.
+    sweep : int
+        1: only take out what has left the window of any key, by the clock of that event.
+    n_keys : int
+    state : int64, shape (keys, STATE_WIDTH), written
+    pool : Pool, written
+    found : int64, shape (rows of the block,), written
+
+    Returns
+    -------
+    int
+    """
+    if sweep == 1:
+        for key in range(n_keys):
+            _expire(state, pool, _U(key), given.clocks[_U(start)], given.length)
+        return start
+    for k in range(start, given.rows.shape[0]):
+        ask_ahead(state, given.keys, k)
+        row, key, clock = _U(given.rows[_U(k)]), _U(given.keys[_U(k)]), given.clocks[_U(k)]
+        _expire(state, pool, key, clock, given.length)
+        if given.chosen[row] and push_last(state, pool, key, clock) == 0:
+            return k
+        found[row] = state[key, SIZE]
+    return given.rows.shape[0]
+
+
+@helper
+def _unlink_last(state, pool, key):
+    """Take the last entry out of the queue of a key, whose entries are linked both ways."""
+    entry = state[key, TAIL]
+    before = np.int64(pool.links[_U(entry), PREV])
+    state[key, TAIL] = before
+    if before == 0:
+        state[key, HEAD] = 0
+    else:
+        pool.links[_U(before), NEXT] = np.int32(0)
+    state[key, SIZE] -= 1
+    give_back(pool, entry)
+
+
+@helper
+def _expire_linked(state, pool, key, clock, length):
+    """Take out what has left the window of a key, whose entries are linked both ways."""
+    while has_left(pool, state[key, HEAD], clock, length):
+        pop_first(state, pool, key)
+        if state[key, HEAD] != 0:
+            pool.links[_U(state[key, HEAD]), PREV] = np.int32(0)
+
+
+@kernel
+def greatest_past(given, start, sweep, n_keys, state, pool, found, known):
+    """Find the greatest value in the window of each event; the arguments are those of `count_past`.
+
+    A value that a later one of its key is not below is dropped at once: a queue is strictly descending, and its first
+    value is the greatest.
+
+    Parameters
+    ----------
+    given, start, sweep, n_keys, state, pool, found
+    known : bool, shape (rows of the block,), written
+        True where there is a value.
+    """
+    if sweep == 1:
+        for key in range(n_keys):
+            _expire_linked(state, pool, _U(key), given.clocks[_U(start)], given.length)
+        return start
+    for k in range(start, given.rows.shape[0]):
+        ask_ahead(state, given.keys, k)
+        row, key, clock = _U(given.rows[_U(k)]), _U(given.keys[_U(k)]), given.clocks[_U(k)]
+        _expire_linked(state, pool, key, clock, given.length)
+        if given.chosen[row]:
+            value = given.values[row]
+            while state[key, TAIL] != 0 and pool.values[_U(state[key, TAIL])] <= value:
+                _unlink_last(state, pool, key)
+            last = state[key, TAIL]
+            entry = push_last(state, pool, key, clock)
+            if entry == 0:
+                return k
+            pool.links[_U(entry), PREV] = np.int32(last)
+            pool.values[_U(entry)] = value
+        first = state[key, HEAD]
+        known[row] = first != 0
+        found[row] = pool.values[_U(first)]  # entry 0 has a value that is never looked at
+    return given.rows.shape[0]
+
+
+@helper
+def _bucket(buckets, key, value):
+    """Return the bucket of a value of a key."""
+    mixed = (_U(value) ^ (_U(key) * _U(0xD6E8FEB86659FD93))) * _U(0x9E3779B97F4A7C15)
+    mixed ^= mixed >> _U(32)
+    mixed *= _U(0x9E3779B97F4A7C15)
+    mixed ^= mixed >> _U(29)
+    return mixed & _U(buckets.shape[0] - 1)
+
+
+@helper
+def _unchain(pool, buckets, entry):
+    """Take an entry out of its bucket."""
+    links = pool.links
+    bucket = _bucket(buckets, links[_U(entry), KEY], pool.values[_U(entry)])
+    here = np.int64(buckets[bucket])
+    if here == entry:
+        buckets[bucket] = links[_U(entry), CHAIN]
+        return
+    while np.int64(links[_U(here), CHAIN]) != entry:
+        here = np.int64(links[_U(here), CHAIN])
+    links[_U(here), CHAIN] = links[_U(entry), CHAIN]
+
+
+@helper
+def _expire_distinct(state, pool, buckets, key, clock, length):
+    while has_left(pool, state[key, HEAD], clock, length):
+        _unchain(pool, buckets, state[key, HEAD])
+        pop_first(state, pool, key)
+        if state[key, HEAD] != 0:
+            pool.links[_U(state[key, HEAD]), PREV] = np.int32(0)
+
+
+@kernel
+def distinct_past(given, start, sweep, n_keys, state, pool, buckets, found):
+    """Count the distinct values in the window of each event; the arguments are those of `count_past`.
+
+    A queue holds each value once, in the order in which they were met last.
+
+    Parameters
+    ----------
+    given, start, sweep, n_keys, state, pool
+    buckets : int32, shape (2**buckets,), written
+        First entry of each bucket of (key, value); 0: none.
+    found : int64, shape (rows of the block,), written
+    """
+    if sweep == 1:
+        for key in range(n_keys):
+            _expire_distinct(state, pool, buckets, _U(key), given.clocks[_U(start)], given.length)
+        return start
+    links = pool.links
+    for k in range(start, given.rows.shape[0]):
+        ask_ahead(state, given.keys, k)
+        row, key, clock = _U(given.rows[_U(k)]), _U(given.keys[_U(k)]), given.clocks[_U(k)]
+        _expire_distinct(state, pool, buckets, key, clock, given.length)
+        if given.chosen[row]:
+            value = given.values[row]
+            bucket = _bucket(buckets, given.keys[_U(k)], value)
+            entry = np.int64(buckets[bucket])
+            while entry != 0 and (pool.values[_U(entry)] != value or links[_U(entry), KEY] != given.keys[_U(k)]):
+                entry = np.int64(links[_U(entry), CHAIN])
+            last = state[key, TAIL]
+            if entry == 0:
+                entry = push_last(state, pool, key, clock)
+                if entry == 0:
+                    return k
+                links[_U(entry), PREV] = np.int32(last)
+                links[_U(entry), KEY] = given.keys[_U(k)]
+                pool.values[_U(entry)] = value
+                links[_U(entry), CHAIN] = buckets[bucket]
+                buckets[bucket] = np.int32(entry)
+            else:
+                if entry != last:
+                    before, after = links[_U(entry), PREV], links[_U(entry), NEXT]
+                    links[_U(after), PREV] = before
+                    if before == 0:
+                        state[key, HEAD] = np.int64(after)
+                    else:
+                        links[_U(before), NEXT] = after
+                    links[_U(last), NEXT] = np.int32(entry)
+                    links[_U(entry), PREV], links[_U(entry), NEXT] = np.int32(last), np.int32(0)
+                    state[key, TAIL] = entry
+                pool.clocks[_U(entry)] = clock
+        found[row] = state[key, SIZE]
+    return given.rows.shape[0]
+
+
+@kernel
+def chain_anew(state, pool, buckets, n_keys):
+    """Fill other buckets, which are all 0, with the entries of all queues."""
+    for key in range(n_keys):
+        entry = state[_U(key), HEAD]
+        while entry != 0:
+            bucket = _bucket(buckets, pool.links[_U(entry), KEY], pool.values[_U(entry)])
+            pool.links[_U(entry), CHAIN] = buckets[bucket]
+            buckets[bucket] = np.int32(entry)
+            entry = np.int64(pool.links[_U(entry), NEXT])
+
+
+@kernel
+def clear_before(given, met, last, found):
+    """Find the events before which no chosen one lies in the window: strictly before in position.
+
+    Parameters
+    ----------
+    given : Given
+    met : bool, shape (keys,), written
+        True for the keys with a chosen event so far.
+    last : clock, shape (keys,), written
+        Clock of the last one.
+    found : bool, shape (rows of the block,), written
+    """
+    for k in range(given.rows.shape[0]):
+        row, key, clock = _U(given.rows[_U(k)]), _U(given.keys[_U(k)]), given.clocks[_U(k)]
+        found[row] = not (met[key] and clock - last[key] <= given.length)
+        if given.chosen[row]:
+            met[key] = True
+            last[key] = clock

@@ -1,0 +1,346 @@
+"""Sums, averages and standard deviations over the values in the window of each key, without error in the sums."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.past.exact import (
+    DIGITS,
+    MASK,
+    UNIT_OF_SQUARES,
+    UNIT_OF_SUMS,
+    WIDE_OF_SQUARES,
+    WIDE_OF_SUMS,
+    add_float,
+    add_square,
+    digits_of,
+    float_of,
+    make_room,
+    mantissa_of,
+    place_of,
+    scaled,
+    top_bits,
+    top_place,
+)
+from cer_gpu.backend.past.pending import HEAD, SIZE, STATE_WIDTH, ask_ahead, has_left, has_room, pop_first, push_last
+
+# columns of a key's row behind those of its queue: whether the last result still holds; the numbers of values that are
+# NaN, infinite, and infinite below 0; the wide row, and the bases of the limbs of sums and of squares
+FRESH, NANS, PLUS, MINUS, WIDE, BASE, BASE_OF_SQUARES, LIMBS = range(STATE_WIDTH, STATE_WIDTH + 8)
+LIMBS_OF_INTEGERS, LIMBS_OF_FLOATS, LIMBS_OF_SQUARES = 2, 6, 9
+SQUARES = LIMBS + LIMBS_OF_FLOATS
+
+# what is summed, and what is found
+SUM_OF_INTEGERS, AVG_OF_INTEGERS, SUM_OF_NATURALS, AVG_OF_NATURALS, SUM_OF_FLOATS, AVG_OF_FLOATS, STDDEV = range(7)
+
+_CLOSE = 2.0**-36
+"""Part of the sum of squares below which a variance is computed from all digits: rounding leaves 2**-100 of it."""
+_U = np.uint64
+
+
+class Sums(NamedTuple):
+    """Sums of all keys.
+
+    Attributes
+    ----------
+    state : int64, shape (keys, LIMBS + limbs)
+        Rows of the keys; the limbs of squares stand behind those of sums.
+    wide : int64, shape (rows, WIDE_OF_SUMS), or more with WIDE_OF_SQUARES
+        Limbs of keys whose own do not reach, numbered from 1.
+    n_wide : int64, shape (1,)
+        Rows in use, row 0 among them.
+    made : float64, shape (keys,)
+        Last result of each key.
+    digits : int64, shape (3 * DIGITS,)
+        Memory for the digits of a sum, those of squares, and what is left of both.
+    powers : float64, shape (2046,)
+        As of `cer_gpu.backend.past.exact.scaled`.
+    """
+
+    state: Any
+    wide: Any
+    n_wide: Any
+    made: Any
+    digits: Any
+    powers: Any
+
+
+@helper
+def _widen(sums, key, squares):
+    """Move the limbs of a key to a wide row; return whether there is one."""
+    wide = sums.n_wide[_U(0)]
+    if wide >= sums.wide.shape[0]:
+        return False
+    state = sums.state
+    sums.n_wide[_U(0)] = wide + 1
+    for k in range(LIMBS_OF_FLOATS):
+        limb = state[key, _U(LIMBS + k)]
+        if limb != 0:
+            sums.wide[_U(wide), _U(state[key, BASE] + k)] = limb
+    if squares:
+        for k in range(LIMBS_OF_SQUARES):
+            limb = state[key, _U(SQUARES + k)]
+            if limb != 0:
+                sums.wide[_U(wide), _U(WIDE_OF_SUMS + state[key, BASE_OF_SQUARES] + k)] = limb
+    state[key, WIDE] = wide
+    return True
+
+
+@helper
+def _fits(sums, key, place, squares):
+    """Make room for a value in the limbs of a key; return whether there is some."""
+    state = sums.state
+    if state[key, WIDE] != 0:
+        return True
+    base = make_room(state, key, LIMBS, LIMBS_OF_FLOATS, state[key, BASE], place >> 5, 3)
+    if base >= 0:
+        state[key, BASE] = base
+    if squares and base >= 0:
+        of_squares = state[key, BASE_OF_SQUARES]
+        base = make_room(state, key, SQUARES, LIMBS_OF_SQUARES, of_squares, (2 * place) >> 5, 5)
+        if base >= 0:
+            state[key, BASE_OF_SQUARES] = base
+    return base >= 0 or _widen(sums, key, squares)
+
+
+@helper
+def _change(sums, key, bits, sign, what):
+    """Add a value (sign 1) or take it away (-1); return whether there was memory."""
+    state = sums.state
+    state[key, FRESH] = 0
+    if what <= AVG_OF_NATURALS:  # 32 bits without a sign, and the rest, which of integers has it
+        upper = bits >> 32
+        state[key, _U(LIMBS)] += sign * (bits & MASK)
+        state[key, _U(LIMBS + 1)] += sign * (upper & MASK if what >= SUM_OF_NATURALS else upper)
+        return True
+    if (bits >> 52) & 0x7FF == 0x7FF:
+        column = NANS if bits & ((1 << 52) - 1) != 0 else PLUS if bits >= 0 else MINUS
+        state[key, _U(column)] += sign
+        return True
+    mantissa, place = mantissa_of(bits), place_of(bits)
+    if mantissa == 0:
+        return True
+    squares = what == STDDEV
+    if not _fits(sums, key, place, squares):
+        return False
+    signed = -sign if bits < 0 else sign
+    wide = _U(state[key, WIDE])
+    if wide == 0:
+        add_float(state, key, LIMBS + (place >> 5) - state[key, BASE], mantissa, place & 31, signed)
+        if squares:
+            first = SQUARES + ((2 * place) >> 5) - state[key, BASE_OF_SQUARES]
+            add_square(state, key, first, mantissa, (2 * place) & 31, sign)
+    else:
+        add_float(sums.wide, wide, place >> 5, mantissa, place & 31, signed)
+        if squares:
+            add_square(sums.wide, wide, WIDE_OF_SUMS + ((2 * place) >> 5), mantissa, (2 * place) & 31, sign)
+    return True
+
+
+@helper
+def _sum_of_floats(sums, key):
+    """Return the sum of the values of a key."""
+    state = sums.state
+    if state[key, NANS] > 0 or (state[key, PLUS] > 0 and state[key, MINUS] > 0):
+        return np.nan
+    if state[key, PLUS] > 0:
+        return np.inf
+    if state[key, MINUS] > 0:
+        return -np.inf
+    wide = _U(state[key, WIDE])
+    if wide == 0:
+        size = digits_of(state, key, LIMBS, LIMBS_OF_FLOATS, sums.digits, 0)
+        return float_of(sums.digits, size, 32 * state[key, BASE] + UNIT_OF_SUMS, sums.powers)
+    size = digits_of(sums.wide, wide, 0, WIDE_OF_SUMS, sums.digits, 0)
+    return float_of(sums.digits, size, UNIT_OF_SUMS, sums.powers)
+
+
+@helper
+def _leading(digits, at, size):
+    """Return a number of four digits, the first of all that there are, as a float64 and what it lacks."""
+    a = np.float64(digits[_U(at + size - 1)]) * 2.0**96 if size > 0 else 0.0
+    b = np.float64(digits[_U(at + size - 2)]) * 2.0**64 if size > 1 else 0.0
+    c = np.float64(digits[_U(at + size - 3)]) * 2.0**32 if size > 2 else 0.0
+    d = np.float64(digits[_U(at + size - 4)]) if size > 3 else 0.0
+    high, rest = a + b, c + d
+    low = b - (high - a)
+    middle = low + rest
+    # of what `middle` lacks either part may be the greater
+    part = middle - low
+    error = (low - (middle - part)) + (rest - part) + (d - (rest - c))
+    total = high + middle
+    return total, (middle - (total - high)) + error
+
+
+@helper
+def _product(x, y):
+    """Return the product of two float64, and what it lacks."""
+    product = x * y
+    split = 134217729.0  # 2**27 + 1
+    t = split * x
+    x_high = t - (t - x)
+    x_low = x - x_high
+    t = split * y
+    y_high = t - (t - y)
+    y_low = y - y_high
+    return product, ((x_high * y_high - product) + x_high * y_low + x_low * y_high) + x_low * y_low
+
+
+@kernel
+def all_digits_of_spread(digits, n, size, base, n_squares, base_of_squares):
+    """Compute ``n * squares - sum**2`` from all digits.
+
+    Parameters
+    ----------
+    digits : int64, shape (3 * DIGITS,), written
+        Digits of the sum, and from DIGITS on of the sum of squares; then, from the beginning, those of the result.
+    n, size, base, n_squares, base_of_squares : int
+        Number of values; numbers of digits, and the bases of these.
+
+    Returns
+    -------
+    int, int
+        Number of the digits of the result, and their base in units of squares.
+    """
+    out = 2 * DIGITS
+    for k in range(DIGITS):
+        digits[_U(out + k)] = 0
+    begin = min(2 * base, base_of_squares)
+    for k in range(n_squares):
+        product = _U(n) * _U(digits[_U(DIGITS + k)])
+        at = out + k + base_of_squares - begin
+        digits[_U(at)] += np.int64(product & _U(MASK))
+        digits[_U(at + 1)] += np.int64(product >> _U(32))
+    for i in range(size):
+        for j in range(size):
+            product = _U(digits[_U(i)]) * _U(digits[_U(j)])
+            at = out + i + j + 2 * base - begin
+            digits[_U(at)] -= np.int64(product & _U(MASK))
+            digits[_U(at + 1)] -= np.int64(product >> _U(32))
+    carry = np.int64(0)
+    n_digits = 0
+    for k in range(DIGITS):
+        digit = digits[_U(out + k)] + carry
+        carry = digit >> 32
+        digits[_U(k)] = digit & MASK
+        if digit & MASK != 0:
+            n_digits = k + 1
+    return n_digits, begin
+
+
+@helper
+def _deviation(sums, key):
+    """Return the standard deviation of the sample that the values of a key are, at least two."""
+    state, digits = sums.state, sums.digits
+    if state[key, NANS] > 0 or state[key, PLUS] > 0 or state[key, MINUS] > 0:
+        return np.nan
+    wide = _U(state[key, WIDE])
+    if wide == 0:
+        base, base_of_squares = state[key, BASE], state[key, BASE_OF_SQUARES]
+        size = abs(digits_of(state, key, LIMBS, LIMBS_OF_FLOATS, digits, 0))
+        n_squares = digits_of(state, key, SQUARES, LIMBS_OF_SQUARES, digits, DIGITS)
+    else:
+        base = base_of_squares = np.int64(0)
+        size = abs(digits_of(sums.wide, wide, 0, WIDE_OF_SUMS, digits, 0))
+        n_squares = digits_of(sums.wide, wide, WIDE_OF_SUMS, WIDE_OF_SQUARES, digits, DIGITS)
+    if n_squares == 0:
+        return 0.0
+    n = state[key, SIZE]
+    squares, lacking = _leading(digits, DIGITS, n_squares)
+    place = 32 * (n_squares - 4 + base_of_squares)
+    all_squares, lacks = _product(np.float64(n), squares)
+    lacks += np.float64(n) * lacking
+    spread = all_squares + lacks
+    if size > 0:
+        total, lacking = _leading(digits, 0, size)
+        square, without = _product(total, total)
+        without += 2.0 * total * lacking
+        shift = 64 * (size - 4 + base) - place  # negative, as the square of a sum is at most n times the squares
+        factor = sums.powers[_U(shift + 1022)] if shift > -1000 else 0.0
+        spread = (all_squares - square * factor) + (lacks - without * factor)
+    if spread < _CLOSE * all_squares:
+        n_digits, base = all_digits_of_spread(digits, n, size, base, n_squares, base_of_squares)
+        if n_digits == 0:
+            return 0.0
+        spread, place = top_bits(digits, n_digits), top_place(digits, n_digits) + 32 * base
+        if place % 2 != 0:
+            spread, place = 2.0 * spread, place - 1
+    root = math.sqrt(spread / (np.float64(n) * np.float64(n - 1)))
+    return scaled(root, (place + UNIT_OF_SQUARES) // 2, sums.powers)
+
+
+@helper
+def _expire(sums, pool, key, clock, length, what):
+    """Take out what has left the window of a key; return whether there was memory."""
+    while has_left(pool, sums.state[key, HEAD], clock, length):
+        if not _change(sums, key, pool.values[_U(sums.state[key, HEAD])], -1, what):
+            return False
+        pop_first(sums.state, pool, key)
+    return True
+
+
+@kernel
+def sum_past(given, start, sweep, n_keys, sums, pool, what, integers, floats, known):
+    """Sum the values in the window of each event; the first arguments are those of `pending.count_past`.
+
+    Parameters
+    ----------
+    given, start, sweep, n_keys
+        Values are int64, or the bits of float64.
+    sums : Sums, written
+    pool : Pool, written
+    what : int
+        SUM_OF_INTEGERS, or another of these; naturals are uint64.
+    integers : int64, shape (rows of the block, 2), or (0, 2), written
+        Lower and upper half of each sum of integers.
+    floats : float64, shape (rows of the block,), or (0,), written
+        Each other result.
+    known : bool, shape (rows of the block,), written
+        True where there is a result.
+
+    Returns
+    -------
+    int
+        Number of the first event that was not read, as the pool or the wide rows are full; or the number of all.
+    """
+    state = sums.state
+    if sweep == 1:
+        for key in range(n_keys):
+            if not _expire(sums, pool, _U(key), given.clocks[_U(start)], given.length, what):
+                break
+        return start
+    least = 2 if what == STDDEV else 1
+    for k in range(start, given.rows.shape[0]):
+        ask_ahead(state, given.keys, k)
+        row, key, clock = _U(given.rows[_U(k)]), _U(given.keys[_U(k)]), given.clocks[_U(k)]
+        if not _expire(sums, pool, key, clock, given.length, what):
+            return k
+        if given.chosen[row]:
+            value = given.values[row]
+            if not has_room(pool) or not _change(sums, key, value, 1, what):
+                return k
+            pool.values[_U(push_last(state, pool, key, clock))] = value
+        known[row] = state[key, SIZE] >= least
+        if state[key, SIZE] < least:
+            continue
+        if what == SUM_OF_INTEGERS or what == SUM_OF_NATURALS:
+            upper = state[key, _U(LIMBS + 1)] + (state[key, _U(LIMBS)] >> 32)
+            integers[row, _U(0)] = (upper << 32) | (state[key, _U(LIMBS)] & MASK)
+            integers[row, _U(1)] = upper >> 32
+            continue
+        if state[key, FRESH] == 0:
+            if what == STDDEV:
+                sums.made[key] = _deviation(sums, key)
+            elif what == AVG_OF_INTEGERS or what == AVG_OF_NATURALS:
+                size = digits_of(state, key, LIMBS, LIMBS_OF_INTEGERS, sums.digits, 0)
+                sums.made[key] = float_of(sums.digits, size, 0, sums.powers) / state[key, SIZE]
+            else:
+                total = _sum_of_floats(sums, key)
+                sums.made[key] = total if what == SUM_OF_FLOATS else total / state[key, SIZE]
+            state[key, FRESH] = 1
+        floats[row] = sums.made[key]
+    return given.rows.shape[0]

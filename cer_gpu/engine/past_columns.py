@@ -1,0 +1,468 @@
+"""States of aggregates over the past: what of the events before each key still has in its window, and its results."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.arrays import Array, Bools, Int64
+from cer_gpu.backend.past import sums as kernels_of_sums
+from cer_gpu.backend.past.exact import DIGITS, WIDE_OF_SQUARES, WIDE_OF_SUMS
+from cer_gpu.backend.past.pending import (
+    IN_USE,
+    STATE_WIDTH,
+    UNUSED,
+    Given,
+    Pool,
+    chain_anew,
+    clear_before,
+    count_past,
+    distinct_past,
+    greatest_past,
+)
+from cer_gpu.backend.past.sums import Sums, sum_past
+from cer_gpu.ceql.functions import CLEAR
+from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, STRING, Block, RowsOfBlock, kind_of
+from cer_gpu.columnar.memory import read_only, zeros
+from cer_gpu.errors import EventsError
+from cer_gpu.expressions.numbers import floats
+from cer_gpu.expressions.pasts import PastColumn
+from cer_gpu.expressions.side_columns import TextNumbers
+
+FEWEST_ENTRIES = 1 << 10
+"""Entries of a new pool."""
+TEXTS_FROM = 1 << 16
+"""Texts from which on those that no window holds are dropped."""
+
+_NOTHING = read_only(np.zeros(1, np.int64))
+_POWERS = read_only(np.ldexp(1.0, np.arange(-1022, 1024)))
+
+
+class PastState(ABC):
+    """State of one aggregate over the past.
+
+    Parameters
+    ----------
+    column
+    clock : dtype
+        uint64 or float64.
+    one_clock
+        True if the clock is that of all keys, so that what idle keys hold can be seen to have left their window.
+    """
+
+    width: ClassVar[int] = STATE_WIDTH
+    """Numbers in the row of a key."""
+    links: ClassVar[int] = 1
+    """Links of an entry."""
+    has_values: ClassVar[bool] = True
+
+    def __init__(self, column: PastColumn, clock: np.dtype[Any], one_clock: bool) -> None:
+        self.column = column
+        self._clock, self._one_clock = clock, one_clock
+        self._state = np.zeros((0, self.width), np.int64)
+        self._pool = self._pool_of(FEWEST_ENTRIES)
+        self._pool.free[UNUSED] = 1
+
+    def rebind(self, column: PastColumn) -> None:
+        """Go on with the column of another schema.
+
+        Raises
+        ------
+        EventsError
+            When its values have another type than those that are kept.
+        """
+        if (column.values, column.type) != (self.column.values, self.column.type):
+            raise EventsError(
+                f"{self.column.past.function} OVER the past keeps values of column {self.column.past.attribute!r}, which "
+                f"changed its type from {self.column.values} to {column.values}\nhint: cast the column to one type"
+            )
+        self.column = column
+
+    def _pool_of(self, n: int) -> Pool:
+        return Pool(
+            zeros((n, self.links), np.int32),
+            zeros((n,), self._clock),
+            zeros((n if self.has_values else 1,), np.int64),
+            np.zeros(3, np.int64),
+        )
+
+    def make(
+        self, block: Block, rows: Array, keys: Array, n_keys: int, clocks: Array, length: Any, chosen: Bools
+    ) -> pa.Array:
+        """Return the column of the next block.
+
+        Parameters
+        ----------
+        block
+        rows, keys : int32, shape (n,)
+            Events that have a key, and their keys.
+        n_keys
+        clocks : shape (n,)
+        length
+        chosen : bool, shape (rows of the block,)
+            True for the events that the aggregate is of.
+        """
+        attribute = self.column.past.attribute
+        if attribute is not None:
+            valid = block.valid(attribute)
+            chosen = chosen if valid is None else chosen & valid
+        values = self._values(block, chosen) if self.has_values else _NOTHING
+        if n_keys > len(self._state):
+            self._grow_keys(max(64, 2 * n_keys) if n_keys > 1 else 1)
+        given = Given(read_only(rows), read_only(keys), read_only(clocks), length, read_only(chosen), read_only(values))
+        return self._made(given, block.n_rows, n_keys)
+
+    def _grow_keys(self, n: int) -> None:
+        state = zeros((n, self.width), np.int64)
+        state[: len(self._state)] = self._state
+        self._state = state
+
+    @abstractmethod
+    def _values(self, block: Block, chosen: Bools) -> Int64:
+        """Return the values of the chosen events of a block; all others are arbitrary."""
+
+    @abstractmethod
+    def _made(self, given: Given, n_rows: int, n_keys: int) -> pa.Array:
+        """Return the column."""
+
+    def _run(self, loop: Callable[[int, int], int], n: int, n_keys: int) -> None:
+        """Run a loop over all events, and make room where it asks for some."""
+        start = 0
+        while start < n:
+            start = loop(start, 0)
+            if start < n:
+                self._make_room(loop, start, n_keys)
+
+    def _make_room(self, loop: Callable[[int, int], int], start: int, n_keys: int) -> None:
+        capacity = len(self._pool.links)
+        if self._one_clock and capacity > n_keys:
+            loop(start, 1)
+            if 2 * self._pool.free[IN_USE] < capacity:
+                return
+        old = self._pool
+        self._pool = self._pool_of(2 * capacity)
+        for name in ("links", "clocks", "values"):
+            before = getattr(old, name)
+            getattr(self._pool, name)[: len(before)] = before
+        self._pool.free[:] = old.free
+
+    # ---- checkpoints ----------------------------------------------------------------------------------------
+
+    def snapshot(self, n_keys: int) -> dict[str, Array]:
+        """Return the state as arrays."""
+        used = int(self._pool.free[UNUSED])
+        links, clocks, values, free = self._pool
+        return {
+            "state": self._state[:n_keys],
+            "links": links[:used],
+            "clocks": clocks[:used],
+            "values": values[:used],
+            "free": free,
+        }
+
+    def restore(self, arrays: dict[str, Array]) -> None:
+        """Go on from a snapshot."""
+        self._state = np.array(arrays["state"])
+        capacity = FEWEST_ENTRIES
+        while capacity <= len(arrays["links"]):
+            capacity *= 2
+        self._pool = self._pool_of(capacity)
+        for name in ("links", "clocks", "values", "free"):
+            getattr(self._pool, name)[: len(arrays[name])] = arrays[name]
+
+
+class CountState(PastState):
+    """COUNT: the clocks of the events in the window."""
+
+    has_values = False
+
+    def _values(self, block: Block, chosen: Bools) -> Int64:
+        raise AssertionError("events are counted")
+
+    def _made(self, given: Given, n_rows: int, n_keys: int) -> pa.Array:
+        found = np.zeros(n_rows, np.int64)
+
+        def loop(start: int, sweep: int) -> int:
+            n: int = count_past(given, start, sweep, n_keys, self._state, self._pool, found)
+            return n
+
+        self._run(loop, len(given.rows), n_keys)
+        return pa.array(found)
+
+
+class ClearState(PastState):
+    """Absence counted back: the clock of the last event."""
+
+    has_values = False
+
+    def __init__(self, column: PastColumn, clock: np.dtype[Any], one_clock: bool) -> None:
+        super().__init__(column, clock, one_clock)
+        self._met, self._last = np.zeros(0, np.bool_), np.zeros(0, clock)
+
+    def _values(self, block: Block, chosen: Bools) -> Int64:
+        raise AssertionError("events are absent")
+
+    def _grow_keys(self, n: int) -> None:
+        met, last = zeros((n,), np.bool_), zeros((n,), self._clock)
+        met[: len(self._met)], last[: len(self._last)] = self._met, self._last
+        self._met, self._last = met, last
+        super()._grow_keys(n)
+
+    def _made(self, given: Given, n_rows: int, n_keys: int) -> pa.Array:
+        found = np.zeros(n_rows, np.bool_)
+        clear_before(given, self._met, self._last, found)
+        return pa.array(found)
+
+    def snapshot(self, n_keys: int) -> dict[str, Array]:
+        """Return the state as arrays."""
+        return {**super().snapshot(n_keys), "met": self._met[:n_keys], "last": self._last[:n_keys]}
+
+    def restore(self, arrays: dict[str, Array]) -> None:
+        """Go on from a snapshot."""
+        super().restore(arrays)
+        self._met, self._last = np.array(arrays["met"]), np.array(arrays["last"])
+
+
+class ExtremeState(PastState):
+    """MIN and MAX: the values that none after them is beyond, as integers in their order."""
+
+    links = 2
+
+    def _values(self, block: Block, chosen: Bools) -> Int64:
+        assert self.column.past.attribute is not None
+        values = block.numbers(self.column.past.attribute)
+        least = self.column.past.function == "MIN"
+        if values.dtype.kind == "f":
+            bits = (values + 0.0).view(np.int64)  # -0.0 is 0.0
+            ranks = bits ^ ((bits >> 63) & np.int64(2**63 - 1))
+            ranks = ~ranks if least else ranks
+            ranks[np.isnan(values)] = -(2**63)  # taken only where there is nothing else
+            return ranks
+        if values.dtype == np.uint64:
+            ranks = (values ^ np.uint64(1 << 63)).view(np.int64)
+        else:
+            ranks = values.astype(np.int64)
+        return ~ranks if least else ranks
+
+    def _made(self, given: Given, n_rows: int, n_keys: int) -> pa.Array:
+        found, known = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.bool_)
+
+        def loop(start: int, sweep: int) -> int:
+            n: int = greatest_past(given, start, sweep, n_keys, self._state, self._pool, found, known)
+            return n
+
+        self._run(loop, len(given.rows), n_keys)
+        return self._extremes(found, known)
+
+    def _extremes(self, ranks: Int64, known: Bools) -> pa.Array:
+        kind, data_type = kind_of(self.column.type), self.column.type
+        if pa.types.is_null(data_type):
+            return pa.nulls(len(ranks))
+        missing = ranks == -(2**63)
+        ranks = ~ranks if self.column.past.function == "MIN" else ranks
+        if kind == FLOAT:
+            values = (ranks ^ ((ranks >> 63) & np.int64(2**63 - 1))).view(np.float64)
+            values = np.where(missing, np.nan, values)
+            return pa.array(values, mask=~known).cast(data_type)
+        if kind == BOOLEAN:
+            return pa.array(ranks != 0, mask=~known)
+        if kind == DECIMAL:
+            return decimals_of(ranks, ranks >> 63, known, data_type)
+        if data_type == pa.uint64():
+            ranks = (ranks.view(np.uint64) ^ np.uint64(1 << 63)).view(np.int64)
+        return pa.Array.from_buffers(
+            data_type,
+            len(ranks),
+            [pa.py_buffer(np.packbits(known, bitorder="little")), pa.py_buffer(_narrowed(ranks, data_type))],
+        )
+
+
+class DistinctState(PastState):
+    """COUNT DISTINCT: each value once, in the order in which they were met last."""
+
+    links = 4
+
+    def __init__(self, column: PastColumn, clock: np.dtype[Any], one_clock: bool) -> None:
+        super().__init__(column, clock, one_clock)
+        self._texts = TextNumbers()
+        self._buckets = np.zeros(0, np.int32)
+        self._sweep_at = TEXTS_FROM
+
+    def _values(self, block: Block, chosen: Bools) -> Int64:
+        name = self.column.past.attribute
+        assert name is not None
+        if kind_of(self.column.values) == STRING:
+            self._drop_texts()
+            values = np.zeros(block.n_rows, np.int64)
+            rows = np.flatnonzero(chosen).astype(np.int32)
+            values[rows] = self._texts.of(name, RowsOfBlock(block, rows))
+            return values
+        numbers = block.numbers(name)
+        if numbers.dtype.kind == "f":
+            bits = (numbers + 0.0).view(np.int64)  # -0.0 is 0.0
+            bits[np.isnan(numbers)] = np.array(np.nan).view(np.int64)  # all NaN are one
+            return bits
+        return numbers.view(np.int64) if numbers.dtype == np.uint64 else numbers.astype(np.int64)
+
+    def _drop_texts(self) -> None:
+        """Drop the texts that no entry has, once there are many."""
+        if self._texts.n_texts < self._sweep_at:
+            return
+        used = slice(1, int(self._pool.free[UNUSED]))
+        numbers = self._pool.values[used]
+        self._pool.values[used] = self._texts.keep(numbers)[numbers]
+        self._sweep_at = max(TEXTS_FROM, 2 * self._texts.n_texts)
+        self._buckets = np.zeros(0, np.int32)
+
+    def _made(self, given: Given, n_rows: int, n_keys: int) -> pa.Array:
+        found = np.zeros(n_rows, np.int64)
+
+        def loop(start: int, sweep: int) -> int:
+            if len(self._buckets) < len(self._pool.links):
+                self._buckets = zeros((len(self._pool.links),), np.int32)
+                chain_anew(self._state, self._pool, self._buckets, min(n_keys, len(self._state)))
+            n: int = distinct_past(given, start, sweep, n_keys, self._state, self._pool, self._buckets, found)
+            return n
+
+        self._run(loop, len(given.rows), n_keys)
+        return pa.array(found)
+
+    def snapshot(self, n_keys: int) -> dict[str, Array]:
+        """Return the state as arrays."""
+        return super().snapshot(n_keys)
+
+    def restore(self, arrays: dict[str, Array]) -> None:
+        """Go on from a snapshot."""
+        super().restore(arrays)
+        self._buckets = np.zeros(0, np.int32)
+
+    def texts(self) -> pa.Array:
+        """Return the texts, in the order of their numbers."""
+        return self._texts.texts()
+
+    def restore_texts(self, texts: pa.Array) -> None:
+        """Go on with the texts of a snapshot."""
+        self._texts.restore(texts)
+
+
+class SumState(PastState):
+    """SUM, AVG and STDDEV: all values in the window, and their sums."""
+
+    def __init__(self, column: PastColumn, clock: np.dtype[Any], one_clock: bool) -> None:
+        self._what = _what(column)
+        of_integers = self._what <= kernels_of_sums.AVG_OF_NATURALS
+        squares = self._what == kernels_of_sums.STDDEV
+        limbs = kernels_of_sums.LIMBS_OF_INTEGERS if of_integers else kernels_of_sums.LIMBS_OF_FLOATS
+        self.width = kernels_of_sums.LIMBS + limbs + kernels_of_sums.LIMBS_OF_SQUARES * squares  # type: ignore[misc]
+        self._wide_width = WIDE_OF_SUMS + WIDE_OF_SQUARES * squares
+        super().__init__(column, clock, one_clock)
+        self._wide, self._n_wide = np.zeros((1, self._wide_width), np.int64), np.ones(1, np.int64)
+        self._results = np.zeros(0)
+        self._digits = np.zeros(3 * DIGITS, np.int64)
+
+    def _grow_keys(self, n: int) -> None:
+        results = zeros((n,), np.float64)
+        results[: len(self._results)] = self._results
+        self._results = results
+        super()._grow_keys(n)
+
+    def _values(self, block: Block, chosen: Bools) -> Int64:
+        name = self.column.past.attribute
+        assert name is not None
+        if self._what >= kernels_of_sums.SUM_OF_FLOATS:
+            if kind_of(self.column.values) == DECIMAL:
+                return floats(block.array(name)).view(np.int64)
+            return block.numbers(name).astype(np.float64, copy=False).view(np.int64)
+        numbers = block.numbers(name)
+        return numbers.view(np.int64) if numbers.dtype == np.uint64 else numbers.astype(np.int64, copy=False)
+
+    def _made(self, given: Given, n_rows: int, n_keys: int) -> pa.Array:
+        whole = self._what in (kernels_of_sums.SUM_OF_INTEGERS, kernels_of_sums.SUM_OF_NATURALS)
+        integers = np.zeros((n_rows if whole else 0, 2), np.int64)
+        found, known = np.zeros(0 if whole else n_rows), np.zeros(n_rows, np.bool_)
+
+        def loop(start: int, sweep: int) -> int:
+            sums = Sums(self._state, self._wide, self._n_wide, self._results, self._digits, _POWERS)
+            n: int = sum_past(given, start, sweep, n_keys, sums, self._pool, self._what, integers, found, known)
+            return n
+
+        self._run(loop, len(given.rows), n_keys)
+        if pa.types.is_null(self.column.type):
+            return pa.nulls(n_rows)
+        return self._integers(integers[:, 0], integers[:, 1], known) if whole else pa.array(found, mask=~known)
+
+    def _make_room(self, loop: Callable[[int, int], int], start: int, n_keys: int) -> None:
+        if self._n_wide[0] == len(self._wide):
+            wide = np.zeros((max(4, 2 * len(self._wide)), self._wide_width), np.int64)
+            wide[: len(self._wide)] = self._wide
+            self._wide = wide
+        if self._pool.free[IN_USE] == len(self._pool.links) - 1:
+            super()._make_room(loop, start, n_keys)
+
+    def _integers(self, low: Int64, high: Int64, known: Bools) -> pa.Array:
+        data_type = self.column.type
+        if kind_of(data_type) == DECIMAL:
+            return decimals_of(low, high, known, data_type)
+        natural = data_type == pa.uint64()
+        fits = high == (0 if natural else low >> 63)
+        if not (fits | ~known).all():
+            raise EventsError(
+                f"a sum of {self.column.past.attribute!r} OVER the past is beyond {data_type}\n"
+                "hint: cast the column to float64 or to a decimal"
+            )
+        values = low.view(np.uint64) if natural else low
+        array = pa.array(np.ascontiguousarray(values), mask=~known)
+        return array.view(data_type) if pa.types.is_duration(data_type) else array
+
+    def snapshot(self, n_keys: int) -> dict[str, Array]:
+        """Return the state as arrays."""
+        wide = self._wide[: int(self._n_wide[0])]
+        return {**super().snapshot(n_keys), "wide": wide, "results": self._results[:n_keys]}
+
+    def restore(self, arrays: dict[str, Array]) -> None:
+        """Go on from a snapshot."""
+        super().restore(arrays)
+        self._wide, self._results = np.array(arrays["wide"]), np.array(arrays["results"])
+        self._n_wide = np.array([len(self._wide)], np.int64)
+
+
+def _what(column: PastColumn) -> int:
+    """Return the code of a sum, average or deviation for the kernel."""
+    function, values = column.past.function, column.values
+    kind = kind_of(values)
+    if function == "STDDEV":
+        return kernels_of_sums.STDDEV
+    if kind == FLOAT or (kind == DECIMAL and function == "AVG"):
+        return kernels_of_sums.SUM_OF_FLOATS if function == "SUM" else kernels_of_sums.AVG_OF_FLOATS
+    if values == pa.uint64():
+        return kernels_of_sums.SUM_OF_NATURALS if function == "SUM" else kernels_of_sums.AVG_OF_NATURALS
+    return kernels_of_sums.SUM_OF_INTEGERS if function == "SUM" else kernels_of_sums.AVG_OF_INTEGERS
+
+
+def state_of(column: PastColumn, clock: np.dtype[Any], one_clock: bool) -> PastState:
+    """Return the state of an aggregate at the beginning of a stream; the arguments are those of `PastState`."""
+    kinds: dict[str, type[PastState]] = {
+        CLEAR: ClearState,
+        "COUNT": CountState,
+        "COUNT DISTINCT": DistinctState,
+        "MIN": ExtremeState,
+        "MAX": ExtremeState,
+    }
+    return kinds.get(column.past.function, SumState)(column, clock, one_clock)
+
+
+def decimals_of(low: Int64, high: Int64, known: Bools, data_type: pa.DataType) -> pa.Array:
+    """Return decimals of their lower and upper 64 bits."""
+    words = np.ascontiguousarray(np.stack([low, high], axis=1))
+    valid = pa.py_buffer(np.packbits(known, bitorder="little"))
+    wide = pa.Array.from_buffers(pa.decimal128(38, data_type.scale), len(low), [valid, pa.py_buffer(words)])
+    return wide.cast(data_type)
+
+
+def _narrowed(values: Int64, data_type: pa.DataType) -> Array:
+    """Return integers in the width in which Arrow stores a type."""
+    return np.ascontiguousarray(values.astype(f"i{data_type.bit_width // 8}"))

@@ -1,0 +1,106 @@
+"""Aggregates over the events before an event, as derived columns: their types, and what is refused of them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.functions import CLEAR
+from cer_gpu.ceql.paths import dotted
+from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of, plain_type
+from cer_gpu.columnar.fields import fields_hint
+from cer_gpu.expressions.hints import article
+from cer_gpu.expressions.numbers import sum_type
+
+if TYPE_CHECKING:
+    from cer_gpu.expressions.binder import Binder
+
+_MOST_DIGITS = 18
+"""Most digits of a decimal that is one int64."""
+_DIGEST = "\0"
+"""Stands in the name of a column before what tells it from others of the same text."""
+
+
+@dataclass(frozen=True)
+class PastColumn:
+    """An aggregate over the events before each event, and the event itself (``SUM(R.a) OVER d``).
+
+    Attributes
+    ----------
+    past : Past
+    values : pyarrow.DataType or None
+        Type of the attribute that it is of, without a dictionary; None: it counts events.
+    type : pyarrow.DataType
+        Type of its results.
+    """
+
+    past: s.Past
+    values: pa.DataType | None
+    type: pa.DataType
+
+
+def past_name(attribute: s.Attribute) -> str:
+    """Return a name for the column that no other one has; the text alone may not tell two strings apart."""
+    name = attribute.name
+    if attribute.past is None or attribute.past.predicate is None:
+        return name
+    digest = hashlib.sha256(repr(attribute.past).encode()).hexdigest()[:12]
+    return f"{name[:-1]}{_DIGEST}{digest}`"
+
+
+def past_text(name: str) -> str:
+    """Return the text of a derived column of such a name, without backquotes."""
+    return name[1:-1].partition(_DIGEST)[0]
+
+
+def past_column(attribute: s.Attribute, binder: Binder) -> PastColumn:
+    """Return the column that stands for an aggregate over the past.
+
+    Raises
+    ------
+    QueryTypeError
+        When its attribute is unknown, or of a type that it does not take.
+    """
+    past = attribute.past
+    assert past is not None
+    if past.function == CLEAR:
+        return PastColumn(past, None, pa.bool_())
+    if past.attribute is None:
+        return PastColumn(past, None, pa.int64())
+    data_type = plain_type(binder.column(s.Attribute(past.attribute, past.span)))
+    if past.function == "COUNT":
+        return PastColumn(past, data_type, pa.int64())
+    kind, function = kind_of(data_type), past.function
+    of = past.attribute
+
+    def refuse(reason: str, hint: str | None = None) -> None:
+        shown = f"column {dotted(of)!r} is {article(data_type)}"
+        raise binder.error(f"{function} OVER the past {reason}, and {shown}", past.span, hint)
+
+    if kind is None:
+        refuse("reads single values", fields_hint(of, data_type))
+    if kind == DECIMAL and data_type.precision > _MOST_DIGITS and function not in ("AVG", "STDDEV"):
+        refuse(f"reads decimals of at most {_MOST_DIGITS} digits", "cast the column to fewer digits, or to float64")
+    if function == "COUNT DISTINCT":
+        return PastColumn(past, data_type, pa.int64())
+    if function in ("MIN", "MAX"):
+        if kind == STRING:
+            refuse("needs numbers or times", "COUNT and COUNT(DISTINCT ...) take texts")
+        return PastColumn(past, data_type, data_type)
+    if kind in (STRING, MOMENT):
+        refuse("needs numbers", "MIN, MAX and COUNT take times" if kind == MOMENT else None)
+    if function != "SUM" and (pa.types.is_duration(data_type) or kind == BOOLEAN):
+        refuse("needs numbers", f"SUM({_written(past)}) OVER ... / COUNT({_written(past)}) OVER ... is their mean")
+    if kind == NOTHING:
+        return PastColumn(past, data_type, pa.null())
+    assert kind in (INTEGER, FLOAT, DECIMAL, BOOLEAN)
+    return PastColumn(past, data_type, sum_type(data_type) if function == "SUM" else pa.float64())
+
+
+def _written(past: s.Past) -> str:
+    """Return the attribute as it is written behind its type."""
+    return f"{'*' if past.event is None else past.event.name}.{past.attribute}"
