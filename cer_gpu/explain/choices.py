@@ -18,7 +18,7 @@ from cer_gpu.explain.writing import attribute_text, guard_text, name_text
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.dealing import Dealing
-from cer_gpu.planning.outputs import output_of
+from cer_gpu.planning.outputs import against_output, output_of
 from cer_gpu.planning.physical import physical_plan
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates import guards
@@ -56,6 +56,7 @@ def choice_facts(plan: Plan, binding: Binding | None) -> dict[str, Any]:
         else {"kind": within.kind, "text": window_text(within)},
         "keys": key_lines(plan),
         "memory": _memory(plan) + _memory_of_lag(plan),
+        "progress": None if against_output(plan, OUTPUTS["progress"]) else _memory_of_progress(plan),
         "chain": None if plan.chain is None else chain_facts(plan.chain, plan.guards),
         "dealing": _dealing(physical.dealing),
     }
@@ -127,6 +128,14 @@ def _memory(plan: Plan) -> str:
     if not stored and loops and all(loop.barred for loop in loops):
         return "grows with the partial matches that no event has barred yet: there is no WITHIN"
     return "grows with the relevant events: there is no WITHIN, so that nothing is ever out of reach"
+
+
+def _memory_of_progress(plan: Plan) -> str:
+    held = "each start is held until what stops it, and all starts before it, is known: "
+    if plan.within is None:
+        return held + "perhaps to the end, as there is no WITHIN"
+    each = "s of their partitions have" if plan.partition and plan.within.kind == "events" else " has"
+    return held + f"at the latest when the window{each} passed"
 
 
 def _memory_of_lag(plan: Plan) -> str:

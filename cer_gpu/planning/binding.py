@@ -18,8 +18,8 @@ from cer_gpu.expressions.derived import DerivedColumn, pasts_of, read_by
 from cer_gpu.expressions.relations import BoundRelations, bind_keys, bind_pending, bind_relations
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
+from cer_gpu.output.form import Columns, Head, Output
 from cer_gpu.output.measures import BoundMeasures, bind_measures
-from cer_gpu.output.outputs import Columns, Head, Output
 from cer_gpu.output.weights import BoundWeights, Linear, bind_weights
 from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.planning.pasts import BoundPasts, bind_pasts

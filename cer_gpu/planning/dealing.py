@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cer_gpu.automaton.recent import RecentPattern
 from cer_gpu.ceql.syntax import Attribute
@@ -51,6 +51,16 @@ class Dealing:
         """Ways to deal to Spark tasks, the best first, each with the reason why it is not exact; None: it is."""
         by_key = None if self.shared else self.against_keys
         return {"partition": by_key, "range": self.against_ranges, "replicate": None}
+
+    @property
+    def by_starts(self) -> Dealing:
+        """The ways to deal the events where rows are the starts of a chain."""
+        return replace(
+            self,
+            against_ranges="a start is known only after the range",
+            against_merging="starts come in their order, each when it is known",
+            shared=(),
+        )
 
 
 def dealing_of(plan: Plan) -> Dealing:
