@@ -13,15 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reference_predicates import (
-    DurationConst,
-    Event,
-    Predicate,
-    attribute,
-    descendants,
-    events_read,
-    holds,
-)
+from reference_past import Preceded, clear_before
+from reference_predicates import DurationConst, Event, Predicate, attribute, descendants, events_read, holds
 
 TYPE = "type"
 TIME = "ts"
@@ -184,7 +177,9 @@ class Trailing:
     absent: tuple[Formula, ...]
 
 
-Formula = EventType | Not | As | Filter | Or | Seq | Contig | Next | All | Plus | ContigPlus | Times | Trailing
+Formula = (
+    EventType | Not | As | Filter | Or | Seq | Contig | Next | All | Plus | ContigPlus | Times | Trailing | Preceded
+)
 
 
 class TooLarge(Exception):
@@ -329,6 +324,8 @@ def valuations(
                 return repeated(body, 1, None, ":", before)
             case Times(body, least, greatest, joint):
                 return repeated(body, least, greatest, joint, before)
+            case Preceded(absent, body):
+                return {v for v in of(body, before) if clear_before(absent, stream[v[0]], lambda f, e: valuations(f, [e]))}
             case Trailing(body, absent):
                 return {
                     (i, j, mu)
@@ -525,7 +522,7 @@ def variables_of_several(formula: Formula) -> tuple[set[str], bool]:
     match formula:
         case EventType() | Not():
             return set(), True
-        case Filter(body, _) | Times(body, _, 1) | Trailing(body, _):
+        case Filter(body, _) | Times(body, _, 1) | Trailing(body, _) | Preceded(_, body):
             return variables_of_several(body)
         case As(body, name):
             several, one = variables_of_several(body)

@@ -210,15 +210,16 @@ class _Writer:
         return [*out, "]"]
 
     def within(self, within: ref.Within) -> list[str]:
+        return [] if within is None else [self.keyword("WITHIN"), *self.extent(within)]
+
+    def extent(self, within: ref.Within) -> list[str]:
         match within:
-            case None:
-                return []
             case ("events", n):
-                return [self.keyword("WITHIN"), str(n), self.plural("EVENTS")]
+                return [str(n), self.plural("EVENTS")]
             case ("attribute", n, name):
-                return [self.keyword("WITHIN"), str(n), "[", *self.attribute(name), "]"]
+                return [str(n), "[", *self.attribute(name), "]"]
             case ("time", n):
-                return [self.keyword("WITHIN"), *self.duration(n)]
+                return self.duration(n)
         raise TypeError(within)
 
     def duration(self, n: int) -> list[str]:
@@ -286,6 +287,10 @@ class _Writer:
                 return [*self.formula(left, SEQ, first), *gap, ";", *self.formula(right, SEQ + 1, False)]
             case ref.Next(left, right):
                 return [*self.formula(left, SEQ, first), "->", *self.formula(right, SEQ + 1, False)]
+            case ref.Preceded(absent, body):
+                before = [(*self.absences((each.event,)), self.keyword("FOR"), *self.extent(each.within)) for each in absent]
+                leading = [token for tokens in before for token in tokens][1:]
+                return [*leading, ";", *self.formula(body, SEQ + 1, False)]
             case ref.Trailing(body, absent):
                 return [*self.formula(body, SEQ, first), *self.absences(absent)]
             case ref.Contig(left, right):
@@ -487,8 +492,23 @@ class _Writer:
         names = [] if aggregate.name is None else [".", *self.path(aggregate.name.split("."))]
         return [self.keyword(aggregate.function), "(", *self.variable(aggregate.variable), *names, ")"]
 
+    def over(self, aggregate: ref.Over) -> list[str]:
+        """Return the tokens of an aggregate over the past."""
+        function, *distinct = aggregate.function.split()
+        kind = "*" if aggregate.type is None else self.name(aggregate.type)
+        of = [kind] if aggregate.of is None else [kind, ".", *self.path(aggregate.of.name.split("."))]
+        around, self.filtered, self.outside = (self.filtered, self.outside), None, False
+        test = [] if aggregate.condition is None else self.predicate(aggregate.condition, EITHER)
+        self.filtered, self.outside = around
+        test = [self.keyword("FILTER"), *test] if test else []
+        before = [self.keyword(word) for word in distinct]
+        inside, over = [*before, *of, *test], [self.keyword("OVER"), *self.extent(aggregate.within)]
+        return [self.keyword(function), "(", *inside, ")", *over]
+
     def expression(self, expression: ref.Expression, least: int) -> list[str]:
         match expression:
+            case ref.Over():
+                tokens, binding = self.over(expression), OPERAND
             case ref.Attr() | ref.VarAttr() | ref.Element():
                 tokens, binding = self.operand(expression), OPERAND
             case ref.DurationConst(ticks):
@@ -519,7 +539,7 @@ def _binding(formula: ref.Formula) -> int:
             return ATOM
         case ref.As() | ref.Plus() | ref.ContigPlus() | ref.Times():
             return POSTFIX
-        case ref.Seq() | ref.Next() | ref.Trailing():
+        case ref.Seq() | ref.Next() | ref.Trailing() | ref.Preceded():
             return SEQ
         case ref.Contig():
             return CONTIG
