@@ -178,7 +178,7 @@ class Query(CompiledQuery):
         """The types of the events that the query needs if a column tells their positions; None: all events."""
         plan = self._plan
         types = [guard.event_type for guard in plan.guards]
-        if plan.type_column is None or plan.negates or plan.looks_back:
+        if plan.type_column is None or plan.negates or plan.looks_back or plan.counts_positions:
             return None
         counts = plan.within is not None and plan.within.kind == "events"
         if plan.partition and (counts or physical_plan(plan, OUTPUTS["positions"]).table().has_gaps):

@@ -7,7 +7,8 @@ import itertools
 import arrow_streams
 import pyarrow as pa
 import reference as ref
-from cases import bound_rows_of, counts_of, plain, rows_of
+from cases import MOST_VALUATIONS, bound_rows_of, counts_of, plain, rows_of
+from hypothesis import assume
 from hypothesis import strategies as st
 
 
@@ -107,3 +108,28 @@ def with_and_without_checkpoints(data, case, output):
     assert resumed.n_events == evaluator.n_events == len(case.events)
     assert resumed.n_matches == evaluator.n_matches
     return pa.Table.from_batches(with_), pa.Table.from_batches(without)
+
+
+def survivors_of(case):
+    """Return the complex events that the window and the absence leave, before anything chooses."""
+    every = ref.replace(case.query, strategy="ALL", limit=None)
+    try:
+        return ref.evaluate(every, case.events, MOST_VALUATIONS)
+    except ref.TooLarge:
+        assume(False)
+
+
+def assert_right_in_time(case, candidates, answer, output):
+    """Check the rows, and that they come by moment, then by start and end."""
+    by_end = answer.take(pa.compute.sort_indices(answer["end"])) if answer.num_rows else answer
+    assert_right(case, candidates, by_end, output)
+    moments = ref.moments(case.query, case.events, survivors_of(case))
+    if output in ("count", "ends"):
+        latest: dict[int, int] = {}
+        for (_, end), moment in moments.items():
+            latest[end] = max(moment, latest.get(end, 0))
+        order = [(latest[end], end) for end in answer["end"].to_pylist()]
+    else:
+        spans = zip(answer["start"].to_pylist(), answer["end"].to_pylist(), strict=True)
+        order = [(moments[span], *span) for span in spans]
+    assert order == sorted(order)

@@ -81,7 +81,7 @@ class Case(_Drawn):
         timestamps = timestamps or ref.compares_durations(self.query.formula)
         self.layout = data.draw(arrow_streams.layouts(self.query, self.events, timestamps), label="layout")
         self.cuts = data.draw(strategies.cuts(len(self.events)), label="cuts")
-        by_time = self.query.within is not None and self.query.within[0] == "time"
+        by_time = any(window[0] == "time" for window in ref.windows_of(self.query))
         self.write(data, timed=timestamps or by_time or data.draw(st.booleans(), label="timed"))
 
     @property

@@ -82,7 +82,9 @@ from reference_formulas import TooLarge as TooLarge
 from reference_formulas import Trailing as Trailing
 from reference_formulas import Unary as Unary
 from reference_formulas import Valuation as Valuation
+from reference_formulas import Windowed as Windowed
 from reference_formulas import Within as Within
+from reference_formulas import absence_lasts as absence_lasts
 from reference_formulas import absences as absences
 from reference_formulas import compares_durations as compares_durations
 from reference_formulas import defined_variables as defined_variables
@@ -158,7 +160,8 @@ class Query:
     is empty, holds for each selected variable the attributes in brackets behind it, or None if there are none; `head`,
     of a conjunctive query, holds (column, variable of an atom, attribute) for each column of its head; `named` holds
     attributes that the text names, even if nothing reads them; `chooses_first` is THEN WITHIN; `measures` holds (name,
-    expression) for each measure, beside the variables in `select`, and in `having` an `Attr` is a measure by its name.
+    expression) for each measure, beside the variables in `select`, and in `having` an `Attr` is a measure by its name;
+    `each_step`, as `within`, is that of EACH STEP.
     """
 
     formula: Formula
@@ -175,6 +178,7 @@ class Query:
     chooses_first: bool = False
     measures: tuple[tuple[str, Expression], ...] = ()
     having: Predicate | None = None
+    each_step: Within = None
 
 
 # ------------------------------------------------------------------------------------- the clauses of a query
@@ -278,7 +282,7 @@ def _evaluate_substream(
     query: Query, stream: Sequence[Event], most: int | None, variables: Sequence[str]
 ) -> set[BoundRow]:
     """Apply WHERE, then WITHIN, then SELECT with its strategy, to one substream; with THEN WITHIN, the window last."""
-    rows = projected(query, valuations(query.formula, stream, most, query.within), variables)
+    rows = projected(query, valuations(query.formula, stream, most, query.within, query.each_step), variables)
     if not query.chooses_first:
         rows = {row for row in rows if in_window(query.within, stream, row)}
     winners = selected(query.strategy, {row[:3] for row in rows})
@@ -306,7 +310,8 @@ def _evaluate_long(query: Query, stream: Sequence[Event], most: int | None, vari
         ):
             first -= 1
         behind = last + 1
-        while trails(query.formula) and behind < len(events) and in_window(query.within, events, (last, behind)):
+        lasts = absence_lasts(query.formula) or query.within
+        while trails(query.formula) and behind < len(events) and in_window(lasts, events, (last, behind)):
             behind += 1
         piece = slice(first, behind)
         found = _renumbered(_evaluate_substream(query, events[piece], most_in_piece, variables), positions[piece])
@@ -425,7 +430,9 @@ def moments(query: Query, stream: Sequence[Event], survivors: Sequence[Any]) -> 
 
     `survivors` are the rows that the window and the absence leave, before the strategy and LIMIT choose.
     """
-    found = {row[:2]: _moment(query, stream, row[0]) for row in survivors}
+    lasts = absence_lasts(query.formula)
+    window, which = (query.within, 0) if lasts is None else (lasts, 1)
+    found = {row[:2]: _moment(query, window, stream, row[which]) for row in survivors}
     if query.strategy in ("ALL", "STRICT") and query.limit is None:
         return found
     latest: dict[int, int] = {}
@@ -434,14 +441,14 @@ def moments(query: Query, stream: Sequence[Event], survivors: Sequence[Any]) -> 
     return {(start, end): latest[end] for start, end in found}
 
 
-def _moment(query: Query, stream: Sequence[Event], start: int) -> int:
-    """Return the position of the first event beyond the window that begins at the start."""
-    if query.within is not None and query.within[0] == "events":
-        positions = next(found for found in substreams(query, stream) if start in found)
-        beyond = positions.index(start) + query.within[1] + 1
+def _moment(query: Query, window: Within, stream: Sequence[Event], first: int) -> int:
+    """Return the position of the first event beyond the window that begins at an event."""
+    if window is not None and window[0] == "events":
+        positions = next(found for found in substreams(query, stream) if first in found)
+        beyond = positions.index(first) + window[1] + 1
         return positions[beyond] if beyond < len(positions) else len(stream)
-    later = range(start, len(stream))
-    return next((p for p in later if not in_window(query.within, stream, (start, p))), len(stream))
+    later = range(first, len(stream))
+    return next((p for p in later if not in_window(window, stream, (first, p))), len(stream))
 
 
 # --------------------------------------------------------------------- one of several legal answers
@@ -513,9 +520,8 @@ def selected_attributes(query: Query) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(name for names in query.brackets for name in names))
 
 
-def lengths_back(formula: Formula) -> list[tuple[Any, ...]]:
-    """Return how far aggregates over the past, and absences counted back, reach back."""
-    return [node.within for node in descendants(formula) if isinstance(node, Over | AbsentFor)]
+    lengths = [*windows_of(query), *lengths_back(query.formula)]
+    found |= {length[2] for length in lengths if length[0] == "attribute"}
 
 
 def attributes(query: Query) -> set[str]:
@@ -526,6 +532,10 @@ def attributes(query: Query) -> set[str]:
     found |= {name for names in query.partition_by for name in names}
     found |= {name for names in query.brackets for name in names or ()}
     found |= {*query.named}
+<<<<<<< HEAD
     lengths = [query.within, *lengths_back(query.formula)]
     found |= {length[2] for length in lengths if length is not None and length[0] == "attribute"}
+=======
+    found |= {window[2] for window in windows_of(query) if window[0] == "attribute"}
+>>>>>>> main
     return found - {TYPE, TIME}

@@ -20,6 +20,7 @@ TYPE = "type"
 TIME = "ts"
 STREAM = "$stream"
 UNNAMED = ""  # holds the event of a type that defines no variable, until an AS around it names the event
+PASSED = "\0"  # holds every event of a valuation, those of NOT too, where EACH STEP asks for them
 
 Assignments = frozenset[tuple[str, int]]  # {(variable, position)}
 Valuation = tuple[int, int, Assignments]  # (start, end, ...)
@@ -144,9 +145,10 @@ class All:
 
 @dataclass(frozen=True)
 class Plus:
-    """F +."""
+    """F +, or `f + UNTIL (R)`: `until` are events as in `Seq`, none of which lies between two repetitions."""
 
     body: Formula
+    until: tuple[Formula, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -160,25 +162,50 @@ class ContigPlus:
 class Times:
     """`f{least,most}`, joined by ``;``, ``:`` or ``->``; without bound where `most` is None.
 
-    ``f?`` is `Times(f, 0, 1)`, ``f*`` is `Times(f, 0, None)`, ``f ->+`` is `Times(f, 1, None, "->")`.
+    ``f?`` is `Times(f, 0, 1)`, ``f*`` is `Times(f, 0, None)`, ``f ->+`` is `Times(f, 1, None, "->")`; `until` as in
+    `Plus`.
     """
 
     body: Formula
     least: int
     most: int | None = None
     joint: str = ";"
+    until: tuple[Formula, ...] = ()
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """`(f WITHIN d)`."""
+
+    body: Formula
+    within: Within
 
 
 @dataclass(frozen=True)
 class Trailing:
-    """`f ; !R` at the end of a whole pattern; `absent` as in `Seq`."""
+    """`f ; !R` at the end of a whole pattern; `absent` as in `Seq`, and `length` is that of FOR, or None."""
 
     body: Formula
     absent: tuple[Formula, ...]
+    length: Within = None
 
 
 Formula = (
-    EventType | Not | As | Filter | Or | Seq | Contig | Next | All | Plus | ContigPlus | Times | Trailing | Preceded
+    EventType
+    | Not
+    | As
+    | Filter
+    | Or
+    | Seq
+    | Contig
+    | Next
+    | All
+    | Plus
+    | ContigPlus
+    | Times
+    | Windowed
+    | Trailing
+    | Preceded
 )
 
 
@@ -190,17 +217,24 @@ class TooLarge(Exception):
 
 
 def valuations(
-    formula: Formula, stream: Sequence[Event], most: int | None = None, within: Within = None
+    formula: Formula,
+    stream: Sequence[Event],
+    most: int | None = None,
+    within: Within = None,
+    each_step: Within = None,
 ) -> set[Valuation]:
     """Return all valuations of the formula, by the table of meanings; TooLarge beyond `most` of them.
 
-    Only an absence at the end of the pattern reads the window.
+    Only an absence at the end of the pattern reads the window.  Neighbouring events are `each_step` apart at most.
     """
     known: dict[int, tuple[Formula, set[Valuation]]] = {}  # by identity, of formulas that read nothing before them
     tested = [0]  # number of valuations that filters between events have tested
 
     def is_of(event: Event, name: str, of_stream: str | None) -> bool:
         return event.get(TYPE) == name and of_stream in (None, event.get(STREAM))
+
+    def passed(position: int) -> set[tuple[str, int]]:
+        return set() if each_step is None else {(PASSED, position)}
 
     def held(variable: str, position: int) -> set[tuple[str, int]]:
         """Return the assignments of a position: to the variable, and to its variable of the event's stream."""
@@ -243,6 +277,34 @@ def valuations(
         for assigned, group in grouped(left, before, right, *absent):
             yield from _joined(group, of(right, assigned), contiguous, positions(absent, assigned))
 
+    def repeated_until(
+        iteration: Plus | Times, least: int, most: int | None, joint: str, before: Assignments
+    ) -> set[Valuation]:
+        """Return the iterations with none of the events of UNTIL, which read the repetition before them, in a gap."""
+        body, until = iteration.body, iteration.until
+        once = of(body, before)
+        if EMPTY in once:
+            raise ValueError("UNTIL beside a formula that may be empty")
+        needed = {x for each in until for x in outer_variables(each)}
+        following = positions((_event_of(body),), before) if joint == "->" else []
+        newest = {(valuation, valuation[2]) for valuation in once}  # with what the last repetition holds
+        total = {EMPTY} if least == 0 else set()
+        for n in itertools.count(1):
+            if not newest or (most is not None and n > most):
+                return total
+            if n >= least:
+                total = checked(total | {valuation for valuation, _ in newest})
+            longer: set[tuple[Valuation, Assignments]] = set()
+            for (i, end, mu), last in newest:
+                assigned = frozenset((x, p) for x, p in before | last if x in needed)
+                barred = [*positions(until, assigned), *following]
+                for start, j, nu in once:
+                    if start > end and not any(end < p < start for p in barred):
+                        longer.add(((i, j, mu | nu), nu))
+            checked(valuation for valuation, _ in longer)
+            newest = longer
+        raise AssertionError
+
     def repeated(body: Formula, least: int, most: int | None, joint: str, before: Assignments) -> set[Valuation]:
         once = of(body, before)
         barred = positions((_event_of(body),), before) if joint == "->" else []
@@ -272,18 +334,20 @@ def valuations(
         match formula:
             case EventType(name, of_stream, defines):
                 return {
-                    (i, i, frozenset(held(name, i) if defines else {(UNNAMED, i)}))
+                    (i, i, frozenset((held(name, i) if defines else {(UNNAMED, i)}) | passed(i)))
                     for i, e in enumerate(stream)
                     if is_of(e, name, of_stream)
                 }
             case Not(name, predicate, of_stream):
                 return {
-                    (i, i, frozenset())
+                    (i, i, frozenset(passed(i)))
                     for i, e in enumerate(stream)
                     if not (is_of(e, name, of_stream) and (predicate is None or holds(predicate, e)))
                 }
             case As(body, name):
-                named = ((i, j, mu.union(*(held(name, p) for _, p in mu))) for i, j, mu in of(body, before))
+                named = (
+                    (i, j, mu.union(*(held(name, p) for x, p in mu if x != PASSED))) for i, j, mu in of(body, before)
+                )
                 return {(i, j, frozenset((x, p) for x, p in mu if x != UNNAMED)) for i, j, mu in named}
             case Filter(body, Unary(variable, predicate)):
                 return {
@@ -318,6 +382,10 @@ def valuations(
                 if most is not None and len(one) * len(other) > 20 * most:
                     raise TooLarge
                 return checked(_both(a, b) for a in one for b in other)
+            case Plus(until=(_, *_)):
+                return repeated_until(formula, 1, None, ";", before)
+            case Times(_, least, greatest, joint, (_, *_)):
+                return repeated_until(formula, least, greatest, joint, before)
             case Plus(body):
                 return repeated(body, 1, None, ";", before)
             case ContigPlus(body):
@@ -326,20 +394,30 @@ def valuations(
                 return repeated(body, least, greatest, joint, before)
             case Preceded(absent, body):
                 return {v for v in of(body, before) if clear_before(absent, stream[v[0]], lambda f, e: valuations(f, [e]))}
-            case Trailing(body, absent):
+            case Windowed(body, length):
+                return {v for v in of(body, before) if v == EMPTY or in_window(length, stream, v)}
+            case Trailing(body, absent, length):
                 return {
                     (i, j, mu)
                     for assigned, group in grouped(of(body, before), before, *absent)
                     for barred in [positions(absent, assigned)]
                     for i, j, mu in group
-                    if not any(p > j and in_window(within, stream, (i, p)) for p in barred)
+                    for first, lasts in [(i, within) if length is None else (j, length)]
+                    if not any(p > j and in_window(lasts, stream, (first, p)) for p in barred)
                 }
         raise TypeError(formula)
 
     found = of(formula, frozenset())
     if EMPTY in found:
         raise ValueError("the whole pattern could be empty")
-    return {(i, j, frozenset((x, p) for x, p in mu if x != UNNAMED)) for i, j, mu in found}
+    if each_step is not None:
+        found = {
+            valuation
+            for valuation in found
+            for steps in [sorted(p for x, p in valuation[2] if x == PASSED)]
+            if all(in_window(each_step, stream, pair) for pair in itertools.pairwise(steps))
+        }
+    return {(i, j, frozenset((x, p) for x, p in mu if x not in (UNNAMED, PASSED))) for i, j, mu in found}
 
 
 def _related(
@@ -448,6 +526,8 @@ def parts(formula: Formula) -> Iterator[Formula]:
 
 def absences(formula: Formula) -> tuple[Formula, ...]:
     """Return the events that must be absent between the direct subformulas, or behind them."""
+    if isinstance(formula, Plus | Times):
+        return formula.until
     return formula.absent if isinstance(formula, Seq | Trailing) else ()
 
 
@@ -522,7 +602,7 @@ def variables_of_several(formula: Formula) -> tuple[set[str], bool]:
     match formula:
         case EventType() | Not():
             return set(), True
-        case Filter(body, _) | Times(body, _, 1) | Trailing(body, _) | Preceded(_, body):
+        case Filter(body) | Times(body, _, 1) | Trailing(body) | Windowed(body) | Preceded(_, body):
             return variables_of_several(body)
         case As(body, name):
             several, one = variables_of_several(body)
@@ -582,6 +662,11 @@ def _walk(formula: Formula) -> Iterator[Formula]:
 def trails(formula: Formula) -> bool:
     """Return True if an absence ends the pattern."""
     return any(isinstance(node, Trailing) for node in _walk(formula))
+
+
+def absence_lasts(formula: Formula) -> Within:
+    """Return the length of FOR of an absence at the end of the pattern; None: it has none, or there is none."""
+    return next((node.length for node in _walk(formula) if isinstance(node, Trailing)), None)
 
 
 def compares_durations(formula: Formula) -> bool:

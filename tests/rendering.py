@@ -13,9 +13,9 @@ from dataclasses import replace
 import reference as ref
 
 KEYWORDS = frozenset(
-    "ALL AND ANY AS BETWEEN BY CONSUME DAY DAYS EVENTS FALSE FILTER FROM GLOB HAVING HOUR HOURS IN IS LAST LIKE LIMIT "  # noqa: SIM905
-    "MAX MINUTE MINUTES NEXT NOCASE NONE NOT NULL NXT OR PARTITION RANGE SECOND SECONDS SELECT STRICT THEN TRUE WHERE "
-    "WITHIN".split()
+    "ALL AND ANY AS BETWEEN BY CONSUME DAY DAYS EACH EVENTS FALSE FILTER FOR FROM GLOB HAVING HOUR HOURS IN IS LAST "  # noqa: SIM905
+    "LIKE LIMIT MAX MINUTE MINUTES NEXT NOCASE NONE NOT NULL NXT OR PARTITION RANGE SECOND SECONDS SELECT STEP STRICT "
+    "THEN TRUE UNTIL WHERE WITHIN".split()
 )
 COMMENTS = (" /* a comment; 'of' [any] kind */ ", " -- to the line's end\n", "\n\t", " /**/ ")
 
@@ -180,7 +180,7 @@ class _Writer:
                 out += [","] if k else []
                 out += self.bracket(names)
         out += [self.keyword("THEN")] if query.chooses_first else []
-        out += self.within(query.within)
+        out += self.windows(query)
         self.filtered = None  # HAVING reads measures
         out += [self.keyword("HAVING"), *self.predicate(query.having, EITHER)] if query.having is not None else []
         if query.consume != "NONE" or self.chance(0.05):
@@ -209,8 +209,15 @@ class _Writer:
             out += self.attribute(name)
         return [*out, "]"]
 
-    def within(self, within: ref.Within) -> list[str]:
-        return [] if within is None else [self.keyword("WITHIN"), *self.extent(within)]
+    def windows(self, query: ref.Query) -> list[str]:
+        """Return the tokens of the clause with the window and the longest gap at each step."""
+        lengths = [self.extent(length) for length in (query.within, query.each_step) if length is not None]
+        if not lengths:
+            return []
+        tokens = [self.keyword("WITHIN"), *lengths[0]]
+        if len(lengths) > 1:
+            tokens += [",", *lengths[1]]
+        return tokens if query.each_step is None else [*tokens, self.keyword("EACH"), self.keyword("STEP")]
 
     def extent(self, within: ref.Within) -> list[str]:
         match within:
@@ -276,12 +283,14 @@ class _Writer:
                 return [self.keyword("NOT"), "(", *self.excluded(name, predicate, stream), ")"]
             case ref.As(body, name):
                 return [*self.formula(body, POSTFIX, first), self.keyword("AS"), self.name(name)]
-            case ref.Plus(body):
-                return [*self.formula(body, POSTFIX, first), "+"]
+            case ref.Plus(body, until):
+                return [*self.formula(body, POSTFIX, first), "+", *self.until(until)]
             case ref.ContigPlus(body):
                 return [*self.formula(body, POSTFIX, first), ":+"]
             case ref.Times(body):
-                return [*self.formula(body, POSTFIX, first), *self.quantifier(formula)]
+                return [*self.formula(body, POSTFIX, first), *self.quantifier(formula), *self.until(formula.until)]
+            case ref.Windowed(body, within):
+                return ["(", *self.formula(body, FILTER), self.keyword("WITHIN"), *self.extent(within), ")"]
             case ref.Seq(left, right, absent):
                 gap = self.absences(absent)
                 return [*self.formula(left, SEQ, first), *gap, ";", *self.formula(right, SEQ + 1, False)]
@@ -291,8 +300,10 @@ class _Writer:
                 before = [(*self.absences((each.event,)), self.keyword("FOR"), *self.extent(each.within)) for each in absent]
                 leading = [token for tokens in before for token in tokens][1:]
                 return [*leading, ";", *self.formula(body, SEQ + 1, False)]
-            case ref.Trailing(body, absent):
-                return [*self.formula(body, SEQ, first), *self.absences(absent)]
+            case ref.Trailing(body, absent, length):
+                lasts = [] if length is None else [self.keyword("FOR"), *self.extent(length)]
+                gaps = (token for event in absent for token in (*self.absences((event,)), *lasts))
+                return [*self.formula(body, SEQ, first), *gaps]
             case ref.Contig(left, right):
                 return [*self.formula(left, CONTIG, first), ":", *self.formula(right, CONTIG + 1, False)]
             case ref.All(left, right):
@@ -315,6 +326,10 @@ class _Writer:
         if len(counts) > 1 and most is not None:
             counts.append(str(most))
         return [("" if joint == ";" else joint) + "{", *counts, "}"]
+
+    def until(self, events: tuple[ref.Formula, ...]) -> list[str]:
+        """Return the tokens of UNTIL (R), if there is one."""
+        return [token for event in events for token in (self.keyword("UNTIL"), *self.absent(event))]
 
     def absences(self, events: tuple[ref.Formula, ...]) -> list[str]:
         """Return the tokens of `; !R` for each event that must be absent."""
@@ -535,7 +550,7 @@ class _Writer:
 def _binding(formula: ref.Formula) -> int:
     """Return the precedence of the formula's outermost operator."""
     match formula:
-        case ref.EventType() | ref.Not():
+        case ref.EventType() | ref.Not() | ref.Windowed():
             return ATOM
         case ref.As() | ref.Plus() | ref.ContigPlus() | ref.Times():
             return POSTFIX

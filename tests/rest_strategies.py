@@ -258,7 +258,9 @@ def may_choose_first(query):
     """Return True if THEN WITHIN is allowed: not with filters between events, ALL, or an absence at the end."""
     formula = query.formula
     conjunctive = any(isinstance(node, ref.All) for node in ref.descendants(formula))
-    return query.within is not None and not (conjunctive or ref.relates_events(formula) or ref.trails(formula))
+    windowed = query.each_step is not None or any(isinstance(node, ref.Windowed) for node in ref.descendants(formula))
+    barred = conjunctive or windowed or ref.relates_events(formula) or ref.trails(formula)
+    return query.within is not None and not barred
 
 
 @st.composite

@@ -385,8 +385,9 @@ def naming_streams(draw, formula, streams, typed=True):
         return replace(formula, stream=draw(st.sampled_from([None, None, *(streams if typed else [formula.name])])))
     formula = _with_parts(formula, lambda part: draw(naming_streams(part, streams, typed)))
     if ref.absences(formula):
-        absent = tuple(draw(naming_streams(event, streams, typed)) for event in formula.absent)
-        formula = replace(formula, absent=absent)
+        absent = tuple(draw(naming_streams(event, streams, typed)) for event in ref.absences(formula))
+        field = "until" if isinstance(formula, ref.Plus | ref.Times) else "absent"
+        formula = replace(formula, **{field: absent})
     if not isinstance(formula, ref.Filter):
         return formula
     known = ref.variables_of_streams(formula.body, streams)

@@ -346,9 +346,10 @@ class _Builder:
 
     def _repeat(self, part: Repeat, below: list[_Part]) -> _Part:
         """Join the copies of the body of a repetition; on the way from one to the next the iteration begins anew."""
-        loops = (self._repeats.pop(),)
         onward = below[1:] if part.most is not None else [*below[1:], below[-1]]
+        # an absence of the gap reads the repetition before it, and no other
         absent = self._bar(part.absent) if onward else ()
+        loops = (self._repeats.pop(),)
         for one, other in zip(below, onward, strict=False):
             self._connect(one.last, other.first, part.contiguous, loops, absent)
         last = tuple(chain.from_iterable(each.last for each in below[part.least - 1 :]))

@@ -8,7 +8,7 @@ the formula that it filters (`Related`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
@@ -118,10 +118,14 @@ class Repeat(Node):
 
 @dataclass(frozen=True)
 class Trailing(Node):
-    """`body` at the end of a whole pattern: none of `absent` comes after it until its window has passed."""
+    """`body` at the end of a whole pattern: none of `absent` comes after it until its window has passed.
+
+    With a `length` it is the window of that length that begins with its last event.
+    """
 
     body: NormalForm
     absent: tuple[Absent, ...]
+    length: s.Within | None = None
     parts = ("body",)
 
 
@@ -259,7 +263,13 @@ def unrelated(formula: NormalForm) -> NormalForm:
     return fold(formula, strip, children)
 
 
-def normal_form(formula: s.Formula, *, typed: bool = True, streams: Sequence[str] = ()) -> NormalForm:
+Windows = Callable[[NormalForm, s.Within], NormalForm]
+"""Maker of the normal form of a local window."""
+
+
+def normal_form(
+    formula: s.Formula, *, typed: bool = True, streams: Sequence[str] = (), windows: Windows | None = None
+) -> NormalForm:
     """Push every filter on single events to the atoms, and keep every filter between events around what it filters.
 
     Parameters
@@ -271,13 +281,15 @@ def normal_form(formula: s.Formula, *, typed: bool = True, streams: Sequence[str
     streams
         The streams of FROM: ``stream>x`` holds the events of each variable ``x`` too, and atoms test the stream if
         there are several.
+    windows
+        Makes the normal forms of local windows (`cer_gpu.automaton.spans`); None: there are none.
 
     Raises
     ------
     QueryTooLargeError
         When disjunctions of filters copy the formula too often, or atoms have too many variables and filters.
     """
-    return _Normaliser(formula, typed, streams).result
+    return _Normaliser(formula, typed, streams, windows).result
 
 
 _Ending = tuple[NormalForm, tuple[Absent, ...]]
@@ -312,8 +324,9 @@ class _Normaliser:
     an atom looks up only the filters on its own variables.
     """
 
-    def __init__(self, formula: s.Formula, typed: bool, streams: Sequence[str]) -> None:
+    def __init__(self, formula: s.Formula, typed: bool, streams: Sequence[str], windows: Windows | None = None) -> None:
         self.typed = typed
+        self.windows = windows
         self.streams = streams
         self.n_atoms = self.n_parts = 0
         # by the id of a filtered formula: variables that its filter names and that can hold several events
@@ -418,7 +431,10 @@ class _Normaliser:
                 ((body, ending),) = _endings(below[0])
                 absent = tuple(dict.fromkeys([*absent, *self._absent(formula.until), *ending]))
                 return _joined([(Repeat(body, formula.contiguous, least, formula.most, absent), ending)])
-            case s.Preceded() | s.Windowed():
+            case s.Windowed():
+                assert self.windows is not None
+                return self.windows(below[0], formula.within)
+            case s.Preceded():
                 raise AssertionError("a formula that an earlier pass has replaced")
 
     def _sequence(

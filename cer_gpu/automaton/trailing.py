@@ -1,7 +1,8 @@
 """Absence at the end of a pattern: the pattern whose complex events tell which others are not to be reported.
 
 ``f ; !R`` holds for a valuation of f unless ``f -> R`` has one that begins with it, within the window.  Both are found
-at once, as those of f behind which the next R may stand, and each R takes back what it follows.
+at once, as those of f behind which the next R may stand, and each R takes back what it follows.  With ``FOR d`` the
+next R lies at most d behind the end of f, whatever the window of f.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from dataclasses import replace
 from functools import reduce
 
 from cer_gpu.automaton.normal_form import Absent, Atom, Either, NormalForm, Related, Then, Trailing
+from cer_gpu.automaton.spans import UNLIMITED, Spans, most_events
+from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import mapped
 
 PASSED = "\0passed"
@@ -18,10 +21,11 @@ TAKES_BACK = "\0takes back"
 """Variable of an event that is to be absent at the end of a pattern."""
 
 
-def followed(formula: NormalForm) -> NormalForm | None:
+def followed(formula: NormalForm, spans: Spans, within: s.Within | None) -> NormalForm | None:
     """Return the pattern without its absence at the end, behind which the next event that is absent may stand.
 
-    Filters between events around the absence are filters of the pattern before it.  None: there is no such absence.
+    Filters between events around the absence are filters of the pattern before it, and where the absence has a length,
+    so is the window `within`.  None: there is no such absence.
     """
     relations, part = [], formula
     while isinstance(part, Related):
@@ -31,7 +35,23 @@ def followed(formula: NormalForm) -> NormalForm | None:
         return None
     kept = mapped(part.body, Atom, lambda atom: replace(atom, labels=atom.labels | {PASSED}))
     body = reduce(Related, reversed(relations), kept)
-    return Then(body, reduce(Either, map(_taking_back, part.absent)), False, part.absent, (False, True))
+    event = reduce(Either, map(_taking_back, part.absent))
+    if part.length is None:
+        return Then(body, event, False, part.absent, (False, True))
+    if within is not None:
+        body = spans.windowed(body, within)
+    body, event, relation = spans.behind(body, event, part.length)
+    return Related(Then(body, event, False, part.absent, (False, True)), relation)
+
+
+def lasting(formula: NormalForm, length: s.Within, within: s.Within | None) -> s.Within:
+    """Return the window of a pattern and of what may take it back, if its absence has a length.
+
+    `within` is the window of the pattern alone, by the same clock; None: there is none, or by another clock.
+    """
+    if most_events(formula) == 1:
+        return length
+    return replace(length, length=UNLIMITED if within is None else within.length + length.length)
 
 
 def _taking_back(absent: Absent) -> NormalForm:

@@ -160,12 +160,16 @@ class _Checker:
             s.Relation: "filters between events: they choose among what lies within the window",
             s.Conjunction: "ALL: its matches are joined within the window",
             s.TrailingAbsence: "an absence at the end, which lasts until the window has passed",
+            s.Windowed: "a window within the pattern: they choose among what lies within it",
         }
-        for kind, reason in reasons.items():
-            if any(isinstance(node, kind) for node in walk(self.query.formula)):
-                message = f"THEN WITHIN has no meaning with {reason}"
-                self.error(message, within.span, lambda: "write WITHIN without THEN")
-                return
+        nodes = list(walk(self.query.formula))
+        found = [reason for kind, reason in reasons.items() if any(isinstance(node, kind) for node in nodes)]
+        if self.query.each_step is not None:
+            found.append("EACH STEP: they choose among what has no longer gap")
+        if found:
+            message = f"THEN WITHIN has no meaning with {found[0]}"
+            self.error(message, within.span, lambda: "write WITHIN without THEN")
+            return
         if self.query.select.strategy in ("ALL", "ANY"):
             strategy = self.query.select.strategy
             self.note(f"THEN WITHIN is WITHIN where no match beats another, as with {strategy}")

@@ -49,11 +49,10 @@ class _Structure:
                             )
                 case s.TrailingAbsence():
                     self._absences(part.absent, [part.formula])
-                case s.Iteration(next=True):
-                    self._next(part.formula, _is_event, "one event")
-                    self._absences(part.until, [])
                 case s.Iteration():
-                    self._absences(part.until, [part.formula])
+                    if part.next:
+                        self._next(part.formula, _is_event, "one event")
+                    self._until(part)
 
     def _note_empty(self, formula: s.Formula, below: list[Variables]) -> Variables:
         found = combine(formula, below)
@@ -78,7 +77,7 @@ class _Structure:
                     todo.append((part.formula, behind if part.most == 1 else _AGAIN))
                 case s.Disjunction() if behind == _NEXT:
                     todo += [(part.right, behind), (part.left, behind)]
-                case s.Assign() | s.Filtered() | s.TrailingAbsence() | s.Preceded() | s.Windowed():
+                case s.Assign() | s.Filtered() | s.TrailingAbsence() | s.Preceded():
                     todo.append((part.formula, behind))
                 case _:
                     todo += [(below, _no_end(part)) for below in reversed(s.subformulas(part))]
@@ -86,16 +85,23 @@ class _Structure:
     def _end(self, part: s.TrailingAbsence, behind: _Behind) -> None:
         span = (part.absent[0].span[0], part.absent[-1].span[1])
         query = self._query
-        if isinstance(behind, tuple):
+        lengths = dict.fromkeys(absence.length for absence in part.absent)
+        if behind != _END and any(length is not None for length in lengths):
+            message = "an absence FOR a time behind a part of a pattern may last longer than what follows"
+            self._report(message, span, _FOR_IN_THE_MIDDLE)
+        elif isinstance(behind, tuple):
             self._report(behind[0], span, behind[1])
         elif behind == _AGAIN and any(
             isinstance(node, s.Relation) for absence in part.absent for node in walk(absence)
         ):
             message = "an absence at the end of an iteration is that of its own event alone"
             self._report(message, span, "let its filter name no other event, or write the iteration out")
-        elif behind == _END and query.within is None:
+        elif behind == _END and len(lengths) > 1:
+            message = "absences at the end of a pattern last for different times"
+            self._report(message, span, "let all of them have one FOR, or write a query for each of them")
+        elif behind == _END and query.within is None and None in lengths:
             message = "an absence at the end of a pattern lasts until the window has passed, and there is no WITHIN"
-            self._report(message, span, "add WITHIN, or let an event stand behind it: A ; !B ; C")
+            self._report(message, span, _ADD_WITHIN)
         elif behind == _END and query.consume != "NONE":
             self._report(
                 f"CONSUME BY {query.consume} has no meaning with an absence at the end, whose matches are known late",
@@ -116,6 +122,18 @@ class _Structure:
                     "say how far back it reaches: !B FOR 5 MINUTES ; A, or let an event stand before it: A ; !B ; C",
                 )
         self._absences(part.absent, [part.formula])
+
+    def _until(self, part: s.Iteration) -> None:
+        if not part.until:
+            return
+        if part.contiguous:
+            self._report(
+                "UNTIL has no meaning with ':', as nothing lies between neighbours", part.until[0].span, _LATER
+            )
+        elif part.most is not None and part.most < 2:
+            self._report("UNTIL has no meaning where nothing is repeated", part.until[0].span, _GAPS)
+        else:
+            self._absences(part.until, [part.formula])
 
     def _absences(self, absences: tuple[s.Absence, ...], beside: Iterable[s.Formula]) -> None:
         if absences and any(id(formula) in self._empty for formula in beside):
@@ -175,6 +193,11 @@ def _no_end(around: s.Formula) -> tuple[str, str]:
             beside, hint = "a side of ':'", "an absence stands between two ';': A ; !B ; C"
         case s.Sequence():
             beside, hint = "a side of '->'", "an absence stands between two ';': A ; !B ; C"
+        case s.Windowed():
+            beside, hint = (
+                "a local window",
+                "let WITHIN stand at the end: A ; !B WITHIN 5 MINUTES, or (A WITHIN ...) ; !B",
+            )
         case s.Conjunction():
             beside, hint = "a side of ALL", _BETWEEN
         case s.Disjunction():
@@ -190,8 +213,10 @@ _END, _NEXT, _AGAIN = "the end of the pattern", "a formula, behind ';'", "the pa
 _BETWEEN = "an absence stands between two events, A ; !B ; C, or ends the whole pattern"
 _RELUCTANT = "no quantifier is reluctant, as every match is found: write A+ for A+?"
 _NOT_EMPTY = "let one part be there always: A+ for A*, or B ; A? for A?"
-_EITHER = (
-    "write (A ; !B FOR 5 MINUTES) ; C, counted from the end of A, or A ; (!B FOR 5 MINUTES ; C), counted back from C"
-)
+_EITHER = "of the whole gap it is A ; !B ; C; counted back from C, A ; (!B FOR 5 MINUTES ; C)"
+_ADD_WITHIN = "add WITHIN, or FOR: A ; !B FOR 5 MINUTES; or let an event stand behind it: A ; !B ; C"
+_FOR_IN_THE_MIDDLE = "of the gap up to what follows it is A ; !B ; C; or let it end the whole pattern"
+_LATER = "repetitions joined by ; have others between them: A+ UNTIL (B), A{2,4} UNTIL (B), A ->+ UNTIL (B)"
+_GAPS = "UNTIL tells what lies in no gap between two repetitions: A+ UNTIL (B), A{2,4} UNTIL (B)"
 _BESIDE_EMPTY = "write the cases out: (A ; !B ; C) OR C for A? ; !B ; C"
 _NEXT_OF_ONE = "A -> B, A -> (B AS b FILTER b.k = A.k), A -> B+; of a longer part name its first event: A -> B ; C"

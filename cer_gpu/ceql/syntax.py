@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from cer_gpu.ceql.traversal import Node, children, walk
+from cer_gpu.ceql.values import POSITION as POSITION
 from cer_gpu.ceql.values import Aggregate as Aggregate
 from cer_gpu.ceql.values import And as And
 from cer_gpu.ceql.values import AnyElement as AnyElement
+from cer_gpu.ceql.values import Apart as Apart
 from cer_gpu.ceql.values import Arithmetic as Arithmetic
 from cer_gpu.ceql.values import Attribute as Attribute
 from cer_gpu.ceql.values import Call as Call

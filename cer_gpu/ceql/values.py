@@ -282,7 +282,34 @@ class AnyElement(Node):
         return next(node for node in walk(self.test) if isinstance(node, Element))
 
 
-Leaf = Comparison | TextTest | Membership | IsNull | AnyElement
+@dataclass(frozen=True)
+class Apart(Node):
+    """One event lies at most a length behind another, by the clock of that length: a window within a pattern.
+
+    The parser makes none: they stand for local windows, EACH STEP and FOR (`cer_gpu.automaton.spans`).
+
+    Attributes
+    ----------
+    later, earlier : Attribute
+        The clocks of the two events: the time column, a column, or `POSITION` for EVENTS.
+    within : Within
+    time_unit : str or None
+        Unit of a time column of integers.
+    """
+
+    later: Attribute
+    earlier: Attribute
+    within: Within
+    time_unit: str | None = None
+    span: Span = _span()
+    parts = ("later", "earlier")
+
+
+POSITION = "`POSITION`"
+"""Name of the column of the positions of events in the stream, or in the substream of PARTITION BY."""
+
+
+Leaf = Comparison | TextTest | Membership | IsNull | AnyElement | Apart
 Predicate = Leaf | Not | And | Or
 
 

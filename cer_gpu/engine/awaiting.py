@@ -1,5 +1,7 @@
 """Complex events that wait until the window that begins at their start has passed: those of ``f ; !R``.
 
+Those of ``f ; !R FOR d`` wait until d has passed behind their end.
+
 The runtime finds what matches f, and what matches f and the next R (`cer_gpu.automaton.trailing`).  The first wait
 here; the second take them back.  The rest is known at the first event beyond the window of its start, its moment,
 or at the end of the stream.  It comes in the order of moment, start and end.
@@ -61,6 +63,8 @@ class Awaiting:
         Variables that SELECT keeps.
     length
         Length of the window, uint64 or float64.
+    lasting
+        How long a complex event waits behind its last event, as `length`; None: for `length` behind its first.
     labelled
         True: complex events that differ only in the variables of their events are different.
     timed
@@ -90,6 +94,7 @@ class Awaiting:
         selected: tuple[str, ...],
         length: Any,
         *,
+        lasting: Any = None,
         labelled: bool,
         timed: bool,
         strategy: Strategy,
@@ -104,7 +109,9 @@ class Awaiting:
         self._kept = np.array([bool(held) for held in self.labels])
         # marks that differ in variables that SELECT drops are one
         self._mark_of = np.array([self.labels.index(held) for held in self.labels], np.int32)
-        self._length, self._labelled, self._timed = length, labelled, timed
+        self._reach, self._labelled, self._timed = length, labelled, timed
+        self._waits_from_end = lasting is not None
+        self._length = length if lasting is None else lasting
         self._limit, self._counted, self._only_ends = limit, counted, only_ends
         self._share, self._n_known = share, 0
         self._strategy = strategy
@@ -141,7 +148,7 @@ class Awaiting:
         back = np.zeros(n + len(found), np.bool_)
         back[n:] = self._takes_back[found.marks[found.offsets[1:] - 1]]
         kept = np.ones(n + len(found), np.bool_)
-        at = self._events.at(found.spans[0])
+        at = self._events.at(found.spans[1 if self._waits_from_end else 0])
         if self._strategy.consecutive:
             kept[n:] &= self._are_consecutive(found)
         self._rows = rows = _joined(self._rows, found)
@@ -312,7 +319,7 @@ class Awaiting:
     def _trim(self, now: Any) -> None:
         """Drop the clocks of events that no complex event to come can begin with, given the clock of the last event."""
         if len(self._events.positions) >= self._trim_at:
-            self._events = self._events.kept(~(now - self._events.clocks > self._length))
+            self._events = self._events.kept(~(now - self._events.clocks > self._reach))
             self._trim_at = max(_TRIM_FROM, 2 * len(self._events.positions))
 
     def live(self) -> Int64:

@@ -113,9 +113,7 @@ class PastState(ABC):
         values = self._values(block, chosen) if self.has_values else _NOTHING
         if n_keys > len(self._state):
             self._grow_keys(max(64, 2 * n_keys) if n_keys > 1 else 1)
-        given = Given(
-            read_only(rows), read_only(keys), read_only(clocks), length, read_only(chosen), read_only(values)
-        )
+        given = Given(read_only(rows), read_only(keys), read_only(clocks), length, read_only(chosen), read_only(values))
         return self._made(given, block.n_rows, n_keys)
 
     def _grow_keys(self, n: int) -> None:

@@ -26,10 +26,10 @@ from cer_gpu.columnar.memory import Scratch
 from cer_gpu.engine.awaiting import Awaiting
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.earlier import EarlierColumns
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.engine.reducing import make_reduction
 from cer_gpu.engine.row_numbers import RowNumbers
+from cer_gpu.engine.stream_columns import StreamColumns
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.derived import makers_of
 from cer_gpu.expressions.side_columns import SideColumns, TextNumbers, text_columns
@@ -111,7 +111,6 @@ class Pipeline:
         self._compared = self._side_columns(binding)
         self.guards = self._guards_of(binding)
         self._makers = makers_of(binding.derived)
-        self._earlier: EarlierColumns | None = None
         self._symbols = SymbolTable(table, binding.guards.dtype, binding.guards.n_guards)
         self.restart(asked)
 
@@ -135,7 +134,7 @@ class Pipeline:
             self.partitions = self._shared.partitions(binding.keys, numbered=self._numbers)
         if plan.partition and self.partitions is None:
             self.partitions = self._partitions_of_its_own(asked.deal)
-        self._earlier = EarlierColumns(self._first, asked.deal)
+        self._stream_columns = StreamColumns(binding, asked.deal)
         self._window: WindowClocks | None = None
         if self.runtime.needs_lows:
             assert binding.window_length is not None
@@ -167,8 +166,7 @@ class Pipeline:
             self._compared = self._side_columns(binding)
             self.guards = self._guards_of(binding)
             self._makers = makers_of(binding.derived)
-            if self._earlier is not None:
-                self._earlier.rebind(binding)
+            self._stream_columns.rebind(binding)
 
     def _guards_of(self, binding: Binding) -> GuardWords | SharedWords:
         shares = self._shared is not None and may_share(binding.guards, negates=self.physical.plan.negates)
@@ -182,6 +180,7 @@ class Pipeline:
             self.table.labels,
             plan.variables,
             self._first.window_length,
+            lasting=self._first.lasting,
             labelled=physical.output.is_labelled(plan.head),
             timed=plan.time_column is not None,
             strategy=physical.strategy,
@@ -211,9 +210,8 @@ class Pipeline:
 
     def _with_derived(self, block: Block) -> Block:
         block.derive(self._makers)
-        if self._earlier:
-            with self._stages.stage(PREDICATES):
-                self._earlier.add_to(block)
+        with self._stages.stage(PREDICATES):
+            self._stream_columns.add_to(block)
         return block
 
     # ---- the stages of a block --------------------------------------------------------------------------------
@@ -526,8 +524,7 @@ class Pipeline:
             state.arrays["retained"], state.tables["retained"] = self._retained.snapshot()
         if self._rows is not None and self._rows.retained is not None:
             state.arrays["rows"], state.tables["rows"] = self._rows.retained.snapshot()
-        if self._earlier is not None:
-            self._earlier.snapshot(state)
+        self._stream_columns.snapshot(state)
         if self._awaiting is not None:
             arrays, state.tables["awaiting"] = self._awaiting.snapshot()
             state.add_arrays("awaiting", arrays)
@@ -551,8 +548,7 @@ class Pipeline:
             self._retained.restore(state.arrays["retained"], state.tables["retained"])
         if self._rows is not None and self._rows.retained is not None:
             self._rows.retained.restore(state.arrays["rows"], state.tables["rows"])
-        if self._earlier is not None:
-            self._earlier.restore(state)
+        self._stream_columns.restore(state)
         if self._awaiting is not None:
             self._awaiting.restore(state.part("awaiting"), state.tables["awaiting"])
         self.output.restore(state.facts["output"])

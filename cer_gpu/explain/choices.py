@@ -9,6 +9,7 @@ from typing import Any
 from cer_gpu.automaton.cea import ANY
 from cer_gpu.automaton.chain import ChainStep
 from cer_gpu.automaton.normal_form import Guard
+from cer_gpu.automaton.spans import UNLIMITED
 from cer_gpu.ceql.syntax import attributes
 from cer_gpu.errors import OptionError
 from cer_gpu.explain.words import window_text
@@ -49,7 +50,9 @@ def choice_facts(plan: Plan, binding: Binding | None) -> dict[str, Any]:
         "strategy": plan.strategy.name,
         "device": {"chosen": device, "why": device_why},
         "predicates": {"chosen": tier, "why": tier_why},
-        "window": None if within is None else {"kind": within.kind, "text": window_text(within)},
+        "window": None
+        if within is None or within.length >= UNLIMITED
+        else {"kind": within.kind, "text": window_text(within)},
         "memory": _memory(plan) + _memory_of_lag(plan),
         "chain": None if plan.chain is None else chain_facts(plan.chain, plan.guards),
         "dealing": _dealing(physical.dealing),
@@ -102,7 +105,7 @@ def _times(step: ChainStep) -> str:
 
 def _memory(plan: Plan) -> str:
     stored = plan.relates  # each event once for each step, until it is out of reach
-    if plan.within is not None:
+    if plan.within is not None and plan.within.length < UNLIMITED:
         each = " of each partition" if plan.partition and plan.within.kind == "events" else ""
         bound = f"bounded by the relevant events that are in the window{each}"
         if plan.trailing:

@@ -12,7 +12,7 @@ from cer_gpu.ceql.syntax import leaves
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.engine.blocks import BLOCK_ROWS
-from cer_gpu.engine.earlier import EarlierColumns
+from cer_gpu.engine.stream_columns import StreamColumns
 from cer_gpu.expressions.derived import makers_of
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.outputs import OUTPUTS
@@ -55,7 +55,7 @@ class TestCounts:
         self._binding: Binding | None = None
         self._types_met = types_named((guard.event_type for guard in plan.guards), plan.type_column)
         self._coders: dict[str, StringCoder] = {}
-        self._earlier: EarlierColumns | None = None
+        self._stream_columns: StreamColumns | None = None
         self.n_events = self.n_relevant = 0
         self.types = np.zeros(len(self._types), np.int64)
         self.predicates = np.zeros(len(self._predicates), np.int64)
@@ -68,8 +68,8 @@ class TestCounts:
         for first in range(0, batch.num_rows, BLOCK_ROWS):
             block = Block(batch.slice(first, BLOCK_ROWS), self._coders)
             block.derive(self._makers)
-            assert self._earlier is not None
-            self._earlier.add_to(block)
+            assert self._stream_columns is not None
+            self._stream_columns.add_to(block)
             words = self._guards.words(block)
             self.n_events += block.n_rows
             self.n_relevant += len(self._symbols.select(words)[1])
@@ -90,10 +90,10 @@ class TestCounts:
         self._guards = GuardWords(guards, types_met=self._types_met)
         self._symbols = SymbolTable(self._table, guards.dtype, guards.n_guards)
         self._makers = makers_of(self._binding.derived)
-        if self._earlier is None:
-            self._earlier = EarlierColumns(self._binding)
+        if self._stream_columns is None:
+            self._stream_columns = StreamColumns(self._binding)
         else:
-            self._earlier.rebind(self._binding)
+            self._stream_columns.rebind(self._binding)
         streams = STREAM_COLUMN if plan.several_streams else None
         self._of_types = self._tests(self._types, schema, plan.type_column, streams)
         self._of_predicates = self._tests(self._predicates, schema, None, None)

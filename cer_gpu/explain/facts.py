@@ -10,7 +10,7 @@ from cer_gpu.automaton.cea import ANY, CEA, FINAL, INITIAL, Transition
 from cer_gpu.automaton.normal_form import Atom, NormalForm, is_plain
 from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.rma_construction import UnboundedFilterError, build_rma
-from cer_gpu.automaton.trailing import TAKES_BACK, followed
+from cer_gpu.automaton.trailing import TAKES_BACK
 from cer_gpu.ceql.properties import against_properties
 from cer_gpu.ceql.syntax import QuerySyntax
 from cer_gpu.ceql.traversal import walk
@@ -64,7 +64,7 @@ def explain(
     facts: dict[str, Any] = {
         "query": plan.text,
         "words": in_words(syntax, formula, plan.strategy),
-        **_model(plan, followed(formula) or formula, binding),
+        **_model(plan, plan.pattern, binding),
         "variables": _variables(syntax, formula, plan),
         "properties": against_properties(syntax.formula),
         **_tests(plan, counts),
@@ -129,7 +129,7 @@ def _partners(plan: Plan, formula: NormalForm) -> dict[str, Any] | None:
     joins = physical_plan(plan, OUTPUTS["positions"]).semi_joins
     if isinstance(joins, str):
         return {"joins": [], "why": joins}
-    names = place_names(plan.parallel.graph, followed(formula) or formula)
+    names = place_names(plan.parallel.graph, plan.pattern)
     return {"joins": ParallelFacts(plan.parallel, names, plan.guards, plan.streams).partners(joins), "why": None}
 
 

@@ -12,7 +12,7 @@ from cer_gpu.errors import QueryError
 from cer_gpu.explain.writing import predicate_text
 from cer_gpu.expressions.bands import Difference
 from cer_gpu.expressions.binder import Binder
-from cer_gpu.expressions.relation_terms import Comparison, Condition, FilterProgram, arguments_of
+from cer_gpu.expressions.relation_terms import Comparison, Condition, FilterProgram, argument_of, arguments_of
 from cer_gpu.expressions.relations import BoundRelations, RelationBinder
 from cer_gpu.expressions.terms import MIRRORED
 
@@ -39,6 +39,8 @@ def compared_sides(predicate: s.Predicate) -> tuple[s.Expression, s.Expression] 
 
 def _differences(predicate: s.Predicate) -> tuple[Difference, ...]:
     """Return the differences that a filter bounds if its columns are floats, or times beside a length of time."""
+    if isinstance(predicate, s.Apart):
+        return ()
     compares_times = any(isinstance(node, s.Duration) for node in walk(predicate))
     column_type = pa.timestamp("us") if compares_times else pa.float64()
     names = dict.fromkeys(attribute.name for attribute in s.attributes(predicate))
@@ -52,6 +54,9 @@ def _differences(predicate: s.Predicate) -> tuple[Difference, ...]:
 
 def _condition(predicate: s.Predicate, columns: dict[str, int]) -> Condition:
     program = FilterProgram(arguments_of(predicate), ())
+    if isinstance(predicate, s.Apart):
+        sides = [(argument_of(side), columns.setdefault(side.name, len(columns))) for side in _clocks(predicate)]
+        return Comparison("<=", *sides[0], *sides[1])
     if not isinstance(predicate, s.Comparison):
         return program
     op, left, right = _times_apart(predicate.op, predicate.left, predicate.right)
@@ -60,6 +65,10 @@ def _condition(predicate: s.Predicate, columns: dict[str, int]) -> Condition:
         return program
     columns_read = [columns.setdefault(_text(side), len(columns)) for side in (left, right)]
     return Comparison(op, one[0], columns_read[0], other[0], columns_read[1])
+
+
+def _clocks(predicate: s.Apart) -> tuple[s.Attribute, s.Attribute]:
+    return predicate.later, predicate.earlier
 
 
 def _times_apart(op: str, left: s.Expression, right: s.Expression) -> tuple[str, s.Expression, s.Expression]:

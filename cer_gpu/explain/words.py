@@ -177,6 +177,8 @@ def _outline(formula: NormalForm, streams: Sequence[str], one: str = _ONE) -> It
         case Trailing():
             yield from _outline(formula.body, streams)
             until = "until the window that begins with its first event has passed"
+            if formula.length is not None:
+                until = f"until {window_text(formula.length)} after its last event have passed"
             yield from _absences(formula.absent, f"and then, {until}, ")
         case Related():
             yield from _outline(formula.body, streams, one)

@@ -75,7 +75,7 @@ def _predicate(predicate: s.Predicate, around: int) -> str:
             text, own = _leaf(leaf, "NOT "), _SINGLE
         case s.Not():
             text, own = f"NOT {_predicate(predicate.operand, _SINGLE)}", _SINGLE
-        case s.Comparison() | s.TextTest() | s.Membership() | s.IsNull() | s.AnyElement():
+        case s.Comparison() | s.TextTest() | s.Membership() | s.IsNull() | s.AnyElement() | s.Apart():
             text, own = _leaf(predicate), _SINGLE
     return f"({text})" if own < around else text
 
@@ -97,6 +97,15 @@ def _leaf(leaf: s.Leaf, negation: str = "") -> str:
             return f"{_expression(leaf.operand)} {negation}IN {{{', '.join(map(_expression, leaf.values))}}}"
         case s.IsNull():
             return f"{_expression(leaf.operand)} IS {negation}NULL"
+        case s.Apart():
+            return f"{_told(leaf.later)} is at most {limit_text(leaf.within)} after {_told(leaf.earlier)}"
+
+
+def _told(clock: s.Attribute) -> str:
+    """Return the words for the event of a clock; of an automaton with registers it is an attribute."""
+    if clock.variable is None:
+        return attribute_text(clock.name)
+    return "the one before" if clock.event == "PREV" else clock.variable.name
 
 
 def _is_call(leaf: s.Leaf) -> bool:
@@ -162,6 +171,14 @@ def _aggregate(aggregate: s.Aggregate) -> str:
 def held_text(variable: s.Name) -> str:
     """Return a variable, with its stream if it has one."""
     return ("" if variable.stream is None else f"{name_text(variable.stream)}>") + name_text(variable.name)
+
+
+def limit_text(within: s.Within) -> str:
+    """Return the length of a window: ``5 MINUTES``, ``10 EVENTS`` or ``3 [price]``."""
+    if within.kind == "time":
+        return length_text(within.length)
+    number = _decimal(within.length)
+    return f"{number} EVENTS" if within.attribute is None else f"{number} [{attribute_text(within.attribute.name)}]"
 
 
 def length_text(length: Fraction) -> str:

@@ -116,6 +116,8 @@ class Binder:
                 return self.any_element(predicate, negated)
             case s.IsNull():
                 return self.is_null(predicate.operand, negated)
+            case s.Apart():
+                raise AssertionError("a distance of two events among the predicates of one")
 
     def comparison(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
         """Bind ``left op right``."""

@@ -3,12 +3,13 @@
 They are made from the events before the predicates.  Every function over one event, every ``LAG`` and every aggregate
 ``OVER`` the past becomes an attribute of its own, which all ways to evaluate a predicate read as an ordinary column.
 The same expression is one column, wherever it stands.
+The positions of events, which windows of EVENTS within a pattern compare, are one, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,7 +84,14 @@ class LagColumn:
     type: pa.DataType
 
 
-DerivedColumn = FunctionColumn | LagColumn | PastColumn
+@dataclass(frozen=True)
+class PositionColumn:
+    """The number of the event in the stream, or in the substream of PARTITION BY; only differences have a meaning."""
+
+    type: pa.DataType = field(default_factory=pa.int64)
+
+
+DerivedColumn = FunctionColumn | LagColumn | PastColumn | PositionColumn
 
 
 def makers_of(columns: Mapping[str, DerivedColumn]) -> dict[str, Maker]:
@@ -96,6 +104,11 @@ def lags_of(columns: Mapping[str, DerivedColumn]) -> dict[str, LagColumn]:
     return {name: column for name, column in columns.items() if isinstance(column, LagColumn)}
 
 
+def has_positions(columns: Mapping[str, DerivedColumn]) -> bool:
+    """Return True if the positions of events are a column."""
+    return any(isinstance(column, PositionColumn) for column in columns.values())
+
+
 def pasts_of(columns: Mapping[str, DerivedColumn]) -> dict[str, PastColumn]:
     """Return the aggregates over the past, by name."""
     return {name: column for name, column in columns.items() if isinstance(column, PastColumn)}
@@ -105,6 +118,8 @@ def read_by(columns: Mapping[str, DerivedColumn]) -> list[str]:
     """Return the columns and fields of the events that derived columns are made of, without the tests of the past."""
     names: list[str] = []
     for column in columns.values():
+        if isinstance(column, PositionColumn):
+            continue
         if isinstance(column, LagColumn):
             names.append(column.attribute)
         elif isinstance(column, PastColumn):

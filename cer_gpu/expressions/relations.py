@@ -18,11 +18,13 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import mapped
 from cer_gpu.ceql.variables import of_event
+from cer_gpu.columnar.clocks import window_length
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, MOMENT, kind_of
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.columnar.moments import per_second
@@ -30,6 +32,7 @@ from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.bands import Difference, differences
 from cer_gpu.expressions.binder import Binder, Operand
+from cer_gpu.expressions.derived import PositionColumn
 from cer_gpu.expressions.inputs import NUMBERS
 from cer_gpu.expressions.lengths import length_of
 from cer_gpu.expressions.relation_terms import Argument, Comparison, Condition, argument_of, arguments_of
@@ -219,7 +222,8 @@ class RelationBinder(Binder):
             raise QueryTooLargeError(
                 f"filters between events read more than {MAX_COLUMNS} different expressions", hint="write fewer of them"
             )
-        names = dict.fromkeys(a.name for predicate in predicates for a in s.attributes(predicate))
+        named = (a.name for predicate in predicates for a in s.attributes(predicate))
+        names = dict.fromkeys(name for name in named if name != s.POSITION)
         return BoundRelations(
             conditions,
             tuple(self.columns),
@@ -233,6 +237,8 @@ class RelationBinder(Binder):
 
     def bound_test(self, predicate: s.Predicate, negated: bool) -> t.Test:
         """Return the test of a predicate without functions, or of its negation."""
+        if isinstance(predicate, s.Apart):
+            return self.apart(predicate, negated)
         of = arguments_of(predicate)
         if self.alone(of):
             return t.TestOfEvent(of[0], self.single.bound_test(of_event(predicate), negated))
@@ -246,6 +252,21 @@ class RelationBinder(Binder):
             named = " with ".join(self._named(side) for side in sides)
             raise self.error(f"cannot compare {named}", span, _BY_DIFFERENCE)
         return super().comparison(op, left, right, negated, span)
+
+    def apart(self, predicate: s.Apart, negated: bool) -> t.Test:
+        """Bind a bound on the distance of two events, computed as windows are: exactly, or in floats for floats."""
+        column, length = window_length(
+            predicate.within, self.schema, predicate.later.name, predicate.time_unit, self.text
+        )
+        if column is None:
+            self.single.add_derived(s.POSITION, PositionColumn())
+            self.schema = self.single.schema
+        x, y = (self.stored(attribute) for attribute in (predicate.later, predicate.earlier))
+        if isinstance(length, np.float64):
+            distance = t.Apply("-", (x, y))
+            return t.Compare(">", distance, self.inputs.constant(float(length), t.F8), not negated)
+        distance = t.Apply("-", (t.ToWide(x), t.ToWide(y)))
+        return t.Compare("<=", distance, self.inputs.constant(int(length), t.WIDE), negated)
 
     def _named(self, side: s.Expression) -> str:
         """Name a side of a comparison, of which one is a length of time."""

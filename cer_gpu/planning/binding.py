@@ -45,6 +45,8 @@ class Binding:
     window_column : str or None
         Column in which the window is measured; None: positions, or there is no window.
     window_length : numpy.uint64 or numpy.float64 or None
+    lasting : numpy.uint64 or numpy.float64 or None
+        How long complex events wait behind their last event (`Plan.lasts`), in the same column.
     keys : PartitionKeys
     clocks : tuple of str
         Columns of times, which must not decrease.
@@ -67,6 +69,7 @@ class Binding:
     time_type: pa.DataType | None
     window_column: str | None
     window_length: np.uint64 | np.float64 | None
+    lasting: np.uint64 | np.float64 | None
     keys: PartitionKeys
     clocks: tuple[str, ...]
     columns_on_host: tuple[str, ...]
@@ -238,6 +241,9 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
     window_column, length = None, None
     if plan.within is not None:
         window_column, length = window_length(plan.within, schema, plan.time_column, plan.time_unit, text)
+    lasting = None
+    if plan.lasts is not None:
+        lasting = window_length(plan.lasts, schema, plan.time_column, plan.time_unit, text)[1]
     keys = PartitionKeys(plan.partition, schema, text)
     positions = [] if position_column is None else [position_column]
     numbers = [ROW_COLUMN] if ROW_COLUMN in schema.names else []
@@ -259,7 +265,8 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
     read = [*read_by(derived), *(() if pasts is None else pasts.read)]
     if compared is not None:
         read += compared.names_on_host
-    named = (plan.time_column, window_column, *(() if pasts is None else pasts.clocks))
+    own = (each.later.name for each in plan.distances if each.within.kind == "attribute")
+    named = (plan.time_column, window_column, *own, *(() if pasts is None else pasts.clocks))
     clocks = tuple(dict.fromkeys(name for name in named if name is not None))
     numbered = [*positions, *numbers, *streams]
     on_host = tuple(dict.fromkeys([*clocks, *keys.columns, *numbered, *read]))
@@ -271,6 +278,7 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
         time_type=time_type,
         window_column=window_column,
         window_length=length,
+        lasting=lasting,
         keys=keys,
         clocks=clocks,
         columns_on_host=on_host,

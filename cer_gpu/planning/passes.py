@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
@@ -16,15 +16,17 @@ from cer_gpu.automaton.normal_form import (
     Both,
     Guard,
     NormalForm,
+    Trailing,
     guards_of,
     normal_form,
     unrelated,
     variable_name,
 )
 from cer_gpu.automaton.parallel_pattern import NotParallelError, ParallelPattern, build_parallel
+from cer_gpu.automaton.spans import Spans
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.automaton.trailing import followed
-from cer_gpu.ceql.syntax import Name, QuerySyntax, lengths, relations, variable_filters
+from cer_gpu.ceql.syntax import Name, QuerySyntax, Within, lengths, relations, variable_filters
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.ceql.variables import column_names
 from cer_gpu.ceql.variables import variables as variables_of
@@ -36,6 +38,7 @@ from cer_gpu.expressions.relations import RelationBinder
 from cer_gpu.output.measures import QueryMeasures, measures_of, type_errors_of
 from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.windows import hoisted, lasts_for, window_of
 from cer_gpu.predicates.guards import type_column_type
 
 
@@ -47,6 +50,8 @@ class Draft:
     ----------
     in_parallel : bool
         True if the pattern may become a parallelised automaton.
+    spans : Spans
+        Maker of filters for windows within the pattern.
     selected : frozenset of str
         Variables whose events are kept.
     pattern : NormalForm
@@ -64,11 +69,14 @@ class Draft:
     syntax: QuerySyntax
     type_column: str | None
     in_parallel: bool
+    spans: Spans
     measures: QueryMeasures = field(init=False)
     variables: tuple[str, ...] = field(init=False)
     attributes: tuple[Name, ...] | None = None
     selected: frozenset[str] = field(init=False)
     formula: NormalForm = field(init=False)
+    within: Within | None = None
+    lasts: Within | None = None
     pattern: NormalForm = field(init=False)
     trailing: bool = False
     alone: NormalForm = field(init=False)
@@ -107,14 +115,20 @@ def _select(draft: Draft) -> None:
 
 
 def _normalise(draft: Draft) -> None:
-    """Move every filter to the event that it filters."""
-    streams = [name.name for name in draft.syntax.streams]
-    draft.formula = normal_form(draft.syntax.formula, typed=draft.type_column is not None, streams=streams)
+    """Move every filter to the event that it filters, and make filters of the windows within the pattern."""
+    syntax, spans = draft.syntax, draft.spans
+    streams, typed = [name.name for name in syntax.streams], draft.type_column is not None
+    draft.formula = normal_form(syntax.formula, typed=typed, streams=streams, windows=spans.windowed)
+    if syntax.each_step is not None:
+        draft.formula = spans.each_step(draft.formula, syntax.each_step)
+    draft.within, draft.lasts = window_of(syntax, draft.formula), lasts_for(syntax.formula)
+    if isinstance(draft.formula, Trailing):
+        draft.formula = replace(draft.formula, length=draft.lasts)
 
 
 def _follow(draft: Draft) -> None:
     """Replace an absence at the end by the event that would take back what it follows."""
-    waiting = followed(draft.formula)
+    waiting = followed(draft.formula, draft.spans, draft.syntax.within)
     draft.trailing, draft.pattern = waiting is not None, waiting or draft.formula
     if draft.trailing:  # what SELECT drops is needed until the absence is known
         atoms = (part for part in walk(draft.pattern) if isinstance(part, Atom))
@@ -137,7 +151,7 @@ def _chain(draft: Draft) -> None:
         draft.steps = f"the query has {'a conjunction' if draft.conjunction else 'filters between events'}"
     elif not isinstance(draft.chain, str):
         close = any(step.neighbour for step in draft.chain)
-        if syntax.within is None and close and not (syntax.partition and are_neighbours(draft.chain)):
+        if draft.within is None and close and not (syntax.partition and are_neighbours(draft.chain)):
             draft.steps = "there is no WITHIN, and stacks would keep what no neighbour followed"
     if draft.trailing:
         draft.steps = "an absence at the end may take back what was found"
@@ -186,13 +200,15 @@ def plan_of(
     in_parallel: bool = True,
 ) -> Plan:
     """Run the passes from a checked query to its plan."""
-    draft = Draft(syntax, type_column, in_parallel)
+    syntax = hoisted(syntax)
+    draft = Draft(syntax, type_column, in_parallel, Spans(time_column, time_unit))
     for _, run in PASSES:
         run(draft)
     return Plan(
         text=syntax.text,
         syntax=syntax,
         formula=draft.formula,
+        pattern=draft.pattern,
         guards=draft.guards,
         cea=draft.cea,
         graph=draft.graph,
@@ -207,7 +223,8 @@ def plan_of(
         unread=syntax.unread,
         streams=tuple(name.name for name in syntax.streams),
         partition=syntax.partition,
-        within=syntax.within,
+        within=draft.within,
+        lasts=draft.lasts,
         consume=syntax.consume,
         limit=syntax.limit,
         type_column=type_column,

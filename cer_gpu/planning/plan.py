@@ -10,7 +10,7 @@ from cer_gpu.automaton.chain import ChainStep
 from cer_gpu.automaton.normal_form import Guard, NormalForm
 from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.strategies import Strategy
-from cer_gpu.ceql.syntax import HeadVariable, Name, Past, Predicate, QuerySyntax, Within, attributes
+from cer_gpu.ceql.syntax import Apart, HeadVariable, Name, Past, Predicate, QuerySyntax, Within, attributes
 from cer_gpu.output.measures import NO_MEASURES, QueryMeasures
 from cer_gpu.output.reductions import Aggregation
 from cer_gpu.output.weights import Linear
@@ -26,6 +26,8 @@ class Plan:
         The checked query.
     formula : NormalForm
         Its pattern in LP-normal form.
+    pattern : NormalForm
+        The formula that is evaluated: that, or one with what an absence at its end may take back.
     guards : tuple of Guard
         Tests of single events.
     cea : CEA or None
@@ -54,6 +56,8 @@ class Plan:
         True if the strategy chooses before the window drops what is longer (THEN WITHIN).
     trailing : bool
         True if the pattern ends with an absence: its complex events wait (`cer_gpu.automaton.trailing`).
+    lasts : Within or None
+        How long they wait from their last event on (FOR); None: until the window from their first event has passed.
     measures : QueryMeasures
         Measures of SELECT, and HAVING.
     aggregate : Aggregation or None
@@ -65,6 +69,7 @@ class Plan:
     text: str
     syntax: QuerySyntax = field(compare=False, repr=False)
     formula: NormalForm = field(compare=False, repr=False)
+    pattern: NormalForm = field(compare=False, repr=False)
     guards: tuple[Guard, ...]
     cea: CEA | None
     graph: AtomGraph | None
@@ -88,6 +93,7 @@ class Plan:
     relations: tuple[tuple[str, tuple[str, ...]], ...] = ()
     chooses_first: bool = False
     trailing: bool = False
+    lasts: Within | None = None
     measures: QueryMeasures = NO_MEASURES
     aggregate: Aggregation | None = None
     weights: Linear | str | None = None
@@ -115,6 +121,16 @@ class Plan:
     def relates(self) -> bool:
         """True if the pattern has filters between events, or a conjunction."""
         return self.graph is not None or self.parallel is not None
+
+    @property
+    def counts_positions(self) -> bool:
+        """True if a filter compares the positions of events in the stream, or in the substream of PARTITION BY."""
+        return any(each.within.kind == "events" for each in self.distances)
+
+    @property
+    def distances(self) -> list[Apart]:
+        """Bounds on the distance of two events, by windows within the pattern."""
+        return [predicate for predicate in self.predicates if isinstance(predicate, Apart)]
 
     @property
     def looks_back(self) -> bool:

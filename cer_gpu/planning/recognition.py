@@ -20,10 +20,10 @@ def recogniser_of(plan: Plan) -> Recogniser | None:
     """Return the recogniser of a plan for the ends of its complex events, or None if it has none.
 
     There is none for a conjunction, for absences, options and counted repetitions, for a window of more than `WIDEST`
-    events, partitions, several streams, CONSUME BY, LIMIT and strategies, for filters that registers cannot test, and
-    where the automaton is too large.
+    events, partitions, several streams, CONSUME BY, LIMIT and strategies, for windows within the pattern, for filters
+    that registers cannot test, and where the automaton is too large.
     """
-    if plan.graph is None or plan.cea is None:
+    if plan.graph is None or plan.cea is None or plan.distances:
         return None
     if plan.partition or plan.several_streams or plan.consume != "NONE" or plan.limit is not None:
         return None

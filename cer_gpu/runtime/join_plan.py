@@ -15,7 +15,7 @@ from itertools import chain, product
 
 from cer_gpu.automaton.atom_graph import AtomGraph, Edge
 from cer_gpu.expressions.bands import Band, Difference, bands
-from cer_gpu.expressions.relation_terms import EACH, PREV, Comparison
+from cer_gpu.expressions.relation_terms import EACH, LAST, PREV, Comparison
 from cer_gpu.expressions.relations import BoundRelations
 from cer_gpu.expressions.side_columns import MAX_COLUMNS, GridCell
 from cer_gpu.expressions.terms import MIRRORED
@@ -30,12 +30,17 @@ _DIMENSIONS = 2
 
 @dataclass(frozen=True)
 class Pair:
-    """A filter on two events: variable indices of the earlier and the later one; `nearest`: the one just before it."""
+    """A filter on two events: variable indices of the earlier and the later one.
+
+    `nearest`: the earlier one is the one just before among those of the variable; `adjacent`: the one just before in
+    the path, always.
+    """
 
     relation: int
     earlier: int
     later: int
     nearest: bool = False
+    adjacent: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,7 @@ class JoinPlan:
             if not pair.nearest and relation.local[pair.earlier]:
                 for atom in sorted(earlier & later):
                     self.own.setdefault(atom, []).append(pair)
-            for atom in sorted(earlier):
+            for atom in () if pair.adjacent else sorted(earlier):
                 # atoms of the later event that may follow, but not at once
                 inner = [b for b in self._after[atom] if not (pair.nearest and b in later)]
                 if any(self.reach[b] & later for b in inner):
@@ -228,8 +233,24 @@ class JoinPlan:
                 if relation.local[one]:
                     yield Pair(number, other, one)
                 return
+        elif len(variables) == 2 and kinds == {EACH, LAST}:
+            (later,) = (variable for variable, event in events if event == EACH)
+            (earlier,) = variables - {later}
+            if self._is_just_behind(number, earlier, later):
+                yield Pair(number, earlier, later, adjacent=True)
+                return
         if not barring:
             self.general.append(number)
+
+    def _is_just_behind(self, number: int, earlier: int, later: int) -> bool:
+        """Return True if the last event of one variable is always the one just before that of another."""
+        relation, graph = self.graph.relations[number], self.graph
+        before, behind = relation.holds[earlier], relation.holds[later]
+        if relation.repeats or not (relation.local[earlier] and relation.local[later]):
+            return False
+        sources = {edge.source for edge in graph.edges if edge.target in behind and not edge.bars}
+        after = frozenset[int]().union(*(self.reach[atom] for atom in behind))
+        return sources <= before and after.isdisjoint(before | behind) and before.isdisjoint(behind)
 
     def _edge(self, edge: Edge, pairs: list[Pair]) -> EdgePlan:
         graph, source = self.graph, self.graph.atoms[edge.source]

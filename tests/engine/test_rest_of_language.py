@@ -16,7 +16,14 @@ import reference_measures as measures
 import refused_queries
 import rest_strategies as rest
 import strategies
-from answers import assert_columns, assert_right, candidates_of, with_and_without_checkpoints
+from answers import (
+    assert_columns,
+    assert_right,
+    assert_right_in_time,
+    candidates_of,
+    survivors_of,
+    with_and_without_checkpoints,
+)
 from cases import MOST_ROWS, MOST_VALUATIONS, Case, CaseOfStreams, assert_same, measure_rows_of, plain, pushed, rows_of
 from hypothesis import assume
 from hypothesis import strategies as st
@@ -156,31 +163,6 @@ def test_strategies_choose_within_the_window_of_long_streams(strategy, data):
 
 
 # --------------------------------------------------------------------------- absence at the end of a pattern
-
-
-def survivors_of(case):
-    """Return the complex events that the window and the absence leave, before anything chooses."""
-    every = ref.replace(case.query, strategy="ALL", limit=None)
-    try:
-        return ref.evaluate(every, case.events, MOST_VALUATIONS)
-    except ref.TooLarge:
-        assume(False)
-
-
-def assert_right_in_time(case, candidates, answer, output):
-    """Check the rows, and that they come by moment, then by start and end."""
-    by_end = answer.take(pa.compute.sort_indices(answer["end"])) if answer.num_rows else answer
-    assert_right(case, candidates, by_end, output)
-    moments = ref.moments(case.query, case.events, survivors_of(case))
-    if output in ("count", "ends"):
-        latest: dict[int, int] = {}
-        for (_, end), moment in moments.items():
-            latest[end] = max(moment, latest.get(end, 0))
-        order = [(latest[end], end) for end in answer["end"].to_pylist()]
-    else:
-        spans = zip(answer["start"].to_pylist(), answer["end"].to_pylist(), strict=True)
-        order = [(moments[span], *span) for span in spans]
-    assert order == sorted(order)
 
 
 @pytest.mark.parametrize("related", [False, True], ids=["single events", "filters between events"])
