@@ -520,8 +520,16 @@ def selected_attributes(query: Query) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(name for names in query.brackets for name in names))
 
 
-    lengths = [*windows_of(query), *lengths_back(query.formula)]
-    found |= {length[2] for length in lengths if length[0] == "attribute"}
+def windows_of(query: Query) -> list[tuple[Any, ...]]:
+    """Return the windows of the query and within its formula, and the lengths of gaps and absences."""
+    windows = [query.within, query.each_step, absence_lasts(query.formula)]
+    windows += [node.within for node in descendants(query.formula) if isinstance(node, Windowed)]
+    return [window for window in windows if window is not None]
+
+
+def lengths_back(formula: Formula) -> list[tuple[Any, ...]]:
+    """Return how far aggregates over the past, and absences counted back, reach back."""
+    return [node.within for node in descendants(formula) if isinstance(node, Over | AbsentFor)]
 
 
 def attributes(query: Query) -> set[str]:
@@ -532,10 +540,6 @@ def attributes(query: Query) -> set[str]:
     found |= {name for names in query.partition_by for name in names}
     found |= {name for names in query.brackets for name in names or ()}
     found |= {*query.named}
-<<<<<<< HEAD
-    lengths = [query.within, *lengths_back(query.formula)]
-    found |= {length[2] for length in lengths if length is not None and length[0] == "attribute"}
-=======
-    found |= {window[2] for window in windows_of(query) if window[0] == "attribute"}
->>>>>>> main
+    lengths = [*windows_of(query), *lengths_back(query.formula)]
+    found |= {length[2] for length in lengths if length[0] == "attribute"}
     return found - {TYPE, TIME}
