@@ -296,6 +296,10 @@ class _Writer:
                 return [*self.formula(left, SEQ, first), *gap, ";", *self.formula(right, SEQ + 1, False)]
             case ref.Next(left, right):
                 return [*self.formula(left, SEQ, first), "->", *self.formula(right, SEQ + 1, False)]
+            case ref.Preceded(absent, body):
+                before = [(*self.absences((each.event,)), self.keyword("FOR"), *self.extent(each.within)) for each in absent]
+                leading = [token for tokens in before for token in tokens][1:]
+                return [*leading, ";", *self.formula(body, SEQ + 1, False)]
             case ref.Trailing(body, absent, length):
                 lasts = [] if length is None else [self.keyword("FOR"), *self.extent(length)]
                 gaps = (token for event in absent for token in (*self.absences((event,)), *lasts))
@@ -503,8 +507,23 @@ class _Writer:
         names = [] if aggregate.name is None else [".", *self.path(aggregate.name.split("."))]
         return [self.keyword(aggregate.function), "(", *self.variable(aggregate.variable), *names, ")"]
 
+    def over(self, aggregate: ref.Over) -> list[str]:
+        """Return the tokens of an aggregate over the past."""
+        function, *distinct = aggregate.function.split()
+        kind = "*" if aggregate.type is None else self.name(aggregate.type)
+        of = [kind] if aggregate.of is None else [kind, ".", *self.path(aggregate.of.name.split("."))]
+        around, self.filtered, self.outside = (self.filtered, self.outside), None, False
+        test = [] if aggregate.condition is None else self.predicate(aggregate.condition, EITHER)
+        self.filtered, self.outside = around
+        test = [self.keyword("FILTER"), *test] if test else []
+        before = [self.keyword(word) for word in distinct]
+        inside, over = [*before, *of, *test], [self.keyword("OVER"), *self.extent(aggregate.within)]
+        return [self.keyword(function), "(", *inside, ")", *over]
+
     def expression(self, expression: ref.Expression, least: int) -> list[str]:
         match expression:
+            case ref.Over():
+                tokens, binding = self.over(expression), OPERAND
             case ref.Attr() | ref.VarAttr() | ref.Element():
                 tokens, binding = self.operand(expression), OPERAND
             case ref.DurationConst(ticks):
@@ -535,7 +554,7 @@ def _binding(formula: ref.Formula) -> int:
             return ATOM
         case ref.As() | ref.Plus() | ref.ContigPlus() | ref.Times():
             return POSTFIX
-        case ref.Seq() | ref.Next() | ref.Trailing():
+        case ref.Seq() | ref.Next() | ref.Trailing() | ref.Preceded():
             return SEQ
         case ref.Contig():
             return CONTIG

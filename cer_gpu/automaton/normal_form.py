@@ -263,8 +263,8 @@ def unrelated(formula: NormalForm) -> NormalForm:
     return fold(formula, strip, children)
 
 
-Windows = Callable[[NormalForm, s.Within], NormalForm]
-"""Maker of the normal form of a local window."""
+Windows = Callable[[NormalForm, s.Windowed | s.Preceded], NormalForm]
+"""Maker of the normal form of a local window or an absence counted back, given that of the formula within."""
 
 
 def normal_form(
@@ -282,7 +282,7 @@ def normal_form(
         The streams of FROM: ``stream>x`` holds the events of each variable ``x`` too, and atoms test the stream if
         there are several.
     windows
-        Makes the normal forms of local windows (`cer_gpu.automaton.spans`); None: there are none.
+        Makes the normal forms of local windows and of absences counted back; None: there are none.
 
     Raises
     ------
@@ -431,11 +431,9 @@ class _Normaliser:
                 ((body, ending),) = _endings(below[0])
                 absent = tuple(dict.fromkeys([*absent, *self._absent(formula.until), *ending]))
                 return _joined([(Repeat(body, formula.contiguous, least, formula.most, absent), ending)])
-            case s.Windowed():
+            case s.Windowed() | s.Preceded():
                 assert self.windows is not None
-                return self.windows(below[0], formula.within)
-            case s.Preceded():
-                raise AssertionError("a formula that an earlier pass has replaced")
+                return self.windows(below[0], formula)
 
     def _sequence(
         self, formula: s.Sequence, lefts: list[_Ending], rights: list[_Ending], absent: tuple[Absent, ...]
