@@ -14,7 +14,6 @@ from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.chain import Chain, are_neighbours
 from cer_gpu.automaton.chain_sums import MOST_ROWS, n_sums
 from cer_gpu.automaton.determinize import Determinization
-from cer_gpu.automaton.funnel import FunnelTable
 from cer_gpu.automaton.latest_starts import WindowTable
 from cer_gpu.automaton.parallel_pattern import ParallelTable
 from cer_gpu.automaton.recogniser import RecogniserTable
@@ -22,11 +21,12 @@ from cer_gpu.automaton.semi_joins import SemiJoin, semi_joins
 from cer_gpu.automaton.strategies import ALL, Strategy
 from cer_gpu.automaton.table import Table
 from cer_gpu.output.form import Output
-from cer_gpu.output.outputs import Aggregated, BindingsOutput
+from cer_gpu.output.outputs import Aggregated, BindingsOutput, CountedEnds, Ends
 from cer_gpu.planning.dealing import Dealing, dealing_of
 from cer_gpu.planning.plan import Plan
 from cer_gpu.planning.progress import funnel_of
 from cer_gpu.planning.recognition import recogniser_of
+from cer_gpu.runtime.progress.table import FunnelTable
 from cer_gpu.runtime.registry import RUNTIMES
 
 
@@ -113,6 +113,11 @@ class PhysicalPlan:
     def reorders(self) -> bool:
         """True if the order of the complex events of one end does not matter."""
         return self.counted or (self.output.most_at_an_end == 1 and not self.waits)
+
+    @property
+    def deals_rows(self) -> bool:
+        """True if a share is one of what is known or chosen, and the runtime finds everything."""
+        return self.limits_rows or self.waits or self.output.whole_ends or self.plan.every is not None
 
     def table(self) -> Table:
         """Make the table that gives events their symbols."""
@@ -260,6 +265,8 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
     """
     if plan.trailing:
         return _waiting_plan(plan, output)
+    if output is Ends and plan.every is not None and plan.every.n > 1:
+        output = CountedEnds  # each end takes as many of the n as it has complex events
     if output.most_at_an_end == 1:
         plan = _without_choice(plan)
     asked = _Asked(plan, output, share)
