@@ -22,7 +22,7 @@ from cer_gpu.automaton.strategies import ALL, Strategy
 from cer_gpu.automaton.table import Table
 from cer_gpu.output.form import Output
 from cer_gpu.output.outputs import Aggregated, BindingsOutput, CountedEnds, Ends
-from cer_gpu.planning.dealing import Dealing, dealing_of
+from cer_gpu.planning.dealing import Dealing, dealing_by_starts, dealing_of
 from cer_gpu.planning.plan import Plan
 from cer_gpu.planning.progress import funnel_of
 from cer_gpu.planning.recognition import recogniser_of
@@ -278,7 +278,6 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
     if output is Aggregated and isinstance(plan.weights, str):
         reason += f" (complex events are listed for the aggregate: {plan.weights})"
     waits = plan.within is not None and not plan.partition and not output.retains(plan.head, plan.having)
-    dealing = dealing_of(plan)
     return PhysicalPlan(
         plan,
         output,
@@ -286,7 +285,7 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
         chosen.runtime,
         reason,
         waits and chosen.may_hold_back(asked),
-        dealing.by_starts if output.by_starts else dealing,
+        dealing_by_starts(plan) if output.by_starts else dealing_of(plan),
         waits=output.by_starts,
     )
 
