@@ -106,7 +106,7 @@ def aggregated(function: str, values: Sequence[Any]) -> Any:
 
 def exact_sum(values: Sequence[Any]) -> Any:
     """Return the sum: of floats the nearest float, with the rules of infinities and NaN."""
-    if all(isinstance(value, int) for value in values):
+    if all(isinstance(value, int | Decimal) for value in values):
         return sum(values)
     if any(isinstance(value, float) and not math.isfinite(value) for value in values):
         return sum(value for value in values if not math.isfinite(value))

@@ -187,6 +187,8 @@ class _Writer:
             out += [self.keyword("CONSUME"), self.keyword("BY"), self.keyword(query.consume)]
         if query.limit is not None:
             out += [self.keyword("LIMIT"), str(query.limit)]
+            if query.every is not None:
+                out += [self.keyword("EVERY"), *self.extent(query.every)]
         closable = query.partition_by or query.within is not None or query.limit is not None or query.having is not None
         out += [";"] if closable and self.chance(0.1) else []
         return self.text(out)
@@ -379,7 +381,7 @@ class _Writer:
     def unary(self, variable: str, predicate: ref.Predicate) -> list[str]:
         self.filtered = variable
         reads = any(isinstance(node, ref.Attr) for node in ref.descendants(predicate))
-        if ">" not in variable and reads and isinstance(predicate, Test):
+        if ">" not in variable and reads and isinstance(predicate, Test) and not _looks_over(predicate):
             self.outside = self.chance(0.2)
             if self.outside:
                 tokens, _ = self.bare_predicate(predicate)
@@ -392,7 +394,10 @@ class _Writer:
         read = [node for node in ref.descendants(predicate) if isinstance(node, ref.VarAttr)]
         of_stream = [node.variable for node in read if ">" in node.variable]
         chosen = [node.variable for node in read if node.event == "EACH"]
-        if not of_stream and isinstance(predicate, Test) and not self.chance(0.6):
+        over = [node.variable for node in ref.descendants(predicate) if isinstance(node, ref.Over) and node.variable]
+        if over:
+            of_stream, chosen = [], over
+        elif not of_stream and isinstance(predicate, Test) and not self.chance(0.6):
             self.filtered = None
             return self.bare_predicate(predicate)[0]
         self.filtered = self.choice(*dict.fromkeys(of_stream or chosen or [node.variable for node in read]))
@@ -563,6 +568,11 @@ def _binding(formula: ref.Formula) -> int:
         case ref.Or():
             return OR
     return FILTER
+
+
+def _looks_over(predicate: ref.Predicate) -> bool:
+    """Return True if a predicate reads an aggregate over the past, which stands in brackets."""
+    return any(isinstance(node, ref.Over) for node in ref.descendants(predicate))
 
 
 def _names_a_stream(query: ref.Query) -> bool:

@@ -35,10 +35,11 @@ def check_recent(query: s.QuerySyntax, report: Report) -> None:
                 report(f"{_CHAINS}, and an absence at the beginning is before all of them", span, _STEP_BEFORE)
             case s.Absence() if part.length is not None:
                 report(f"{_CHAINS}, between which an absence lasts without FOR", part.span, _STEP_BEHIND)
-    if query.within is not None and query.chooses_first:
+    length = query.within or query.each_step
+    if length is not None and query.chooses_first:
         report(
             "THEN WITHIN has no meaning with RECENT, which tests the window when a partial match moves on",
-            query.within.span,
+            length.span,
             "write WITHIN without THEN",
         )
 

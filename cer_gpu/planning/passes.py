@@ -50,7 +50,7 @@ from cer_gpu.expressions.binder import Binder, type_errors
 from cer_gpu.expressions.relations import RelationBinder
 from cer_gpu.output.measures import QueryMeasures, measures_of, type_errors_of
 from cer_gpu.partition.partitions import PartitionKeys
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import Every, Plan
 from cer_gpu.planning.windows import hoisted, lasts_for, window_of
 from cer_gpu.predicates.guards import type_column_type
 
@@ -227,6 +227,21 @@ PASSES: tuple[tuple[str, Callable[[Draft], None]], ...] = (
 """Passes from a checked query to its plan, in their order; `cer_gpu.explain.passes` tells what each did."""
 
 
+def _every(syntax: QuerySyntax, trailing: bool) -> Every | None:
+    """Return LIMIT n EVERY d."""
+    if syntax.every is None:
+        return None
+    if trailing:
+        raise QueryError(
+            "LIMIT n EVERY d chooses in the order of ends, and an absence at the end of the pattern is known later",
+            syntax.text,
+            *syntax.every.span,
+            hint="LIMIT n without EVERY, or the absence between two steps",
+        )
+    assert syntax.limit is not None
+    return Every(syntax.limit, syntax.every)
+
+
 def plan_of(
     syntax: QuerySyntax,
     type_column: str | None,
@@ -264,6 +279,7 @@ def plan_of(
         lasts=draft.lasts,
         consume=syntax.consume,
         limit=syntax.limit,
+        every=_every(syntax, draft.trailing),
         type_column=type_column,
         time_column=time_column,
         time_unit=time_unit,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cer_gpu.automaton.funnel import FunnelStep, NoFunnelError, funnel_steps
 from cer_gpu.planning.plan import Plan
+from cer_gpu.runtime.progress.table import FunnelStep, NoFunnelError, funnel_steps
 
 _STRATEGIES = ("ALL", "RECENT")
 """Strategies that ask for nothing else than the steps that each start reaches."""

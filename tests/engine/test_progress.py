@@ -295,6 +295,21 @@ def test_what_is_no_funnel_is_refused_by_name(text, reason):
         query.evaluate(events, output="progress")
 
 
+@pytest.mark.parametrize(
+    ("clauses", "exact"),
+    [
+        ("PARTITION BY [k] WITHIN 40 [ts]", {"replicate"}),  # an event of another key may pass the window
+        ("PARTITION BY [k] WITHIN 5 EVENTS", {"partition", "replicate"}),
+        ("PARTITION BY [k]", {"partition", "replicate"}),
+        ("WITHIN 5 EVENTS", {"replicate"}),
+    ],
+)
+def test_tasks_are_dealt_what_is_exact(clauses, exact):
+    query = compiled(f"SELECT * FROM S WHERE A ; B {clauses}")
+    ways = query.dealing_for("progress").tasks
+    assert {name for name, against in ways.items() if against is None} == exact
+
+
 def test_the_rows_of_an_example():
     events = pa.table(
         {

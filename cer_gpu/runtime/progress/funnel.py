@@ -9,7 +9,6 @@ import numpy as np
 
 from cer_gpu.arrays import Bools, Int64
 from cer_gpu.automaton.encoding import COUNT_WINDOW, GLOBAL_WINDOW
-from cer_gpu.automaton.funnel import FunnelTable
 from cer_gpu.backend.arguments import Window, plain
 from cer_gpu.backend.progress import starts as loops
 from cer_gpu.columnar.memory import room
@@ -18,6 +17,7 @@ from cer_gpu.errors import no_memory
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.progress.buffers import ProgressBuffers
+from cer_gpu.runtime.progress.table import FunnelTable
 from cer_gpu.runtime.protocol import FoundBuffers, Length, Runtime
 
 _INITIAL_SIZE = 1 << 12
