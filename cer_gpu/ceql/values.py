@@ -291,7 +291,7 @@ class Apart(Node):
     Attributes
     ----------
     later, earlier : Attribute
-        The clocks of the two events: the time column, a column, or `POSITION` for EVENTS.
+        The clocks of the two events: the time column, a column, or `COUNTED_POSITION` for EVENTS.
     within : Within
     time_unit : str or None
         Unit of a time column of integers.
@@ -305,7 +305,7 @@ class Apart(Node):
     parts = ("later", "earlier")
 
 
-POSITION = "`POSITION`"
+COUNTED_POSITION = "`POSITION`"
 """Name of the column of the positions of events in the stream, or in the substream of PARTITION BY."""
 
 

@@ -64,7 +64,7 @@ class Awaiting:
     length
         Length of the window, uint64 or float64.
     lasting
-        How long a complex event waits behind its last event, as `length`; None: for `length` behind its first.
+        Length for which a complex event waits behind its last event; None: for `length` behind its first.
     labelled
         True: complex events that differ only in the variables of their events are different.
     timed

@@ -70,7 +70,7 @@ class Plan:
     trailing : bool
         True if the pattern ends with an absence: its complex events wait (`cer_gpu.automaton.trailing`).
     lasts : Within or None
-        How long they wait from their last event on (FOR); None: until the window from their first event has passed.
+        Length for which they wait from their last event on (FOR); None: until the window from their first event has passed.
     measures : QueryMeasures
         Measures of SELECT, and HAVING.
     aggregate : Aggregation or None
