@@ -68,7 +68,7 @@ class Plan:
     every : Every or None
         LIMIT n EVERY d, whose n is the limit at each end, too.
     trailing : bool
-        True if the pattern ends with an absence: its complex events wait (`cer_gpu.automaton.trailing`).
+        True if the pattern ends with an absence: its complex events wait (`cer_gpu.planning.trailing`).
     lasts : Within or None
         Length for which they wait from their last event on (FOR); None: until the window from their first event has passed.
     measures : QueryMeasures
