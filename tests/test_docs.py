@@ -1,7 +1,7 @@
 """Python in README.md and docs/*.md runs and prints what the page says; links lead somewhere, and modules exist.
 
 A ```python block with ``>>>`` lines is a doctest; the blocks of one file share their names. A block after the comment
-``<!-- not run -->`` is left alone, and one after ``<!-- run where FILE is -->`` is run in the folder of that file, if it
+``<!-- not run -->`` is left alone; one after ``<!-- run where FILE is -->`` runs in the folder of that file, where it
 is there (`outside_data`).
 """
 
