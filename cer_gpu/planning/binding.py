@@ -47,7 +47,7 @@ class Binding:
         Column in which the window is measured; None: positions, or there is no window.
     window_length : numpy.uint64 or numpy.float64 or None
     lasting : numpy.uint64 or numpy.float64 or None
-        How long complex events wait behind their last event (`Plan.lasts`), in the same column.
+        Length for which complex events wait behind their last event (`Plan.lasts`), in the same column.
     every : (str or None, numpy.uint64 or numpy.float64) or None
         Column in which the length of LIMIT n EVERY d is measured (None: positions), and the length.
     keys : PartitionKeys
