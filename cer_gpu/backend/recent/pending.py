@@ -6,9 +6,9 @@ it.  Without such keys the row of a partition is that of its number.
 A slot holds the partial match that waits for the next step: SLOT_LAST, the position of its last event (-1: nothing is
 pending); SLOT_CLOCK, the clock of its first event, in the bits of clocks, the same memory; its time, where times are
 wanted; and for each step so far what is kept of its event.  That is, by `SlotLayout`, the position that is reported,
-which alternative the event is, where there are some, and, where filters read it later, the bits of its valid columns and
-some columns.  Slots differ in length alone: a partial match moves on by a copy of its words to the next slot, and what is
-kept of the new event stands behind them.
+which alternative the event is, where there are some, and, where filters read it later, the bits of its valid columns
+and some columns.  Slots differ in length alone: a partial match moves on by a copy of its words to the next slot, and
+what is kept of the new event stands behind them.
 """
 
 from __future__ import annotations
