@@ -101,7 +101,10 @@ from reference_formulas import valuations as valuations
 from reference_formulas import variables_in_order as variables_in_order
 from reference_formulas import variables_of_several as variables_of_several
 from reference_formulas import variables_of_streams as variables_of_streams
-from reference_predicates import BEFORE as BEFORE
+from reference_past import BEFORE as BEFORE
+from reference_past import AbsentFor as AbsentFor
+from reference_past import Over as Over
+from reference_past import Preceded as Preceded
 from reference_predicates import Aggregate as Aggregate
 from reference_predicates import AnyOf as AnyOf
 from reference_predicates import Arith as Arith
@@ -158,7 +161,7 @@ class Query:
     of a conjunctive query, holds (column, variable of an atom, attribute) for each column of its head; `named` holds
     attributes that the text names, even if nothing reads them; `chooses_first` is THEN WITHIN; `measures` holds (name,
     expression) for each measure, beside the variables in `select`, and in `having` an `Attr` is a measure by its name;
-    `each_step`, as `within`, is that of EACH STEP.
+    `each_step`, as `within`, is that of EACH STEP, and `every` that of LIMIT n EVERY, which `kept_at_ends` reads.
     """
 
     formula: Formula
@@ -176,6 +179,7 @@ class Query:
     measures: tuple[tuple[str, Expression], ...] = ()
     having: Predicate | None = None
     each_step: Within = None
+    every: Within = None
 
 
 # ------------------------------------------------------------------------------------- the clauses of a query
@@ -221,6 +225,27 @@ def counts_of(query: Query, candidates: Sequence[Any]) -> list[tuple[int, int]]:
     """Return the counts, given the complex events that LIMIT and ANY choose from."""
     counted = [(end, _how_many(query, len(rows))) for end, rows in sorted(_by_end(candidates).items())]
     return [(end, n) for end, n in counted if n]
+
+
+def kept_at_ends(query: Query, stream: Sequence[Event], counts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return how many complex events of each end LIMIT n EVERY d keeps, given how many each end has.
+
+    One is kept if fewer than n of those kept before, in its substream, end at most d before it.
+    """
+    assert query.limit is not None
+    kept = []
+    for own in substreams(query, stream):
+        part, place_of = [stream[p] for p in own], {p: k for k, p in enumerate(own)}
+        before: list[int] = []
+        for end, n in sorted(counts):
+            if end not in place_of:
+                continue
+            place = place_of[end]
+            for _ in range(n):
+                if sum(in_window(query.every, part, (other, place)) for other in before) < query.limit:
+                    before.append(place)
+        kept += [(own[place], before.count(place)) for place in dict.fromkeys(before)]
+    return sorted(kept)
 
 
 def kept_events(query: Query, stream: Sequence[Event], row: Row) -> list[Event]:
@@ -519,9 +544,14 @@ def selected_attributes(query: Query) -> tuple[str, ...] | None:
 
 def windows_of(query: Query) -> list[tuple[Any, ...]]:
     """Return the windows of the query and within its formula, and the lengths of gaps and absences."""
-    windows = [query.within, query.each_step, absence_lasts(query.formula)]
+    windows = [query.within, query.each_step, query.every, absence_lasts(query.formula)]
     windows += [node.within for node in descendants(query.formula) if isinstance(node, Windowed)]
     return [window for window in windows if window is not None]
+
+
+def lengths_back(formula: Formula) -> list[tuple[Any, ...]]:
+    """Return how far aggregates over the past, and absences counted back, reach back."""
+    return [node.within for node in descendants(formula) if isinstance(node, Over | AbsentFor)]
 
 
 def attributes(query: Query) -> set[str]:
@@ -532,5 +562,6 @@ def attributes(query: Query) -> set[str]:
     found |= {name for names in query.partition_by for name in names}
     found |= {name for names in query.brackets for name in names or ()}
     found |= {*query.named}
-    found |= {window[2] for window in windows_of(query) if window[0] == "attribute"}
+    lengths = [*windows_of(query), *lengths_back(query.formula)]
+    found |= {length[2] for length in lengths if length[0] == "attribute"}
     return found - {TYPE, TIME}

@@ -192,6 +192,8 @@ class _Checker:
                     self.note(f"variable {formula.variable.name!r} never holds an event: NOT(...) holds none")
             case s.Iteration(least=0, most=1) if _RELUCTANT.search(self.query.text[slice(*formula.span)]):
                 self.note("+? is + or nothing, as *: no quantifier is reluctant, as every match is found")
+            case s.Preceded():
+                self.note("an absence counted back holds at the beginning of the stream: nothing came before")
             case s.Filtered():
                 self.filter(formula.filter, below[0], formula)
         for absence in s.absences_of(formula):

@@ -10,15 +10,15 @@ from cer_gpu.automaton.cea import ANY
 from cer_gpu.automaton.chain import ChainStep
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.automaton.spans import UNLIMITED
-from cer_gpu.ceql.syntax import attributes
+from cer_gpu.ceql.functions import CLEAR
 from cer_gpu.errors import OptionError
 from cer_gpu.explain.recent import key_lines, memory_line
 from cer_gpu.explain.words import window_text
-from cer_gpu.explain.writing import attribute_text, guard_text, name_text
+from cer_gpu.explain.writing import attribute_text, guard_text, held_text, name_text, past_text
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.dealing import Dealing
-from cer_gpu.planning.outputs import output_of
+from cer_gpu.planning.outputs import against_output, output_of
 from cer_gpu.planning.physical import physical_plan
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates import guards
@@ -55,7 +55,8 @@ def choice_facts(plan: Plan, binding: Binding | None) -> dict[str, Any]:
         if within is None or within.length >= UNLIMITED
         else {"kind": within.kind, "text": window_text(within)},
         "keys": key_lines(plan),
-        "memory": _memory(plan) + _memory_of_lag(plan),
+        "memory": _memory(plan) + _memory_of_the_past(plan),
+        "progress": None if against_output(plan, OUTPUTS["progress"]) else _memory_of_progress(plan),
         "chain": None if plan.chain is None else chain_facts(plan.chain, plan.guards),
         "dealing": _dealing(physical.dealing),
     }
@@ -129,12 +130,27 @@ def _memory(plan: Plan) -> str:
     return "grows with the relevant events: there is no WITHIN, so that nothing is ever out of reach"
 
 
-def _memory_of_lag(plan: Plan) -> str:
-    if not plan.looks_back:
-        return ""
-    n = max(attribute.lag for predicate in plan.predicates for attribute in attributes(predicate))
-    each = " of each partition" if plan.partition else ""
-    return f"; and holds, for LAG, values of the last {f'{n:,} events' if n > 1 else 'event'}{each}"
+def _memory_of_progress(plan: Plan) -> str:
+    held = "each start is held until what stops it, and all starts before it, is known: "
+    if plan.within is None:
+        return held + "perhaps to the end, as there is no WITHIN"
+    each = "s of their partitions have" if plan.partition and plan.within.kind == "events" else " has"
+    return held + f"at the latest when the window{each} passed"
+
+
+def _memory_of_the_past(plan: Plan) -> str:
+    each, n = " of each partition" if plan.partition else "", plan.longest_lag
+    words = f"; and holds, for LAG, values of the last {f'{n:,} events' if n > 1 else 'event'}{each}" if n else ""
+    for past in plan.pasts:
+        if past.function == CLEAR:
+            assert past.event is not None
+            words += f"; and holds, for the absence of {held_text(past.event)}, the time of the last one{each}"
+        else:
+            kept = {"MIN": "those of its events that are least", "MAX": "those of its events that are greatest"}
+            kept |= {"COUNT DISTINCT": "the distinct values of its events"}
+            what = kept.get(past.function, "its events")
+            words += f"; and holds, for {past_text(past)}, {what} in that window{each}, and makes it in one pass"
+    return words
 
 
 def _dealing(dealing: Dealing) -> dict[str, Any]:

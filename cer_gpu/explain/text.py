@@ -217,6 +217,7 @@ def _plan(facts: Facts) -> Iterator[str]:
     rows.append(["window", plan["window"]["text"] if plan["window"] else "none"])
     rows += [["keys" if i == 0 else "", line] for i, line in enumerate(plan["keys"])]
     rows.append(["memory", plan["memory"]])
+    rows += [["progress", plan["progress"]]] if plan["progress"] is not None else []
     if (partners := plan["partners"]) is not None:
         joins = partners["joins"]
         if joins:

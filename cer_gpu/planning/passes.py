@@ -9,6 +9,7 @@ from functools import partial
 import pyarrow as pa
 
 from cer_gpu.automaton.atom_graph import AtomGraph, build_atom_graph
+from cer_gpu.automaton.beginning import preceded
 from cer_gpu.automaton.cea import CEA, build_cea
 from cer_gpu.automaton.chain import ChainStep, are_neighbours, find_chain
 from cer_gpu.automaton.normal_form import (
@@ -27,7 +28,18 @@ from cer_gpu.automaton.recent import NotRecentError, RecentPattern, build_recent
 from cer_gpu.automaton.spans import Spans
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.automaton.trailing import followed
-from cer_gpu.ceql.syntax import FilterOr, Name, QuerySyntax, Within, lengths, relations, variable_filters
+from cer_gpu.ceql.syntax import (
+    FilterOr,
+    Name,
+    Preceded,
+    QuerySyntax,
+    Windowed,
+    Within,
+    attributes,
+    lengths,
+    relations,
+    variable_filters,
+)
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.ceql.variables import column_names
 from cer_gpu.ceql.variables import variables as variables_of
@@ -38,7 +50,7 @@ from cer_gpu.expressions.binder import Binder, type_errors
 from cer_gpu.expressions.relations import RelationBinder
 from cer_gpu.output.measures import QueryMeasures, measures_of, type_errors_of
 from cer_gpu.partition.partitions import PartitionKeys
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import Every, Plan
 from cer_gpu.planning.windows import hoisted, lasts_for, window_of
 from cer_gpu.predicates.guards import type_column_type
 
@@ -120,7 +132,13 @@ def _normalise(draft: Draft) -> None:
     """Move every filter to the event that it filters, and make filters of the windows within the pattern."""
     syntax, spans = draft.syntax, draft.spans
     streams, typed = [name.name for name in syntax.streams], draft.type_column is not None
-    draft.formula = normal_form(syntax.formula, typed=typed, streams=streams, windows=spans.windowed)
+
+    def windows(body: NormalForm, formula: Windowed | Preceded) -> NormalForm:
+        if isinstance(formula, Preceded):
+            return preceded(body, formula.absent)
+        return spans.windowed(body, formula.within)
+
+    draft.formula = normal_form(syntax.formula, typed=typed, streams=streams, windows=windows)
     if syntax.each_step is not None:
         draft.formula = spans.each_step(draft.formula, syntax.each_step)
     draft.within, draft.lasts = window_of(syntax, draft.formula), lasts_for(syntax.formula)
@@ -209,6 +227,21 @@ PASSES: tuple[tuple[str, Callable[[Draft], None]], ...] = (
 """Passes from a checked query to its plan, in their order; `cer_gpu.explain.passes` tells what each did."""
 
 
+def _every(syntax: QuerySyntax, trailing: bool) -> Every | None:
+    """Return LIMIT n EVERY d."""
+    if syntax.every is None:
+        return None
+    if trailing:
+        raise QueryError(
+            "LIMIT n EVERY d chooses in the order of ends, and an absence at the end of the pattern is known later",
+            syntax.text,
+            *syntax.every.span,
+            hint="LIMIT n without EVERY, or the absence between two steps",
+        )
+    assert syntax.limit is not None
+    return Every(syntax.limit, syntax.every)
+
+
 def plan_of(
     syntax: QuerySyntax,
     type_column: str | None,
@@ -246,6 +279,7 @@ def plan_of(
         lasts=draft.lasts,
         consume=syntax.consume,
         limit=syntax.limit,
+        every=_every(syntax, draft.trailing),
         type_column=type_column,
         time_column=time_column,
         time_unit=time_unit,
@@ -272,7 +306,9 @@ def schema_errors(
     """Return the errors of a query against a schema: tests, attributes, keys, type and time column, window."""
     text = syntax.text
     predicates = [item.predicate for item in variable_filters(syntax.formula)]
-    related = (relation.predicate for relation in relations(syntax.formula))
+    related = [relation.predicate for relation in relations(syntax.formula)]
+    pasts = (attribute.past for predicate in (*predicates, *related) for attribute in attributes(predicate))
+    predicates += (past.predicate for past in pasts if past is not None and past.predicate is not None)
     errors: list[QueryError] = [*type_errors(predicates, Binder(schema, text).bind)]
     errors += type_errors(related, RelationBinder(schema, text).condition)
     errors += type_errors_of(measures_of(syntax, variables_of(syntax.formula)), schema, text)

@@ -21,10 +21,13 @@ from cer_gpu.automaton.recogniser import RecogniserTable
 from cer_gpu.automaton.semi_joins import SemiJoin, semi_joins
 from cer_gpu.automaton.strategies import ALL, Strategy
 from cer_gpu.automaton.table import Table
-from cer_gpu.output.outputs import Aggregated, BindingsOutput, Output
-from cer_gpu.planning.dealing import Dealing, dealing_of
+from cer_gpu.output.form import Output
+from cer_gpu.output.outputs import Aggregated, BindingsOutput, CountedEnds, Ends
+from cer_gpu.planning.dealing import Dealing, dealing_by_starts, dealing_of
 from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.progress import funnel_of
 from cer_gpu.planning.recognition import recogniser_of
+from cer_gpu.runtime.progress.table import FunnelTable
 from cer_gpu.runtime.registry import RUNTIMES
 
 
@@ -54,7 +57,8 @@ class PhysicalPlan:
         True: events are held back until one may end a complex event (`cer_gpu.runtime.live_intervals`).
     dealing : Dealing
     waits : bool
-        True: complex events wait for the end of their window (`cer_gpu.engine.awaiting`), where `limit` applies.
+        True: complex events wait for the end of their window (`cer_gpu.engine.awaiting`), where `limit` applies; or
+        starts wait for what stops them (`cer_gpu.engine.started`).
     strategy : Strategy
         Choice among those that wait.
     limit : int
@@ -111,9 +115,16 @@ class PhysicalPlan:
         """True if the order of the complex events of one end does not matter."""
         return self.counted or (self.output.most_at_an_end == 1 and not self.waits)
 
+    @property
+    def deals_rows(self) -> bool:
+        """True if a share is one of what is known or chosen, and the runtime finds everything."""
+        return self.limits_rows or self.waits or self.output.whole_ends or self.plan.every is not None
+
     def table(self) -> Table:
         """Make the table that gives events their symbols."""
         plan = self.plan
+        if self.output.by_starts:
+            return FunnelTable(funnel_of(plan))
         if plan.recent is not None:
             return RecentTable(plan.recent)
         if plan.parallel is not None:
@@ -226,7 +237,10 @@ _RECENT = "one partial match is pending for each step and key, and an event move
 
 _RECOGNISER = "only ends are asked for, and one run with registers finds them"
 
+_FUNNEL = "the pattern is a chain; the starts of a partition that wait for the same step move on together"
+
 CHOICES = (
+    Choice("funnel", lambda asked: asked.output.by_starts, _FUNNEL, lambda asked: False),
     Choice("recent", lambda asked: asked.pends, _RECENT, lambda asked: False),
     Choice("products", lambda asked: asked.gathers, _PRODUCTS, lambda asked: asked.finds_the_same, Model.PCEA),
     Choice("recogniser", lambda asked: asked.recognises, _RECOGNISER, lambda asked: True, Model.RMA),
@@ -262,6 +276,8 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
     """
     if plan.trailing:
         return _waiting_plan(plan, output)
+    if output is Ends and plan.every is not None and plan.every.n > 1:
+        output = CountedEnds  # each end takes as many of the n as it has complex events
     if output.most_at_an_end == 1:
         plan = _without_choice(plan)
     asked = _Asked(plan, output, share)
@@ -274,7 +290,14 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
         reason += f" (complex events are listed for the aggregate: {plan.weights})"
     waits = plan.within is not None and not plan.partition and not output.retains(plan.head, plan.having)
     return PhysicalPlan(
-        plan, output, chosen.model, chosen.runtime, reason, waits and chosen.may_hold_back(asked), dealing_of(plan)
+        plan,
+        output,
+        chosen.model,
+        chosen.runtime,
+        reason,
+        waits and chosen.may_hold_back(asked),
+        dealing_by_starts(plan) if output.by_starts else dealing_of(plan),
+        waits=output.by_starts,
     )
 
 

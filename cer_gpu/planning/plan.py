@@ -18,6 +18,14 @@ from cer_gpu.output.weights import Linear
 
 
 @dataclass(frozen=True)
+class Every:
+    """LIMIT n EVERY d: at most `n` complex events of a partition in any length `within`."""
+
+    n: int
+    within: Within
+
+
+@dataclass(frozen=True)
 class Plan:
     """A compiled query: the automaton, the clauses, and the options of `cer_gpu.compile`.
 
@@ -57,6 +65,8 @@ class Plan:
         Columns of types whose atoms have arguments by position.
     chooses_first : bool
         True if the strategy chooses before the window drops what is longer (THEN WITHIN).
+    every : Every or None
+        LIMIT n EVERY d, whose n is the limit at each end, too.
     trailing : bool
         True if the pattern ends with an absence: its complex events wait (`cer_gpu.automaton.trailing`).
     lasts : Within or None
@@ -90,6 +100,7 @@ class Plan:
     within: Within | None
     consume: str
     limit: int | None
+    every: Every | None
     type_column: str | None
     time_column: str | None
     time_unit: str | None

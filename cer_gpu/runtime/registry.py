@@ -12,6 +12,7 @@ from cer_gpu.runtime.instances import InstanceGraph
 from cer_gpu.runtime.keyed_stacks import KeyedStacks
 from cer_gpu.runtime.neighbours import NeighbourCounter, NeighbourLister
 from cer_gpu.runtime.products import Products
+from cer_gpu.runtime.progress.funnel import Funnel
 from cer_gpu.runtime.protocol import Length, Runtime
 from cer_gpu.runtime.recent.run import RecentRun
 from cer_gpu.runtime.recognising import Recognising
@@ -33,6 +34,7 @@ RUNTIMES: dict[str, type[Runtime]] = {
     "instances": InstanceGraph,
     "products": Products,
     "recogniser": Recognising,
+    "funnel": Funnel,
     "recent": RecentRun,
 }
 
