@@ -129,7 +129,7 @@ def headings(page):
 def test_the_language_page_has_examples_of_every_operator_and_clause():
     code = "\n".join(code for code, *_ in blocks(ROOT / "docs" / "language.md"))
     words = "SELECT FROM WHERE WITHIN LIMIT FILTER AS OR AND NOT LIKE IN RANGE TRUE EVENTS MINUTE SECONDS NONE"
-    words += " ALL ANY NEXT LAST MAX STRICT HOURS HOUR PARTITION CONSUME <> != == % -price"
+    words += " ALL ANY NEXT LAST MAX STRICT RECENT HOURS HOUR PARTITION CONSUME <> != == % -price"
     words += " PREV(up) FIRST(all) LAST(up) BETWEEN DAY"
     words += " -> ->+ BUY{2} BUY:{2,3} BUY:* BUY? !SELL !(SELL LAG(price) LAG(name, abs( lower("
     words += " HAVING AVG( LIST( aggregate="
