@@ -31,8 +31,9 @@ from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
 from cer_gpu.order.sorting import sort_source
 from cer_gpu.order.streams import STREAM_COLUMN, by_stream, merge_sources
+from cer_gpu.output.form import Output
 from cer_gpu.output.measures import measure_errors, measures_of
-from cer_gpu.output.outputs import OUTPUTS, Output
+from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.dealing import Dealing
 from cer_gpu.planning.outputs import against_output, output_of, with_aggregate

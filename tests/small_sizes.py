@@ -24,6 +24,7 @@ from cer_gpu.runtime import (
     window_choice,
 )
 from cer_gpu.runtime import live_intervals as intervals
+from cer_gpu.runtime.progress import funnel
 
 SMALL = (
     (evaluation, "BLOCK_ROWS", 7),
@@ -65,6 +66,8 @@ SMALL = (
     (strings, "_MAX_VALUES", 2),
     (side_columns, "SWEEP_FROM", 2),
     (symbols, "MAX_WORDS", 3),
+    (funnel, "_INITIAL_SIZE", 2),
+    (funnel, "_MOST_AT_ONCE", 2),
     (streams, "BATCH_ROWS", 3),
     (streams, "_CHUNK_ROWS", 2),
     (layouts, "MAX_VALUES", 3),

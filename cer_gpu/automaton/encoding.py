@@ -38,6 +38,9 @@ NOT_STEADY = -1
 END_OF_LIST = -1
 """End of the states in a row of `Determinization.touched`, and of the steps in a row of `Chain.steps_of`."""
 
+MOVES, BARS = range(2)
+"""Effects in `FunnelTable.actions`, each added to twice the number of a step."""
+
 # columns of `LatestStarts.moves`; both are columns of a partition's row of latest starts, from one to the other
 START_TARGET, START_SOURCE = range(2)
 

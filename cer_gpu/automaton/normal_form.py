@@ -338,7 +338,7 @@ class _Normaliser:
         self._depth = 0
         self._alike: dict[tuple[str, str | None, int], Atom] = {}  # by type, stream and site, since `_depth` changed
         fold(formula, self._note_several, s.subformulas)
-        self.result = fold(_Part(formula), self._leave, self._enter)
+        self.result = _with_one_ending(fold(_Part(formula), self._leave, self._enter))
 
     def _note_several(self, formula: s.Formula, below: list[Variables]) -> Variables:
         if isinstance(formula, s.Filtered):
@@ -558,6 +558,15 @@ def _endings(formula: NormalForm) -> list[_Ending]:
     if isinstance(formula, Either) and any(isinstance(choice, Trailing) for choice in choices(formula)):
         return [ending for choice in choices(formula) for ending in _endings(choice)]
     return [(formula, ())]
+
+
+def _with_one_ending(formula: NormalForm) -> NormalForm:
+    """Return a whole pattern with the absences at its end, which copies of it share, behind all of its alternatives."""
+    endings = _endings(formula)
+    if len(endings) < 2 or not endings[0][1]:
+        return formula
+    assert len({absent for _, absent in endings}) == 1
+    return Trailing(reduce(Either, (body for body, _ in endings)), endings[0][1])
 
 
 def _joined(endings: Iterable[_Ending]) -> NormalForm:

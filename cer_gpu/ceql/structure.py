@@ -51,7 +51,7 @@ class _Structure:
                     self._absences(part.absent, [part.formula])
                 case s.Iteration():
                     if part.next:
-                        self._next(part.formula, _is_event, "one event")
+                        self._next(part.formula, is_event, "one event")
                     self._until(part)
 
     def _note_empty(self, formula: s.Formula, below: list[Variables]) -> Variables:
@@ -176,15 +176,15 @@ class _Structure:
                     self._report(message, attribute.span, f"FIRST({name}) and LAST({name}) are one event each")
 
 
-def _is_event(formula: s.Formula) -> bool:
+def is_event(formula: s.Formula) -> bool:
     """Return True for one event: a type or NOT(...), with AS, FILTER and OR around."""
     match formula:
         case s.EventType() | s.Negation():
             return True
         case s.Assign() | s.Filtered():
-            return _is_event(formula.formula)
+            return is_event(formula.formula)
         case s.Disjunction():
-            return _is_event(formula.left) and _is_event(formula.right)
+            return is_event(formula.left) and is_event(formula.right)
         case _:
             return False
 
@@ -213,7 +213,7 @@ def _is_step(formula: s.Formula) -> bool:
         if isinstance(formula, s.Iteration) and any(True for filter_ in around for _ in s.relations(filter_)):
             return False
         formula = formula.formula
-    return _is_event(formula)
+    return is_event(formula)
 
 
 def _no_end(around: s.Formula) -> tuple[str, str]:

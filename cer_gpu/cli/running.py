@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cer_gpu.cli.evaluation import CommandEvaluation
+from cer_gpu.cli.funnel import FunnelPreview, funnel_facts
 from cer_gpu.cli.given_events import Streams
 from cer_gpu.cli.preview import FirstRows, Preview, QueryTable, rows_to_show
 from cer_gpu.cli.progress import Display
@@ -14,6 +15,10 @@ from cer_gpu.cli.tally import FORMS, Pace, Totals, counted
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.io.sinks import Sink
+from cer_gpu.output.funnel import FunnelCounts
+from cer_gpu.output.outputs import OUTPUTS
+from cer_gpu.planning.progress import funnel_names
+from cer_gpu.query import Query
 from cer_gpu.stages import MeasuredStages
 
 MANY = 10_000_000
@@ -48,12 +53,19 @@ class CommandRun:
         self.evaluation = CommandEvaluation(queries, streams, options, self._stages, is_set=is_set)
         self.options = options
         self.totals = Totals(self.evaluation.outputs, options.limit)
+        self._funnels = {
+            name: FunnelCounts(funnel_names(query._plan), query._plan.time_unit)
+            for name, query in queries.items()
+            if isinstance(query, Query) and OUTPUTS[self.evaluation.outputs[name]].by_starts
+        }
         self._pace = Pace()
 
     def preview(self) -> Preview:
         """Return what shows the results on a terminal."""
         if self._is_set:
             return QueryTable()
+        if self._funnels:
+            return FunnelPreview(self._funnels[""])
         ((name, output),) = self.evaluation.outputs.items()
         limit = None if FORMS[output].numbered else self.options.limit
         return FirstRows(limit or rows_to_show(output), self.evaluation.schemas[name])
@@ -77,6 +89,8 @@ class CommandRun:
         for name, batch in self.evaluation.batches(before_a_batch):
             tally = self.totals.of[name]
             tally.take(batch)
+            if name in self._funnels:
+                self._funnels[name].take(batch)
             if sink is not None:
                 sink.write(self.evaluation.rows(name, batch))
             elif preview is not None and preview.take(name, batch):
@@ -113,8 +127,11 @@ class CommandRun:
             "seconds": self._pace.seconds,
             "rows_per_second": self._pace.rate,
         }
+        funnels = {name: {"funnel": funnel_facts(counts)} for name, counts in self._funnels.items()}
         if self._is_set:
-            facts["queries"] = {name: tally.facts for name, tally in self.totals.of.items()}
+            facts["queries"] = {name: tally.facts | funnels.get(name, {}) for name, tally in self.totals.of.items()}
+        else:
+            facts |= funnels.get("", {})
         return facts
 
     def summary(self) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.expressions.targets.arrow import exact_sum
-from cer_gpu.output.outputs import OUTPUTS, Output
+from cer_gpu.output.form import Output
+from cer_gpu.output.outputs import OUTPUTS
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class RowsOfStatement:
     numbered: bool = False
     most_at_an_end: int = 0
     keeps_events: bool = False
+    by_starts: bool = False
 
 
 ONE_ROW, ALL_ROWS = "one row per match", "all rows per match"
@@ -80,8 +82,9 @@ class Tally:
 
     @property
     def n_listed(self) -> int:
-        """Number of rows so far that are listed, each for something found; 0 where rows are counts or ends."""
-        return self.n_rows if self._made.most_at_an_end != 1 and not self._made.counted else 0
+        """Number of rows so far that are listed, each for something found; 0 where rows are others."""
+        listed = self._made.most_at_an_end != 1 and not self._made.counted and not self._made.by_starts
+        return self.n_rows if listed else 0
 
     @property
     def is_full(self) -> bool:

@@ -23,7 +23,8 @@ from cer_gpu.engine.sharing import Sharing
 from cer_gpu.errors import QueryError
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
-from cer_gpu.output.outputs import Aggregated, Columns
+from cer_gpu.output.form import Columns
+from cer_gpu.output.outputs import Aggregated
 from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.outputs import output_of
 from cer_gpu.planning.physical import physical_plan

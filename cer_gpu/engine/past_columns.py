@@ -16,7 +16,7 @@ from cer_gpu.backend.past.pending import (
     IN_USE,
     STATE_WIDTH,
     UNUSED,
-    Given,
+    PastEvents,
     Pool,
     chain_anew,
     clear_before,
@@ -24,7 +24,7 @@ from cer_gpu.backend.past.pending import (
     distinct_past,
     greatest_past,
 )
-from cer_gpu.backend.past.sums import Sums, sum_past
+from cer_gpu.backend.past.sums import ExactSums, sum_past
 from cer_gpu.ceql.functions import CLEAR
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, STRING, Block, RowsOfBlock, kind_of
 from cer_gpu.columnar.memory import read_only, zeros
@@ -113,7 +113,7 @@ class PastState(ABC):
         values = self._values(block, chosen) if self.has_values else _NOTHING
         if n_keys > len(self._state):
             self._grow_keys(max(64, 2 * n_keys) if n_keys > 1 else 1)
-        given = Given(read_only(rows), read_only(keys), read_only(clocks), length, read_only(chosen), read_only(values))
+        given = PastEvents(read_only(rows), read_only(keys), read_only(clocks), length, read_only(chosen), read_only(values))
         return self._made(given, block.n_rows, n_keys)
 
     def _grow_keys(self, n: int) -> None:
@@ -126,7 +126,7 @@ class PastState(ABC):
         """Return the values of the chosen events of a block; all others are arbitrary."""
 
     @abstractmethod
-    def _made(self, given: Given, n_rows: int, n_keys: int) -> pa.Array:
+    def _made(self, given: PastEvents, n_rows: int, n_keys: int) -> pa.Array:
         """Return the column."""
 
     def _run(self, loop: Callable[[int, int], int], n: int, n_keys: int) -> None:
@@ -183,7 +183,7 @@ class CountState(PastState):
     def _values(self, block: Block, chosen: Bools) -> Int64:
         raise AssertionError("events are counted")
 
-    def _made(self, given: Given, n_rows: int, n_keys: int) -> pa.Array:
+    def _made(self, given: PastEvents, n_rows: int, n_keys: int) -> pa.Array:
         found = np.zeros(n_rows, np.int64)
 
         def loop(start: int, sweep: int) -> int:
@@ -212,7 +212,7 @@ class ClearState(PastState):
         self._met, self._last = met, last
         super()._grow_keys(n)
 
-    def _made(self, given: Given, n_rows: int, n_keys: int) -> pa.Array:
+    def _made(self, given: PastEvents, n_rows: int, n_keys: int) -> pa.Array:
         found = np.zeros(n_rows, np.bool_)
         clear_before(given, self._met, self._last, found)
         return pa.array(found)
@@ -248,7 +248,7 @@ class ExtremeState(PastState):
             ranks = values.astype(np.int64)
         return ~ranks if least else ranks
 
-    def _made(self, given: Given, n_rows: int, n_keys: int) -> pa.Array:
+    def _made(self, given: PastEvents, n_rows: int, n_keys: int) -> pa.Array:
         found, known = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.bool_)
 
         def loop(start: int, sweep: int) -> int:
@@ -318,7 +318,7 @@ class DistinctState(PastState):
         self._sweep_at = max(TEXTS_FROM, 2 * self._texts.n_texts)
         self._buckets = np.zeros(0, np.int32)
 
-    def _made(self, given: Given, n_rows: int, n_keys: int) -> pa.Array:
+    def _made(self, given: PastEvents, n_rows: int, n_keys: int) -> pa.Array:
         found = np.zeros(n_rows, np.int64)
 
         def loop(start: int, sweep: int) -> int:
@@ -380,13 +380,13 @@ class SumState(PastState):
         numbers = block.numbers(name)
         return numbers.view(np.int64) if numbers.dtype == np.uint64 else numbers.astype(np.int64, copy=False)
 
-    def _made(self, given: Given, n_rows: int, n_keys: int) -> pa.Array:
+    def _made(self, given: PastEvents, n_rows: int, n_keys: int) -> pa.Array:
         whole = self._what in (kernels_of_sums.SUM_OF_INTEGERS, kernels_of_sums.SUM_OF_NATURALS)
         integers = np.zeros((n_rows if whole else 0, 2), np.int64)
         found, known = np.zeros(0 if whole else n_rows), np.zeros(n_rows, np.bool_)
 
         def loop(start: int, sweep: int) -> int:
-            sums = Sums(self._state, self._wide, self._n_wide, self._results, self._digits, _POWERS)
+            sums = ExactSums(self._state, self._wide, self._n_wide, self._results, self._digits, _POWERS)
             n: int = sum_past(given, start, sweep, n_keys, sums, self._pool, self._what, integers, found, known)
             return n
 

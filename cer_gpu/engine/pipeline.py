@@ -23,13 +23,13 @@ from cer_gpu.columnar.clocks import Clock, WindowClocks
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.groups import Picked
 from cer_gpu.columnar.memory import Scratch
-from cer_gpu.engine.awaiting import Awaiting
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.engine.reducing import make_reduction
 from cer_gpu.engine.row_numbers import RowNumbers
 from cer_gpu.engine.stream_columns import StreamColumns
+from cer_gpu.engine.waiting import make_waiting
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.derived import makers_of
 from cer_gpu.expressions.side_columns import SideColumns, TextNumbers, text_columns
@@ -48,6 +48,7 @@ from cer_gpu.predicates.types_met import TypesMet
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.live_intervals import LiveIntervals
 from cer_gpu.runtime.matches import MatchBuffers
+from cer_gpu.runtime.progress.buffers import ProgressBuffers
 from cer_gpu.runtime.protocol import FoundBuffers
 from cer_gpu.runtime.registry import make_runtime
 from cer_gpu.stages import LOOP, OUTPUT, PARTITIONS, PREDICATES
@@ -146,7 +147,7 @@ class Pipeline:
             self._live = LiveIntervals(self.table, binding.window_length)
         retains = physical.output.retains(plan.head, plan.having)
         self._retained = Retained(*binding.retained(physical.output)) if retains else None
-        self._awaiting = self._make_awaiting(asked.share) if physical.waits else None
+        self._awaiting = make_waiting(physical, binding, self.table, self.runtime, asked.share)
         labels = self.table.labels if self._awaiting is None else self._awaiting.labels
         self.output = physical.output(binding.result_columns(physical.output), labels, self._retained)
         self._rows = RowNumbers(self.output, binding.names_streams, waits=physical.waits) if self._numbered else None
@@ -173,23 +174,6 @@ class Pipeline:
         if self._shared is None or not shares:
             return GuardWords(binding.guards, self._device, self._types_met, self._compared)
         return self._shared.guards(binding.schema).words_for(binding.guards, self._types_met)
-
-    def _make_awaiting(self, share: tuple[int, int] | None) -> Awaiting:
-        physical, plan = self.physical, self.physical.plan
-        return Awaiting(
-            self.table.labels,
-            plan.variables,
-            self._first.window_length,
-            lasting=self._first.lasting,
-            labelled=physical.output.is_labelled(plan.head),
-            timed=plan.time_column is not None,
-            strategy=physical.strategy,
-            limit=physical.limit,
-            counted=physical.output.counted,
-            only_ends=physical.output.most_at_an_end == 1,
-            grouped=physical.limits_rows or physical.output.whole_ends,
-            share=None if physical.limits_rows or physical.output.whole_ends else share,
-        )
 
     def _side_columns(self, binding: Binding) -> SideColumns | None:
         bound = binding.compared
@@ -315,8 +299,7 @@ class Pipeline:
 
     def _known(self) -> Iterator[tuple[Any, FoundBuffers]]:
         assert self._awaiting is not None
-        known = self._awaiting.known()
-        if known is not None:
+        while (known := self._awaiting.known()) is not None:
             with self._stages.stage(OUTPUT):
                 rows = self._results(*known, None)
             yield rows, known[0]
@@ -391,6 +374,7 @@ class Pipeline:
         """Return the keys of PARTITION BY at the ends of complex events."""
         if self.partitions is None:
             return []
+        assert not isinstance(found, ProgressBuffers)  # their keys have waited (`StartedRows`)
         return self.binding.keys.at(batch.events, batch.rows_at(found.ends), self._first.keys.types)
 
     def _partitions_of_its_own(self, deal: tuple[int, int] | None = None) -> Partitions:
@@ -583,6 +567,7 @@ def run_options(physical: PhysicalPlan, binding: Binding, asked: EvaluationOptio
         strategy=plan.strategy.name,
         joins=binding.joins,
         parallel=binding.parallel,
+        recent=binding.recent,
         texts=texts,
         weighing=binding.weights.weighing if physical.output.weighed and binding.weights is not None else None,
     )

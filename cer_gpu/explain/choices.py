@@ -12,12 +12,13 @@ from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.automaton.spans import UNLIMITED
 from cer_gpu.ceql.functions import CLEAR
 from cer_gpu.errors import OptionError
+from cer_gpu.explain.recent import key_lines, memory_line
 from cer_gpu.explain.words import window_text
 from cer_gpu.explain.writing import attribute_text, guard_text, held_text, name_text, past_text
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.dealing import Dealing
-from cer_gpu.planning.outputs import output_of
+from cer_gpu.planning.outputs import against_output, output_of
 from cer_gpu.planning.physical import physical_plan
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates import guards
@@ -53,7 +54,9 @@ def choice_facts(plan: Plan, binding: Binding | None) -> dict[str, Any]:
         "window": None
         if within is None or within.length >= UNLIMITED
         else {"kind": within.kind, "text": window_text(within)},
+        "keys": key_lines(plan),
         "memory": _memory(plan) + _memory_of_the_past(plan),
+        "progress": None if against_output(plan, OUTPUTS["progress"]) else _memory_of_progress(plan),
         "chain": None if plan.chain is None else chain_facts(plan.chain, plan.guards),
         "dealing": _dealing(physical.dealing),
     }
@@ -104,6 +107,8 @@ def _times(step: ChainStep) -> str:
 
 
 def _memory(plan: Plan) -> str:
+    if plan.recent is not None:
+        return memory_line(plan, plan.recent)
     stored = plan.relates  # each event once for each step, until it is out of reach
     if plan.within is not None and plan.within.length < UNLIMITED:
         each = " of each partition" if plan.partition and plan.within.kind == "events" else ""
@@ -123,6 +128,14 @@ def _memory(plan: Plan) -> str:
     if not stored and loops and all(loop.barred for loop in loops):
         return "grows with the partial matches that no event has barred yet: there is no WITHIN"
     return "grows with the relevant events: there is no WITHIN, so that nothing is ever out of reach"
+
+
+def _memory_of_progress(plan: Plan) -> str:
+    held = "each start is held until what stops it, and all starts before it, is known: "
+    if plan.within is None:
+        return held + "perhaps to the end, as there is no WITHIN"
+    each = "s of their partitions have" if plan.partition and plan.within.kind == "events" else " has"
+    return held + f"at the latest when the window{each} passed"
 
 
 def _memory_of_the_past(plan: Plan) -> str:

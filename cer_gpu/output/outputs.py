@@ -1,244 +1,27 @@
 """Outputs: the forms of the results as Arrow rows, one class for each.
 
-A new output is one more class here, in `OUTPUTS`: its schema, its rows, and its demands on an evaluation.
+A new output is one more class, in `OUTPUTS`: its schema, its rows, and its demands on an evaluation.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.arrays import Bools, Int64
-from cer_gpu.columnar.clocks import times_to_arrow
-from cer_gpu.errors import OptionError, QueryTypeError
-from cer_gpu.output.choice import RowChoice
+from cer_gpu.arrays import Bools
+from cer_gpu.errors import QueryTypeError
+from cer_gpu.output.form import Columns, Fields, Output
 from cer_gpu.output.leaves import Values
-from cer_gpu.output.measures import BoundMeasures
-from cer_gpu.output.reductions import Aggregation, Reduction, reduced_type
+from cer_gpu.output.progress import ProgressOutput
+from cer_gpu.output.reductions import Reduction, reduced_type
 from cer_gpu.output.retention import Retained
 from cer_gpu.output.weights import weighed_values
 from cer_gpu.runtime.counts import CountBuffers, WeighedBuffers
 from cer_gpu.runtime.matches import MatchBuffers
 
 _POSITIONS = pa.list_(pa.int64())
-Fields = list[tuple[str, pa.DataType]]
-
-
-@dataclass(frozen=True)
-class Head:
-    """A column of a conjunctive query's head: its name and type, the atom and the retained attribute that it shows."""
-
-    name: str
-    atom: str
-    attribute: int
-    type: pa.DataType
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Columns that results may have, for one query over one schema.
-
-    Attributes
-    ----------
-    variables : tuple of str
-        Variables that the query selects.
-    time_type : pyarrow.DataType or None
-        Type of the time column; None: there is none, or no event has been seen.
-    keys : tuple of (str, pyarrow.DataType)
-        Keys of PARTITION BY; empty while no event has been seen.
-    attributes : pyarrow.Schema or None
-        Attributes of the events; None while none has been seen.
-    heads : tuple of Head
-    single : frozenset of str
-        Variables that hold at most one event.
-    measures : BoundMeasures or None
-        None where the output needs none, and while no event has been seen.
-    retained : tuple of str
-        Attributes of events that are retained.
-    aggregate : Aggregation or None
-        Aggregate that "count" shows in place of a number.
-    streams : bool
-        True: positions are rows of several streams, which the results name.
-    """
-
-    variables: tuple[str, ...]
-    time_type: pa.DataType | None = None
-    keys: tuple[tuple[str, pa.DataType], ...] = ()
-    attributes: pa.Schema | None = None
-    heads: tuple[Head, ...] = ()
-    single: frozenset[str] = frozenset()
-    measures: BoundMeasures | None = None
-    retained: tuple[str, ...] = ()
-    aggregate: Aggregation | None = None
-    streams: bool = False
-
-
-class Output(ABC):
-    """Form of the results.
-
-    Parameters
-    ----------
-    columns
-    labels
-        Variables of each mark (`Table.labels`).
-    retained
-        Rows that complex events may hold, if the output `keeps_events`.
-
-    Attributes
-    ----------
-    name : str
-    row : str
-        Meaning of a row, as a noun in the singular.
-    counted : bool
-        True: complex events are counted instead of listed.
-    row_each : bool
-        True: a row is one complex event.
-    most_at_an_end : int
-        Most complex events that are asked for at one end; 0: those that the query asks for.
-    labelled : bool
-        True: complex events that differ only in the variables of their events are different.
-    keeps_events : bool
-        True: attributes of events are retained for as long as a complex event may hold them.
-    positions : tuple of str
-        Columns that hold positions, beside those of variables.
-    measured : bool
-        True: its columns are those of measures.
-    may_choose : bool
-        True: a row is a valuation, which HAVING may drop.
-    whole_ends : bool
-        True: no share of the complex events splits an end, and `rest` has the last one of a batch.
-    numbered : bool
-        True: complex events have numbers, from the begin of the stream on.
-    weighed : bool
-        True: complex events are weighed where others are counted.
-    schema : pyarrow.Schema
-        Schema of `rows`.
-    result_schema : pyarrow.Schema
-        The same, with the streams of the positions, if they are rows of several streams.
-    choice : RowChoice or None
-        Choice among the rows that HAVING keeps.
-    """
-
-    choice: RowChoice | None = None
-    name: ClassVar[str]
-    row: ClassVar[str] = "complex event"
-    counted: ClassVar[bool] = False
-    row_each: ClassVar[bool] = True
-    most_at_an_end: ClassVar[int] = 0
-    labelled: ClassVar[bool] = False
-    keeps_events: ClassVar[bool] = False
-    positions: ClassVar[tuple[str, ...]] = ("start", "end", "positions")
-    measured: ClassVar[bool] = False
-    may_choose: ClassVar[bool] = False
-    whole_ends: ClassVar[bool] = False
-    numbered: ClassVar[bool] = False
-    weighed: ClassVar[bool] = False
-
-    def __init__(self, columns: Columns, labels: list[frozenset[str]], retained: Retained | None = None) -> None:
-        self.result_schema = self.schema_of(columns)
-        self.schema = pa.schema(list(self.result_schema)[: len(self._fields(columns))])
-        self._columns, self._labels, self._retained = columns, labels, retained
-
-    @classmethod
-    def is_labelled(cls, head: tuple[Any, ...] | None) -> bool:
-        """Return True if it is `labelled`, or if the results are answers, as those of a query with a head are."""
-        return cls.labelled or head is not None
-
-    @classmethod
-    def retains(cls, head: tuple[Any, ...] | None, having: object = None) -> bool:
-        """Return True if attributes of events are retained for the results of a query with this head and HAVING."""
-        if cls.keeps_events or cls.measured or (cls.may_choose and having is not None):
-            return True
-        return bool(head and not cls.counted and cls.most_at_an_end != 1)
-
-    @classmethod
-    def schema_of(cls, columns: Columns) -> pa.Schema:
-        """Return the schema of the results, without columns whose types are not known yet.
-
-        Raises
-        ------
-        OptionError
-            When two columns would have one name.
-        """
-        fields = cls._fields(columns)
-        if columns.streams:
-            fields = [*fields, *cls._of_streams(columns)]
-        names = [name for name, _ in fields]
-        for name in names:
-            if names.count(name) > 1:
-                raise OptionError(
-                    f"the output {cls.name!r} would have two columns named {name!r}\n"
-                    "hint: give the variable another name with AS, or begin the bracket of PARTITION BY with another "
-                    "name"
-                )
-        return pa.schema(fields)
-
-    @property
-    def columns_of_positions(self) -> list[int]:
-        """Numbers of the columns that hold positions, or lists of them."""
-        names = self._names_of_positions(self._columns)
-        return [i for i, name in enumerate(self.schema.names) if name in names]
-
-    @classmethod
-    def _names_of_positions(cls, columns: Columns) -> tuple[str, ...]:
-        return cls.positions
-
-    @classmethod
-    def _of_streams(cls, columns: Columns) -> Fields:
-        """Return a column for each one of positions, with the stream of each of these."""
-        names, text = cls._names_of_positions(columns), pa.string()
-        of_positions = [(name, kind) for name, kind in cls._fields(columns) if name in names]
-        return [(f"{name}_stream", pa.list_(text) if pa.types.is_list(kind) else text) for name, kind in of_positions]
-
-    @classmethod
-    @abstractmethod
-    def _fields(cls, columns: Columns) -> Fields:
-        """Return names and types of the columns, in their order."""
-
-    def _times(self, *times: Int64) -> list[pa.Array]:
-        """Return columns of times, of which there are none without a time column."""
-        time_type = self._columns.time_type
-        return [] if time_type is None else [times_to_arrow(each, time_type) for each in times]
-
-    @abstractmethod
-    def rows(self, found: Any, keys: list[pa.Array]) -> pa.RecordBatch:
-        """Return the rows for a buffer of a runtime.
-
-        Parameters
-        ----------
-        found : MatchBuffers, or CountBuffers if `counted`
-        keys
-            Keys of PARTITION BY of the events that end complex events.
-        """
-
-    def n_of(self, found: Any) -> int:
-        """Return the number of complex events in the last rows, which are those of a buffer."""
-        n: int = found.n_complex_events
-        return n
-
-    def first(self, rows: pa.RecordBatch, n: int, n_all: int) -> pa.RecordBatch:
-        """Return the rows of the first `n` of the results that `rows` show, `n_all` in number."""
-        return rows.slice(0, n)
-
-    def reduce(self, share: tuple[int, int] | None) -> None:
-        """Begin, for one share of the ends; only for `whole_ends`."""
-        raise NotImplementedError
-
-    def rest(self) -> pa.RecordBatch | None:
-        """Return the rows that a batch leaves, after all its buffers; None: there are none."""
-        return None
-
-    def snapshot(self) -> list[int]:
-        """Return the state from which `restore` goes on."""
-        return []
-
-    def restore(self, state: list[int]) -> None:
-        """Go on from a snapshot."""
-        assert not state
 
 
 class PositionsOutput(Output):
@@ -591,6 +374,16 @@ class Ends(Output):
 
 
 OUTPUTS: dict[str, type[Output]] = {
-    made.name: made for made in (PositionsOutput, BindingsOutput, EventsOutput, Count, Ends, MeasuresOutput, RowsOutput)
+    made.name: made
+    for made in (
+        PositionsOutput,
+        BindingsOutput,
+        EventsOutput,
+        Count,
+        Ends,
+        MeasuresOutput,
+        RowsOutput,
+        ProgressOutput,
+    )
 }
 """The outputs by name."""

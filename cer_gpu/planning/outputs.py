@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cer_gpu.automaton.chain_sums import MOST_ROWS, n_sums
+from cer_gpu.automaton.funnel import NoFunnelError
 from cer_gpu.automaton.strategies import ALL
 from cer_gpu.ceql.parser import parse_aggregate
 from cer_gpu.ceql.syntax import Expression, Measure
 from cer_gpu.errors import OptionError, QueryError, did_you_mean
+from cer_gpu.output.form import Output
 from cer_gpu.output.measures import QueryMeasures, measure_errors
-from cer_gpu.output.outputs import OUTPUTS, Aggregated, Output, Weighed
+from cer_gpu.output.outputs import OUTPUTS, Aggregated, Weighed
 from cer_gpu.output.reductions import Aggregation
 from cer_gpu.output.weights import Linear, linear
 from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.progress import funnel_of
 
 
 def with_aggregate(plan: Plan, text: str) -> Plan:
@@ -91,6 +94,16 @@ def output_of(plan: Plan, name: str) -> type[Output]:
 
 def against_output(plan: Plan, made: type[Output]) -> str | None:
     """Return the reason why a query cannot have an output, with a hint; None: it can."""
+    if made.by_starts:
+        try:
+            funnel_of(plan)
+        except NoFunnelError as error:
+            reason, hint = error.args
+            return (
+                "output='progress' tells how far each start of a chain of single events gets, and the query is none: "
+                f"{reason}\nhint: {hint}"
+            )
+        return None
     if made.measured and not plan.measures.measures:
         return (
             "output='measures' shows the measures of SELECT, and the query has none\n"

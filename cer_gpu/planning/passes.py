@@ -9,7 +9,7 @@ from functools import partial
 import pyarrow as pa
 
 from cer_gpu.automaton.atom_graph import AtomGraph, build_atom_graph
-from cer_gpu.automaton.beginning import preceded
+from cer_gpu.planning.beginning import preceded
 from cer_gpu.automaton.cea import CEA, build_cea
 from cer_gpu.automaton.chain import ChainStep, are_neighbours, find_chain
 from cer_gpu.automaton.normal_form import (
@@ -24,10 +24,22 @@ from cer_gpu.automaton.normal_form import (
     variable_name,
 )
 from cer_gpu.automaton.parallel_pattern import NotParallelError, ParallelPattern, build_parallel
+from cer_gpu.automaton.recent import NotRecentError, RecentPattern, build_recent
 from cer_gpu.automaton.spans import Spans
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.automaton.trailing import followed
-from cer_gpu.ceql.syntax import Name, Preceded, QuerySyntax, Windowed, Within, attributes, lengths, relations, variable_filters
+from cer_gpu.ceql.syntax import (
+    FilterOr,
+    Name,
+    Preceded,
+    QuerySyntax,
+    Windowed,
+    Within,
+    attributes,
+    lengths,
+    relations,
+    variable_filters,
+)
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.ceql.variables import column_names
 from cer_gpu.ceql.variables import variables as variables_of
@@ -88,6 +100,7 @@ class Draft:
     parallel: ParallelPattern | None = None
     against_parallel: str | None = None
     graph: AtomGraph | None = None
+    recent: RecentPattern | None = None
     cea: CEA | None = None
 
     @property
@@ -154,7 +167,9 @@ def _chain(draft: Draft) -> None:
     strict = not relates and STRATEGIES[syntax.select.strategy].consecutive
     draft.chain = "" if draft.conjunction else find_chain(draft.alone, draft.guards, draft.selected, strict=strict)
     draft.steps = draft.chain
-    if relates:
+    if STRATEGIES[syntax.select.strategy].pending:
+        draft.steps = f"the strategy is {syntax.select.strategy}"
+    elif relates:
         draft.steps = f"the query has {'a conjunction' if draft.conjunction else 'filters between events'}"
     elif not isinstance(draft.chain, str):
         close = any(step.neighbour for step in draft.chain)
@@ -164,9 +179,22 @@ def _chain(draft: Draft) -> None:
         draft.steps = "an absence at the end may take back what was found"
 
 
+def _step(draft: Draft) -> None:
+    """Build the steps of SELECT RECENT, for each of which one partial match is pending."""
+    syntax = draft.syntax
+    if not STRATEGIES[syntax.select.strategy].pending:
+        return
+    try:
+        draft.recent = build_recent(draft.pattern, draft.guards, draft.selected)
+    except NotRecentError as error:
+        alternatives = (node.span for node in walk(syntax.formula) if isinstance(node, FilterOr))
+        span = error.span or next(alternatives, syntax.formula.span)
+        raise QueryError(str(error), syntax.text, *span, hint=error.hint) from None
+
+
 def _parallelise(draft: Draft) -> None:
     """Build the parallelised automaton of a pattern that relates events, if its joins allow that."""
-    if not (draft.relates and draft.in_parallel):
+    if not (draft.relates and draft.in_parallel and draft.recent is None):
         return
     try:
         draft.parallel = build_parallel(draft.pattern, draft.guards, draft.selected, draft.n_steps)
@@ -176,7 +204,7 @@ def _parallelise(draft: Draft) -> None:
 
 def _place(draft: Draft) -> None:
     """Place the filters between events of any other such pattern at its atoms."""
-    if draft.relates and draft.parallel is None:
+    if draft.relates and draft.parallel is None and draft.recent is None:
         draft.graph = build_atom_graph(draft.pattern, draft.guards, draft.selected, draft.n_steps)
 
 
@@ -191,6 +219,7 @@ PASSES: tuple[tuple[str, Callable[[Draft], None]], ...] = (
     ("trailing absence", _follow),
     ("guards", _guard),
     ("chain", _chain),
+    ("recent", _step),
     ("parallel", _parallelise),
     ("atom graph", _place),
     ("automaton", _automaton),
@@ -220,6 +249,7 @@ def plan_of(
         cea=draft.cea,
         graph=draft.graph,
         parallel=draft.parallel,
+        recent=draft.recent,
         against_parallel=draft.against_parallel,
         chain=None if isinstance(draft.steps, str) else draft.steps,
         against_chain=draft.steps if isinstance(draft.steps, str) else None,

@@ -14,15 +14,19 @@ from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.chain import Chain, are_neighbours
 from cer_gpu.automaton.chain_sums import MOST_ROWS, n_sums
 from cer_gpu.automaton.determinize import Determinization
+from cer_gpu.automaton.funnel import FunnelTable
 from cer_gpu.automaton.latest_starts import WindowTable
 from cer_gpu.automaton.parallel_pattern import ParallelTable
+from cer_gpu.automaton.recent import RecentTable
 from cer_gpu.automaton.recogniser import RecogniserTable
 from cer_gpu.automaton.semi_joins import SemiJoin, semi_joins
 from cer_gpu.automaton.strategies import ALL, Strategy
 from cer_gpu.automaton.table import Table
-from cer_gpu.output.outputs import Aggregated, BindingsOutput, Output
+from cer_gpu.output.form import Output
+from cer_gpu.output.outputs import Aggregated, BindingsOutput
 from cer_gpu.planning.dealing import Dealing, dealing_of
 from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.progress import funnel_of
 from cer_gpu.planning.recognition import recogniser_of
 from cer_gpu.runtime.registry import RUNTIMES
 
@@ -53,7 +57,8 @@ class PhysicalPlan:
         True: events are held back until one may end a complex event (`cer_gpu.runtime.live_intervals`).
     dealing : Dealing
     waits : bool
-        True: complex events wait for the end of their window (`cer_gpu.engine.awaiting`), where `limit` applies.
+        True: complex events wait for the end of their window (`cer_gpu.engine.awaiting`), where `limit` applies; or
+        starts wait for what stops them (`cer_gpu.engine.started`).
     strategy : Strategy
         Choice among those that wait.
     limit : int
@@ -113,6 +118,10 @@ class PhysicalPlan:
     def table(self) -> Table:
         """Make the table that gives events their symbols."""
         plan = self.plan
+        if self.output.by_starts:
+            return FunnelTable(funnel_of(plan))
+        if plan.recent is not None:
+            return RecentTable(plan.recent)
         if plan.parallel is not None:
             return ParallelTable(plan.parallel, strict=plan.strategy.consecutive)
         if plan.graph is not None and self.runtime == "recogniser":
@@ -147,6 +156,11 @@ class _Asked:
     def gathers(self) -> bool:
         """True if the pattern is a parallelised automaton."""
         return self.plan.parallel is not None
+
+    @property
+    def pends(self) -> bool:
+        """True if the strategy keeps one partial match for each step and key."""
+        return self.plan.recent is not None
 
     @property
     def recognises(self) -> bool:
@@ -214,9 +228,15 @@ _PRODUCTS = "partial matches are stored under the values that they share, and ga
 
 _WINDOWS = "each window that something ends in is evaluated by itself, where {strategy} chooses"
 
+_RECENT = "one partial match is pending for each step and key, and an event moves it on"
+
 _RECOGNISER = "only ends are asked for, and one run with registers finds them"
 
+_FUNNEL = "the pattern is a chain; the starts of a partition that wait for the same step move on together"
+
 CHOICES = (
+    Choice("funnel", lambda asked: asked.output.by_starts, _FUNNEL, lambda asked: False),
+    Choice("recent", lambda asked: asked.pends, _RECENT, lambda asked: False),
     Choice("products", lambda asked: asked.gathers, _PRODUCTS, lambda asked: asked.finds_the_same, Model.PCEA),
     Choice("recogniser", lambda asked: asked.recognises, _RECOGNISER, lambda asked: True, Model.RMA),
     Choice("instances", lambda asked: asked.relates, _INSTANCES, lambda asked: asked.finds_the_same, Model.RMA),
@@ -262,8 +282,16 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
     if output is Aggregated and isinstance(plan.weights, str):
         reason += f" (complex events are listed for the aggregate: {plan.weights})"
     waits = plan.within is not None and not plan.partition and not output.retains(plan.head, plan.having)
+    dealing = dealing_of(plan)
     return PhysicalPlan(
-        plan, output, chosen.model, chosen.runtime, reason, waits and chosen.may_hold_back(asked), dealing_of(plan)
+        plan,
+        output,
+        chosen.model,
+        chosen.runtime,
+        reason,
+        waits and chosen.may_hold_back(asked),
+        dealing.by_starts if output.by_starts else dealing,
+        waits=output.by_starts,
     )
 
 

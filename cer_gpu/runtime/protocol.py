@@ -16,10 +16,11 @@ from cer_gpu.arrays import Bools, Int64
 from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers
+from cer_gpu.runtime.progress.buffers import ProgressBuffers
 from cer_gpu.stages import NO_STAGES, Stages
 
-FoundBuffers = MatchBuffers | CountBuffers
-"""A buffer of complex events, or of their ends with a count for each."""
+FoundBuffers = MatchBuffers | CountBuffers | ProgressBuffers
+"""A buffer of complex events, of their ends with a count for each, or of starts."""
 
 Length = np.uint64 | np.float64 | None
 """Length of the window, in units of its clocks; None if there is no window."""
@@ -31,7 +32,8 @@ class Runtime(ABC):
     Attributes
     ----------
     engine : str
-        The family that `explain` shows: "stacks", "automaton", "counter", "instances", "products" or "recogniser".
+        The family that `explain` shows: "stacks", "automaton", "counter", "instances", "products", "recogniser" or
+        "slots".
     reads_chain : bool
         True: symbols come from a `Chain`; False: from a `Determinization`.
     lists_by_itself : bool

@@ -12,7 +12,9 @@ from cer_gpu.runtime.instances import InstanceGraph
 from cer_gpu.runtime.keyed_stacks import KeyedStacks
 from cer_gpu.runtime.neighbours import NeighbourCounter, NeighbourLister
 from cer_gpu.runtime.products import Products
+from cer_gpu.runtime.progress.funnel import Funnel
 from cer_gpu.runtime.protocol import Length, Runtime
+from cer_gpu.runtime.recent.run import RecentRun
 from cer_gpu.runtime.recognising import Recognising
 from cer_gpu.runtime.run import AutomatonRun
 from cer_gpu.runtime.stacks import StackLister
@@ -32,6 +34,8 @@ RUNTIMES: dict[str, type[Runtime]] = {
     "instances": InstanceGraph,
     "products": Products,
     "recogniser": Recognising,
+    "funnel": Funnel,
+    "recent": RecentRun,
 }
 
 

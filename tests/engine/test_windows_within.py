@@ -186,6 +186,16 @@ def test_a_clock_within_a_pattern_must_not_decrease():
         found("(A ; B WITHIN 1 [type]) ; C", events)
 
 
+@pytest.mark.parametrize("lasts", ["FOR 1 EVENTS", "WITHIN 2 EVENTS"])
+def test_an_absence_at_the_end_stands_behind_all_that_a_filter_copies(lasts):
+    """A disjunction of filters on a variable of several events copies the pattern, and not what ends it."""
+    filters = "FILTER A[x > 100] OR A[x < 5]"
+    waits, _, window = lasts.partition("WITHIN")
+    text = f"A ; A ; !C {waits} {filters}" + (f" WITHIN {window}" if window else "")
+    events = pa.table({"type": list("AACAAB"), "x": [1, 2, 3, 4, 4, 4]})
+    assert sorted(found(text, events)) == ([[3, 4]] if window else [[0, 3], [0, 4], [1, 3], [1, 4], [3, 4]])
+
+
 def test_time_alone_tells_that_an_absence_has_lasted():
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B ; !C FOR 5 SECONDS", time_column="ts", time_unit="s")
     evaluator = query.evaluator()

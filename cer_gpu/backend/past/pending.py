@@ -49,7 +49,7 @@ class Pool(NamedTuple):
     free: Any
 
 
-class Given(NamedTuple):
+class PastEvents(NamedTuple):
     """Events of a block that have a key.
 
     Attributes
@@ -88,7 +88,7 @@ def take_entry(pool):
 
 
 @helper
-def has_room(pool):
+def has_entry(pool):
     """Return whether an entry is free."""
     return pool.free[GIVEN_BACK] != 0 or pool.free[UNUSED] < pool.links.shape[0]
 
@@ -155,7 +155,7 @@ def count_past(given, start, sweep, n_keys, state, pool, found):
 
     Parameters
     ----------
-    given : Given
+    given : PastEvents
     start : int
         Event to begin with.
     sweep : int
@@ -348,7 +348,7 @@ def clear_before(given, met, last, found):
 
     Parameters
     ----------
-    given : Given
+    given : PastEvents
     met : bool, shape (keys,), written
         True for the keys with a chosen event so far.
     last : clock, shape (keys,), written

@@ -1,4 +1,4 @@
-"""Sums, averages and standard deviations over the values in the window of each key, without error in the sums."""
+"""ExactSums, averages and standard deviations over the values in the window of each key, without error in the sums."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cer_gpu.backend.past.exact import (
     top_bits,
     top_place,
 )
-from cer_gpu.backend.past.pending import HEAD, SIZE, STATE_WIDTH, ask_ahead, has_left, has_room, pop_first, push_last
+from cer_gpu.backend.past.pending import HEAD, SIZE, STATE_WIDTH, ask_ahead, has_left, has_entry, pop_first, push_last
 
 # columns of a key's row behind those of its queue: whether the last result still holds; the numbers of values that are
 # NaN, infinite, and infinite below 0; the wide row, and the bases of the limbs of sums and of squares
@@ -42,8 +42,8 @@ _CLOSE = 2.0**-36
 _U = np.uint64
 
 
-class Sums(NamedTuple):
-    """Sums of all keys.
+class ExactSums(NamedTuple):
+    """ExactSums of all keys.
 
     Attributes
     ----------
@@ -291,7 +291,7 @@ def sum_past(given, start, sweep, n_keys, sums, pool, what, integers, floats, kn
     ----------
     given, start, sweep, n_keys
         Values are int64, or the bits of float64.
-    sums : Sums, written
+    sums : ExactSums, written
     pool : Pool, written
     what : int
         SUM_OF_INTEGERS, or another of these; naturals are uint64.
@@ -321,7 +321,7 @@ def sum_past(given, start, sweep, n_keys, sums, pool, what, integers, floats, kn
             return k
         if given.chosen[row]:
             value = given.values[row]
-            if not has_room(pool) or not _change(sums, key, value, 1, what):
+            if not has_entry(pool) or not _change(sums, key, value, 1, what):
                 return k
             pool.values[_U(push_last(state, pool, key, clock))] = value
         known[row] = state[key, SIZE] >= least

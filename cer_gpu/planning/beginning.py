@@ -47,9 +47,7 @@ def beginning_with(formula: NormalForm, test: s.Predicate) -> NormalForm:
         case Either():
             return Either(beginning_with(formula.left, test), beginning_with(formula.right, test))
         case Then():
-            with_left = replace(
-                formula, left=beginning_with(formula.left, test), optional=(False, formula.optional[1])
-            )
+            with_left = replace(formula, left=beginning_with(formula.left, test), optional=(False, formula.optional[1]))
             return Either(with_left, beginning_with(formula.right, test)) if formula.optional[0] else with_left
         case Repeat():
             first = beginning_with(formula.body, test)

@@ -1,0 +1,1 @@
+"""Kernels of funnels: how far each start of a chain gets."""

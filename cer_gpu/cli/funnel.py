@@ -1,0 +1,87 @@
+"""The funnel that ``cer-gpu run --output progress`` shows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+import pyarrow as pa
+
+from cer_gpu.cli.preview import Preview, preview, table_width
+from cer_gpu.cli.tally import Totals
+from cer_gpu.output.funnel import STOPS, FunnelCounts
+
+
+class FunnelPreview(Preview):
+    """The steps, shown at the end: the starts that reached each, the median time to it, and what stopped them there.
+
+    Parameters
+    ----------
+    counts
+        Counts of the rows so far; the run takes them.
+    """
+
+    def __init__(self, counts: FunnelCounts) -> None:
+        self._counts = counts
+
+    def take(self, name: str, batch: pa.RecordBatch) -> bool:
+        """Show nothing before the end."""
+        return False
+
+    def take_counts(self, name: str, batch: pa.RecordBatch) -> None:
+        """Take nothing: starts are listed to the end."""
+
+    def show(self) -> None:
+        """Print nothing before the end."""
+
+    def finish(self, totals: Totals, so_far: str = "") -> None:
+        """Print the table of the steps."""
+        (tally,) = totals.of.values()
+        if not tally.n_rows:
+            click.echo(f"no starts{so_far}")
+            return
+        click.echo(preview(funnel_table(self._counts), table_width()))
+        click.echo(str(tally) + so_far + (", and maybe more" if tally.is_full else ""))
+
+
+def funnel_table(counts: FunnelCounts) -> pa.Table:
+    """Return the steps as a table of texts to read."""
+    rows = counts.rows
+    columns: dict[str, Any] = {
+        "step": [f"{k}. {row.name}" for k, row in enumerate(rows, 1)],
+        "starts": _right([f"{row.n_reached:,}" for row in rows]),
+        "of step before": _right([_share(row.of_previous) for row in rows]),
+        "of first": _right([_share(row.of_first) for row in rows]),
+        "median from start": _right([_median(row.median, counts) for row in rows]),
+    }
+    for ending in STOPS:
+        columns[ending] = _right([f"{n:,}" if n else "" for n in (row.stopped[ending] for row in rows)])
+    return pa.table(columns)
+
+
+def funnel_facts(counts: FunnelCounts) -> dict[str, Any]:
+    """Return the steps as plain data; medians are in `unit`."""
+    return {"unit": counts.unit, "steps": [asdict(row) for row in counts.rows]}
+
+
+def _right(texts: list[str]) -> list[str]:
+    width = max(map(len, texts))
+    return [text.rjust(width) for text in texts]
+
+
+def _share(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"
+
+
+def _median(median: float | None, counts: FunnelCounts) -> str:
+    if median is None:
+        return ""
+    seconds = counts.seconds(median)
+    if seconds is None:
+        number = f"{median:,.0f}" if median == int(median) else f"{median:,.1f}"
+        return f"{number} {counts.unit}".rstrip()
+    for length, name in ((86_400, "days"), (3_600, "hours"), (60, "min"), (1, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if abs(seconds) >= length:
+            return f"{seconds / length:,.3g} {name}"
+    return f"{seconds * 1e9:,.3g} ns"

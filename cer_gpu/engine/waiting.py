@@ -1,0 +1,37 @@
+"""The place where results wait until they are known, by the plan of a query."""
+
+from __future__ import annotations
+
+from cer_gpu.automaton.table import Table
+from cer_gpu.engine.awaiting import Awaiting
+from cer_gpu.engine.started import StartedRows
+from cer_gpu.planning.binding import Binding
+from cer_gpu.planning.physical import PhysicalPlan
+from cer_gpu.runtime.progress.funnel import Funnel
+from cer_gpu.runtime.protocol import Runtime
+
+
+def make_waiting(
+    physical: PhysicalPlan, binding: Binding, table: Table, runtime: Runtime, share: tuple[int, int] | None
+) -> Awaiting | StartedRows | None:
+    """Return where the results of a runtime wait; None: they are known when they are found."""
+    if isinstance(runtime, Funnel):
+        return StartedRows(runtime, table.labels, share)
+    if not physical.waits:
+        return None
+    plan = physical.plan
+    whole = physical.limits_rows or physical.output.whole_ends
+    return Awaiting(
+        table.labels,
+        plan.variables,
+        binding.window_length,
+        lasting=binding.lasting,
+        labelled=physical.output.is_labelled(plan.head),
+        timed=plan.time_column is not None,
+        strategy=physical.strategy,
+        limit=physical.limit,
+        counted=physical.output.counted,
+        only_ends=physical.output.most_at_an_end == 1,
+        grouped=whole,
+        share=None if whole else share,
+    )

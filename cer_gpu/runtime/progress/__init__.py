@@ -1,0 +1,1 @@
+"""The runtime of funnels, whose rows are known by their starts."""

@@ -1,0 +1,211 @@
+"""The state of one evaluation of a funnel: the starts that are not handed over yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from cer_gpu.arrays import Bools, Int64
+from cer_gpu.automaton.encoding import COUNT_WINDOW, GLOBAL_WINDOW
+from cer_gpu.automaton.funnel import FunnelTable
+from cer_gpu.backend.arguments import Window, plain
+from cer_gpu.backend.progress import starts as loops
+from cer_gpu.columnar.memory import room
+from cer_gpu.columnar.recycling import cells_of_turn
+from cer_gpu.errors import no_memory
+from cer_gpu.runtime.events import Relevant, RunOptions
+from cer_gpu.runtime.matches import MatchBuffers
+from cer_gpu.runtime.progress.buffers import ProgressBuffers
+from cer_gpu.runtime.protocol import FoundBuffers, Length, Runtime
+
+_INITIAL_SIZE = 1 << 12
+"""Initial room for starts, a power of two."""
+_MOST_AT_ONCE = 1 << 16
+"""Most rows of one buffer."""
+
+
+class Funnel(Runtime):
+    """Runtime that moves starts from step to step, and hands them over in the order in which they began.
+
+    Parameters
+    ----------
+    table
+    options
+        Without a strategy, LIMIT, CONSUME BY and shares.
+    length
+        Length of the window, uint64 or float64; None if there is none.
+    """
+
+    engine = "funnel"
+    reads_chain = False
+    keeps_partitions = True
+
+    def __init__(self, table: FunnelTable, options: RunOptions, length: Length) -> None:
+        self.options = options
+        self._table = table
+        self._counts = options.window == COUNT_WINDOW
+        self._length = np.uint64(2**64 - 1) if length is None else length
+        self._clock = self._length.dtype
+        self._now = self._clock.type(0)
+        self._n_steps = len(table.steps)
+        self._regs = np.zeros(loops.N_REGS, np.int64)
+        self._width = loops.PLACES + self._n_steps * (1 + options.timed)
+        self._rows = np.zeros((_INITIAL_SIZE, self._width), np.int64)
+        self._lists = np.zeros((0, self._n_steps - 1), np.int64)
+        self._lasts = np.zeros(0, np.int64)
+        self._told = 0  # the first id that `flush` has not returned
+        self._recycler = cells_of_turn().recycler
+        self.reserve_partitions(1)
+
+    @property
+    def numbers_events(self) -> bool:
+        """True where a window counts the events of a partition."""
+        return self._counts
+
+    def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
+        """Process relevant events; what they make known is `known`."""
+        begin, n = 0, len(events.symbols)
+        window = Window(events.window_clocks, self._length)
+        while begin < n:
+            groups = plain(events.as_group, window)
+            begin = loops.move_starts(*groups, self._table.actions, tuple(self._starts), begin, self._regs)
+            if begin < n:
+                self._grow()
+        yield from ()
+
+    def pass_clock(self, clock: Any) -> None:
+        """Note that the stream has come to a clock of the window."""
+        self._now = max(self._now, self._clock.type(clock))
+
+    @property
+    def due(self) -> int | None:
+        """Least clock of an event beyond the window of the first start that is not known; None: there is none."""
+        base = int(self._regs[loops.BASE])
+        if base == self._regs[loops.NEXT_ID] or self.options.window != GLOBAL_WINDOW:
+            return None
+        return int(self._starts.clocks[base & (len(self._rows) - 1), loops.CLOCK]) + int(self._length) + 1
+
+    def known(self, *, ended: bool = False) -> ProgressBuffers | None:
+        """Return starts that are known, and all of whose predecessors are, in their order; None: there are no more."""
+        empty, n_held = self._recycler.empty, int(self._regs[loops.NEXT_ID] - self._regs[loops.BASE])
+        if not n_held:
+            return None
+        size = 1 << (min(n_held, _MOST_AT_ONCE) - 1).bit_length()  # memory of few sizes is used again
+        n_times = size * self._n_steps if self.options.timed else 0
+        known = loops.KnownStarts(
+            empty((size + 1,), np.int32),
+            empty((size * self._n_steps,), np.int64),
+            empty((n_times,), np.int64),
+            empty((size,), np.int8),
+            empty((size,), np.int64),
+        )
+        state = tuple(self._starts), self._now, self._length, ended
+        n = loops.take_known(*state, tuple(known), self._n_steps, self._regs)
+        if not n:
+            return None
+        n_values = int(known.offsets[n])
+        times = known.times[:n_values] if self.options.timed else known.times
+        return ProgressBuffers(
+            known.offsets[: n + 1], known.positions[:n_values], times, known.states[:n], known.barring[:n]
+        )
+
+    def flush(self) -> MatchBuffers:
+        """Return the starts since the last call, whose keys are wanted, as complex events of one event."""
+        ids = np.arange(self._told, self._regs[loops.NEXT_ID]) if self.options.partitioned else np.empty(0, np.int64)
+        self._told = int(self._regs[loops.NEXT_ID])
+        places = self._rows[ids & (len(self._rows) - 1), loops.PLACES]
+        times = np.empty((2, 0), np.int64)
+        nothing = np.empty(0, np.int64)
+        return MatchBuffers(
+            np.stack([places, places]), times, np.zeros(len(ids) + 1, np.int32), nothing, np.empty(0, np.int32)
+        )
+
+    def live(self) -> Int64:
+        """Return the positions that rows to come may hold, ascending."""
+        kept = self._kept
+        info = self._rows[kept, loops.INFO]
+        held = info % loops.REACHED + (info // loops.REACHED % loops.STATES == loops.BARRED)
+        places = self._rows[kept, loops.PLACES :: 1 + self.options.timed]
+        return np.unique(places[np.arange(self._n_steps) < held[:, None]])
+
+    @property
+    def held(self) -> dict[str, int]:
+        """Number of starts that are not handed over."""
+        return {"starts": int(self._regs[loops.NEXT_ID] - self._regs[loops.BASE])}
+
+    @property
+    def _starts(self) -> loops.Starts:
+        return loops.Starts(self._rows, self._rows.view(self._clock), self._lists, self._lasts)
+
+    @property
+    def _kept(self) -> Int64:
+        """Rows of the starts that are kept, from the oldest to the newest."""
+        rows: Int64 = np.arange(self._regs[loops.BASE], self._regs[loops.NEXT_ID]) & (len(self._rows) - 1)
+        return rows
+
+    # ---- partitions -----------------------------------------------------------------------------------------
+
+    def idle(self, n_partitions: int) -> Bools:
+        """Return which of the first partitions hold nothing: those no start of which waits."""
+        idle: Bools = (self._lists[:n_partitions] < self._regs[loops.BASE]).all(axis=1)
+        return idle
+
+    def keep_partitions(self, kept: Bools) -> None:
+        """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
+        numbers = np.where(kept, np.cumsum(kept) - 1, 0)
+        rows = self._kept
+        info = self._rows[rows, loops.INFO]
+        rest = loops.REACHED * loops.STATES
+        self._rows[rows, loops.INFO] = numbers[info // rest] * rest + info % rest
+        self._lists = self._lists[: len(kept)][kept]
+        self._lasts = self._lasts[: len(kept)][kept] if self._counts else self._lasts
+        self.reserve_partitions(max(1, len(self._lists)))
+
+    def reserve_partitions(self, n: int) -> None:
+        """Make room for so many partitions."""
+        old, width = self._lists.shape
+        if n > old:
+            lists = np.full((max(n, 2 * old), width), -1, np.int64)
+            lists[:old] = self._lists
+            self._lists = lists
+        if self._counts and len(self._lasts) < len(self._lists):
+            # that of a partition without a start is never read
+            lasts = np.zeros(len(self._lists), np.int64)
+            lasts[: len(self._lasts)] = self._lasts
+            self._lasts = lasts
+
+    # ---- state that can be kept -----------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state as arrays by name, from which `restore` goes on."""
+        return {
+            "regs": self._regs,
+            "rows": self._rows[self._kept],
+            "size": np.array([len(self._rows)]),
+            "lists": self._lists,
+            "lasts": self._lasts,
+            "now": np.array([self._now]),
+        }
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Go on from a snapshot."""
+        self._regs, self._lists, self._lasts = snapshot["regs"], snapshot["lists"], snapshot["lasts"]
+        self._now = snapshot["now"][0]
+        self._told = int(self._regs[loops.NEXT_ID])
+        self._rows = np.zeros((int(snapshot["size"][0]), self._width), np.int64)
+        self._rows[self._kept] = snapshot["rows"]
+
+    # ---- room -----------------------------------------------------------------------------------------------
+
+    def _grow(self) -> None:
+        """Make room for twice as many starts."""
+        size = len(self._rows)
+        try:
+            rows = room((2 * size, self._width), np.int64)
+        except MemoryError as error:
+            raise no_memory(size, "starts that wait for their next step") from error
+        ids = np.arange(self._regs[loops.BASE], self._regs[loops.NEXT_ID])
+        rows[ids & (2 * size - 1)] = self._rows[ids & (size - 1)]
+        self._rows = rows

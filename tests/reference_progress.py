@@ -1,0 +1,113 @@
+"""Reference for the output "progress": the steps of a chain that each start reaches, from the definition.
+
+A step is one event: its formula has the valuation [i, i].  Of each event that satisfies the first step, the next step
+is the earliest event behind it that satisfies the second, and so on.  An absence between two steps bars: the first such
+event strictly between the step before and the earliest event that satisfies the next one ends the way, and so does the
+window of WITHIN, from the first event.  A window of time has passed once an event of the whole input lies behind it,
+one of events once an event of the substream does.
+
+`window_funnel` is the definition of ClickHouse's function of that name, in its default mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import reference as ref
+
+Step = tuple[ref.Formula, tuple[ref.Formula, ...]]  # (its event, the events that must not lie before it)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One row: the positions of the steps that the start reaches, the reason to stop, and the barring event."""
+
+    positions: tuple[int, ...]
+    stopped: str
+    barred_by: int | None = None
+
+
+def steps_of(formula: ref.Formula) -> list[Step]:
+    """Return the steps of a chain, each with the absences before it."""
+    match formula:
+        case ref.Seq(left, right, absent):
+            first, *others = steps_of(right)
+            return [*steps_of(left), (first[0], absent), *others]
+        case ref.Next(left, right):  # the earliest event of its kind: nothing of that kind lies before it
+            return [*steps_of(left), *steps_of(right)]
+        case ref.Times(body, least, most, joint) if least == most and joint in (";", "->"):
+            return steps_of(body) * least
+        case _:
+            return [(formula, ())]
+
+
+def progress(query: ref.Query, stream: Sequence[ref.Event]) -> list[Progress]:
+    """Return the rows, in the order of their starts."""
+    stream = ref.linked(query, stream)
+    steps = steps_of(query.formula)
+    rows = []
+    for own in ref.substreams(query, stream):
+        events = [stream[p] for p in own]
+        holds = [_places(formula, events) for formula, _ in steps]
+        barring = [set().union(*(_places(absent, events) for absent in absences)) for _, absences in steps]
+        rows += [_one(query, stream, own, holds, barring, start) for start in holds[0]]
+    return sorted(rows, key=lambda row: row.positions[0])
+
+
+def _places(formula: ref.Formula, events: Sequence[ref.Event]) -> set[int]:
+    return {i for i, j, _ in ref.valuations(formula, events) if i == j}
+
+
+def _one(
+    query: ref.Query,
+    stream: Sequence[ref.Event],
+    own: Sequence[int],
+    holds: Sequence[set[int]],
+    barring: Sequence[set[int]],
+    start: int,
+) -> Progress:
+    within, part = query.within, [stream[p] for p in own]
+    chosen = [start]
+    for satisfied, bars in zip(holds[1:], barring[1:], strict=True):
+        reached = tuple(own[p] for p in chosen)
+        for k in range(chosen[-1] + 1, len(own)):
+            if not ref.in_window(within, part, (start, k)):
+                return Progress(reached, "window")
+            if k in satisfied:
+                chosen.append(k)
+                break
+            if k in bars:
+                return Progress(reached, "barred", own[k])
+        else:
+            of_input = within is not None and within[0] != "events"
+            return Progress(reached, "window" if of_input and _passes(within, stream, own[start]) else "end")
+    return Progress(tuple(own[p] for p in chosen), "complete")
+
+
+def _passes(within: ref.Within, stream: Sequence[ref.Event], start: int) -> bool:
+    return any(not ref.in_window(within, stream, (start, k)) for k in range(start, len(stream)))
+
+
+def window_funnel(window: int, rows: Iterable[tuple[int, Sequence[bool]]]) -> int:
+    """Return ``windowFunnel(window)(timestamp, cond1, cond2, ...)`` over the rows of one user.
+
+    Each condition that a row satisfies is an entry (timestamp, number of the condition); entries are read in their
+    order.  One of the first condition begins a chain.  One of condition k goes on with the chain that has reached
+    k - 1, the one of the latest begin, if no more than `window` has passed since that.  The longest chain counts.
+
+    Parameters
+    ----------
+    window
+    rows
+        The timestamp of each row, and whether each condition holds.
+    """
+    entries = sorted((time, k) for time, conditions in rows for k, holds in enumerate(conditions) if holds)
+    begins: dict[int, Any] = {}  # of the chain that reached each condition
+    for time, k in entries:
+        if k == 0:
+            begins[0] = time
+        elif k - 1 in begins and time <= begins[k - 1] + window:
+            begins[k] = begins[k - 1]
+    return max(begins, default=-1) + 1
