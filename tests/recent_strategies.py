@@ -65,7 +65,7 @@ class Drawn:
         )
 
     def filtered(self, event: ref.Event, outer: list[str]) -> ref.Event:
-        """Return an event, at times with a filter of its own, which reads events before it and perhaps not the event."""
+        """Return an event, at times with a filter of its own, which reads events before it and perhaps not it."""
         rnd = self.rnd
         if not outer or rnd.random() > 0.2:
             return event
