@@ -13,7 +13,7 @@ from cer_gpu.ceql.functions import CLEAR
 from cer_gpu.errors import OptionError
 from cer_gpu.explain.recent import key_lines, memory_line
 from cer_gpu.explain.words import window_text
-from cer_gpu.explain.writing import attribute_text, guard_text, held_text, name_text, past_text
+from cer_gpu.explain.writing import aggregate_of_past, attribute_text, guard_text, held_text, name_text
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.dealing import Dealing
@@ -149,7 +149,7 @@ def _memory_of_the_past(plan: Plan) -> str:
             kept = {"MIN": "those of its events that are least", "MAX": "those of its events that are greatest"}
             kept |= {"COUNT DISTINCT": "the distinct values of its events"}
             what = kept.get(past.function, "its events")
-            words += f"; and holds, for {past_text(past)}, {what} in that window{each}, and makes it in one pass"
+            words += f"; and holds, for {aggregate_of_past(past)}, {what} in that window{each}: one pass"
     return words
 
 

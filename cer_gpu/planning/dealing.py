@@ -80,8 +80,10 @@ def _shared(plan: Plan) -> tuple[tuple[str | None, str], ...]:
     pattern = plan.parallel
     if plan.looks_back:
         return ()  # another task may have the events before
+    if plan.every is not None:
+        return ()  # another task may have found those that LIMIT n EVERY d counts
     if plan.recent is not None:
-        return () if plan.consume != "NONE" else _key_of(plan, plan.recent)
+        return () if plan.consume != "NONE" or plan.counts_positions else _key_of(plan, plan.recent)
     if pattern is None or plan.consume != "NONE" or not pattern.without_choice:
         return ()  # an event that is a complex event by itself may have no such value
     atoms = pattern.graph.atoms

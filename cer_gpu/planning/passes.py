@@ -9,7 +9,6 @@ from functools import partial
 import pyarrow as pa
 
 from cer_gpu.automaton.atom_graph import AtomGraph, build_atom_graph
-from cer_gpu.automaton.beginning import preceded
 from cer_gpu.automaton.cea import CEA, build_cea
 from cer_gpu.automaton.chain import ChainStep, are_neighbours, find_chain
 from cer_gpu.automaton.normal_form import (
@@ -48,6 +47,7 @@ from cer_gpu.expressions.binder import Binder, type_errors
 from cer_gpu.expressions.relations import RelationBinder
 from cer_gpu.output.measures import QueryMeasures, measures_of, type_errors_of
 from cer_gpu.partition.partitions import PartitionKeys
+from cer_gpu.planning.beginning import preceded
 from cer_gpu.planning.plan import Every, Plan
 from cer_gpu.planning.spans import Spans
 from cer_gpu.planning.trailing import followed

@@ -70,7 +70,8 @@ class Plan:
     trailing : bool
         True if the pattern ends with an absence: its complex events wait (`cer_gpu.planning.trailing`).
     lasts : Within or None
-        Length for which they wait from their last event on (FOR); None: until the window from their first event has passed.
+        Length for which they wait from their last event on (FOR); None: until the window from their first event has
+        passed.
     measures : QueryMeasures
         Measures of SELECT, and HAVING.
     aggregate : Aggregation or None

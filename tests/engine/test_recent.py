@@ -1,5 +1,6 @@
 """SELECT RECENT against its reference: random patterns and streams, every output, any cut into batches."""
 
+import itertools
 import random
 
 import pyarrow as pa
@@ -63,14 +64,14 @@ def _positions(held):
     return () if held is None else (held,) if isinstance(held, int) else tuple(held)
 
 
-@settings(max_examples=scaled(400), deadline=None)
+@settings(max_examples=scaled(250), deadline=None)
 @given(SEEDS)
 def test_engine_finds_what_the_definition_says(seed):
     case = Case(seed)
     assert case.found(case.compiled.evaluate(case.table, output="bindings")) == case.expected
 
 
-@settings(max_examples=scaled(200), deadline=None)
+@settings(max_examples=scaled(120), deadline=None)
 @given(SEEDS, st.sampled_from(OUTPUTS))
 def test_every_output_is_the_same_for_every_cut(seed, output):
     case = Case(seed)
@@ -89,7 +90,7 @@ def test_every_output_is_the_same_for_every_cut(seed, output):
     assert plain(pieces.to_pylist()) == plain(whole.to_pylist())
 
 
-@settings(max_examples=scaled(60), deadline=None)
+@settings(max_examples=scaled(30), deadline=None)
 @given(SEEDS)
 def test_long_streams_in_small_memory(seed):
     case = Case(seed, 300)
@@ -108,6 +109,30 @@ def test_threads_shares_and_sets_find_the_same(seed, output):
     others = {"one": case.compiled.text, "other": "SELECT RECENT * FROM S WHERE A ; B PARTITION BY [g]"}
     found = cer_gpu.compile_all(others, time_column="ts", time_unit="s").evaluate(case.table, output=output)
     assert found["one"].equals(whole)
+
+
+@settings(max_examples=scaled(30), deadline=None)
+@given(SEEDS)
+def test_tasks_that_are_dealt_events_by_a_key_find_the_same(seed):
+    cases = (Case(seed + n) for n in itertools.count())
+    case = next(each for each in cases if each.compiled.dealing.shared and " EVENTS" not in each.compiled.text)
+    column_of = dict(case.compiled.dealing.shared)
+    table = case.table.append_column("id", pa.array(range(case.table.num_rows)))
+    parts = []
+    for task in range(2):
+        kept = [_task_of(event, column_of) in (None, task) for event in case.stream]
+        parts.append(case.compiled.evaluate(table.filter(pa.array(kept)), output="events"))
+    ids = [[event["id"] for event in row] for part in parts for row in part["events"].to_pylist()]
+    whole = case.compiled.evaluate(table, output="events")["events"].to_pylist()
+    assert sorted(ids) == sorted([event["id"] for event in row] for row in whole)
+
+
+def _task_of(event, column_of):
+    """The task of two that an event is dealt to by its key; None: both."""
+    if event["type"] not in column_of:
+        return None
+    value = event[column_of[event["type"]]]
+    return 2 if value is None or value != value else (ord(value) if isinstance(value, str) else int(2 * value)) % 2
 
 
 # ---------------------------------------------------------------------------------------------------------- by hand
@@ -186,6 +211,23 @@ def test_clauses_about_the_results():
     summed = cer_gpu.compile("SELECT RECENT * FROM S WHERE A AS a ; B AS b")
     found = summed.evaluate(table, output="count", aggregate="SUM(b.x)")
     assert found.to_pylist() == [{"end": 2, "SUM(b.x)": 3}, {"end": 4, "SUM(b.x)": 9}]
+
+
+def test_events_are_dealt_to_tasks_by_keys_that_all_of_them_have():
+    keyed = "A AS a ; !(D AS d FILTER d.y = a.x) ; B AS b FILTER a.x = b.y"
+    cases = {
+        keyed: (("A", "x"), ("B", "y"), ("D", "y")),
+        f"{keyed} LIMIT 1 EVERY 9 EVENTS": (),
+        f"{keyed} WITHIN 3 EVENTS EACH STEP": (),
+        f"{keyed} CONSUME BY ANY": (),
+        "A AS a ; !D ; B AS b FILTER a.x = b.y": (),
+        "A AS a ; A AS b FILTER a.x = b.y": (),
+        "A AS a ; B AS b FILTER a.x < b.y": (),
+    }
+    for text, shared in cases.items():
+        assert cer_gpu.compile(f"SELECT RECENT * FROM S WHERE {text}").dealing.shared == shared
+    every = cer_gpu.compile("SELECT * FROM S WHERE A AS a ; B AS b FILTER a.x = b.y LIMIT 1 EVERY 9 EVENTS")
+    assert every.dealing.shared == ()
 
 
 def test_several_streams():

@@ -74,7 +74,7 @@ class RecentRun(Joining):
 
     def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
         """Process relevant events and yield full buffers, in order."""
-        self._regs[loops.AHEAD] = 0
+        self._regs[loops.KEYS_AHEAD] = 0
         return super().feed(events)
 
     @property
