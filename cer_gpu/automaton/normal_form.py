@@ -62,7 +62,8 @@ class Either(Node):
 class Absent:
     """Events that must not lie in a gap: they satisfy `guard` (do not, when `negated`), and all `relations`.
 
-    `sites` are the definitions of such an event that the relations name; `stream` as that of an `Atom`.
+    `sites` are the definitions of such an event that the relations name; `stream` as that of an `Atom`.  With a
+    `length` they must not lie so far behind the end of what stands before either, whatever follows.
     """
 
     guard: Guard
@@ -70,6 +71,7 @@ class Absent:
     negated: bool = False
     sites: frozenset[int] = frozenset()
     stream: str | None = None
+    length: s.Within | None = None
 
 
 @dataclass(frozen=True)
@@ -489,7 +491,7 @@ class _Normaliser:
             event = s.Assign(event, absence.variable, absence.span, absence.site)
         if absence.filter is not None:
             event = s.Filtered(event, absence.filter, absence.span)
-        yield from self._next(event)
+        yield from (replace(absent, length=absence.length) for absent in self._next(event))
 
     def _streams_of(self, event: s.Name) -> Sequence[str | None]:
         """Return the streams from which an event may come; None: any."""
