@@ -583,11 +583,10 @@ def _choices(filter_: s.FilterOr, several: set[str]) -> list[s.Filter]:
     """
     groups: dict[str | int, list[s.Filter]] = {}
     for number, operand in enumerate(filter_.operands):
-        variables = [item.variable for item in s.variable_filters(operand)]
-        names = {variable_name(variable) for variable in variables}
-        related = next(s.relations(operand), None) is not None
-        alone = not related and len(names) == 1 and variables[0].name not in several
-        groups.setdefault(names.pop() if alone else number, []).append(operand)
+        names = {variable_name(item.variable): item.variable.name for item in s.variable_filters(operand)}
+        single = len(names) == 1 and several.isdisjoint(names.values())
+        alone = single and next(s.relations(operand), None) is None
+        groups.setdefault(next(iter(names)) if alone else number, []).append(operand)
     return [group[0] if len(group) == 1 else _one_filter(s.FilterOr(tuple(group))) for group in groups.values()]
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from cer_gpu.automaton.normal_form import Absent, Atom, Either, NormalForm, Related, Repeat, Then, Trailing
+from cer_gpu.automaton.normal_form import Absent, Atom, Both, NormalForm, Related, Repeat, Then, Trailing, absences
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.traversal import children, fold, with_children
 from cer_gpu.errors import QueryError
 from cer_gpu.planning.spans import Spans
 
@@ -22,6 +23,9 @@ class _Silence:
 
     absent: Absent
     near: s.Relation
+
+
+_Spread = tuple[NormalForm, list[_Silence]]
 
 
 class Silences:
@@ -55,15 +59,16 @@ class Silences:
         own: tuple[Absent, ...] = ()
         if isinstance(formula, Trailing):
             own, formula = tuple(replace(absent, length=None) for absent in formula.absent), formula.body
-        body, pending = self._spread(formula)
-        absent = (*own, *(silence.absent for silence in pending))
-        return Trailing(body, absent, length) if absent else body
+        if not any(absent.length is not None for absent in absences(formula)):
+            return Trailing(formula, own, length) if own else formula
+        body, pending = fold(formula, self._spread, children)
+        return Trailing(body, (*own, *(silence.absent for silence in pending)), length)
 
-    def _spread(self, formula: NormalForm) -> tuple[NormalForm, list[_Silence]]:
-        """Return a part of the pattern, and the absences that reach beyond it."""
+    def _spread(self, formula: NormalForm, below: list[_Spread]) -> _Spread:
+        """Return a part of the pattern, and the absences that reach beyond it; no absence with FOR stands elsewhere."""
         match formula:
             case Then():
-                left, pending = self._spread(formula.left)
+                (left, pending), (right, later) = below
                 between: list[Absent] = []
                 for absent in formula.absent:
                     if absent.length is None:
@@ -71,14 +76,12 @@ class Silences:
                     else:
                         left, silence = self._behind(left, absent, absent.length)
                         pending = [*pending, silence]
-                right, later = self._spread(formula.right)
                 right = reduce(self._silent, pending, right)
                 gap = () if formula.contiguous else (*between, *(silence.absent for silence in pending))
                 return replace(formula, left=left, right=right, absent=gap), [*pending, *later]
             case Related():
-                body, pending = self._spread(formula.body)
-                return replace(formula, body=body), pending
-        return formula, []  # no absence with FOR stands elsewhere
+                return replace(formula, body=below[0][0]), below[0][1]
+        return formula, []
 
     def _behind(self, left: NormalForm, absent: Absent, length: s.Within) -> tuple[NormalForm, _Silence]:
         """Return what stands before an absence, which names its last event, and the absence."""
@@ -90,19 +93,19 @@ class Silences:
 
     def _silent(self, formula: NormalForm, silence: _Silence) -> NormalForm:
         """Return a part that follows an absence: none of its events is the absent one, nor lies one in its gaps."""
-        match formula:
-            case Atom():
-                return self._other(formula, silence)
-            case Then():
-                left, right = self._silent(formula.left, silence), self._silent(formula.right, silence)
-                return replace(formula, left=left, right=right, absent=_with(formula, silence))
-            case Repeat():
-                return replace(formula, body=self._silent(formula.body, silence), absent=_with(formula, silence))
-            case Related():
-                return replace(formula, body=self._silent(formula.body, silence))
-            case Either():
-                return Either(self._silent(formula.left, silence), self._silent(formula.right, silence))
-        raise self._refused(silence, "ALL follows an absence FOR a time")
+
+        def without(part: NormalForm, below: list[NormalForm]) -> NormalForm:
+            match part:
+                case Atom():
+                    return self._other(part, silence)
+                case Both():
+                    raise self._refused(silence, "ALL follows an absence FOR a time")
+                case Then() | Repeat() if not part.contiguous:
+                    part = replace(part, absent=(*part.absent, silence.absent))
+            made: NormalForm = with_children(part, below)
+            return made
+
+        return fold(formula, without, children)
 
     def _other(self, atom: Atom, silence: _Silence) -> NormalForm:
         """Return an event that is not the absent one, or lies beyond its time."""
@@ -119,10 +122,6 @@ class Silences:
 
     def _refused(self, silence: _Silence, message: str) -> QueryError:
         return QueryError(message, self._text, *silence.near.span, hint=_HINT)
-
-
-def _with(formula: Then | Repeat, silence: _Silence) -> tuple[Absent, ...]:
-    return formula.absent if formula.contiguous else (*formula.absent, silence.absent)
 
 
 _HINT = "let an event of another type follow, or leave the filter out of the absence; of the whole gap it is A ; !B ; C"
