@@ -334,10 +334,11 @@ class SumState(PastState):
 
     def __init__(self, column: PastColumn, clock: np.dtype[Any], one_clock: bool) -> None:
         self._what = _what(column)
-        of_integers = self._what <= kernels_of_sums.AVG_OF_NATURALS
         squares = self._what == kernels_of_sums.STDDEV
-        limbs = kernels_of_sums.LIMBS_OF_INTEGERS if of_integers else kernels_of_sums.LIMBS_OF_FLOATS
-        self.width = kernels_of_sums.LIMBS + limbs + kernels_of_sums.LIMBS_OF_SQUARES * squares  # type: ignore[misc]
+        if self._what <= kernels_of_sums.AVG_OF_NATURALS:
+            self.width = kernels_of_sums.WIDTH_OF_INTEGERS  # type: ignore[misc]
+        else:
+            self.width = kernels_of_sums.WIDTH_OF_SQUARES if squares else kernels_of_sums.WIDTH_OF_FLOATS  # type: ignore[misc]
         self._wide_width = WIDE_OF_SUMS + WIDE_OF_SQUARES * squares
         super().__init__(column, clock, one_clock)
         self._wide, self._n_wide = np.zeros((1, self._wide_width), np.int64), np.ones(1, np.int64)

@@ -34,8 +34,10 @@ _REST = 2**63 - 1
 """All bits but that of the sign."""
 _INFINITE, _NAN = 0x7FF0000000000000, 0x7FF8000000000000
 """Bits of a float64."""
-_AHEAD = 12
-"""Events from the prefetch of a key's row to its use."""
+_ROWS_AHEAD, _ENTRIES_AHEAD = 24, 12
+"""Events from the prefetch of a key's row, and of its first entry, to their use."""
+_LINE = 8
+"""Numbers in a line of the cache."""
 _U = np.uint64
 
 
@@ -145,10 +147,20 @@ def has_left(pool, entry, clock, length):
 
 
 @helper
-def ask_ahead(state, keys, k):
-    """Fetch the row of the key of an event to come."""
-    if k + _AHEAD < keys.shape[0]:
-        prefetch(state, _U(keys[_U(k + _AHEAD)]) * _U(state.shape[1]))
+def ask_ahead(state, pool, keys, k):
+    """Fetch the row of the key of an event to come, and the first entry of the queue of one that comes before it."""
+    n = keys.shape[0]
+    if k + _ROWS_AHEAD < n:
+        first = _U(keys[_U(k + _ROWS_AHEAD)]) * _U(state.shape[1])
+        for line in range(0, state.shape[1], _LINE):
+            prefetch(state, first + _U(line))
+    if k + _ENTRIES_AHEAD < n:
+        entry = _U(state[_U(keys[_U(k + _ENTRIES_AHEAD)]), HEAD])
+        if entry != 0:
+            prefetch(pool.links, entry * _U(pool.links.shape[1]))
+            prefetch(pool.clocks, entry)
+            if pool.values.shape[0] > 1:
+                prefetch(pool.values, entry)
 
 
 @helper
@@ -182,7 +194,7 @@ def count_past(given, start, sweep, n_keys, state, pool, found):
             _expire(state, pool, _U(each), given.clocks[_U(start)], given.length)
         return start
     for k in range(start, given.rows.shape[0]):
-        ask_ahead(state, given.keys, k)
+        ask_ahead(state, pool, given.keys, k)
         row, key, clock = _U(given.rows[_U(k)]), _U(given.keys[_U(k)]), given.clocks[_U(k)]
         _expire(state, pool, key, clock, given.length)
         if given.chosen[row] and push_last(state, pool, key, clock) == 0:
@@ -260,7 +272,7 @@ def extreme_past(given, start, sweep, n_keys, state, pool, kind, least, found, k
             _expire_linked(state, pool, _U(each), given.clocks[_U(start)], given.length)
         return start
     for k in range(start, given.rows.shape[0]):
-        ask_ahead(state, given.keys, k)
+        ask_ahead(state, pool, given.keys, k)
         row, key, clock = _U(given.rows[_U(k)]), _U(given.keys[_U(k)]), given.clocks[_U(k)]
         _expire_linked(state, pool, key, clock, given.length)
         if given.chosen[row]:
@@ -331,7 +343,7 @@ def distinct_past(given, start, sweep, n_keys, state, pool, buckets, found):
         return start
     links = pool.links
     for k in range(start, given.rows.shape[0]):
-        ask_ahead(state, given.keys, k)
+        ask_ahead(state, pool, given.keys, k)
         row, key, clock = _U(given.rows[_U(k)]), _U(given.keys[_U(k)]), given.clocks[_U(k)]
         _expire_distinct(state, pool, buckets, key, clock, given.length)
         if given.chosen[row]:
