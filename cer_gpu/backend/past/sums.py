@@ -26,17 +26,18 @@ from cer_gpu.backend.past.exact import (
     top_bits,
     top_place,
 )
-from cer_gpu.backend.past.pending import HEAD, SIZE, ask_ahead, has_entry, has_left, pop_first, push_last
+from cer_gpu.backend.past.pending import HEAD, SIZE, VALUE, ask_ahead, has_entry, has_left, pop_first, push_last
 
 # columns of a key's row behind those of its queue, each part in as few lines of the cache as it can: whether the last
-# result still holds; of integers, two limbs; of floats, the wide row, the bases of the limbs of sums and of squares, the
-# numbers of values that are NaN, infinite, and infinite below 0, and the limbs
-FRESH = 3
-INTEGER_LIMBS = 4
-WIDE, BASE, NANS, PLUS, MINUS, BASE_OF_SQUARES = range(4, 10)
+# result still holds, and that result; of integers, two limbs; of floats, the wide row, the base of the limbs, the
+# numbers of values that are NaN, infinite, and infinite below 0, and the limbs; then those of squares, and their base
+FRESH, MADE = 3, 4
+INTEGER_LIMBS = 5
+WIDE, BASE, NANS, PLUS, MINUS = range(5, 10)
 LIMBS = 10
 LIMBS_OF_INTEGERS, LIMBS_OF_FLOATS, LIMBS_OF_SQUARES = 2, 6, 9
 SQUARES = LIMBS + LIMBS_OF_FLOATS
+BASE_OF_SQUARES = SQUARES + LIMBS_OF_SQUARES
 WIDTH_OF_INTEGERS, WIDTH_OF_FLOATS, WIDTH_OF_SQUARES = 8, 16, 32
 
 # what is summed, and what is found
@@ -58,8 +59,8 @@ class ExactSums(NamedTuple):
         Limbs of keys whose own do not reach, numbered from 1.
     n_wide : int64, shape (1,)
         Rows in use, row 0 among them.
-    made : float64, shape (keys,)
-        Last result of each key.
+    made : float64, shape of `state`
+        The same memory, for the last results.
     digits : int64, shape (3 * DIGITS,)
         Memory for the digits of a sum, those of squares, and what is left of both.
     powers : float64, shape (2046,)
@@ -282,7 +283,7 @@ def _deviation(sums, key):
 def _expire(sums, pool, key, clock, length, what):
     """Take out what has left the window of a key; return whether there was memory."""
     while has_left(pool, sums.state[key, HEAD], clock, length):
-        if not _change(sums, key, pool.values[_U(sums.state[key, HEAD])], -1, what):
+        if not _change(sums, key, pool.cells[_U(sums.state[key, HEAD]), VALUE], -1, what):
             return False
         pop_first(sums.state, pool, key)
     return True
@@ -328,7 +329,7 @@ def sum_past(given, start, sweep, n_keys, sums, pool, what, integers, floats, kn
             value = given.values[row]
             if not has_entry(pool) or not _change(sums, key, value, 1, what):
                 return k
-            pool.values[_U(push_last(state, pool, key, clock))] = value
+            pool.cells[_U(push_last(state, pool, key, clock)), VALUE] = value
         known[row] = state[key, SIZE] >= least
         if state[key, SIZE] < least:
             continue
@@ -339,13 +340,13 @@ def sum_past(given, start, sweep, n_keys, sums, pool, what, integers, floats, kn
             continue
         if state[key, FRESH] == 0:
             if what == STDDEV:
-                sums.made[key] = _deviation(sums, key)
+                sums.made[key, MADE] = _deviation(sums, key)
             elif what in (AVG_OF_INTEGERS, AVG_OF_NATURALS):
                 size = digits_of(state, key, INTEGER_LIMBS, LIMBS_OF_INTEGERS, sums.digits, 0)
-                sums.made[key] = float_of(sums.digits, size, 0, sums.powers) / state[key, SIZE]
+                sums.made[key, MADE] = float_of(sums.digits, size, 0, sums.powers) / state[key, SIZE]
             else:
                 total = _sum_of_floats(sums, key)
-                sums.made[key] = total if what == SUM_OF_FLOATS else total / state[key, SIZE]
+                sums.made[key, MADE] = total if what == SUM_OF_FLOATS else total / state[key, SIZE]
             state[key, FRESH] = 1
-        floats[row] = sums.made[key]
+        floats[row] = sums.made[key, MADE]
     return given.rows.shape[0]
