@@ -196,6 +196,10 @@ class CompiledQuery(Evaluated):
         """Exact ways to deal the events to several evaluations."""
         return Dealing(_WHOLE_TABLE, _WHOLE_TABLE)
 
+    def dealing_for(self, output: str | None) -> Dealing:
+        """Return the exact ways to deal the events for an output."""
+        return self.dealing
+
     @property
     @abstractmethod
     def outputs(self) -> tuple[str, ...]:

@@ -168,6 +168,10 @@ class Query(CompiledQuery):
         """Exact ways to deal the events to several evaluations."""
         return self.physical_plan().dealing
 
+    def dealing_for(self, output: str | None) -> Dealing:
+        """Return the exact ways to deal the events for an output."""
+        return self.physical_plan(output).dealing
+
     @property
     def types(self) -> tuple[str, ...]:
         """The event types that the query names; none without a type column."""
@@ -181,7 +185,8 @@ class Query(CompiledQuery):
         types = [guard.event_type for guard in plan.guards]
         if plan.type_column is None or plan.negates or plan.looks_back or plan.counts_positions:
             return None
-        counts = plan.within is not None and plan.within.kind == "events"
+        lengths = [plan.within, None if plan.every is None else plan.every.within]
+        counts = any(length is not None and length.kind == "events" for length in lengths)
         if plan.partition and (counts or physical_plan(plan, OUTPUTS["positions"]).table().has_gaps):
             return None
         return None if None in types else tuple(dict.fromkeys(filter(None, types)))

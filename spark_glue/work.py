@@ -139,10 +139,11 @@ class Work:
     def dealing(self) -> Dealing:
         """Ways to deal the events that are exact for each query, and by which all can be dealt together."""
         if not self.is_set:
-            return self._first.dealing
+            return self._first.dealing_for(self.output)
         by_key = by_range = None
         for name, query in self.queries.items():
-            keys, ranges = query.dealing.against_keys, query.dealing.against_ranges
+            dealing = query.dealing_for(self.output)
+            keys, ranges = dealing.against_keys or dealing.against_key_tasks, dealing.against_ranges
             by_key = by_key or (keys and f"query {name!r}: {keys}")
             by_range = by_range or (ranges and f"query {name!r}: {ranges}")
         if by_key is None and not self.keys:
@@ -165,6 +166,8 @@ class Work:
     @property
     def needed_types(self) -> tuple[str, ...] | None:
         """Types of the events that are needed if a column tells their positions; None: all events."""
+        if self.output in OUTPUTS and OUTPUTS[self.output].by_starts:
+            return None  # any event may tell that a window has passed
         found = [query._needed_types for query in self.queries.values()]
         return None if None in found else tuple(dict.fromkeys(name for types in found for name in types or ()))
 

@@ -54,13 +54,27 @@ class Drawn:
         )
         return ref.Event(rnd.choice(TYPES), self.name(), test)
 
-    def step(self) -> Any:
+    def step(self, outer: list[str]) -> Any:
         draw = self.rnd.random()
         if draw < 0.04:
             return ref.Event(self.rnd.choice(TYPES), None)
         if draw < 0.8:
-            return self.event()
-        return ref.Choice(tuple(self.event() for _ in range(self.rnd.choice([2, 2, 3]))), self.name())
+            return self.filtered(self.event(), outer)
+        return ref.Choice(
+            tuple(self.filtered(self.event(), outer) for _ in range(self.rnd.choice([2, 2, 3]))), self.name()
+        )
+
+    def filtered(self, event: ref.Event, outer: list[str]) -> ref.Event:
+        """Return an event, at times with a filter of its own, which reads events before it and perhaps not it."""
+        rnd = self.rnd
+        if not outer or rnd.random() > 0.2:
+            return event
+        one = event.variable if rnd.random() < 0.4 else rnd.choice(outer)
+        if rnd.random() < 0.5:
+            own = ref.Filter(ref.Ref(one, "m"), rnd.choice(["<", ">=", "="]), rnd.randint(0, 2))
+        else:
+            own = self.between(ref.Ref(one, ""), ref.Ref(rnd.choice(outer), ""))
+        return ref.Event(event.type, event.variable, event.test, (own,))
 
     def chain(self, n: int, outer: list[str], depth: int) -> Any:
         """Draw a chain of parts that sees some variables before it, with filters around."""
@@ -93,9 +107,9 @@ class Drawn:
         rnd = self.rnd
         draw = rnd.random()
         if draw < 0.7 or depth == 2:
-            return self.step()
+            return self.step(outer)
         if draw < 0.9:
-            body = self.step() if rnd.random() < 0.6 else self.chain(2, outer, depth + 1)
+            body = self.step(outer) if rnd.random() < 0.6 else self.chain(2, outer, depth + 1)
             until = tuple(self.absent([*outer, *ref.variables_in(body)], None) for _ in range(rnd.choice([0, 0, 1])))
             if self.key is not None and rnd.random() < 0.8:
                 name = self.name()
@@ -190,10 +204,8 @@ def _text(node: Any) -> str:
     match node:
         case ref.Event(type, None):
             return f"NOT({type})"
-        case ref.Event(type, variable, None):
-            return f"{type} AS {variable}"
-        case ref.Event(type, variable, (column, op, value)):
-            return f"({type} AS {variable} FILTER {variable}[{column} {op} {value}])"
+        case ref.Event():
+            return _event(node, node.filters)
         case ref.Choice():
             return f"({' OR '.join(map(_text, node.events))}) AS {node.variable}"
         case ref.Chain():
@@ -215,15 +227,21 @@ def _text(node: Any) -> str:
 
 
 def _absent(absent: ref.Absent) -> str:
-    event = absent.event
-    tests = [] if event.test is None else [f"{event.variable}[{event.test[0]} {event.test[1]} {event.test[2]}]"]
-    tests += map(_filter, absent.filters)
-    return f"({event.type} AS {event.variable}{' FILTER ' if tests else ''}{' AND '.join(tests)})"
+    event = _event(absent.event, absent.filters)
+    return event if event.startswith("(") else f"({event})"
+
+
+def _event(event: ref.Event, filters: tuple[ref.Filter, ...]) -> str:
+    name = f"{event.type} AS {event.variable}"
+    tests = [] if event.test is None else [f"{event.variable}[{' '.join(map(str, event.test))}]"]
+    tests += map(_filter, filters)
+    return f"({name} FILTER {' AND '.join(tests)})" if tests else name
 
 
 def _filter(each: ref.Filter) -> str:
     plus = f" {'+' if each.plus > 0 else '-'} {abs(each.plus)}" if each.plus else ""
-    return f"{_ref(each.left)} {each.op} {_ref(each.right)}{plus}"
+    right = _ref(each.right) if isinstance(each.right, ref.Ref) else str(each.right)
+    return f"{_ref(each.left)} {each.op} {right}{plus}"
 
 
 def _ref(each: ref.Ref) -> str:

@@ -161,7 +161,7 @@ class Query:
     of a conjunctive query, holds (column, variable of an atom, attribute) for each column of its head; `named` holds
     attributes that the text names, even if nothing reads them; `chooses_first` is THEN WITHIN; `measures` holds (name,
     expression) for each measure, beside the variables in `select`, and in `having` an `Attr` is a measure by its name;
-    `each_step`, as `within`, is that of EACH STEP.
+    `each_step`, as `within`, is that of EACH STEP, and `every` that of LIMIT n EVERY, which `kept_at_ends` reads.
     """
 
     formula: Formula
@@ -179,6 +179,7 @@ class Query:
     measures: tuple[tuple[str, Expression], ...] = ()
     having: Predicate | None = None
     each_step: Within = None
+    every: Within = None
 
 
 # ------------------------------------------------------------------------------------- the clauses of a query
@@ -224,6 +225,27 @@ def counts_of(query: Query, candidates: Sequence[Any]) -> list[tuple[int, int]]:
     """Return the counts, given the complex events that LIMIT and ANY choose from."""
     counted = [(end, _how_many(query, len(rows))) for end, rows in sorted(_by_end(candidates).items())]
     return [(end, n) for end, n in counted if n]
+
+
+def kept_at_ends(query: Query, stream: Sequence[Event], counts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return how many complex events of each end LIMIT n EVERY d keeps, given how many each end has.
+
+    One is kept if fewer than n of those kept before, in its substream, end at most d before it.
+    """
+    assert query.limit is not None
+    kept = []
+    for own in substreams(query, stream):
+        part, place_of = [stream[p] for p in own], {p: k for k, p in enumerate(own)}
+        before: list[int] = []
+        for end, n in sorted(counts):
+            if end not in place_of:
+                continue
+            place = place_of[end]
+            for _ in range(n):
+                if sum(in_window(query.every, part, (other, place)) for other in before) < query.limit:
+                    before.append(place)
+        kept += [(own[place], before.count(place)) for place in dict.fromkeys(before)]
+    return sorted(kept)
 
 
 def kept_events(query: Query, stream: Sequence[Event], row: Row) -> list[Event]:
@@ -522,7 +544,7 @@ def selected_attributes(query: Query) -> tuple[str, ...] | None:
 
 def windows_of(query: Query) -> list[tuple[Any, ...]]:
     """Return the windows of the query and within its formula, and the lengths of gaps and absences."""
-    windows = [query.within, query.each_step, absence_lasts(query.formula)]
+    windows = [query.within, query.each_step, query.every, absence_lasts(query.formula)]
     windows += [node.within for node in descendants(query.formula) if isinstance(node, Windowed)]
     return [window for window in windows if window is not None]
 

@@ -59,11 +59,12 @@ class Filter:
 
 @dataclass(frozen=True)
 class Event:
-    """`type AS variable`, with `column op constant` on the event alone; without a name, `NOT(type)`."""
+    """`type AS variable`, with `column op constant` on the event alone, and filters; without a name, `NOT(type)`."""
 
     type: str
     variable: str | None
     test: tuple[str, str, Any] | None = None
+    filters: tuple[Filter, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -183,9 +184,11 @@ def _unroll(node: Any, visible: list[int], made: Unrolled) -> list[int]:
     match node:
         case Event():
             steps.append(Step([Alternative(node, {node.variable} - {None})]))
+            _filter_step(made, visible)
             return [len(steps) - 1]
         case Choice():
             steps.append(Step([Alternative(event, {event.variable, node.variable}) for event in node.events]))
+            _filter_step(made, visible)
             return [len(steps) - 1]
         case Chain():
             own: list[int] = []
@@ -221,6 +224,16 @@ def _unroll(node: Any, visible: list[int], made: Unrolled) -> list[int]:
             made.windows.append((own[0], own[-1], node.within))
             return own
     raise AssertionError(node)
+
+
+def _filter_step(made: Unrolled, visible: list[int]) -> None:
+    """Add the tests of the filters of each alternative of the last step, which hold where another one is taken."""
+    number, alternatives = len(made.steps) - 1, made.steps[-1].alternatives
+    for i, alternative in enumerate(alternatives):
+        for each in alternative.event.filters:
+            for test in _tests(each, [number], visible, made, None):
+                own = ((number, frozenset({i})),) if len(alternatives) > 1 else ()
+                made.tests.append((max(*test.steps, number), replace(test, needs=(*test.needs, *own))))
 
 
 def _bars(absent: tuple[Absent, ...], before: list[int], made: Unrolled) -> list[tuple[Event, list[Test]]]:

@@ -187,6 +187,8 @@ class _Writer:
             out += [self.keyword("CONSUME"), self.keyword("BY"), self.keyword(query.consume)]
         if query.limit is not None:
             out += [self.keyword("LIMIT"), str(query.limit)]
+            if query.every is not None:
+                out += [self.keyword("EVERY"), *self.extent(query.every)]
         closable = query.partition_by or query.within is not None or query.limit is not None or query.having is not None
         out += [";"] if closable and self.chance(0.1) else []
         return self.text(out)

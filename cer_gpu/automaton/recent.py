@@ -16,16 +16,15 @@ from itertools import product
 import numpy as np
 
 from cer_gpu.arrays import Bools
+from cer_gpu.automaton.encoding import NOW
 from cer_gpu.automaton.normal_form import Absent, Atom, Either, Guard, NormalForm, Related, Repeat, Then
 from cer_gpu.automaton.table import NumberedTable
 from cer_gpu.ceql import syntax as s
 
-NOW = -1
-"""In place of a step: the event under way, where it is one that must be absent."""
-MAX_STEPS = 256
-MAX_ALTERNATIVES = 62
+_MAX_STEPS = 256
+_MAX_ALTERNATIVES = 62
 """Most alternatives of one step: their numbers are bits of an int64."""
-MAX_TESTS = 10_000
+_MAX_TESTS = 10_000
 """Most tests: one for each choice of events of each filter."""
 
 
@@ -282,11 +281,11 @@ class _Builder:
         self, alternatives: list[tuple[Atom, tuple[s.Relation, ...]]], visible: list[int], absent: tuple[Absent, ...]
     ) -> list[int]:
         number = len(self._steps)
-        if number == MAX_STEPS:
-            raise NotRecentError(f"RECENT is for at most {MAX_STEPS} steps", "let {n} ask for fewer events")
-        if len(alternatives) > MAX_ALTERNATIVES:
+        if number == _MAX_STEPS:
+            raise NotRecentError(f"RECENT is for at most {_MAX_STEPS} steps", "let {n} ask for fewer events")
+        if len(alternatives) > _MAX_ALTERNATIVES:
             raise NotRecentError(
-                f"a step of RECENT has at most {MAX_ALTERNATIVES} alternatives", "write x[p OR q] for x[p] OR x[q]"
+                f"a step of RECENT has at most {_MAX_ALTERNATIVES} alternatives", "write x[p OR q] for x[p] OR x[q]"
             )
         step = _Step([atom for atom, _ in alternatives])
         self._steps.append(step)
@@ -344,9 +343,9 @@ class _Builder:
             if events is None:
                 continue
             self._n_tests += 1
-            if self._n_tests > MAX_TESTS:
+            if self._n_tests > _MAX_TESTS:
                 raise NotRecentError(
-                    f"filters between events make more than {MAX_TESTS:,} tests",
+                    f"filters between events make more than {_MAX_TESTS:,} tests",
                     "let them name variables of fewer events",
                     relation.span,
                 )

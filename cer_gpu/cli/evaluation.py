@@ -85,6 +85,12 @@ class CommandEvaluation:
         return n_late
 
     @property
+    def n_left_out(self) -> int:
+        """Number of complex events that LIMIT n EVERY d left out."""
+        n_left_out: int = self.evaluator.n_left_out
+        return n_left_out
+
+    @property
     def _n_read(self) -> int:
         """Number of events read, late ones too."""
         n_read: int = self.evaluator.n_events if self.options.lateness is None else self.evaluator.n_pushed

@@ -127,6 +127,8 @@ class CommandRun:
             "seconds": self._pace.seconds,
             "rows_per_second": self._pace.rate,
         }
+        if self._left_out:
+            facts["n_left_out"] = self.evaluation.n_left_out
         funnels = {name: {"funnel": funnel_facts(counts)} for name, counts in self._funnels.items()}
         if self._is_set:
             facts["queries"] = {name: tally.facts | funnels.get(name, {}) for name, tally in self.totals.of.items()}
@@ -137,11 +139,25 @@ class CommandRun:
     def summary(self) -> str:
         """Return the summary up to now as a line."""
         self._pace.finish(self.evaluation.n_done)
-        said = [counted(self.evaluation.n_done, "row"), str(self.totals)]
+        said = [counted(self.evaluation.n_done, "row"), str(self.totals) + self._left_out]
         if self.options.late == "drop":
             said.append(f"{counted(self.evaluation.n_late, 'late event')} dropped")
         said.append(str(self._pace))
         return ", ".join(said) + (f"; stopped at --limit {self.options.limit}" if self.totals.is_full else "")
+
+    @property
+    def _left_out(self) -> str:
+        """The number of complex events that LIMIT n EVERY d left out, in words; "" without the clause."""
+        plans = [query._plan for query in self._queries.values() if isinstance(query, Query)]
+        spaced = [(plan.text, plan.every) for plan in plans if plan.every is not None]
+        if not spaced:
+            return ""
+        clause = "LIMIT EVERY"
+        if not self._is_set:
+            ((text, every),) = spaced
+            length = " ".join(text[slice(*every.within.span)].split())
+            clause = f"LIMIT {every.n} EVERY {length}"
+        return f"; {self.evaluation.n_left_out:,} left out by {clause}"
 
     @property
     def notes(self) -> list[str]:

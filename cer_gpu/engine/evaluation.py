@@ -96,6 +96,11 @@ class Evaluation(Generic[_Piece, _Found]):
         return sum(member.n_matches for member in self._members.values())
 
     @property
+    def n_left_out(self) -> int:
+        """Number of complex events so far that LIMIT n EVERY d left out, and LIMIT n alone would have kept."""
+        return sum(member.n_left_out for member in self._members.values())
+
+    @property
     def n_late(self) -> int:
         """Number of events so far that came later than `lateness` allows."""
         return self._intake.n_late
@@ -483,9 +488,18 @@ class Evaluation(Generic[_Piece, _Found]):
             if len(left) == len(self._members) and not any(left.values()):
                 return
 
-    def _take_over(self, n_events: int, n_matches: Mapping[str, int]) -> None:
+    @property
+    def _left_out(self) -> dict[str, int]:
+        """Number of complex events of each query that LIMIT n EVERY d left out."""
+        return {name: member.n_left_out for name, member in self._members.items()}
+
+    def _take_over(
+        self, n_events: int, n_matches: Mapping[str, int], n_left_out: Mapping[str, int] | None = None
+    ) -> None:
         """Take over numbers of events and complex events from evaluations of parts of the stream."""
         self._blocks.n_events = n_events
+        for name, n in (n_left_out or {}).items():
+            self._members[name].n_left_out_elsewhere += n
         for name, n in n_matches.items():
             self._members[name].n_matches += n
 

@@ -65,6 +65,8 @@ class SetMember(ABC):
         Plan of the query; None: it reads whole tables.
     n_matches : int
         Number of complex events, or rows, found so far.
+    n_left_out_elsewhere : int
+        Number of those that other threads have left out (`n_left_out`).
     among_threads : bool
         True: larger blocks, as threads wait for one another between blocks, and also batches without rows, as the
         thread asks then whether somebody still reads.
@@ -87,6 +89,12 @@ class SetMember(ABC):
         self.options = options
         self.n_matches = 0
         self._n_found = 0  # results so far
+        self.n_left_out_elsewhere = 0
+
+    @property
+    def n_left_out(self) -> int:
+        """Number of complex events so far that LIMIT n EVERY d left out, and LIMIT n alone would have kept."""
+        return self.n_left_out_elsewhere
 
     @property
     def is_full(self) -> bool:
@@ -230,6 +238,11 @@ class QueryMember(SetMember):
         """Pipeline of stages; available after `expect`."""
         assert self._pipeline is not None
         return self._pipeline
+
+    @property
+    def n_left_out(self) -> int:
+        """See `SetMember`."""
+        return super().n_left_out + (0 if self._pipeline is None else self._pipeline.n_left_out)
 
     @property
     def placement(self) -> tuple[str, str]:

@@ -34,8 +34,8 @@ class EvaluationOptions:
         there is one and it is measured to take less time.  Predicates that queries of a set share are evaluated by the
         CPU, unless a GPU is asked for.
     output
-        "positions", "bindings", "events", "count", "ends", "measures" or "rows"; None: "measures" where SELECT has
-        some, else "positions".
+        "positions", "bindings", "events", "count", "ends", "measures", "rows" or "progress"; None: "measures" where
+        SELECT has some, else "positions".
     sort
         Sort the events by the time column first, on disk where they do not fit into memory; equal times keep
         their order.  Each stream of a mapping is sorted by itself.  Not for `evaluator`, whose events come in order.

@@ -11,12 +11,8 @@ import numpy as np
 
 from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.automaton.encoding import (
-    CONSUME_ANY,
-    CONSUME_NONE,
-    CONSUME_PARTITION,
     COUNT_WINDOW,
     GLOBAL_WINDOW,
-    NO_WINDOW,
 )
 from cer_gpu.automaton.table import Table
 from cer_gpu.columnar.clocks import Clock, WindowClocks
@@ -28,6 +24,8 @@ from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.engine.reducing import make_reduction
 from cer_gpu.engine.row_numbers import RowNumbers
+from cer_gpu.engine.run_options import run_options
+from cer_gpu.engine.spacing import make_spacing
 from cer_gpu.engine.stream_columns import StreamColumns
 from cer_gpu.engine.waiting import make_waiting
 from cer_gpu.errors import EventsError
@@ -40,12 +38,11 @@ from cer_gpu.partition.partitions import Partitions
 from cer_gpu.partition.shared import SharedPartitions, ViewOfPartitions
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
-from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates.guards import GuardWords
 from cer_gpu.predicates.shared_guards import SharedWords, may_share
 from cer_gpu.predicates.symbols import SymbolTable
 from cer_gpu.predicates.types_met import TypesMet
-from cer_gpu.runtime.events import Relevant, RunOptions
+from cer_gpu.runtime.events import Relevant
 from cer_gpu.runtime.live_intervals import LiveIntervals
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.progress.buffers import ProgressBuffers
@@ -55,10 +52,6 @@ from cer_gpu.stages import LOOP, OUTPUT, PARTITIONS, PREDICATES
 
 if TYPE_CHECKING:
     from cer_gpu.engine.sharing import Sharing
-
-_NEVER = np.iinfo(np.int64).max
-"""A position after all events."""
-_CONSUME = {"NONE": CONSUME_NONE, "PARTITION": CONSUME_PARTITION, "ANY": CONSUME_ANY}
 
 
 class Pipeline:
@@ -129,7 +122,9 @@ class Pipeline:
         # an event that is not relevant still counts in a window of events, and breaks contiguity
         has_gaps = self.table.has_gaps or physical.strategy.consecutive
         self._every = options.window == COUNT_WINDOW or has_gaps
-        self._numbers = self.runtime.numbers_events or has_gaps
+        counts = plan.every is not None and plan.every.within.kind == "events"
+        self._every |= counts
+        self._numbers = self.runtime.numbers_events or has_gaps or counts
         self.partitions: Partitions | ViewOfPartitions | None = None
         if plan.partition and self._shared is not None and asked.deal is None:
             self.partitions = self._shared.partitions(binding.keys, numbered=self._numbers)
@@ -151,9 +146,10 @@ class Pipeline:
         labels = self.table.labels if self._awaiting is None else self._awaiting.labels
         self.output = physical.output(binding.result_columns(physical.output), labels, self._retained)
         self._rows = RowNumbers(self.output, binding.names_streams, waits=physical.waits) if self._numbered else None
+        self._spacing = make_spacing(physical, binding, asked.share)
         if physical.limits_rows:
             assert plan.limit is not None
-            self.output.choice = RowChoice(plan.limit, asked.share)
+            self.output.choice = self._spacing or RowChoice(plan.limit, asked.share)
         if physical.output.whole_ends:
             self.output.reduce(asked.share)
         # (number, given position) of the first event of each batch
@@ -176,7 +172,7 @@ class Pipeline:
         return self._shared.guards(binding.schema).words_for(binding.guards, self._types_met)
 
     def _side_columns(self, binding: Binding) -> SideColumns | None:
-        bound = binding.compared
+        bound = None if self.physical.output.by_starts else binding.compared  # a funnel has no filters between events
         return None if bound is None else SideColumns(bound.columns, bound.binder.inputs, self._texts)
 
     def _check_compared(self, binding: Binding) -> None:
@@ -197,6 +193,11 @@ class Pipeline:
         with self._stages.stage(PREDICATES):
             self._stream_columns.add_to(block)
         return block
+
+    @property
+    def n_left_out(self) -> int:
+        """Number of complex events that LIMIT n EVERY d has left out."""
+        return 0 if self._spacing is None else self._spacing.n_left_out
 
     # ---- the stages of a block --------------------------------------------------------------------------------
 
@@ -239,6 +240,8 @@ class Pipeline:
         if not len(picked.rows):
             return
         events = self._relevant(block, clocks, picked, partitions, ordinals)
+        if self._spacing is not None:
+            self._spacing.note(events, self.table.ending, block, clocks, picked)
         if self._retained is not None:
             self._retained.add(events.reported, columns.batch, picked.rows)
         if self._rows is not None:
@@ -283,7 +286,8 @@ class Pipeline:
     @property
     def _is_plain(self) -> bool:
         """True if results are made of nothing but the runtime's."""
-        return self.partitions is None and self._retained is None and self._rows is None
+        apart = self._spacing is None and self._rows is None
+        return self.partitions is None and self._retained is None and apart
 
     def finish(self) -> Iterator[Any]:
         """Yield the rows of the complex events that wait at the end of the stream."""
@@ -320,9 +324,9 @@ class Pipeline:
         if self._reduction is not None and (batch.ends is None or batch.is_last or not self._is_plain):
             for piece in self._reduction.release(ended=batch.is_last):
                 yield from self._take(piece)
-        rest = self.runtime.flush()
-        if len(rest):
-            yield rest
+        yield from self._rest()
+        if self._spacing is not None:
+            self._spacing.forget()
         of_rows = None if self._rows is None else self._rows.retained
         kept = [each for each in (self._retained, of_rows) if each is not None]
         if not kept:
@@ -397,12 +401,15 @@ class Pipeline:
         if self.runtime.keeps_partitions:
             self.runtime.reserve_partitions(n)
         busy: Bools = ~self.runtime.idle(n)
+        if self._spacing is not None:
+            busy |= self._spacing.holds(n)
         return busy if self._awaiting is None else busy | self._awaiting.holds(n)
 
     def keep_partitions(self, kept: Bools) -> None:
         """Drop what is held of the partitions that are not `kept`; the others are numbered anew in their order."""
-        if self._awaiting is not None:
-            self._awaiting.keep_partitions(kept)
+        for holder in (self._awaiting, self._spacing):
+            if holder is not None:
+                holder.keep_partitions(kept)
         self.runtime.keep_partitions(kept)
 
     def _drop_idle(self, partitions: Partitions) -> None:
@@ -464,6 +471,9 @@ class Pipeline:
             for piece in self._reduction.release():
                 yield from self._take(piece)
             self._reduction.forget()
+        if self._spacing is not None and owned:
+            yield from self._rest()
+            self._spacing.forget()
 
     def _take(self, events: Relevant) -> Iterator[FoundBuffers]:
         """Feed events that may have partners, if they are in the window of one that may end a complex event."""
@@ -477,7 +487,17 @@ class Pipeline:
         if self._window is not None:
             events = replace(events, lows=self._window.lows(events.window_clocks, self.runtime.n_relevant))
         for piece in events.near_one_another():
-            yield from self._stages.each(LOOP, self.runtime.feed(piece))
+            yield from map(self._chosen, self._stages.each(LOOP, self.runtime.feed(piece)))
+
+    def _rest(self) -> Iterator[FoundBuffers]:
+        """Yield what the runtime found since its last full buffer."""
+        rest = self._chosen(self.runtime.flush())
+        if len(rest):
+            yield rest
+
+    def _chosen(self, found: FoundBuffers) -> FoundBuffers:
+        """Return what LIMIT n EVERY d keeps; where HAVING comes first, the output chooses."""
+        return found if self._spacing is None or self.physical.limits_rows else self._spacing.choose(found)
 
     def _place_of(self, position: int) -> int:
         """Return a given position at or before that of the event with this number, from the begins of the batches."""
@@ -512,6 +532,8 @@ class Pipeline:
         if self._awaiting is not None:
             arrays, state.tables["awaiting"] = self._awaiting.snapshot()
             state.add_arrays("awaiting", arrays)
+        if self._spacing is not None:
+            state.add_arrays("spacing", self._spacing.snapshot())
         state.facts["output"] = self.output.snapshot()
 
     def restore(self, state: NamedState, binding: Binding) -> None:
@@ -535,39 +557,6 @@ class Pipeline:
         self._stream_columns.restore(state)
         if self._awaiting is not None:
             self._awaiting.restore(state.part("awaiting"), state.tables["awaiting"])
+        if self._spacing is not None:
+            self._spacing.restore(state.part("spacing"))
         self.output.restore(state.facts["output"])
-
-
-def run_options(physical: PhysicalPlan, binding: Binding, asked: EvaluationOptions, texts: TextNumbers) -> RunOptions:
-    """Return the options of the runtime; `texts` are numbered for its filters between events."""
-    plan: Plan = physical.plan
-    window, width = NO_WINDOW, -1
-    if plan.within is not None:
-        window = COUNT_WINDOW if plan.within.kind == "events" and plan.partition else GLOBAL_WINDOW
-        if plan.within.kind == "events":
-            assert binding.window_length is not None
-            width = int(min(int(binding.window_length), 1 << 62))
-    consume = _CONSUME[plan.consume]
-    return RunOptions(
-        window=window,
-        width=width,
-        partitioned=bool(plan.partition),
-        timed=plan.time_column is not None,
-        limit=(0 if physical.waits else physical.output.most_at_an_end)
-        or plan.strategy.most_at_an_end
-        or (0 if physical.limits_rows else plan.limit)
-        or 0,
-        consume=CONSUME_PARTITION if consume and not plan.partition else consume,
-        labelled=physical.labelled,
-        share=None if physical.limits_rows or physical.waits or physical.output.whole_ends else asked.share,
-        first_end=_NEVER if plan.limit == 0 else asked.first_end,
-        placed=binding.position_column is not None and bool(plan.partition),
-        counted=physical.counted,
-        only_ends=physical.output.most_at_an_end == 1 and not physical.waits,
-        strategy=plan.strategy.name,
-        joins=binding.joins,
-        parallel=binding.parallel,
-        recent=binding.recent,
-        texts=texts,
-        weighing=binding.weights.weighing if physical.output.weighed and binding.weights is not None else None,
-    )

@@ -9,7 +9,6 @@ from typing import Any
 from cer_gpu.automaton.cea import ANY
 from cer_gpu.automaton.chain import ChainStep
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.automaton.spans import UNLIMITED
 from cer_gpu.ceql.functions import CLEAR
 from cer_gpu.errors import OptionError
 from cer_gpu.explain.recent import key_lines, memory_line
@@ -21,6 +20,7 @@ from cer_gpu.planning.dealing import Dealing
 from cer_gpu.planning.outputs import against_output, output_of
 from cer_gpu.planning.physical import physical_plan
 from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.spans import UNLIMITED
 from cer_gpu.predicates import guards
 from cer_gpu.predicates.generated import ROWS_TO_COMPILE, ROWS_TO_LOAD
 from cer_gpu.predicates.placement import AUTO, before_events

@@ -27,6 +27,7 @@ from cer_gpu.explain.writing import (
     attribute_text,
     expression_text,
     held_text,
+    limit_text,
     name_text,
     predicate_text,
     printable,
@@ -66,7 +67,11 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
     lines += [f"Reported of each: {_listed(measures, 'and')}."] if measures else []
     if syntax.having is not None:
         lines.append(f"Of these, only those with {predicate_text(syntax.having)} are reported (HAVING).")
-    if syntax.limit is not None:
+    if syntax.limit is not None and syntax.every is not None:
+        each = " of each group" if syntax.partition else ""
+        length = limit_text(syntax.every)
+        lines.append(f"At most {syntax.limit:,}{each} in any {length} are reported, the first of them (LIMIT EVERY).")
+    elif syntax.limit is not None:
         lines.append(f"At most {syntax.limit:,} that end at one event are reported (LIMIT).")
     lines += [_kept(syntax)] if not measures or any(item.written for item in syntax.select.items or ()) else []
     lines += _looking_back(syntax)

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 
 from cer_gpu.arrays import Bools, Int64
+
+
+class Choosing(Protocol):
+    """A choice among rows, which come in the order of their ends."""
+
+    def among(self, kept: Bools, ends: Int64) -> Bools:
+        """Return which of the kept rows are chosen, given the end of each row."""
 
 
 class RowChoice:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from cer_gpu.arrays import Int64
 from cer_gpu.columnar.clocks import times_to_arrow
 from cer_gpu.errors import OptionError
-from cer_gpu.output.choice import RowChoice
+from cer_gpu.output.choice import Choosing
 from cer_gpu.output.measures import BoundMeasures
 from cer_gpu.output.reductions import Aggregation
 from cer_gpu.output.retention import Retained
@@ -113,11 +113,11 @@ class Output(ABC):
         Schema of `rows`.
     result_schema : pyarrow.Schema
         The same, with the streams of the positions, if they are rows of several streams.
-    choice : RowChoice or None
+    choice : Choosing or None
         Choice among the rows that HAVING keeps.
     """
 
-    choice: RowChoice | None = None
+    choice: Choosing | None = None
     name: ClassVar[str]
     row: ClassVar[str] = "complex event"
     counted: ClassVar[bool] = False

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Bools
 from cer_gpu.errors import QueryTypeError
+from cer_gpu.output.choice import RowChoice
 from cer_gpu.output.form import Columns, Fields, Output
 from cer_gpu.output.leaves import Values
 from cer_gpu.output.progress import ProgressOutput
@@ -87,12 +88,12 @@ class Valuations(PositionsOutput):
 
     def snapshot(self) -> list[int]:
         """Return the number of valuations so far, and the state of the choice among them."""
-        return [self.n_matches, *([] if self.choice is None else self.choice.snapshot())]
+        return [self.n_matches, *(self.choice.snapshot() if isinstance(self.choice, RowChoice) else [])]
 
     def restore(self, state: list[int]) -> None:
         """Go on from a snapshot."""
         self.n_matches = state[0]
-        if self.choice is not None:
+        if isinstance(self.choice, RowChoice):
             self.choice.restore(state[1:])
 
     def _rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
@@ -371,6 +372,27 @@ class Ends(Output):
         """Return one row for each position that ends complex events."""
         columns = [pa.array(found.ends), *self._times(found.times[1]), *keys]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+class CountedEnds(Count):
+    """`Ends`, where it matters how many complex events each has."""
+
+    name = "ends"
+    row = "end"
+    most_at_an_end = 0
+
+    @classmethod
+    def _fields(cls, columns: Columns) -> Fields:
+        return _fields_at_ends(columns)
+
+    def rows(self, found: CountBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+        """Return one row for each position that ends complex events."""
+        columns = [pa.array(found.ends), *self._times(found.times), *keys]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def n_of(self, found: CountBuffers) -> int:
+        """Return the number of ends."""
+        return len(found)
 
 
 OUTPUTS: dict[str, type[Output]] = {

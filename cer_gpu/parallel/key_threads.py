@@ -126,7 +126,7 @@ def on_threads_by_key(
             worker.push(None)
         n_events = evaluator._intake.n_pushed = max(worker.evaluator.n_events for worker in workers)
         for worker in workers:
-            evaluator._take_over(n_events, worker.evaluator._numbers)
+            evaluator._take_over(n_events, worker.evaluator._numbers, worker.evaluator._left_out)
         for thread in threads:
             thread.join()
         evaluator._intake.close()

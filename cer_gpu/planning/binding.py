@@ -24,6 +24,7 @@ from cer_gpu.output.weights import BoundWeights, Linear, bind_weights
 from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.planning.pasts import BoundPasts, bind_pasts
 from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.windows import same_clock
 from cer_gpu.predicates.guards import BoundGuards
 from cer_gpu.runtime.join_plan import JoinPlan
 from cer_gpu.runtime.join_tables import JoinTables
@@ -47,7 +48,11 @@ class Binding:
         Column in which the window is measured; None: positions, or there is no window.
     window_length : numpy.uint64 or numpy.float64 or None
     lasting : numpy.uint64 or numpy.float64 or None
-        How long complex events wait behind their last event (`Plan.lasts`), in the same column.
+        Length for which complex events wait behind their last event (`Plan.lasts`), in the same column.
+    gap : numpy.uint64 or numpy.float64 or None
+        Length of EACH STEP, where it is measured in the same column as the window.
+    every : (str or None, numpy.uint64 or numpy.float64) or None
+        Column in which the length of LIMIT n EVERY d is measured (None: positions), and the length.
     keys : PartitionKeys
     clocks : tuple of str
         Columns of times, which must not decrease.
@@ -73,6 +78,8 @@ class Binding:
     window_column: str | None
     window_length: np.uint64 | np.float64 | None
     lasting: np.uint64 | np.float64 | None
+    gap: np.uint64 | np.float64 | None
+    every: tuple[str | None, np.uint64 | np.float64] | None
     keys: PartitionKeys
     clocks: tuple[str, ...]
     columns_on_host: tuple[str, ...]
@@ -248,6 +255,12 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
     lasting = None
     if plan.lasts is not None:
         lasting = window_length(plan.lasts, schema, plan.time_column, plan.time_unit, text)[1]
+    gap, step = None, plan.syntax.each_step
+    if step is not None and plan.within is not None and same_clock(step, plan.within):
+        gap = window_length(step, schema, plan.time_column, plan.time_unit, text)[1]
+    every = None
+    if plan.every is not None:
+        every = window_length(plan.every.within, schema, plan.time_column, plan.time_unit, text)
     keys = PartitionKeys(plan.partition, schema, text)
     positions = [] if position_column is None else [position_column]
     numbers = [ROW_COLUMN] if ROW_COLUMN in schema.names else []
@@ -275,7 +288,8 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
     if compared is not None:
         read += compared.names_on_host
     own = (each.later.name for each in plan.distances if each.within.kind == "attribute")
-    named = (plan.time_column, window_column, *own, *(() if pasts is None else pasts.clocks))
+    spaced = None if every is None else every[0]
+    named = (plan.time_column, window_column, spaced, *own, *(() if pasts is None else pasts.clocks))
     clocks = tuple(dict.fromkeys(name for name in named if name is not None))
     numbered = [*positions, *numbers, *streams]
     on_host = tuple(dict.fromkeys([*clocks, *keys.columns, *numbered, *read]))
@@ -288,6 +302,8 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
         window_column=window_column,
         window_length=length,
         lasting=lasting,
+        gap=gap,
+        every=every,
         keys=keys,
         clocks=clocks,
         columns_on_host=on_host,

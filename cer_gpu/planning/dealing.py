@@ -22,6 +22,8 @@ class Dealing:
         Reason why dealing by ranges of the stream, each with the window before it, is not exact; None: it is.
     against_merging : str or None
         Reason why results of several threads have another order than those of one; None: they have the order of ends.
+    against_key_tasks : str or None
+        Reason why tasks that get the events of some keys only are not exact; None: they are, if keys are.
     shared : tuple of (str or None, str)
         Column of each event type (None: of all) whose value all events of a complex event share, so that tasks can be
         dealt the events by it; empty: there is none.
@@ -31,6 +33,7 @@ class Dealing:
     against_ranges: str | None
     against_merging: str | None = None
     shared: tuple[tuple[str | None, str], ...] = ()
+    against_key_tasks: str | None = None
 
     @property
     def threads(self) -> str:
@@ -49,18 +52,20 @@ class Dealing:
     @property
     def tasks(self) -> dict[str, str | None]:
         """Ways to deal to Spark tasks, the best first, each with the reason why it is not exact; None: it is."""
-        by_key = None if self.shared else self.against_keys
+        by_key = None if self.shared else self.against_keys or self.against_key_tasks
         return {"partition": by_key, "range": self.against_ranges, "replicate": None}
 
-    @property
-    def by_starts(self) -> Dealing:
-        """The ways to deal the events where rows are the starts of a chain."""
-        return replace(
-            self,
-            against_ranges="a start is known only after the range",
-            against_merging="starts come in their order, each when it is known",
-            shared=(),
-        )
+
+def dealing_by_starts(plan: Plan) -> Dealing:
+    """Determine the ways to deal the events where rows are the starts of a chain (output "progress")."""
+    of_all = plan.window in ("time", "attribute")
+    return replace(
+        dealing_of(plan),
+        against_ranges="a start is known only after the range",
+        against_merging="starts come in their order, each when it is known",
+        against_key_tasks="an event of any key tells that a window has passed" if of_all else None,
+        shared=(),
+    )
 
 
 def dealing_of(plan: Plan) -> Dealing:
@@ -75,8 +80,10 @@ def _shared(plan: Plan) -> tuple[tuple[str | None, str], ...]:
     pattern = plan.parallel
     if plan.looks_back:
         return ()  # another task may have the events before
+    if plan.every is not None:
+        return ()  # another task may have found those that LIMIT n EVERY d counts
     if plan.recent is not None:
-        return () if plan.consume != "NONE" else _key_of(plan, plan.recent)
+        return () if plan.consume != "NONE" or plan.counts_positions else _key_of(plan, plan.recent)
     if pattern is None or plan.consume != "NONE" or not pattern.without_choice:
         return ()  # an event that is a complex event by itself may have no such value
     atoms = pattern.graph.atoms
@@ -133,6 +140,8 @@ def _against_ranges(plan: Plan) -> str | None:
         return "WITHIN n EVENTS counts the events of a partition, which may lie anywhere before"
     if plan.strategy.against_ranges is not None and not plan.chooses_within:
         return plan.strategy.against_ranges
+    if plan.every is not None:
+        return "LIMIT n EVERY d depends on what was kept before"
     if plan.limit is not None:
         return "LIMIT keeps the first of an order that depends on the events before the window"
     if plan.consume != "NONE":

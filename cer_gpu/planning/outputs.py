@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cer_gpu.automaton.chain_sums import MOST_ROWS, n_sums
-from cer_gpu.automaton.funnel import NoFunnelError
 from cer_gpu.automaton.strategies import ALL
 from cer_gpu.ceql.parser import parse_aggregate
 from cer_gpu.ceql.syntax import Expression, Measure
@@ -17,6 +16,7 @@ from cer_gpu.output.reductions import Aggregation
 from cer_gpu.output.weights import Linear, linear
 from cer_gpu.planning.plan import Plan
 from cer_gpu.planning.progress import funnel_of
+from cer_gpu.runtime.progress.table import NoFunnelError
 
 
 def with_aggregate(plan: Plan, text: str) -> Plan:

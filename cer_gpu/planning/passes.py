@@ -24,9 +24,7 @@ from cer_gpu.automaton.normal_form import (
 )
 from cer_gpu.automaton.parallel_pattern import NotParallelError, ParallelPattern, build_parallel
 from cer_gpu.automaton.recent import NotRecentError, RecentPattern, build_recent
-from cer_gpu.automaton.spans import Spans
 from cer_gpu.automaton.strategies import STRATEGIES
-from cer_gpu.automaton.trailing import followed
 from cer_gpu.ceql.syntax import (
     FilterOr,
     Name,
@@ -50,7 +48,9 @@ from cer_gpu.expressions.relations import RelationBinder
 from cer_gpu.output.measures import QueryMeasures, measures_of, type_errors_of
 from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.planning.beginning import preceded
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import Every, Plan
+from cer_gpu.planning.spans import Spans
+from cer_gpu.planning.trailing import followed
 from cer_gpu.planning.windows import hoisted, lasts_for, window_of
 from cer_gpu.predicates.guards import type_column_type
 
@@ -68,7 +68,7 @@ class Draft:
     selected : frozenset of str
         Variables whose events are kept.
     pattern : NormalForm
-        The formula that is evaluated: `formula`, or that of an absence at its end (`cer_gpu.automaton.trailing`).
+        The formula that is evaluated: `formula`, or that of an absence at its end (`cer_gpu.planning.trailing`).
     alone : NormalForm
         `pattern` without its filters between events.
     chain : tuple of Step or str
@@ -227,6 +227,21 @@ PASSES: tuple[tuple[str, Callable[[Draft], None]], ...] = (
 """Passes from a checked query to its plan, in their order; `cer_gpu.explain.passes` tells what each did."""
 
 
+def _every(syntax: QuerySyntax, trailing: bool) -> Every | None:
+    """Return LIMIT n EVERY d."""
+    if syntax.every is None:
+        return None
+    if trailing:
+        raise QueryError(
+            "LIMIT n EVERY d chooses in the order of ends, and an absence at the end of the pattern is known later",
+            syntax.text,
+            *syntax.every.span,
+            hint="LIMIT n without EVERY, or the absence between two steps",
+        )
+    assert syntax.limit is not None
+    return Every(syntax.limit, syntax.every)
+
+
 def plan_of(
     syntax: QuerySyntax,
     type_column: str | None,
@@ -264,6 +279,7 @@ def plan_of(
         lasts=draft.lasts,
         consume=syntax.consume,
         limit=syntax.limit,
+        every=_every(syntax, draft.trailing),
         type_column=type_column,
         time_column=time_column,
         time_unit=time_unit,

@@ -14,7 +14,6 @@ from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.chain import Chain, are_neighbours
 from cer_gpu.automaton.chain_sums import MOST_ROWS, n_sums
 from cer_gpu.automaton.determinize import Determinization
-from cer_gpu.automaton.funnel import FunnelTable
 from cer_gpu.automaton.latest_starts import WindowTable
 from cer_gpu.automaton.parallel_pattern import ParallelTable
 from cer_gpu.automaton.recent import RecentTable
@@ -23,11 +22,12 @@ from cer_gpu.automaton.semi_joins import SemiJoin, semi_joins
 from cer_gpu.automaton.strategies import ALL, Strategy
 from cer_gpu.automaton.table import Table
 from cer_gpu.output.form import Output
-from cer_gpu.output.outputs import Aggregated, BindingsOutput
-from cer_gpu.planning.dealing import Dealing, dealing_of
+from cer_gpu.output.outputs import Aggregated, BindingsOutput, CountedEnds, Ends
+from cer_gpu.planning.dealing import Dealing, dealing_by_starts, dealing_of
 from cer_gpu.planning.plan import Plan
 from cer_gpu.planning.progress import funnel_of
 from cer_gpu.planning.recognition import recogniser_of
+from cer_gpu.runtime.progress.table import FunnelTable
 from cer_gpu.runtime.registry import RUNTIMES
 
 
@@ -114,6 +114,11 @@ class PhysicalPlan:
     def reorders(self) -> bool:
         """True if the order of the complex events of one end does not matter."""
         return self.counted or (self.output.most_at_an_end == 1 and not self.waits)
+
+    @property
+    def deals_rows(self) -> bool:
+        """True if a share is one of what is known or chosen, and the runtime finds everything."""
+        return self.limits_rows or self.waits or self.output.whole_ends or self.plan.every is not None
 
     def table(self) -> Table:
         """Make the table that gives events their symbols."""
@@ -271,6 +276,8 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
     """
     if plan.trailing:
         return _waiting_plan(plan, output)
+    if output is Ends and plan.every is not None and plan.every.n > 1:
+        output = CountedEnds  # each end takes as many of the n as it has complex events
     if output.most_at_an_end == 1:
         plan = _without_choice(plan)
     asked = _Asked(plan, output, share)
@@ -282,7 +289,6 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
     if output is Aggregated and isinstance(plan.weights, str):
         reason += f" (complex events are listed for the aggregate: {plan.weights})"
     waits = plan.within is not None and not plan.partition and not output.retains(plan.head, plan.having)
-    dealing = dealing_of(plan)
     return PhysicalPlan(
         plan,
         output,
@@ -290,7 +296,7 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
         chosen.runtime,
         reason,
         waits and chosen.may_hold_back(asked),
-        dealing.by_starts if output.by_starts else dealing,
+        dealing_by_starts(plan) if output.by_starts else dealing_of(plan),
         waits=output.by_starts,
     )
 

@@ -18,6 +18,14 @@ from cer_gpu.output.weights import Linear
 
 
 @dataclass(frozen=True)
+class Every:
+    """LIMIT n EVERY d: at most `n` complex events of a partition in any length `within`."""
+
+    n: int
+    within: Within
+
+
+@dataclass(frozen=True)
 class Plan:
     """A compiled query: the automaton, the clauses, and the options of `cer_gpu.compile`.
 
@@ -57,10 +65,13 @@ class Plan:
         Columns of types whose atoms have arguments by position.
     chooses_first : bool
         True if the strategy chooses before the window drops what is longer (THEN WITHIN).
+    every : Every or None
+        LIMIT n EVERY d, whose n is the limit at each end, too.
     trailing : bool
-        True if the pattern ends with an absence: its complex events wait (`cer_gpu.automaton.trailing`).
+        True if the pattern ends with an absence: its complex events wait (`cer_gpu.planning.trailing`).
     lasts : Within or None
-        How long they wait from their last event on (FOR); None: until the window from their first event has passed.
+        Length for which they wait from their last event on (FOR); None: until the window from their first event has
+        passed.
     measures : QueryMeasures
         Measures of SELECT, and HAVING.
     aggregate : Aggregation or None
@@ -90,6 +101,7 @@ class Plan:
     within: Within | None
     consume: str
     limit: int | None
+    every: Every | None
     type_column: str | None
     time_column: str | None
     time_unit: str | None

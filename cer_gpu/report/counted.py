@@ -89,10 +89,13 @@ def count_for_report(
     Returns
     -------
     dict from str to Counted
-        Without the queries whose complex events cannot be counted without listing them.
+        Without the queries whose complex events cannot be counted without listing them, or have LIMIT n EVERY d, which
+        chooses among all of an end.
     """
     countable = {
-        name: query for name, query in queries.items() if not query._drops_rows and query.physical_plan("count").counted
+        name: query
+        for name, query in queries.items()
+        if not query._drops_rows and query.physical_plan("count").counted and query._plan.every is None
     }
     try:
         return _count(countable, events, threads) if countable else {}

@@ -361,7 +361,7 @@ def against_ranges(found: FoundFiles, work: Work, order: Sequence[str]) -> str |
 
 
 def _against_partition(found: FoundFiles, work: Work, order: Sequence[str], n_tasks: int) -> str | None:
-    against = work.dealing.against_keys
+    against = work.dealing.against_keys or work.dealing.against_key_tasks
     if against is not None:
         return against
     if streams_of(found, work, order) is None and n_tasks > work.most_sharers:

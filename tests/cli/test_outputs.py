@@ -358,3 +358,17 @@ def test_the_summary_of_ends_counts_no_complex_events(cli):
     assert cli(*args)[2].startswith(f"6 rows, {n} ends")
     said = json.loads(cli(*args, "--json")[1])
     assert (said["n_rows"], said["n_complex_events"]) == (n, None)
+
+
+# ---- LIMIT n EVERY d ------------------------------------------------------------------------------------------------
+
+
+def test_the_summary_tells_what_every_leaves_out(cli):
+    query = "SELECT * FROM S WHERE A ; B LIMIT 1 EVERY 2  SECONDS"
+    code, out, err = cli("run", query, "events.parquet", "--time-column", "ts")
+    assert code == 0
+    assert out.splitlines()[-1] == "2 complex events"
+    assert "7 rows, 2 complex events; 1 left out by LIMIT 1 EVERY 2 SECONDS" in err
+    assert json.loads(cli("run", query, "events.parquet", "--time-column", "ts", "--json")[1])["n_left_out"] == 1
+    code, out, err = cli("run", "SELECT * FROM S WHERE A ; B LIMIT 1", "events.parquet")
+    assert "left out" not in err

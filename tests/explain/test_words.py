@@ -116,6 +116,18 @@ def test_what_may_be_missing_absent_or_next_has_its_words(pattern, lines):
     assert words_of(f"SELECT * FROM S WHERE {pattern}")[1:-2][: len(lines)] == ["  " + line for line in lines]
 
 
+@pytest.mark.parametrize(
+    ("clauses", "line"),
+    [
+        ("PARTITION BY [k] LIMIT 2 EVERY 90 MINUTES", "At most 2 of each group in any 1 HOURS 30 MINUTES are reported"),
+        ("LIMIT 1 EVERY 5 EVENTS", "At most 1 in any 5 EVENTS are reported"),
+    ],
+)
+def test_limit_every_has_its_words(clauses, line):
+    words = words_of(f"SELECT * FROM S WHERE A ; B {clauses}", time_column="ts")
+    assert f"{line}, the first of them (LIMIT EVERY)." in words
+
+
 def test_measures_having_and_lag_have_their_words():
     query = "SELECT a, a.x + 1 AS n, COUNT(b) FROM S WHERE A AS a ; B+ AS b FILTER a[x > LAG(x)] HAVING n > 3 LIMIT 2"
     assert words_of(query)[4:] == [

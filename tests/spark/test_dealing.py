@@ -34,13 +34,14 @@ PATTERNS = [
     "A AS a ; B AS b FILTER b.k = a.k AND b.x > a.x",
     "A AS a ; B+ AS b ; C AS c FILTER c.x >= b.x + a.k",
 ]
+LIMITS = ["", "", "", "LIMIT 1", "LIMIT 3", "LIMIT 0", "LIMIT 2 EVERY 9 EVENTS", "LIMIT 1 EVERY 5 SECONDS"]
 WINDOWS = ["", "WITHIN 6 EVENTS", "WITHIN 25 EVENTS", "WITHIN 9 SECONDS", "WITHIN 0 SECONDS", "WITHIN 7 [x]"]
 
 
 def random_query(rng):
     keys = rng.choice(["", "", "PARTITION BY [k]", "PARTITION BY [k], [name]", "PARTITION BY [k, x]"])
     consume = rng.choice(["", "", "", "CONSUME BY PARTITION", "CONSUME BY ANY"])
-    strategy, limit = rng.choice(STRATEGIES), rng.choice(["", "", "", "LIMIT 1", "LIMIT 3", "LIMIT 0"])
+    strategy, limit = rng.choice(STRATEGIES), rng.choice(LIMITS)
     return cer_gpu.compile(
         f"SELECT {strategy} * FROM S WHERE {rng.choice(PATTERNS)} {keys} {rng.choice(WINDOWS)} {consume} {limit}",
         time_column="ts",
@@ -62,7 +63,8 @@ def random_work(rng, *, many):
     outputs = ["positions", "events", "count", "ends"]
     if many:  # bindings of two queries may be of two types
         return random_set(rng, lambda: random_query(rng), [None, *outputs])
-    return work_of(random_query(rng), rng.choice(["bindings", *outputs]))
+    query = random_query(rng)
+    return work_of(query, rng.choice([*({"progress"} & {*query.outputs}), "bindings", *outputs]))
 
 
 def dealt(rng, events, work, dealing, n_parts):

@@ -33,26 +33,26 @@ from cer_gpu.backend.recent.pending import (
     SLOT_CLOCK,
     SLOT_LAST,
     SLOT_TIME,
-    Layout,
     Moves,
     Rows,
+    SlotLayout,
     add_to_index,
     empty_slots,
+    fetch_keys_ahead,
+    find_key,
     hash_begin,
     is_pending,
-    keep_event,
-    look_ahead,
-    look_up,
+    keep_step,
     make_row,
     passes_all,
 )
 from cer_gpu.backend.status import DONE, GROW_NODES, OUTPUT_FULL
 
 # register besides those shared: the first event whose keys are not looked at ahead
-AHEAD = N_SHARED_REGS
+KEYS_AHEAD = N_SHARED_REGS
 N_REGS = N_SHARED_REGS + 1
 
-EVENTS_AHEAD = 16
+ROWS_AHEAD = 16
 """Events from the prefetch of the row of a partition to its use."""
 
 _U = np.uint64
@@ -72,7 +72,7 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
     options : Options
     demand : Demand
     moves : Moves
-    layout : Layout
+    layout : SlotLayout
     rows : Rows
     filters : Filters
         Without conditions: the tests are those of `moves`.
@@ -88,7 +88,7 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
         if they are empty).
     """
     events, window, options, demand = Events(*events), Window(*window), Options(*options), Demand(*demand)
-    moves, layout, rows, filters = Moves(*moves), Layout(*layout), Rows(*rows), Filters(*filters)
+    moves, layout, rows, filters = Moves(*moves), SlotLayout(*layout), Rows(*rows), Filters(*filters)
     output, counts = Matches(*output), Counts(*counts)
     symbols, positions, partitions, clocks = events.symbols, events.positions, events.partitions, window.clocks
     length = window.length
@@ -108,11 +108,11 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
             if rows.counts[0] >= words.shape[0]:
                 status = GROW_NODES
                 break
-            if i >= regs[AHEAD]:
-                regs[AHEAD] = min(i + rows.hashes.shape[0], n_events)
-                look_ahead(moves, rows, symbols, partitions, attributes, i, regs[AHEAD])
-        elif split and i + EVENTS_AHEAD < n_events:
-            prefetch(words, _U(partitions[event + _U(EVENTS_AHEAD)]) * width)
+            if i >= regs[KEYS_AHEAD]:
+                regs[KEYS_AHEAD] = min(i + rows.hashes.shape[0], n_events)
+                fetch_keys_ahead(moves, rows, symbols, partitions, attributes, i, regs[KEYS_AHEAD])
+        elif split and i + ROWS_AHEAD < n_events:
+            prefetch(words, _U(partitions[event + _U(ROWS_AHEAD)]) * width)
         # room for the one complex event that it may end
         if demand.counting == 1:
             if regs[N_ENDS] >= counts.ends.shape[0]:
@@ -123,7 +123,7 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
             break
         ahead = event % _U(rows.hashes.shape[0])
         for f in range(moves.first_keys[symbol], moves.first_keys[symbol + _U(1)]):
-            look_up(moves, rows, attributes, event, ahead, partition, moves.needed[_U(f)])
+            find_key(moves, rows, attributes, event, ahead, partition, moves.needed[_U(f)])
         place = events.places[event] if events.places.shape[0] > 0 else positions[event]
         clock = clocks[event]
         ended = False
@@ -161,7 +161,7 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
                 starts[r, _U(at + SLOT_CLOCK)] = clock
                 if timed:
                     words[r, _U(at + SLOT_TIME)] = events.times[event]
-                keep_event(layout, rows, r, at, step, choice, event, place, attributes)
+                keep_step(layout, rows, r, at, step, choice, event, place, attributes)
                 continue
             if not is_pending(layout, rows, r, partition, step):
                 continue
@@ -181,7 +181,7 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
             words[r, _U(to + SLOT_LAST)] = positions[event]
             for w in range(SLOT_CLOCK, layout.ends[_U(step - 1)]):
                 words[r, _U(to + w)] = words[r, _U(at + w)]
-            keep_event(layout, rows, r, to, step, choice, event, place, attributes)
+            keep_step(layout, rows, r, to, step, choice, event, place, attributes)
         if ended:
             if demand.counting == 1 and place >= options.first_end:
                 regs[N_HERE] = 1
@@ -246,7 +246,7 @@ def drop_pending(layout, rows, clocks, length, partition_of, kept):
 
     Parameters
     ----------
-    layout : Layout
+    layout : SlotLayout
     rows : Rows
     clocks : clock, shape (clocks,)
         Last clock of each partition; one for all if windows end for all at once.
@@ -256,7 +256,7 @@ def drop_pending(layout, rows, clocks, length, partition_of, kept):
         0: the partition of a row is its number; 1: it stands in the row.
     kept : bool, shape (rows,), written
     """
-    layout, rows = Layout(*layout), Rows(*rows)
+    layout, rows = SlotLayout(*layout), Rows(*rows)
     for i in range(kept.shape[0]):
         row = _U(i)
         kept[row] = False
@@ -325,10 +325,10 @@ def clear_rows(layout, rows, begin):
 
     Parameters
     ----------
-    layout : Layout
+    layout : SlotLayout
     rows : Rows
     begin : int
     """
-    layout, rows = Layout(*layout), Rows(*rows)
+    layout, rows = SlotLayout(*layout), Rows(*rows)
     for i in range(begin, rows.words.shape[0]):
         empty_slots(layout, rows, _U(i))

@@ -5,10 +5,10 @@ it.  Without such keys the row of a partition is that of its number.
 
 A slot holds the partial match that waits for the next step: SLOT_LAST, the position of its last event (-1: nothing is
 pending); SLOT_CLOCK, the clock of its first event, in the bits of clocks, the same memory; its time, where times are
-wanted; and for each step so far what is kept of its event.  That is `Layout.positions` (the position that is reported),
-`Layout.choices` (which alternative it is, where there are some), and, where filters read it later, the bits of its
-valid columns and some columns (`Layout.stored`).  Slots differ in length alone: a partial match moves on by a copy of
-its words to the next slot, and what is kept of the new event stands behind them.
+wanted; and for each step so far what is kept of its event.  That is, by `SlotLayout`, the position that is reported,
+which alternative the event is, where there are some, and, where filters read it later, the bits of its valid columns
+and some columns.  Slots differ in length alone: a partial match moves on by a copy of its words to the next slot, and
+what is kept of the new event stands behind them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cer_gpu.automaton.encoding import COMPARE, COMPARE_RANKED
+from cer_gpu.automaton.encoding import COMPARE, COMPARE_RANKED, NOW
 from cer_gpu.backend.jit import fetch, helper
 from cer_gpu.backend.joins.filters import COLUMN, execute, push_value
 from cer_gpu.backend.operations import compared, prefetch
@@ -26,10 +26,8 @@ from cer_gpu.backend.products.keys import mixed
 ROW_PARTITION, ROW_VALUES = range(2)
 SLOT_LAST, SLOT_CLOCK, SLOT_TIME = range(3)
 
-NOW = -1
-"""In place of a step: the event under way."""
-NOWHERE = -1
-"""In `Layout`: not kept."""
+NOT_KEPT = -1
+"""In `SlotLayout`: not kept."""
 
 # kinds of `Moves.ops`: an event begins a partial match; it moves one on to its step; an absent event drops the one that
 # waits for its step: under its key; under all keys of its partition (without a filter); or those that its filters hit
@@ -67,7 +65,7 @@ _LINE = 8
 
 
 class Moves(NamedTuple):
-    """What events do, by their symbols.
+    """Operations of events, by their symbols.
 
     Attributes
     ----------
@@ -99,7 +97,7 @@ class Moves(NamedTuple):
     needs: Any
 
 
-class Layout(NamedTuple):
+class SlotLayout(NamedTuple):
     """Places of the words of a row.
 
     Attributes
@@ -109,9 +107,9 @@ class Layout(NamedTuple):
     ends : int32, shape (steps,)
         Words of a slot that hold the steps up to each.
     positions, choices : int32, shape (steps,)
-        In a slot, the words of each step; `choices` NOWHERE where no step has alternatives.
+        In a slot, the words of each step; `choices` NOT_KEPT where no step has alternatives.
     stored : int32, shape (steps, columns)
-        In a slot, the word of each column of each step; column 0 are the valid bits; NOWHERE: none.
+        In a slot, the word of each column of each step; column 0 are the valid bits; NOT_KEPT: none.
     """
 
     slots: Any
@@ -181,7 +179,7 @@ def empty_slots(layout, rows, row):
 
 
 @helper
-def keep_event(layout, rows, row, at, step, choice, event, place, attributes):
+def keep_step(layout, rows, row, at, step, choice, event, place, attributes):
     """Write what is kept of the event of a step to a slot, which begins with a word of its row."""
     words, s = rows.words, _U(step)
     words[row, _U(at + layout.positions[s])] = place
@@ -217,7 +215,7 @@ def add_to_index(index, h, row):
 
 
 @helper
-def look_ahead(moves, rows, symbols, partitions, attributes, first, last):
+def fetch_keys_ahead(moves, rows, symbols, partitions, attributes, first, last):
     """Compute the hashes of some events, and fetch the slots at which their searches begin, then the rows there.
 
     They lie all over the memory.  Read one after the other as the events need them, each would be waited for.
@@ -255,7 +253,7 @@ def _has_key(moves, rows, attributes, event, partition, k, row):
 
 
 @helper
-def look_up(moves, rows, attributes, event, ahead, partition, key):
+def find_key(moves, rows, attributes, event, ahead, partition, key):
     """Note in `found` the row of a key of an event."""
     k = _U(key)
     valid = attributes[event, 0]

@@ -74,7 +74,7 @@ class RecentRun(Joining):
 
     def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
         """Process relevant events and yield full buffers, in order."""
-        self._regs[loops.AHEAD] = 0
+        self._regs[loops.KEYS_AHEAD] = 0
         return super().feed(events)
 
     @property
@@ -176,6 +176,8 @@ class RecentRun(Joining):
 
     def renumber_texts(self, columns: list[int], renumbered: Int64) -> None:
         """Exchange the numbers of texts held of some columns, given the new number for each old one."""
+        if self._keyed:  # the keys of rows that hold nothing would not be exchanged
+            self._keep(self._rows_kept())
         for rows, word in list(self._texts(columns)):
             self._words[rows, word] = renumbered[self._words[rows, word]]
         if self._keyed:

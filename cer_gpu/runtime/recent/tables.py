@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from cer_gpu.automaton import encoding as codes
-from cer_gpu.automaton.recent import NOW, RecentPattern, RecentTable, RecentTest
+from cer_gpu.automaton.encoding import NOW
+from cer_gpu.automaton.recent import RecentPattern, RecentTable, RecentTest
 from cer_gpu.backend.joins.filters import COLUMN, Filters, filters_of
 from cer_gpu.backend.recent import pending as p
 from cer_gpu.expressions.relation_terms import Comparison
@@ -65,7 +66,7 @@ class RecentTables:
             for test in step.tests:
                 self._add(test, number)
             made = tuple(members[0] for members in own[number])
-            key = numbers.setdefault(made, len(numbers)) if made else p.NOWHERE
+            key = numbers.setdefault(made, len(numbers)) if made else p.NOT_KEPT
             kind = p.MOVE if number else p.BEGIN
             last = len(self._tests)
             self._moves.append([[kind, number, i, key, first, last] for i in range(len(step.events))])
@@ -75,7 +76,7 @@ class RecentTables:
                 first = len(self._tests)
                 for test in absence.tests:
                     self._add(test, NOW)
-                kind, key = p.DROP, p.NOWHERE
+                kind, key = p.DROP, p.NOT_KEPT
                 if absence.key is None:
                     kind = p.SCAN if absence.tests else p.BAR
                 elif absence.key:
@@ -152,11 +153,11 @@ class RecentTables:
                 found += [row for i, row in enumerate(rows) if passed >> (first + i) & 1]
         return found
 
-    def layout(self, *, timed: bool) -> p.Layout:
+    def layout(self, *, timed: bool) -> p.SlotLayout:
         """Return the places of the words of a row, with times of starts if it is `timed`."""
         n_steps, n_columns = len(self.pattern.steps), 1 + len(self.bound.columns)
         positions, ends = np.zeros(n_steps, np.int32), np.zeros(n_steps, np.int32)
-        choices, stored = np.full(n_steps, p.NOWHERE, np.int32), np.full((n_steps, n_columns), p.NOWHERE, np.int32)
+        choices, stored = np.full(n_steps, p.NOT_KEPT, np.int32), np.full((n_steps, n_columns), p.NOT_KEPT, np.int32)
         word = p.SLOT_TIME + timed
         for step in range(n_steps):
             positions[step] = word
@@ -171,4 +172,4 @@ class RecentTables:
             ends[step] = word
         begin = p.ROW_VALUES + self.n_values if self.n_values else 0
         slots = np.array([begin, *(begin + np.cumsum(ends[:-1]))], np.int32)
-        return p.Layout(slots, ends, positions, choices, stored)
+        return p.SlotLayout(slots, ends, positions, choices, stored)

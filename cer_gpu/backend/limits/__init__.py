@@ -1,0 +1,1 @@
+"""Kernels of limits over the stream: LIMIT n EVERY d."""

@@ -1,0 +1,107 @@
+"""The loop of LIMIT n EVERY d: what it keeps of each partition, as a linked list of the last length of the stream.
+
+An entry is a row of `entries` (int64): NEXT, the entry behind it (a later one, or the next free one); AMOUNT, how many
+complex events were kept at an event; and CLOCK, its clock, in the bits of `clocks`, the same memory.  A partition is a
+row of `parts`: its FIRST entry, or -1, its LAST one, and KEPT, the sum of the amounts.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cer_gpu.backend.jit import kernel
+
+# an entry, and a partition
+NEXT, AMOUNT, CLOCK, N_ENTRY = range(4)
+FIRST, LAST, KEPT, N_PART = range(4)
+
+# registers: the first free entry, or -1; how many complex events are left out; the end of the last row, and how many
+# of that end are within LIMIT n
+FREE, LEFT_OUT, END, N_AT_END, N_REGS = range(5)
+
+_U = np.uint64
+
+
+class Kept(NamedTuple):
+    """The complex events that were kept of late.
+
+    Attributes
+    ----------
+    parts : int64, shape (partitions, N_PART), written
+    entries : int64, shape (size, N_ENTRY), written
+    clocks : clock, shape (size, N_ENTRY), written
+        The same memory.
+    """
+
+    parts: Any
+    entries: Any
+    clocks: Any
+
+
+@kernel
+def keep_some(ends, amounts, partitions, clocks, n_most, length, kept, begin, chosen, regs):
+    """Keep at most `n_most` complex events of a partition in any `length`, the earliest of them.
+
+    Parameters
+    ----------
+    ends : int64, shape (n,)
+        Positions of the ends of rows, ascending.
+    amounts : int64, shape (n,), or (0,)
+        Complex events of each row; empty: one.
+    partitions : int32, shape (n,)
+    clocks : clock, shape (n,)
+        Clock of each end; within a partition they do not decrease.
+    n_most : int
+    length : clock
+    kept : Kept
+    begin : int
+        Row to begin at.
+    chosen : int64, shape (n,), written
+        How many complex events of each row are kept.
+    regs : int64, shape (N_REGS,), written
+
+    Returns
+    -------
+    int
+        The row after the last one read: n, or where an entry is missing.
+    """
+    kept = Kept(*kept)
+    parts, entries, clock_of = kept.parts, kept.entries, kept.clocks
+    counted = amounts.shape[0] > 0
+    i = begin
+    while i < ends.shape[0] and regs[FREE] >= 0:
+        row = _U(i)
+        p, clock, end = _U(partitions[row]), clocks[row], ends[row]
+        if end != regs[END]:
+            regs[END], regs[N_AT_END] = end, 0
+        offered = min(amounts[row] if counted else np.int64(1), n_most - regs[N_AT_END])
+        regs[N_AT_END] += offered
+        first = parts[p, FIRST]
+        while first >= 0 and clock - clock_of[_U(first), CLOCK] > length:
+            entry = _U(first)
+            parts[p, KEPT] -= entries[entry, AMOUNT]
+            later = entries[entry, NEXT]
+            entries[entry, NEXT] = regs[FREE]
+            regs[FREE] = first
+            first = later
+        parts[p, FIRST] = first
+        taken = min(offered, n_most - parts[p, KEPT])
+        chosen[row] = taken
+        regs[LEFT_OUT] += offered - taken
+        if taken > 0:
+            parts[p, KEPT] += taken
+            new = regs[FREE]
+            entry = _U(new)
+            regs[FREE] = entries[entry, NEXT]
+            entries[entry, NEXT] = -1
+            entries[entry, AMOUNT] = taken
+            clock_of[entry, CLOCK] = clock
+            if first < 0:
+                parts[p, FIRST] = new
+            else:
+                entries[_U(parts[p, LAST]), NEXT] = new
+            parts[p, LAST] = new
+        i += 1
+    return i

@@ -1,0 +1,201 @@
+"""LIMIT n EVERY d: at most n complex events of each partition in any d, in the order of their ends.
+
+A complex event is kept if fewer than n of those kept before end at most d before it.  Within one end the order is that
+in which they are listed, as for LIMIT n, which therefore holds, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cer_gpu.arrays import Array, Bools, Int32, Int64
+from cer_gpu.backend.limits import every as loops
+from cer_gpu.columnar.clocks import Clock
+from cer_gpu.columnar.groups import Picked
+from cer_gpu.engine.blocks import EventBlock
+from cer_gpu.planning.binding import Binding
+from cer_gpu.planning.physical import PhysicalPlan
+from cer_gpu.runtime.counts import CountBuffers
+from cer_gpu.runtime.events import Relevant
+from cer_gpu.runtime.matches import MatchBuffers
+from cer_gpu.runtime.protocol import FoundBuffers
+
+_INITIAL_SIZE = 1 << 10
+"""Initial room for complex events that were kept within the length."""
+
+
+def make_spacing(physical: PhysicalPlan, binding: Binding, share: tuple[int, int] | None) -> Spacing | None:
+    """Return the choice of LIMIT n EVERY d; None: the query has none."""
+    plan = physical.plan
+    if plan.every is None or binding.every is None:
+        return None
+    counts = plan.every.within.kind == "events" and bool(plan.partition)
+    return Spacing(plan.every.n, *binding.every, counts=counts, share=share)
+
+
+class Spacing:
+    """The choice among the complex events of one evaluation.
+
+    Parameters
+    ----------
+    n
+        Most complex events of a partition.
+    column
+        Column in which the length is measured; None: positions, or numbers in the partition.
+    length
+        In any such length, uint64 or float64.
+    counts
+        True: the length counts the events of a partition, whose clocks are numbers in it.
+    share
+        (k, n): of what is kept, choose part k of n; None for all.
+
+    Attributes
+    ----------
+    n_left_out : int
+        Complex events that LIMIT n alone would have kept.
+    """
+
+    def __init__(self, n: int, column: str | None, length: Any, *, counts: bool, share: tuple[int, int] | None) -> None:
+        self._n, self._column, self._length = n, column, length
+        self._counts, self._share = counts, share
+        self._clock: np.dtype[Any] = np.asarray(length).dtype
+        self._now = self._clock.type(0)
+        self._n_chosen = 0
+        self._parts = np.full((1, loops.N_PART), -1, np.int64)
+        self._parts[:, loops.KEPT] = 0
+        self._entries = np.zeros((0, loops.N_ENTRY), np.int64)
+        self._regs = np.zeros(loops.N_REGS, np.int64)
+        self._regs[loops.FREE] = self._regs[loops.END] = -1
+        self._grow()
+        self.forget()
+
+    @property
+    def n_left_out(self) -> int:
+        """Number of complex events that LIMIT n alone would have kept."""
+        return int(self._regs[loops.LEFT_OUT])
+
+    def note(
+        self, events: Relevant, ending: Bools, block: EventBlock, clocks: dict[str, Clock], picked: Picked
+    ) -> None:
+        """Note the events of a block that may end complex events, given the symbols of those."""
+        if self._column is None:
+            values = (events.ordinals if self._counts else events.positions).view(np.uint64)
+        else:
+            clock = clocks[self._column]
+            values = clock.window_clocks(clock.at(*picked.within(block.times[self._column])))
+        chosen = np.flatnonzero(ending[events.symbols])
+        partitions = events.partitions[chosen] if len(events.partitions) else np.zeros(len(chosen), np.int32)
+        self._noted.append((events.reported[chosen], partitions, values[chosen]))
+        if len(values):
+            self._now = max(self._now, values[-1])
+
+    def forget(self) -> None:
+        """End a batch: what is found from now on ends in other events."""
+        self._noted: list[tuple[Int64, Int32, Array]] = []
+
+    def choose(self, found: FoundBuffers) -> FoundBuffers:
+        """Return the complex events that are kept."""
+        if isinstance(found, CountBuffers):
+            chosen = self._chosen(found.ends, found.counts)
+            rows = self._own(np.flatnonzero(chosen))
+            times = found.times[rows] if len(found.times) else found.times
+            return CountBuffers(found.ends[rows], chosen[rows], times)
+        assert isinstance(found, MatchBuffers)
+        kept = self.among(np.ones(len(found), np.bool_), found.ends)
+        return found if kept.all() else found.at(kept)
+
+    def among(self, kept: Bools, ends: Int64) -> Bools:
+        """Return which of the rows that HAVING keeps are chosen, given the end of each row."""
+        rows = np.flatnonzero(kept)
+        rows = self._own(rows[self._chosen(ends[rows], np.empty(0, np.int64)) > 0])
+        chosen = np.zeros(len(kept), np.bool_)
+        chosen[rows] = True
+        return chosen
+
+    def _own(self, rows: Int64) -> Int64:
+        """Return the rows of the share."""
+        before, self._n_chosen = self._n_chosen, self._n_chosen + len(rows)
+        if self._share is None:
+            return rows
+        part, n_parts = self._share
+        return rows[(part - before) % n_parts :: n_parts]
+
+    def _chosen(self, ends: Int64, amounts: Int64) -> Int64:
+        """Return how many complex events of each row are kept."""
+        chosen = np.zeros(len(ends), np.int64)
+        if not len(ends):
+            return chosen
+        if len(self._noted) > 1:
+            positions, partitions, clocks = (np.concatenate(each) for each in zip(*self._noted, strict=True))
+            self._noted = [(positions, partitions, clocks)]
+        ((positions, partitions, clocks),) = self._noted
+        at = np.searchsorted(positions, ends)
+        partitions, clocks = partitions[at], clocks[at]
+        self._reserve(int(partitions.max()) + 1)
+        begin, regs = 0, self._regs
+        while begin < len(ends):
+            kept = self._parts, self._entries, self._entries.view(self._clock)
+            given = ends, amounts, partitions, clocks, self._n, self._length
+            begin = loops.keep_some(*given, kept, begin, chosen, regs)
+            if begin < len(ends):
+                self._grow()
+        return chosen
+
+    # ---- partitions, and room -------------------------------------------------------------------------------
+
+    def holds(self, n_partitions: int) -> Bools:
+        """Return which of the first partitions have kept what a complex event to come may be too close to."""
+        self._reserve(n_partitions)
+        parts = self._parts[:n_partitions]
+        holds: Bools = parts[:, loops.FIRST] >= 0
+        if not self._counts:
+            last = self._entries.view(self._clock)[parts[holds, loops.LAST], loops.CLOCK]
+            holds[holds] = ~(self._now - last > self._length)
+        return holds
+
+    def keep_partitions(self, kept: Bools) -> None:
+        """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
+        self._reserve(len(kept))
+        for first, last, _ in self._parts[: len(kept)][~kept & (self._parts[: len(kept), loops.FIRST] >= 0)].tolist():
+            self._entries[last, loops.NEXT] = self._regs[loops.FREE]
+            self._regs[loops.FREE] = first
+        self._parts = self._parts[: len(kept)][kept]
+        self._reserve(1)
+
+    def _reserve(self, n: int) -> None:
+        old = len(self._parts)
+        if n > old:
+            parts = np.full((max(n, 2 * old), loops.N_PART), -1, np.int64)
+            parts[:, loops.KEPT] = 0
+            parts[:old] = self._parts
+            self._parts = parts
+
+    def _grow(self) -> None:
+        """Make room for twice as many entries; the new ones are free."""
+        old = len(self._entries)
+        size = max(2 * old, _INITIAL_SIZE)
+        entries = np.zeros((size, loops.N_ENTRY), np.int64)
+        entries[:old] = self._entries
+        entries[old:, loops.NEXT] = np.arange(old + 1, size + 1)
+        entries[-1, loops.NEXT] = self._regs[loops.FREE]
+        self._entries = entries
+        self._regs[loops.FREE] = old
+
+    # ---- checkpoints ----------------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state as arrays by name, between two batches."""
+        return {
+            "parts": self._parts,
+            "entries": self._entries,
+            "regs": self._regs,
+            "now": np.array([self._now]),
+            "n_chosen": np.array([self._n_chosen]),
+        }
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Go on from a snapshot."""
+        self._parts, self._entries, self._regs = snapshot["parts"], snapshot["entries"], snapshot["regs"]
+        self._now, self._n_chosen = snapshot["now"][0], int(snapshot["n_chosen"][0])
