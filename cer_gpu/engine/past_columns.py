@@ -246,12 +246,12 @@ class ExtremeState(PastState):
         if pa.types.is_null(data_type):
             return pa.nulls(n_rows)
         if floats:
-            return array_of(found.view(np.float64), known, pa.float64()).cast(data_type)
+            return array_where(found.view(np.float64), known, pa.float64()).cast(data_type)
         if kind_of(data_type) == BOOLEAN:
             return pa.array(found != 0, mask=~known)
         if kind_of(data_type) == DECIMAL:
             return decimals_of(found, found >> 63, known, data_type)
-        return array_of(found.astype(f"i{data_type.bit_width // 8}", copy=False), known, data_type)
+        return array_where(found.astype(f"i{data_type.bit_width // 8}", copy=False), known, data_type)
 
 
 class DistinctState(PastState):
@@ -356,7 +356,7 @@ class SumState(PastState):
         self._run(loop, len(given.rows), n_keys)
         if pa.types.is_null(self.column.type):
             return pa.nulls(n_rows)
-        return self._integers(integers, known) if whole else array_of(found, known, pa.float64())
+        return self._integers(integers, known) if whole else array_where(found, known, pa.float64())
 
     def _make_room(self, loop: Callable[[int, int], int], start: int, n_keys: int) -> None:
         if self._n_wide[0] == len(self._wide):
@@ -376,7 +376,7 @@ class SumState(PastState):
                 f"a sum of {self.column.past.attribute!r} OVER the past is beyond {data_type}\n"
                 "hint: cast the column to float64 or to a decimal"
             )
-        return array_of(np.ascontiguousarray(low), known, data_type)
+        return array_where(np.ascontiguousarray(low), known, data_type)
 
     def snapshot(self, n_keys: int) -> dict[str, Array]:
         """Return the state as arrays."""
@@ -420,7 +420,7 @@ def as_int64(values: Array) -> Int64:
     return values.view(np.int64) if values.dtype in (np.uint64, np.float64) else values.astype(np.int64, copy=False)
 
 
-def array_of(values: Array, known: Bools, data_type: pa.DataType) -> pa.Array:
+def array_where(values: Array, known: Bools, data_type: pa.DataType) -> pa.Array:
     """Return values in the layout of a type as an array, NULL where they are not known."""
     valid = None if known.all() else pa.py_buffer(np.packbits(known, bitorder="little"))
     return pa.Array.from_buffers(data_type, len(values), [valid, pa.py_buffer(values)])
@@ -429,4 +429,4 @@ def array_of(values: Array, known: Bools, data_type: pa.DataType) -> pa.Array:
 def decimals_of(low: Int64, high: Int64, known: Bools, data_type: pa.DataType) -> pa.Array:
     """Return decimals of their lower and upper 64 bits."""
     words = np.ascontiguousarray(np.stack([low, high], axis=1))
-    return array_of(words, known, pa.decimal128(38, data_type.scale)).cast(data_type)
+    return array_where(words, known, pa.decimal128(38, data_type.scale)).cast(data_type)

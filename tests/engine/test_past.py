@@ -272,6 +272,32 @@ def test_what_does_not_fit_the_schema_is_told_at_compile_time(text, message):
         cer_gpu.compile(f"SELECT * FROM S WHERE B AS b FILTER {text}", schema=schema)
 
 
+def test_the_past_follows_the_order_of_time():
+    events = pa.table({"type": ["A"] * 5, "x": [3, 1, 2, 5, 4], "ts": [3, 1, 2, 5, 4]})
+    text = "SELECT * FROM S WHERE !(A FILTER A[x = 2]) FOR 1 EVENTS ; A AS a FILTER a[SUM(A.x) OVER 1 [ts] >= 5]"
+    query = cer_gpu.compile(text, time_column="ts")
+    expected = [4, 3]  # rows of 4 (3 + 4) and 5 (4 + 5); that of 3 comes just after 2
+    assert query.evaluate(events, sort=True)["end"].to_pylist() == expected
+    assert query.evaluate(events, lateness=5)["end"].to_pylist() == expected
+    evaluator = query.evaluator(lateness=5)
+    assert evaluator.push(events.to_batches()[0]).num_rows == 0
+    assert evaluator.advance(5)["end"].to_pylist() == expected
+
+
+def test_events_of_several_streams_are_told_apart():
+    parts = {
+        "S": pa.table({"type": ["A", "A"], "ts": [1, 4], "x": [1, 2]}),
+        "T": pa.table({"type": ["A", "B"], "ts": [2, 3], "x": [10, 20]}),
+    }
+    found = {
+        text: cer_gpu.compile(f"SELECT * FROM S, T WHERE S>A AS a FILTER a[{text}]", time_column="ts")
+        .evaluate(parts)["end"]
+        .to_pylist()
+        for text in ("SUM(T>A.x) OVER 9 EVENTS = 10", "SUM(A.x) OVER 9 EVENTS = 13", "SUM(*.x) OVER 9 EVENTS = 33")
+    }
+    assert found == dict.fromkeys(found, [1])
+
+
 def test_an_absence_counted_back_begins_any_part():
     table = pa.table({"type": list("ABABBCA"), "n": [1, 2, 3, 4, 5, 6, 7]})
     found = {

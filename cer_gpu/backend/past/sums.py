@@ -31,7 +31,7 @@ from cer_gpu.backend.past.pending import HEAD, SIZE, VALUE, ask_ahead, has_entry
 # columns of a key's row behind those of its queue, each part in as few lines of the cache as it can: whether the last
 # result still holds, and that result; of integers, two limbs; of floats, the wide row, the base of the limbs, the
 # numbers of values that are NaN, infinite, and infinite below 0, and the limbs; then those of squares, and their base
-FRESH, MADE = 3, 4
+STILL_HOLDS, MADE = 3, 4
 INTEGER_LIMBS = 5
 WIDE, BASE, NANS, PLUS, MINUS = range(5, 10)
 LIMBS = 10
@@ -117,7 +117,7 @@ def _fits(sums, key, place, squares):
 def _change(sums, key, bits, sign, what):
     """Add a value (sign 1) or take it away (-1); return whether there was memory."""
     state = sums.state
-    state[key, FRESH] = 0
+    state[key, STILL_HOLDS] = 0
     if what <= AVG_OF_NATURALS:  # 32 bits without a sign, and the rest, which of integers has it
         upper = bits >> 32
         state[key, _U(INTEGER_LIMBS)] += sign * (bits & MASK)
@@ -338,7 +338,7 @@ def sum_past(given, start, sweep, n_keys, sums, pool, what, integers, floats, kn
             integers[row, _U(0)] = (upper << 32) | (state[key, _U(INTEGER_LIMBS)] & MASK)
             integers[row, _U(1)] = upper >> 32
             continue
-        if state[key, FRESH] == 0:
+        if state[key, STILL_HOLDS] == 0:
             if what == STDDEV:
                 sums.made[key, MADE] = _deviation(sums, key)
             elif what in (AVG_OF_INTEGERS, AVG_OF_NATURALS):
@@ -347,6 +347,6 @@ def sum_past(given, start, sweep, n_keys, sums, pool, what, integers, floats, kn
             else:
                 total = _sum_of_floats(sums, key)
                 sums.made[key, MADE] = total if what == SUM_OF_FLOATS else total / state[key, SIZE]
-            state[key, FRESH] = 1
+            state[key, STILL_HOLDS] = 1
         floats[row] = sums.made[key, MADE]
     return given.rows.shape[0]
