@@ -285,9 +285,7 @@ class QueryMember(SetMember):
         """Window of the query; None: it cannot be evaluated by ranges, or shares of the keys are better."""
         if self.physical.dealing.threads != "range" or self.physical.output.numbered:
             return None
-        binding = self.pipeline.binding
-        assert binding.window_length is not None
-        return binding.window_column, binding.window_length
+        return self.pipeline.binding.reach
 
     def another(self, options: EvaluationOptions, sharing: Sharing | None) -> QueryMember:
         """Return a member of another evaluation of the same query, which collects types of events together with it."""
