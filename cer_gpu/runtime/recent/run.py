@@ -253,6 +253,7 @@ class RecentRun(Joining):
 
     def _make_room(self, clock: Any) -> None:
         """Drop the rows that hold nothing more at an event of this clock; take more memory where few do."""
+        self._regs[loops.KEYS_AHEAD] = 0  # rows that were found ahead may be elsewhere
         kept = self._rows_kept(clock)
         n, size = int(kept.sum()), len(self._words)
         try:
