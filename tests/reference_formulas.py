@@ -393,7 +393,9 @@ def valuations(
             case Times(body, least, greatest, joint):
                 return repeated(body, least, greatest, joint, before)
             case Preceded(absent, body):
-                return {v for v in of(body, before) if clear_before(absent, stream[v[0]], lambda f, e: valuations(f, [e]))}
+                return {
+                    v for v in of(body, before) if clear_before(absent, stream[v[0]], lambda f, e: valuations(f, [e]))
+                }
             case Windowed(body, length):
                 return {v for v in of(body, before) if v == EMPTY or in_window(length, stream, v)}
             case Trailing(body, absent, length):

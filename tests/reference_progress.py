@@ -3,8 +3,8 @@
 A step is one event: its formula has the valuation [i, i].  Of each event that satisfies the first step, the next step
 is the earliest event behind it that satisfies the second, and so on.  An absence between two steps bars: the first such
 event strictly between the step before and the earliest event that satisfies the next one ends the way, and so does the
-window of WITHIN, from the first event.  A window of time has passed once an event of the whole input lies behind it,
-one of events once an event of the substream does.
+window of WITHIN, from the first event, or the length of EACH STEP, from the last one.  A length of time has passed once
+an event of the whole input lies behind it, one of events once an event of the substream does.
 
 `window_funnel` is the definition of ClickHouse's function of that name, in its default mode.
 """
@@ -68,12 +68,12 @@ def _one(
     barring: Sequence[set[int]],
     start: int,
 ) -> Progress:
-    within, part = query.within, [stream[p] for p in own]
+    within, step, part = query.within, query.each_step, [stream[p] for p in own]
     chosen = [start]
     for satisfied, bars in zip(holds[1:], barring[1:], strict=True):
         reached = tuple(own[p] for p in chosen)
         for k in range(chosen[-1] + 1, len(own)):
-            if not ref.in_window(within, part, (start, k)):
+            if not (ref.in_window(within, part, (start, k)) and ref.in_window(step, part, (chosen[-1], k))):
                 return Progress(reached, "window")
             if k in satisfied:
                 chosen.append(k)
@@ -81,12 +81,15 @@ def _one(
             if k in bars:
                 return Progress(reached, "barred", own[k])
         else:
-            of_input = within is not None and within[0] != "events"
-            return Progress(reached, "window" if of_input and _passes(within, stream, own[start]) else "end")
+            passes = _passes(within, stream, own[start]) or _passes(step, stream, own[chosen[-1]])
+            return Progress(reached, "window" if passes else "end")
     return Progress(tuple(own[p] for p in chosen), "complete")
 
 
 def _passes(within: ref.Within, stream: Sequence[ref.Event], start: int) -> bool:
+    """Return True if some event of the input lies beyond a window of it that begins at an event."""
+    if within is None or within[0] == "events":
+        return False  # those of the substream are all looked at
     return any(not ref.in_window(within, stream, (start, k)) for k in range(start, len(stream)))
 
 

@@ -299,7 +299,7 @@ class _Writer:
             case ref.Next(left, right):
                 return [*self.formula(left, SEQ, first), "->", *self.formula(right, SEQ + 1, False)]
             case ref.Preceded(absent, body):
-                before = [(*self.absences((each.event,)), self.keyword("FOR"), *self.extent(each.within)) for each in absent]
+                before = [[*self.absences((e.event,)), self.keyword("FOR"), *self.extent(e.within)] for e in absent]
                 leading = [token for tokens in before for token in tokens][1:]
                 return [*leading, ";", *self.formula(body, SEQ + 1, False)]
             case ref.Trailing(body, absent, length):

@@ -30,11 +30,8 @@ def check_recent(query: s.QuerySyntax, report: Report) -> None:
             case s.TrailingAbsence():
                 span = part.absent[0].span[0], part.absent[-1].span[1]
                 report(f"{_CHAINS}, and an absence at the end is known only later", span, _STEP_BEHIND)
-            case s.Preceded():
-                span = part.absent[0].span[0], part.absent[-1].span[1]
-                report(f"{_CHAINS}, and an absence at the beginning is before all of them", span, _STEP_BEFORE)
-            case s.Absence() if part.length is not None:
-                report(f"{_CHAINS}, between which an absence lasts without FOR", part.span, _STEP_BEHIND)
+            case s.Sequence() if any(absence.length is not None for absence in part.absent):
+                report(f"{_CHAINS}, between which an absence lasts without FOR", part.absent[0].span, _STEP_BEHIND)
     length = query.within or query.each_step
     if length is not None and query.chooses_first:
         report(
@@ -46,4 +43,3 @@ def check_recent(query: s.QuerySyntax, report: Report) -> None:
 
 _ONE_EACH = "OR between single events is one step: A ; (B OR C); else write one query for each alternative"
 _STEP_BEHIND = "let a step stand behind it: A ; !B ; C"
-_STEP_BEFORE = "let a step stand before it: A ; !B ; C"

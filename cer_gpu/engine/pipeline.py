@@ -172,7 +172,7 @@ class Pipeline:
         return self._shared.guards(binding.schema).words_for(binding.guards, self._types_met)
 
     def _side_columns(self, binding: Binding) -> SideColumns | None:
-        bound = binding.compared
+        bound = None if self.physical.output.by_starts else binding.compared  # a funnel has no filters between events
         return None if bound is None else SideColumns(bound.columns, bound.binder.inputs, self._texts)
 
     def _check_compared(self, binding: Binding) -> None:

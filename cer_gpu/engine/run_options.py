@@ -48,6 +48,7 @@ def run_options(physical: PhysicalPlan, binding: Binding, asked: EvaluationOptio
         share=None if physical.deals_rows else asked.share,
         first_end=_NEVER if plan.limit == 0 else asked.first_end,
         placed=binding.position_column is not None and bool(plan.partition),
+        gap=binding.gap if physical.output.by_starts else None,
         counted=physical.counted,
         only_ends=physical.output.most_at_an_end == 1 and not physical.waits,
         strategy=plan.strategy.name,

@@ -9,18 +9,18 @@ from typing import Any
 from cer_gpu.automaton.cea import ANY
 from cer_gpu.automaton.chain import ChainStep
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.automaton.spans import UNLIMITED
 from cer_gpu.ceql.functions import CLEAR
 from cer_gpu.errors import OptionError
 from cer_gpu.explain.recent import key_lines, memory_line
 from cer_gpu.explain.words import window_text
-from cer_gpu.explain.writing import attribute_text, guard_text, held_text, name_text, past_text
+from cer_gpu.explain.writing import aggregate_of_past, attribute_text, guard_text, held_text, name_text
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.dealing import Dealing
 from cer_gpu.planning.outputs import against_output, output_of
 from cer_gpu.planning.physical import physical_plan
 from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.spans import UNLIMITED
 from cer_gpu.predicates import guards
 from cer_gpu.predicates.generated import ROWS_TO_COMPILE, ROWS_TO_LOAD
 from cer_gpu.predicates.placement import AUTO, before_events
@@ -149,7 +149,7 @@ def _memory_of_the_past(plan: Plan) -> str:
             kept = {"MIN": "those of its events that are least", "MAX": "those of its events that are greatest"}
             kept |= {"COUNT DISTINCT": "the distinct values of its events"}
             what = kept.get(past.function, "its events")
-            words += f"; and holds, for {past_text(past)}, {what} in that window{each}, and makes it in one pass"
+            words += f"; and holds, for {aggregate_of_past(past)}, {what} in that window{each}: one pass"
     return words
 
 

@@ -10,7 +10,6 @@ from cer_gpu.automaton.cea import ANY, CEA, FINAL, INITIAL, Transition
 from cer_gpu.automaton.normal_form import Atom, NormalForm, is_plain
 from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.rma_construction import UnboundedFilterError, build_rma
-from cer_gpu.automaton.trailing import TAKES_BACK
 from cer_gpu.ceql.properties import against_properties
 from cer_gpu.ceql.syntax import QuerySyntax
 from cer_gpu.ceql.traversal import walk
@@ -34,6 +33,7 @@ from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.physical import physical_plan
 from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.trailing import TAKES_BACK
 
 
 def explain(

@@ -23,12 +23,12 @@ from cer_gpu.automaton.normal_form import (
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.ceql.syntax import Measure, Past, Predicate, QuerySyntax, Within, attributes, relations, variable_filters
 from cer_gpu.explain.writing import (
+    aggregate_of_past,
     attribute_text,
     expression_text,
     held_text,
     limit_text,
     name_text,
-    past_text,
     predicate_text,
     printable,
     stream_of_variable,
@@ -154,7 +154,7 @@ def _over(past: Past, *, grouped: bool) -> str:
     of = " of its group" if grouped else ""
     none = "0" if past.function.startswith("COUNT") else "NULL"
     reach = f"at most {window_text(past.over)} before it, itself included"
-    return f"{past_text(past)} at an event is over {events}{of} {reach}; {none} over none."
+    return f"{aggregate_of_past(past)} at an event is over {events}{of} {reach}; {none} over none."
 
 
 # ---- the pattern --------------------------------------------------------------------------------------------------

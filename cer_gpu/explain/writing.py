@@ -158,7 +158,7 @@ def _expression(expression: s.Expression, around: int = _SUM) -> str:
 def _attribute(attribute: s.Attribute) -> str:
     text, variable = attribute_text(attribute.name), attribute.variable
     if attribute.past is not None:
-        text = past_text(attribute.past)
+        text = aggregate_of_past(attribute.past)
         return text if variable is None else f"{text} at {held_text(variable)}"
     if variable is not None:
         held = held_text(variable)
@@ -168,7 +168,7 @@ def _attribute(attribute: s.Attribute) -> str:
     return f"LAG({text})" if attribute.lag == 1 else f"LAG({text}, {attribute.lag})"
 
 
-def past_text(past: s.Past) -> str:
+def aggregate_of_past(past: s.Past) -> str:
     """Return an aggregate over the past: ``AVG(BUY.amount FILTER amount > 0) OVER 30 DAYS``."""
     function, *distinct = past.function.split()
     of = "*" if past.event is None else held_text(past.event)

@@ -266,7 +266,7 @@ class RelationBinder(Binder):
                 f"filters between events read more than {MAX_COLUMNS} different expressions", hint="write fewer of them"
             )
         named = (a.name for predicate in predicates for a in s.attributes(predicate))
-        names = dict.fromkeys(name for name in named if name != s.POSITION)
+        names = dict.fromkeys(name for name in named if name != s.COUNTED_POSITION)
         return BoundRelations(
             conditions,
             tuple(self.columns),
@@ -302,7 +302,7 @@ class RelationBinder(Binder):
             predicate.within, self.schema, predicate.later.name, predicate.time_unit, self.text
         )
         if column is None:
-            self.single.add_derived(s.POSITION, PositionColumn())
+            self.single.add_derived(s.COUNTED_POSITION, PositionColumn())
             self.schema = self.single.schema
         x, y = (self.stored(attribute) for attribute in (predicate.later, predicate.earlier))
         if isinstance(length, np.float64):

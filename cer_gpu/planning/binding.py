@@ -24,6 +24,7 @@ from cer_gpu.output.weights import BoundWeights, Linear, bind_weights
 from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.planning.pasts import BoundPasts, bind_pasts
 from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.windows import same_clock
 from cer_gpu.predicates.guards import BoundGuards
 from cer_gpu.runtime.join_plan import JoinPlan
 from cer_gpu.runtime.join_tables import JoinTables
@@ -47,7 +48,9 @@ class Binding:
         Column in which the window is measured; None: positions, or there is no window.
     window_length : numpy.uint64 or numpy.float64 or None
     lasting : numpy.uint64 or numpy.float64 or None
-        How long complex events wait behind their last event (`Plan.lasts`), in the same column.
+        Length for which complex events wait behind their last event (`Plan.lasts`), in the same column.
+    gap : numpy.uint64 or numpy.float64 or None
+        Length of EACH STEP, where it is measured in the same column as the window.
     every : (str or None, numpy.uint64 or numpy.float64) or None
         Column in which the length of LIMIT n EVERY d is measured (None: positions), and the length.
     keys : PartitionKeys
@@ -75,6 +78,7 @@ class Binding:
     window_column: str | None
     window_length: np.uint64 | np.float64 | None
     lasting: np.uint64 | np.float64 | None
+    gap: np.uint64 | np.float64 | None
     every: tuple[str | None, np.uint64 | np.float64] | None
     keys: PartitionKeys
     clocks: tuple[str, ...]
@@ -251,6 +255,9 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
     lasting = None
     if plan.lasts is not None:
         lasting = window_length(plan.lasts, schema, plan.time_column, plan.time_unit, text)[1]
+    gap, step = None, plan.syntax.each_step
+    if step is not None and plan.within is not None and same_clock(step, plan.within):
+        gap = window_length(step, schema, plan.time_column, plan.time_unit, text)[1]
     every = None
     if plan.every is not None:
         every = window_length(plan.every.within, schema, plan.time_column, plan.time_unit, text)
@@ -295,6 +302,7 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
         window_column=window_column,
         window_length=length,
         lasting=lasting,
+        gap=gap,
         every=every,
         keys=keys,
         clocks=clocks,

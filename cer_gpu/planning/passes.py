@@ -9,7 +9,6 @@ from functools import partial
 import pyarrow as pa
 
 from cer_gpu.automaton.atom_graph import AtomGraph, build_atom_graph
-from cer_gpu.automaton.beginning import preceded
 from cer_gpu.automaton.cea import CEA, build_cea
 from cer_gpu.automaton.chain import ChainStep, are_neighbours, find_chain
 from cer_gpu.automaton.normal_form import (
@@ -25,9 +24,7 @@ from cer_gpu.automaton.normal_form import (
 )
 from cer_gpu.automaton.parallel_pattern import NotParallelError, ParallelPattern, build_parallel
 from cer_gpu.automaton.recent import NotRecentError, RecentPattern, build_recent
-from cer_gpu.automaton.spans import Spans
 from cer_gpu.automaton.strategies import STRATEGIES
-from cer_gpu.automaton.trailing import followed
 from cer_gpu.ceql.syntax import (
     FilterOr,
     Name,
@@ -50,7 +47,10 @@ from cer_gpu.expressions.binder import Binder, type_errors
 from cer_gpu.expressions.relations import RelationBinder
 from cer_gpu.output.measures import QueryMeasures, measures_of, type_errors_of
 from cer_gpu.partition.partitions import PartitionKeys
+from cer_gpu.planning.beginning import preceded
 from cer_gpu.planning.plan import Every, Plan
+from cer_gpu.planning.spans import Spans
+from cer_gpu.planning.trailing import followed
 from cer_gpu.planning.windows import hoisted, lasts_for, window_of
 from cer_gpu.predicates.guards import type_column_type
 
@@ -68,7 +68,7 @@ class Draft:
     selected : frozenset of str
         Variables whose events are kept.
     pattern : NormalForm
-        The formula that is evaluated: `formula`, or that of an absence at its end (`cer_gpu.automaton.trailing`).
+        The formula that is evaluated: `formula`, or that of an absence at its end (`cer_gpu.planning.trailing`).
     alone : NormalForm
         `pattern` without its filters between events.
     chain : tuple of Step or str

@@ -68,9 +68,10 @@ class Plan:
     every : Every or None
         LIMIT n EVERY d, whose n is the limit at each end, too.
     trailing : bool
-        True if the pattern ends with an absence: its complex events wait (`cer_gpu.automaton.trailing`).
+        True if the pattern ends with an absence: its complex events wait (`cer_gpu.planning.trailing`).
     lasts : Within or None
-        How long they wait from their last event on (FOR); None: until the window from their first event has passed.
+        Length for which they wait from their last event on (FOR); None: until the window from their first event has
+        passed.
     measures : QueryMeasures
         Measures of SELECT, and HAVING.
     aggregate : Aggregation or None

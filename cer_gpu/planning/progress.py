@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from cer_gpu.automaton.normal_form import Related
+from cer_gpu.ceql.syntax import Windowed
+from cer_gpu.ceql.traversal import walk
 from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.windows import same_clock
 from cer_gpu.runtime.progress.table import FunnelStep, NoFunnelError, funnel_steps
 
 _STRATEGIES = ("ALL", "RECENT")
@@ -34,7 +38,14 @@ def funnel_of(plan: Plan) -> tuple[FunnelStep, ...]:
     ):
         if given:
             raise NoFunnelError(f"it has {clause}", hint)
-    return funnel_steps(plan.formula, plan.guards)
+    formula, step = plan.formula, plan.syntax.each_step
+    if step is not None and isinstance(formula, Related):
+        if plan.within is None or not same_clock(step, plan.within):
+            raise NoFunnelError("EACH STEP is measured by another clock than WITHIN", "one of the two alone")
+        formula = formula.body  # the filter that stands for EACH STEP
+    if any(isinstance(part, Windowed) for part in walk(plan.syntax.formula)):
+        raise NoFunnelError("it has a window within the pattern", "WITHIN for the whole pattern")
+    return funnel_steps(formula, plan.guards)
 
 
 def funnel_names(plan: Plan) -> list[str]:

@@ -46,6 +46,8 @@ class RunOptions:
         Complex events that end before this position are not listed.
     placed
         True if `Relevant.places` gives the positions that are reported.
+    gap
+        Longest distance of two steps, by the clock of the window; None: any.  Only for a funnel.
     counted
         True if complex events are counted.
     only_ends
@@ -74,6 +76,7 @@ class RunOptions:
     share: tuple[int, int] | None = None
     first_end: int = 0
     placed: bool = False
+    gap: np.uint64 | np.float64 | None = None
     counted: bool = False
     only_ends: bool = False
     strategy: str = "ALL"

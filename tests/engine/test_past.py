@@ -193,7 +193,8 @@ def test_a_sum_beyond_its_type_is_an_error():
 def test_sums_of_decimals_are_exact():
     values = pa.array(["0.10", "999999999999999.99", "-0.01"], pa.string()).cast(pa.decimal128(18, 2))
     query = cer_gpu.compile(
-        "SELECT * FROM S WHERE B AS b FILTER b[SUM(B.d) OVER 9 EVENTS = 1000000000000000.08 AND d = MIN(B.d) OVER 9 EVENTS]"
+        "SELECT * FROM S WHERE B AS b FILTER "
+        "b[SUM(B.d) OVER 9 EVENTS = 1000000000000000.08 AND d = MIN(B.d) OVER 9 EVENTS]"
     )
     assert query.evaluate(pa.table({"type": ["B"] * 3, "d": values}))["end"].to_pylist() == [2]
 

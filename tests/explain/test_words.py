@@ -141,8 +141,8 @@ def test_measures_having_and_lag_have_their_words():
 
 def test_what_is_over_the_past_is_said():
     text = (
-        "SELECT * FROM S WHERE !(R FILTER R[n > 2]) FOR 5 EVENTS ; A AS a ; B AS b FILTER "
-        "b[m > 3 * AVG(A.n FILTER n > 0) OVER 2 MINUTES AND COUNT(DISTINCT *.user) OVER 4 EVENTS > a.n] PARTITION BY [k]"
+        "SELECT * FROM S WHERE !(R FILTER R[n > 2]) FOR 5 EVENTS ; A AS a ; B AS b FILTER b[m > 3 * "
+        "AVG(A.n FILTER n > 0) OVER 2 MINUTES AND COUNT(DISTINCT *.user) OVER 4 EVENTS > a.n] PARTITION BY [k]"
     )
     explained = cer_gpu.compile(text, time_column="ts").explain()
     said = "\n".join(explained.words)
@@ -150,7 +150,7 @@ def test_what_is_over_the_past_is_said():
     assert "1. an event A with no R with n > 2 in the 5 EVENTS before it, called a" in said
     assert f"2. later, an event B with m > 3 * {mean}, called b" in said
     assert f"such that {distinct} at b > a.n" in said
-    assert f"{mean} at an event is over the events A with n > 0 of its group at most 2 minutes before it, itself" in said
+    assert f"{mean} at an event is over the events A with n > 0 of its group at most 2 minutes before it" in said
     assert f"{distinct} at an event is over all events of its group at most 4 positions before it" in said
     memory = explained.to_dict()["plan"]["memory"]
     assert "for the absence of R, the time of the last one of each partition" in memory

@@ -6,7 +6,8 @@ and its row is the id modulo the size.
 * NEXT, the id of the start before it in its list, or -1;
 * INFO, its partition, its state and the number of steps reached, as one number: see `info_of`;
 * CLOCK, the clock of its first event, in the bits of `clocks`, the same memory;
-* from PLACES on, the position of each step reached, each with its time behind it where the output has times; and, where
+* where steps may lie only so far apart, at GAP, the clock of the last step reached;
+* from PLACES on, or behind that, the position of each step reached, each with its time behind it where the output has times; and, where
   an event bars the start, the position of that event in the place of the next step's.
 
 The starts of a partition that have reached k steps are a list, from the latest to the earliest, so that ids decrease: a
@@ -22,12 +23,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cer_gpu.automaton.encoding import BARS
-from cer_gpu.backend.arguments import Events, Window
+from cer_gpu.backend.arguments import Events
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.operations import prefetch
 
 # a start
 NEXT, INFO, CLOCK, PLACES = range(4)
+GAP = PLACES
 
 # states of a start; all but WAITING are final
 WAITING, COMPLETE, WINDOW, BARRED, END = range(5)
@@ -65,6 +67,24 @@ class Starts(NamedTuple):
     clocks: Any
     lists: Any
     lasts: Any
+
+
+class Lengths(NamedTuple):
+    """How far the steps of a start may lie apart.
+
+    Attributes
+    ----------
+    window : clock
+        From the first step to the last.
+    gap : clock
+        From one step to the next.
+    gapped : bool
+        True if there is such a length.
+    """
+
+    window: Any
+    gap: Any
+    gapped: Any
 
 
 class KnownStarts(NamedTuple):
@@ -113,13 +133,15 @@ def owner_of(info):
 
 
 @kernel
-def move_starts(events, window, actions, starts, begin, regs):
+def move_starts(events, clocks, lengths, actions, starts, begin, regs):
     """Let each event move the starts of its partition that wait for it, bar some, and begin one.
 
     Parameters
     ----------
     events : Events
-    window : Window
+    clocks : clock, shape (n,)
+        Clocks of the events; within a partition they do not decrease.
+    lengths : Lengths
     actions : int32, shape (symbols, steps + 1)
         `FunnelTable.actions`.
     starts : Starts
@@ -132,15 +154,15 @@ def move_starts(events, window, actions, starts, begin, regs):
     int
         The event after the last one read: n, or where there may be no room for its start.
     """
-    events, window, starts = Events(*events), Window(*window), Starts(*starts)
+    events, lengths, starts = Events(*events), Lengths(*lengths), Starts(*starts)
     symbols, partitions, ordinals = events.symbols, events.partitions, events.ordinals
     positions = events.places if events.places.shape[0] > 0 else events.positions
-    times, clocks, length = events.times, window.clocks, window.length
+    times, length, gap, gapped = events.times, lengths.window, lengths.gap, lengths.gapped
     rows, clock_of, lists, lasts = starts.rows, starts.clocks, starts.lists, starts.lasts
     n_events = symbols.shape[0]
     n_steps = np.int64(actions.shape[1]) - 1
     timed, parted, counts = times.shape[0] > 0, partitions.shape[0] > 0, lasts.shape[0] > 0
-    stride = 1 + timed
+    stride, places_at = 1 + timed, PLACES + np.int64(gapped)
     size = np.int64(rows.shape[0])
     mask, width = size - 1, _U(rows.shape[1])
     base, next_id = regs[BASE], regs[NEXT_ID]
@@ -166,10 +188,12 @@ def move_starts(events, window, actions, starts, begin, regs):
         action = np.int64(actions[symbol, at])
         while action >= 0:
             step = action >> 1
-            place = _U(PLACES + step * stride)
+            place = _U(places_at + step * stride)
             if step == 0:
                 row = _U(next_id & mask)
                 clock_of[row, CLOCK] = clock
+                if gapped:
+                    clock_of[row, GAP] = clock
                 rows[row, place] = position
                 if timed:
                     rows[row, place + _U(1)] = times[event]
@@ -189,8 +213,10 @@ def move_starts(events, window, actions, starts, begin, regs):
                 start, last = first, np.int64(-1)
                 while start >= base:
                     row = _U(start & mask)
-                    if clock - clock_of[row, CLOCK] > length:
+                    if clock - clock_of[row, CLOCK] > length or (gapped and clock - clock_of[row, GAP] > gap):
                         break
+                    if gapped:
+                        clock_of[row, GAP] = clock
                     rows[row, INFO] = info
                     rows[row, place] = position
                     if timed:
@@ -211,7 +237,7 @@ def move_starts(events, window, actions, starts, begin, regs):
 
 
 @kernel
-def take_known(starts, now, length, ended, known, n_steps, regs):
+def take_known(starts, now, lengths, ended, known, n_steps, regs):
     """Hand over starts in their order, up to the first that waits and may still move.
 
     Parameters
@@ -219,7 +245,7 @@ def take_known(starts, now, length, ended, known, n_steps, regs):
     starts : Starts
     now : clock
         Clock of the last event of the stream; without meaning where a window counts the events of a partition.
-    length : clock
+    lengths : Lengths
     ended : bool
         True at the end of the stream: what waits has ended.
     known : KnownStarts
@@ -231,12 +257,13 @@ def take_known(starts, now, length, ended, known, n_steps, regs):
     int
         Number of starts handed over: fewer than there is room for, unless more may be known.
     """
-    starts, known = Starts(*starts), KnownStarts(*known)
+    starts, lengths, known = Starts(*starts), Lengths(*lengths), KnownStarts(*known)
+    length, gap, gapped = lengths.window, lengths.gap, lengths.gapped
     rows, clock_of, lasts = starts.rows, starts.clocks, starts.lasts
     offsets, positions, times = known.offsets, known.positions, known.times
     counts, timed = lasts.shape[0] > 0, times.shape[0] > 0
     mask = np.int64(rows.shape[0]) - 1
-    stride = 1 + timed
+    stride, places_at = 1 + timed, PLACES + np.int64(gapped)
     start, next_id = regs[BASE], regs[NEXT_ID]
     room = np.int64(known.states.shape[0])
     n, n_values = np.int64(0), np.int64(0)
@@ -248,17 +275,22 @@ def take_known(starts, now, length, ended, known, n_steps, regs):
         n_reached = n_reached_of(info)
         if state == WAITING:
             p = _U(owner_of(info))
-            clock = clock_of[row, CLOCK]
-            passed = lasts[p] - rows[row, CLOCK] > np.int64(length) if counts else now - clock > length
+            if counts:
+                last = lasts[p]
+                passed = last - rows[row, CLOCK] > np.int64(length)
+                passed |= gapped and last - rows[row, GAP] > np.int64(gap)
+            else:
+                passed = now - clock_of[row, CLOCK] > length
+                passed |= gapped and now - clock_of[row, GAP] > gap
             if not (passed or ended):
                 break
             state = np.int64(WINDOW) if passed else np.int64(END)
         known.states[_U(n)] = state
-        known.barring[_U(n)] = rows[row, _U(PLACES + n_reached * stride)] if state == BARRED else -1
+        known.barring[_U(n)] = rows[row, _U(places_at + n_reached * stride)] if state == BARRED else -1
         for k in range(n_reached):
-            positions[_U(n_values + k)] = rows[row, _U(PLACES + k * stride)]
+            positions[_U(n_values + k)] = rows[row, _U(places_at + k * stride)]
             if timed:
-                times[_U(n_values + k)] = rows[row, _U(PLACES + k * stride + 1)]
+                times[_U(n_values + k)] = rows[row, _U(places_at + k * stride + 1)]
         n_values += n_reached
         n += 1
         offsets[_U(n)] = n_values

@@ -9,7 +9,6 @@ import numpy as np
 
 from cer_gpu.arrays import Bools, Int64
 from cer_gpu.automaton.encoding import COUNT_WINDOW, GLOBAL_WINDOW
-from cer_gpu.backend.arguments import Window, plain
 from cer_gpu.backend.progress import starts as loops
 from cer_gpu.columnar.memory import room
 from cer_gpu.columnar.recycling import cells_of_turn
@@ -46,12 +45,15 @@ class Funnel(Runtime):
         self.options = options
         self._table = table
         self._counts = options.window == COUNT_WINDOW
-        self._length = np.uint64(2**64 - 1) if length is None else length
-        self._clock = self._length.dtype
+        length = np.uint64(2**64 - 1) if length is None else length
+        self._clock = length.dtype
+        gap = length if options.gap is None else options.gap
+        self._lengths = loops.Lengths(length, gap, options.gap is not None)
         self._now = self._clock.type(0)
         self._n_steps = len(table.steps)
         self._regs = np.zeros(loops.N_REGS, np.int64)
-        self._width = loops.PLACES + self._n_steps * (1 + options.timed)
+        self._places = slice(loops.PLACES + self._lengths.gapped, None, 1 + options.timed)
+        self._width = self._places.start + self._n_steps * (1 + options.timed)
         self._rows = np.zeros((_INITIAL_SIZE, self._width), np.int64)
         self._lists = np.zeros((0, self._n_steps - 1), np.int64)
         self._lasts = np.zeros(0, np.int64)
@@ -67,10 +69,9 @@ class Funnel(Runtime):
     def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
         """Process relevant events; what they make known is `known`."""
         begin, n = 0, len(events.symbols)
-        window = Window(events.window_clocks, self._length)
+        given = tuple(events.as_group), events.window_clocks, tuple(self._lengths), self._table.actions
         while begin < n:
-            groups = plain(events.as_group, window)
-            begin = loops.move_starts(*groups, self._table.actions, tuple(self._starts), begin, self._regs)
+            begin = loops.move_starts(*given, tuple(self._starts), begin, self._regs)
             if begin < n:
                 self._grow()
         yield from ()
@@ -85,7 +86,9 @@ class Funnel(Runtime):
         base = int(self._regs[loops.BASE])
         if base == self._regs[loops.NEXT_ID] or self.options.window != GLOBAL_WINDOW:
             return None
-        return int(self._starts.clocks[base & (len(self._rows) - 1), loops.CLOCK]) + int(self._length) + 1
+        row = self._starts.clocks[base & (len(self._rows) - 1)]
+        due = int(row[loops.CLOCK]) + int(self._lengths.window) + 1
+        return min(due, int(row[loops.GAP]) + int(self._lengths.gap) + 1) if self._lengths.gapped else due
 
     def known(self, *, ended: bool = False) -> ProgressBuffers | None:
         """Return starts that are known, and all of whose predecessors are, in their order; None: there are no more."""
@@ -101,7 +104,7 @@ class Funnel(Runtime):
             empty((size,), np.int8),
             empty((size,), np.int64),
         )
-        state = tuple(self._starts), self._now, self._length, ended
+        state = tuple(self._starts), self._now, tuple(self._lengths), ended
         n = loops.take_known(*state, tuple(known), self._n_steps, self._regs)
         if not n:
             return None
@@ -115,7 +118,7 @@ class Funnel(Runtime):
         """Return the starts since the last call, whose keys are wanted, as complex events of one event."""
         ids = np.arange(self._told, self._regs[loops.NEXT_ID]) if self.options.partitioned else np.empty(0, np.int64)
         self._told = int(self._regs[loops.NEXT_ID])
-        places = self._rows[ids & (len(self._rows) - 1), loops.PLACES]
+        places = self._rows[ids & (len(self._rows) - 1), self._places.start]
         times = np.empty((2, 0), np.int64)
         nothing = np.empty(0, np.int64)
         return MatchBuffers(
@@ -127,7 +130,7 @@ class Funnel(Runtime):
         kept = self._kept
         info = self._rows[kept, loops.INFO]
         held = info % loops.REACHED + (info // loops.REACHED % loops.STATES == loops.BARRED)
-        places = self._rows[kept, loops.PLACES :: 1 + self.options.timed]
+        places = self._rows[kept, self._places]
         return np.unique(places[np.arange(self._n_steps) < held[:, None]])
 
     @property
