@@ -123,8 +123,9 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
             status = OUTPUT_FULL
             break
         ahead = ahead_of(rows, event)
-        for f in range(moves.first_keys[symbol], moves.first_keys[symbol + _U(1)]):
-            find_key(moves, rows, attributes, event, ahead, partition, moves.needed[_U(f)])
+        if keyed:
+            for f in range(moves.first_keys[symbol], moves.first_keys[symbol + _U(1)]):
+                find_key(moves, rows, attributes, event, ahead, partition, moves.needed[_U(f)])
         place = events.places[event] if events.places.shape[0] > 0 else positions[event]
         clock = clocks[event]
         ended = False

@@ -216,8 +216,8 @@ def add_to_index(index, h, row):
 
 @helper
 def ahead_of(rows, event):
-    """Return the row of an event in what is known of events ahead."""
-    return event % _U(rows.hashes.shape[0])
+    """Return the row of an event in what is known of events ahead, of which there is a power of two."""
+    return event & _U(rows.hashes.shape[0] - 1)
 
 
 @helper

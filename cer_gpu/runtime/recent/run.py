@@ -22,7 +22,7 @@ from cer_gpu.runtime.protocol import FoundBuffers, Length
 _INITIAL_SIZE = 1 << 10
 """Initial rows of keys; a power of two."""
 _AHEAD = 32
-"""Events whose keys are looked at together."""
+"""Events whose keys are looked at together; a power of two."""
 _MOST = 2**31
 """Most rows."""
 
