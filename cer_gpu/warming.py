@@ -122,6 +122,15 @@ KINDS = (
             " OR ".join(f"(A AS a{i} FILTER a{i}[price > 0.{i:02}])" for i in range(20)),
         ),
     ),
+    QueryKind(
+        "the latest partial match of each key",
+        (
+            "SELECT RECENT * WHERE A ; B ; C WITHIN 5 SECONDS",
+            "SELECT RECENT * WHERE A ; B ; C WITHIN 5 EVENTS",
+            "SELECT RECENT * WHERE A AS a ; B AS b FILTER b.k = a.k WITHIN 50 SECONDS",
+        ),
+        ("positions", "bindings", "count"),
+    ),
     QueryKind("in any order", ("A ALL B ALL C WITHIN 5 EVENTS", "A ALL B PARTITION BY [k] WITHIN 9 SECONDS"), LISTED),
     QueryKind(
         "measures",

@@ -36,7 +36,7 @@ class _ConjunctiveWriter(_Writer):
         if query.partition_by:
             brackets = [self.bracket(names) for names in query.partition_by]
             out += [self.keyword("PARTITION"), self.keyword("BY"), *self.listed(brackets)]
-        out += self.within(query.within)
+        out += [] if query.within is None else [self.keyword("WITHIN"), *self.extent(query.within)]
         if query.limit is not None:
             out += [self.keyword("LIMIT"), str(query.limit)]
         return self.text([*out, ";"] if self.chance(0.1) else out)

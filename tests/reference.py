@@ -101,7 +101,10 @@ from reference_formulas import valuations as valuations
 from reference_formulas import variables_in_order as variables_in_order
 from reference_formulas import variables_of_several as variables_of_several
 from reference_formulas import variables_of_streams as variables_of_streams
-from reference_predicates import BEFORE as BEFORE
+from reference_past import BEFORE as BEFORE
+from reference_past import AbsentFor as AbsentFor
+from reference_past import Over as Over
+from reference_past import Preceded as Preceded
 from reference_predicates import Aggregate as Aggregate
 from reference_predicates import AnyOf as AnyOf
 from reference_predicates import Arith as Arith
@@ -546,6 +549,11 @@ def windows_of(query: Query) -> list[tuple[Any, ...]]:
     return [window for window in windows if window is not None]
 
 
+def lengths_back(formula: Formula) -> list[tuple[Any, ...]]:
+    """Return how far aggregates over the past, and absences counted back, reach back."""
+    return [node.within for node in descendants(formula) if isinstance(node, Over | AbsentFor)]
+
+
 def attributes(query: Query) -> set[str]:
     """Return the attributes that the query names, besides the type and the time."""
     found = {node.name for node in descendants(query.formula) if isinstance(node, Attr | VarAttr)}
@@ -554,5 +562,6 @@ def attributes(query: Query) -> set[str]:
     found |= {name for names in query.partition_by for name in names}
     found |= {name for names in query.brackets for name in names or ()}
     found |= {*query.named}
-    found |= {window[2] for window in windows_of(query) if window[0] == "attribute"}
+    lengths = [*windows_of(query), *lengths_back(query.formula)]
+    found |= {length[2] for length in lengths if length[0] == "attribute"}
     return found - {TYPE, TIME}

@@ -13,15 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reference_predicates import (
-    DurationConst,
-    Event,
-    Predicate,
-    attribute,
-    descendants,
-    events_read,
-    holds,
-)
+from reference_past import Preceded, clear_before
+from reference_predicates import DurationConst, Event, Predicate, attribute, descendants, events_read, holds
 
 TYPE = "type"
 TIME = "ts"
@@ -198,7 +191,21 @@ class Trailing:
 
 
 Formula = (
-    EventType | Not | As | Filter | Or | Seq | Contig | Next | All | Plus | ContigPlus | Times | Windowed | Trailing
+    EventType
+    | Not
+    | As
+    | Filter
+    | Or
+    | Seq
+    | Contig
+    | Next
+    | All
+    | Plus
+    | ContigPlus
+    | Times
+    | Windowed
+    | Trailing
+    | Preceded
 )
 
 
@@ -385,6 +392,10 @@ def valuations(
                 return repeated(body, 1, None, ":", before)
             case Times(body, least, greatest, joint):
                 return repeated(body, least, greatest, joint, before)
+            case Preceded(absent, body):
+                return {
+                    v for v in of(body, before) if clear_before(absent, stream[v[0]], lambda f, e: valuations(f, [e]))
+                }
             case Windowed(body, length):
                 return {v for v in of(body, before) if v == EMPTY or in_window(length, stream, v)}
             case Trailing(body, absent, length):
@@ -593,7 +604,7 @@ def variables_of_several(formula: Formula) -> tuple[set[str], bool]:
     match formula:
         case EventType() | Not():
             return set(), True
-        case Filter(body) | Times(body, _, 1) | Trailing(body) | Windowed(body):
+        case Filter(body) | Times(body, _, 1) | Trailing(body) | Windowed(body) | Preceded(_, body):
             return variables_of_several(body)
         case As(body, name):
             several, one = variables_of_several(body)

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from reference_past import BEFORE, Over, aggregated, attribute, within_reach
+
 Event = dict[str, Any]
 Truth = bool | None  # None is UNKNOWN
 Chosen = Mapping[tuple[str, str], Event]  # events by (variable, "EACH", "FIRST", "LAST" or "PREV")
-BEFORE = "$before"  # key of an event: the event before it in its stream or substream, for LAG
 ELEMENT = "$element"  # key of an event: the element of a list that is tested
 
 
@@ -105,7 +106,7 @@ class Element:
     """`ANY(list)` in a test: the element of the list that is tested."""
 
 
-Expression = Attr | VarAttr | DurationConst | Const | Neg | Arith | Call | Aggregate | Element
+Expression = Attr | VarAttr | DurationConst | Const | Neg | Arith | Call | Aggregate | Element | Over
 
 
 # ----------------------------------------------------------------------------------------------- predicates
@@ -238,7 +239,8 @@ def descendants(node: Any) -> Iterator[Any]:
 
 def events_read(*nodes: Expression | Predicate) -> set[tuple[str, str]]:
     """Return the events of variables that expressions or predicates read, as (variable, event)."""
-    return {(part.variable, part.event) for node in nodes for part in descendants(node) if isinstance(part, VarAttr)}
+    found = [part for node in nodes for part in descendants(node) if isinstance(part, VarAttr | Over)]
+    return {(part.variable, "EACH" if isinstance(part, Over) else part.event) for part in found if part.variable}
 
 
 def measured_variables(measure: Expression) -> tuple[str, ...]:
@@ -255,20 +257,26 @@ def wrap(value: int) -> int:
     return (value + 2**63) % 2**64 - 2**63
 
 
-def attribute(event: Event, name: str) -> Any:
-    """Return the value of an attribute, None for NULL."""
-    value: Any = event
-    for part in name.split("."):
-        value = None if value is None else value.get(part)
-    return value
-
-
 def lagged(event: Event, name: str, lag: int) -> Any:
     """Return the value of an attribute of the event `lag` before, NULL if there is none."""
     before: Event | None = event
     for _ in range(lag):
         before = before and before.get(BEFORE)
     return None if before is None else attribute(before, name)
+
+
+def over(aggregate: Over, event: Event) -> Any:
+    """Return the value of an aggregate over the past at an event."""
+    found = [
+        before
+        for before in within_reach(event, aggregate.within)
+        if aggregate.type in (None, before.get("type"))
+        and (aggregate.condition is None or holds(aggregate.condition, before))
+    ]
+    if aggregate.of is None:
+        return len(found)
+    values = [attribute(before, aggregate.of.name) for before in found]
+    return aggregated(aggregate.function, [value for value in values if value is not None])
 
 
 NOTHING_CHOSEN: Chosen = {}
@@ -281,6 +289,8 @@ def value_of(expression: Expression, event: Event, chosen: Chosen = NOTHING_CHOS
             return lagged(event, name, lag)
         case VarAttr(variable, name, which, lag):
             return lagged(chosen[variable, which], name, lag)
+        case Over(variable=variable):
+            return over(expression, event if variable is None else chosen[variable, "EACH"])
         case Const(value):
             return value
         case DurationConst(ticks):

@@ -298,6 +298,10 @@ class _Writer:
                 return [*self.formula(left, SEQ, first), *gap, ";", *self.formula(right, SEQ + 1, False)]
             case ref.Next(left, right):
                 return [*self.formula(left, SEQ, first), "->", *self.formula(right, SEQ + 1, False)]
+            case ref.Preceded(absent, body):
+                before = [[*self.absences((e.event,)), self.keyword("FOR"), *self.extent(e.within)] for e in absent]
+                leading = [token for tokens in before for token in tokens][1:]
+                return [*leading, ";", *self.formula(body, SEQ + 1, False)]
             case ref.Trailing(body, absent, length):
                 lasts = [] if length is None else [self.keyword("FOR"), *self.extent(length)]
                 gaps = (token for event in absent for token in (*self.absences((event,)), *lasts))
@@ -377,7 +381,7 @@ class _Writer:
     def unary(self, variable: str, predicate: ref.Predicate) -> list[str]:
         self.filtered = variable
         reads = any(isinstance(node, ref.Attr) for node in ref.descendants(predicate))
-        if ">" not in variable and reads and isinstance(predicate, Test):
+        if ">" not in variable and reads and isinstance(predicate, Test) and not _looks_over(predicate):
             self.outside = self.chance(0.2)
             if self.outside:
                 tokens, _ = self.bare_predicate(predicate)
@@ -390,7 +394,10 @@ class _Writer:
         read = [node for node in ref.descendants(predicate) if isinstance(node, ref.VarAttr)]
         of_stream = [node.variable for node in read if ">" in node.variable]
         chosen = [node.variable for node in read if node.event == "EACH"]
-        if not of_stream and isinstance(predicate, Test) and not self.chance(0.6):
+        over = [node.variable for node in ref.descendants(predicate) if isinstance(node, ref.Over) and node.variable]
+        if over:
+            of_stream, chosen = [], over
+        elif not of_stream and isinstance(predicate, Test) and not self.chance(0.6):
             self.filtered = None
             return self.bare_predicate(predicate)[0]
         self.filtered = self.choice(*dict.fromkeys(of_stream or chosen or [node.variable for node in read]))
@@ -505,8 +512,23 @@ class _Writer:
         names = [] if aggregate.name is None else [".", *self.path(aggregate.name.split("."))]
         return [self.keyword(aggregate.function), "(", *self.variable(aggregate.variable), *names, ")"]
 
+    def over(self, aggregate: ref.Over) -> list[str]:
+        """Return the tokens of an aggregate over the past."""
+        function, *distinct = aggregate.function.split()
+        kind = "*" if aggregate.type is None else self.name(aggregate.type)
+        of = [kind] if aggregate.of is None else [kind, ".", *self.path(aggregate.of.name.split("."))]
+        around, self.filtered, self.outside = (self.filtered, self.outside), None, False
+        test = [] if aggregate.condition is None else self.predicate(aggregate.condition, EITHER)
+        self.filtered, self.outside = around
+        test = [self.keyword("FILTER"), *test] if test else []
+        before = [self.keyword(word) for word in distinct]
+        inside, over = [*before, *of, *test], [self.keyword("OVER"), *self.extent(aggregate.within)]
+        return [self.keyword(function), "(", *inside, ")", *over]
+
     def expression(self, expression: ref.Expression, least: int) -> list[str]:
         match expression:
+            case ref.Over():
+                tokens, binding = self.over(expression), OPERAND
             case ref.Attr() | ref.VarAttr() | ref.Element():
                 tokens, binding = self.operand(expression), OPERAND
             case ref.DurationConst(ticks):
@@ -537,7 +559,7 @@ def _binding(formula: ref.Formula) -> int:
             return ATOM
         case ref.As() | ref.Plus() | ref.ContigPlus() | ref.Times():
             return POSTFIX
-        case ref.Seq() | ref.Next() | ref.Trailing():
+        case ref.Seq() | ref.Next() | ref.Trailing() | ref.Preceded():
             return SEQ
         case ref.Contig():
             return CONTIG
@@ -546,6 +568,11 @@ def _binding(formula: ref.Formula) -> int:
         case ref.Or():
             return OR
     return FILTER
+
+
+def _looks_over(predicate: ref.Predicate) -> bool:
+    """Return True if a predicate reads an aggregate over the past, which stands in brackets."""
+    return any(isinstance(node, ref.Over) for node in ref.descendants(predicate))
 
 
 def _names_a_stream(query: ref.Query) -> bool:

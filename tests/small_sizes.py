@@ -25,6 +25,7 @@ from cer_gpu.runtime import (
 )
 from cer_gpu.runtime import live_intervals as intervals
 from cer_gpu.runtime.progress import funnel
+from cer_gpu.runtime.recent import run as recent
 
 SMALL = (
     (evaluation, "BLOCK_ROWS", 7),
@@ -49,6 +50,8 @@ SMALL = (
     (reduction, "PAYS_FROM", -1),
     (reduction, "FEWEST_BITS", 1),
     (reduction, "MOST_BITS", 2),
+    (recent, "_INITIAL_SIZE", 2),
+    (recent, "_AHEAD", 3),
     (chain_counter, "_INITIAL_SIZE", 2),
     (window_choice, "_INITIAL_SIZE", 2),
     (keyed_stacks, "_INITIAL_SIZE", 2),

@@ -1,7 +1,8 @@
 """Python in README.md and docs/*.md runs and prints what the page says; links lead somewhere, and modules exist.
 
 A ```python block with ``>>>`` lines is a doctest; the blocks of one file share their names. A block after the comment
-``<!-- not run -->`` is left alone.
+``<!-- not run -->`` is left alone; one after ``<!-- run where FILE is -->`` runs in the folder of that file, where it
+is there (`outside_data`).
 """
 
 import doctest
@@ -11,37 +12,43 @@ import subprocess
 import sys
 from pathlib import Path
 
+import outside_data
 import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"(?P<skipped><!-- not run -->\s*)?^```python\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"(?P<skipped><!-- not run -->\s*)?(?:<!-- run where (?P<needed>[\w.]+) is -->\s*)?^```python\n(?P<code>.*?)^```",
+    re.MULTILINE | re.DOTALL,
+)
 RUN_ELSEWHERE = {"spark.md"}  # tests/spark runs its block, which is plain code
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
 def blocks(page):
-    """Return the code of each block to run, and the line of the page on which it begins."""
+    """Return the code of each block to run, the line of the page on which it begins, and the folder to run it in."""
     text = page.read_text(encoding="utf-8")
     return [
-        (match["code"], text.count("\n", 0, match.start("code")))
+        (match["code"], text.count("\n", 0, match.start("code")), folder)
         for match in BLOCK.finditer(text)
         if not match["skipped"] and page.name not in RUN_ELSEWHERE
+        for folder in [ROOT if match["needed"] is None else outside_data.folder_of(match["needed"])]
+        if folder is not None
     ]
 
 
 @pages
 def test_examples_of_the_documentation_print_what_they_say(page, monkeypatch):
-    code = "".join(code for code, _ in blocks(page))
+    code = "".join(code for code, *_ in blocks(page))
     imported = set(re.findall(r"(?:import|,) (duckdb|matplotlib|pandas|polars)\b", code))
     for name in sorted(imported):
         pytest.importorskip(name)
-    monkeypatch.chdir(ROOT)
     names: dict[str, object] = {}
     runner = doctest.DocTestRunner(verbose=False)
     report: list[str] = []
-    for code, line in blocks(page):
+    for code, line, folder in blocks(page):
+        monkeypatch.chdir(folder)
         test = doctest.DocTestParser().get_doctest(code, names, page.name, str(page), line)
         assert test.examples, f"{page.name}:{line}: a python block without >>>; mark it <!-- not run --> or add some"
         runner.run(test, out=report.append, clear_globs=False)
@@ -120,9 +127,9 @@ def headings(page):
 
 
 def test_the_language_page_has_examples_of_every_operator_and_clause():
-    code = "\n".join(code for code, _ in blocks(ROOT / "docs" / "language.md"))
+    code = "\n".join(code for code, *_ in blocks(ROOT / "docs" / "language.md"))
     words = "SELECT FROM WHERE WITHIN LIMIT FILTER AS OR AND NOT LIKE IN RANGE TRUE EVENTS MINUTE SECONDS NONE"
-    words += " ALL ANY NEXT LAST MAX STRICT HOURS HOUR PARTITION CONSUME <> != == % -price"
+    words += " ALL ANY NEXT LAST MAX STRICT RECENT HOURS HOUR PARTITION CONSUME <> != == % -price"
     words += " PREV(up) FIRST(all) LAST(up) BETWEEN DAY"
     words += " -> ->+ BUY{2} BUY:{2,3} BUY:* BUY? !SELL !(SELL LAG(price) LAG(name, abs( lower("
     words += " HAVING AVG( LIST( aggregate="

@@ -178,6 +178,9 @@ UNION_NODE, UNION_LEFT, UNION_RIGHT, UNION_RANK = range(4)
 UNION_START = 2
 UNION_ALIKE = 6
 
+NOW = -1
+"""In place of a step of SELECT RECENT: the event under way; of an absence, the event that must not be there."""
+
 # flags of the sums of a symbol (`cer_gpu.automaton.chain_sums`): runs begin with its events; runs end with them
 SUM_BEGINS, SUM_ENDS = 1, 2
 CLEARED = -1

@@ -263,8 +263,8 @@ def unrelated(formula: NormalForm) -> NormalForm:
     return fold(formula, strip, children)
 
 
-Windows = Callable[[NormalForm, s.Within], NormalForm]
-"""Maker of the normal form of a local window."""
+Windows = Callable[[NormalForm, s.Windowed | s.Preceded], NormalForm]
+"""Maker of the normal form of a local window or an absence counted back, given that of the formula within."""
 
 
 def normal_form(
@@ -282,7 +282,7 @@ def normal_form(
         The streams of FROM: ``stream>x`` holds the events of each variable ``x`` too, and atoms test the stream if
         there are several.
     windows
-        Makes the normal forms of local windows (`cer_gpu.automaton.spans`); None: there are none.
+        Makes the normal forms of local windows and of absences counted back; None: there are none.
 
     Raises
     ------
@@ -338,7 +338,7 @@ class _Normaliser:
         self._depth = 0
         self._alike: dict[tuple[str, str | None, int], Atom] = {}  # by type, stream and site, since `_depth` changed
         fold(formula, self._note_several, s.subformulas)
-        self.result = fold(_Part(formula), self._leave, self._enter)
+        self.result = _with_one_ending(fold(_Part(formula), self._leave, self._enter))
 
     def _note_several(self, formula: s.Formula, below: list[Variables]) -> Variables:
         if isinstance(formula, s.Filtered):
@@ -431,11 +431,9 @@ class _Normaliser:
                 ((body, ending),) = _endings(below[0])
                 absent = tuple(dict.fromkeys([*absent, *self._absent(formula.until), *ending]))
                 return _joined([(Repeat(body, formula.contiguous, least, formula.most, absent), ending)])
-            case s.Windowed():
+            case s.Windowed() | s.Preceded():
                 assert self.windows is not None
-                return self.windows(below[0], formula.within)
-            case s.Preceded():
-                raise AssertionError("a formula that an earlier pass has replaced")
+                return self.windows(below[0], formula)
 
     def _sequence(
         self, formula: s.Sequence, lefts: list[_Ending], rights: list[_Ending], absent: tuple[Absent, ...]
@@ -560,6 +558,15 @@ def _endings(formula: NormalForm) -> list[_Ending]:
     if isinstance(formula, Either) and any(isinstance(choice, Trailing) for choice in choices(formula)):
         return [ending for choice in choices(formula) for ending in _endings(choice)]
     return [(formula, ())]
+
+
+def _with_one_ending(formula: NormalForm) -> NormalForm:
+    """Return a whole pattern with the absences at its end, which copies of it share, behind all of its alternatives."""
+    endings = _endings(formula)
+    if len(endings) < 2 or not endings[0][1]:
+        return formula
+    assert len({absent for _, absent in endings}) == 1
+    return Trailing(reduce(Either, (body for body, _ in endings)), endings[0][1])
 
 
 def _joined(endings: Iterable[_Ending]) -> NormalForm:

@@ -13,6 +13,7 @@ from cer_gpu.automaton.encoding import CHOOSE_ALL, CHOOSE_LAST, CHOOSE_MAX, CHOO
 from cer_gpu.automaton.selection import Everything, Maximal, Ordered, Reader, Selection, Strict
 
 _EARLIER = "{} compares with complex events that may begin before the window"
+_PENDING = "what is pending for RECENT depends on all events before, those before the window too"
 _NO_ANSWER = "where its choice is longer than {}, that end has no answer"
 
 
@@ -45,6 +46,8 @@ class Strategy:
     too_long : str or None
         Clause on a choice that is longer than the window ``{}``, for a strategy that chooses before the window applies;
         None: the strategy chooses among the complex events within the window.
+    pending : bool
+        True: no more than one partial match is pending for each step and key (`cer_gpu.automaton.recent`).
     against_ranges : str or None
         Reason why evaluation by ranges of the stream is not exact; None: it is.
     """
@@ -59,6 +62,7 @@ class Strategy:
     most_at_an_end: int = 0
     choice: int = CHOOSE_ALL
     too_long: str | None = None
+    pending: bool = False
     against_ranges: str | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -68,7 +72,7 @@ class Strategy:
     @property
     def independent(self) -> bool:
         """True if other complex events have no influence on the report of one."""
-        return not self.compares and not self.most_at_an_end
+        return not self.compares and not self.most_at_an_end and not self.pending
 
 
 _RECORDS = (
@@ -120,6 +124,16 @@ _RECORDS = (
         plural=True,
         too_long="where one that it keeps is longer than {}, neither that one is reported nor a part of it",
         against_ranges=_EARLIER.format("MAX"),
+    ),
+    Strategy(
+        name="RECENT",
+        selection=Everything,
+        words=(
+            "For each step but the last, the partial match that reached it most recently is pending, and no other; an "
+            "event that satisfies the next step moves it on, in place of what is pending there (RECENT)."
+        ),
+        pending=True,
+        against_ranges=_PENDING,
     ),
 )
 

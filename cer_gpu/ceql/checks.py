@@ -13,6 +13,7 @@ from functools import partial
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import names_of
 from cer_gpu.ceql.patterns import TEXT_TESTS
+from cer_gpu.ceql.recent import check_recent
 from cer_gpu.ceql.structure import check_structure
 from cer_gpu.ceql.surroundings import Place, Surroundings
 from cer_gpu.ceql.traversal import fold, walk
@@ -43,7 +44,9 @@ def check(
     checker = _Checker(query, found)
     checker.streams(has_type_column)
     fold(query.formula, checker.formula, s.subformulas)
-    check_structure(query, lambda message, span, hint: checker.error(message, span, lambda: hint))
+    check_structure(query, checker.report)
+    if query.select.strategy == "RECENT":
+        check_recent(query, checker.report)
     checker.on_both_sides()
     checker.other_events()
     checker.select()
@@ -67,6 +70,9 @@ class _Checker:
         again = any((error.message, error.start, error.end) == (message, *span) for error in errors)
         if len(errors) < MAX_ERRORS and not again:
             errors.append(QueryError(message, self.query.text, *span, hint=hint()))
+
+    def report(self, message: str, span: s.Span, hint: str) -> None:
+        self.error(message, span, lambda: hint)
 
     def note(self, text: str) -> None:
         if text not in self._noted:
@@ -186,6 +192,8 @@ class _Checker:
                     self.note(f"variable {formula.variable.name!r} never holds an event: NOT(...) holds none")
             case s.Iteration(least=0, most=1) if _RELUCTANT.search(self.query.text[slice(*formula.span)]):
                 self.note("+? is + or nothing, as *: no quantifier is reluctant, as every match is found")
+            case s.Preceded():
+                self.note("an absence counted back holds at the beginning of the stream: nothing came before")
             case s.Filtered():
                 self.filter(formula.filter, below[0], formula)
         for absence in s.absences_of(formula):

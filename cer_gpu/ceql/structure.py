@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import fold, walk
@@ -51,7 +51,7 @@ class _Structure:
                     self._absences(part.absent, [part.formula])
                 case s.Iteration():
                     if part.next:
-                        self._next(part.formula, _is_event, "one event")
+                        self._next(part.formula, is_event, "one event")
                     self._until(part)
 
     def _note_empty(self, formula: s.Formula, below: list[Variables]) -> Variables:
@@ -121,7 +121,22 @@ class _Structure:
                     absence.span,
                     "say how far back it reaches: !B FOR 5 MINUTES ; A, or let an event stand before it: A ; !B ; C",
                 )
+            relation = None if absence.filter is None else next(s.relations(absence.filter), None)
+            if relation is not None:
+                self._report(
+                    "an absence counted back is that of its own event alone, and this filter names another",
+                    relation.span,
+                    "events of one value of an attribute are those of one group: PARTITION BY [user]",
+                )
         self._absences(part.absent, [part.formula])
+        for first in _firsts(part.formula):
+            if isinstance(first, s.Negation | s.Conjunction):
+                what = "NOT(...)" if isinstance(first, s.Negation) else "ALL"
+                self._report(
+                    f"an absence counted back needs one event that begins what follows, and {what} has none",
+                    part.absent[0].span,
+                    f"let an event stand between: !B FOR 5 MINUTES ; A ; {'NOT(C)' if what != 'ALL' else '(C ALL D)'}",
+                )
 
     def _until(self, part: s.Iteration) -> None:
         if not part.until:
@@ -161,17 +176,32 @@ class _Structure:
                     self._report(message, attribute.span, f"FIRST({name}) and LAST({name}) are one event each")
 
 
-def _is_event(formula: s.Formula) -> bool:
+def is_event(formula: s.Formula) -> bool:
     """Return True for one event: a type or NOT(...), with AS, FILTER and OR around."""
     match formula:
         case s.EventType() | s.Negation():
             return True
         case s.Assign() | s.Filtered():
-            return _is_event(formula.formula)
+            return is_event(formula.formula)
         case s.Disjunction():
-            return _is_event(formula.left) and _is_event(formula.right)
+            return is_event(formula.left) and is_event(formula.right)
         case _:
             return False
+
+
+def _firsts(formula: s.Formula) -> Iterator[s.Formula]:
+    """Yield the parts of a formula of which one begins it: event types, NOT(...) and ALL."""
+    todo = [formula]
+    while todo:
+        part = todo.pop()
+        match part:
+            case s.EventType() | s.Negation() | s.Conjunction():
+                yield part
+            case s.Sequence():
+                may_lack = fold(part.left, combine, s.subformulas).empty
+                todo += [part.right, part.left] if may_lack else [part.left]
+            case _:
+                todo += reversed(s.subformulas(part))
 
 
 def _is_step(formula: s.Formula) -> bool:
@@ -183,7 +213,7 @@ def _is_step(formula: s.Formula) -> bool:
         if isinstance(formula, s.Iteration) and any(True for filter_ in around for _ in s.relations(filter_)):
             return False
         formula = formula.formula
-    return _is_event(formula)
+    return is_event(formula)
 
 
 def _no_end(around: s.Formula) -> tuple[str, str]:

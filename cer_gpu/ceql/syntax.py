@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from cer_gpu.ceql.traversal import Node, children, walk
-from cer_gpu.ceql.values import POSITION as POSITION
+from cer_gpu.ceql.values import COUNTED_POSITION as COUNTED_POSITION
 from cer_gpu.ceql.values import Aggregate as Aggregate
 from cer_gpu.ceql.values import And as And
 from cer_gpu.ceql.values import AnyElement as AnyElement

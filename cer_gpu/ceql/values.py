@@ -286,12 +286,12 @@ class AnyElement(Node):
 class Apart(Node):
     """One event lies at most a length behind another, by the clock of that length: a window within a pattern.
 
-    The parser makes none: they stand for local windows, EACH STEP and FOR (`cer_gpu.automaton.spans`).
+    The parser makes none: they stand for local windows, EACH STEP and FOR (`cer_gpu.planning.spans`).
 
     Attributes
     ----------
     later, earlier : Attribute
-        The clocks of the two events: the time column, a column, or `POSITION` for EVENTS.
+        The clocks of the two events: the time column, a column, or `COUNTED_POSITION` for EVENTS.
     within : Within
     time_unit : str or None
         Unit of a time column of integers.
@@ -305,7 +305,7 @@ class Apart(Node):
     parts = ("later", "earlier")
 
 
-POSITION = "`POSITION`"
+COUNTED_POSITION = "`POSITION`"
 """Name of the column of the positions of events in the stream, or in the substream of PARTITION BY."""
 
 

@@ -2,7 +2,7 @@
 
 Those of ``f ; !R FOR d`` wait until d has passed behind their end.
 
-The runtime finds what matches f, and what matches f and the next R (`cer_gpu.automaton.trailing`).  The first wait
+The runtime finds what matches f, and what matches f and the next R (`cer_gpu.planning.trailing`).  The first wait
 here; the second take them back.  The rest is known at the first event beyond the window of its start, its moment,
 or at the end of the stream.  It comes in the order of moment, start and end.
 """
@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.automaton.strategies import Strategy
-from cer_gpu.automaton.trailing import TAKES_BACK
 from cer_gpu.backend.arguments import Matches, plain
 from cer_gpu.backend.joins.choosing import choose_at_ends
 from cer_gpu.backend.waiting import drop_rows
+from cer_gpu.planning.trailing import TAKES_BACK
 from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.events import Relevant
 from cer_gpu.runtime.matches import MatchBuffers
@@ -64,7 +64,7 @@ class Awaiting:
     length
         Length of the window, uint64 or float64.
     lasting
-        How long a complex event waits behind its last event, as `length`; None: for `length` behind its first.
+        Length for which a complex event waits behind its last event; None: for `length` behind its first.
     labelled
         True: complex events that differ only in the variables of their events are different.
     timed

@@ -13,18 +13,21 @@ from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.backend.past import sums as kernels_of_sums
 from cer_gpu.backend.past.exact import DIGITS, WIDE_OF_SQUARES, WIDE_OF_SUMS
 from cer_gpu.backend.past.pending import (
+    FLOATS,
     IN_USE,
+    INTEGERS,
+    NATURALS,
     STATE_WIDTH,
     UNUSED,
-    Given,
+    PastEvents,
     Pool,
     chain_anew,
     clear_before,
     count_past,
     distinct_past,
-    greatest_past,
+    extreme_past,
 )
-from cer_gpu.backend.past.sums import Sums, sum_past
+from cer_gpu.backend.past.sums import ExactSums, sum_past
 from cer_gpu.ceql.functions import CLEAR
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, STRING, Block, RowsOfBlock, kind_of
 from cer_gpu.columnar.memory import read_only, zeros
@@ -77,8 +80,8 @@ class PastState(ABC):
         """
         if (column.values, column.type) != (self.column.values, self.column.type):
             raise EventsError(
-                f"{self.column.past.function} OVER the past keeps values of column {self.column.past.attribute!r}, which "
-                f"changed its type from {self.column.values} to {column.values}\nhint: cast the column to one type"
+                f"{column.past.function} OVER the past keeps values of column {column.past.attribute!r}, which changed "
+                f"its type from {self.column.values} to {column.values}\nhint: cast the column to one type"
             )
         self.column = column
 
@@ -113,7 +116,9 @@ class PastState(ABC):
         values = self._values(block, chosen) if self.has_values else _NOTHING
         if n_keys > len(self._state):
             self._grow_keys(max(64, 2 * n_keys) if n_keys > 1 else 1)
-        given = Given(read_only(rows), read_only(keys), read_only(clocks), length, read_only(chosen), read_only(values))
+        given = PastEvents(
+            read_only(rows), read_only(keys), read_only(clocks), length, read_only(chosen), read_only(values)
+        )
         return self._made(given, block.n_rows, n_keys)
 
     def _grow_keys(self, n: int) -> None:
@@ -121,12 +126,16 @@ class PastState(ABC):
         state[: len(self._state)] = self._state
         self._state = state
 
+    def _numbers(self, block: Block) -> Array:
+        assert self.column.past.attribute is not None
+        return block.numbers(self.column.past.attribute)
+
     @abstractmethod
     def _values(self, block: Block, chosen: Bools) -> Int64:
         """Return the values of the chosen events of a block; all others are arbitrary."""
 
     @abstractmethod
-    def _made(self, given: Given, n_rows: int, n_keys: int) -> pa.Array:
+    def _made(self, given: PastEvents, n_rows: int, n_keys: int) -> pa.Array:
         """Return the column."""
 
     def _run(self, loop: Callable[[int, int], int], n: int, n_keys: int) -> None:
@@ -183,7 +192,7 @@ class CountState(PastState):
     def _values(self, block: Block, chosen: Bools) -> Int64:
         raise AssertionError("events are counted")
 
-    def _made(self, given: Given, n_rows: int, n_keys: int) -> pa.Array:
+    def _made(self, given: PastEvents, n_rows: int, n_keys: int) -> pa.Array:
         found = np.zeros(n_rows, np.int64)
 
         def loop(start: int, sweep: int) -> int:
@@ -212,7 +221,7 @@ class ClearState(PastState):
         self._met, self._last = met, last
         super()._grow_keys(n)
 
-    def _made(self, given: Given, n_rows: int, n_keys: int) -> pa.Array:
+    def _made(self, given: PastEvents, n_rows: int, n_keys: int) -> pa.Array:
         found = np.zeros(n_rows, np.bool_)
         clear_before(given, self._met, self._last, found)
         return pa.array(found)
@@ -233,52 +242,28 @@ class ExtremeState(PastState):
     links = 2
 
     def _values(self, block: Block, chosen: Bools) -> Int64:
-        assert self.column.past.attribute is not None
-        values = block.numbers(self.column.past.attribute)
-        least = self.column.past.function == "MIN"
-        if values.dtype.kind == "f":
-            bits = (values + 0.0).view(np.int64)  # -0.0 is 0.0
-            ranks = bits ^ ((bits >> 63) & np.int64(2**63 - 1))
-            ranks = ~ranks if least else ranks
-            ranks[np.isnan(values)] = -(2**63)  # taken only where there is nothing else
-            return ranks
-        if values.dtype == np.uint64:
-            ranks = (values ^ np.uint64(1 << 63)).view(np.int64)
-        else:
-            ranks = values.astype(np.int64)
-        return ~ranks if least else ranks
+        return as_int64(self._numbers(block))
 
-    def _made(self, given: Given, n_rows: int, n_keys: int) -> pa.Array:
+    def _made(self, given: PastEvents, n_rows: int, n_keys: int) -> pa.Array:
         found, known = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.bool_)
+        data_type, least = self.column.type, self.column.past.function == "MIN"
+        floats = kind_of(data_type) == FLOAT
+        kind = FLOATS if floats else NATURALS if data_type == pa.uint64() else INTEGERS
 
         def loop(start: int, sweep: int) -> int:
-            n: int = greatest_past(given, start, sweep, n_keys, self._state, self._pool, found, known)
+            n: int = extreme_past(given, start, sweep, n_keys, self._state, self._pool, kind, least, found, known)
             return n
 
         self._run(loop, len(given.rows), n_keys)
-        return self._extremes(found, known)
-
-    def _extremes(self, ranks: Int64, known: Bools) -> pa.Array:
-        kind, data_type = kind_of(self.column.type), self.column.type
         if pa.types.is_null(data_type):
-            return pa.nulls(len(ranks))
-        missing = ranks == -(2**63)
-        ranks = ~ranks if self.column.past.function == "MIN" else ranks
-        if kind == FLOAT:
-            values = (ranks ^ ((ranks >> 63) & np.int64(2**63 - 1))).view(np.float64)
-            values = np.where(missing, np.nan, values)
-            return pa.array(values, mask=~known).cast(data_type)
-        if kind == BOOLEAN:
-            return pa.array(ranks != 0, mask=~known)
-        if kind == DECIMAL:
-            return decimals_of(ranks, ranks >> 63, known, data_type)
-        if data_type == pa.uint64():
-            ranks = (ranks.view(np.uint64) ^ np.uint64(1 << 63)).view(np.int64)
-        return pa.Array.from_buffers(
-            data_type,
-            len(ranks),
-            [pa.py_buffer(np.packbits(known, bitorder="little")), pa.py_buffer(_narrowed(ranks, data_type))],
-        )
+            return pa.nulls(n_rows)
+        if floats:
+            return array_of(found.view(np.float64), known, pa.float64()).cast(data_type)
+        if kind_of(data_type) == BOOLEAN:
+            return pa.array(found != 0, mask=~known)
+        if kind_of(data_type) == DECIMAL:
+            return decimals_of(found, found >> 63, known, data_type)
+        return array_of(found.astype(f"i{data_type.bit_width // 8}", copy=False), known, data_type)
 
 
 class DistinctState(PastState):
@@ -294,19 +279,18 @@ class DistinctState(PastState):
 
     def _values(self, block: Block, chosen: Bools) -> Int64:
         name = self.column.past.attribute
-        assert name is not None
         if kind_of(self.column.values) == STRING:
+            assert name is not None
             self._drop_texts()
             values = np.zeros(block.n_rows, np.int64)
             rows = np.flatnonzero(chosen).astype(np.int32)
             values[rows] = self._texts.of(name, RowsOfBlock(block, rows))
             return values
-        numbers = block.numbers(name)
+        numbers = self._numbers(block)
         if numbers.dtype.kind == "f":
-            bits = (numbers + 0.0).view(np.int64)  # -0.0 is 0.0
-            bits[np.isnan(numbers)] = np.array(np.nan).view(np.int64)  # all NaN are one
-            return bits
-        return numbers.view(np.int64) if numbers.dtype == np.uint64 else numbers.astype(np.int64)
+            numbers = numbers + 0.0  # -0.0 is 0.0
+            numbers[np.isnan(numbers)] = np.nan  # all of them are one
+        return as_int64(numbers)
 
     def _drop_texts(self) -> None:
         """Drop the texts that no entry has, once there are many."""
@@ -318,7 +302,7 @@ class DistinctState(PastState):
         self._sweep_at = max(TEXTS_FROM, 2 * self._texts.n_texts)
         self._buckets = np.zeros(0, np.int32)
 
-    def _made(self, given: Given, n_rows: int, n_keys: int) -> pa.Array:
+    def _made(self, given: PastEvents, n_rows: int, n_keys: int) -> pa.Array:
         found = np.zeros(n_rows, np.int64)
 
         def loop(start: int, sweep: int) -> int:
@@ -330,10 +314,6 @@ class DistinctState(PastState):
 
         self._run(loop, len(given.rows), n_keys)
         return pa.array(found)
-
-    def snapshot(self, n_keys: int) -> dict[str, Array]:
-        """Return the state as arrays."""
-        return super().snapshot(n_keys)
 
     def restore(self, arrays: dict[str, Array]) -> None:
         """Go on from a snapshot."""
@@ -373,27 +353,27 @@ class SumState(PastState):
     def _values(self, block: Block, chosen: Bools) -> Int64:
         name = self.column.past.attribute
         assert name is not None
+        if kind_of(self.column.values) == DECIMAL and self._what >= kernels_of_sums.SUM_OF_FLOATS:
+            return floats(block.array(name)).view(np.int64)
+        numbers = self._numbers(block)
         if self._what >= kernels_of_sums.SUM_OF_FLOATS:
-            if kind_of(self.column.values) == DECIMAL:
-                return floats(block.array(name)).view(np.int64)
-            return block.numbers(name).astype(np.float64, copy=False).view(np.int64)
-        numbers = block.numbers(name)
-        return numbers.view(np.int64) if numbers.dtype == np.uint64 else numbers.astype(np.int64, copy=False)
+            numbers = numbers.astype(np.float64, copy=False)
+        return as_int64(numbers)
 
-    def _made(self, given: Given, n_rows: int, n_keys: int) -> pa.Array:
+    def _made(self, given: PastEvents, n_rows: int, n_keys: int) -> pa.Array:
         whole = self._what in (kernels_of_sums.SUM_OF_INTEGERS, kernels_of_sums.SUM_OF_NATURALS)
         integers = np.zeros((n_rows if whole else 0, 2), np.int64)
         found, known = np.zeros(0 if whole else n_rows), np.zeros(n_rows, np.bool_)
 
         def loop(start: int, sweep: int) -> int:
-            sums = Sums(self._state, self._wide, self._n_wide, self._results, self._digits, _POWERS)
+            sums = ExactSums(self._state, self._wide, self._n_wide, self._results, self._digits, _POWERS)
             n: int = sum_past(given, start, sweep, n_keys, sums, self._pool, self._what, integers, found, known)
             return n
 
         self._run(loop, len(given.rows), n_keys)
         if pa.types.is_null(self.column.type):
             return pa.nulls(n_rows)
-        return self._integers(integers[:, 0], integers[:, 1], known) if whole else pa.array(found, mask=~known)
+        return self._integers(integers, known) if whole else array_of(found, known, pa.float64())
 
     def _make_room(self, loop: Callable[[int, int], int], start: int, n_keys: int) -> None:
         if self._n_wide[0] == len(self._wide):
@@ -403,20 +383,17 @@ class SumState(PastState):
         if self._pool.free[IN_USE] == len(self._pool.links) - 1:
             super()._make_room(loop, start, n_keys)
 
-    def _integers(self, low: Int64, high: Int64, known: Bools) -> pa.Array:
-        data_type = self.column.type
+    def _integers(self, integers: Int64, known: Bools) -> pa.Array:
+        data_type, low, high = self.column.type, integers[:, 0], integers[:, 1]
         if kind_of(data_type) == DECIMAL:
             return decimals_of(low, high, known, data_type)
-        natural = data_type == pa.uint64()
-        fits = high == (0 if natural else low >> 63)
-        if not (fits | ~known).all():
+        fits = high == (0 if data_type == pa.uint64() else low >> 63)
+        if not fits.all():  # where there is no value, both are 0
             raise EventsError(
                 f"a sum of {self.column.past.attribute!r} OVER the past is beyond {data_type}\n"
                 "hint: cast the column to float64 or to a decimal"
             )
-        values = low.view(np.uint64) if natural else low
-        array = pa.array(np.ascontiguousarray(values), mask=~known)
-        return array.view(data_type) if pa.types.is_duration(data_type) else array
+        return array_of(np.ascontiguousarray(low), known, data_type)
 
     def snapshot(self, n_keys: int) -> dict[str, Array]:
         """Return the state as arrays."""
@@ -443,7 +420,7 @@ def _what(column: PastColumn) -> int:
     return kernels_of_sums.SUM_OF_INTEGERS if function == "SUM" else kernels_of_sums.AVG_OF_INTEGERS
 
 
-def state_of(column: PastColumn, clock: np.dtype[Any], one_clock: bool) -> PastState:
+def new_state(column: PastColumn, clock: np.dtype[Any], one_clock: bool) -> PastState:
     """Return the state of an aggregate at the beginning of a stream; the arguments are those of `PastState`."""
     kinds: dict[str, type[PastState]] = {
         CLEAR: ClearState,
@@ -455,14 +432,18 @@ def state_of(column: PastColumn, clock: np.dtype[Any], one_clock: bool) -> PastS
     return kinds.get(column.past.function, SumState)(column, clock, one_clock)
 
 
+def as_int64(values: Array) -> Int64:
+    """Return numbers as int64: the bits of uint64 and float64, the values of others."""
+    return values.view(np.int64) if values.dtype in (np.uint64, np.float64) else values.astype(np.int64, copy=False)
+
+
+def array_of(values: Array, known: Bools, data_type: pa.DataType) -> pa.Array:
+    """Return values in the layout of a type as an array, NULL where they are not known."""
+    valid = None if known.all() else pa.py_buffer(np.packbits(known, bitorder="little"))
+    return pa.Array.from_buffers(data_type, len(values), [valid, pa.py_buffer(values)])
+
+
 def decimals_of(low: Int64, high: Int64, known: Bools, data_type: pa.DataType) -> pa.Array:
     """Return decimals of their lower and upper 64 bits."""
     words = np.ascontiguousarray(np.stack([low, high], axis=1))
-    valid = pa.py_buffer(np.packbits(known, bitorder="little"))
-    wide = pa.Array.from_buffers(pa.decimal128(38, data_type.scale), len(low), [valid, pa.py_buffer(words)])
-    return wide.cast(data_type)
-
-
-def _narrowed(values: Int64, data_type: pa.DataType) -> Array:
-    """Return integers in the width in which Arrow stores a type."""
-    return np.ascontiguousarray(values.astype(f"i{data_type.bit_width // 8}"))
+    return array_of(words, known, pa.decimal128(38, data_type.scale)).cast(data_type)

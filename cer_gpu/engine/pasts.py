@@ -16,7 +16,7 @@ from cer_gpu.arrays import Array, Bools, Int32
 from cer_gpu.columnar.clocks import ordered
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.memory import read_only
-from cer_gpu.engine.past_columns import DistinctState, PastState, state_of
+from cer_gpu.engine.past_columns import DistinctState, PastState, new_state
 from cer_gpu.partition.dealt import partitions_of
 from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.planning.pasts import BoundPasts
@@ -50,7 +50,7 @@ class Pasts:
         self._states: list[PastState] = []
         for column, reach in bound.reaches.items():
             clock = np.dtype(np.float64 if isinstance(reach.length, np.float64) else np.uint64)
-            self._states.append(state_of(column, clock, reach.column is not None or keys is None))
+            self._states.append(new_state(column, clock, reach.column is not None or keys is None))
         self.rebind(bound, keys)
 
     def rebind(self, bound: BoundPasts, keys: PartitionKeys | None) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.ceql.syntax import POSITION
+from cer_gpu.ceql.syntax import COUNTED_POSITION
 from cer_gpu.columnar.columns import Block
 from cer_gpu.partition.dealt import partitions_of
 from cer_gpu.partition.partitions import PartitionKeys
@@ -54,7 +54,7 @@ class Positions:
             keys = self._keys.arrays(block.batch, self._types)
             _, rows, _, numbers = self._partitions.assign(keys, rows, rows)
             positions[rows] = numbers
-        block.put(POSITION, pa.array(positions))
+        block.put(COUNTED_POSITION, pa.array(positions))
 
     # ---- checkpoints ----------------------------------------------------------------------------------------
 

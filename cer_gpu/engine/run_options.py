@@ -54,6 +54,7 @@ def run_options(physical: PhysicalPlan, binding: Binding, asked: EvaluationOptio
         strategy=plan.strategy.name,
         joins=binding.joins,
         parallel=binding.parallel,
+        recent=binding.recent,
         texts=texts,
         weighing=binding.weights.weighing if physical.output.weighed and binding.weights is not None else None,
     )

@@ -9,17 +9,18 @@ from typing import Any
 from cer_gpu.automaton.cea import ANY
 from cer_gpu.automaton.chain import ChainStep
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.automaton.spans import UNLIMITED
-from cer_gpu.ceql.syntax import attributes
+from cer_gpu.ceql.functions import CLEAR
 from cer_gpu.errors import OptionError
+from cer_gpu.explain.recent import key_lines, memory_line
 from cer_gpu.explain.words import window_text
-from cer_gpu.explain.writing import attribute_text, guard_text, name_text
+from cer_gpu.explain.writing import aggregate_of_past, attribute_text, guard_text, held_text, name_text
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.dealing import Dealing
 from cer_gpu.planning.outputs import against_output, output_of
 from cer_gpu.planning.physical import physical_plan
 from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.spans import UNLIMITED
 from cer_gpu.predicates import guards
 from cer_gpu.predicates.generated import ROWS_TO_COMPILE, ROWS_TO_LOAD
 from cer_gpu.predicates.placement import AUTO, before_events
@@ -53,7 +54,8 @@ def choice_facts(plan: Plan, binding: Binding | None) -> dict[str, Any]:
         "window": None
         if within is None or within.length >= UNLIMITED
         else {"kind": within.kind, "text": window_text(within)},
-        "memory": _memory(plan) + _memory_of_lag(plan),
+        "keys": key_lines(plan),
+        "memory": _memory(plan) + _memory_of_the_past(plan),
         "progress": None if against_output(plan, OUTPUTS["progress"]) else _memory_of_progress(plan),
         "chain": None if plan.chain is None else chain_facts(plan.chain, plan.guards),
         "dealing": _dealing(physical.dealing),
@@ -105,6 +107,8 @@ def _times(step: ChainStep) -> str:
 
 
 def _memory(plan: Plan) -> str:
+    if plan.recent is not None:
+        return memory_line(plan, plan.recent)
     stored = plan.relates  # each event once for each step, until it is out of reach
     if plan.within is not None and plan.within.length < UNLIMITED:
         each = " of each partition" if plan.partition and plan.within.kind == "events" else ""
@@ -134,12 +138,19 @@ def _memory_of_progress(plan: Plan) -> str:
     return held + f"at the latest when the window{each} passed"
 
 
-def _memory_of_lag(plan: Plan) -> str:
-    if not plan.looks_back:
-        return ""
-    n = max(attribute.lag for predicate in plan.predicates for attribute in attributes(predicate))
-    each = " of each partition" if plan.partition else ""
-    return f"; and holds, for LAG, values of the last {f'{n:,} events' if n > 1 else 'event'}{each}"
+def _memory_of_the_past(plan: Plan) -> str:
+    each, n = " of each partition" if plan.partition else "", plan.longest_lag
+    words = f"; and holds, for LAG, values of the last {f'{n:,} events' if n > 1 else 'event'}{each}" if n else ""
+    for past in plan.pasts:
+        if past.function == CLEAR:
+            assert past.event is not None
+            words += f"; and holds, for the absence of {held_text(past.event)}, the time of the last one{each}"
+        else:
+            kept = {"MIN": "those of its events that are least", "MAX": "those of its events that are greatest"}
+            kept |= {"COUNT DISTINCT": "the distinct values of its events"}
+            what = kept.get(past.function, "its events")
+            words += f"; and holds, for {aggregate_of_past(past)}, {what} in that window{each}: one pass"
+    return words
 
 
 def _dealing(dealing: Dealing) -> dict[str, Any]:

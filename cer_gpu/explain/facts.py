@@ -10,7 +10,6 @@ from cer_gpu.automaton.cea import ANY, CEA, FINAL, INITIAL, Transition
 from cer_gpu.automaton.normal_form import Atom, NormalForm, is_plain
 from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.rma_construction import UnboundedFilterError, build_rma
-from cer_gpu.automaton.trailing import TAKES_BACK
 from cer_gpu.ceql.properties import against_properties
 from cer_gpu.ceql.syntax import QuerySyntax
 from cer_gpu.ceql.traversal import walk
@@ -24,6 +23,7 @@ from cer_gpu.explain.joins import FilterPlaces, join_plan
 from cer_gpu.explain.models import against_parallel, join_facts, model_facts, parallel_model_facts
 from cer_gpu.explain.parallel_facts import ParallelFacts
 from cer_gpu.explain.passes import pass_facts
+from cer_gpu.explain.recent import relation_facts
 from cer_gpu.explain.rma_facts import rma_facts
 from cer_gpu.explain.step_names import place_names, step_names
 from cer_gpu.explain.words import in_words
@@ -33,6 +33,7 @@ from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.physical import physical_plan
 from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.trailing import TAKES_BACK
 
 
 def explain(
@@ -86,7 +87,14 @@ def _model(plan: Plan, formula: NormalForm, binding: Binding | None) -> dict[str
     if joins is None:
         assert plan.cea is not None
         automaton |= automaton_facts(plan.cea, plan.streams, plan.variables if plan.trailing else None)
-        return {"model": model_facts(plan), "relations": [], "steps": [], "presumed": False, "automaton": automaton}
+        related = [] if plan.recent is None else relation_facts(plan, plan.recent)
+        return {
+            "model": model_facts(plan),
+            "relations": related,
+            "steps": [],
+            "presumed": False,
+            "automaton": automaton,
+        }
     names = step_names(joins.graph, formula)
     if plan.cea is None or not is_plain(formula):
         lacking = "conjunction (ALL)" if plan.cea is None else "absences, options or counts"

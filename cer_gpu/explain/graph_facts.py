@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.automaton.trailing import TAKES_BACK
 from cer_gpu.explain.step_names import tests_text
 from cer_gpu.explain.writing import predicate_text, variable_text
+from cer_gpu.planning.trailing import TAKES_BACK
 from cer_gpu.runtime.join_plan import JoinPlan
 
 

@@ -12,6 +12,7 @@ from cer_gpu.automaton.normal_form import NormalForm
 from cer_gpu.automaton.parallel_pattern import NotParallelError, build_parallel
 from cer_gpu.explain.joins import FilterPlaces
 from cer_gpu.explain.parallel_facts import ParallelFacts
+from cer_gpu.explain.recent import promises
 from cer_gpu.explain.step_names import place_names
 from cer_gpu.explain.writing import expression_text
 from cer_gpu.output.outputs import OUTPUTS
@@ -33,6 +34,9 @@ def model_facts(plan: Plan) -> dict[str, Any]:
     guaranteed, missing = ["constant time for each event, whatever came before"], []
     delay = "output-linear delay of the listing"
     physical = _physical(plan)
+    if plan.recent is not None:
+        why = "of each key and step, one partial match is pending (RECENT)"
+        return _facts(plan, why, *promises(plan, plan.recent))
     if physical.runtime == "window_lister":
         name = plan.strategy.name
         guaranteed = [f"exact: {name} chooses among all complex events in the window"]

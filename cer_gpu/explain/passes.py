@@ -49,6 +49,13 @@ def _chain(plan: Plan) -> str:
 _UNRELATED = "no filter relates events, and there is no conjunction"
 
 
+def _recent(plan: Plan) -> str:
+    if plan.recent is None:
+        return "no, because the strategy is not RECENT"
+    steps, keys = len(plan.recent.steps), len(plan.recent.keys)
+    return f"yes, steps {steps:,}, keys of equal columns {keys:,}"
+
+
 def _parallel(plan: Plan) -> str:
     if plan.parallel is not None:
         n_states, n_transitions = len(plan.parallel.states), len(plan.parallel.transitions)
@@ -76,6 +83,7 @@ LINES: Mapping[str, Callable[[Plan], str]] = {
     "trailing absence": _trailing,
     "guards": _guards,
     "chain": _chain,
+    "recent": _recent,
     "parallel": _parallel,
     "atom graph": _graph,
     "automaton": _automaton,

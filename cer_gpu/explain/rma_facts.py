@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from cer_gpu.automaton.normal_form import Guard, variable_name
@@ -94,8 +95,10 @@ def _of_registers(condition: RegisterCondition) -> Any:
         if node.variable is None:
             return node
         register = registers[variable_name(node.variable)]
+        if node.past is not None:
+            return replace(node, variable=None if register == CURRENT else s.Name(_register(register)))
         name = node.name if register == CURRENT else path_of((_register(register), *names_of(node.name)))
-        return s.Attribute(name, node.span)
+        return s.Attribute(name, node.span, lag=node.lag)
 
     return mapped(condition.test, s.Attribute, named)
 

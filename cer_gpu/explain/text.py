@@ -215,6 +215,7 @@ def _plan(facts: Facts) -> Iterator[str]:
     rows.append(["device", f"{plan['device']['chosen']}: {plan['device']['why']}"])
     rows.append(["predicates", f"{plan['predicates']['chosen']}: {plan['predicates']['why']}"])
     rows.append(["window", plan["window"]["text"] if plan["window"] else "none"])
+    rows += [["keys" if i == 0 else "", line] for i, line in enumerate(plan["keys"])]
     rows.append(["memory", plan["memory"]])
     rows += [["progress", plan["progress"]]] if plan["progress"] is not None else []
     if (partners := plan["partners"]) is not None:

@@ -21,8 +21,9 @@ from cer_gpu.automaton.normal_form import (
     sequence,
 )
 from cer_gpu.automaton.strategies import Strategy
-from cer_gpu.ceql.syntax import Measure, Predicate, QuerySyntax, Within, attributes, relations, variable_filters
+from cer_gpu.ceql.syntax import Measure, Past, Predicate, QuerySyntax, Within, attributes, relations, variable_filters
 from cer_gpu.explain.writing import (
+    aggregate_of_past,
     attribute_text,
     expression_text,
     held_text,
@@ -128,17 +129,32 @@ def _measure(measure: Measure) -> str:
 
 
 def _looking_back(syntax: QuerySyntax) -> list[str]:
-    """Return the line that says which events LAG reads, if the query has it."""
+    """Return the lines that say which events LAG and aggregates over the past read, if the query has them."""
     predicates = [each.predicate for each in variable_filters(syntax.formula)]
     predicates += [each.predicate for each in relations(syntax.formula)]
-    lagged = [each for predicate in predicates for each in attributes(predicate) if each.lag]
+    read = [each for predicate in predicates for each in attributes(predicate)]
+    pasts = dict.fromkeys(each.past for each in read if each.past is not None)
+    lines = [_over(past, grouped=bool(syntax.partition)) for past in pasts]
+    lagged = [each for each in read if each.lag]
     if not lagged:
-        return []
+        return lines
     texts = list(dict.fromkeys(map(expression_text, lagged)))
     of = "its group" if syntax.partition else "the stream"
     before = "the event before it" if all(each.lag == 1 for each in lagged) else "an event before it"
     reads = "reads" if len(texts) == 1 else "read"
-    return [f"{_listed(texts, 'and')} {reads} {before} in {of}, of whatever type; NULL where there is none."]
+    told = f"{_listed(texts, 'and')} {reads} {before} in {of}, of whatever type; NULL where there is none."
+    return [told, *lines]
+
+
+def _over(past: Past, *, grouped: bool) -> str:
+    """Return the line that says which events an aggregate over the past is of."""
+    events = "all events" if past.event is None else f"the events {held_text(past.event)}"
+    if past.predicate is not None:
+        events += f" with {predicate_text(past.predicate)}"
+    of = " of its group" if grouped else ""
+    none = "0" if past.function.startswith("COUNT") else "NULL"
+    reach = f"at most {window_text(past.over)} before it, itself included"
+    return f"{aggregate_of_past(past)} at an event is over {events}{of} {reach}; {none} over none."
 
 
 # ---- the pattern --------------------------------------------------------------------------------------------------

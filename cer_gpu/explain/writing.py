@@ -8,6 +8,7 @@ from decimal import Context, Decimal
 from fractions import Fraction
 
 from cer_gpu.automaton.normal_form import Guard
+from cer_gpu.ceql import functions
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import names_of
 from cer_gpu.ceql.patterns import TEXT_TESTS
@@ -82,6 +83,10 @@ def _predicate(predicate: s.Predicate, around: int) -> str:
 
 def _leaf(leaf: s.Leaf, negation: str = "") -> str:
     match leaf:
+        case s.Comparison(left=s.Attribute(past=s.Past(function=functions.CLEAR) as past)):
+            such = "" if past.predicate is None else f" with {_predicate(past.predicate, _SINGLE)}"
+            assert past.event is not None
+            return f"no {held_text(past.event)}{such} in the {limit_text(past.over)} before it"
         case s.Comparison():
             return f"{_expression(leaf.left)} {leaf.op} {_expression(leaf.right)}"
         case s.TextTest() if _is_call(leaf):
@@ -152,12 +157,24 @@ def _expression(expression: s.Expression, around: int = _SUM) -> str:
 
 def _attribute(attribute: s.Attribute) -> str:
     text, variable = attribute_text(attribute.name), attribute.variable
+    if attribute.past is not None:
+        text = aggregate_of_past(attribute.past)
+        return text if variable is None else f"{text} at {held_text(variable)}"
     if variable is not None:
         held = held_text(variable)
         text = f"{held}.{text}" if attribute.event == "EACH" else f"{attribute.event}({held}).{text}"
     if not attribute.lag:
         return text
     return f"LAG({text})" if attribute.lag == 1 else f"LAG({text}, {attribute.lag})"
+
+
+def aggregate_of_past(past: s.Past) -> str:
+    """Return an aggregate over the past: ``AVG(BUY.amount FILTER amount > 0) OVER 30 DAYS``."""
+    function, *distinct = past.function.split()
+    of = "*" if past.event is None else held_text(past.event)
+    of += "" if past.attribute is None else f".{attribute_text(past.attribute)}"
+    test = "" if past.predicate is None else f" FILTER {_predicate(past.predicate, _EITHER)}"
+    return f"{function}({' '.join([*distinct, of])}{test}) OVER {limit_text(past.over)}"
 
 
 def _aggregate(aggregate: s.Aggregate) -> str:

@@ -160,6 +160,49 @@ def bind_keys(
     return binder.bound((), predicates), columns
 
 
+def bind_pending(
+    keys: Sequence[Sequence[s.Expression]],
+    equalities: Sequence[s.Predicate],
+    predicates: Sequence[s.Predicate],
+    schema: pa.Schema,
+    text: str,
+) -> tuple[BoundRelations, list[list[int]]]:
+    """Bind filters of which some are tested, and some say no more than that the columns of a key are equal.
+
+    Parameters
+    ----------
+    keys
+        For each key, expressions over single events whose values are equal.
+    equalities
+        The filters that say so.
+    predicates
+        The filters that are tested.
+    schema
+    text
+
+    Returns
+    -------
+    BoundRelations
+        The columns, with a condition for each of `predicates`.
+    list of list of int
+        For each expression of each key its column.
+
+    Raises
+    ------
+    QueryTypeError
+        When a column is unknown, or types do not go together.
+    QueryTooLargeError
+        When they read too many different expressions.
+    """
+    binder = RelationBinder(schema, text)
+    for predicate in equalities:
+        binder.condition(predicate)  # for its errors
+    binder.columns.clear()
+    conditions = tuple(binder.condition(predicate) for predicate in predicates)
+    columns = [[binder.column_number(column) for column in binder.key_columns(key)] for key in keys]
+    return binder.bound(conditions, [*equalities, *predicates]), columns
+
+
 class RelationBinder(Binder):
     """Binder of filters over several events, which binds what reads one event by a binder of its own.
 
@@ -223,7 +266,7 @@ class RelationBinder(Binder):
                 f"filters between events read more than {MAX_COLUMNS} different expressions", hint="write fewer of them"
             )
         named = (a.name for predicate in predicates for a in s.attributes(predicate))
-        names = dict.fromkeys(name for name in named if name != s.POSITION)
+        names = dict.fromkeys(name for name in named if name != s.COUNTED_POSITION)
         return BoundRelations(
             conditions,
             tuple(self.columns),
@@ -259,7 +302,7 @@ class RelationBinder(Binder):
             predicate.within, self.schema, predicate.later.name, predicate.time_unit, self.text
         )
         if column is None:
-            self.single.add_derived(s.POSITION, PositionColumn())
+            self.single.add_derived(s.COUNTED_POSITION, PositionColumn())
             self.schema = self.single.schema
         x, y = (self.stored(attribute) for attribute in (predicate.later, predicate.earlier))
         if isinstance(length, np.float64):

@@ -25,9 +25,9 @@ from cer_gpu.columnar.fields import column_type, fields_hint
 from cer_gpu.errors import EventsError, QueryError, QueryTypeError, did_you_mean
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.derived import makers_of
+from cer_gpu.expressions.numbers import sum_type
 from cer_gpu.expressions.targets.arrow import ArithmeticTypeError, negative, of_literal, operation
 from cer_gpu.expressions.targets.numpy import rows_of
-from cer_gpu.expressions.numbers import sum_type
 from cer_gpu.output.leaves import FIRST_HELD, LAST_HELD, MeasureLeaf, Values
 
 

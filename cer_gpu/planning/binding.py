@@ -15,7 +15,7 @@ from cer_gpu.columnar.columns import plain_type
 from cer_gpu.columnar.fields import attribute_type, column_type, narrowest
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.expressions.derived import DerivedColumn, pasts_of, read_by
-from cer_gpu.expressions.relations import BoundRelations, bind_keys, bind_relations
+from cer_gpu.expressions.relations import BoundRelations, bind_keys, bind_pending, bind_relations
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.form import Columns, Head, Output
@@ -29,6 +29,7 @@ from cer_gpu.predicates.guards import BoundGuards
 from cer_gpu.runtime.join_plan import JoinPlan
 from cer_gpu.runtime.join_tables import JoinTables
 from cer_gpu.runtime.parallel_tables import ParallelTables
+from cer_gpu.runtime.recent.tables import RecentTables
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Binding:
         Column in which the window is measured; None: positions, or there is no window.
     window_length : numpy.uint64 or numpy.float64 or None
     lasting : numpy.uint64 or numpy.float64 or None
-        How long complex events wait behind their last event (`Plan.lasts`), in the same column.
+        Length for which complex events wait behind their last event (`Plan.lasts`), in the same column.
     gap : numpy.uint64 or numpy.float64 or None
         Length of EACH STEP, where it is measured in the same column as the window.
     every : (str or None, numpy.uint64 or numpy.float64) or None
@@ -63,6 +64,8 @@ class Binding:
         Tables of an atom graph.
     parallel : ParallelTables or None
         Tables of a parallel pattern.
+    recent : RecentTables or None
+        Tables of the steps of SELECT RECENT.
     pasts : BoundPasts or None
         Aggregates over the past; None: there are none.
     """
@@ -83,6 +86,7 @@ class Binding:
     compared: BoundRelations | None
     joins: JoinTables | None
     parallel: ParallelTables | None
+    recent: RecentTables | None = None
     pasts: BoundPasts | None = None
 
     @cached_property
@@ -264,11 +268,16 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
     for name in [*positions, *numbers]:
         if column_type(schema, name, None, None) != pa.int64():
             raise QueryTypeError(f"the column of positions {name!r} must be int64, and is {schema.field(name).type}")
-    compared, joins, parallel = None, None, None
+    compared, joins, parallel, recent = None, None, None, None
     if plan.parallel is not None:
         values = [[member.expression for member in members] for members in plan.parallel.variables]
         compared, columns = bind_keys(values, plan.parallel.predicates, schema, text)
         parallel = ParallelTables(plan.parallel, compared, columns)
+    elif plan.recent is not None:
+        pattern = plan.recent
+        tested = pattern.equalities, pattern.predicates
+        compared, columns = bind_pending(pattern.key_columns, *tested, schema, text)
+        recent = RecentTables(pattern, compared, columns)
     elif plan.graph is not None:
         compared = bind_relations([relation.predicate for relation in plan.graph.relations], schema, text)
         join_plan = JoinPlan(plan.graph, compared, bool(plan.partition))
@@ -301,6 +310,7 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
         compared=compared,
         joins=joins,
         parallel=parallel,
+        recent=recent,
         pasts=pasts,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 
+from cer_gpu.automaton.recent import RecentPattern
 from cer_gpu.ceql.syntax import Attribute
 from cer_gpu.planning.plan import Plan
 
@@ -78,6 +79,10 @@ def _shared(plan: Plan) -> tuple[tuple[str | None, str], ...]:
     pattern = plan.parallel
     if plan.looks_back:
         return ()  # another task may have the events before
+    if plan.every is not None:
+        return ()  # another task may have found those that LIMIT n EVERY d counts
+    if plan.recent is not None:
+        return () if plan.consume != "NONE" or plan.counts_positions else _key_of(plan, plan.recent)
     if pattern is None or plan.consume != "NONE" or not pattern.without_choice:
         return ()  # an event that is a complex event by itself may have no such value
     atoms = pattern.graph.atoms
@@ -89,6 +94,26 @@ def _shared(plan: Plan) -> tuple[tuple[str | None, str], ...]:
             found.setdefault(plan.guards[guard].event_type, set()).add(column)
         everywhere = {member.place for member in members} == set(range(len(atoms)))
         if everywhere and all(len(columns) == 1 and all(columns) for columns in found.values()):
+            return tuple((event_type, column) for event_type, (column,) in found.items())
+    return ()
+
+
+def _key_of(plan: Plan, pattern: RecentPattern) -> tuple[tuple[str | None, str], ...]:
+    """Return the column of each event type whose value is a key of SELECT RECENT; empty: there is none."""
+    absences = [absence for step in pattern.steps for absence in step.absent]
+    if any(absence.key is None for absence in absences):
+        return ()  # such an event drops what waits under other keys
+    for number, key in enumerate(pattern.keys):
+        found: dict[str | None, set[str]] = {}
+        for step, columns in zip(pattern.steps, key, strict=True):
+            for event in step.events:
+                found.setdefault(plan.guards[event.guard].event_type, set()).update(column.name for column in columns)
+        for absence in absences:
+            own = absence.key[number] if absence.key is not None else None
+            assert isinstance(own, Attribute)
+            found.setdefault(plan.guards[absence.guard].event_type, set()).add(own.name)
+        negated = any(event.negated for step in pattern.steps for event in step.events)
+        if not negated and all(len(columns) == 1 for columns in found.values()):
             return tuple((event_type, column) for event_type, (column,) in found.items())
     return ()
 

@@ -23,10 +23,20 @@ from cer_gpu.automaton.normal_form import (
     variable_name,
 )
 from cer_gpu.automaton.parallel_pattern import NotParallelError, ParallelPattern, build_parallel
-from cer_gpu.automaton.spans import Spans
+from cer_gpu.automaton.recent import NotRecentError, RecentPattern, build_recent
 from cer_gpu.automaton.strategies import STRATEGIES
-from cer_gpu.automaton.trailing import followed
-from cer_gpu.ceql.syntax import Name, QuerySyntax, Within, lengths, relations, variable_filters
+from cer_gpu.ceql.syntax import (
+    FilterOr,
+    Name,
+    Preceded,
+    QuerySyntax,
+    Windowed,
+    Within,
+    attributes,
+    lengths,
+    relations,
+    variable_filters,
+)
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.ceql.variables import column_names
 from cer_gpu.ceql.variables import variables as variables_of
@@ -37,7 +47,10 @@ from cer_gpu.expressions.binder import Binder, type_errors
 from cer_gpu.expressions.relations import RelationBinder
 from cer_gpu.output.measures import QueryMeasures, measures_of, type_errors_of
 from cer_gpu.partition.partitions import PartitionKeys
+from cer_gpu.planning.beginning import preceded
 from cer_gpu.planning.plan import Every, Plan
+from cer_gpu.planning.spans import Spans
+from cer_gpu.planning.trailing import followed
 from cer_gpu.planning.windows import hoisted, lasts_for, window_of
 from cer_gpu.predicates.guards import type_column_type
 
@@ -55,7 +68,7 @@ class Draft:
     selected : frozenset of str
         Variables whose events are kept.
     pattern : NormalForm
-        The formula that is evaluated: `formula`, or that of an absence at its end (`cer_gpu.automaton.trailing`).
+        The formula that is evaluated: `formula`, or that of an absence at its end (`cer_gpu.planning.trailing`).
     alone : NormalForm
         `pattern` without its filters between events.
     chain : tuple of Step or str
@@ -87,6 +100,7 @@ class Draft:
     parallel: ParallelPattern | None = None
     against_parallel: str | None = None
     graph: AtomGraph | None = None
+    recent: RecentPattern | None = None
     cea: CEA | None = None
 
     @property
@@ -118,7 +132,13 @@ def _normalise(draft: Draft) -> None:
     """Move every filter to the event that it filters, and make filters of the windows within the pattern."""
     syntax, spans = draft.syntax, draft.spans
     streams, typed = [name.name for name in syntax.streams], draft.type_column is not None
-    draft.formula = normal_form(syntax.formula, typed=typed, streams=streams, windows=spans.windowed)
+
+    def windows(body: NormalForm, formula: Windowed | Preceded) -> NormalForm:
+        if isinstance(formula, Preceded):
+            return preceded(body, formula.absent)
+        return spans.windowed(body, formula.within)
+
+    draft.formula = normal_form(syntax.formula, typed=typed, streams=streams, windows=windows)
     if syntax.each_step is not None:
         draft.formula = spans.each_step(draft.formula, syntax.each_step)
     draft.within, draft.lasts = window_of(syntax, draft.formula), lasts_for(syntax.formula)
@@ -147,7 +167,9 @@ def _chain(draft: Draft) -> None:
     strict = not relates and STRATEGIES[syntax.select.strategy].consecutive
     draft.chain = "" if draft.conjunction else find_chain(draft.alone, draft.guards, draft.selected, strict=strict)
     draft.steps = draft.chain
-    if relates:
+    if STRATEGIES[syntax.select.strategy].pending:
+        draft.steps = f"the strategy is {syntax.select.strategy}"
+    elif relates:
         draft.steps = f"the query has {'a conjunction' if draft.conjunction else 'filters between events'}"
     elif not isinstance(draft.chain, str):
         close = any(step.neighbour for step in draft.chain)
@@ -157,9 +179,22 @@ def _chain(draft: Draft) -> None:
         draft.steps = "an absence at the end may take back what was found"
 
 
+def _step(draft: Draft) -> None:
+    """Build the steps of SELECT RECENT, for each of which one partial match is pending."""
+    syntax = draft.syntax
+    if not STRATEGIES[syntax.select.strategy].pending:
+        return
+    try:
+        draft.recent = build_recent(draft.pattern, draft.guards, draft.selected)
+    except NotRecentError as error:
+        alternatives = (node.span for node in walk(syntax.formula) if isinstance(node, FilterOr))
+        span = error.span or next(alternatives, syntax.formula.span)
+        raise QueryError(str(error), syntax.text, *span, hint=error.hint) from None
+
+
 def _parallelise(draft: Draft) -> None:
     """Build the parallelised automaton of a pattern that relates events, if its joins allow that."""
-    if not (draft.relates and draft.in_parallel):
+    if not (draft.relates and draft.in_parallel and draft.recent is None):
         return
     try:
         draft.parallel = build_parallel(draft.pattern, draft.guards, draft.selected, draft.n_steps)
@@ -169,7 +204,7 @@ def _parallelise(draft: Draft) -> None:
 
 def _place(draft: Draft) -> None:
     """Place the filters between events of any other such pattern at its atoms."""
-    if draft.relates and draft.parallel is None:
+    if draft.relates and draft.parallel is None and draft.recent is None:
         draft.graph = build_atom_graph(draft.pattern, draft.guards, draft.selected, draft.n_steps)
 
 
@@ -184,6 +219,7 @@ PASSES: tuple[tuple[str, Callable[[Draft], None]], ...] = (
     ("trailing absence", _follow),
     ("guards", _guard),
     ("chain", _chain),
+    ("recent", _step),
     ("parallel", _parallelise),
     ("atom graph", _place),
     ("automaton", _automaton),
@@ -228,6 +264,7 @@ def plan_of(
         cea=draft.cea,
         graph=draft.graph,
         parallel=draft.parallel,
+        recent=draft.recent,
         against_parallel=draft.against_parallel,
         chain=None if isinstance(draft.steps, str) else draft.steps,
         against_chain=draft.steps if isinstance(draft.steps, str) else None,
@@ -269,7 +306,9 @@ def schema_errors(
     """Return the errors of a query against a schema: tests, attributes, keys, type and time column, window."""
     text = syntax.text
     predicates = [item.predicate for item in variable_filters(syntax.formula)]
-    related = (relation.predicate for relation in relations(syntax.formula))
+    related = [relation.predicate for relation in relations(syntax.formula)]
+    pasts = (attribute.past for predicate in (*predicates, *related) for attribute in attributes(predicate))
+    predicates += (past.predicate for past in pasts if past is not None and past.predicate is not None)
     errors: list[QueryError] = [*type_errors(predicates, Binder(schema, text).bind)]
     errors += type_errors(related, RelationBinder(schema, text).condition)
     errors += type_errors_of(measures_of(syntax, variables_of(syntax.formula)), schema, text)

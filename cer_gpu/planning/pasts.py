@@ -20,7 +20,7 @@ from cer_gpu.predicates.guards import BoundGuards
 
 @dataclass(frozen=True)
 class Reach:
-    """How far an aggregate reaches back: `length` in units of a column, or None: in events of the substream."""
+    """Length that an aggregate reaches back: in units of a column, or for None in events of the substream."""
 
     column: str | None
     length: np.uint64 | np.float64
@@ -38,7 +38,7 @@ class BoundPasts:
     tests : tuple of BoundGuards
         Tests of the events that they are of: those with a type, and those of any.
     test : dict from PastColumn to (int, int) or None
-        Which of `tests` each has, and which guard of that; None: all events.
+        The number in `tests` of its test, and the guard of that; None: it is of all events.
     """
 
     columns: dict[PastColumn, list[str]]

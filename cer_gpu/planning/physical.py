@@ -16,6 +16,7 @@ from cer_gpu.automaton.chain_sums import MOST_ROWS, n_sums
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.latest_starts import WindowTable
 from cer_gpu.automaton.parallel_pattern import ParallelTable
+from cer_gpu.automaton.recent import RecentTable
 from cer_gpu.automaton.recogniser import RecogniserTable
 from cer_gpu.automaton.semi_joins import SemiJoin, semi_joins
 from cer_gpu.automaton.strategies import ALL, Strategy
@@ -124,6 +125,8 @@ class PhysicalPlan:
         plan = self.plan
         if self.output.by_starts:
             return FunnelTable(funnel_of(plan))
+        if plan.recent is not None:
+            return RecentTable(plan.recent)
         if plan.parallel is not None:
             return ParallelTable(plan.parallel, strict=plan.strategy.consecutive)
         if plan.graph is not None and self.runtime == "recogniser":
@@ -158,6 +161,11 @@ class _Asked:
     def gathers(self) -> bool:
         """True if the pattern is a parallelised automaton."""
         return self.plan.parallel is not None
+
+    @property
+    def pends(self) -> bool:
+        """True if the strategy keeps one partial match for each step and key."""
+        return self.plan.recent is not None
 
     @property
     def recognises(self) -> bool:
@@ -225,12 +233,15 @@ _PRODUCTS = "partial matches are stored under the values that they share, and ga
 
 _WINDOWS = "each window that something ends in is evaluated by itself, where {strategy} chooses"
 
+_RECENT = "one partial match is pending for each step and key, and an event moves it on"
+
 _RECOGNISER = "only ends are asked for, and one run with registers finds them"
 
 _FUNNEL = "the pattern is a chain; the starts of a partition that wait for the same step move on together"
 
 CHOICES = (
     Choice("funnel", lambda asked: asked.output.by_starts, _FUNNEL, lambda asked: False),
+    Choice("recent", lambda asked: asked.pends, _RECENT, lambda asked: False),
     Choice("products", lambda asked: asked.gathers, _PRODUCTS, lambda asked: asked.finds_the_same, Model.PCEA),
     Choice("recogniser", lambda asked: asked.recognises, _RECOGNISER, lambda asked: True, Model.RMA),
     Choice("instances", lambda asked: asked.relates, _INSTANCES, lambda asked: asked.finds_the_same, Model.RMA),

@@ -9,6 +9,7 @@ from cer_gpu.automaton.cea import CEA
 from cer_gpu.automaton.chain import ChainStep
 from cer_gpu.automaton.normal_form import Guard, NormalForm
 from cer_gpu.automaton.parallel_pattern import ParallelPattern
+from cer_gpu.automaton.recent import RecentPattern
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.ceql.syntax import Apart, HeadVariable, Name, Past, Predicate, QuerySyntax, Within, attributes
 from cer_gpu.output.measures import NO_MEASURES, QueryMeasures
@@ -46,6 +47,8 @@ class Plan:
         The pattern as a parallelised automaton, where its joins allow that.
     against_parallel : str or None
         Reason why they do not.
+    recent : RecentPattern or None
+        The pattern as SELECT RECENT evaluates it; None: the strategy is another one.
     chain : tuple of ChainStep or None
         Steps of a pattern that stacks can evaluate in place of the automaton.
     against_chain : str or None
@@ -65,9 +68,10 @@ class Plan:
     every : Every or None
         LIMIT n EVERY d, whose n is the limit at each end, too.
     trailing : bool
-        True if the pattern ends with an absence: its complex events wait (`cer_gpu.automaton.trailing`).
+        True if the pattern ends with an absence: its complex events wait (`cer_gpu.planning.trailing`).
     lasts : Within or None
-        How long they wait from their last event on (FOR); None: until the window from their first event has passed.
+        Length for which they wait from their last event on (FOR); None: until the window from their first event has
+        passed.
     measures : QueryMeasures
         Measures of SELECT, and HAVING.
     aggregate : Aggregation or None
@@ -108,6 +112,7 @@ class Plan:
     measures: QueryMeasures = NO_MEASURES
     aggregate: Aggregation | None = None
     weights: Linear | str | None = None
+    recent: RecentPattern | None = None
 
     @property
     def having(self) -> Predicate | None:
@@ -165,6 +170,8 @@ class Plan:
         found = [guard.predicate for guard in self.guards if guard.predicate is not None]
         if self.parallel is not None:
             return [*found, *self.parallel.predicates]
+        if self.recent is not None:
+            return [*found, *self.recent.equalities, *self.recent.predicates]
         return found if self.graph is None else [*found, *(relation.predicate for relation in self.graph.relations)]
 
     @property

@@ -6,9 +6,9 @@ from dataclasses import replace
 from fractions import Fraction
 
 from cer_gpu.automaton.normal_form import NormalForm
-from cer_gpu.automaton.spans import most_events
-from cer_gpu.automaton.trailing import lasting
 from cer_gpu.ceql import syntax as s
+from cer_gpu.planning.spans import most_events
+from cer_gpu.planning.trailing import lasting
 
 _SLACK = 1 + Fraction(1, 2**40)
 """Factor of a sum of lengths of a column, for the rounding of its floats; each length is tested exactly besides."""

@@ -14,6 +14,7 @@ from cer_gpu.backend.arguments import Events, Options
 from cer_gpu.expressions.side_columns import TextNumbers
 from cer_gpu.runtime.join_tables import JoinTables
 from cer_gpu.runtime.parallel_tables import ParallelTables
+from cer_gpu.runtime.recent.tables import RecentTables
 
 FARTHEST = 1 << 29
 """Largest distance of positions that are read at once: with what is open from before, they must fit 32 bits."""
@@ -57,6 +58,8 @@ class RunOptions:
         Filters between events, or None.
     parallel
         Tables of a parallel pattern, or None.
+    recent
+        Tables of the steps of SELECT RECENT, or None.
     texts
         Numbers of the texts that these filters compare, shared with the columns of `Relevant.attributes`.
     weighing
@@ -79,6 +82,7 @@ class RunOptions:
     strategy: str = "ALL"
     joins: JoinTables | None = None
     parallel: ParallelTables | None = None
+    recent: RecentTables | None = None
     texts: TextNumbers | None = None
     weighing: Weighing | None = None
 

@@ -32,7 +32,8 @@ class Runtime(ABC):
     Attributes
     ----------
     engine : str
-        The family that `explain` shows: "stacks", "automaton", "counter", "instances", "products" or "recogniser".
+        The family that `explain` shows: "stacks", "automaton", "counter", "instances", "products", "recogniser" or
+        "slots".
     reads_chain : bool
         True: symbols come from a `Chain`; False: from a `Determinization`.
     lists_by_itself : bool

@@ -14,6 +14,7 @@ from cer_gpu.runtime.neighbours import NeighbourCounter, NeighbourLister
 from cer_gpu.runtime.products import Products
 from cer_gpu.runtime.progress.funnel import Funnel
 from cer_gpu.runtime.protocol import Length, Runtime
+from cer_gpu.runtime.recent.run import RecentRun
 from cer_gpu.runtime.recognising import Recognising
 from cer_gpu.runtime.run import AutomatonRun
 from cer_gpu.runtime.stacks import StackLister
@@ -34,6 +35,7 @@ RUNTIMES: dict[str, type[Runtime]] = {
     "products": Products,
     "recogniser": Recognising,
     "funnel": Funnel,
+    "recent": RecentRun,
 }
 
 

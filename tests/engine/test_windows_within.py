@@ -9,6 +9,7 @@ import itertools
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import reference as ref
@@ -186,6 +187,16 @@ def test_a_clock_within_a_pattern_must_not_decrease():
         found("(A ; B WITHIN 1 [type]) ; C", events)
 
 
+@pytest.mark.parametrize("lasts", ["FOR 1 EVENTS", "WITHIN 2 EVENTS"])
+def test_an_absence_at_the_end_stands_behind_all_that_a_filter_copies(lasts):
+    """A disjunction of filters on a variable of several events copies the pattern, and not what ends it."""
+    filters = "FILTER A[x > 100] OR A[x < 5]"
+    waits, _, window = lasts.partition("WITHIN")
+    text = f"A ; A ; !C {waits} {filters}" + (f" WITHIN {window}" if window else "")
+    events = pa.table({"type": list("AACAAB"), "x": [1, 2, 3, 4, 4, 4]})
+    assert sorted(found(text, events)) == ([[1, 3], [3, 4]] if window else [[0, 3], [0, 4], [1, 3], [1, 4], [3, 4]])
+
+
 def test_time_alone_tells_that_an_absence_has_lasted():
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B ; !C FOR 5 SECONDS", time_column="ts", time_unit="s")
     evaluator = query.evaluator()
@@ -199,3 +210,52 @@ def test_gaps_at_each_step_bound_what_is_kept():
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B{2} ; C WITHIN 3 EVENTS EACH STEP")
     assert query._plan.within.length == 9
     assert cer_gpu.compile("SELECT * FROM S WHERE A ; B+ WITHIN 3 EVENTS EACH STEP")._plan.within is None
+
+
+# --------------------------------------------------------------------------------------- parts, keys and sets
+
+
+def walk(n_events):
+    """Return a long random stream of nine types and a hundred keys, in which times often repeat."""
+    rng = np.random.default_rng(7)
+    return pa.table(
+        {
+            "type": np.array(list("ABCDEFGHI"))[rng.integers(0, 9, n_events)],
+            "ts": np.cumsum(rng.integers(0, 3, n_events)),
+            "k": rng.integers(0, 100, n_events),
+        }
+    )
+
+
+QUERIES = {
+    "parts": "(A ; B WITHIN 7 EVENTS) ; C WITHIN 30 SECONDS",
+    "keys": "(A ; B WITHIN 1 EVENTS) ; C PARTITION BY [k] WITHIN 2000 SECONDS",
+    "steps": "A ; B ; C WITHIN 30 SECONDS, 7 EVENTS EACH STEP",
+    "until": "A+ UNTIL (B) ; C WITHIN 20 SECONDS",
+    "lasting": "A ; B ; !C FOR 6 EVENTS WITHIN 10 SECONDS",
+    "lasting by key": "A ; !B FOR 300 SECONDS PARTITION BY [k]",
+}
+
+
+def test_parts_of_a_stream_are_evaluated_alike():
+    """Ranges begin to count positions anywhere, and keys are dealt to threads: the rows are those of one thread."""
+    events = walk(30_000)
+    for name, text in QUERIES.items():
+        query = cer_gpu.compile(f"SELECT * FROM S WHERE {text}", time_column="ts", time_unit="s")
+        one = query.evaluate(events, threads=1)
+        assert one.num_rows > 100, name
+        assert sorted(rows_of(query.evaluate(events, threads=2))) == sorted(rows_of(one)), name
+    dealt = [
+        cer_gpu.compile(f"SELECT * FROM S WHERE {QUERIES[name]}", time_column="ts", time_unit="s") for name in QUERIES
+    ]
+    chosen = [query.explain().to_dict()["plan"]["dealing"]["threads"]["chosen"] for query in dealt]
+    assert chosen == ["range"] * 4 + ["one"] * 2
+
+
+def test_a_set_gives_the_rows_of_each_query():
+    events = walk(5_000)
+    texts = {name: f"SELECT * FROM S WHERE {text}" for name, text in QUERIES.items()}
+    together = cer_gpu.compile_all(texts, time_column="ts", time_unit="s").evaluate(events)
+    for name, text in texts.items():
+        alone = cer_gpu.compile(text, time_column="ts", time_unit="s").evaluate(events)
+        assert_same(together[name], alone)

@@ -137,3 +137,22 @@ def test_measures_having_and_lag_have_their_words():
         "Of its events, those that a holds are kept.",
         "LAG(x) reads the event before it in the stream, of whatever type; NULL where there is none.",
     ]
+
+
+def test_what_is_over_the_past_is_said():
+    text = (
+        "SELECT * FROM S WHERE !(R FILTER R[n > 2]) FOR 5 EVENTS ; A AS a ; B AS b FILTER b[m > 3 * "
+        "AVG(A.n FILTER n > 0) OVER 2 MINUTES AND COUNT(DISTINCT *.user) OVER 4 EVENTS > a.n] PARTITION BY [k]"
+    )
+    explained = cer_gpu.compile(text, time_column="ts").explain()
+    said = "\n".join(explained.words)
+    mean, distinct = "AVG(A.n FILTER n > 0) OVER 2 MINUTES", "COUNT(DISTINCT *.user) OVER 4 EVENTS"
+    assert "1. an event A with no R with n > 2 in the 5 EVENTS before it, called a" in said
+    assert f"2. later, an event B with m > 3 * {mean}, called b" in said
+    assert f"such that {distinct} at b > a.n" in said
+    assert f"{mean} at an event is over the events A with n > 0 of its group at most 2 minutes before it" in said
+    assert f"{distinct} at an event is over all events of its group at most 4 positions before it" in said
+    memory = explained.to_dict()["plan"]["memory"]
+    assert "for the absence of R, the time of the last one of each partition" in memory
+    assert f"for {mean}, its events in that window of each partition" in memory
+    assert "an absence counted back holds at the beginning of the stream: nothing came before" in str(explained)

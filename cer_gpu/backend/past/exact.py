@@ -1,8 +1,8 @@
-"""Sums without error: a number as limbs of 32 bits, of which values can be taken away as they were added.
+"""ExactSums without error: a number as limbs of 32 bits, of which values can be taken away as they were added.
 
 The value is the sum of ``limb[k] * 2**(32 * (base + k))``, in units of the last place of the least float64 (2**-1074),
-of its square, or of 1.  Limbs have 64 bits and a sign, and carry nothing to one another: taking a value away leaves them
-as if it had never been there, so that they depend on the values in the window alone.  They hold 2**30 values.
+of its square, or of 1.  Limbs have 64 bits and a sign, and carry nothing to one another: taking a value away leaves
+them as if it had never been there, so that they depend on the values in the window alone.  They hold 2**30 values.
 
 A key has a few limbs, which move to where its values lie.  A key whose values are too far apart for them (1e-200 beside
 1e200) gets a wide row, which has room for all float64.
@@ -31,14 +31,16 @@ _FRACTION = (1 << 52) - 1
 _U = np.uint64
 
 
-@intrinsic
-def _leading_zeros(typing_context: Any, value: Any) -> Any:
-    """Return the number of leading zero bits of an int64 that is not 0."""
+def _zeros(typing_context: Any, value: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 1))
 
     return types.int64(types.int64), codegen
+
+
+_leading_zeros: Any = intrinsic(_zeros)
+"""``_leading_zeros(value)`` is the number of leading zero bits of an int64 that is not 0."""
 
 
 @helper
@@ -49,7 +51,7 @@ def mantissa_of(bits):
 
 
 @helper
-def place_of(bits):
+def last_place(bits):
     """Return the place of the last bit of the mantissa, in bits above 2**-1074."""
     exponent = (bits >> 52) & 0x7FF
     return exponent - 1 if exponent > 0 else exponent
@@ -57,7 +59,7 @@ def place_of(bits):
 
 @helper
 def add_float(limbs, row, first, mantissa, shift, sign):
-    """Add ``sign * mantissa * 2**shift`` to the limbs from `first` on; the mantissa has 53 bits, the shift is below 32."""
+    """Add ``sign * mantissa * 2**shift`` to the limbs from `first` on; a mantissa has 53 bits, a shift is below 32."""
     low = (mantissa & MASK) << shift
     high = (mantissa >> 32) << shift
     limbs[row, _U(first)] += sign * (low & MASK)

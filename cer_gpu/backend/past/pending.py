@@ -26,6 +26,14 @@ NEXT, PREV, CHAIN, KEY = range(4)
 # the free entries: the first of those that were given back, the first that was never used, and how many are in use
 GIVEN_BACK, UNUSED, IN_USE = range(3)
 
+# kinds of values
+INTEGERS, NATURALS, FLOATS = range(3)
+
+_LOWEST = -(2**63)
+_REST = 2**63 - 1
+"""All bits but that of the sign."""
+_INFINITE, _NAN = 0x7FF0000000000000, 0x7FF8000000000000
+"""Bits of a float64."""
 _AHEAD = 12
 """Events from the prefetch of a key's row to its use."""
 _U = np.uint64
@@ -49,7 +57,7 @@ class Pool(NamedTuple):
     free: Any
 
 
-class Given(NamedTuple):
+class PastEvents(NamedTuple):
     """Events of a block that have a key.
 
     Attributes
@@ -88,7 +96,7 @@ def take_entry(pool):
 
 
 @helper
-def has_room(pool):
+def has_entry(pool):
     """Return whether an entry is free."""
     return pool.free[GIVEN_BACK] != 0 or pool.free[UNUSED] < pool.links.shape[0]
 
@@ -155,7 +163,7 @@ def count_past(given, start, sweep, n_keys, state, pool, found):
 
     Parameters
     ----------
-    given : Given
+    given : PastEvents
     start : int
         Event to begin with.
     sweep : int
@@ -170,8 +178,8 @@ def count_past(given, start, sweep, n_keys, state, pool, found):
     int
     """
     if sweep == 1:
-        for key in range(n_keys):
-            _expire(state, pool, _U(key), given.clocks[_U(start)], given.length)
+        for each in range(n_keys):
+            _expire(state, pool, _U(each), given.clocks[_U(start)], given.length)
         return start
     for k in range(start, given.rows.shape[0]):
         ask_ahead(state, given.keys, k)
@@ -206,40 +214,68 @@ def _expire_linked(state, pool, key, clock, length):
             pool.links[_U(state[key, HEAD]), PREV] = np.int32(0)
 
 
+@helper
+def _rank_of(bits, kind, least):
+    """Return an integer in the order of the values, with the greatest first where the least is asked for."""
+    if kind == FLOATS:
+        if bits & _REST > _INFINITE:
+            return _LOWEST
+        bits = np.int64(0) if bits == _LOWEST else bits  # -0.0
+        rank = bits ^ ((bits >> 63) & _REST)
+    else:
+        rank = bits ^ _LOWEST if kind == NATURALS else bits
+    return ~rank if least else rank
+
+
+@helper
+def _bits_of(rank, kind, least):
+    """Return the value of a rank."""
+    if kind == FLOATS and rank == _LOWEST:
+        return _NAN
+    rank = ~rank if least else rank
+    if kind == FLOATS:
+        return rank ^ ((rank >> 63) & _REST)
+    return rank ^ _LOWEST if kind == NATURALS else rank
+
+
 @kernel
-def greatest_past(given, start, sweep, n_keys, state, pool, found, known):
-    """Find the greatest value in the window of each event; the arguments are those of `count_past`.
+def extreme_past(given, start, sweep, n_keys, state, pool, kind, least, found, known):
+    """Find the greatest or least value in the window of each event; the first arguments are those of `count_past`.
 
     A value that a later one of its key is not below is dropped at once: a queue is strictly descending, and its first
     value is the greatest.
 
     Parameters
     ----------
-    given, start, sweep, n_keys, state, pool, found
+    given, start, sweep, n_keys, state, pool
+    kind : int
+        INTEGERS, NATURALS (uint64) or FLOATS (their bits); NaN is taken only where there is nothing else.
+    least : bool
+    found : int64, shape (rows of the block,), written
     known : bool, shape (rows of the block,), written
         True where there is a value.
     """
     if sweep == 1:
-        for key in range(n_keys):
-            _expire_linked(state, pool, _U(key), given.clocks[_U(start)], given.length)
+        for each in range(n_keys):
+            _expire_linked(state, pool, _U(each), given.clocks[_U(start)], given.length)
         return start
     for k in range(start, given.rows.shape[0]):
         ask_ahead(state, given.keys, k)
         row, key, clock = _U(given.rows[_U(k)]), _U(given.keys[_U(k)]), given.clocks[_U(k)]
         _expire_linked(state, pool, key, clock, given.length)
         if given.chosen[row]:
-            value = given.values[row]
-            while state[key, TAIL] != 0 and pool.values[_U(state[key, TAIL])] <= value:
+            rank = _rank_of(given.values[row], kind, least)
+            while state[key, TAIL] != 0 and pool.values[_U(state[key, TAIL])] <= rank:
                 _unlink_last(state, pool, key)
             last = state[key, TAIL]
             entry = push_last(state, pool, key, clock)
             if entry == 0:
                 return k
             pool.links[_U(entry), PREV] = np.int32(last)
-            pool.values[_U(entry)] = value
+            pool.values[_U(entry)] = rank
         first = state[key, HEAD]
         known[row] = first != 0
-        found[row] = pool.values[_U(first)]  # entry 0 has a value that is never looked at
+        found[row] = _bits_of(pool.values[_U(first)], kind, least)  # that of entry 0 is never looked at
     return given.rows.shape[0]
 
 
@@ -290,8 +326,8 @@ def distinct_past(given, start, sweep, n_keys, state, pool, buckets, found):
     found : int64, shape (rows of the block,), written
     """
     if sweep == 1:
-        for key in range(n_keys):
-            _expire_distinct(state, pool, buckets, _U(key), given.clocks[_U(start)], given.length)
+        for each in range(n_keys):
+            _expire_distinct(state, pool, buckets, _U(each), given.clocks[_U(start)], given.length)
         return start
     links = pool.links
     for k in range(start, given.rows.shape[0]):
@@ -348,7 +384,7 @@ def clear_before(given, met, last, found):
 
     Parameters
     ----------
-    given : Given
+    given : PastEvents
     met : bool, shape (keys,), written
         True for the keys with a chosen event so far.
     last : clock, shape (keys,), written

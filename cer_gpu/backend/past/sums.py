@@ -1,4 +1,4 @@
-"""Sums, averages and standard deviations over the values in the window of each key, without error in the sums."""
+"""ExactSums, averages and standard deviations over the values in the window of each key, without error in the sums."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from cer_gpu.backend.past.exact import (
     add_square,
     digits_of,
     float_of,
+    last_place,
     make_room,
     mantissa_of,
-    place_of,
     scaled,
     top_bits,
     top_place,
 )
-from cer_gpu.backend.past.pending import HEAD, SIZE, STATE_WIDTH, ask_ahead, has_left, has_room, pop_first, push_last
+from cer_gpu.backend.past.pending import HEAD, SIZE, STATE_WIDTH, ask_ahead, has_entry, has_left, pop_first, push_last
 
 # columns of a key's row behind those of its queue: whether the last result still holds; the numbers of values that are
 # NaN, infinite, and infinite below 0; the wide row, and the bases of the limbs of sums and of squares
@@ -42,8 +42,8 @@ _CLOSE = 2.0**-36
 _U = np.uint64
 
 
-class Sums(NamedTuple):
-    """Sums of all keys.
+class ExactSums(NamedTuple):
+    """ExactSums of all keys.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ def _change(sums, key, bits, sign, what):
         column = NANS if bits & ((1 << 52) - 1) != 0 else PLUS if bits >= 0 else MINUS
         state[key, _U(column)] += sign
         return True
-    mantissa, place = mantissa_of(bits), place_of(bits)
+    mantissa, place = mantissa_of(bits), last_place(bits)
     if mantissa == 0:
         return True
     squares = what == STDDEV
@@ -291,7 +291,7 @@ def sum_past(given, start, sweep, n_keys, sums, pool, what, integers, floats, kn
     ----------
     given, start, sweep, n_keys
         Values are int64, or the bits of float64.
-    sums : Sums, written
+    sums : ExactSums, written
     pool : Pool, written
     what : int
         SUM_OF_INTEGERS, or another of these; naturals are uint64.
@@ -309,8 +309,8 @@ def sum_past(given, start, sweep, n_keys, sums, pool, what, integers, floats, kn
     """
     state = sums.state
     if sweep == 1:
-        for key in range(n_keys):
-            if not _expire(sums, pool, _U(key), given.clocks[_U(start)], given.length, what):
+        for each in range(n_keys):
+            if not _expire(sums, pool, _U(each), given.clocks[_U(start)], given.length, what):
                 break
         return start
     least = 2 if what == STDDEV else 1
@@ -321,13 +321,13 @@ def sum_past(given, start, sweep, n_keys, sums, pool, what, integers, floats, kn
             return k
         if given.chosen[row]:
             value = given.values[row]
-            if not has_room(pool) or not _change(sums, key, value, 1, what):
+            if not has_entry(pool) or not _change(sums, key, value, 1, what):
                 return k
             pool.values[_U(push_last(state, pool, key, clock))] = value
         known[row] = state[key, SIZE] >= least
         if state[key, SIZE] < least:
             continue
-        if what == SUM_OF_INTEGERS or what == SUM_OF_NATURALS:
+        if what in (SUM_OF_INTEGERS, SUM_OF_NATURALS):
             upper = state[key, _U(LIMBS + 1)] + (state[key, _U(LIMBS)] >> 32)
             integers[row, _U(0)] = (upper << 32) | (state[key, _U(LIMBS)] & MASK)
             integers[row, _U(1)] = upper >> 32
@@ -335,7 +335,7 @@ def sum_past(given, start, sweep, n_keys, sums, pool, what, integers, floats, kn
         if state[key, FRESH] == 0:
             if what == STDDEV:
                 sums.made[key] = _deviation(sums, key)
-            elif what == AVG_OF_INTEGERS or what == AVG_OF_NATURALS:
+            elif what in (AVG_OF_INTEGERS, AVG_OF_NATURALS):
                 size = digits_of(state, key, LIMBS, LIMBS_OF_INTEGERS, sums.digits, 0)
                 sums.made[key] = float_of(sums.digits, size, 0, sums.powers) / state[key, SIZE]
             else:

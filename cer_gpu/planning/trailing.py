@@ -11,9 +11,9 @@ from dataclasses import replace
 from functools import reduce
 
 from cer_gpu.automaton.normal_form import Absent, Atom, Either, NormalForm, Related, Then, Trailing
-from cer_gpu.automaton.spans import UNLIMITED, Spans, most_events
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import mapped
+from cer_gpu.planning.spans import UNLIMITED, Spans, most_events
 
 PASSED = "\0passed"
 """Variable of every event of a pattern before its absence, so that all of them are kept."""

@@ -82,7 +82,7 @@ class Spans:
         if within.attribute is not None:
             return within.attribute.name
         if within.kind == "events":
-            return s.POSITION
+            return s.COUNTED_POSITION
         assert self.time_column is not None
         return self.time_column
 

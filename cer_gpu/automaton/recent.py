@@ -1,0 +1,543 @@
+"""Pattern of SELECT RECENT: steps of one event each, with one partial match pending for each step and key.
+
+The normal form is unrolled: ``f{n}`` stands as n copies.  Every filter between events is a test at the step whose event
+is the last that it reads, for each choice of one event of each of its variables.  Equalities of columns of which all
+steps have one are no tests: they are the keys under which partial matches wait.
+
+papers: the "recent" context of Snoop (Chakravarthy, Krishnaprasad, Anwar, Kim, VLDB 1994).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+import numpy as np
+
+from cer_gpu.arrays import Bools
+from cer_gpu.automaton.encoding import NOW
+from cer_gpu.automaton.normal_form import Absent, Atom, Either, Guard, NormalForm, Related, Repeat, Then
+from cer_gpu.automaton.table import NumberedTable
+from cer_gpu.ceql import syntax as s
+
+_MAX_STEPS = 256
+_MAX_ALTERNATIVES = 62
+"""Most alternatives of one step: their numbers are bits of an int64."""
+_MAX_TESTS = 10_000
+"""Most tests: one for each choice of events of each filter."""
+
+
+class NotRecentError(Exception):
+    """A pattern is no chain of steps; the message says why.
+
+    Attributes
+    ----------
+    span : (int, int) or None
+        Place in the text, if it is known.
+    hint : str
+    """
+
+    def __init__(self, message: str, hint: str, span: s.Span | None = None) -> None:
+        super().__init__(message)
+        self.hint, self.span = hint, span
+
+
+@dataclass(frozen=True)
+class RecentEvent:
+    """One of the alternatives of a step.
+
+    Attributes
+    ----------
+    guard : int
+        Index of `Plan.guards`: the test that it passes, or does not pass where it is `negated` (``NOT``).
+    labels : frozenset of str
+        The kept variables that hold it.
+    negated : bool
+    """
+
+    guard: int
+    labels: frozenset[str]
+    negated: bool = False
+
+
+@dataclass(frozen=True)
+class RecentTest:
+    """A filter between events, for one choice of them.
+
+    Attributes
+    ----------
+    predicate : Predicate
+    events : tuple of ((str, str), int)
+        Step of each event that it reads, by its variable and by which event of it ("EACH", ...); NOW: the absent one.
+    needs : tuple of (int, int)
+        Steps at which only some alternatives ask for the test, and these alternatives as bits; it holds for others.
+    """
+
+    predicate: s.Predicate
+    events: tuple[tuple[tuple[str, str], int], ...]
+    needs: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class RecentAbsence:
+    """Events that must not come before a step.
+
+    Attributes
+    ----------
+    guard : int
+    tests : tuple of RecentTest
+        Filters between such an event and those of the partial match that it drops.
+    key : tuple of Expression or None
+        Its column for each key of the pattern, if it drops what is pending under its own key alone; None: under any.
+    """
+
+    guard: int
+    tests: tuple[RecentTest, ...]
+    key: tuple[s.Expression, ...] | None
+
+
+@dataclass(frozen=True)
+class RecentStep:
+    """A step of the pattern.
+
+    Attributes
+    ----------
+    events : tuple of RecentEvent
+        Its alternatives, from left to right.
+    tests : tuple of RecentTest
+        Filters of which its event is the last.
+    absent : tuple of RecentAbsence
+        Events that must not lie between the step before and this one.
+    """
+
+    events: tuple[RecentEvent, ...]
+    tests: tuple[RecentTest, ...] = ()
+    absent: tuple[RecentAbsence, ...] = ()
+
+
+@dataclass(frozen=True)
+class RecentPattern:
+    """Steps, and the keys that all of them share.
+
+    Attributes
+    ----------
+    steps : tuple of RecentStep
+    keys : tuple of tuple of tuple of Attribute
+        For each key, for each step, its columns: one, or several that must be equal.
+    equalities : tuple of Predicate
+        The filters that the keys stand for.
+    """
+
+    steps: tuple[RecentStep, ...]
+    keys: tuple[tuple[tuple[s.Attribute, ...], ...], ...]
+    equalities: tuple[s.Predicate, ...] = ()
+
+    @property
+    def key_columns(self) -> list[list[s.Expression]]:
+        """For each key its columns: of the steps in turn, then of the absences that have keys, in turn."""
+        absences = [each.key for step in self.steps for each in step.absent if each.key is not None]
+        return [
+            [*(column for columns in key for column in columns), *(each[number] for each in absences)]
+            for number, key in enumerate(self.keys)
+        ]
+
+    @property
+    def tests(self) -> list[RecentTest]:
+        """All tests, those of absences behind those of their step."""
+        found = list[RecentTest]()
+        for step in self.steps:
+            found += step.tests
+            for absence in step.absent:
+                found += absence.tests
+        return found
+
+    @property
+    def predicates(self) -> list[s.Predicate]:
+        """The filters between events that are tested, each once."""
+        return list(dict.fromkeys(test.predicate for test in self.tests))
+
+    @property
+    def scans(self) -> bool:
+        """True if some absent event drops partial matches of all keys, by a filter that each of them is tested for."""
+        return any(absence.key is None and absence.tests for step in self.steps for absence in step.absent)
+
+    @property
+    def chooses(self) -> bool:
+        """True if some step has alternatives that differ in what is kept or tested."""
+        return any(len(step.events) > 1 for step in self.steps)
+
+
+_Column = tuple[int, str]
+"""A column of the event of a step."""
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A test at its step, and the columns that it asks to be equal, if it is an equality of two."""
+
+    step: int
+    test: RecentTest
+    equal: tuple[_Column, _Column] | None
+
+
+@dataclass
+class _Step:
+    """A step in the making: its atoms, and the absences before it with their tests."""
+
+    atoms: list[Atom]
+    absent: list[tuple[Absent, list[list[_Placed]]]] = field(default_factory=list)
+
+    @property
+    def all(self) -> int:
+        """Its alternatives, as bits."""
+        return (1 << len(self.atoms)) - 1
+
+
+def build_recent(formula: NormalForm, guards: Sequence[Guard], selected: frozenset[str]) -> RecentPattern:
+    """Build the steps of a pattern.
+
+    Parameters
+    ----------
+    formula
+        The WHERE clause in LP-normal form.
+    guards
+        `Plan.guards`.
+    selected
+        Variables that SELECT keeps.
+
+    Raises
+    ------
+    NotRecentError
+        When the pattern is no chain of steps by ``;``, or a filter between events cannot be placed.
+    """
+    return _Builder(guards, selected).pattern(formula)
+
+
+class _Builder:
+    def __init__(self, guards: Sequence[Guard], selected: frozenset[str]) -> None:
+        self._number = {guard: i for i, guard in enumerate(guards)}
+        self._selected = selected
+        self._steps: list[_Step] = []
+        self._placed: list[_Placed] = []
+        self._n_tests = 0
+
+    def pattern(self, formula: NormalForm) -> RecentPattern:
+        self._part(formula, [])
+        keys, in_keys = self._keys()
+        steps = []
+        for number, step in enumerate(self._steps):
+            tests = [p.test for p in self._placed if p.step == number and not _is_implied(p.equal, in_keys)]
+            absent = [self._absence(each, filters, keys, in_keys) for each, filters in step.absent]
+            events = tuple(
+                RecentEvent(self._number[atom.guard], atom.labels & self._selected, atom.negated) for atom in step.atoms
+            )
+            steps.append(RecentStep(events, tuple(dict.fromkeys(tests)), tuple(absent)))
+        placed = [
+            *self._placed,
+            *(p for step in self._steps for _, filters in step.absent for each in filters for p in each),
+        ]
+        written = dict.fromkeys(p.test.predicate for p in placed)
+        pattern = RecentPattern(tuple(steps), keys)
+        tested = set(pattern.predicates)
+        return replace(pattern, equalities=tuple(each for each in written if each not in tested))
+
+    # ---- steps ------------------------------------------------------------------------------------------------
+
+    def _part(self, formula: NormalForm, visible: list[int], absent: tuple[Absent, ...] = ()) -> list[int]:
+        """Add the steps of a part before which some events are absent, and return them; it sees some steps before."""
+        alternatives = _alternatives(formula)
+        if alternatives is not None:
+            return self._add_step(alternatives, visible, absent)
+        match formula:
+            case Then() if not formula.contiguous and not any(formula.optional):
+                joints = [formula]
+                while isinstance(joints[-1].left, Then) and not joints[-1].left.contiguous:
+                    joints.append(joints[-1].left)
+                steps = self._part(joints[-1].left, visible, absent)
+                for each in reversed(joints):
+                    steps = [*steps, *self._part(each.right, [*visible, *steps], each.absent)]
+                return steps
+            case Repeat(least=least, most=most) if least == most and not formula.contiguous:
+                steps = last = self._part(formula.body, visible, absent)
+                for _ in range(least - 1):
+                    first = len(self._steps)
+                    made = self._part(formula.body, visible)
+                    # an absence of the gap reads the repetition before it, and no other
+                    self._bar(self._steps[first], formula.absent, [*visible, *last])
+                    steps, last = [*steps, *made], made
+                return steps
+            case Related():
+                steps = self._part(formula.body, visible, absent)
+                self._relate(formula.relation, [(step, self._steps[step].all) for step in steps], visible)
+                return steps
+            case _:
+                raise NotRecentError(
+                    "RECENT is for chains of steps by ';', and this filter with OR makes several patterns of one",
+                    "write a predicate of one event: b[x = a.x OR y > 3]",
+                )
+
+    def _add_step(
+        self, alternatives: list[tuple[Atom, tuple[s.Relation, ...]]], visible: list[int], absent: tuple[Absent, ...]
+    ) -> list[int]:
+        number = len(self._steps)
+        if number == _MAX_STEPS:
+            raise NotRecentError(f"RECENT is for at most {_MAX_STEPS} steps", "let {n} ask for fewer events")
+        if len(alternatives) > _MAX_ALTERNATIVES:
+            raise NotRecentError(
+                f"a step of RECENT has at most {_MAX_ALTERNATIVES} alternatives", "write x[p OR q] for x[p] OR x[q]"
+            )
+        step = _Step([atom for atom, _ in alternatives])
+        self._steps.append(step)
+        self._bar(step, absent, visible)
+        bits: dict[s.Relation, int] = {}
+        for i, (_, relations) in enumerate(alternatives):
+            for relation in relations:
+                bits[relation] = bits.get(relation, 0) | 1 << i
+        for relation, chosen in bits.items():
+            self._relate(relation, [(number, chosen)], visible)
+        return [number]
+
+    # ---- filters ----------------------------------------------------------------------------------------------
+
+    def _relate(self, relation: s.Relation, body: list[tuple[int, int]], visible: list[int]) -> None:
+        """Place a filter on some steps, of which the alternatives are given as bits."""
+        seen = [(step, self._steps[step].all) for step in visible]
+        held: dict[str, list[tuple[int, int]]] = {}
+        for role in relation.roles:
+            inside = list(self._held(role, body))
+            held.setdefault(role.variable.name, inside or list(self._held(role, seen)))
+        self._placed += self._choices(relation, held, body[:1])
+
+    def _held(self, role: s.Role, steps: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """Yield those of some steps whose event a variable holds, with the alternatives that it does."""
+        for step, bits in steps:
+            for i, atom in enumerate(self._steps[step].atoms):
+                stream = role.variable.stream
+                if not (atom.sites & role.sites and stream in (None, atom.stream)):
+                    bits &= ~(1 << i)
+            if bits:
+                yield step, bits
+
+    def _choices(
+        self, relation: s.Relation, held: dict[str, list[tuple[int, int]]], body: list[tuple[int, int]]
+    ) -> list[_Placed]:
+        """Return the tests of a filter: one for each choice of events.
+
+        It is not tested before `body`, the first step that it filters, and only for alternatives there that it filters.
+        """
+        read = list(dict.fromkeys(_event_of(a) for a in s.attributes(relation.predicate)))
+        picked = list(dict.fromkeys(name for name, event in read if event in ("EACH", "PREV")))
+        for name, event in read:
+            if event != "EACH" and any(step != NOW and bits != self._steps[step].all for step, bits in held[name]):
+                raise NotRecentError(
+                    f"{event}({name}) of RECENT is one event known beforehand, and only some alternatives of a step "
+                    f"are {name!r}",
+                    f"let {name} be each alternative of the step: (A OR B) AS {name}",
+                    _span_of(relation.predicate, name, event),
+                )
+        found = []
+        for places in product(*(range(len(held[name])) for name in picked)):
+            at = dict(zip(picked, places, strict=True))
+            events = self._events(read, held, at)
+            if events is None:
+                continue
+            self._n_tests += 1
+            if self._n_tests > _MAX_TESTS:
+                raise NotRecentError(
+                    f"filters between events make more than {_MAX_TESTS:,} tests",
+                    "let them name variables of fewer events",
+                    relation.span,
+                )
+            needs = {step: bits for step, bits in body if bits != self._steps[step].all}
+            for step, bits in events.values():
+                if step != NOW and bits != self._steps[step].all:
+                    needs[step] = needs.get(step, -1) & bits
+            steps = {each: step for each, (step, _) in events.items()}
+            test = RecentTest(relation.predicate, tuple(steps.items()), tuple(sorted(needs.items())))
+            last = max([*steps.values(), *(step for step, _ in body)], default=0)
+            found.append(_Placed(last, test, None if needs else _equal_columns(relation.predicate, steps)))
+        return found
+
+    def _events(
+        self, read: list[tuple[str, str]], held: dict[str, list[tuple[int, int]]], at: dict[str, int]
+    ) -> dict[tuple[str, str], tuple[int, int]] | None:
+        """Return the step of each event of a choice, with the alternatives; None: there is no such event."""
+        found = {}
+        for name, event in read:
+            steps = held[name]
+            place = {"FIRST": 0, "LAST": len(steps) - 1}.get(event, at.get(name, 0) - (event == "PREV"))
+            if place < 0 or not steps:
+                return None
+            found[name, event] = steps[place]
+        return found
+
+    # ---- absences ---------------------------------------------------------------------------------------------
+
+    def _bar(self, step: _Step, absent: tuple[Absent, ...], visible: list[int]) -> None:
+        """Let events be absent before a step."""
+        seen = [(each, self._steps[each].all) for each in visible]
+        for each in absent:
+            filters = []
+            for relation in each.relations:
+                held: dict[str, list[tuple[int, int]]] = {}
+                for role in relation.roles:
+                    own = [(NOW, 1)] if each.sites & role.sites else list(self._held(role, seen))
+                    held.setdefault(role.variable.name, own)
+                filters.append(self._choices(relation, held, []))
+            step.absent.append((each, filters))
+
+    def _absence(
+        self,
+        absent: Absent,
+        filters: list[list[_Placed]],
+        keys: tuple[tuple[tuple[s.Attribute, ...], ...], ...],
+        in_keys: dict[_Column, int],
+    ) -> RecentAbsence:
+        """Return an absence: equalities of its columns with all keys are its key, all other filters are tests."""
+        own: dict[int, s.Expression] = {}
+        unkeyed, keyed = list[_Placed](), list[_Placed]()
+        for placed in filters:
+            key = self._key_of(placed, in_keys)
+            if key is not None and key[0] not in own:
+                own[key[0]] = key[1]
+                keyed += placed
+            else:
+                unkeyed += placed
+        whole = len(own) == len(keys)
+        tests = unkeyed if whole else [*keyed, *unkeyed]
+        made = tuple(dict.fromkeys(placed.test for placed in tests))
+        return RecentAbsence(
+            self._number[absent.guard], made, tuple(own[key] for key in range(len(keys))) if whole else None
+        )
+
+    def _key_of(self, placed: list[_Placed], in_keys: dict[_Column, int]) -> tuple[int, s.Expression] | None:
+        """Return the key that a filter makes equal to a column of an absent event, and that column."""
+        found = set()
+        for each in placed:
+            sides = sorted(each.equal or ())  # NOW is the least
+            if len(sides) < 2 or sides[0][0] != NOW or sides[1] not in in_keys:
+                return None
+            found.add((in_keys[sides[1]], sides[0][1]))
+        if len(found) != 1:
+            return None
+        ((key, column),) = found
+        return key, s.Attribute(column, _span_of(placed[0].test.predicate, None, None) or (0, 0))
+
+    # ---- keys -------------------------------------------------------------------------------------------------
+
+    def _keys(self) -> tuple[tuple[tuple[tuple[s.Attribute, ...], ...], ...], dict[_Column, int]]:
+        """Return the keys: classes of equal columns with one of each step; and the key of each column in one."""
+        groups: list[dict[_Column, None]] = []
+        spans: dict[_Column, s.Span] = {}
+        for placed in self._placed:
+            if placed.equal is None:
+                continue
+            for column in placed.equal:
+                spans.setdefault(column, _span_of(placed.test.predicate, None, column[1]) or (0, 0))
+            together = dict.fromkeys(placed.equal)
+            touched = [group for group in groups if not group.keys().isdisjoint(together)]
+            groups = [group for group in groups if all(group is not each for each in touched)]
+            groups.append({column: None for group in (*touched, together) for column in group})
+        n_steps = len(self._steps)
+        whole = [sorted(group) for group in groups if {step for step, _ in group} == set(range(n_steps))]
+        whole = sorted(whole) if n_steps > 1 else []
+        keys = tuple(
+            tuple(
+                tuple(s.Attribute(name, spans[step, name]) for at, name in group if at == step)
+                for step in range(n_steps)
+            )
+            for group in whole
+        )
+        return keys, {column: key for key, group in enumerate(whole) for column in group}
+
+
+def _alternatives(formula: NormalForm) -> list[tuple[Atom, tuple[s.Relation, ...]]] | None:
+    """Return the alternatives of a step, each with the filters between events around it; None: it is no one event."""
+    found: list[tuple[Atom, tuple[s.Relation, ...]]] = []
+    todo: list[tuple[NormalForm, tuple[s.Relation, ...]]] = [(formula, ())]
+    while todo:
+        part, around = todo.pop()
+        match part:
+            case Atom():
+                found.append((part, around))
+            case Either():
+                todo += [(part.right, around), (part.left, around)]
+            case Related():
+                todo.append((part.body, (*around, part.relation)))
+            case _:
+                return None
+    return found
+
+
+def _is_implied(equal: tuple[_Column, _Column] | None, in_keys: dict[_Column, int]) -> bool:
+    return equal is not None and equal[0] in in_keys
+
+
+def _event_of(attribute: s.Attribute) -> tuple[str, str]:
+    assert attribute.variable is not None
+    return attribute.variable.name, attribute.event
+
+
+def _equal_columns(predicate: s.Predicate, steps: dict[tuple[str, str], int]) -> tuple[_Column, _Column] | None:
+    """Return the columns of which a filter is the equality; None: it is another one."""
+    if not (isinstance(predicate, s.Comparison) and predicate.op == "="):
+        return None
+    sides = predicate.left, predicate.right
+    if not all(isinstance(side, s.Attribute) and not side.looks_back for side in sides):
+        return None
+    one, other = ((steps[_event_of(side)], side.name) for side in sides if isinstance(side, s.Attribute))
+    return one, other
+
+
+def _span_of(predicate: s.Predicate, name: str | None, event: str | None) -> s.Span | None:
+    """Return the place of an attribute of a predicate: by its variable and event, by its column, or the first."""
+    for attribute in s.attributes(predicate):
+        if name is None and event in (None, attribute.name):
+            return attribute.span
+        if name is not None and _event_of(attribute) == (name, event):
+            return attribute.span
+    return None
+
+
+class RecentTable(NumberedTable):
+    """Symbol table of such a pattern, with the symbols met so far.
+
+    Attributes
+    ----------
+    pattern : RecentPattern
+    passed : list of int
+        For each symbol what its events pass, as bits: each alternative of each step, then each absence.
+    ending : bool array, shape (symbols,)
+        True for symbols whose events may end complex events.
+    labels : list of frozenset of str
+        Variables of each mark.
+    marks : int32 array, shape (steps, alternatives)
+        Mark of the events of each alternative; 0 where they are not kept.
+    has_gaps : bool
+        False.
+    """
+
+    has_gaps = False
+
+    def __init__(self, pattern: RecentPattern) -> None:
+        self.pattern = pattern
+        kept = [event.labels for step in pattern.steps for event in step.events]
+        self.labels = list(dict.fromkeys([frozenset[str](), *kept]))
+        number = {labels: mark for mark, labels in enumerate(self.labels)}
+        self.marks = np.zeros((len(pattern.steps), max(len(step.events) for step in pattern.steps)), np.int32)
+        for i, step in enumerate(pattern.steps):
+            self.marks[i, : len(step.events)] = [number[event.labels] for event in step.events]
+        guards = [(event.guard, event.negated) for step in pattern.steps for event in step.events]
+        self._ends = sum(1 << i for i in range(len(guards) - len(pattern.steps[-1].events), len(guards)))
+        self._guards = [*guards, *((absence.guard, False) for step in pattern.steps for absence in step.absent)]
+        self.ending: Bools = np.zeros(0, np.bool_)
+        self.passed: list[int] = []
+        super().__init__()
+
+    def _passed(self, word: int) -> int:
+        return sum(1 << i for i, (guard, negated) in enumerate(self._guards) if (word >> guard & 1) != negated)
+
+    def _add(self, symbol: int, passed: int) -> None:
+        self.passed.append(passed)
+        self.ending = np.append(self.ending, bool(passed & self._ends))

@@ -1,0 +1,1 @@
+"""Kernels of SELECT RECENT: the partial match that is pending for each step and key."""

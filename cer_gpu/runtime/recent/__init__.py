@@ -1,0 +1,1 @@
+"""SELECT RECENT: the partial matches that are pending, by step and key."""

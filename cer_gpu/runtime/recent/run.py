@@ -1,0 +1,267 @@
+"""The state of one evaluation of SELECT RECENT: a row of pending partial matches for each key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from cer_gpu.arrays import Array, Bools, Int64
+from cer_gpu.automaton.encoding import CONSUME_NONE
+from cer_gpu.automaton.recent import RecentTable
+from cer_gpu.backend.arguments import plain
+from cer_gpu.backend.recent import moving as loops
+from cer_gpu.backend.recent.pending import ROW_PARTITION, ROW_VALUES, SLOT_LAST, Moves, Rows
+from cer_gpu.columnar.memory import GrowingRows, zeros
+from cer_gpu.errors import no_memory
+from cer_gpu.runtime.events import Relevant, RunOptions
+from cer_gpu.runtime.joining import Joining, forgets_by_partition
+from cer_gpu.runtime.protocol import FoundBuffers, Length
+
+_INITIAL_SIZE = 1 << 10
+"""Initial rows of keys; a power of two."""
+_AHEAD = 32
+"""Events whose keys are looked at together."""
+_MOST = 2**31
+"""Most rows."""
+
+
+class RecentRun(Joining):
+    """Runtime of SELECT RECENT.
+
+    Parameters
+    ----------
+    table : RecentTable
+    options : RunOptions
+        With `recent`.
+    length
+        Length of the window, uint64 or float64; None if there is none.
+    """
+
+    engine = "slots"
+    n_regs = loops.N_REGS
+
+    def __init__(self, table: RecentTable, options: RunOptions, length: Length) -> None:
+        tables = options.recent
+        assert tables is not None
+        # one position alone is that of all partitions
+        n_forgotten = 2 if forgets_by_partition(options) else int(options.consume != CONSUME_NONE)
+        super().__init__(options, length, distinct=False, n_forgotten=n_forgotten)
+        self._table, self._tables = table, tables
+        self._layout = tables.layout(timed=options.timed)
+        self._keyed = tables.n_values > 0
+        n_keys = len(tables.keys)
+        self._counts, self._found = np.zeros(1, np.int64), np.zeros(n_keys, np.int64)
+        self._hashes, self._candidates = np.zeros((_AHEAD, n_keys), np.uint64), np.zeros((_AHEAD, n_keys), np.int64)
+        n_steps = len(tables.pattern.steps)
+        self._bars = np.full((self._n_partitions, n_steps) if tables.bars else (0, 0), -1, np.int64)
+        self._memory = self._room(_INITIAL_SIZE if self._keyed else self._n_partitions)
+        self._index = np.zeros(2 * _INITIAL_SIZE if self._keyed else 1, np.uint64)
+        self._empty(0)
+        self._tests = tables.filters(self._ranks)
+        self._n_symbols = 0
+        self._moves: Moves
+
+    @property
+    def held(self) -> dict[str, int]:
+        """Keys with partial matches that can move on, and these partial matches."""
+        kept = self._rows_kept()
+        pending = self._in_use[kept][:, self._layout.slots[:-1] + SLOT_LAST] >= 0
+        return {"keys": int(kept.sum()), "partial matches": int(pending.sum())}
+
+    # ---- events -------------------------------------------------------------------------------------------------
+
+    def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
+        """Process relevant events and yield full buffers, in order."""
+        self._regs[loops.KEYS_AHEAD] = 0
+        return super().feed(events)
+
+    @property
+    def _groups(self) -> tuple[tuple[Any, ...], ...]:
+        if self._n_symbols != self._table.n_symbols:
+            self._n_symbols = self._table.n_symbols
+            self._moves = self._tables.moves(self._table)
+        return self._moves, self._layout, self._rows, self._tests._replace(ranks=self._ranks)
+
+    @property
+    def _rows(self) -> Rows:
+        words = self._words
+        keys = self._counts, self._index, self._found, self._hashes, self._candidates
+        return Rows(words, words.view(self._length.dtype), *keys, self._bars, self._forgotten)
+
+    @property
+    def _words(self) -> Int64:
+        return self._memory.array
+
+    @property
+    def _in_use(self) -> Int64:
+        """The rows in use: where keys are not looked up, all."""
+        return self._words[: self._counts[0]] if self._keyed else self._words
+
+    @property
+    def _ranks(self) -> Int64:
+        assert self.options.texts is not None
+        return self.options.texts.ranks()
+
+    def _run(self, *arguments: Any) -> int:
+        status: int = loops.move_events(*arguments)
+        return status
+
+    def _lengthen(self, n_rows: int) -> None:
+        raise AssertionError("an event ends one complex event at most")
+
+    def live(self) -> Int64:
+        """Return the positions that complex events to come may hold, ascending."""
+        held = [self._words[rows, slot + word] for rows, slot, step in self._pending()
+                for word in self._layout.positions[: step + 1]]  # fmt: skip
+        return np.unique(np.concatenate([np.empty(0, np.int64), *held]))
+
+    def _pending(self) -> Iterator[tuple[Int64, int, int]]:
+        """Yield for each step but the last the rows in which a partial match waits behind it, its slot, and it."""
+        kept = np.flatnonzero(self._rows_kept())
+        for step, slot in enumerate(self._layout.slots[:-1].tolist()):
+            yield kept[self._words[kept, slot + SLOT_LAST] >= 0], slot, step
+
+    # ---- partitions ---------------------------------------------------------------------------------------------
+
+    def idle(self, n_partitions: int) -> Bools:
+        """Return which of the first partitions hold nothing."""
+        kept = self._rows_kept()
+        if not self._keyed:
+            idle: Bools = ~kept[:n_partitions]
+            return idle
+        idle = np.ones(n_partitions, np.bool_)
+        idle[self._in_use[kept, ROW_PARTITION]] = False
+        return idle
+
+    def keep_partitions(self, kept: Bools) -> None:
+        """Drop the partitions that are not `kept` and number the others anew, in their order."""
+        if self._keyed:
+            self._keep(self._rows_kept(), np.where(kept, np.cumsum(kept) - 1, -1))
+        else:
+            self._move_rows(self._words, kept)
+            self._empty(int(kept.sum()))
+        if len(self._bars):
+            self._move_rows(self._bars, kept)
+            self._bars[int(kept.sum()) :] = -1
+        self._renumber_partitions(kept)
+
+    @staticmethod
+    def _move_rows(rows: Int64, kept: Bools) -> None:
+        rows[: int(kept.sum())] = rows[: len(kept)][kept]
+
+    def reserve_partitions(self, n: int) -> None:
+        """Make room for so many partitions."""
+        super().reserve_partitions(n)
+        if len(self._bars) and len(self._bars) < self._n_partitions:
+            bars = np.full((self._n_partitions, self._bars.shape[1]), -1, np.int64)
+            bars[: len(self._bars)] = self._bars
+            self._bars = bars
+        if not self._keyed and len(self._words) < self._n_partitions:
+            n_old = len(self._words)
+            try:
+                self._memory.grow(self._n_partitions)
+            except MemoryError:
+                raise no_memory(n_old, "partitions") from None
+            self._empty(n_old)
+
+    # ---- texts --------------------------------------------------------------------------------------------------
+
+    def texts_in(self, columns: list[int]) -> Int64:
+        """Return the numbers of texts held of some columns of `Relevant.attributes`."""
+        self._rows_kept()
+        held = [self._words[rows, word] for rows, word in self._texts(columns)]
+        return np.concatenate([np.empty(0, np.int64), *held])
+
+    def renumber_texts(self, columns: list[int], renumbered: Int64) -> None:
+        """Exchange the numbers of texts held of some columns, given the new number for each old one."""
+        if self._keyed:  # the keys of rows that hold nothing would not be exchanged
+            self._keep(self._rows_kept())
+        for rows, word in list(self._texts(columns)):
+            self._words[rows, word] = renumbered[self._words[rows, word]]
+        if self._keyed:
+            self._enter()
+
+    def _texts(self, columns: list[int]) -> Iterator[tuple[Int64, int]]:
+        """Yield the words of rows that hold values of some columns, each with the rows that have one."""
+        kept = np.flatnonzero(self._rows_kept())
+        for value in range(self._tables.n_values):
+            if any(key[value] in columns for key in self._tables.keys):
+                yield kept, ROW_VALUES + value
+        for rows, slot, step in self._pending():
+            for of in range(step + 1):
+                stored = self._layout.stored[of]
+                for column in columns:
+                    if stored[column] >= 0:
+                        valid = self._words[rows, slot + stored[0]] >> (column - 1) & 1 == 1
+                        yield rows[valid], slot + int(stored[column])
+
+    # ---- state that can be kept ---------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state as arrays by name, from which `restore` goes on."""
+        kept = self._rows_kept()
+        words = self._in_use[kept] if self._keyed else self._words
+        return {**super().snapshot(), "words": words, "bars": self._bars}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Go on from a snapshot."""
+        super().restore(snapshot)
+        self._bars = snapshot["bars"]
+        words = snapshot["words"]
+        self._memory = self._room(max(_INITIAL_SIZE, 2 * len(words)) if self._keyed else len(words))
+        self._words[: len(words)] = words
+        if self._keyed:
+            self._counts[0] = len(words)
+            self._enter()
+
+    # ---- room ---------------------------------------------------------------------------------------------------
+
+    def _room(self, n_rows: int) -> GrowingRows:
+        return GrowingRows(n_rows, max(1, int(self._layout.slots[-1])))
+
+    def _empty(self, begin: int) -> None:
+        """Let nothing be pending in the rows of partitions from one on."""
+        if not self._keyed:
+            loops.clear_rows(*plain(self._layout, self._rows), begin)
+
+    def _drop(self, clock: Any) -> None:
+        self._rows_kept(clock)
+
+    def _rows_kept(self, clock: Any = None) -> Bools:
+        """Drop what can move on no more, at an event of a clock or at the last one; return which rows hold anything."""
+        kept = np.empty(len(self._in_use), np.bool_)
+        clocks: Array = self._last_clocks if clock is None else self._clocks_at(clock)
+        loops.drop_pending(*plain(self._layout, self._rows), clocks, self._length, int(self._keyed), kept)
+        return kept
+
+    def _keep(self, kept: Bools, renumbered: Int64 | None = None) -> None:
+        """Drop the rows that are not `kept`; partitions may have new numbers."""
+        numbers = np.empty(0, np.int64) if renumbered is None else renumbered
+        self._counts[0] = loops.keep_rows(self._words, kept, numbers)
+        self._enter()
+
+    def _enter(self) -> None:
+        """Make the index anew."""
+        n_slots = 1 << (2 * len(self._words) - 1).bit_length()
+        if n_slots > len(self._index):
+            self._index = zeros((n_slots,), np.uint64)
+        else:
+            self._index[:] = 0
+        loops.index_rows(self._tables.n_values, tuple(self._rows))
+
+    def _make_room(self, clock: Any) -> None:
+        """Drop the rows that hold nothing more at an event of this clock; take more memory where few do."""
+        kept = self._rows_kept(clock)
+        n, size = int(kept.sum()), len(self._words)
+        try:
+            if 4 * n > 3 * size:
+                if 2 * size > _MOST:
+                    raise MemoryError
+                self._memory.grow(2 * size)
+                self._enter()
+            else:
+                self._keep(kept)
+        except MemoryError:
+            raise no_memory(n, "keys with partial matches") from None

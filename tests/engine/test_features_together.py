@@ -1,0 +1,46 @@
+"""What asks of the past, of each step and of silence, together: absences counted back as tests of a step."""
+
+import random
+
+import pyarrow as pa
+import pytest
+
+import cer_gpu
+
+LENGTH = 5
+FORMULAS = [  # with an absence counted back, and with a column in its place
+    (
+        f"!(D) FOR {LENGTH} SECONDS ; A AS a ; B AS b ; !C ; A AS c",
+        "A AS a ; B AS b ; !C ; A AS c FILTER a[clear = TRUE]",
+    ),
+    (f"A ; (!(D) FOR {LENGTH} SECONDS ; B{{2}}) ; C", "A ; B AS b ; B ; C FILTER b[clear = TRUE]"),
+]
+
+
+def stream(rng, keyed):
+    types, keys = rng.choices("ABCD", k=60), rng.choices(range(2), k=60)
+    times = sorted(rng.choices(range(90), k=60))
+    before = [[j for j in range(i) if not keyed or keys[i] == keys[j]] for i in range(60)]
+    clear = [not any(types[j] == "D" and times[i] - times[j] <= LENGTH for j in before[i]) for i in range(60)]
+    return pa.table({"type": types, "k": keys, "ts": times, "clear": clear})
+
+
+@pytest.mark.parametrize(("absence", "column"), FORMULAS)
+@pytest.mark.parametrize(("strategy", "output"), [("RECENT", "positions"), ("ALL", "progress")])
+@pytest.mark.parametrize("keyed", [False, True])
+def test_an_absence_counted_back_is_a_test_of_its_step(absence, column, strategy, output, keyed):
+    rng, n_found = random.Random(f"{absence} {strategy} {keyed}"), 0
+    for _ in range(6):
+        events = stream(rng, keyed)
+        keys = " PARTITION BY [k]" if keyed else ""
+        one, other = (
+            cer_gpu.compile(
+                f"SELECT {strategy} * FROM S WHERE {formula}{keys} WITHIN 30 SECONDS", time_column="ts", time_unit="s"
+            )
+            .evaluate(events, output=output)
+            .to_pylist()
+            for formula in (absence, column)
+        )
+        assert one == other
+        n_found += len(one)
+    assert n_found

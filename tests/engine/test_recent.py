@@ -1,0 +1,256 @@
+"""SELECT RECENT against its reference: random patterns and streams, every output, any cut into batches."""
+
+import itertools
+import random
+
+import pyarrow as pa
+import pytest
+import recent_strategies as drawn
+import reference_recent as ref
+from cases import plain, sorted_rows
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+from sizes import scaled
+from small_sizes import small_sizes
+
+import cer_gpu
+from cer_gpu.errors import QueryTypeError
+
+SEEDS = st.integers(0, 2**32)
+OUTPUTS = ("positions", "bindings", "events", "rows", "count", "ends")
+
+
+class Case:
+    """A random query, compiled, and a random stream."""
+
+    def __init__(self, seed, n=50):
+        self.rnd = random.Random(seed)
+        self.query = drawn.Drawn(self.rnd).query
+        text = drawn.text_of(self.query)
+        note(text)
+        self.compiled = cer_gpu.compile(text, time_column="ts", time_unit="s")
+        self.stream = drawn.stream_of(self.rnd, n)
+        self.table = drawn.table_of(self.stream)
+
+    @property
+    def expected(self):
+        """The rows of "bindings" as the reference writes them."""
+        return ref.rows(self.query, self.stream, list(self.compiled.variables))
+
+    def found(self, table):
+        """The rows of "bindings" of an answer, in the same way."""
+        names = list(self.compiled.variables)
+        return [
+            (row["start"], row["end"], tuple(row["positions"]), tuple((name, _positions(row[name])) for name in names))
+            for row in table.to_pylist()
+        ]
+
+    def pushed(self, output):
+        """The results of an evaluator that is given random pieces, and put down and taken up in between."""
+        evaluator = self.compiled.evaluator(output=output)
+        answers, begin = [], 0
+        while begin < self.table.num_rows:
+            n = self.rnd.randint(1, 12)
+            pieces = self.table.slice(begin, n).combine_chunks().to_batches()
+            answers += [evaluator.push(batch) for batch in pieces]
+            begin += n
+            if self.rnd.random() < 0.3:
+                evaluator = self.compiled.restore(evaluator.checkpoint())
+        answers.append(evaluator.finish())
+        return pa.Table.from_batches(answers)
+
+
+def _positions(held):
+    return () if held is None else (held,) if isinstance(held, int) else tuple(held)
+
+
+@settings(max_examples=scaled(250), deadline=None)
+@given(SEEDS)
+def test_engine_finds_what_the_definition_says(seed):
+    case = Case(seed)
+    assert case.found(case.compiled.evaluate(case.table, output="bindings")) == case.expected
+
+
+@settings(max_examples=scaled(120), deadline=None)
+@given(SEEDS, st.sampled_from(OUTPUTS))
+def test_every_output_is_the_same_for_every_cut(seed, output):
+    case = Case(seed)
+    whole, rows = case.compiled.evaluate(case.table, output=output), case.expected
+    if output == "count":
+        assert whole.select(["end", "count"]).to_pylist() == [{"end": row[1], "count": 1} for row in rows]
+    else:
+        wanted = "match" if output == "rows" else "end"
+        kept = [row for row in rows if any(held for _, held in row[3])] if output == "rows" else rows
+        numbers = list(dict.fromkeys(whole[wanted].to_pylist()))
+        assert len(numbers) == len(kept)
+        assert output == "rows" or numbers == [row[1] for row in rows]
+    with small_sizes():
+        pieces = case.pushed(output)
+    assert pieces.schema == whole.schema
+    assert plain(pieces.to_pylist()) == plain(whole.to_pylist())
+
+
+@settings(max_examples=scaled(30), deadline=None)
+@given(SEEDS)
+def test_long_streams_in_small_memory(seed):
+    case = Case(seed, 300)
+    with small_sizes():
+        assert case.found(case.pushed("bindings")) == case.expected
+
+
+@settings(max_examples=scaled(60), deadline=None)
+@given(SEEDS, st.sampled_from(["positions", "count"]))
+def test_threads_shares_and_sets_find_the_same(seed, output):
+    case = Case(seed)
+    whole = case.compiled.evaluate(case.table, output=output)
+    assert case.compiled.evaluate(case.table, output=output, threads=2).equals(whole)
+    shares = [case.compiled.evaluate(case.table, output=output, share=(k, 3)) for k in range(3)]
+    assert sorted_rows(*shares) == sorted_rows(whole)
+    others = {"one": case.compiled.text, "other": "SELECT RECENT * FROM S WHERE A ; B PARTITION BY [g]"}
+    found = cer_gpu.compile_all(others, time_column="ts", time_unit="s").evaluate(case.table, output=output)
+    assert found["one"].equals(whole)
+
+
+@settings(max_examples=scaled(30), deadline=None)
+@given(SEEDS)
+def test_tasks_that_are_dealt_events_by_a_key_find_the_same(seed):
+    cases = (Case(seed + n) for n in itertools.count())
+    case = next(each for each in cases if each.compiled.dealing.shared and " EVENTS" not in each.compiled.text)
+    column_of = dict(case.compiled.dealing.shared)
+    table = case.table.append_column("id", pa.array(range(case.table.num_rows)))
+    parts = []
+    for task in range(2):
+        kept = [_task_of(event, column_of) in (None, task) for event in case.stream]
+        parts.append(case.compiled.evaluate(table.filter(pa.array(kept)), output="events"))
+    ids = [[event["id"] for event in row] for part in parts for row in part["events"].to_pylist()]
+    whole = case.compiled.evaluate(table, output="events")["events"].to_pylist()
+    assert sorted(ids) == sorted([event["id"] for event in row] for row in whole)
+
+
+def _task_of(event, column_of):
+    """The task of two that an event is dealt to by its key; None: both."""
+    if event["type"] not in column_of:
+        return None
+    value = event[column_of[event["type"]]]
+    return 2 if value is None or value != value else (ord(value) if isinstance(value, str) else int(2 * value)) % 2
+
+
+# ---------------------------------------------------------------------------------------------------------- by hand
+
+
+def events(types, **columns):
+    return pa.table({"type": list(types), **columns})
+
+
+def positions(where, table, **options):
+    query = cer_gpu.compile(f"SELECT RECENT * FROM S WHERE {where}", **options)
+    return query.evaluate(table)["positions"].to_pylist()
+
+
+def test_the_latest_start_takes_the_place_of_the_one_before():
+    assert positions("A ; B", events("AABB")) == [[1, 2]]
+    assert positions("A ; B ; C", events("ABABCC")) == [[2, 3, 4]]
+    # the first B moved on, and the second finds nothing; the partial match behind B stays
+    assert positions("A ; B ; C", events("ABBC")) == [[0, 1, 3]]
+    assert positions("A ; B ; C", events("ABAC")) == [[0, 1, 3]]
+
+
+def test_an_event_moves_on_what_was_there_before_it():
+    assert positions("A{3}", events("AAAAA")) == [[0, 1, 2], [1, 2, 3], [2, 3, 4]]
+    assert positions("A{2}", events("AAAA")) == [[0, 1], [1, 2], [2, 3]]
+
+
+def test_one_step_is_every_event_that_satisfies_it():
+    assert positions("A AS a FILTER a[x > 1]", events("AABA", x=[1, 2, 3, 4])) == [[1], [3]]
+
+
+def test_an_absent_event_of_no_key_drops_what_waits_under_all_keys():
+    table = events("AADBB", u=[1, 2, 9, 1, 2])
+    assert positions("A AS a ; B AS b FILTER a.u = b.u", table) == [[0, 3], [1, 4]]
+    assert positions("A AS a ; !D ; B AS b FILTER a.u = b.u", table) == []
+    keyed = "A AS a ; !(D AS d FILTER d.u = a.u) ; B AS b FILTER a.u = b.u"
+    assert positions(keyed, table) == [[0, 3], [1, 4]]
+    assert positions(keyed, events("AADBB", u=[1, 2, 2, 1, 2])) == [[0, 3]]
+    below = "A AS a ; !(D AS d FILTER d.u > a.u) ; B AS b FILTER a.u = b.u"
+    assert positions(below, events("AADBB", u=[1, 2, 2, 1, 2])) == [[1, 4]]
+
+
+def test_an_event_does_not_drop_what_it_has_just_placed():
+    assert positions("A ; B ; !B ; C", events("ABC")) == [[0, 1, 2]]
+    assert positions("A ; B ; !B ; C", events("ABBC")) == []
+
+
+def test_keys_of_unlike_columns_and_types():
+    table = events("ABAB", src=pa.array([1, 9, 2, 9], pa.int32()), dst=[0.0, 2.0, 0.0, 2.0])
+    assert positions("A AS a ; B AS b FILTER b.dst = a.src", table) == [[2, 3]]
+    three = "A AS a ; B AS b ; A AS c FILTER b.dst = a.src AND c.src = b.dst"
+    steps = events("AABA", src=pa.array([2, 1, 9, 2], pa.int32()), dst=[None, None, 2.0, None])
+    assert positions(three, steps) == [[0, 2, 3]]
+    # two columns of one step are a key only where they are equal
+    both = "A AS a ; B AS b FILTER a.x = b.x AND a.y = b.x"
+    assert positions(both, events("AAB", x=[1, 1, 1], y=[1, 2, 0])) == [[0, 2]]
+
+
+def test_keys_of_types_that_are_compared_rounded_are_refused():
+    where = "A AS a ; B AS b ; C AS c FILTER a.x = b.x AND b.x = c.y"
+    schema = pa.schema({"type": pa.string(), "x": pa.decimal128(10, 2), "y": pa.float64()})
+    with pytest.raises(QueryTypeError, match="decimals and floats are among three values or more"):
+        cer_gpu.compile(f"SELECT RECENT * FROM S WHERE {where}", schema=schema)
+
+
+def test_clauses_about_the_results():
+    table = events("AABAB", x=[1, 5, 3, 2, 9])
+    query = "SELECT RECENT a.x AS low, b.x - a.x AS gain FROM S WHERE A AS a ; B AS b"
+    assert cer_gpu.compile(query).evaluate(table).select(["low", "gain"]).to_pylist() == [
+        {"low": 5, "gain": -2},
+        {"low": 2, "gain": 7},
+    ]
+    kept = cer_gpu.compile(f"{query} HAVING gain > 0 LIMIT 1").evaluate(table)
+    assert kept["low"].to_pylist() == [2]
+    assert cer_gpu.compile("SELECT RECENT * FROM S WHERE A ; B LIMIT 0").evaluate(table).num_rows == 0
+    summed = cer_gpu.compile("SELECT RECENT * FROM S WHERE A AS a ; B AS b")
+    found = summed.evaluate(table, output="count", aggregate="SUM(b.x)")
+    assert found.to_pylist() == [{"end": 2, "SUM(b.x)": 3}, {"end": 4, "SUM(b.x)": 9}]
+
+
+def test_events_are_dealt_to_tasks_by_keys_that_all_of_them_have():
+    keyed = "A AS a ; !(D AS d FILTER d.y = a.x) ; B AS b FILTER a.x = b.y"
+    cases = {
+        keyed: (("A", "x"), ("B", "y"), ("D", "y")),
+        f"{keyed} LIMIT 1 EVERY 9 EVENTS": (),
+        f"{keyed} WITHIN 3 EVENTS EACH STEP": (),
+        f"{keyed} CONSUME BY ANY": (),
+        "A AS a ; !D ; B AS b FILTER a.x = b.y": (),
+        "A AS a ; A AS b FILTER a.x = b.y": (),
+        "A AS a ; B AS b FILTER a.x < b.y": (),
+    }
+    for text, shared in cases.items():
+        assert cer_gpu.compile(f"SELECT RECENT * FROM S WHERE {text}").dealing.shared == shared
+    every = cer_gpu.compile("SELECT * FROM S WHERE A AS a ; B AS b FILTER a.x = b.y LIMIT 1 EVERY 9 EVENTS")
+    assert every.dealing.shared == ()
+
+
+def test_several_streams():
+    query = cer_gpu.compile("SELECT RECENT * FROM s, t WHERE s>A AS a ; t>B AS b FILTER a.u = b.u", time_column="ts")
+    streams = {
+        "s": events("AAB", ts=pa.array([1, 2, 5], pa.timestamp("s")), u=[1, 2, 2]),
+        "t": events("BB", ts=pa.array([3, 4], pa.timestamp("s")), u=[2, 1]),
+    }
+    found = query.evaluate(streams, output="bindings").select(["a", "b"]).to_pylist()
+    assert found == [{"a": 1, "b": 0}, {"a": 0, "b": 1}]
+
+
+def test_keys_out_of_the_window_are_dropped():
+    n = 20_000
+    table = events("A" * n, u=range(n), ts=range(n))
+    query = cer_gpu.compile(
+        "SELECT RECENT * FROM S WHERE A AS a ; B AS b FILTER a.u = b.u WITHIN 100 SECONDS",
+        time_column="ts",
+        time_unit="s",
+    )
+    evaluator = query.evaluator()
+    for batch in table.to_batches(max_chunksize=1000):
+        evaluator.push(batch)
+    analysis = query.explain(table, analyze=True)._facts["analysis"]
+    assert analysis["held"] == {"keys": 101, "partial matches": 101}
+    assert len(evaluator.checkpoint()) < 40_000
