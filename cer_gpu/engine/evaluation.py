@@ -490,7 +490,7 @@ class Evaluation(Generic[_Piece, _Found]):
 
     @property
     def _first_held(self) -> dict[str, int]:
-        """Of the queries whose rows come in the order of their starts: the first event that may still have a row."""
+        """First event that may still have a row, for each query whose rows come in the order of their starts."""
         firsts = {name: member.first_held for name, member in self._members.items()}
         return {name: min(first, self.n_events) for name, first in firsts.items() if first is not None}
 

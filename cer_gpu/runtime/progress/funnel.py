@@ -88,7 +88,7 @@ class Funnel(Runtime):
             return None
         row = self._starts.clocks[base & (len(self._rows) - 1)]
         due = int(row[loops.CLOCK]) + int(self._lengths.window) + 1
-        return min(due, int(row[loops.GAP]) + int(self._lengths.gap) + 1) if self._lengths.gapped else due
+        return min(due, int(row[loops.LAST_CLOCK]) + int(self._lengths.gap) + 1) if self._lengths.gapped else due
 
     @property
     def first_held(self) -> int | None:
