@@ -216,6 +216,7 @@ class Block:
         self._makers: Mapping[str, Callable[[Block], pa.Array]] = {}
         self._coders = {} if coders is None else coders
         self.n_rows = batch.num_rows
+        self._source: Block | None = None
         self._columns: dict[str, pa.Array] = {}
         self._valid: dict[str, Bools | None] = {}
         self._numbers: dict[str, Array] = {}
@@ -227,7 +228,13 @@ class Block:
         other = Block(self.batch, self._coders)
         other._columns, other._valid, other._numbers = dict(self._columns), dict(self._valid), dict(self._numbers)
         other._coded, other._stored = dict(self._coded), dict(self._stored)
+        other._source = self.source
         return other
+
+    @property
+    def source(self) -> Block:
+        """The block of which this is a fork, perhaps of a fork; else the block itself."""
+        return self if self._source is None else self._source
 
     def derive(self, makers: Mapping[str, Callable[[Block], pa.Array]]) -> None:
         """Add columns that are made from the others at their first use."""

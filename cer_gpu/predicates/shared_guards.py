@@ -118,6 +118,7 @@ class SharedGuards:
 
     def rows(self, number: int, block: Block) -> List:
         """Return the rows of a block that satisfy the guard of a number, and their places."""
+        block = block.source  # the guards of several queries read no column of one of them
         if block is not self._block:
             self._read(block)
         found = self._found.get(number)

@@ -197,6 +197,8 @@ RULES = {
     "every": "SELECT * FROM S WHERE A ; B WITHIN 2 EVENTS",
     "absent": "SELECT * FROM S WHERE A ; !(B FILTER B[x < 0.5]) ; C WITHIN 9 EVENTS",
     "lag": "SELECT * FROM S WHERE A ; B FILTER B[x > LAG(x)] WITHIN 9 EVENTS",
+    "part": "SELECT * FROM S WHERE (A ; B WITHIN 2 EVENTS) ; C WITHIN 9 EVENTS",
+    "step": "SELECT * FROM S WHERE A ; B ; C WITHIN 9 EVENTS, 3 EVENTS EACH STEP",
     **{f"above {k}": f"SELECT * FROM S WHERE B ; B FILTER B[x > 0.{k}] WITHIN 5 EVENTS" for k in range(10, 80)},
 }
 
