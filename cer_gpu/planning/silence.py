@@ -1,8 +1,8 @@
 """Absences with FOR in the middle of a pattern: ``(f ; !R FOR d) ; g``, counted from the end of f whatever g does.
 
 R lies behind the end of f in one of three places: in a gap between two later events of the match, at such an event, or
-behind the last one.  So the absence becomes one in each gap that follows, a test of each event that follows, and one at
-the end of the pattern; all of them compare the clock of R with that of the last event of f.
+behind the last one.  The absence thus becomes one in each gap that follows, a test of each event that follows, and one
+at the end of the pattern; all of them compare the clock of R with that of the last event of f.
 """
 
 from __future__ import annotations

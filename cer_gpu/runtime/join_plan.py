@@ -233,7 +233,7 @@ class JoinPlan:
                 if relation.local[one]:
                     yield Pair(number, other, one)
                 return
-        elif len(variables) == 2 and kinds == {EACH, LAST}:
+        elif len(variables) == 2 == len(events) and kinds == {EACH, LAST}:
             (later,) = (variable for variable, event in events if event == EACH)
             (earlier,) = variables - {later}
             if self._is_just_behind(number, earlier, later):

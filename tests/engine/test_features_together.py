@@ -25,6 +25,16 @@ def stream(rng, keyed):
     return pa.table({"type": types, "k": keys, "ts": times, "clear": clear})
 
 
+@pytest.mark.parametrize("which", ["FIRST", "LAST"])
+def test_one_filter_reads_each_event_of_a_variable_and_the_last(which):
+    events = pa.table({"type": list("BBBA"), "x": [1, 2, 1, 2]})
+    found = cer_gpu.compile(f"SELECT * FROM S WHERE B{{2}} AS a ; A AS b FILTER b.x + {which}(a).x > a.x + 1").evaluate(
+        events
+    )
+    wanted = {"FIRST": [[0, 2, 3], [1, 2, 3]], "LAST": [[0, 1, 3], [0, 2, 3]]}[which]
+    assert sorted(found["positions"].to_pylist()) == wanted
+
+
 @pytest.mark.parametrize(("absence", "column"), FORMULAS)
 @pytest.mark.parametrize(("strategy", "output"), [("RECENT", "positions"), ("ALL", "progress")])
 @pytest.mark.parametrize("keyed", [False, True])

@@ -7,8 +7,8 @@ and its row is the id modulo the size.
 * INFO, its partition, its state and the number of steps reached, as one number: see `info_of`;
 * CLOCK, the clock of its first event, in the bits of `clocks`, the same memory;
 * where steps may lie only so far apart, at LAST_CLOCK, the clock of the last step reached;
-* from PLACES on, or behind that, the position of each step reached, each with its time behind it where the output has times; and, where
-  an event bars the start, the position of that event in the place of the next step's.
+* from PLACES on, or behind that, the position of each step reached, each with its time behind it where the output has
+  times; and, where an event bars the start, the position of that event in the place of the next step's.
 
 The starts of a partition that have reached k steps are a list, from the latest to the earliest, so that ids decrease: a
 start never overtakes an earlier one.  The row of the partition in `lists` has the first of each list.  Starts that move
@@ -70,7 +70,7 @@ class Starts(NamedTuple):
 
 
 class Lengths(NamedTuple):
-    """How far the steps of a start may lie apart.
+    """Distances that the steps of a start may lie apart.
 
     Attributes
     ----------
