@@ -19,6 +19,7 @@ from cer_gpu.backend.past.pending import (
     NATURALS,
     STATE_WIDTH,
     UNUSED,
+    VALUE,
     PastEvents,
     Pool,
     chain_anew,
@@ -59,8 +60,8 @@ class PastState(ABC):
 
     width: ClassVar[int] = STATE_WIDTH
     """Numbers in the row of a key."""
-    links: ClassVar[int] = 1
-    """Links of an entry."""
+    columns: ClassVar[int] = 4
+    """Numbers of an entry."""
     has_values: ClassVar[bool] = True
 
     def __init__(self, column: PastColumn, clock: np.dtype[Any], one_clock: bool) -> None:
@@ -86,12 +87,8 @@ class PastState(ABC):
         self.column = column
 
     def _pool_of(self, n: int) -> Pool:
-        return Pool(
-            zeros((n, self.links), np.int32),
-            zeros((n,), self._clock),
-            zeros((n if self.has_values else 1,), np.int64),
-            np.zeros(3, np.int64),
-        )
+        cells = zeros((n, self.columns), np.int64)
+        return Pool(cells, cells.view(self._clock), np.zeros(3, np.int64))
 
     def make(
         self, block: Block, rows: Array, keys: Array, n_keys: int, clocks: Array, length: Any, chosen: Bools
@@ -147,46 +144,38 @@ class PastState(ABC):
                 self._make_room(loop, start, n_keys)
 
     def _make_room(self, loop: Callable[[int, int], int], start: int, n_keys: int) -> None:
-        capacity = len(self._pool.links)
+        capacity = len(self._pool.cells)
         if self._one_clock and capacity > n_keys:
             loop(start, 1)
             if 2 * self._pool.free[IN_USE] < capacity:
                 return
         old = self._pool
         self._pool = self._pool_of(2 * capacity)
-        for name in ("links", "clocks", "values"):
-            before = getattr(old, name)
-            getattr(self._pool, name)[: len(before)] = before
+        self._pool.cells[:capacity] = old.cells
         self._pool.free[:] = old.free
 
     # ---- checkpoints ----------------------------------------------------------------------------------------
 
     def snapshot(self, n_keys: int) -> dict[str, Array]:
         """Return the state as arrays."""
-        used = int(self._pool.free[UNUSED])
-        links, clocks, values, free = self._pool
-        return {
-            "state": self._state[:n_keys],
-            "links": links[:used],
-            "clocks": clocks[:used],
-            "values": values[:used],
-            "free": free,
-        }
+        cells = self._pool.cells[: int(self._pool.free[UNUSED])]
+        return {"state": self._state[:n_keys], "cells": cells, "free": self._pool.free}
 
     def restore(self, arrays: dict[str, Array]) -> None:
         """Go on from a snapshot."""
         self._state = np.array(arrays["state"])
         capacity = FEWEST_ENTRIES
-        while capacity <= len(arrays["links"]):
+        while capacity <= len(arrays["cells"]):
             capacity *= 2
         self._pool = self._pool_of(capacity)
-        for name in ("links", "clocks", "values", "free"):
-            getattr(self._pool, name)[: len(arrays[name])] = arrays[name]
+        self._pool.cells[: len(arrays["cells"])] = arrays["cells"]
+        self._pool.free[:] = arrays["free"]
 
 
 class CountState(PastState):
     """COUNT: the clocks of the events in the window."""
 
+    columns = 2
     has_values = False
 
     def _values(self, block: Block, chosen: Bools) -> Int64:
@@ -206,6 +195,7 @@ class CountState(PastState):
 class ClearState(PastState):
     """Absence counted back: the clock of the last event."""
 
+    columns = 2
     has_values = False
 
     def __init__(self, column: PastColumn, clock: np.dtype[Any], one_clock: bool) -> None:
@@ -239,8 +229,6 @@ class ClearState(PastState):
 class ExtremeState(PastState):
     """MIN and MAX: the values that none after them is beyond, as integers in their order."""
 
-    links = 2
-
     def _values(self, block: Block, chosen: Bools) -> Int64:
         return as_int64(self._numbers(block))
 
@@ -258,18 +246,18 @@ class ExtremeState(PastState):
         if pa.types.is_null(data_type):
             return pa.nulls(n_rows)
         if floats:
-            return array_of(found.view(np.float64), known, pa.float64()).cast(data_type)
+            return array_where(found.view(np.float64), known, pa.float64()).cast(data_type)
         if kind_of(data_type) == BOOLEAN:
             return pa.array(found != 0, mask=~known)
         if kind_of(data_type) == DECIMAL:
             return decimals_of(found, found >> 63, known, data_type)
-        return array_of(found.astype(f"i{data_type.bit_width // 8}", copy=False), known, data_type)
+        return array_where(found.astype(f"i{data_type.bit_width // 8}", copy=False), known, data_type)
 
 
 class DistinctState(PastState):
     """COUNT DISTINCT: each value once, in the order in which they were met last."""
 
-    links = 4
+    columns = 8
 
     def __init__(self, column: PastColumn, clock: np.dtype[Any], one_clock: bool) -> None:
         super().__init__(column, clock, one_clock)
@@ -297,8 +285,8 @@ class DistinctState(PastState):
         if self._texts.n_texts < self._sweep_at:
             return
         used = slice(1, int(self._pool.free[UNUSED]))
-        numbers = self._pool.values[used]
-        self._pool.values[used] = self._texts.keep(numbers)[numbers]
+        numbers = self._pool.cells[used, VALUE]
+        self._pool.cells[used, VALUE] = self._texts.keep(numbers)[numbers]
         self._sweep_at = max(TEXTS_FROM, 2 * self._texts.n_texts)
         self._buckets = np.zeros(0, np.int32)
 
@@ -306,8 +294,8 @@ class DistinctState(PastState):
         found = np.zeros(n_rows, np.int64)
 
         def loop(start: int, sweep: int) -> int:
-            if len(self._buckets) < len(self._pool.links):
-                self._buckets = zeros((len(self._pool.links),), np.int32)
+            if len(self._buckets) < len(self._pool.cells):
+                self._buckets = zeros((len(self._pool.cells),), np.int32)
                 chain_anew(self._state, self._pool, self._buckets, min(n_keys, len(self._state)))
             n: int = distinct_past(given, start, sweep, n_keys, self._state, self._pool, self._buckets, found)
             return n
@@ -334,21 +322,15 @@ class SumState(PastState):
 
     def __init__(self, column: PastColumn, clock: np.dtype[Any], one_clock: bool) -> None:
         self._what = _what(column)
-        of_integers = self._what <= kernels_of_sums.AVG_OF_NATURALS
         squares = self._what == kernels_of_sums.STDDEV
-        limbs = kernels_of_sums.LIMBS_OF_INTEGERS if of_integers else kernels_of_sums.LIMBS_OF_FLOATS
-        self.width = kernels_of_sums.LIMBS + limbs + kernels_of_sums.LIMBS_OF_SQUARES * squares  # type: ignore[misc]
+        if self._what <= kernels_of_sums.AVG_OF_NATURALS:
+            self.width = kernels_of_sums.WIDTH_OF_INTEGERS  # type: ignore[misc]
+        else:
+            self.width = kernels_of_sums.WIDTH_OF_SQUARES if squares else kernels_of_sums.WIDTH_OF_FLOATS  # type: ignore[misc]
         self._wide_width = WIDE_OF_SUMS + WIDE_OF_SQUARES * squares
         super().__init__(column, clock, one_clock)
         self._wide, self._n_wide = np.zeros((1, self._wide_width), np.int64), np.ones(1, np.int64)
-        self._results = np.zeros(0)
         self._digits = np.zeros(3 * DIGITS, np.int64)
-
-    def _grow_keys(self, n: int) -> None:
-        results = zeros((n,), np.float64)
-        results[: len(self._results)] = self._results
-        self._results = results
-        super()._grow_keys(n)
 
     def _values(self, block: Block, chosen: Bools) -> Int64:
         name = self.column.past.attribute
@@ -366,21 +348,22 @@ class SumState(PastState):
         found, known = np.zeros(0 if whole else n_rows), np.zeros(n_rows, np.bool_)
 
         def loop(start: int, sweep: int) -> int:
-            sums = ExactSums(self._state, self._wide, self._n_wide, self._results, self._digits, _POWERS)
+            results = self._state.view(np.float64)
+            sums = ExactSums(self._state, self._wide, self._n_wide, results, self._digits, _POWERS)
             n: int = sum_past(given, start, sweep, n_keys, sums, self._pool, self._what, integers, found, known)
             return n
 
         self._run(loop, len(given.rows), n_keys)
         if pa.types.is_null(self.column.type):
             return pa.nulls(n_rows)
-        return self._integers(integers, known) if whole else array_of(found, known, pa.float64())
+        return self._integers(integers, known) if whole else array_where(found, known, pa.float64())
 
     def _make_room(self, loop: Callable[[int, int], int], start: int, n_keys: int) -> None:
         if self._n_wide[0] == len(self._wide):
             wide = np.zeros((max(4, 2 * len(self._wide)), self._wide_width), np.int64)
             wide[: len(self._wide)] = self._wide
             self._wide = wide
-        if self._pool.free[IN_USE] == len(self._pool.links) - 1:
+        if self._pool.free[IN_USE] == len(self._pool.cells) - 1:
             super()._make_room(loop, start, n_keys)
 
     def _integers(self, integers: Int64, known: Bools) -> pa.Array:
@@ -393,17 +376,17 @@ class SumState(PastState):
                 f"a sum of {self.column.past.attribute!r} OVER the past is beyond {data_type}\n"
                 "hint: cast the column to float64 or to a decimal"
             )
-        return array_of(np.ascontiguousarray(low), known, data_type)
+        return array_where(np.ascontiguousarray(low), known, data_type)
 
     def snapshot(self, n_keys: int) -> dict[str, Array]:
         """Return the state as arrays."""
         wide = self._wide[: int(self._n_wide[0])]
-        return {**super().snapshot(n_keys), "wide": wide, "results": self._results[:n_keys]}
+        return {**super().snapshot(n_keys), "wide": wide}
 
     def restore(self, arrays: dict[str, Array]) -> None:
         """Go on from a snapshot."""
         super().restore(arrays)
-        self._wide, self._results = np.array(arrays["wide"]), np.array(arrays["results"])
+        self._wide = np.array(arrays["wide"])
         self._n_wide = np.array([len(self._wide)], np.int64)
 
 
@@ -437,7 +420,7 @@ def as_int64(values: Array) -> Int64:
     return values.view(np.int64) if values.dtype in (np.uint64, np.float64) else values.astype(np.int64, copy=False)
 
 
-def array_of(values: Array, known: Bools, data_type: pa.DataType) -> pa.Array:
+def array_where(values: Array, known: Bools, data_type: pa.DataType) -> pa.Array:
     """Return values in the layout of a type as an array, NULL where they are not known."""
     valid = None if known.all() else pa.py_buffer(np.packbits(known, bitorder="little"))
     return pa.Array.from_buffers(data_type, len(values), [valid, pa.py_buffer(values)])
@@ -446,4 +429,4 @@ def array_of(values: Array, known: Bools, data_type: pa.DataType) -> pa.Array:
 def decimals_of(low: Int64, high: Int64, known: Bools, data_type: pa.DataType) -> pa.Array:
     """Return decimals of their lower and upper 64 bits."""
     words = np.ascontiguousarray(np.stack([low, high], axis=1))
-    return array_of(words, known, pa.decimal128(38, data_type.scale)).cast(data_type)
+    return array_where(words, known, pa.decimal128(38, data_type.scale)).cast(data_type)

@@ -96,6 +96,21 @@ class Binding:
         return {**of_tests, **_derived(self.guards, self.compared)}
 
     @cached_property
+    def reach(self) -> tuple[str | None, np.uint64 | np.float64]:
+        """Column of the window, and how much lies before an event that may end a complex event: what it may read.
+
+        Aggregates over the past read their own length before the window; with ranges, all are of one clock.
+        """
+        assert self.window_length is not None
+        lengths = [] if self.pasts is None else [reach.length for reach in self.pasts.reaches.values()]
+        longest = max(lengths, default=None)
+        if longest is None:
+            return self.window_column, self.window_length
+        if isinstance(self.window_length, np.float64):
+            return self.window_column, np.float64((self.window_length + longest) * (1 + 2.0**-40))
+        return self.window_column, np.uint64(min(int(self.window_length) + int(longest), 2**64 - 1))
+
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """Columns and fields that the query reads for any output."""
         compared = () if self.compared is None else self.compared.names

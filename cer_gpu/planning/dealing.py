@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from cer_gpu.automaton.recent import RecentPattern
 from cer_gpu.ceql.syntax import Attribute
 from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.windows import same_clock
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Dealing:
         Reason why results of several threads have another order than those of one; None: they have the order of ends.
     against_key_tasks : str or None
         Reason why tasks that get the events of some keys only are not exact; None: they are, if keys are.
+    against_range_tasks : str or None
+        Reason why tasks that get ranges are not exact; None: they are, if ranges are.
     shared : tuple of (str or None, str)
         Column of each event type (None: of all) whose value all events of a complex event share, so that tasks can be
         dealt the events by it; empty: there is none.
@@ -34,6 +37,7 @@ class Dealing:
     against_merging: str | None = None
     shared: tuple[tuple[str | None, str], ...] = ()
     against_key_tasks: str | None = None
+    against_range_tasks: str | None = None
 
     @property
     def threads(self) -> str:
@@ -53,7 +57,7 @@ class Dealing:
     def tasks(self) -> dict[str, str | None]:
         """Ways to deal to Spark tasks, the best first, each with the reason why it is not exact; None: it is."""
         by_key = None if self.shared else self.against_keys or self.against_key_tasks
-        return {"partition": by_key, "range": self.against_ranges, "replicate": None}
+        return {"partition": by_key, "range": self.against_ranges or self.against_range_tasks, "replicate": None}
 
 
 def dealing_by_starts(plan: Plan) -> Dealing:
@@ -62,7 +66,6 @@ def dealing_by_starts(plan: Plan) -> Dealing:
     return replace(
         dealing_of(plan),
         against_ranges="a start is known only after the range",
-        against_merging="starts come in their order, each when it is known",
         against_key_tasks="an event of any key tells that a window has passed" if of_all else None,
         shared=(),
     )
@@ -72,7 +75,13 @@ def dealing_of(plan: Plan) -> Dealing:
     """Determine the ways to deal the events of a query."""
     merging = "complex events that end with an absence come in the order in which they are known"
     shared = () if plan.partition else _shared(plan)
-    return Dealing(_against_keys(plan), _against_ranges(plan), merging if plan.trailing else None, shared)
+    return Dealing(
+        _against_keys(plan),
+        _against_ranges(plan),
+        merging if plan.trailing else None,
+        against_range_tasks="what is OVER the past reads events that may lie before the window" if plan.pasts else None,
+        shared=shared,
+    )
 
 
 def _shared(plan: Plan) -> tuple[tuple[str | None, str], ...]:
@@ -130,8 +139,6 @@ def _against_keys(plan: Plan) -> str | None:
 def _against_ranges(plan: Plan) -> str | None:
     if plan.longest_lag:
         return "LAG reads events that may lie before the range"
-    if plan.pasts:
-        return "what is OVER the past reads events that may lie before the range"
     if plan.trailing:
         return "an absence at the end is known only after the range"
     if plan.window is None:
@@ -146,6 +153,8 @@ def _against_ranges(plan: Plan) -> str | None:
         return "LIMIT keeps the first of an order that depends on the events before the window"
     if plan.consume != "NONE":
         return f"CONSUME BY {plan.consume} depends on what was found before"
+    if any(not same_clock(past.over, plan.within) for past in plan.pasts if plan.within is not None):
+        return "what is OVER the past is measured by another clock than WITHIN"
     return None
 
 

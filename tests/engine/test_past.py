@@ -209,27 +209,37 @@ def test_a_great_value_leaves_no_trace():
     assert found == [0.1, float(Fraction(0.1) + Fraction(1e300)), 1e300, 0.2 + 0.3]
 
 
-@pytest.mark.parametrize("partition", ["", " PARTITION BY [k]"])
-def test_threads_give_the_same(partition):
+THREADS = {
+    # (length of OVER, PARTITION BY): how the events are dealt
+    ("500 [ts]", ""): "range",
+    ("500 [ts]", " PARTITION BY [k]"): "range",
+    ("500 EVENTS", ""): "one",
+    ("9 EVENTS", " PARTITION BY [k]"): "partition",
+}
+
+
+@pytest.mark.parametrize(("over", "partition"), THREADS)
+def test_threads_give_the_same(over, partition):
     rng = np.random.default_rng(3)
-    n = 20_000
+    n = 60_000
     table = pa.table(
         {
             "type": rng.choice(["A", "B"], n),
-            "k": rng.integers(0, 50, n),
-            "x": rng.normal(size=n),
+            "k": rng.integers(0, 5, n),
+            "x": rng.normal(size=n) * 10.0 ** rng.integers(-8, 8, n),
             "ts": np.sort(rng.integers(0, n, n)),
         }
     )
     query = cer_gpu.compile(
-        "SELECT * FROM S WHERE A ; (!(B FILTER B[x > 1]) FOR 20 [ts] ; B AS b) FILTER "
-        f"b[x > 2 * STDDEV(*.x) OVER 500 [ts] AND COUNT(A) OVER 9 EVENTS > 3]{partition} WITHIN 50 [ts]"
+        f"SELECT * FROM S WHERE A ; (!(B FILTER B[x > 1]) FOR 20 [ts] ; B AS b) FILTER "
+        f"b[x > 1.5 * STDDEV(*.x) OVER {over} AND SUM(A.x) OVER {over} > 3]{partition} WITHIN 50 [ts]"
     )
     dealing = query.physical_plan().dealing
-    assert dealing.threads == ("partition" if partition else "one")
-    assert dealing.against_ranges == "what is OVER the past reads events that may lie before the range"
+    assert dealing.threads == THREADS[over, partition]
+    assert (dealing.against_ranges is None) == (dealing.threads == "range")
+    assert dealing.tasks["range"] is not None
     one, three = (query.evaluate(table, threads=threads) for threads in (1, 3))
-    assert one.num_rows
+    assert one.num_rows > 100
     assert sorted_rows(one) == sorted_rows(three)
 
 
@@ -270,6 +280,32 @@ def test_what_does_not_fit_the_schema_is_told_at_compile_time(text, message):
     schema = pa.schema([("type", pa.string()), *TYPES.items(), ("w", pa.decimal128(30, 2))])
     with pytest.raises(cer_gpu.QueryError, match=message):
         cer_gpu.compile(f"SELECT * FROM S WHERE B AS b FILTER {text}", schema=schema)
+
+
+def test_the_past_follows_the_order_of_time():
+    events = pa.table({"type": ["A"] * 5, "x": [3, 1, 2, 5, 4], "ts": [3, 1, 2, 5, 4]})
+    text = "SELECT * FROM S WHERE !(A FILTER A[x = 2]) FOR 1 EVENTS ; A AS a FILTER a[SUM(A.x) OVER 1 [ts] >= 5]"
+    query = cer_gpu.compile(text, time_column="ts")
+    expected = [4, 3]  # rows of 4 (3 + 4) and 5 (4 + 5); that of 3 comes just after 2
+    assert query.evaluate(events, sort=True)["end"].to_pylist() == expected
+    assert query.evaluate(events, lateness=5)["end"].to_pylist() == expected
+    evaluator = query.evaluator(lateness=5)
+    assert evaluator.push(events.to_batches()[0]).num_rows == 0
+    assert evaluator.advance(5)["end"].to_pylist() == expected
+
+
+def test_events_of_several_streams_are_told_apart():
+    parts = {
+        "S": pa.table({"type": ["A", "A"], "ts": [1, 4], "x": [1, 2]}),
+        "T": pa.table({"type": ["A", "B"], "ts": [2, 3], "x": [10, 20]}),
+    }
+    found = {
+        text: cer_gpu.compile(f"SELECT * FROM S, T WHERE S>A AS a FILTER a[{text}]", time_column="ts")
+        .evaluate(parts)["end"]
+        .to_pylist()
+        for text in ("SUM(T>A.x) OVER 9 EVENTS = 10", "SUM(A.x) OVER 9 EVENTS = 13", "SUM(*.x) OVER 9 EVENTS = 33")
+    }
+    assert all(ends == [1] for ends in found.values())
 
 
 def test_an_absence_counted_back_begins_any_part():

@@ -134,21 +134,26 @@ def digits_of(rows, row, column, n, digits, at):
     at : int
     """
     carry = np.int64(0)
+    size = 0
     for k in range(n):
-        carry = (rows[row, _U(column + k)] + carry) >> 32
-    sign = -1 if carry < 0 else 1
+        digit = rows[row, _U(column + k)] + carry
+        carry = digit >> 32
+        digits[_U(at + k)] = digit & MASK
+        if digit & MASK != 0:
+            size = k + 1
+    if carry >= 0:
+        digits[_U(at + n)] = carry
+        return size if carry == 0 else n + 1
     carry = np.int64(0)
     size = 0
     for k in range(n):
-        digit = sign * rows[row, _U(column + k)] + carry
+        digit = carry - rows[row, _U(column + k)]
         carry = digit >> 32
         digits[_U(at + k)] = digit & MASK
         if digit & MASK != 0:
             size = k + 1
     digits[_U(at + n)] = carry
-    if carry != 0:
-        size = n + 1
-    return sign * size
+    return -size if carry == 0 else -n - 1
 
 
 @helper

@@ -20,8 +20,9 @@ from cer_gpu.backend.operations import prefetch
 HEAD, TAIL, SIZE = range(3)
 STATE_WIDTH = 4
 
-# columns of an entry's links
-NEXT, PREV, CHAIN, KEY = range(4)
+# columns of an entry: the next one of its queue, its clock, its value, the one before it, the next one of its bucket,
+# and its key; an aggregate has as many of them as it needs
+NEXT, CLOCK, VALUE, PREV, CHAIN, KEY = range(6)
 
 # the free entries: the first of those that were given back, the first that was never used, and how many are in use
 GIVEN_BACK, UNUSED, IN_USE = range(3)
@@ -34,8 +35,10 @@ _REST = 2**63 - 1
 """All bits but that of the sign."""
 _INFINITE, _NAN = 0x7FF0000000000000, 0x7FF8000000000000
 """Bits of a float64."""
-_AHEAD = 12
-"""Events from the prefetch of a key's row to its use."""
+_ROWS_AHEAD, _ENTRIES_AHEAD = 24, 12
+"""Events from the prefetch of a key's row, and of its first entry, to their use."""
+_LINE = 8
+"""Numbers in a line of the cache."""
 _U = np.uint64
 
 
@@ -44,16 +47,15 @@ class Pool(NamedTuple):
 
     Attributes
     ----------
-    links : int32, shape (entries, 1 or more)
-        The next entry of the queue (0: none), and what else an aggregate links.
-    clocks : uint64 or float64, shape (entries,)
-    values : int64, shape (entries,), or (1,) where only their number counts
+    cells : int64, shape (entries, columns)
+        Entries; 0 stands for none.
+    clocks : uint64 or float64, shape (entries, columns)
+        The same memory, for the clocks.
     free : int64, shape (3,)
     """
 
-    links: Any
+    cells: Any
     clocks: Any
-    values: Any
     free: Any
 
 
@@ -86,8 +88,8 @@ def take_entry(pool):
     """Return a free entry; 0: there is none."""
     entry = pool.free[GIVEN_BACK]
     if entry != 0:
-        pool.free[GIVEN_BACK] = np.int64(pool.links[_U(entry), NEXT])
-    elif pool.free[UNUSED] < pool.links.shape[0]:
+        pool.free[GIVEN_BACK] = pool.cells[_U(entry), NEXT]
+    elif pool.free[UNUSED] < pool.cells.shape[0]:
         entry = pool.free[UNUSED]
         pool.free[UNUSED] = entry + 1
     if entry != 0:
@@ -98,13 +100,13 @@ def take_entry(pool):
 @helper
 def has_entry(pool):
     """Return whether an entry is free."""
-    return pool.free[GIVEN_BACK] != 0 or pool.free[UNUSED] < pool.links.shape[0]
+    return pool.free[GIVEN_BACK] != 0 or pool.free[UNUSED] < pool.cells.shape[0]
 
 
 @helper
 def give_back(pool, entry):
     """Add an entry to the free ones."""
-    pool.links[_U(entry), NEXT] = np.int32(pool.free[GIVEN_BACK])
+    pool.cells[_U(entry), NEXT] = pool.free[GIVEN_BACK]
     pool.free[GIVEN_BACK] = entry
     pool.free[IN_USE] -= 1
 
@@ -114,13 +116,13 @@ def push_last(state, pool, key, clock):
     """Put an entry behind the queue of a key, and return it; 0: there is none free."""
     entry = take_entry(pool)
     if entry != 0:
-        pool.links[_U(entry), NEXT] = np.int32(0)
-        pool.clocks[_U(entry)] = clock
+        pool.cells[_U(entry), NEXT] = 0
+        pool.clocks[_U(entry), CLOCK] = clock
         last = state[key, TAIL]
         if last == 0:
             state[key, HEAD] = entry
         else:
-            pool.links[_U(last), NEXT] = np.int32(entry)
+            pool.cells[_U(last), NEXT] = entry
         state[key, TAIL] = entry
         state[key, SIZE] += 1
     return entry
@@ -130,7 +132,7 @@ def push_last(state, pool, key, clock):
 def pop_first(state, pool, key):
     """Take the first entry out of the queue of a key, which is not empty."""
     entry = state[key, HEAD]
-    following = np.int64(pool.links[_U(entry), NEXT])
+    following = pool.cells[_U(entry), NEXT]
     state[key, HEAD] = following
     if following == 0:
         state[key, TAIL] = 0
@@ -141,14 +143,21 @@ def pop_first(state, pool, key):
 @helper
 def has_left(pool, entry, clock, length):
     """Return whether an entry, if it is one, is out of the window that ends at a clock."""
-    return entry != 0 and not (clock - pool.clocks[_U(entry)] <= length)
+    return entry != 0 and not (clock - pool.clocks[_U(entry), CLOCK] <= length)
 
 
 @helper
-def ask_ahead(state, keys, k):
-    """Fetch the row of the key of an event to come."""
-    if k + _AHEAD < keys.shape[0]:
-        prefetch(state, _U(keys[_U(k + _AHEAD)]) * _U(state.shape[1]))
+def ask_ahead(state, pool, keys, k):
+    """Fetch the row of the key of an event to come, and the first entry of the queue of one that comes before it."""
+    n = keys.shape[0]
+    if k + _ROWS_AHEAD < n:
+        first = _U(keys[_U(k + _ROWS_AHEAD)]) * _U(state.shape[1])
+        for line in range(0, state.shape[1], _LINE):
+            prefetch(state, first + _U(line))
+    if k + _ENTRIES_AHEAD < n:
+        entry = _U(state[_U(keys[_U(k + _ENTRIES_AHEAD)]), HEAD])
+        if entry != 0:
+            prefetch(pool.cells, entry * _U(pool.cells.shape[1]))
 
 
 @helper
@@ -182,7 +191,7 @@ def count_past(given, start, sweep, n_keys, state, pool, found):
             _expire(state, pool, _U(each), given.clocks[_U(start)], given.length)
         return start
     for k in range(start, given.rows.shape[0]):
-        ask_ahead(state, given.keys, k)
+        ask_ahead(state, pool, given.keys, k)
         row, key, clock = _U(given.rows[_U(k)]), _U(given.keys[_U(k)]), given.clocks[_U(k)]
         _expire(state, pool, key, clock, given.length)
         if given.chosen[row] and push_last(state, pool, key, clock) == 0:
@@ -195,12 +204,12 @@ def count_past(given, start, sweep, n_keys, state, pool, found):
 def _unlink_last(state, pool, key):
     """Take the last entry out of the queue of a key, whose entries are linked both ways."""
     entry = state[key, TAIL]
-    before = np.int64(pool.links[_U(entry), PREV])
+    before = pool.cells[_U(entry), PREV]
     state[key, TAIL] = before
     if before == 0:
         state[key, HEAD] = 0
     else:
-        pool.links[_U(before), NEXT] = np.int32(0)
+        pool.cells[_U(before), NEXT] = 0
     state[key, SIZE] -= 1
     give_back(pool, entry)
 
@@ -211,7 +220,7 @@ def _expire_linked(state, pool, key, clock, length):
     while has_left(pool, state[key, HEAD], clock, length):
         pop_first(state, pool, key)
         if state[key, HEAD] != 0:
-            pool.links[_U(state[key, HEAD]), PREV] = np.int32(0)
+            pool.cells[_U(state[key, HEAD]), PREV] = 0
 
 
 @helper
@@ -220,7 +229,7 @@ def _rank_of(bits, kind, least):
     if kind == FLOATS:
         if bits & _REST > _INFINITE:
             return _LOWEST
-        bits = np.int64(0) if bits == _LOWEST else bits  # -0.0
+        bits = 0 if bits == _LOWEST else bits  # -0.0
         rank = bits ^ ((bits >> 63) & _REST)
     else:
         rank = bits ^ _LOWEST if kind == NATURALS else bits
@@ -260,22 +269,22 @@ def extreme_past(given, start, sweep, n_keys, state, pool, kind, least, found, k
             _expire_linked(state, pool, _U(each), given.clocks[_U(start)], given.length)
         return start
     for k in range(start, given.rows.shape[0]):
-        ask_ahead(state, given.keys, k)
+        ask_ahead(state, pool, given.keys, k)
         row, key, clock = _U(given.rows[_U(k)]), _U(given.keys[_U(k)]), given.clocks[_U(k)]
         _expire_linked(state, pool, key, clock, given.length)
         if given.chosen[row]:
             rank = _rank_of(given.values[row], kind, least)
-            while state[key, TAIL] != 0 and pool.values[_U(state[key, TAIL])] <= rank:
+            while state[key, TAIL] != 0 and pool.cells[_U(state[key, TAIL]), VALUE] <= rank:
                 _unlink_last(state, pool, key)
             last = state[key, TAIL]
             entry = push_last(state, pool, key, clock)
             if entry == 0:
                 return k
-            pool.links[_U(entry), PREV] = np.int32(last)
-            pool.values[_U(entry)] = rank
+            pool.cells[_U(entry), PREV] = last
+            pool.cells[_U(entry), VALUE] = rank
         first = state[key, HEAD]
         known[row] = first != 0
-        found[row] = _bits_of(pool.values[_U(first)], kind, least)  # that of entry 0 is never looked at
+        found[row] = _bits_of(pool.cells[_U(first), VALUE], kind, least)  # that of entry 0 is never looked at
     return given.rows.shape[0]
 
 
@@ -292,15 +301,15 @@ def _bucket(buckets, key, value):
 @helper
 def _unchain(pool, buckets, entry):
     """Take an entry out of its bucket."""
-    links = pool.links
-    bucket = _bucket(buckets, links[_U(entry), KEY], pool.values[_U(entry)])
+    cells = pool.cells
+    bucket = _bucket(buckets, cells[_U(entry), KEY], pool.cells[_U(entry), VALUE])
     here = np.int64(buckets[bucket])
     if here == entry:
-        buckets[bucket] = links[_U(entry), CHAIN]
+        buckets[bucket] = cells[_U(entry), CHAIN]
         return
-    while np.int64(links[_U(here), CHAIN]) != entry:
-        here = np.int64(links[_U(here), CHAIN])
-    links[_U(here), CHAIN] = links[_U(entry), CHAIN]
+    while cells[_U(here), CHAIN] != entry:
+        here = cells[_U(here), CHAIN]
+    cells[_U(here), CHAIN] = cells[_U(entry), CHAIN]
 
 
 @helper
@@ -309,7 +318,7 @@ def _expire_distinct(state, pool, buckets, key, clock, length):
         _unchain(pool, buckets, state[key, HEAD])
         pop_first(state, pool, key)
         if state[key, HEAD] != 0:
-            pool.links[_U(state[key, HEAD]), PREV] = np.int32(0)
+            pool.cells[_U(state[key, HEAD]), PREV] = 0
 
 
 @kernel
@@ -329,39 +338,39 @@ def distinct_past(given, start, sweep, n_keys, state, pool, buckets, found):
         for each in range(n_keys):
             _expire_distinct(state, pool, buckets, _U(each), given.clocks[_U(start)], given.length)
         return start
-    links = pool.links
+    cells = pool.cells
     for k in range(start, given.rows.shape[0]):
-        ask_ahead(state, given.keys, k)
+        ask_ahead(state, pool, given.keys, k)
         row, key, clock = _U(given.rows[_U(k)]), _U(given.keys[_U(k)]), given.clocks[_U(k)]
         _expire_distinct(state, pool, buckets, key, clock, given.length)
         if given.chosen[row]:
             value = given.values[row]
             bucket = _bucket(buckets, given.keys[_U(k)], value)
             entry = np.int64(buckets[bucket])
-            while entry != 0 and (pool.values[_U(entry)] != value or links[_U(entry), KEY] != given.keys[_U(k)]):
-                entry = np.int64(links[_U(entry), CHAIN])
+            while entry != 0 and (pool.cells[_U(entry), VALUE] != value or cells[_U(entry), KEY] != given.keys[_U(k)]):
+                entry = cells[_U(entry), CHAIN]
             last = state[key, TAIL]
             if entry == 0:
                 entry = push_last(state, pool, key, clock)
                 if entry == 0:
                     return k
-                links[_U(entry), PREV] = np.int32(last)
-                links[_U(entry), KEY] = given.keys[_U(k)]
-                pool.values[_U(entry)] = value
-                links[_U(entry), CHAIN] = buckets[bucket]
+                cells[_U(entry), PREV] = last
+                cells[_U(entry), KEY] = given.keys[_U(k)]
+                pool.cells[_U(entry), VALUE] = value
+                cells[_U(entry), CHAIN] = buckets[bucket]
                 buckets[bucket] = np.int32(entry)
             else:
                 if entry != last:
-                    before, after = links[_U(entry), PREV], links[_U(entry), NEXT]
-                    links[_U(after), PREV] = before
+                    before, after = cells[_U(entry), PREV], cells[_U(entry), NEXT]
+                    cells[_U(after), PREV] = before
                     if before == 0:
-                        state[key, HEAD] = np.int64(after)
+                        state[key, HEAD] = after
                     else:
-                        links[_U(before), NEXT] = after
-                    links[_U(last), NEXT] = np.int32(entry)
-                    links[_U(entry), PREV], links[_U(entry), NEXT] = np.int32(last), np.int32(0)
+                        cells[_U(before), NEXT] = after
+                    cells[_U(last), NEXT] = entry
+                    cells[_U(entry), PREV], cells[_U(entry), NEXT] = last, 0
                     state[key, TAIL] = entry
-                pool.clocks[_U(entry)] = clock
+                pool.clocks[_U(entry), CLOCK] = clock
         found[row] = state[key, SIZE]
     return given.rows.shape[0]
 
@@ -372,10 +381,10 @@ def chain_anew(state, pool, buckets, n_keys):
     for key in range(n_keys):
         entry = state[_U(key), HEAD]
         while entry != 0:
-            bucket = _bucket(buckets, pool.links[_U(entry), KEY], pool.values[_U(entry)])
-            pool.links[_U(entry), CHAIN] = buckets[bucket]
+            bucket = _bucket(buckets, pool.cells[_U(entry), KEY], pool.cells[_U(entry), VALUE])
+            pool.cells[_U(entry), CHAIN] = buckets[bucket]
             buckets[bucket] = np.int32(entry)
-            entry = np.int64(pool.links[_U(entry), NEXT])
+            entry = pool.cells[_U(entry), NEXT]
 
 
 @kernel

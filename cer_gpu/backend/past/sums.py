@@ -26,13 +26,19 @@ from cer_gpu.backend.past.exact import (
     top_bits,
     top_place,
 )
-from cer_gpu.backend.past.pending import HEAD, SIZE, STATE_WIDTH, ask_ahead, has_entry, has_left, pop_first, push_last
+from cer_gpu.backend.past.pending import HEAD, SIZE, VALUE, ask_ahead, has_entry, has_left, pop_first, push_last
 
-# columns of a key's row behind those of its queue: whether the last result still holds; the numbers of values that are
-# NaN, infinite, and infinite below 0; the wide row, and the bases of the limbs of sums and of squares
-FRESH, NANS, PLUS, MINUS, WIDE, BASE, BASE_OF_SQUARES, LIMBS = range(STATE_WIDTH, STATE_WIDTH + 8)
+# columns of a key's row behind those of its queue, each part in as few lines of the cache as it can: whether the last
+# result still holds, and that result; of integers, two limbs; of floats, the wide row, the base of the limbs, the
+# numbers of values that are NaN, infinite, and infinite below 0, and the limbs; then those of squares, and their base
+STILL_HOLDS, MADE = 3, 4
+INTEGER_LIMBS = 5
+WIDE, BASE, NANS, PLUS, MINUS = range(5, 10)
+LIMBS = 10
 LIMBS_OF_INTEGERS, LIMBS_OF_FLOATS, LIMBS_OF_SQUARES = 2, 6, 9
 SQUARES = LIMBS + LIMBS_OF_FLOATS
+BASE_OF_SQUARES = SQUARES + LIMBS_OF_SQUARES
+WIDTH_OF_INTEGERS, WIDTH_OF_FLOATS, WIDTH_OF_SQUARES = 8, 16, 32
 
 # what is summed, and what is found
 SUM_OF_INTEGERS, AVG_OF_INTEGERS, SUM_OF_NATURALS, AVG_OF_NATURALS, SUM_OF_FLOATS, AVG_OF_FLOATS, STDDEV = range(7)
@@ -47,14 +53,14 @@ class ExactSums(NamedTuple):
 
     Attributes
     ----------
-    state : int64, shape (keys, LIMBS + limbs)
+    state : int64, shape (keys, WIDTH_OF_INTEGERS or another of these)
         Rows of the keys; the limbs of squares stand behind those of sums.
     wide : int64, shape (rows, WIDE_OF_SUMS), or more with WIDE_OF_SQUARES
         Limbs of keys whose own do not reach, numbered from 1.
     n_wide : int64, shape (1,)
         Rows in use, row 0 among them.
-    made : float64, shape (keys,)
-        Last result of each key.
+    made : float64, shape of `state`
+        The same memory, for the last results.
     digits : int64, shape (3 * DIGITS,)
         Memory for the digits of a sum, those of squares, and what is left of both.
     powers : float64, shape (2046,)
@@ -111,11 +117,11 @@ def _fits(sums, key, place, squares):
 def _change(sums, key, bits, sign, what):
     """Add a value (sign 1) or take it away (-1); return whether there was memory."""
     state = sums.state
-    state[key, FRESH] = 0
+    state[key, STILL_HOLDS] = 0
     if what <= AVG_OF_NATURALS:  # 32 bits without a sign, and the rest, which of integers has it
         upper = bits >> 32
-        state[key, _U(LIMBS)] += sign * (bits & MASK)
-        state[key, _U(LIMBS + 1)] += sign * (upper & MASK if what >= SUM_OF_NATURALS else upper)
+        state[key, _U(INTEGER_LIMBS)] += sign * (bits & MASK)
+        state[key, _U(INTEGER_LIMBS + 1)] += sign * (upper & MASK if what >= SUM_OF_NATURALS else upper)
         return True
     if (bits >> 52) & 0x7FF == 0x7FF:
         column = NANS if bits & ((1 << 52) - 1) != 0 else PLUS if bits >= 0 else MINUS
@@ -277,7 +283,7 @@ def _deviation(sums, key):
 def _expire(sums, pool, key, clock, length, what):
     """Take out what has left the window of a key; return whether there was memory."""
     while has_left(pool, sums.state[key, HEAD], clock, length):
-        if not _change(sums, key, pool.values[_U(sums.state[key, HEAD])], -1, what):
+        if not _change(sums, key, pool.cells[_U(sums.state[key, HEAD]), VALUE], -1, what):
             return False
         pop_first(sums.state, pool, key)
     return True
@@ -315,7 +321,7 @@ def sum_past(given, start, sweep, n_keys, sums, pool, what, integers, floats, kn
         return start
     least = 2 if what == STDDEV else 1
     for k in range(start, given.rows.shape[0]):
-        ask_ahead(state, given.keys, k)
+        ask_ahead(state, pool, given.keys, k)
         row, key, clock = _U(given.rows[_U(k)]), _U(given.keys[_U(k)]), given.clocks[_U(k)]
         if not _expire(sums, pool, key, clock, given.length, what):
             return k
@@ -323,24 +329,24 @@ def sum_past(given, start, sweep, n_keys, sums, pool, what, integers, floats, kn
             value = given.values[row]
             if not has_entry(pool) or not _change(sums, key, value, 1, what):
                 return k
-            pool.values[_U(push_last(state, pool, key, clock))] = value
+            pool.cells[_U(push_last(state, pool, key, clock)), VALUE] = value
         known[row] = state[key, SIZE] >= least
         if state[key, SIZE] < least:
             continue
         if what in (SUM_OF_INTEGERS, SUM_OF_NATURALS):
-            upper = state[key, _U(LIMBS + 1)] + (state[key, _U(LIMBS)] >> 32)
-            integers[row, _U(0)] = (upper << 32) | (state[key, _U(LIMBS)] & MASK)
+            upper = state[key, _U(INTEGER_LIMBS + 1)] + (state[key, _U(INTEGER_LIMBS)] >> 32)
+            integers[row, _U(0)] = (upper << 32) | (state[key, _U(INTEGER_LIMBS)] & MASK)
             integers[row, _U(1)] = upper >> 32
             continue
-        if state[key, FRESH] == 0:
+        if state[key, STILL_HOLDS] == 0:
             if what == STDDEV:
-                sums.made[key] = _deviation(sums, key)
+                sums.made[key, MADE] = _deviation(sums, key)
             elif what in (AVG_OF_INTEGERS, AVG_OF_NATURALS):
-                size = digits_of(state, key, LIMBS, LIMBS_OF_INTEGERS, sums.digits, 0)
-                sums.made[key] = float_of(sums.digits, size, 0, sums.powers) / state[key, SIZE]
+                size = digits_of(state, key, INTEGER_LIMBS, LIMBS_OF_INTEGERS, sums.digits, 0)
+                sums.made[key, MADE] = float_of(sums.digits, size, 0, sums.powers) / state[key, SIZE]
             else:
                 total = _sum_of_floats(sums, key)
-                sums.made[key] = total if what == SUM_OF_FLOATS else total / state[key, SIZE]
-            state[key, FRESH] = 1
-        floats[row] = sums.made[key]
+                sums.made[key, MADE] = total if what == SUM_OF_FLOATS else total / state[key, SIZE]
+            state[key, STILL_HOLDS] = 1
+        floats[row] = sums.made[key, MADE]
     return given.rows.shape[0]
