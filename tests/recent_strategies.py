@@ -211,8 +211,12 @@ def _text(node: Any) -> str:
         case ref.Chain():
             text = ""
             for part, absent in zip(node.parts, node.absent, strict=True):
-                text += (" ; " if text else "") + "".join(f"!{_absent(each)} ; " for each in absent)
-                text += f"({_text(part)})"
+                bars = " ; ".join(f"!{_absent(each)}" for each in absent)
+                if bars and len(text) % 3 == 0:
+                    text = f"({text} ; {bars})"  # an absence may end a part in parentheses
+                elif bars:
+                    text += f" ; {bars}"
+                text += f"{' ; ' if text else ''}({_text(part)})"
             return f"({text})"
         case ref.Times():
             until = "".join(f" UNTIL {_absent(each)}" for each in node.until)

@@ -184,6 +184,7 @@ def _step(draft: Draft) -> None:
     syntax = draft.syntax
     if not STRATEGIES[syntax.select.strategy].pending:
         return
+    assert not draft.trailing  # it is refused
     try:
         draft.recent = build_recent(draft.pattern, draft.guards, draft.selected)
     except NotRecentError as error:

@@ -180,6 +180,13 @@ def test_an_event_does_not_drop_what_it_has_just_placed():
     assert positions("A ; B ; !B ; C", events("ABBC")) == []
 
 
+def test_an_absence_counted_back_is_a_test_of_its_step():
+    table = events("DAABDBAB")
+    assert positions("A ; (!D FOR 1 EVENTS ; B)", table) == [[2, 3], [6, 7]]
+    # the first A stands right behind a D, and takes part in nothing
+    assert positions("(!D FOR 1 EVENTS ; A){2}", table) == [[2, 6]]
+
+
 def test_keys_of_unlike_columns_and_types():
     table = events("ABAB", src=pa.array([1, 9, 2, 9], pa.int32()), dst=[0.0, 2.0, 0.0, 2.0])
     assert positions("A AS a ; B AS b FILTER b.dst = a.src", table) == [[2, 3]]
