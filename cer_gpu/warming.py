@@ -140,6 +140,24 @@ KINDS = (
         ),
         ("measures", "rows"),
     ),
+    QueryKind(
+        "how far chains get",
+        (
+            "A ; !D ; B ; C WITHIN 5 SECONDS",
+            "A ; B ; C WITHIN 5 EVENTS",
+            "A ; B ; C PARTITION BY [k] WITHIN 50 SECONDS",
+            "A ; B ; C PARTITION BY [k] WITHIN 50 EVENTS",
+        ),
+        ("progress",),
+    ),
+    QueryKind(
+        "limits in any length",
+        (
+            "A ; B PARTITION BY [k] WITHIN 50 SECONDS LIMIT 1 EVERY 9 SECONDS",
+            "A ; B WITHIN 5 EVENTS LIMIT 1 EVERY 9 EVENTS",
+        ),
+        ("positions", "count"),
+    ),
 )
 """Kinds of queries that are compiled ahead of the first evaluation."""
 

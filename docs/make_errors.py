@@ -145,6 +145,7 @@ SECTIONS: dict[str, list[str]] = {
         "check 'Q(x) <- A(name = x) CONSUME BY ANY'",
         "check 'Q(x) <- A(name = x)' --no-type-column",
         "check 'SELECT * FROM S WHERE A LIMIT 5 WITHIN 3 EVENTS'",
+        "check 'SELECT * FROM S WHERE A ; !B WITHIN 9 EVENTS LIMIT 1 EVERY 5 EVENTS'",
         "check 'SELECT * FROM S, S WHERE A'",
         "check 'SELECT * FROM S WHERE A PARTITION BY [name], [name]'",
         "check 'SELECT * FROM S WHERE A ; B' --no-type-column",
@@ -188,6 +189,7 @@ SECTIONS: dict[str, list[str]] = {
         "run 'SELECT * FROM S WHERE A ; B WITHIN 5 [name]' events.parquet",
         "run 'SELECT * FROM S WHERE A AS start ; B' events.parquet --output bindings",
         f"run {AB} events.parquet --output measures",
+        "run 'SELECT * FROM S WHERE A ; B+' events.parquet --output progress",
         "run 'SELECT x FROM S WHERE A+ AS x HAVING COUNT(x) > 2' events.parquet --output count",
     ],
     "Files and folders": [

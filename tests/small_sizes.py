@@ -51,7 +51,7 @@ SMALL = (
     (reduction, "FEWEST_BITS", 1),
     (reduction, "MOST_BITS", 2),
     (recent, "_INITIAL_SIZE", 2),
-    (recent, "_AHEAD", 3),
+    (recent, "_AHEAD", 4),
     (chain_counter, "_INITIAL_SIZE", 2),
     (window_choice, "_INITIAL_SIZE", 2),
     (keyed_stacks, "_INITIAL_SIZE", 2),

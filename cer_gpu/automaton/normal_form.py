@@ -62,7 +62,8 @@ class Either(Node):
 class Absent:
     """Events that must not lie in a gap: they satisfy `guard` (do not, when `negated`), and all `relations`.
 
-    `sites` are the definitions of such an event that the relations name; `stream` as that of an `Atom`.
+    `sites` are the definitions of such an event that the relations name; `stream` as that of an `Atom`.  With a
+    `length` they must not lie so far behind the end of what stands before either, whatever follows.
     """
 
     guard: Guard
@@ -70,6 +71,7 @@ class Absent:
     negated: bool = False
     sites: frozenset[int] = frozenset()
     stream: str | None = None
+    length: s.Within | None = None
 
 
 @dataclass(frozen=True)
@@ -489,7 +491,7 @@ class _Normaliser:
             event = s.Assign(event, absence.variable, absence.span, absence.site)
         if absence.filter is not None:
             event = s.Filtered(event, absence.filter, absence.span)
-        yield from self._next(event)
+        yield from (replace(absent, length=absence.length) for absent in self._next(event))
 
     def _streams_of(self, event: s.Name) -> Sequence[str | None]:
         """Return the streams from which an event may come; None: any."""
@@ -581,11 +583,10 @@ def _choices(filter_: s.FilterOr, several: set[str]) -> list[s.Filter]:
     """
     groups: dict[str | int, list[s.Filter]] = {}
     for number, operand in enumerate(filter_.operands):
-        variables = [item.variable for item in s.variable_filters(operand)]
-        names = {variable_name(variable) for variable in variables}
-        related = next(s.relations(operand), None) is not None
-        alone = not related and len(names) == 1 and variables[0].name not in several
-        groups.setdefault(names.pop() if alone else number, []).append(operand)
+        names = {variable_name(item.variable): item.variable.name for item in s.variable_filters(operand)}
+        single = len(names) == 1 and several.isdisjoint(names.values())
+        alone = single and next(s.relations(operand), None) is None
+        groups.setdefault(next(iter(names)) if alone else number, []).append(operand)
     return [group[0] if len(group) == 1 else _one_filter(s.FilterOr(tuple(group))) for group in groups.values()]
 
 

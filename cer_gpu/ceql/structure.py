@@ -65,9 +65,17 @@ class _Structure:
     def _ending(self, formula: s.Formula) -> None:
         """Refuse absences at the end of a part that nothing follows by ``;``, or of a pattern without a window."""
         todo: list[tuple[s.Formula, _Behind]] = [(formula, _END)]
+        steps = {id(part) for part in _steps(formula)}
+        lasting: list[s.Absence] = []  # with FOR, in the middle of the pattern
         while todo:
             part, behind = todo.pop()
             if isinstance(part, s.TrailingAbsence):
+                if behind == _NEXT and id(part) in steps:
+                    lasting += (absence for absence in part.absent if absence.length is not None)
+                elif behind in (_NEXT, _AGAIN) and any(absence.length is not None for absence in part.absent):
+                    span = (part.absent[0].span[0], part.absent[-1].span[1])
+                    self._report("an absence FOR a time behind a part that may be missing or come again", span, _ONCE)
+                    continue
                 self._end(part, behind)
             match part:
                 case s.Sequence(contiguous=False, next=False):
@@ -81,15 +89,27 @@ class _Structure:
                     todo.append((part.formula, behind))
                 case _:
                     todo += [(below, _no_end(part)) for below in reversed(s.subformulas(part))]
+        self._last(formula, lasting)
+
+    def _last(self, formula: s.Formula, lasting: list[s.Absence]) -> None:
+        """Refuse absences with FOR in the middle of a pattern that do not go with others, or with the clauses."""
+        while isinstance(formula, s.Assign | s.Filtered):
+            formula = formula.formula
+        own = formula.absent[0].length if isinstance(formula, s.TrailingAbsence) else None
+        clocks = {(each.length.kind, each.length.attribute) for each in lasting if each.length is not None}
+        for each in lasting:
+            if isinstance(formula, s.TrailingAbsence) and own != each.length:
+                self._report("absences of this pattern last for different times", each.span, _ONE_LENGTH)
+            elif len(clocks) > 1:
+                self._report("absences of this pattern last by different clocks", each.span, _ONE_LENGTH)
+        if lasting:
+            self._consumes()
 
     def _end(self, part: s.TrailingAbsence, behind: _Behind) -> None:
         span = (part.absent[0].span[0], part.absent[-1].span[1])
         query = self._query
         lengths = dict.fromkeys(absence.length for absence in part.absent)
-        if behind != _END and any(length is not None for length in lengths):
-            message = "an absence FOR a time behind a part of a pattern may last longer than what follows"
-            self._report(message, span, _FOR_IN_THE_MIDDLE)
-        elif isinstance(behind, tuple):
+        if isinstance(behind, tuple):
             self._report(behind[0], span, behind[1])
         elif behind == _AGAIN and any(
             isinstance(node, s.Relation) for absence in part.absent for node in walk(absence)
@@ -102,10 +122,16 @@ class _Structure:
         elif behind == _END and query.within is None and None in lengths:
             message = "an absence at the end of a pattern lasts until the window has passed, and there is no WITHIN"
             self._report(message, span, _ADD_WITHIN)
-        elif behind == _END and query.consume != "NONE":
+        elif behind == _END:
+            self._consumes()
+
+    def _consumes(self) -> None:
+        """Refuse CONSUME BY with an absence that is known late."""
+        consume = self._query.consume
+        if consume != "NONE":
             self._report(
-                f"CONSUME BY {query.consume} has no meaning with an absence at the end, whose matches are known late",
-                query.consume_span,
+                f"CONSUME BY {consume} has no meaning with an absence at the end, whose matches are known late",
+                self._query.consume_span,
                 "leave CONSUME BY out, or let an event stand behind the absence: A ; !B ; C",
             )
 
@@ -176,6 +202,19 @@ class _Structure:
                     self._report(message, attribute.span, f"FIRST({name}) and LAST({name}) are one event each")
 
 
+def _steps(formula: s.Formula) -> Iterator[s.Formula]:
+    """Yield the parts of a formula that every match holds once, one after another."""
+    todo = [formula]
+    while todo:
+        part = todo.pop()
+        yield part
+        match part:
+            case s.Sequence():
+                todo += [part.right, part.left]
+            case s.Assign() | s.Filtered() | s.TrailingAbsence() | s.Preceded():
+                todo.append(part.formula)
+
+
 def is_event(formula: s.Formula) -> bool:
     """Return True for one event: a type or NOT(...), with AS, FILTER and OR around."""
     match formula:
@@ -243,9 +282,10 @@ _END, _NEXT, _AGAIN = "the end of the pattern", "a formula, behind ';'", "the pa
 _BETWEEN = "an absence stands between two events, A ; !B ; C, or ends the whole pattern"
 _RELUCTANT = "no quantifier is reluctant, as every match is found: write A+ for A+?"
 _NOT_EMPTY = "let one part be there always: A+ for A*, or B ; A? for A?"
-_EITHER = "of the whole gap it is A ; !B ; C; counted back from C, A ; (!B FOR 5 MINUTES ; C)"
+_EITHER = "counted from the end of A: (A ; !B FOR 5 MINUTES) ; C; back from C: A ; (!B FOR 5 MINUTES ; C)"
 _ADD_WITHIN = "add WITHIN, or FOR: A ; !B FOR 5 MINUTES; or let an event stand behind it: A ; !B ; C"
-_FOR_IN_THE_MIDDLE = "of the gap up to what follows it is A ; !B ; C; or let it end the whole pattern"
+_ONCE = "write the cases out; of the gap up to what follows it is A ; !B ; C"
+_ONE_LENGTH = "let all of them have one FOR, or write a query for each of them"
 _LATER = "repetitions joined by ; have others between them: A+ UNTIL (B), A{2,4} UNTIL (B), A ->+ UNTIL (B)"
 _GAPS = "UNTIL tells what lies in no gap between two repetitions: A+ UNTIL (B), A{2,4} UNTIL (B)"
 _BESIDE_EMPTY = "write the cases out: (A ; !B ; C) OR C for A? ; !B ; C"

@@ -53,7 +53,7 @@ def funnel_table(counts: FunnelCounts) -> pa.Table:
         "starts": _right([f"{row.n_reached:,}" for row in rows]),
         "of step before": _right([_share(row.of_previous) for row in rows]),
         "of first": _right([_share(row.of_first) for row in rows]),
-        "median from start": _right([_median(row.median, counts) for row in rows]),
+        "median from start": _right([counts.told(row.median) for row in rows]),
     }
     for ending in STOPS:
         columns[ending] = _right([f"{n:,}" if n else "" for n in (row.stopped[ending] for row in rows)])
@@ -72,16 +72,3 @@ def _right(texts: list[str]) -> list[str]:
 
 def _share(share: float | None) -> str:
     return "" if share is None else f"{share:.1%}"
-
-
-def _median(median: float | None, counts: FunnelCounts) -> str:
-    if median is None:
-        return ""
-    seconds = counts.seconds(median)
-    if seconds is None:
-        number = f"{median:,.0f}" if median == int(median) else f"{median:,.1f}"
-        return f"{number} {counts.unit}".rstrip()
-    for length, name in ((86_400, "days"), (3_600, "hours"), (60, "min"), (1, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if abs(seconds) >= length:
-            return f"{seconds / length:,.3g} {name}"
-    return f"{seconds * 1e9:,.3g} ns"

@@ -14,7 +14,7 @@ from cer_gpu.cli.options import complete_files, needs_time, sort_option, threads
 from cer_gpu.cli.progress import working
 from cer_gpu.cli.tally import counted
 from cer_gpu.query_set import QuerySet
-from cer_gpu.report import write_report
+from cer_gpu.report import write_funnel, write_report
 from cer_gpu.report.counted import number_in_words
 from cer_gpu.report.events import rereadable
 
@@ -38,6 +38,9 @@ The page appears whole at the end or not at all."""
     shell_complete=complete_files,
     help="The page, such as report.html.",
 )
+@click.option(
+    "--output", type=click.Choice(["progress"]), help="Draw the funnel of progress, in place of complex events."
+)
 @click.option("--title", metavar="TEXT", help="Title of the page.  [default: names of the query and of the events]")
 @query_options
 @sort_option
@@ -48,6 +51,7 @@ def report(
     queries: str | None,
     events: tuple[str, ...],
     out: str,
+    output: str | None,
     title: str | None,
     type_column: str | None,
     no_type_column: bool,
@@ -74,7 +78,8 @@ def report(
         "title": title,
         "inputs": [*given.files.values()],
         "events_from": given_paths,
-        "tell": None if as_json else say,
+        "sort": sort,
+        "threads": threads,
     }
     try:
         compiled = given.compile(streams, type_column=types, time_column=time_column, time_unit=time_unit)
@@ -82,20 +87,25 @@ def report(
         asked = QuerySet(compiled) if given.is_set else first
         source = rereadable(streams.open())
         schema = first._source(source).schema
-        for_each(compiled, lambda each: each.output_schema(schema))
+        for_each(compiled, lambda each: each.output_schema(schema, output))
         with working("evaluating (the first run compiles the engine)"):
-            made = write_report(asked, source, out, sort=sort, threads=threads, **options)
+            if output is not None:
+                made = write_funnel(asked, source, out, **options)
+            else:
+                made = write_report(asked, source, out, tell=None if as_json else say, **options)
     except WrongQueries as wrong:
         given.say(wrong.errors)
         return 1
     if as_json:
-        facts: dict[str, Any] = {"n_events": made.n_events, "n_complex_events": made.n_matches, "n_bytes": made.n_bytes}
+        number = "n_complex_events" if output is None else "n_starts"
+        facts: dict[str, Any] = {"n_events": made.n_events, number: made.n_matches, "n_bytes": made.n_bytes}
         if given.is_set:
-            facts["queries"] = {name: {"n_complex_events": n} for name, n in made.of.items()}
+            facts["queries"] = {name: {number: n} for name, n in made.of.items()}
         click.echo(to_json({**facts, "out": out, "notes": made.notes}))
         return 0
     n_found = made.n_matches
-    found = f"{number_in_words(n_found)} complex events" if n_found != 1 else "1 complex event"
+    what = "start" if output is not None else "complex event"
+    found = f"{number_in_words(n_found)} {what}s" if n_found != 1 else f"1 {what}"
     of_all = f" of {counted(len(compiled), 'query')}" if given.is_set else ""
     say(f"{counted(made.n_events, 'row')}, {found}{of_all}, {made.n_bytes / 1e6:.1f} MB -> {out}")
     own = {f"{name}: {note}" if name else note for name, n in made.of.items() if n for note in compiled[name].notes}

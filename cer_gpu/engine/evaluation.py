@@ -489,6 +489,12 @@ class Evaluation(Generic[_Piece, _Found]):
                 return
 
     @property
+    def _first_held(self) -> dict[str, int]:
+        """First event that may still have a row, for each query whose rows come in the order of their starts."""
+        firsts = {name: member.first_held for name, member in self._members.items()}
+        return {name: min(first, self.n_events) for name, first in firsts.items() if first is not None}
+
+    @property
     def _left_out(self) -> dict[str, int]:
         """Number of complex events of each query that LIMIT n EVERY d left out."""
         return {name: member.n_left_out for name, member in self._members.items()}

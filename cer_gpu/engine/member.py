@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from cer_gpu.columnar.clocks import Clock
-from cer_gpu.columnar.columns import Block, as_type
+from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.recycling import Turn
 from cer_gpu.columnar.resident import refuse_resident
 from cer_gpu.engine.blocks import Batch, EventBlock
@@ -20,9 +20,9 @@ from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.engine.sharing import Sharing
+from cer_gpu.engine.started import MOST
 from cer_gpu.errors import QueryError
 from cer_gpu.order.rows import ROW_COLUMN
-from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.form import Columns
 from cer_gpu.output.outputs import Aggregated
 from cer_gpu.planning.binding import Binding, Bindings
@@ -70,6 +70,8 @@ class SetMember(ABC):
     among_threads : bool
         True: larger blocks, as threads wait for one another between blocks, and also batches without rows, as the
         thread asks then whether somebody still reads.
+    first_held : int or None
+        First event whose row is not handed over, or a later one than any; None: rows are not in the order of starts.
     clocks : tuple of str
         Columns of times, which must not decrease.
     dealt_by_key : bool
@@ -84,6 +86,7 @@ class SetMember(ABC):
     dealt_by_key = False
     limits_rows = True
     among_threads = False
+    first_held: int | None = None
 
     def __init__(self, options: EvaluationOptions) -> None:
         self.options = options
@@ -278,7 +281,16 @@ class QueryMember(SetMember):
     def dealt_by_key(self) -> bool:  # type: ignore[override]
         """True if shares of the keys make up the whole; no thread would know the numbers of rows before its own."""
         dealing = self.physical.dealing
+        if self.physical.output.by_starts and self.pipeline.numbers_rows:
+            return False  # rows of the input are not in the order of the events
         return dealing.against_keys is None and dealing.against_merging is None and not self.physical.output.numbered
+
+    @property
+    def first_held(self) -> int | None:  # type: ignore[override]
+        """See `SetMember`."""
+        if not self.physical.output.by_starts:
+            return None
+        return MOST if self._pipeline is None or self.is_full else self._pipeline.first_held
 
     @property
     def window(self) -> RangeClock | None:
@@ -466,129 +478,6 @@ class QueryMember(SetMember):
         self.expect(schema)
         if not self.is_full:
             self.pipeline.restore(state, self.bind(state.schemas["binding"]))
-
-
-class OfTable(Protocol):
-    """A query whose results begin when all rows are read (`cer_gpu.row_patterns.query`)."""
-
-    @property
-    def text(self) -> str:
-        """The query as it was written."""
-
-    def columns(self, schema: pa.Schema) -> list[str]:
-        """Return the names of the columns that it reads."""
-
-    def output_schema(self, schema: pa.Schema) -> pa.Schema:
-        """Return the schema of its results."""
-
-    def _results(self, table: pa.Table, schema: pa.Schema, device: str) -> Iterator[pa.RecordBatch]:
-        """Yield its results over a table."""
-
-
-class TableMember(SetMember):
-    """Evaluation of one query over the whole table, whose rows are collected.
-
-    Parameters
-    ----------
-    query, options
-    """
-
-    def __init__(self, query: OfTable, options: EvaluationOptions) -> None:
-        super().__init__(options)
-        self._query = query
-        self._schema: pa.Schema | None = None
-        self._results = pa.schema([])
-        self._held: list[pa.RecordBatch] = []
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """The text."""
-        return {"text": self._query.text}
-
-    @property
-    def result_schema(self) -> pa.Schema:
-        """Schema of the results; without columns before the first batch."""
-        return self._results
-
-    def another(self, options: EvaluationOptions, sharing: Sharing | None) -> TableMember:
-        """See `SetMember`."""
-        return TableMember(self._query, options)
-
-    def expect(self, schema: pa.Schema) -> bool:
-        """See `SetMember`."""
-        added = (ROW_COLUMN, STREAM_COLUMN, self.options.position_column)
-        schema = pa.schema([field for field in schema if field.name not in added])
-        results, names = self._query.output_schema(schema), self._query.columns(schema)
-        if self._schema is not None:
-            return False
-        self._schema, self._results = pa.schema([schema.field(name) for name in names]), results
-        return True
-
-    @property
-    def attributes(self) -> list[str]:
-        """Columns that are read, known after `expect`."""
-        assert self._schema is not None
-        return list(self._schema.names)
-
-    def refuse_resident(self, batch: pa.RecordBatch) -> None:
-        """See `SetMember`."""
-        refuse_resident(batch, self.attributes, "MATCH_RECOGNIZE")
-
-    def read(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
-        """Collect the rows of a block."""
-        assert self._schema is not None
-        self._held.append(block.columns.batch.select(self._schema.names))
-        yield from ()
-
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        """Yield the results over all rows."""
-        if self._schema is None:
-            return
-        table, self._held = collected(self._held, self._schema), []
-        n_told, (part, n_parts) = 0, self.options.share or (0, 1)
-        for rows in self._query._results(table, self._results, self.options.device):
-            if n_parts > 1:
-                number = np.arange(n_told, n_told + rows.num_rows)
-                n_told += rows.num_rows
-                rows = rows.take(pa.array(np.flatnonzero(number % n_parts == part)))
-            if self.options.limit is not None:
-                rows = rows.slice(0, self.options.limit - self._n_found)
-            self._n_found += rows.num_rows
-            self.n_matches += rows.num_rows
-            yield rows
-            if self.is_full:
-                return
-
-    def snapshot(self, state: NamedState) -> None:
-        """Add the rows to a checkpoint."""
-        super().snapshot(state)
-        if self._schema is not None:
-            state.schemas["results"] = self._results
-            state.tables["held"] = collected(self._held, self._schema)
-
-    def restore(self, state: NamedState) -> None:
-        """See `SetMember`."""
-        super().restore(state)
-        if "held" in state.tables:
-            self._results, self._schema = state.schemas["results"], state.tables["held"].schema
-            self._held = state.tables["held"].to_batches()
-
-
-def collected(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """Return the columns of a schema as one table; files may give texts as codes, in some batches or in all.
-
-    Raises
-    ------
-    EventsError
-        When a value of a later batch does not fit the type of the first.
-    """
-    columns = []
-    for each in schema:
-        chunks, whose = [batch.column(each.name) for batch in batches], f"column {each.name!r}"
-        if len({chunk.type for chunk in chunks}) > 1:
-            chunks = [chunk if chunk.type == each.type else as_type(chunk, each.type, whose) for chunk in chunks]
-        columns.append(pa.chunked_array(chunks, None if chunks else each.type))
-    return pa.table(columns, names=schema.names)
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:

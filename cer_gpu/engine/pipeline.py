@@ -27,6 +27,7 @@ from cer_gpu.engine.row_numbers import RowNumbers
 from cer_gpu.engine.run_options import run_options
 from cer_gpu.engine.spacing import make_spacing
 from cer_gpu.engine.stream_columns import StreamColumns
+from cer_gpu.engine.started import MOST, StartedRows
 from cer_gpu.engine.waiting import make_waiting
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.derived import makers_of
@@ -193,6 +194,16 @@ class Pipeline:
         with self._stages.stage(PREDICATES):
             self._stream_columns.add_to(block)
         return block
+
+    @property
+    def numbers_rows(self) -> bool:
+        """True if results name rows of the input in place of positions."""
+        return self._rows is not None
+
+    @property
+    def first_held(self) -> int:
+        """First event whose row of "progress" is not handed over; `MOST` if there is none."""
+        return self._awaiting.first_held if isinstance(self._awaiting, StartedRows) else MOST
 
     @property
     def n_left_out(self) -> int:

@@ -17,6 +17,9 @@ from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.progress.buffers import ProgressBuffers
 from cer_gpu.runtime.progress.funnel import Funnel
 
+MOST = np.iinfo(np.int64).max
+"""Position behind all events."""
+
 
 class StartedRows:
     """The rows of "progress" of one evaluation; takes the place of `cer_gpu.engine.awaiting.Awaiting`.
@@ -61,6 +64,11 @@ class StartedRows:
     def due(self) -> int | None:
         """Least clock of an event that makes a start known; None: none waits for it."""
         return self._runtime.due
+
+    @property
+    def first_held(self) -> int:
+        """Position of the first start that is not handed over; `MOST` if there is none."""
+        return MOST if self._runtime.first_held is None else self._runtime.first_held
 
     def finish(self) -> None:
         """End the stream: all starts are known."""

@@ -16,6 +16,9 @@ STOPS = STOPPED[1:]
 """The reasons for which a start stops."""
 
 
+_LENGTHS = ((86_400, "days"), (3_600, "hours"), (60, "min"), (1, "s"), (1e-3, "ms"), (1e-6, "us"))
+
+
 @dataclass(frozen=True)
 class FunnelRow:
     """A step of a funnel.
@@ -75,6 +78,19 @@ class FunnelCounts:
         if self.unit == "days":
             return 86_400 * median
         return median / UNITS_PER_SECOND[self.unit] if self.unit in UNITS_PER_SECOND else None
+
+    def told(self, median: float | None) -> str:
+        """Return a median in words; "" where there is none."""
+        if median is None:
+            return ""
+        seconds = self.seconds(median)
+        if seconds is None:
+            number = f"{median:,.0f}" if median == int(median) else f"{median:,.1f}"
+            return f"{number} {self.unit}".rstrip()
+        for length, name in _LENGTHS:
+            if abs(seconds) >= length:
+                return f"{seconds / length:,.3g} {name}"
+        return f"{seconds * 1e9:,.3g} ns"
 
     def take(self, rows: pa.RecordBatch) -> None:
         """Count rows."""

@@ -1,6 +1,8 @@
 """Work on one stream on several threads: each reads all events, for its share of the keys or of the queries.
 
 The complex events of a query and a batch are merged by their ends; those of two threads never end at the same event.
+The rows of "progress" are merged by their starts: they come later than these, so that rows wait until no thread holds
+an earlier start.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ class _Worker:
         self._found: Channel[tuple[str, pa.RecordBatch | None]] = Channel(reading, MOST_WAITING_BATCHES)
         self._waiting: dict[str, deque[pa.RecordBatch]] = defaultdict(deque)  # read while another query was asked for
         self._is_read = False
+        self._firsts: deque[dict[str, int]] = deque()  # after each batch
+        self.first_held: dict[str, int] = {}
 
     def run(self) -> None:
         """Evaluate batches until there are no more, and end the stream."""
@@ -51,6 +55,7 @@ class _Worker:
             self._found.check()
             if found.num_rows:
                 self._found.put((name, found))
+        self._firsts.append(self.evaluator._first_held)
         self._found.put(("", None))
 
     def push(self, batch: pa.RecordBatch | None) -> None:
@@ -81,6 +86,8 @@ class _Worker:
             return False
         found = self._found.get()
         if found is None or found[1] is None:
+            if found is not None:
+                self.first_held = self._firsts.popleft()
             self._is_read = True
             return False
         self._waiting[found[0]].append(found[1])
@@ -102,6 +109,7 @@ def on_threads_by_key(
     """
     reading = ChannelReader()
     workers = [_Worker(evaluator._share_of(k, n_threads), reading) for k in range(n_threads)]
+    by_starts = {name: list[pa.RecordBatch]() for name in evaluator._first_held}
     n_ahead = 0
     threads = [threading.Thread(target=worker.run, name="cer_gpu") for worker in workers]
     n_rows = KEY_BATCH_ROWS * evaluator._longer
@@ -115,11 +123,11 @@ def on_threads_by_key(
                 n_ahead += 1
                 if n_ahead > BATCHES_AHEAD:
                     n_ahead -= 1
-                    yield from _merged(workers)
+                    yield from _merged(workers, by_starts)
         for worker in workers:
             worker.push(None)
         for _ in range(n_ahead + 1):  # and what is known at the end
-            yield from _merged(workers)
+            yield from _merged(workers, by_starts)
     finally:
         reading.stop()
         for worker in workers:
@@ -132,13 +140,34 @@ def on_threads_by_key(
         evaluator._intake.close()
 
 
-def _merged(workers: list[_Worker]) -> FoundBatches:
-    """Yield the results of one batch: query by query, each in the order of their ends."""
+def _merged(workers: list[_Worker], by_starts: dict[str, list[pa.RecordBatch]]) -> FoundBatches:
+    """Yield the results of one batch: query by query, each in the order of their ends, or of their starts.
+
+    Parameters
+    ----------
+    workers
+    by_starts
+        The queries whose rows come in the order of their starts, each with the rows that wait for earlier ones.
+    """
     for worker in workers:
         worker.begin()
     while (name := next((name for worker in workers if (name := worker.first()) is not None), None)) is not None:
+        if name in by_starts:
+            for worker in workers:
+                while (found := worker.next(name)) is not None:
+                    by_starts[name].append(found)
+            continue
         for found in _merged_of(name, workers):
             yield name, found
+    for name, waiting in by_starts.items():
+        if waiting:
+            rows = pa.concat_batches(waiting)
+            rows = rows.take(pa.array(np.argsort(rows.column("start").to_numpy(), kind="stable")))
+            bound = min(worker.first_held[name] for worker in workers if name in worker.first_held)
+            n = int(np.searchsorted(rows.column("start").to_numpy(), bound))
+            by_starts[name] = [rows.slice(n)] if n < rows.num_rows else []
+            if n:
+                yield name, rows.slice(0, n)
 
 
 def _merged_of(name: str, workers: list[_Worker]) -> Iterator[pa.RecordBatch]:

@@ -66,7 +66,6 @@ def dealing_by_starts(plan: Plan) -> Dealing:
     return replace(
         dealing_of(plan),
         against_ranges="a start is known only after the range",
-        against_merging="starts come in their order, each when it is known",
         against_key_tasks="an event of any key tells that a window has passed" if of_all else None,
         shared=(),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import pyarrow as pa
@@ -16,7 +16,6 @@ from cer_gpu.automaton.normal_form import (
     Both,
     Guard,
     NormalForm,
-    Trailing,
     guards_of,
     normal_form,
     unrelated,
@@ -49,6 +48,7 @@ from cer_gpu.output.measures import QueryMeasures, measures_of, type_errors_of
 from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.planning.beginning import preceded
 from cer_gpu.planning.plan import Every, Plan
+from cer_gpu.planning.silence import Silences
 from cer_gpu.planning.spans import Spans
 from cer_gpu.planning.trailing import followed
 from cer_gpu.planning.windows import hoisted, lasts_for, window_of
@@ -139,11 +139,11 @@ def _normalise(draft: Draft) -> None:
         return spans.windowed(body, formula.within)
 
     draft.formula = normal_form(syntax.formula, typed=typed, streams=streams, windows=windows)
+    draft.lasts = lasts_for(syntax.formula)
+    draft.formula = Silences(spans, syntax.text).spread(draft.formula, draft.lasts)
     if syntax.each_step is not None:
         draft.formula = spans.each_step(draft.formula, syntax.each_step)
-    draft.within, draft.lasts = window_of(syntax, draft.formula), lasts_for(syntax.formula)
-    if isinstance(draft.formula, Trailing):
-        draft.formula = replace(draft.formula, length=draft.lasts)
+    draft.within = window_of(syntax, draft.formula)
 
 
 def _follow(draft: Draft) -> None:

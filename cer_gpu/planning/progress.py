@@ -53,6 +53,7 @@ def funnel_names(plan: Plan) -> list[str]:
     names = []
     for step in funnel_of(plan):
         types = [plan.guards[guard].event_type or "any event" for guard in step.guards]
-        aliases = sorted(label for label in step.labels if ">" not in label and label not in types)
+        of_streams = tuple(f"{stream}>" for stream in plan.streams)  # the same variables, of one stream
+        aliases = sorted(label for label in step.labels if label not in types and not label.startswith(of_streams))
         names.append(aliases[0] if aliases else " OR ".join(dict.fromkeys(types)))
     return names

@@ -36,7 +36,7 @@ def followed(formula: NormalForm, spans: Spans, within: s.Within | None) -> Norm
     kept = mapped(part.body, Atom, lambda atom: replace(atom, labels=atom.labels | {PASSED}))
     body = reduce(Related, reversed(relations), kept)
     event = reduce(Either, map(_taking_back, part.absent))
-    if part.length is None:
+    if part.length is None or most_events(part.body) == 1:  # of one event, the window says all
         return Then(body, event, False, part.absent, (False, True))
     if within is not None:
         body = spans.windowed(body, within)

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from cer_gpu.automaton.normal_form import NormalForm
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.traversal import walk
 from cer_gpu.planning.spans import most_events
 from cer_gpu.planning.trailing import lasting
 
@@ -67,7 +68,10 @@ def _longer(within: s.Within, length: Fraction) -> s.Within:
 
 
 def lasts_for(formula: s.Formula) -> s.Within | None:
-    """Return the length of an absence with FOR at the end of a whole pattern; None: there is none."""
-    while isinstance(formula, s.Assign | s.Filtered):
-        formula = formula.formula
-    return formula.absent[0].length if isinstance(formula, s.TrailingAbsence) else None
+    """Return the longest FOR of absences behind a pattern or a part of it; None: there is none.
+
+    Those of one pattern have one clock.
+    """
+    parts = (part for part in walk(formula) if isinstance(part, s.TrailingAbsence))
+    lengths = [absence.length for part in parts for absence in part.absent if absence.length is not None]
+    return max(lengths, key=lambda length: length.length, default=None)

@@ -120,10 +120,7 @@ def write_report(
     >>> report.n_matches
     2
     """
-    given = query if isinstance(query, QuerySet) else {"": query}
-    queries = {name: each for name, each in given.items() if isinstance(each, Query)}
-    if len(queries) < len(given):
-        raise OptionError("a report shows complex events, and no rows of MATCH_RECOGNIZE")
+    queries = queries_of(query)
     sources = paths(events) if events_from is None else [*events_from]
     texts = {name: each.text for name, each in queries.items()}
     about = {"queries" if len(inputs) > 1 else "query": [*inputs], "events": sources}
@@ -149,6 +146,15 @@ def write_report(
     return ReportSummary(n_events, n_matches, len(written), tuple(notes), of)
 
 
+def queries_of(query: Query | QuerySet) -> dict[str, Query]:
+    """Return the queries of a report by their names; OptionError: one is none of CEQL."""
+    given = query if isinstance(query, QuerySet) else {"": query}
+    queries = {name: each for name, each in given.items() if isinstance(each, Query)}
+    if len(queries) < len(given):
+        raise OptionError("a report shows complex events, and no rows of MATCH_RECOGNIZE")
+    return queries
+
+
 def render(held: list[dict[str, Any]], title: str, about: Mapping[str, Sequence[str]]) -> str:
     """Return the page that shows contents (`cer_gpu.report.content`), one of them at a time.
 
@@ -160,20 +166,22 @@ def render(held: list[dict[str, Any]], title: str, about: Mapping[str, Sequence[
     Its content security policy allows nothing but its own style and script, by their digests; the content is JSON
     without ``<``, so that no text in it can end the element around it.
     """
-    style, script = _text("page.css"), "".join(_text(f"{name}.js") for name in SCRIPTS)
-    return Template(_text("page.html")).substitute(
+    style, script = resource("page.css"), "".join(resource(f"{name}.js") for name in SCRIPTS)
+    return Template(resource("page.html")).substitute(
         title=html.escape(title),
         style=style,
         script=script,
-        style_digest=_digest(style),
-        script_digest=_digest(script),
+        style_digest=digest(style),
+        script_digest=digest(script),
         held=json.dumps({"about": about, "pages": held}, separators=(",", ":")).replace("<", "\\u003c"),
     )
 
 
-def _text(name: str) -> str:
+def resource(name: str) -> str:
+    """Return the text of a file of the report."""
     return (resources.files(__package__) / name).read_text(encoding="utf-8")
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """Return the digest by which a content security policy allows a style or a script."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")

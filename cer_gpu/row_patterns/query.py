@@ -14,9 +14,9 @@ from cer_gpu.arrays import Bools, Int64
 from cer_gpu.backend.row_patterns import list_rows
 from cer_gpu.columnar.columns import kind_of
 from cer_gpu.columnar.fields import column_type, narrowest
-from cer_gpu.engine.member import TableMember
 from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, taking
 from cer_gpu.engine.sharing import Sharing
+from cer_gpu.engine.table_member import TableMember
 from cer_gpu.errors import OptionError, QueryError, QueryTypeError, did_you_mean
 from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.io.source import Source

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -120,3 +122,37 @@ def test_medians_are_in_the_unit_of_the_time(kind, unit, median, seconds):
     counts.take(rows)
     assert (counts.unit, counts.rows[1].median) == (unit, median)
     assert counts.seconds(median) == seconds
+
+
+def test_the_report_draws_the_funnel(cli, events):
+    code, out, err = cli("report", QUERY, events, "--time-column", "ts", "--output", "progress", "-o", "funnel.html")
+    assert (code, out) == (0, "")
+    assert err.startswith("8 rows, 4 starts, ")
+    page = Path("funnel.html").read_text(encoding="utf-8")
+    cells = [re.sub(r"<[^>]*>", " ", row).split() for row in re.findall(r"<tr>(.*?)</tr>", page)]
+    assert cells[1:] == [
+        ["1.", "v", "4", "1", "1"],
+        ["2.", "cart", "2", "50.0%", "50.0%", "7", "s", "1"],
+        ["3.", "pay", "OR", "gift", "1", "50.0%", "25.0%", "25", "s", "1"],
+    ]
+    assert re.findall(r'class="on" width="([^"]*)"', page) == ["1000.0", "500.0", "250.0"]
+    assert "<script" not in page
+    assert "view AS v ; !logout" in page
+    asked = ("report", QUERY, events, "--time-column", "ts", "--output", "progress", "-o", "funnel.html", "--json")
+    facts = json.loads(cli(*asked)[1])
+    assert (facts["n_events"], facts["n_starts"]) == (8, 4)
+
+
+def test_names_in_the_page_are_no_markup(cli, events):
+    query = "SELECT * FROM S WHERE view AS `<b>` ; cart"
+    assert cli("report", query, events, "--output", "progress", "-o", "funnel.html")[0] == 0
+    page = Path("funnel.html").read_text(encoding="utf-8")
+    assert "1. &lt;b&gt;" in page
+    assert "<b>" not in page
+
+
+def test_a_page_of_what_is_no_funnel_is_refused(cli, events):
+    code, _, err = cli("report", "SELECT * FROM S WHERE view+", events, "--output", "progress", "-o", "funnel.html")
+    assert code == 1
+    assert "a step is repeated" in err
+    assert not Path("funnel.html").exists()

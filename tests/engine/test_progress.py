@@ -6,6 +6,7 @@ import itertools
 import random
 import re
 from dataclasses import replace
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -22,6 +23,7 @@ from small_sizes import small_sizes
 
 import cer_gpu
 from cer_gpu.errors import OptionError
+from cer_gpu.parallel import key_threads
 
 
 def is_positive(formula):
@@ -316,6 +318,21 @@ def test_tasks_are_dealt_what_is_exact(clauses, exact):
     query = compiled(f"SELECT * FROM S WHERE A ; B {clauses}")
     ways = query.dealing_for("progress").tasks
     assert {name for name, against in ways.items() if against is None} == exact
+
+
+@pytest.mark.parametrize("clauses", ["PARTITION BY [k] WITHIN 40 [ts]", "PARTITION BY [k]"])
+def test_threads_by_key_give_the_order_of_one(clauses):
+    """A thread holds starts back whose successors another has handed over; what is merged is in order all the same."""
+    rng = random.Random(5)
+    events = random_events(rng, 3000)
+    query = compiled(f"SELECT * FROM S WHERE A ; !D ; B ; C {clauses}")
+    assert query.dealing_for("progress").threads == "partition"
+    with mock.patch.object(key_threads, "KEY_BATCH_ROWS", 100):
+        found = query.evaluate(events, output="progress", threads=2)
+        limited = query.evaluate(events, output="progress", threads=2, limit=70)
+    assert_same(found, query.evaluate(events, output="progress", threads=1))
+    assert_same(limited, found.slice(0, 70))
+    assert found["start"].to_pylist() == sorted(found["start"].to_pylist())
 
 
 def test_the_rows_of_an_example():

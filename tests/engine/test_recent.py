@@ -254,3 +254,20 @@ def test_keys_out_of_the_window_are_dropped():
     analysis = query.explain(table, analyze=True)._facts["analysis"]
     assert analysis["held"] == {"keys": 101, "partial matches": 101}
     assert len(evaluator.checkpoint()) < 40_000
+
+
+def test_keys_that_come_and_go_are_found_where_they_were_moved():
+    rnd, n, width = random.Random(3), 40_000, 200
+    kinds = [rnd.choice("AB") for _ in range(n)]
+    keys = [i // 4 + rnd.randint(0, 40) for i in range(n)]
+    pending, expected = {}, []
+    for i, (kind, key) in enumerate(zip(kinds, keys, strict=True)):
+        if kind == "A":
+            pending[key] = i
+        elif key in pending and i - pending[key] <= width:
+            expected.append([pending.pop(key), i])
+    where = f"A AS a ; B AS b FILTER a.u = b.u WITHIN {width} EVENTS"
+    table = events(kinds, u=keys)
+    assert positions(where, table) == expected
+    with small_sizes():
+        assert positions(where, table.slice(0, 4000)) == [each for each in expected if each[1] < 4000]

@@ -197,6 +197,12 @@ def test_an_absence_at_the_end_stands_behind_all_that_a_filter_copies(lasts):
     assert sorted(found(text, events)) == ([[1, 3], [3, 4]] if window else [[0, 3], [0, 4], [1, 3], [1, 4], [3, 4]])
 
 
+def test_of_one_event_an_absence_for_a_time_is_one_in_its_window():
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; !B FOR 3 EVENTS WITHIN 9 EVENTS")
+    assert query._plan.graph is None
+    assert query._plan.within.length == 3
+
+
 def test_time_alone_tells_that_an_absence_has_lasted():
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B ; !C FOR 5 SECONDS", time_column="ts", time_unit="s")
     evaluator = query.evaluator()

@@ -8,6 +8,7 @@ import pytest
 import cer_gpu
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.determinize import Determinization
+from cer_gpu.automaton.recent import RecentTable
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.physical import CHOICES, Model, physical_plan
 from cer_gpu.runtime.registry import RUNTIMES
@@ -44,6 +45,17 @@ def test_the_runtime_follows_pattern_and_output(text, output, runtime):
     assert isinstance(physical.table(), Chain if RUNTIMES[runtime].reads_chain else Determinization)
     evaluator = cer_gpu.compile(text).evaluator(output=output)
     assert evaluator.physical.runtime == runtime
+
+
+@pytest.mark.parametrize("output", ["positions", "bindings", "count", "ends"])
+@pytest.mark.parametrize(
+    "where", ["A ; B", "A ; B PARTITION BY [k]", "A AS a ; B AS b FILTER a.x < b.x WITHIN 9 EVENTS"]
+)
+def test_recent_has_one_runtime_for_every_pattern_and_output(where, output):
+    physical = physical_plan(plan_of(f"SELECT RECENT * FROM S WHERE {where}"), OUTPUTS[output])
+    assert (physical.runtime, physical.engine, physical.holds_back) == ("recent", "slots", False)
+    assert isinstance(physical.table(), RecentTable)
+    assert physical.dealing.against_ranges is not None
 
 
 def test_a_share_is_listed_by_the_automaton():

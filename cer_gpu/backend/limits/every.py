@@ -59,7 +59,7 @@ def keep_some(ends, amounts, partitions, clocks, n_most, length, kept, begin, ch
     begin : int
         Row to begin at.
     chosen : int64, shape (n,), written
-        How many complex events of each row are kept.
+        Number of complex events of each row that are kept.
     regs : int64, shape (N_REGS,), written
 
     Returns

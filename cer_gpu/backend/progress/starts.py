@@ -6,7 +6,7 @@ and its row is the id modulo the size.
 * NEXT, the id of the start before it in its list, or -1;
 * INFO, its partition, its state and the number of steps reached, as one number: see `info_of`;
 * CLOCK, the clock of its first event, in the bits of `clocks`, the same memory;
-* where steps may lie only so far apart, at GAP, the clock of the last step reached;
+* where steps may lie only so far apart, at LAST_CLOCK, the clock of the last step reached;
 * from PLACES on, or behind that, the position of each step reached, each with its time behind it where the output has times; and, where
   an event bars the start, the position of that event in the place of the next step's.
 
@@ -29,7 +29,7 @@ from cer_gpu.backend.operations import prefetch
 
 # a start
 NEXT, INFO, CLOCK, PLACES = range(4)
-GAP = PLACES
+LAST_CLOCK = PLACES
 
 # states of a start; all but WAITING are final
 WAITING, COMPLETE, WINDOW, BARRED, END = range(5)
@@ -193,7 +193,7 @@ def move_starts(events, clocks, lengths, actions, starts, begin, regs):
                 row = _U(next_id & mask)
                 clock_of[row, CLOCK] = clock
                 if gapped:
-                    clock_of[row, GAP] = clock
+                    clock_of[row, LAST_CLOCK] = clock
                 rows[row, place] = position
                 if timed:
                     rows[row, place + _U(1)] = times[event]
@@ -213,10 +213,10 @@ def move_starts(events, clocks, lengths, actions, starts, begin, regs):
                 start, last = first, np.int64(-1)
                 while start >= base:
                     row = _U(start & mask)
-                    if clock - clock_of[row, CLOCK] > length or (gapped and clock - clock_of[row, GAP] > gap):
+                    if clock - clock_of[row, CLOCK] > length or (gapped and clock - clock_of[row, LAST_CLOCK] > gap):
                         break
                     if gapped:
-                        clock_of[row, GAP] = clock
+                        clock_of[row, LAST_CLOCK] = clock
                     rows[row, INFO] = info
                     rows[row, place] = position
                     if timed:
@@ -278,10 +278,10 @@ def take_known(starts, now, lengths, ended, known, n_steps, regs):
             if counts:
                 last = lasts[p]
                 passed = last - rows[row, CLOCK] > np.int64(length)
-                passed |= gapped and last - rows[row, GAP] > np.int64(gap)
+                passed |= gapped and last - rows[row, LAST_CLOCK] > np.int64(gap)
             else:
                 passed = now - clock_of[row, CLOCK] > length
-                passed |= gapped and now - clock_of[row, GAP] > gap
+                passed |= gapped and now - clock_of[row, LAST_CLOCK] > gap
             if not (passed or ended):
                 break
             state = np.int64(WINDOW) if passed else np.int64(END)

@@ -37,6 +37,7 @@ from cer_gpu.backend.recent.pending import (
     Rows,
     SlotLayout,
     add_to_index,
+    ahead_of,
     empty_slots,
     fetch_keys_ahead,
     find_key,
@@ -121,9 +122,10 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
         elif regs[N_OUT] + 1 >= output.offsets.shape[0] or regs[N_VALUES] + n_steps > output.positions.shape[0]:
             status = OUTPUT_FULL
             break
-        ahead = event % _U(rows.hashes.shape[0])
-        for f in range(moves.first_keys[symbol], moves.first_keys[symbol + _U(1)]):
-            find_key(moves, rows, attributes, event, ahead, partition, moves.needed[_U(f)])
+        ahead = ahead_of(rows, event)
+        if keyed:
+            for f in range(moves.first_keys[symbol], moves.first_keys[symbol + _U(1)]):
+                find_key(moves, rows, attributes, event, ahead, partition, moves.needed[_U(f)])
         place = events.places[event] if events.places.shape[0] > 0 else positions[event]
         clock = clocks[event]
         ended = False

@@ -215,6 +215,12 @@ def add_to_index(index, h, row):
 
 
 @helper
+def ahead_of(rows, event):
+    """Return the row of an event in what is known of events ahead, of which there is a power of two."""
+    return event & _U(rows.hashes.shape[0] - 1)
+
+
+@helper
 def fetch_keys_ahead(moves, rows, symbols, partitions, attributes, first, last):
     """Compute the hashes of some events, and fetch the slots at which their searches begin, then the rows there.
 
@@ -222,7 +228,8 @@ def fetch_keys_ahead(moves, rows, symbols, partitions, attributes, first, last):
     """
     index, long = rows.index, rows.words.shape[1] > _LINE
     for e in range(first, last):
-        event, ahead = _U(e), _U(e - first)
+        event = _U(e)
+        ahead = ahead_of(rows, event)
         symbol = _U(symbols[event])
         partition = np.int64(partitions[event]) if partitions.shape[0] > 0 else np.int64(0)
         for i in range(moves.first_keys[symbol], moves.first_keys[symbol + _U(1)]):
@@ -233,7 +240,7 @@ def fetch_keys_ahead(moves, rows, symbols, partitions, attributes, first, last):
             rows.hashes[ahead, k] = h
             fetch(index, np.int64(slot_at(h, index.shape[0])))
     for e in range(first, last):
-        symbol, ahead = _U(symbols[_U(e)]), _U(e - first)
+        symbol, ahead = _U(symbols[_U(e)]), ahead_of(rows, _U(e))
         for i in range(moves.first_keys[symbol], moves.first_keys[symbol + _U(1)]):
             k = _U(moves.needed[_U(i)])
             row = (index[slot_at(rows.hashes[ahead, k], index.shape[0])] & _LOWER) - _U(1)

@@ -88,7 +88,15 @@ class Funnel(Runtime):
             return None
         row = self._starts.clocks[base & (len(self._rows) - 1)]
         due = int(row[loops.CLOCK]) + int(self._lengths.window) + 1
-        return min(due, int(row[loops.GAP]) + int(self._lengths.gap) + 1) if self._lengths.gapped else due
+        return min(due, int(row[loops.LAST_CLOCK]) + int(self._lengths.gap) + 1) if self._lengths.gapped else due
+
+    @property
+    def first_held(self) -> int | None:
+        """Position of the first start that is not handed over; None: there is none."""
+        base = int(self._regs[loops.BASE])
+        if base == self._regs[loops.NEXT_ID]:
+            return None
+        return int(self._rows[base & (len(self._rows) - 1), self._places.start])
 
     def known(self, *, ended: bool = False) -> ProgressBuffers | None:
         """Return starts that are known, and all of whose predecessors are, in their order; None: there are no more."""

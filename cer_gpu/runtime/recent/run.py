@@ -22,7 +22,7 @@ from cer_gpu.runtime.protocol import FoundBuffers, Length
 _INITIAL_SIZE = 1 << 10
 """Initial rows of keys; a power of two."""
 _AHEAD = 32
-"""Events whose keys are looked at together."""
+"""Events whose keys are looked at together; a power of two."""
 _MOST = 2**31
 """Most rows."""
 
@@ -253,6 +253,7 @@ class RecentRun(Joining):
 
     def _make_room(self, clock: Any) -> None:
         """Drop the rows that hold nothing more at an event of this clock; take more memory where few do."""
+        self._regs[loops.KEYS_AHEAD] = 0  # rows that were found ahead may be elsewhere
         kept = self._rows_kept(clock)
         n, size = int(kept.sum()), len(self._words)
         try:

@@ -1,0 +1,127 @@
+"""Absences with FOR in the middle of a pattern: ``(f ; !R FOR d) ; g``, counted from the end of f whatever g does.
+
+R lies behind the end of f in one of three places: in a gap between two later events of the match, at such an event, or
+behind the last one.  So the absence becomes one in each gap that follows, a test of each event that follows, and one at
+the end of the pattern; all of them compare the clock of R with that of the last event of f.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from cer_gpu.automaton.normal_form import Absent, Atom, Both, NormalForm, Related, Repeat, Then, Trailing, absences
+from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.traversal import children, fold, with_children
+from cer_gpu.errors import QueryError
+from cer_gpu.planning.spans import Spans
+
+
+@dataclass(frozen=True)
+class _Silence:
+    """An absence behind a part of a pattern: compared with the last event of that, and the filter that does it."""
+
+    absent: Absent
+    near: s.Relation
+
+
+_Spread = tuple[NormalForm, list[_Silence]]
+
+
+class Silences:
+    """Rewriting of the absences with FOR in the middle of one pattern.
+
+    Parameters
+    ----------
+    spans
+        Makes the filters that compare clocks.
+    text
+        The query, for messages.
+    """
+
+    def __init__(self, spans: Spans, text: str) -> None:
+        self._spans, self._text = spans, text
+
+    def spread(self, formula: NormalForm, length: s.Within | None) -> NormalForm:
+        """Return a whole pattern whose absences with FOR all stand in gaps, or at its end.
+
+        Parameters
+        ----------
+        formula
+        length
+            Longest FOR behind a part of the pattern, and behind the whole (`cer_gpu.planning.windows.lasts_for`).
+
+        Raises
+        ------
+        QueryError
+            When an event that follows could be the absent one, and only a filter within the absence tells.
+        """
+        own: tuple[Absent, ...] = ()
+        if isinstance(formula, Trailing):
+            own, formula = tuple(replace(absent, length=None) for absent in formula.absent), formula.body
+        if not any(absent.length is not None for absent in absences(formula)):
+            return Trailing(formula, own, length) if own else formula
+        body, pending = fold(formula, self._spread, children)
+        return Trailing(body, (*own, *(silence.absent for silence in pending)), length)
+
+    def _spread(self, formula: NormalForm, below: list[_Spread]) -> _Spread:
+        """Return a part of the pattern, and the absences that reach beyond it; no absence with FOR stands elsewhere."""
+        match formula:
+            case Then():
+                (left, pending), (right, later) = below
+                between: list[Absent] = []
+                for absent in formula.absent:
+                    if absent.length is None:
+                        between.append(absent)
+                    else:
+                        left, silence = self._behind(left, absent, absent.length)
+                        pending = [*pending, silence]
+                right = reduce(self._silent, pending, right)
+                gap = () if formula.contiguous else (*between, *(silence.absent for silence in pending))
+                return replace(formula, left=left, right=right, absent=gap), [*pending, *later]
+            case Related():
+                return replace(formula, body=below[0][0]), below[0][1]
+        return formula, []
+
+    def _behind(self, left: NormalForm, absent: Absent, length: s.Within) -> tuple[NormalForm, _Silence]:
+        """Return what stands before an absence, which names its last event, and the absence."""
+        event = Atom(absent.guard, frozenset(), absent.negated, absent.sites, absent.stream)
+        left, marked, near = self._spans.behind(left, event, length)
+        assert isinstance(marked, Atom)
+        own = replace(absent, relations=(*absent.relations, near), sites=marked.sites, length=None)
+        return left, _Silence(own, near)
+
+    def _silent(self, formula: NormalForm, silence: _Silence) -> NormalForm:
+        """Return a part that follows an absence: none of its events is the absent one, nor lies one in its gaps."""
+
+        def without(part: NormalForm, below: list[NormalForm]) -> NormalForm:
+            match part:
+                case Atom():
+                    return self._other(part, silence)
+                case Both():
+                    raise self._refused(silence, "ALL follows an absence FOR a time")
+                case Then() | Repeat() if not part.contiguous:
+                    part = replace(part, absent=(*part.absent, silence.absent))
+            made: NormalForm = with_children(part, below)
+            return made
+
+        return fold(formula, without, children)
+
+    def _other(self, atom: Atom, silence: _Silence) -> NormalForm:
+        """Return an event that is not the absent one, or lies beyond its time."""
+        guard, own = silence.absent.guard, atom.guard
+        if not (atom.negated or silence.absent.negated):
+            unlike = None not in (guard.event_type, own.event_type) and guard.event_type != own.event_type
+            if unlike or (None not in (guard.stream, own.stream) and guard.stream != own.stream):
+                return atom
+            if guard.predicate is None and len(silence.absent.relations) == 1:
+                predicate = s.Not(silence.near.predicate, silence.near.span)
+                (site,) = (site for role in silence.near.roles[:1] for site in role.sites)
+                return Related(replace(atom, sites=atom.sites | {site}), replace(silence.near, predicate=predicate))
+        raise self._refused(silence, "what follows an absence FOR a time could itself be the event that must be absent")
+
+    def _refused(self, silence: _Silence, message: str) -> QueryError:
+        return QueryError(message, self._text, *silence.near.span, hint=_HINT)
+
+
+_HINT = "let an event of another type follow, or leave the filter out of the absence; of the whole gap it is A ; !B ; C"
