@@ -26,8 +26,8 @@ from cer_gpu.engine.reducing import make_reduction
 from cer_gpu.engine.row_numbers import RowNumbers
 from cer_gpu.engine.run_options import run_options
 from cer_gpu.engine.spacing import make_spacing
-from cer_gpu.engine.stream_columns import StreamColumns
 from cer_gpu.engine.started import MOST, StartedRows
+from cer_gpu.engine.stream_columns import StreamColumns
 from cer_gpu.engine.waiting import make_waiting
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.derived import makers_of
