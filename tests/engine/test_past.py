@@ -22,6 +22,7 @@ from cer_gpu.columnar.columns import Block
 from cer_gpu.engine import past_columns
 from cer_gpu.engine.stream_columns import StreamColumns
 from cer_gpu.expressions.derived import makers_of
+from cer_gpu.parallel import ranges
 from cer_gpu.planning.binding import bind
 
 OUTPUTS = ("positions", "bindings", "count", "ends", "events")
@@ -219,7 +220,9 @@ THREADS = {
 
 
 @pytest.mark.parametrize(("over", "partition"), THREADS)
-def test_threads_give_the_same(over, partition):
+def test_threads_give_the_same(over, partition, monkeypatch):
+    for name, size in {"RANGE_ROWS": 3000, "RANGE_ROWS_IN_MEMORY": 3000, "WINDOWS_A_RANGE": 1}.items():
+        monkeypatch.setattr(ranges, name, size)
     rng = np.random.default_rng(3)
     n = 60_000
     table = pa.table(

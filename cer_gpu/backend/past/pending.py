@@ -1,8 +1,8 @@
 """Values that lie in the window of each key: queues in one pool of entries, and the number of values in them.
 
-A key has a row of numbers (`STATE`): the first and last entry of its queue, and the number of them.  Entries are
-numbered from 1, so that a row of zeros is an empty queue.  What has left the window is taken out when an event of the
-key comes; where one clock is that of all keys, a full pool is swept of it before it grows (`sweep`).
+A key has a row of numbers: the first and last entry of its queue, and the number of them.  Entries are numbered from
+1, so that a row of zeros is an empty queue.  Values that left the window are taken out when an event of the key comes;
+where one clock is that of all keys, a full pool is swept of them before it grows.
 
 A loop returns the number of the first event that it has not read, because the pool is full, or the number of all.
 """
