@@ -92,17 +92,17 @@ class _Structure:
         self._last(formula, lasting)
 
     def _last(self, formula: s.Formula, lasting: list[s.Absence]) -> None:
-        """Refuse absences with FOR in the middle of a pattern that do not go with others, or with the clauses."""
-        while isinstance(formula, s.Assign | s.Filtered):
+        """Refuse absences with FOR that do not go with others, or with the clauses; `lasting` are in the middle."""
+        ending: list[s.Absence] = []
+        while isinstance(formula, s.Assign | s.Filtered | s.TrailingAbsence):
+            ending += formula.absent if isinstance(formula, s.TrailingAbsence) else ()
             formula = formula.formula
-        own = formula.absent[0].length if isinstance(formula, s.TrailingAbsence) else None
-        clocks = {(each.length.kind, each.length.attribute) for each in lasting if each.length is not None}
-        for each in lasting:
-            if isinstance(formula, s.TrailingAbsence) and own != each.length:
-                self._report("absences of this pattern last for different times", each.span, _ONE_LENGTH)
-            elif len(clocks) > 1:
-                self._report("absences of this pattern last by different clocks", each.span, _ONE_LENGTH)
-        if lasting:
+        lengths = [absence.length for absence in (*lasting, *ending)]
+        clocks = {None if length is None else (length.kind, length.attribute) for length in lengths}
+        if len(clocks) > 1:
+            message = "absences of this pattern last by different clocks, or for a time and until the window has passed"
+            self._report(message, (lasting or ending)[0].span, _ONE_CLOCK)
+        elif lasting:
             self._consumes()
 
     def _end(self, part: s.TrailingAbsence, behind: _Behind) -> None:
@@ -116,9 +116,6 @@ class _Structure:
         ):
             message = "an absence at the end of an iteration is that of its own event alone"
             self._report(message, span, "let its filter name no other event, or write the iteration out")
-        elif behind == _END and len(lengths) > 1:
-            message = "absences at the end of a pattern last for different times"
-            self._report(message, span, "let all of them have one FOR, or write a query for each of them")
         elif behind == _END and query.within is None and None in lengths:
             message = "an absence at the end of a pattern lasts until the window has passed, and there is no WITHIN"
             self._report(message, span, _ADD_WITHIN)
@@ -285,7 +282,7 @@ _NOT_EMPTY = "let one part be there always: A+ for A*, or B ; A? for A?"
 _EITHER = "counted from the end of A: (A ; !B FOR 5 MINUTES) ; C; back from C: A ; (!B FOR 5 MINUTES ; C)"
 _ADD_WITHIN = "add WITHIN, or FOR: A ; !B FOR 5 MINUTES; or let an event stand behind it: A ; !B ; C"
 _ONCE = "write the cases out; of the gap up to what follows it is A ; !B ; C"
-_ONE_LENGTH = "let all of them have one FOR, or write a query for each of them"
+_ONE_CLOCK = "let all of them have a FOR of one kind, or write a query for each of them"
 _LATER = "repetitions joined by ; have others between them: A+ UNTIL (B), A{2,4} UNTIL (B), A ->+ UNTIL (B)"
 _GAPS = "UNTIL tells what lies in no gap between two repetitions: A+ UNTIL (B), A{2,4} UNTIL (B)"
 _BESIDE_EMPTY = "write the cases out: (A ; !B ; C) OR C for A? ; !B ; C"

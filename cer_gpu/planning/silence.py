@@ -10,7 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from cer_gpu.automaton.normal_form import Absent, Atom, Both, NormalForm, Related, Repeat, Then, Trailing, absences
+from cer_gpu.automaton.normal_form import (
+    Absent,
+    Atom,
+    Both,
+    Either,
+    NormalForm,
+    Related,
+    Repeat,
+    Then,
+    Trailing,
+    absences,
+)
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import children, fold, with_children
 from cer_gpu.errors import QueryError
@@ -41,6 +52,8 @@ class Silences:
 
     def __init__(self, spans: Spans, text: str) -> None:
         self._spans, self._text = spans, text
+        # by the place of FOR in the text, which copies share: hidden definitions of the event before, and of the absent
+        self._sites: dict[s.Span, tuple[int, int]] = {}
 
     def spread(self, formula: NormalForm, length: s.Within | None) -> NormalForm:
         """Return a whole pattern whose absences with FOR all stand in gaps, or at its end.
@@ -56,13 +69,19 @@ class Silences:
         QueryError
             When an event that follows could be the absent one, and only a filter within the absence tells.
         """
-        own: tuple[Absent, ...] = ()
-        if isinstance(formula, Trailing):
-            own, formula = tuple(replace(absent, length=None) for absent in formula.absent), formula.body
-        if not any(absent.length is not None for absent in absences(formula)):
-            return Trailing(formula, own, length) if own else formula
-        body, pending = fold(formula, self._spread, children)
-        return Trailing(body, (*own, *(silence.absent for silence in pending)), length)
+        body, ending = (formula.body, formula.absent) if isinstance(formula, Trailing) else (formula, ())
+        pending: list[_Silence] = []
+        if any(absent.length is not None for absent in absences(body)):
+            body, pending = fold(body, self._spread, children)
+        own: list[Absent] = []
+        for absent in ending:
+            if absent.length is None or absent.length == length:
+                own.append(replace(absent, length=None))
+            else:
+                body, silence = self._behind(body, absent, absent.length)
+                own.append(silence.absent)
+        own += (silence.absent for silence in pending)
+        return Trailing(body, tuple(own), length) if own else body
 
     def _spread(self, formula: NormalForm, below: list[_Spread]) -> _Spread:
         """Return a part of the pattern, and the absences that reach beyond it; no absence with FOR stands elsewhere."""
@@ -81,12 +100,18 @@ class Silences:
                 return replace(formula, left=left, right=right, absent=gap), [*pending, *later]
             case Related():
                 return replace(formula, body=below[0][0]), below[0][1]
+            case Either():
+                # copies, for a disjunction of filters: the same absences reach beyond both
+                (left, pending), (right, others) = below
+                assert pending == others
+                return Either(left, right), pending
         return formula, []
 
     def _behind(self, left: NormalForm, absent: Absent, length: s.Within) -> tuple[NormalForm, _Silence]:
         """Return what stands before an absence, which names its last event, and the absence."""
         event = Atom(absent.guard, frozenset(), absent.negated, absent.sites, absent.stream)
-        left, marked, near = self._spans.behind(left, event, length)
+        sites = self._sites.setdefault(length.span, self._spans.two_sites())
+        left, marked, near = self._spans.behind(left, event, length, sites)
         assert isinstance(marked, Atom)
         own = replace(absent, relations=(*absent.relations, near), sites=marked.sites, length=None)
         return left, _Silence(own, near)

@@ -42,11 +42,15 @@ class Spans:
     time_unit: str | None
     _sites: Iterator[int] = field(default_factory=_hidden_sites)
 
+    def two_sites(self) -> tuple[int, int]:
+        """Return the numbers of two definitions more."""
+        return next(self._sites), next(self._sites)
+
     def windowed(self, body: NormalForm, within: s.Within) -> NormalForm:
         """Return ``(body WITHIN within)``: its last event lies at most that behind its first."""
         if all(isinstance(part, Atom) for part in choices(body)):
             return body
-        first, last = next(self._sites), next(self._sites)
+        first, last = self.two_sites()
         relation = self._apart(within, ("the last of these", last), ("the first of these", first))
         return Related(_with_ends(body, first, last), relation)
 
@@ -59,10 +63,13 @@ class Spans:
         return Related(_everywhere(formula, site), self._apart(within, one, one, "PREV"))
 
     def behind(
-        self, body: NormalForm, event: NormalForm, within: s.Within
+        self, body: NormalForm, event: NormalForm, within: s.Within, sites: tuple[int, int] | None = None
     ) -> tuple[NormalForm, NormalForm, s.Relation]:
-        """Return a body, an event that may follow it, and the filter that it lies at most a length behind its last."""
-        last, site = next(self._sites), next(self._sites)
+        """Return a body, an event that may follow it, and the filter that it lies at most a length behind its last.
+
+        `sites` are the hidden definitions of both; None: new ones.
+        """
+        last, site = self.two_sites() if sites is None else sites
         relation = self._apart(within, ("it", site), ("the last event", last), "LAST")
         return _everywhere(body, last), _everywhere(event, site), relation
 
