@@ -72,6 +72,8 @@ def past_column(attribute: s.Attribute, binder: Binder) -> PastColumn:
     if past.attribute is None:
         return PastColumn(past, None, pa.int64())
     data_type = plain_type(binder.column(s.Attribute(past.attribute, past.span)))
+    if kind_of(data_type) == STRING:
+        data_type = pa.large_string()  # one type for all that hold texts
     if past.function == "COUNT":
         return PastColumn(past, data_type, pa.int64())
     kind, function = kind_of(data_type), past.function

@@ -265,7 +265,7 @@ class RelationBinder(Binder):
             raise QueryTooLargeError(
                 f"filters between events read more than {MAX_COLUMNS} different expressions", hint="write fewer of them"
             )
-        named = (a.name for predicate in predicates for a in s.attributes(predicate))
+        named = (a.name for predicate in predicates for a in s.attributes(predicate) if a.past is None)
         names = dict.fromkeys(name for name in named if name != s.COUNTED_POSITION)
         return BoundRelations(
             conditions,

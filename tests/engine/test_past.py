@@ -330,3 +330,23 @@ def test_an_absence_counted_back_begins_any_part():
         "(!A FOR 1 EVENTS ; B) OR C": [[4], [5]],
         "!(A FILTER A[n > 2]) FOR 9 EVENTS ; B": [[1]],
     }
+
+
+@pytest.mark.parametrize("options", [{"sort": True}, {"lateness": "1000s"}], ids=["sorted", "late"])
+@pytest.mark.parametrize(
+    ("formula", "ends"),
+    [
+        ("A FILTER A[COUNT(DISTINCT A.s) OVER 1 EVENTS = 2]", [0, 1]),
+        ("A AS a ; A AS c FILTER c[f = a.x * MIN(*.f FILTER x <> 1) OVER 1 SECONDS]", [0, 2]),
+    ],
+)
+def test_events_in_another_order_keep_what_is_over_the_past(formula, ends, options):
+    """The order changes the types of columns of texts."""
+    events = pa.table({"type": list("AAAA"), "ts": [3, 1, 2, 0], "s": list("uvvu"), "x": [1, 1, 2, 2], "f": [0.5] * 4})
+    query = cer_gpu.compile(f"SELECT * FROM S WHERE {formula}", time_column="ts", time_unit="s")
+    in_order = query.evaluate(events.take([3, 1, 2, 0]))
+    found = query.evaluate(events, **options)
+    assert [[[3, 1, 2, 0][p] for p in row] for row in in_order["positions"].to_pylist()] == found[
+        "positions"
+    ].to_pylist()
+    assert sorted({row[-1] for row in found["positions"].to_pylist()}) == ends
