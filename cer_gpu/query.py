@@ -214,9 +214,12 @@ class Query(CompiledQuery):
         return Query(replace(plan, strategy=strategy, limit=None), self.notes)
 
     def _window_units(self, schema: pa.Schema) -> int | float | None:
-        """Return the length of the window, in events or in units of its column; None: there is no WITHIN."""
-        length = self._bind(schema).window_length
-        return None if length is None else length.item()
+        """Return what a range of the stream needs before it, in events or in units of the column of the window.
+
+        It is the window, and before it what is OVER the past; None: there is no WITHIN.
+        """
+        binding = self._bind(schema)
+        return None if binding.window_length is None else binding.reach[1].item()
 
     def __repr__(self) -> str:
         """Show the call that makes it."""

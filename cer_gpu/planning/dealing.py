@@ -25,8 +25,6 @@ class Dealing:
         Reason why results of several threads have another order than those of one; None: they have the order of ends.
     against_key_tasks : str or None
         Reason why tasks that get the events of some keys only are not exact; None: they are, if keys are.
-    against_range_tasks : str or None
-        Reason why tasks that get ranges are not exact; None: they are, if ranges are.
     shared : tuple of (str or None, str)
         Column of each event type (None: of all) whose value all events of a complex event share, so that tasks can be
         dealt the events by it; empty: there is none.
@@ -37,7 +35,6 @@ class Dealing:
     against_merging: str | None = None
     shared: tuple[tuple[str | None, str], ...] = ()
     against_key_tasks: str | None = None
-    against_range_tasks: str | None = None
 
     @property
     def threads(self) -> str:
@@ -57,7 +54,7 @@ class Dealing:
     def tasks(self) -> dict[str, str | None]:
         """Ways to deal to Spark tasks, the best first, each with the reason why it is not exact; None: it is."""
         by_key = None if self.shared else self.against_keys or self.against_key_tasks
-        return {"partition": by_key, "range": self.against_ranges or self.against_range_tasks, "replicate": None}
+        return {"partition": by_key, "range": self.against_ranges, "replicate": None}
 
 
 def dealing_by_starts(plan: Plan) -> Dealing:
@@ -79,7 +76,6 @@ def dealing_of(plan: Plan) -> Dealing:
         _against_keys(plan),
         _against_ranges(plan),
         merging if plan.trailing else None,
-        against_range_tasks="what is OVER the past reads events that may lie before the window" if plan.pasts else None,
         shared=shared,
     )
 
