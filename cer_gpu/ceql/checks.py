@@ -64,6 +64,7 @@ class _Checker:
         self._whole = variables(query.formula)
         self._surroundings = Surroundings(query.formula)
         self._spares = _spares(query.formula)
+        self._types = {name.name for name in s.event_names(query.formula)}
 
     def error(self, message: str, span: s.Span, hint: Callable[[], str | None] = lambda: None) -> None:
         errors = self.found.errors
@@ -246,12 +247,14 @@ class _Checker:
                 case s.VariableFilter():
                     self.filtered(s.Role(item.variable, always=item.variable.name in known.always), known, place)
                     self.patterns(item.predicate)
+                    self.pasts(item.predicate)
                 case s.Relation():
                     each = {a.variable.name for a in s.attributes(item.predicate) if a.variable and a.event == "EACH"}
                     for role in item.roles:
                         self.filtered(role, known, place, each=role.variable.name in each)
                     self.skipped(item, known, place)
                     self.patterns(item.predicate)
+                    self.pasts(item.predicate)
 
     def filtered(self, role: s.Role, known: Variables, place: Place, *, each: bool = True) -> None:
         """Check a variable of a filter; `each`: the filter reads each event that it holds."""
@@ -263,6 +266,24 @@ class _Checker:
             self.spared(variable, (), "a filter on it holds")
         elif each and variable.name in self._whole.several:
             self.note(f"variable {variable.name!r} can hold several events; a filter on it must hold for each of them")
+
+    def pasts(self, predicate: s.Predicate) -> None:
+        """Check the aggregates OVER the past of a predicate: they know types, and no variables of the pattern."""
+        for attribute in s.attributes(predicate):
+            past = attribute.past
+            if past is None:
+                continue
+            if past.event is not None:
+                self.stream_of(past.event)
+            name = None if past.event is None else past.event.name
+            if name in self._whole and name not in self._types:
+                self.note(f"{name!r} is a variable, and {past.function} OVER the past is of events of a type {name!r}")
+            for inner in s.attributes(past.predicate) if past.predicate is not None else ():
+                first, *rest = names_of(inner.name)
+                if rest and first in self._whole:
+                    message = "a filter of an aggregate OVER the past reads the event that it counts"
+                    hint = "for events of one user, say, write PARTITION BY [user]"
+                    self.error(f"{message}, and {first!r} is a variable", inner.span, partial(str, hint))
 
     def skipped(self, relation: s.Relation, known: Variables, place: Place) -> None:
         """Note a PREV(x) where x holds one event at most; within NOT, refuse it."""

@@ -262,6 +262,11 @@ class WindowClocks:
         return lows
 
 
+def earliest(clock: np.dtype[Any]) -> Any:
+    """Return the clock before all others: of integers (`ordered`) 0, of floats -inf."""
+    return clock.type(-np.inf if clock.kind == "f" else 0)
+
+
 def ordered(values: Array, memory: UInt64 | None = None) -> Array:
     """Return clocks for `WindowClocks`: float64 unchanged, integers as uint64 in the same order, exact differences."""
     if values.dtype.kind == "f":

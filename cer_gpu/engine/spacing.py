@@ -12,7 +12,7 @@ import numpy as np
 
 from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.backend.limits import every as loops
-from cer_gpu.columnar.clocks import Clock
+from cer_gpu.columnar.clocks import Clock, earliest
 from cer_gpu.columnar.groups import Picked
 from cer_gpu.engine.blocks import EventBlock
 from cer_gpu.planning.binding import Binding
@@ -61,7 +61,7 @@ class Spacing:
         self._n, self._column, self._length = n, column, length
         self._counts, self._share = counts, share
         self._clock: np.dtype[Any] = np.asarray(length).dtype
-        self._now = self._clock.type(0)
+        self._now = earliest(self._clock)
         self._n_chosen = 0
         self._parts = np.full((1, loops.N_PART), -1, np.int64)
         self._parts[:, loops.KEPT] = 0

@@ -54,3 +54,15 @@ def test_an_absence_counted_back_is_a_test_of_its_step(absence, column, strategy
         assert one == other
         n_found += len(one)
     assert n_found
+
+
+def test_clocks_may_be_negative_floats():
+    events = pa.table({"type": list("AABAB"), "n": [-9.0, -8.0, -7.5, -2.0, -1.0]})
+    progress = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 2 [n]").evaluate(events, output="progress")
+    assert progress["positions"].to_pylist() == [[0, 2], [1, 2], [3, 4]]
+    limited = cer_gpu.compile("SELECT * FROM S WHERE A LIMIT 1 EVERY 2 [n]").evaluate(events)
+    assert limited["end"].to_pylist() == [0, 3]
+    recent = cer_gpu.compile("SELECT RECENT * FROM S WHERE A ; B WITHIN 2 [n]").evaluate(events)
+    assert recent["positions"].to_pylist() == [[1, 2], [3, 4]]
+    counted = cer_gpu.compile("SELECT * FROM S WHERE A FILTER A[COUNT(A) OVER 2 [n] = 2]").evaluate(events)
+    assert counted["end"].to_pylist() == [1]

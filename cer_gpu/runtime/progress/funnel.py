@@ -10,6 +10,7 @@ import numpy as np
 from cer_gpu.arrays import Bools, Int64
 from cer_gpu.automaton.encoding import COUNT_WINDOW, GLOBAL_WINDOW
 from cer_gpu.backend.progress import starts as loops
+from cer_gpu.columnar.clocks import earliest
 from cer_gpu.columnar.memory import room
 from cer_gpu.columnar.recycling import cells_of_turn
 from cer_gpu.errors import no_memory
@@ -49,7 +50,7 @@ class Funnel(Runtime):
         self._clock = length.dtype
         gap = length if options.gap is None else options.gap
         self._lengths = loops.Lengths(length, gap, options.gap is not None)
-        self._now = self._clock.type(0)
+        self._now = earliest(self._clock)
         self._n_steps = len(table.steps)
         self._regs = np.zeros(loops.N_REGS, np.int64)
         self._places = slice(loops.PLACES + self._lengths.gapped, None, 1 + options.timed)
