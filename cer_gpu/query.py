@@ -175,8 +175,7 @@ class Query(CompiledQuery):
     @property
     def types(self) -> tuple[str, ...]:
         """The event types that the query names; none without a type column."""
-        guards = self._plan.guards if self.type_column is not None else ()
-        return tuple(dict.fromkeys(filter(None, (guard.event_type for guard in guards))))
+        return self._plan.event_types
 
     @property
     def _needed_types(self) -> tuple[str, ...] | None:
@@ -298,6 +297,10 @@ class Query(CompiledQuery):
             SELECT, of the type that Arrow gives it.
             "rows": one row for each event of a valuation and variable that holds it: ``match`` (int64, the number of
             the valuation, from 0), ``variable``, ``position``, and the selected attributes.
+            "progress": one row for each event that satisfies the first step of a chain, in order: ``start``, keys,
+            ``step`` (int64, the number of steps reached), ``positions`` and, with a time column, ``times`` of these,
+            ``stopped`` ("complete", "window", "barred" or "end"), and ``barred_by`` (int64, the position of the event
+            that must not be there, else NULL).
 
         Raises
         ------

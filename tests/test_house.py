@@ -5,6 +5,7 @@ import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -182,3 +183,14 @@ def test_no_file_names_a_package_index():
         if host.encode() in content.lower()
     ]
     assert found == []
+
+
+def test_the_package_has_every_folder():
+    """A checkout hides one that is missing; an installed package fails."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    folders = {
+        ".".join(path.parent.relative_to(ROOT).parts)
+        for package in ("cer_gpu", "spark_glue")
+        for path in (ROOT / package).rglob("__init__.py")
+    }
+    assert {*settings["tool"]["setuptools"]["packages"]} == folders | {"cer_gpu.kernels"}

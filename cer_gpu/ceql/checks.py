@@ -98,7 +98,9 @@ class _Checker:
                 (0, len(self.query.text)),
                 lambda: "add FROM and the name of the stream",
             )
-        for event in s.event_names(self.query.formula):
+        pasts = (node.past for node in walk(self.query.formula) if isinstance(node, s.Attribute))
+        of_pasts = (past.event for past in pasts if past is not None and past.event is not None)
+        for event in (*s.event_names(self.query.formula), *of_pasts):
             self.stream_of(event)
             if not has_type_column and streams and event.name not in streams:
                 self.error(
@@ -158,7 +160,7 @@ class _Checker:
             if length is within:
                 self.error(NEEDS_TIME, length.span, lambda: f"{name}, or write WITHIN n EVENTS or WITHIN n [attribute]")
             else:
-                message = "a length in HOURS, MINUTES or SECONDS needs a time column"
+                message = "a length in DAYS, HOURS, MINUTES or SECONDS needs a time column"
                 self.error(message, length.span, lambda: f"{name}, or write n EVENTS or n [attribute]")
 
     def chosen_first(self, within: s.Within) -> None:
@@ -273,11 +275,10 @@ class _Checker:
             past = attribute.past
             if past is None:
                 continue
-            if past.event is not None:
-                self.stream_of(past.event)
             name = None if past.event is None else past.event.name
-            if name in self._whole and name not in self._types:
-                self.note(f"{name!r} is a variable, and {past.function} OVER the past is of events of a type {name!r}")
+            if past.event is not None and name in self._whole and name not in self._types:
+                message = f"{past.function} OVER the past is of events of a type, and {name!r} is a variable"
+                self.error(message, past.event.span, lambda: "name their type: AVG(BUY.amount) OVER 30 DAYS")
             for inner in s.attributes(past.predicate) if past.predicate is not None else ():
                 first, *rest = names_of(inner.name)
                 if rest and first in self._whole:

@@ -442,7 +442,8 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     def _refuse_aggregates(self, predicate: s.Predicate) -> None:
         for node in walk(predicate):
             if isinstance(node, s.Call) and node.function in AGGREGATES:
-                raise self._error(f"{node.function} is an aggregate: no filter has one", node.span, _AGGREGATED)
+                message = f"{node.function} is an aggregate: a filter has one only OVER the past"
+                raise self._error(message, node.span, _AGGREGATED)
 
     def _error(self, message: str, span: s.Span, hint: str | None = None) -> QuerySyntaxError:
         return QuerySyntaxError(message, self.text, *span, hint=hint)
@@ -551,7 +552,7 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
 
 
 _COUNT_ALL = "COUNT(*) counts all kept events; of one attribute it is SUM(x.price), AVG(x.price), ..."
-_AGGREGATED = "aggregates of the events of a variable stand in SELECT and HAVING: SELECT x, COUNT(x) ... HAVING ..."
+_AGGREGATED = "of a match: SELECT and HAVING, as in SELECT x, COUNT(x); of the past: x[COUNT(FAIL) OVER 1 MINUTE > 3]"
 _OF_LIST = "a test that one element of a list passes: ANY(tags) = 'x', ANY(tags) LIKE '^x', ANY(prices) > 3"
 _PAST = "COUNT(FAIL) OVER 1 MINUTE, AVG(BUY.amount FILTER amount > 0) OVER 30 DAYS, COUNT(DISTINCT R.user) OVER 1 HOUR"
 _LAGS = "of the event just before in the stream, and of the third before: LAG(price), LAG(price, 3)"

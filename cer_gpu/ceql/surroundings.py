@@ -76,6 +76,11 @@ class Surroundings:
                         "which stands on the other side of ALL",
                         "let the FILTER stand behind the whole conjunction: (A ALL B) FILTER ...",
                     )
+                case s.Preceded() if below is not around.formula:
+                    return (
+                        "which stands after the absence",
+                        "an absence counted back reads its own event alone; for one user, say, PARTITION BY [user]",
+                    )
                 case s.Disjunction():
                     other = around.right if around.left is below else around.left
                     branch |= name in defined_names(other)

@@ -122,7 +122,7 @@ def run_command(
     )
     try:
         compiled = given.compile_any(streams, type_column=types, time_column=time_column, time_unit=time_unit)
-        running = CommandRun(compiled, streams, options, is_set=given.is_set)
+        running = CommandRun(compiled, streams, options, is_set=given.is_set, summed=out is None or as_json)
     except WrongQueries as wrong:
         given.say(wrong.errors)
         return 1

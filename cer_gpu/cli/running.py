@@ -35,6 +35,8 @@ class CommandRun:
     options
     is_set
         True for the queries of a folder, which are evaluated in one pass; False for one query, whose name is "".
+    summed
+        False: nobody asks for the funnels of "progress", which hold a number for each step reached.
 
     Attributes
     ----------
@@ -45,7 +47,13 @@ class CommandRun:
     """
 
     def __init__(
-        self, queries: Mapping[str, CompiledQuery], streams: Streams, options: EvaluationOptions, *, is_set: bool
+        self,
+        queries: Mapping[str, CompiledQuery],
+        streams: Streams,
+        options: EvaluationOptions,
+        *,
+        is_set: bool,
+        summed: bool = True,
     ) -> None:
         self._queries = queries
         self._is_set = is_set
@@ -56,7 +64,7 @@ class CommandRun:
         self._funnels = {
             name: FunnelCounts(funnel_names(query._plan), query._plan.time_unit)
             for name, query in queries.items()
-            if isinstance(query, Query) and OUTPUTS[self.evaluation.outputs[name]].by_starts
+            if summed and isinstance(query, Query) and OUTPUTS[self.evaluation.outputs[name]].by_starts
         }
         self._pace = Pace()
 

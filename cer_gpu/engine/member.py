@@ -29,7 +29,7 @@ from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.outputs import output_of
 from cer_gpu.planning.physical import physical_plan
 from cer_gpu.planning.plan import Plan
-from cer_gpu.predicates.types_met import TypesMet, types_named
+from cer_gpu.predicates.types_met import TypesMet
 from cer_gpu.runtime.protocol import FoundBuffers
 
 RangeClock = tuple[str | None, np.uint64 | np.float64]
@@ -230,7 +230,7 @@ class QueryMember(SetMember):
         self.physical = physical_plan(plan, output_of(plan, output), share=options.share is not None)
         self.table = self.physical.table()
         self._bindings, self._sharing = bindings, sharing
-        self._types_met = types_met or types_named((guard.event_type for guard in plan.guards), plan.type_column)
+        self._types_met = types_met or TypesMet(plan.event_types)
         self.limits_rows = not self.physical.output.numbered
         self._turn: AbstractContextManager[Any] = nullcontext() if sharing is None else sharing.turn()
         self._pipeline: Pipeline | None = None

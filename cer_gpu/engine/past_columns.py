@@ -374,7 +374,7 @@ class SumState(PastState):
         if not fits.all():  # where there is no value, both are 0
             raise EventsError(
                 f"a sum of {self.column.past.attribute!r} OVER the past is beyond {data_type}\n"
-                "hint: cast the column to float64 or to a decimal"
+                "hint: cast the column to float64, or to a decimal of at most 18 digits"
             )
         return array_where(np.ascontiguousarray(low), known, data_type)
 

@@ -19,6 +19,8 @@ from cer_gpu.runtime.progress.funnel import Funnel
 
 MOST = np.iinfo(np.int64).max
 """Position behind all events."""
+_MOST_CHUNKS = 64
+"""Most pieces of a column of keys: beyond, they become one."""
 
 
 class StartedRows:
@@ -51,6 +53,8 @@ class StartedRows:
         if len(found):
             held = self._keys or [pa.chunked_array([], key.type) for key in keys]
             self._keys = [pa.chunked_array([*old.chunks, key], old.type) for old, key in zip(held, keys, strict=True)]
+            if self._keys and self._keys[0].num_chunks > _MOST_CHUNKS:
+                self._keys = [pa.chunked_array([key.combine_chunks()]) for key in self._keys]
 
     def pass_clocks(self, clocks: Array, first: int) -> None:
         """Read the clocks of all events of a block."""

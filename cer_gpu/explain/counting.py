@@ -21,7 +21,7 @@ from cer_gpu.planning.physical import physical_plan
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates.guards import BoundGuards, GuardWords
 from cer_gpu.predicates.symbols import SymbolTable, Words
-from cer_gpu.predicates.types_met import types_named
+from cer_gpu.predicates.types_met import TypesMet
 
 
 def type_tests(plan: Plan) -> list[Guard]:
@@ -53,7 +53,7 @@ class TestCounts:
         self._types, self._predicates = type_tests(plan), atomic_predicates(plan)
         self._table = physical_plan(plan, OUTPUTS["positions"]).table()
         self._binding: Binding | None = None
-        self._types_met = types_named((guard.event_type for guard in plan.guards), plan.type_column)
+        self._types_met = TypesMet(plan.event_types)
         self._coders: dict[str, StringCoder] = {}
         self._stream_columns: StreamColumns | None = None
         self.n_events = self.n_relevant = 0

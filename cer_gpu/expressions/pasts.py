@@ -45,11 +45,8 @@ class PastColumn:
 
 def past_name(attribute: s.Attribute) -> str:
     """Return a name for the column that no other one has; the text alone may not tell two strings apart."""
-    name = attribute.name
-    if attribute.past is None or attribute.past.predicate is None:
-        return name
     digest = hashlib.sha256(repr(attribute.past).encode()).hexdigest()[:12]
-    return f"{name[:-1]}{_DIGEST}{digest}`"
+    return f"{attribute.name[:-1]}{_DIGEST}{digest}`"
 
 
 def past_text(name: str) -> str:
@@ -71,7 +68,7 @@ def past_column(attribute: s.Attribute, binder: Binder) -> PastColumn:
         return PastColumn(past, None, pa.bool_())
     if past.attribute is None:
         return PastColumn(past, None, pa.int64())
-    data_type = plain_type(binder.column(s.Attribute(past.attribute, past.span)))
+    data_type = written = plain_type(binder.column(s.Attribute(past.attribute, past.span)))
     if kind_of(data_type) == STRING:
         data_type = pa.large_string()  # one type for all that hold texts
     if past.function == "COUNT":
@@ -80,7 +77,7 @@ def past_column(attribute: s.Attribute, binder: Binder) -> PastColumn:
     of = past.attribute
 
     def refuse(reason: str, hint: str | None = None) -> None:
-        shown = f"column {dotted(of)!r} is {article(data_type)}"
+        shown = f"column {dotted(of)!r} is {article(written)}"
         raise binder.error(f"{function} OVER the past {reason}, and {shown}", past.span, hint)
 
     if kind is None:

@@ -77,7 +77,7 @@ class Shown:
     def _picture(self) -> str:
         """Return the timeline as an element of HTML; "" without one, or without Matplotlib."""
         found = self._found
-        if not isinstance(self._query, Query) or "start" not in found.column_names or not found.num_rows:
+        if not isinstance(self._query, Query) or not {"start", "end"} <= {*found.column_names} or not found.num_rows:
             return ""
         if find_spec("matplotlib") is None:
             return ""

@@ -149,6 +149,13 @@ class Plan:
         return [predicate for predicate in self.predicates if isinstance(predicate, Apart)]
 
     @property
+    def event_types(self) -> tuple[str, ...]:
+        """The types of events that the query names, of its pattern and of what is OVER the past, each once."""
+        of_the_past = (past.event.name for past in self.pasts if past.event is not None)
+        of_guards = (guard.event_type for guard in self.guards if guard.event_type is not None)
+        return () if self.type_column is None else tuple(dict.fromkeys([*of_guards, *of_the_past]))
+
+    @property
     def looks_back(self) -> bool:
         """True if a predicate reads earlier events of the stream: ``LAG``, or an aggregate ``OVER`` the past."""
         return self.longest_lag > 0 or bool(self.pasts)

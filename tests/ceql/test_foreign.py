@@ -18,6 +18,12 @@ ASKED = {
     "SELECT * FROM 'trades' WHERE A": "its file stands outside the query",
     "SELECT DISTINCT * WHERE A": "leave DISTINCT out",
     "SELECT COUNT(DISTINCT a.x) WHERE A AS a": "COUNT(x) counts events",
+    "SELECT * WHERE A UNTIL (B) ; C": "A+ UNTIL (B)",
+    "SELECT * WHERE A ; B FOR 5 MINUTES": "behind an absence",
+    "SELECT * WHERE A FILTER A[COUNT(B) OVER (PARTITION BY k) > 1]": "OVER 1 HOUR",
+    "SELECT * WHERE A ; !B FOR -5 MINUTES": "a length is 5 MINUTES",
+    "SELECT * WHERE A ; B EACH STEP": "WITHIN 5 MINUTES EACH STEP",
+    "SELECT * WHERE A ; B EVERY 5 EVENTS": "LIMIT 1 EVERY 5 MINUTES",
     # clauses
     "SELECT * WHERE A ; B GROUP BY name": "PARTITION BY [key]",
     "SELECT * WHERE A ; B ORDER BY ts": "sort=True (--sort)",

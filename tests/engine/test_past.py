@@ -240,7 +240,7 @@ def test_threads_give_the_same(over, partition, monkeypatch):
     dealing = query.physical_plan().dealing
     assert dealing.threads == THREADS[over, partition]
     assert (dealing.against_ranges is None) == (dealing.threads == "range")
-    assert dealing.tasks["range"] is not None
+    assert dealing.tasks["range"] == dealing.against_ranges
     one, three = (query.evaluate(table, threads=threads) for threads in (1, 3))
     assert one.num_rows > 100
     assert sorted_rows(one) == sorted_rows(three)
@@ -330,6 +330,36 @@ def test_an_absence_counted_back_begins_any_part():
         "(!A FOR 1 EVENTS ; B) OR C": [[4], [5]],
         "!(A FILTER A[n > 2]) FOR 9 EVENTS ; B": [[1]],
     }
+
+
+def test_names_that_differ_in_blanks_are_two_columns():
+    events = pa.table({"type": ["A"] * 2, "a b": [1, 1], "a  b": [100, 100]})
+    text = "SELECT * FROM S WHERE A AS x FILTER x[SUM(*.`a b`) OVER 5 EVENTS = 2 AND SUM(*.`a  b`) OVER 5 EVENTS = 200]"
+    assert cer_gpu.compile(text).evaluate(events)["end"].to_pylist() == [1]
+
+
+def test_infinite_clocks_are_at_most_any_length_apart():
+    """Their difference is NaN; WITHIN takes it for none that is longer."""
+    events = pa.table({"type": list("ABB"), "x": [float("inf")] * 3})
+    for formula in ("A ; B WITHIN 1 [x]", "B FILTER B[COUNT(A) OVER 1 [x] = 1]"):
+        found = cer_gpu.compile(f"SELECT * FROM S WHERE {formula}").evaluate(events)
+        assert found["end"].to_pylist() == [1, 2]
+    assert cer_gpu.compile("SELECT * FROM S WHERE !A FOR 1 [x] ; B").evaluate(events).num_rows == 0
+
+
+def test_types_that_no_event_has_are_told():
+    events = pa.table({"type": ["A", "A"], "v": [1, 2]})
+    for formula in ("A FILTER A[COUNT(AZ) OVER 3 EVENTS = 0]", "!AZ FOR 3 EVENTS ; A"):
+        evaluator = cer_gpu.compile(f"SELECT * FROM S WHERE {formula}").evaluator()
+        evaluator.push(events.to_batches()[0])
+        evaluator.finish()
+        assert "no event has the type 'AZ'; did you mean 'A'?" in evaluator.notes
+    with pytest.raises(cer_gpu.QueryError, match="no events of type 'order'"):
+        cer_gpu.compile(
+            "SELECT * FROM orders WHERE orders AS b FILTER b[COUNT(order) OVER 3 EVENTS = 2]", type_column=None
+        )
+    with pytest.raises(cer_gpu.QueryError, match="is of events of a type, and 'a' is a variable"):
+        cer_gpu.compile("SELECT * FROM S WHERE A AS a ; B AS b FILTER b[v > AVG(a.v) OVER 3 EVENTS]")
 
 
 @pytest.mark.parametrize("options", [{"sort": True}, {"lateness": "1000s"}], ids=["sorted", "late"])

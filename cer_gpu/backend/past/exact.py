@@ -1,4 +1,4 @@
-"""ExactSums without error: a number as limbs of 32 bits, of which values can be taken away as they were added.
+"""Sums without error: a number as limbs of 32 bits, of which values can be taken away as they were added.
 
 The value is the sum of ``limb[k] * 2**(32 * (base + k))``, in units of the last place of the least float64 (2**-1074),
 of its square, or of 1.  Limbs have 64 bits and a sign, and carry nothing to one another: taking a value away leaves

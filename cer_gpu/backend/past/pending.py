@@ -143,7 +143,7 @@ def pop_first(state, pool, key):
 @helper
 def has_left(pool, entry, clock, length):
     """Return whether an entry, if it is one, is out of the window that ends at a clock."""
-    return entry != 0 and not (clock - pool.clocks[_U(entry), CLOCK] <= length)
+    return entry != 0 and clock - pool.clocks[_U(entry), CLOCK] > length
 
 
 @helper
@@ -402,7 +402,7 @@ def clear_before(given, met, last, found):
     """
     for k in range(given.rows.shape[0]):
         row, key, clock = _U(given.rows[_U(k)]), _U(given.keys[_U(k)]), given.clocks[_U(k)]
-        found[row] = not (met[key] and clock - last[key] <= given.length)
+        found[row] = not met[key] or clock - last[key] > given.length
         if given.chosen[row]:
             met[key] = True
             last[key] = clock

@@ -1,4 +1,4 @@
-"""ExactSums, averages and standard deviations over the values in the window of each key, without error in the sums."""
+"""Sums, averages and standard deviations over the values in the window of each key, without error in the sums."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _U = np.uint64
 
 
 class ExactSums(NamedTuple):
-    """ExactSums of all keys.
+    """Sums of all keys.
 
     Attributes
     ----------
