@@ -1,0 +1,96 @@
+"""What asks of the past and of each start: events each second for aggregates OVER the past, and for "progress".
+
+    .venv/bin/python benchmarks/past.py [--events 4000000] [--repeat 4]
+
+The column of each aggregate is made alone: all events are of its type, of one key or of a million, with about a
+thousand or a million of them in the window.  For "progress" a funnel of four steps is evaluated as a whole, of 16 types
+of which four take part.  Seconds are CPU seconds of the one thread that works; shown is the fastest run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+import cer_gpu
+from cer_gpu.columnar.columns import Block
+from cer_gpu.columnar.strings import StringCoder
+from cer_gpu.engine.blocks import BLOCK_ROWS
+from cer_gpu.engine.stream_columns import StreamColumns
+
+AGGREGATES = ("COUNT(R)", "SUM(R.i)", "SUM(R.x)", "AVG(R.x)", "MIN(R.i)", "COUNT(DISTINCT R.i)", "STDDEV(R.x)")
+WINDOWS = (1_000, 1_000_000)
+MANY = 1_000_000
+KEYS_OF_PROGRESS = (1, 1_000, 100_000)
+
+
+def events(n: int, n_keys: int, types: str) -> pa.Table:
+    """Return random events with a key, an integer, a float, and their number t."""
+    rng = np.random.default_rng(1)
+    codes = pa.array(rng.integers(0, len(types), n).astype(np.int32))
+    columns = {"k": rng.integers(0, n_keys, n), "i": rng.integers(0, 1000, n), "x": rng.normal(size=n)}
+    kinds = pa.DictionaryArray.from_arrays(codes, pa.array(list(types)))
+    return pa.table({"type": kinds, **columns, "t": np.arange(n)})
+
+
+def fastest(run: Callable[[], object], repeat: int) -> float:
+    """Return the CPU seconds of the fastest of several runs."""
+    best = float("inf")
+    for _ in range(repeat):
+        begin = time.thread_time()
+        run()
+        best = min(best, time.thread_time() - begin)
+    return best
+
+
+def columns_of(text: str, table: pa.Table) -> Callable[[], None]:
+    """Return a function that makes the columns of the past of a query for all events."""
+    query = cer_gpu.compile(text)
+    assert isinstance(query, cer_gpu.Query)
+    binding = query._bind(table.schema)
+    batch = table.combine_chunks().to_batches()[0]
+
+    def run() -> None:
+        columns, coders = StreamColumns(binding), dict[str, StringCoder]()
+        for first in range(0, len(batch), BLOCK_ROWS):
+            columns.add_to(Block(batch.slice(first, BLOCK_ROWS), coders))
+
+    return run
+
+
+def main() -> None:
+    """Measure each aggregate, and the funnel, and print tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--events", type=int, default=4_000_000)
+    parser.add_argument("--repeat", type=int, default=4)
+    asked = parser.parse_args()
+    print(f"{'million events/s':24}" + "".join(f"{f'{k:,} keys, {w:,}':>24}" for k in (1, MANY) for w in WINDOWS))
+    tables = {n_keys: events(asked.events, n_keys, "R") for n_keys in (1, MANY)}
+    for aggregate in AGGREGATES:
+        rates = []
+        for n_keys, table in tables.items():
+            for window in WINDOWS:
+                keys = "" if n_keys == 1 else "PARTITION BY [k]"
+                text = f"SELECT * FROM S WHERE R FILTER R[{aggregate} OVER {window} [t] < 0] {keys}"
+                rates.append(asked.events / fastest(columns_of(text, table), asked.repeat) / 1e6)
+        print(f"{aggregate:24}" + "".join(f"{rate:>24.1f}" for rate in rates), flush=True)
+    print(f"\n{'progress, four steps':24}" + "".join(f"{f'{n:,} keys':>16}" for n in KEYS_OF_PROGRESS))
+    rates = []
+    for n_keys in KEYS_OF_PROGRESS:
+        table = events(asked.events, n_keys, "ABCDEFGHIJKLMNOP")
+        keys = "" if n_keys == 1 else "PARTITION BY [k]"
+        query = cer_gpu.compile(f"SELECT * FROM S WHERE A ; B ; C ; D {keys} WITHIN 1000000 [t]")
+        query.evaluate(table.slice(0, 100_000), output="progress")  # compiles
+
+        run = partial(query.evaluate, table, output="progress", threads=1)
+        rates.append(asked.events / fastest(run, asked.repeat) / 1e6)
+    print(f"{'million events/s':24}" + "".join(f"{rate:>16.1f}" for rate in rates))
+
+
+if __name__ == "__main__":
+    main()
