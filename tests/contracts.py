@@ -41,6 +41,7 @@ SHARED = (
     "products.arena",
     "products.keys",
     "products.listing",
+    "past.pending",
 )
 """Modules whose groups of arguments others share."""
 

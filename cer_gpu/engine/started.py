@@ -15,7 +15,7 @@ from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.runtime.events import Relevant
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.progress.buffers import ProgressBuffers
-from cer_gpu.runtime.progress.funnel import Funnel
+from cer_gpu.runtime.protocol import HoldsStarts
 
 MOST = np.iinfo(np.int64).max
 """Position behind all events."""
@@ -39,7 +39,7 @@ class StartedRows:
     labels : list of frozenset of str
     """
 
-    def __init__(self, runtime: Funnel, labels: list[frozenset[str]], share: tuple[int, int] | None) -> None:
+    def __init__(self, runtime: HoldsStarts, labels: list[frozenset[str]], share: tuple[int, int] | None) -> None:
         self.labels = labels
         self._runtime, self._share, self._n_known = runtime, share, 0
         self._keys: list[pa.ChunkedArray] = []  # of the starts that the runtime holds, in their order

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from cer_gpu.automaton.table import Table
 from cer_gpu.engine.awaiting import Awaiting
 from cer_gpu.engine.started import StartedRows
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
-from cer_gpu.runtime.progress.funnel import Funnel
-from cer_gpu.runtime.protocol import Runtime
+from cer_gpu.runtime.protocol import HoldsStarts, Runtime
 
 
 def make_waiting(
     physical: PhysicalPlan, binding: Binding, table: Table, runtime: Runtime, share: tuple[int, int] | None
 ) -> Awaiting | StartedRows | None:
     """Return where the results of a runtime wait; None: they are known when they are found."""
-    if isinstance(runtime, Funnel):
-        return StartedRows(runtime, table.labels, share)
+    if physical.output.by_starts:
+        return StartedRows(cast(HoldsStarts, runtime), table.labels, share)
     if not physical.waits:
         return None
     plan = physical.plan

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -32,8 +32,8 @@ class Runtime(ABC):
     Attributes
     ----------
     engine : str
-        The family that `explain` shows: "stacks", "automaton", "counter", "instances", "products", "recogniser" or
-        "slots".
+        The family that `explain` shows: "stacks", "automaton", "counter", "instances", "products", "recogniser",
+        "slots" or "funnel".
     reads_chain : bool
         True: symbols come from a `Chain`; False: from a `Determinization`.
     lists_by_itself : bool
@@ -125,3 +125,21 @@ class Runtime(ABC):
     @abstractmethod
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Go on from a snapshot."""
+
+
+class HoldsStarts(Protocol):
+    """Holder of the starts of a funnel until they are known: a runtime of the output "progress"."""
+
+    def pass_clock(self, clock: Any) -> None:
+        """Note that the stream has come to a clock of the window."""
+
+    @property
+    def due(self) -> int | None:
+        """Least clock of an event that makes a start known; None: none waits for it."""
+
+    @property
+    def first_held(self) -> int | None:
+        """Position of the first start that is not handed over; None: there is none."""
+
+    def known(self, *, ended: bool = False) -> ProgressBuffers | None:
+        """Return starts that are known, and all of whose predecessors are, in their order; None: there are no more."""

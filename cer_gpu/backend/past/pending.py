@@ -47,11 +47,11 @@ class Pool(NamedTuple):
 
     Attributes
     ----------
-    cells : int64, shape (entries, columns)
+    cells : int64, shape (entries, columns), written
         Entries; 0 stands for none.
-    clocks : uint64 or float64, shape (entries, columns)
+    clocks : clock, shape (entries, columns), written
         The same memory, for the clocks.
-    free : int64, shape (3,)
+    free : int64, shape (3,), written
     """
 
     cells: Any
@@ -66,13 +66,13 @@ class PastEvents(NamedTuple):
     ----------
     rows : int32, shape (n,)
     keys : int32, shape (n,)
-    clocks : uint64 or float64, shape (n,)
+    clocks : clock, shape (n,)
         Clock of each, not decreasing within a key.
-    length : the type of the clocks
+    length : clock
         Length of the window.
-    chosen : bool, shape (rows of the block,)
-        True for the events whose values count.
-    values : int64, shape (rows of the block,), or (1,)
+    chosen : bool, shape (block,)
+        True for the events whose values count, of all rows of the block.
+    values : int64, shape (block,), or (1,)
     """
 
     rows: Any
@@ -179,8 +179,8 @@ def count_past(given, start, sweep, n_keys, state, pool, found):
         1: only take out what has left the window of any key, by the clock of that event.
     n_keys : int
     state : int64, shape (keys, STATE_WIDTH), written
-    pool : Pool, written
-    found : int64, shape (rows of the block,), written
+    pool : Pool
+    found : int64, shape (block,), written
 
     Returns
     -------
@@ -256,13 +256,21 @@ def extreme_past(given, start, sweep, n_keys, state, pool, kind, least, found, k
 
     Parameters
     ----------
-    given, start, sweep, n_keys, state, pool
+    given : PastEvents
+    start, sweep, n_keys : int
+    state : int64, shape (keys, STATE_WIDTH), written
+    pool : Pool
     kind : int
         INTEGERS, NATURALS (uint64) or FLOATS (their bits); NaN is taken only where there is nothing else.
     least : bool
-    found : int64, shape (rows of the block,), written
-    known : bool, shape (rows of the block,), written
+    found : int64, shape (block,), written
+    known : bool, shape (block,), written
         True where there is a value.
+
+    Returns
+    -------
+    int
+        As of `count_past`.
     """
     if sweep == 1:
         for each in range(n_keys):
@@ -329,10 +337,18 @@ def distinct_past(given, start, sweep, n_keys, state, pool, buckets, found):
 
     Parameters
     ----------
-    given, start, sweep, n_keys, state, pool
+    given : PastEvents
+    start, sweep, n_keys : int
+    state : int64, shape (keys, STATE_WIDTH), written
+    pool : Pool
     buckets : int32, shape (2**buckets,), written
         First entry of each bucket of (key, value); 0: none.
-    found : int64, shape (rows of the block,), written
+    found : int64, shape (block,), written
+
+    Returns
+    -------
+    int
+        As of `count_past`.
     """
     if sweep == 1:
         for each in range(n_keys):
@@ -377,7 +393,15 @@ def distinct_past(given, start, sweep, n_keys, state, pool, buckets, found):
 
 @kernel
 def chain_anew(state, pool, buckets, n_keys):
-    """Fill other buckets, which are all 0, with the entries of all queues."""
+    """Fill other buckets, which are all 0, with the entries of all queues.
+
+    Parameters
+    ----------
+    state : int64, shape (keys, STATE_WIDTH)
+    pool : Pool
+    buckets : int32, shape (2**buckets,), written
+    n_keys : int
+    """
     for key in range(n_keys):
         entry = state[_U(key), HEAD]
         while entry != 0:
@@ -398,7 +422,7 @@ def clear_before(given, met, last, found):
         True for the keys with a chosen event so far.
     last : clock, shape (keys,), written
         Clock of the last one.
-    found : bool, shape (rows of the block,), written
+    found : bool, shape (block,), written
     """
     for k in range(given.rows.shape[0]):
         row, key, clock = _U(given.rows[_U(k)]), _U(given.keys[_U(k)]), given.clocks[_U(k)]

@@ -53,15 +53,15 @@ class ExactSums(NamedTuple):
 
     Attributes
     ----------
-    state : int64, shape (keys, WIDTH_OF_INTEGERS or another of these)
-        Rows of the keys; the limbs of squares stand behind those of sums.
-    wide : int64, shape (rows, WIDE_OF_SUMS), or more with WIDE_OF_SQUARES
-        Limbs of keys whose own do not reach, numbered from 1.
-    n_wide : int64, shape (1,)
+    state : int64, shape (keys, width), written
+        Rows of the keys, WIDTH_OF_INTEGERS or another of these; the limbs of squares stand behind those of sums.
+    wide : int64, shape (wides, limbs), written
+        Limbs of keys whose own do not reach, numbered from 1: WIDE_OF_SUMS, or more with WIDE_OF_SQUARES.
+    n_wide : int64, shape (1,), written
         Rows in use, row 0 among them.
-    made : float64, shape of `state`
-        The same memory, for the last results.
-    digits : int64, shape (3 * DIGITS,)
+    made : float64, shape (keys, width), written
+        The same memory as `state`, for the last results.
+    digits : int64, shape (3 * DIGITS,), written
         Memory for the digits of a sum, those of squares, and what is left of both.
     powers : float64, shape (2046,)
         As of `cer_gpu.backend.past.exact.scaled`.
@@ -295,17 +295,18 @@ def sum_past(given, start, sweep, n_keys, sums, pool, what, integers, floats, kn
 
     Parameters
     ----------
-    given, start, sweep, n_keys
+    given : PastEvents
         Values are int64, or the bits of float64.
-    sums : ExactSums, written
-    pool : Pool, written
+    start, sweep, n_keys : int
+    sums : ExactSums
+    pool : Pool
     what : int
         SUM_OF_INTEGERS, or another of these; naturals are uint64.
-    integers : int64, shape (rows of the block, 2), or (0, 2), written
+    integers : int64, shape (block, 2), or (0, 2), written
         Lower and upper half of each sum of integers.
-    floats : float64, shape (rows of the block,), or (0,), written
+    floats : float64, shape (block,), or (0,), written
         Each other result.
-    known : bool, shape (rows of the block,), written
+    known : bool, shape (block,), written
         True where there is a result.
 
     Returns

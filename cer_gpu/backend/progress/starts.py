@@ -242,7 +242,7 @@ def take_known(starts, now, lengths, ended, known, n_steps, regs):
 
     Parameters
     ----------
-    starts : Starts
+    starts : Starts, read
     now : clock
         Clock of the last event of the stream; without meaning where a window counts the events of a partition.
     lengths : Lengths
