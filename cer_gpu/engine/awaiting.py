@@ -19,6 +19,7 @@ from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.backend.arguments import Matches, plain
 from cer_gpu.backend.joins.choosing import choose_at_ends
 from cer_gpu.backend.waiting import drop_rows
+from cer_gpu.output.choice import part_of
 from cer_gpu.planning.trailing import TAKES_BACK
 from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.events import Relevant
@@ -248,10 +249,8 @@ class Awaiting:
         if self._counted:
             found, rows, counts = self._counts(found, rows)
         if self._share is not None:
-            part, n_parts = self._share
-            number = np.arange(self._n_known, self._n_known + len(rows))
+            first = np.arange(len(rows))[part_of(self._share, self._n_known)]
             self._n_known += len(rows)
-            first = np.flatnonzero(number % n_parts == part)
             found, rows = _taken(found, first), rows[first]
             counts = None if counts is None else counts[first]
         keys = [key.take(pa.array(rows)) for key in self._keys]

@@ -15,6 +15,7 @@ from cer_gpu.backend.limits import every as loops
 from cer_gpu.columnar.clocks import Clock, earliest
 from cer_gpu.columnar.groups import Picked
 from cer_gpu.engine.blocks import EventBlock
+from cer_gpu.output.choice import part_of
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
 from cer_gpu.runtime.counts import CountBuffers
@@ -117,10 +118,7 @@ class Spacing:
     def _own(self, rows: Int64) -> Int64:
         """Return the rows of the share."""
         before, self._n_chosen = self._n_chosen, self._n_chosen + len(rows)
-        if self._share is None:
-            return rows
-        part, n_parts = self._share
-        return rows[(part - before) % n_parts :: n_parts]
+        return rows[part_of(self._share, before)]
 
     def _chosen(self, ends: Int64, amounts: Int64) -> Int64:
         """Return how many complex events of each row are kept."""

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Array, Bools, Int32, Int64
+from cer_gpu.output.choice import part_of
 from cer_gpu.runtime.events import Relevant
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.progress.buffers import ProgressBuffers
@@ -85,8 +86,7 @@ class StartedRows:
             keys = [_one(key.slice(0, n)) for key in self._keys]
             self._keys = [key.slice(n) for key in self._keys]
             if self._share is not None:
-                part, n_parts = self._share
-                chosen = slice((part - self._n_known) % n_parts, None, n_parts)
+                chosen = part_of(self._share, self._n_known)
                 self._n_known += n
                 found = found.at(chosen)
                 keys = [key.take(pa.array(np.arange(n)[chosen])) for key in keys]

@@ -134,40 +134,13 @@ def bind_relations(predicates: Sequence[s.Predicate], schema: pa.Schema, text: s
 
 
 def bind_keys(
-    variables: Sequence[Sequence[s.Expression]], predicates: Sequence[s.Predicate], schema: pa.Schema, text: str
-) -> tuple[BoundRelations, list[list[int]]]:
-    """Bind variables, each given as expressions over single events whose values are equal.
-
-    Returns
-    -------
-    BoundRelations
-        The columns, without conditions.
-    list of list of int
-        For each expression of each variable its column.
-
-    Raises
-    ------
-    QueryTypeError
-        When a column is unknown, or types do not go together.
-    QueryTooLargeError
-        When they read too many different expressions.
-    """
-    binder = RelationBinder(schema, text)
-    for predicate in predicates:
-        binder.condition(predicate)  # for its errors
-    binder.columns.clear()
-    columns = [[binder.column_number(column) for column in binder.key_columns(each)] for each in variables]
-    return binder.bound((), predicates), columns
-
-
-def bind_pending(
     keys: Sequence[Sequence[s.Expression]],
     equalities: Sequence[s.Predicate],
-    predicates: Sequence[s.Predicate],
     schema: pa.Schema,
     text: str,
+    tested: Sequence[s.Predicate] = (),
 ) -> tuple[BoundRelations, list[list[int]]]:
-    """Bind filters of which some are tested, and some say no more than that the columns of a key are equal.
+    """Bind filters that say no more than that the columns of a key are equal, and perhaps others, which are tested.
 
     Parameters
     ----------
@@ -175,15 +148,15 @@ def bind_pending(
         For each key, expressions over single events whose values are equal.
     equalities
         The filters that say so.
-    predicates
-        The filters that are tested.
     schema
     text
+    tested
+        The other filters.
 
     Returns
     -------
     BoundRelations
-        The columns, with a condition for each of `predicates`.
+        The columns, with a condition for each of `tested`.
     list of list of int
         For each expression of each key its column.
 
@@ -198,9 +171,9 @@ def bind_pending(
     for predicate in equalities:
         binder.condition(predicate)  # for its errors
     binder.columns.clear()
-    conditions = tuple(binder.condition(predicate) for predicate in predicates)
+    conditions = tuple(binder.condition(predicate) for predicate in tested)
     columns = [[binder.column_number(column) for column in binder.key_columns(key)] for key in keys]
-    return binder.bound(conditions, [*equalities, *predicates]), columns
+    return binder.bound(conditions, [*equalities, *tested]), columns
 
 
 class RelationBinder(Binder):

@@ -9,6 +9,14 @@ import numpy as np
 from cer_gpu.arrays import Bools, Int64
 
 
+def part_of(share: tuple[int, int] | None, n_before: int) -> slice:
+    """Return which of the next rows are those of a share (k, n), given the number of all rows before; None: all."""
+    if share is None:
+        return slice(None)
+    part, n_parts = share
+    return slice((part - n_before) % n_parts, None, n_parts)
+
+
 class Choosing(Protocol):
     """A choice among rows, which come in the order of their ends."""
 
@@ -51,9 +59,7 @@ class RowChoice:
         self._end, self._n_at_end = int(own[-1]), int(numbers[-1]) + 1
         rows = np.sort(places[numbers < self._limit])
         n_before, self._n = self._n, self._n + len(rows)
-        if self._share is not None:
-            part, n_parts = self._share
-            rows = rows[(part - n_before) % n_parts :: n_parts]
+        rows = rows[part_of(self._share, n_before)]
         chosen = np.zeros(len(kept), np.bool_)
         chosen[rows] = True
         return chosen

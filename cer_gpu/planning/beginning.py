@@ -6,7 +6,6 @@ most d before it.  That is a test of one event, so that it moves to the atoms th
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -26,9 +25,7 @@ def _clear_of(absence: s.Absence) -> s.Comparison:
     assert absence.length is not None
     predicate = None if absence.filter is None else one_predicate(absence.filter)
     past = s.Past(CLEAR, absence.event, None, predicate, absence.length, absence.span)
-    # the name tells it from others
-    digest = hashlib.sha256(repr(past).encode()).hexdigest()[:12]
-    column = s.Attribute(f"`!{absence.event.name} FOR {digest}`", absence.span, past=past)
+    column = s.Attribute(f"`!{absence.event.name}`", absence.span, past=past)
     return s.Comparison("=", column, s.Literal(True, "", absence.span), absence.span)
 
 

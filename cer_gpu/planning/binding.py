@@ -15,7 +15,7 @@ from cer_gpu.columnar.columns import plain_type
 from cer_gpu.columnar.fields import attribute_type, column_type, narrowest
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.expressions.derived import DerivedColumn, pasts_of, read_by
-from cer_gpu.expressions.relations import BoundRelations, bind_keys, bind_pending, bind_relations
+from cer_gpu.expressions.relations import BoundRelations, bind_keys, bind_relations
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.form import Columns, Head, Output
@@ -290,8 +290,7 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
         parallel = ParallelTables(plan.parallel, compared, columns)
     elif plan.recent is not None:
         pattern = plan.recent
-        tested = pattern.equalities, pattern.predicates
-        compared, columns = bind_pending(pattern.key_columns, *tested, schema, text)
+        compared, columns = bind_keys(pattern.key_columns, pattern.equalities, schema, text, pattern.predicates)
         recent = RecentTables(pattern, compared, columns)
     elif plan.graph is not None:
         compared = bind_relations([relation.predicate for relation in plan.graph.relations], schema, text)

@@ -118,8 +118,6 @@ class FunnelTable(NumberedTable):
     Attributes
     ----------
     steps : tuple of FunnelStep
-    starting : bool array, shape (symbols,)
-        True for symbols whose events satisfy the first step.
     ending : bool array, shape (symbols,)
         True for symbols whose events satisfy the last step.
     actions : int32 array, shape (symbols, steps + 1)
@@ -133,7 +131,6 @@ class FunnelTable(NumberedTable):
         self.steps = steps
         self.has_gaps = False
         self.labels = [frozenset[str](), *(step.labels for step in steps)]
-        self.starting: Bools = np.zeros(0, np.bool_)
         self.ending: Bools = np.zeros(0, np.bool_)
         self.actions: Int32 = np.zeros((0, len(steps) + 1), np.int32)
         tests = [*(step.guards for step in steps), *(step.barring for step in steps)]
@@ -152,5 +149,4 @@ class FunnelTable(NumberedTable):
         actions = np.full((1, n + 1), END_OF_LIST, np.int32)
         actions[0, : len(moves) + len(bars)] = sorted(moves + bars, reverse=True)
         self.actions = np.concatenate([self.actions, actions])
-        self.starting = np.append(self.starting, bool(passed & 1))
         self.ending = np.append(self.ending, bool(passed >> (n - 1) & 1))

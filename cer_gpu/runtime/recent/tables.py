@@ -26,7 +26,7 @@ class RecentTables:
     ----------
     pattern
     bound
-        Its columns and conditions (`cer_gpu.expressions.relations.bind_pending`).
+        Its columns and conditions (`cer_gpu.expressions.relations.bind_keys`).
     columns
         For each of `RecentPattern.key_columns` its column in `bound`.
 
