@@ -119,9 +119,15 @@ def keep_ended(events, layout, rows, ended, row, choice, event, place, clock, at
 
 
 @helper
+def has_room(output, n_events, regs):
+    """Return whether the buffers have room for a complex event of so many events."""
+    return regs[N_OUT] + 1 < output.offsets.shape[0] and regs[N_VALUES] + n_events <= output.positions.shape[0]
+
+
+@helper
 def take_back(events, options, moves, layout, rows, filters, ended, output, row, step, attributes, event, place, clock,
               first, last, regs):  # fmt: skip
-    """Write what ended in a row and an event takes back, each with that event behind it; return False if it is full.
+    """Write what ended in a row and an event takes back, each with that event behind it; return False without room.
 
     What was written then waits no more, so that the rest follows from a call with the same arguments.
     """
@@ -135,8 +141,7 @@ def take_back(events, options, moves, layout, rows, filters, ended, output, row,
             before, number = number, words[n, ENDED_NEXT]
             continue
         if place >= options.first_end:
-            n_steps = layout.slots.shape[0]
-            if regs[N_OUT] + 1 >= output.offsets.shape[0] or regs[N_VALUES] + n_steps + 1 > output.positions.shape[0]:
+            if not has_room(output, layout.slots.shape[0] + 1, regs):
                 return False
             _write_taken(events, moves, layout, ended, output, n, event, place, regs)
         number = free_one(ended, number)
@@ -144,7 +149,7 @@ def take_back(events, options, moves, layout, rows, filters, ended, output, row,
             rows.words[row, _U(layout.ended)] = number
         else:
             words[_U(before), ENDED_NEXT] = number
-    return True
+    return has_room(output, layout.slots.shape[0], regs)  # for what the event may end
 
 
 @helper

@@ -16,7 +16,7 @@ from cer_gpu.backend.joins.choosing import EVENT, N_ENDS, N_HERE, N_OUT, N_SHARE
 from cer_gpu.backend.joins.filters import Filters
 from cer_gpu.backend.operations import prefetch
 from cer_gpu.backend.products.keys import mixed
-from cer_gpu.backend.recent.ended import NONE, Ended, drop_ended, keep_ended, take_back, take_back_all
+from cer_gpu.backend.recent.ended import NONE, Ended, drop_ended, has_room, keep_ended, take_back, take_back_all
 from cer_gpu.backend.recent.pending import (
     BAR,
     BEGIN,
@@ -127,7 +127,7 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
             if regs[N_ENDS] >= counts.ends.shape[0]:
                 status = OUTPUT_FULL
                 break
-        elif regs[N_OUT] + 1 >= output.offsets.shape[0] or regs[N_VALUES] + n_steps > output.positions.shape[0]:
+        elif not has_room(output, n_steps, regs):
             status = OUTPUT_FULL
             break
         ahead = ahead_of(rows, event)
