@@ -13,20 +13,20 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.variables import of_event
 from cer_gpu.columnar.columns import BOOLEAN, NOTHING, STRING, Block, is_string
 from cer_gpu.expressions.combinations import (
-    Fixed,
     OfOneText,
-    Operand,
+    RowsOperand,
+    Uniform,
     Varying,
     coded_numbers,
     column_of,
     combined,
     results_of,
 )
-from cer_gpu.expressions.derived_names import derived_name, expression_text
+from cer_gpu.expressions.derived_names import derived_name, text_of_operand
 from cer_gpu.expressions.inputs import Inputs
 from cer_gpu.expressions.targets.numpy import values_of
 from cer_gpu.expressions.terms import Value
-from cer_gpu.expressions.text_functions import KINDS, NOCASE, TEXT_FUNCTIONS, VALUE, TextFunction
+from cer_gpu.expressions.text_functions import A_VALUE, KIND_OF_OPERAND, NOCASE, TEXT_FUNCTIONS, TextFunction
 
 if TYPE_CHECKING:
     from cer_gpu.expressions.binder import Binder
@@ -46,13 +46,13 @@ class CallColumn:
     function : str
         Name in `TEXT_FUNCTIONS`.
     operands : tuple
-        Each the name of a column of texts, a number or truth with its inputs, or a constant (`Fixed`).
+        Each the name of a column of texts, a number or truth with its inputs, or a constant (`Uniform`).
     type : pyarrow.DataType
         Type of the results; texts are a dictionary.
     """
 
     function: str
-    operands: tuple[str | tuple[Value, Inputs] | Fixed, ...]
+    operands: tuple[str | tuple[Value, Inputs] | Uniform, ...]
     type: pa.DataType
 
     @property
@@ -62,7 +62,7 @@ class CallColumn:
         for operand in self.operands:
             if isinstance(operand, str):
                 found.append(operand)
-            elif not isinstance(operand, Fixed):
+            elif not isinstance(operand, Uniform):
                 found += [name for name, _ in operand[1].columns]
         return found
 
@@ -70,7 +70,7 @@ class CallColumn:
         """Return a function that makes the column of a block, for the blocks of one stream."""
         if pa.types.is_null(self.type):
             return lambda block: pa.nulls(block.n_rows)
-        varying = [each for each in self.operands if not isinstance(each, Fixed)]
+        varying = [each for each in self.operands if not isinstance(each, Uniform)]
         if len(varying) == 1 and isinstance(varying[0], str):
             return OfOneText(varying[0], self._of_texts)
         compute = _BY_NAME[self.function].compute
@@ -83,11 +83,11 @@ class CallColumn:
         return self.type.value_type if pa.types.is_dictionary(self.type) else self.type
 
     def _of_texts(self, texts: pa.Array) -> pa.Array:
-        given = [each if isinstance(each, Fixed) else texts.to_pylist() for each in self.operands]
+        given = [each if isinstance(each, Uniform) else texts.to_pylist() for each in self.operands]
         return results_of(_BY_NAME[self.function].compute, given, len(texts), self._plain)
 
-    def _operand(self, operand: str | tuple[Value, Inputs] | Fixed, block: Block) -> Operand:
-        if isinstance(operand, Fixed):
+    def _operand(self, operand: str | tuple[Value, Inputs] | Uniform, block: Block) -> RowsOperand:
+        if isinstance(operand, Uniform):
             return operand
         if isinstance(operand, str):
             coded = block.coded(operand)
@@ -127,10 +127,10 @@ def call_of_several(call: s.Call, binder: Binder, derived: Derive) -> s.Expressi
     kinds = function.kinds(len(call.operands))
     operands = []
     for operand, kind in zip(call.operands, kinds, strict=True):
-        if kind == VALUE and binder.kind(operand) not in (STRING, NOTHING):
+        if kind == A_VALUE and binder.kind(operand) not in (STRING, NOTHING):
             operand = derived(s.Call("string", (operand,), operand.span))
         found = binder.kind(operand)
-        if found not in (KINDS[kind], NOTHING):
+        if found not in (KIND_OF_OPERAND[kind], NOTHING):
             raise binder.error(
                 f"{call.function} takes {kind} there, and {binder.describe(operand)} is none",
                 operand.span,
@@ -148,31 +148,31 @@ def call_of_several(call: s.Call, binder: Binder, derived: Derive) -> s.Expressi
     bound = tuple(_bound(of_event(operand), binder) for operand in operands)
     column = CallColumn(call.function, bound, _result_type(function, bound))
     if not of and not pa.types.is_null(column.type):
-        value = function.compute(*(each.value for each in bound if isinstance(each, Fixed)))
+        value = function.compute(*(each.value for each in bound if isinstance(each, Uniform)))
         if value is not None:
             return s.Literal(value, "" if isinstance(value, str | bool) else repr(value), call.span)
         column = replace(column, type=pa.null())
     attribute = next(iter(of.values()), s.Attribute(""))
-    name = derived_name(f"{call.function}({', '.join(expression_text(of_event(each)) for each in operands)})")
+    name = derived_name(f"{call.function}({', '.join(text_of_operand(of_event(each)) for each in operands)})")
     binder.add_derived(name, column)
     return s.Attribute(name, call.span, attribute.variable, attribute.event)
 
 
-def _bound(operand: s.Expression, binder: Binder) -> str | tuple[Value, Inputs] | Fixed:
+def _bound(operand: s.Expression, binder: Binder) -> str | tuple[Value, Inputs] | Uniform:
     """Return an operand of a column."""
     kind = binder.kind(operand)
     if kind == NOTHING:
-        return Fixed(None)
+        return Uniform(None)
     if kind == STRING:
-        return Fixed(operand.value) if isinstance(operand, s.Literal) else operand.name  # type: ignore[union-attr]
+        return Uniform(operand.value) if isinstance(operand, s.Literal) else operand.name  # type: ignore[union-attr]
     own = type(binder)(binder.schema, binder.text)
     number = own.number(operand)
     if isinstance(number, Value):
         return number, own.inputs
-    return Fixed(bool(number) if kind == BOOLEAN and number is not None else number)
+    return Uniform(bool(number) if kind == BOOLEAN and number is not None else number)
 
 
-def _result_type(function: TextFunction, operands: tuple[str | tuple[Value, Inputs] | Fixed, ...]) -> pa.DataType:
-    if any(isinstance(each, Fixed) and each.value is None for each in operands):
+def _result_type(function: TextFunction, operands: tuple[str | tuple[Value, Inputs] | Uniform, ...]) -> pa.DataType:
+    if any(isinstance(each, Uniform) and each.value is None for each in operands):
         return pa.null()
     return pa.dictionary(pa.int32(), function.type) if is_string(function.type) else function.type

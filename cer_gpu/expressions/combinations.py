@@ -36,13 +36,13 @@ class Varying:
 
 
 @dataclass(frozen=True)
-class Fixed:
+class Uniform:
     """An operand that is one value for all rows."""
 
     value: Any
 
 
-Operand = Varying | Fixed
+RowsOperand = Varying | Uniform
 
 
 def coded_numbers(values: Array, valid: Bools | None) -> Varying:
@@ -52,14 +52,14 @@ def coded_numbers(values: Array, valid: Bools | None) -> Varying:
 
 
 def results_of(compute: Callable[..., Any], operands: Iterable[Any], n: int, data_type: pa.DataType) -> pa.Array:
-    """Return the results for rows of operands, each a list of n values or `Fixed`; NULL where one of them is NULL."""
-    given = [repeat(each.value, n) if isinstance(each, Fixed) else each for each in operands]
+    """Return the results for rows of operands, each a list of n values or `Uniform`; NULL where one of them is NULL."""
+    given = [repeat(each.value, n) if isinstance(each, Uniform) else each for each in operands]
     rows = zip(*given, strict=True)
     return pa.array([None if None in row else compute(*row) for row in rows], data_type)
 
 
 def combined(
-    compute: Callable[..., Any], operands: Sequence[Operand], data_type: pa.DataType
+    compute: Callable[..., Any], operands: Sequence[RowsOperand], data_type: pa.DataType
 ) -> tuple[pa.Array, pa.Array]:
     """Return the results of a function by distinct combination of its operands, and the number of that for each row.
 
@@ -84,7 +84,7 @@ def combined(
     codes = [each.codes if valid is None else each.codes[valid] for each in varying]
     distinct, rows = _distinct(codes, [len(each.values) for each in varying])
     of_varying = iter([each.at(own) for each, own in zip(varying, distinct, strict=True)])
-    given = [each if isinstance(each, Fixed) else next(of_varying) for each in operands]
+    given = [each if isinstance(each, Uniform) else next(of_varying) for each in operands]
     results = results_of(compute, given, len(distinct[0]), data_type)
     if valid is None:
         return results, pa.array(rows)

@@ -35,7 +35,7 @@ from cer_gpu.columnar.moments import has_zone
 from cer_gpu.errors import did_you_mean
 from cer_gpu.expressions.calls import CallColumn, call_of_several
 from cer_gpu.expressions.combinations import OfOneText
-from cer_gpu.expressions.derived_names import derived_name, expression_text, is_derived
+from cer_gpu.expressions.derived_names import derived_name, is_derived, text_of_operand
 from cer_gpu.expressions.functions import MOST_DIGITS
 from cer_gpu.expressions.inputs import Inputs
 from cer_gpu.expressions.operators import FUNCTIONS, Function
@@ -174,7 +174,7 @@ def _derived(node: Any, parts: list[Any], binder: Binder) -> Any:
             if node.lag > MOST_LAG:
                 raise binder.error(f"LAG goes back at most {MOST_LAG:,} events, not {node.lag:,}", node.span)
             data_type = binder.column(replace(node, lag=0))
-            name = derived_name(f"LAG({expression_text(replace(node, lag=0))}, {node.lag})")
+            name = derived_name(f"LAG({text_of_operand(replace(node, lag=0))}, {node.lag})")
             binder.add_derived(name, LagColumn(node.name, node.lag, plain_type(data_type)))
             return replace(node, name=name, lag=0)
         case s.Attribute() if node.past is not None:
@@ -230,7 +230,7 @@ def _call(call: s.Call, binder: Binder) -> s.Expression:
         return _constant(call, digits, binder)
     alone = of_event(operand)
     attribute = next(iter(of.values()))
-    name = derived_name(f"{call.function}({', '.join(map(expression_text, (alone, *call.operands[1:])))})")
+    name = derived_name(f"{call.function}({', '.join(map(text_of_operand, (alone, *call.operands[1:])))})")
     binder.add_derived(name, _function_column(call, alone, digits, binder))
     return s.Attribute(name, call.span, attribute.variable, attribute.event)
 

@@ -40,7 +40,7 @@ def shown(name: str) -> str:
     return name[1:-1].partition(_DIGEST)[0]
 
 
-def expression_text(expression: s.Expression) -> str:
+def text_of_operand(expression: s.Expression) -> str:
     """Return an expression of one event as a text that no other one has."""
     match expression:
         case s.Attribute():
@@ -54,8 +54,8 @@ def expression_text(expression: s.Expression) -> str:
         case s.Literal():
             return expression.text or repr(expression.value)
         case s.Negative():
-            return f"-({expression_text(expression.operand)})"
+            return f"-({text_of_operand(expression.operand)})"
         case s.Arithmetic():
-            return f"({expression_text(expression.left)} {expression.op} {expression_text(expression.right)})"
+            return f"({text_of_operand(expression.left)} {expression.op} {text_of_operand(expression.right)})"
         case _:
             return repr(expression)

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from cer_gpu.columnar.columns import BOOLEAN, INTEGER, STRING
 
-TEXT, WHOLE, TRUTH, VALUE = "a text", "a whole number", "TRUE or FALSE", "a value"
+A_TEXT, AN_INTEGER, A_TRUTH, A_VALUE = "a text", "a whole number", "TRUE or FALSE", "a value"
 """Kinds of operands; of a value it is the text (``string``) that is read."""
 
-KINDS = {TEXT: STRING, WHOLE: INTEGER, TRUTH: BOOLEAN, VALUE: STRING}
+KIND_OF_OPERAND = {A_TEXT: STRING, AN_INTEGER: INTEGER, A_TRUTH: BOOLEAN, A_VALUE: STRING}
 """Kinds of the values that such operands take (`cer_gpu.columnar.columns.kind_of`)."""
 
 
@@ -31,7 +31,7 @@ class TextFunction:
     symbol : str
         Name, in lower case.
     operands : tuple of str
-        Kinds of its operands, in order: `TEXT`, `WHOLE`, `TRUTH` or `VALUE`.
+        Kinds of its operands, in order: `A_TEXT`, `AN_INTEGER`, `A_TRUTH` or `A_VALUE`.
     least : int
         Number of operands that must be given.
     type : pyarrow.DataType
@@ -134,20 +134,24 @@ def _number(text: str, base: int | None = None) -> float | None:
 TEXT_FUNCTIONS = (
     TextFunction(
         "concat",
-        (VALUE,),
+        (A_VALUE,),
         1,
         pa.large_string(),
         lambda *texts: "".join(texts),
         "concat(user, '@', domain)",
         repeats=True,
     ),
-    TextFunction("substring", (TEXT, WHOLE, WHOLE), 2, pa.large_string(), _substring, "substring(name, 0, 3)"),
-    TextFunction("between", (TEXT, TEXT, TEXT, TRUTH), 3, pa.large_string(), _between, "between(path, '[', ']')"),
-    TextFunction("between~", (TEXT, TEXT, TEXT, TRUTH), 3, pa.large_string(), _between_nocase, ""),
-    TextFunction("indexof", (TEXT, TEXT, WHOLE), 2, pa.int64(), _index_of, "indexof(path, '.')"),
+    TextFunction(
+        "substring", (A_TEXT, AN_INTEGER, AN_INTEGER), 2, pa.large_string(), _substring, "substring(name, 0, 3)"
+    ),
+    TextFunction(
+        "between", (A_TEXT, A_TEXT, A_TEXT, A_TRUTH), 3, pa.large_string(), _between, "between(path, '[', ']')"
+    ),
+    TextFunction("between~", (A_TEXT, A_TEXT, A_TEXT, A_TRUTH), 3, pa.large_string(), _between_nocase, ""),
+    TextFunction("indexof", (A_TEXT, A_TEXT, AN_INTEGER), 2, pa.int64(), _index_of, "indexof(path, '.')"),
     TextFunction(
         "startswith",
-        (TEXT, TEXT),
+        (A_TEXT, A_TEXT),
         2,
         pa.bool_(),
         lambda text, *parts: text.startswith(parts),
@@ -156,7 +160,7 @@ TEXT_FUNCTIONS = (
     ),
     TextFunction(
         "endswith",
-        (TEXT, TEXT),
+        (A_TEXT, A_TEXT),
         2,
         pa.bool_(),
         lambda text, *parts: text.endswith(parts),
@@ -165,14 +169,14 @@ TEXT_FUNCTIONS = (
     ),
     TextFunction(
         "contains",
-        (TEXT, TEXT),
+        (A_TEXT, A_TEXT),
         2,
         pa.bool_(),
         lambda text, *parts: any(part in text for part in parts if part),
         "contains(name, 'ab')",
         repeats=True,
     ),
-    TextFunction("number", (TEXT, WHOLE), 1, pa.float64(), _number, "number('0x1f')"),
+    TextFunction("number", (A_TEXT, AN_INTEGER), 1, pa.float64(), _number, "number('0x1f')"),
 )
 """Records of the functions."""
 

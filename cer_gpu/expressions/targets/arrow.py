@@ -28,10 +28,10 @@ from cer_gpu.columnar.columns import (
     validity,
 )
 from cer_gpu.errors import EventsError
-from cer_gpu.expressions.combinations import Fixed, Operand, Varying, coded_numbers, combined
+from cer_gpu.expressions.combinations import RowsOperand, Uniform, Varying, coded_numbers, combined
 from cer_gpu.expressions.operators import FUNCTIONS, OPERATORS
 from cer_gpu.expressions.terms import F8, I8
-from cer_gpu.expressions.text_functions import KINDS, VALUE, TextFunction
+from cer_gpu.expressions.text_functions import A_VALUE, KIND_OF_OPERAND, TextFunction
 
 _INT64 = range(-(2**63), 2**63)
 
@@ -144,23 +144,23 @@ def _call(function: str, *operands: Any) -> Any:
 
 def _of_several(function: TextFunction, operands: Sequence[Any]) -> Any:
     """Return a function of several values, of which one at least is an array."""
-    read: list[Operand] = []
+    read: list[RowsOperand] = []
     n = next(len(operand) for operand in operands if not isinstance(operand, pa.Scalar))
     for operand, kind in zip(operands, function.kinds(len(operands)), strict=True):
         if _kind(operand) == NOTHING:
             return pa.nulls(n, function.type)
-        if kind == VALUE and _kind(operand) != STRING:
+        if kind == A_VALUE and _kind(operand) != STRING:
             operand = _call("string", operand)
-        if _kind(operand) != KINDS[kind]:
+        if _kind(operand) != KIND_OF_OPERAND[kind]:
             raise ArithmeticTypeError(f"{function.symbol} takes {kind} there, and not {operand.type}")
         read.append(_operand(operand))
     results, codes = combined(function.compute, read, function.type)
     return results.take(codes)
 
 
-def _operand(operand: Any) -> Operand:
+def _operand(operand: Any) -> RowsOperand:
     if isinstance(operand, pa.Scalar):
-        return Fixed(operand.as_py())
+        return Uniform(operand.as_py())
     valid = validity(operand)
     if is_string(operand.type):
         coded = operand.dictionary_encode()
