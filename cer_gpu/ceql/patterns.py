@@ -108,18 +108,19 @@ def glob_parts(pattern: str) -> list[GlobPart]:
     return parts
 
 
+def regex_of(part: GlobPart) -> str:
+    """Return the regular expression (RE2), without anchors, of a part of a pattern of GLOB."""
+    match part:
+        case Sign():
+            return part.value
+        case CharacterClass():
+            return part.regex
+    return "".join(map(_quoted, part))
+
+
 def glob_regex(pattern: str) -> str:
     """Return the regular expression (RE2), without anchors, of a pattern of GLOB (`glob_parts`)."""
-    regex = list[str]()
-    for part in glob_parts(pattern):
-        match part:
-            case Sign():
-                regex.append(part.value)
-            case CharacterClass():
-                regex.append(part.regex)
-            case _:
-                regex += map(_quoted, part)
-    return "".join(regex)
+    return "".join(map(regex_of, glob_parts(pattern)))
 
 
 def _ranges(inside: str) -> Iterator[tuple[str, str]]:

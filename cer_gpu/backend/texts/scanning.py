@@ -1,6 +1,6 @@
 """Texts against a set of patterns of GLOB: each text is read once, whatever the number of patterns.
 
-Each pattern is found by a gram: two to four bytes of a literal piece that must occur, chosen to be rare.  A filter of
+Each pattern is found by a gram: one, two or four bytes of a literal piece that must occur, chosen to be rare.  A filter of
 bits drops the places of a text whose gram is that of no pattern; elsewhere the piece is compared, and where the piece
 alone does not decide, the whole pattern.  Texts lie between marks, which are bytes of a piece as well: a piece with a
 mark stands at the begin or at the end of a text.
@@ -162,7 +162,7 @@ def _write(laid, at, character):
 
 
 @kernel
-def find_globs(laid, begins, first, width, grams, globs, seen, patterns, texts, n_found):
+def find_globs(laid, begins, first, width, grams, globs, seen, met, patterns, texts, n_found):
     """Find the patterns that match each text.
 
     Parameters
@@ -173,11 +173,13 @@ def find_globs(laid, begins, first, width, grams, globs, seen, patterns, texts, 
     first : int
         Text to begin at.
     width : int
-        Bytes of the grams; 0: the patterns of the entries are compared with every text.
+        Bytes of the grams; 0: the patterns of the entries are compared with every text, 1: with those that have a byte.
     grams : Grams
     globs : Globs
     seen : int32, shape (patterns,), written
         The last text for which a pattern is decided; at first -1.
+    met : int32, shape (256,), written
+        The last text with each byte, where grams are of one; at first -1.
     patterns, texts : int32, shape (found,), written
         The pattern and the text of each pair found, from `n_found` on.
     n_found : int
@@ -198,10 +200,14 @@ def find_globs(laid, begins, first, width, grams, globs, seen, patterns, texts, 
         if n_found + n_entries > patterns.shape[0]:
             return text, n_found
         begin, end = begins[_U(text)], begins[_U(text + 1)] - 1
-        if width == 0:
+        if width < 2:
+            for at in range(begin, end if width == 1 else begin):
+                met[_U(laid[_U(at)])] = text
             for entry in range(n_entries):
                 pattern = grams.entries[_U(entry), 0]
-                if glob_fits(globs, pattern, laid, begin, end):
+                if width == 1 and met[_U(grams.keys[_U(entry)])] != text:
+                    continue
+                if (width == 1 and globs.is_piece[_U(pattern)]) or glob_fits(globs, pattern, laid, begin, end):
                     patterns[n_found] = pattern
                     texts[n_found] = text
                     n_found += 1

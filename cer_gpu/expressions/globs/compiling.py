@@ -13,8 +13,8 @@ from cer_gpu.ceql.patterns import CharacterClass, GlobPart, Sign, glob_parts
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions.globs.folding import folded, folds
 
-WIDEST = 4
-"""Most bytes of a gram."""
+_WIDTHS = np.array([0, 1, 2, 2, 4])
+"""Bytes of the gram of a pattern whose longest piece has 0, 1, 2, 3, or more bytes."""
 
 _SAMPLE_BITS = 16
 """Bits of the hash by which grams of a sample of texts are counted."""
@@ -164,7 +164,7 @@ def grams(of: Compiled, sample: Array) -> dict[int, Grams]:
     lengths = np.diff(of.piece_begins)
     longest = np.zeros(n_patterns, np.int64)
     np.maximum.at(longest, of.pattern_of, lengths)
-    width_of = np.where(longest < 2, 0, np.minimum(longest, WIDEST))
+    width_of = _WIDTHS[np.minimum(longest, len(_WIDTHS) - 1)]
     piece_of = np.repeat(np.arange(len(lengths)), lengths)  # of each byte
     found = {}
     for width in sorted(set(width_of.tolist())):

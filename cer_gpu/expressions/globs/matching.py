@@ -25,6 +25,9 @@ SAMPLE = 1 << 18
 FOUND = 1 << 16
 """Pairs of a pattern and a text for which there is room at once, if there are not more patterns."""
 
+MOST_TAKEN = 16
+"""Most patterns whose texts are put together one by one."""
+
 _NO_FOLDS: Int32 = read_only(np.empty(0, np.int32))
 
 
@@ -47,6 +50,10 @@ class Found(NamedTuple):
 
     def of(self, patterns: Int32) -> Int32:
         """Return the texts that one of several patterns matches, ascending."""
+        if len(patterns) > MOST_TAKEN:
+            table = np.zeros(int(self.texts.max(initial=-1)) + 1, np.bool_)
+            self.mark(patterns, table)
+            return np.flatnonzero(table).astype(np.int32)
         parts = [self.texts[self.begins[k] : self.begins[k + 1]] for k in patterns.tolist()]
         if len(parts) == 1:
             return parts[0]
@@ -96,20 +103,27 @@ class GlobSet:
         begins = np.empty(n + 1, np.int64)
         written = laid.empty(int(offsets[-1] - offsets[0]) + n + 1)
         lay_out(read_only(offsets), read_only(data), self._folds, begins, written)
-        written = read_only(written)
+        written, begins = read_only(written), read_only(begins)
         if self._grams is None:
             self._grams = grams(self._compiled, written[: min(int(begins[-1]), SAMPLE)])
         pairs = list[tuple[Int32, Int32]]()
-        seen = np.full(self.n_patterns, -1, np.int32)
+        seen, met = np.full(self.n_patterns, -1, np.int32), np.full(256, -1, np.int32)
         patterns, texts = np.empty(room, np.int32), np.empty(room, np.int32)
         for width, of_width in self._grams.items():
             text = 0
             while text < n:
                 text, n_found = find_globs(
-                    written, read_only(begins), text, width, of_width, self._compiled.globs, seen, patterns, texts, 0
+                    written, begins, text, width, of_width, self._compiled.globs, seen, met, patterns, texts, 0
                 )
                 pairs.append((patterns[:n_found].copy(), texts[:n_found].copy()))
         return pairs
+
+
+def merged(parts: Sequence[Found]) -> Found:
+    """Return the texts of each pattern, given those in consecutive parts of the texts."""
+    n_patterns = len(parts[0].begins) - 1
+    numbers = np.arange(n_patterns, dtype=np.int32)
+    return grouped([(np.repeat(numbers, np.diff(part.begins)), part.texts) for part in parts], n_patterns)
 
 
 def grouped(pairs: Sequence[tuple[Int32, Int32]], n_patterns: int) -> Found:
