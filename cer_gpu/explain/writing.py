@@ -90,6 +90,8 @@ def _leaf(leaf: s.Leaf, negation: str = "") -> str:
             return f"no {held_text(past.event)}{such} in the {limit_text(past.over)} before it"
         case s.Comparison(left=s.Attribute(past=s.Past(over=None)), op="=", right=s.Literal(value=True)):
             return _expression(leaf.left)
+        case s.Comparison("=", s.Call() as call, s.Literal(value=True)) if call.function.rstrip("~") in functions.TESTS:
+            return _expression(call)
         case s.Comparison():
             return f"{_expression(leaf.left)} {leaf.op} {_expression(leaf.right)}"
         case s.TextTest() if _is_call(leaf):
