@@ -216,9 +216,7 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
         token, *arguments = parts
         name, span = str(token), span_of(meta)
         if name not in ("head", "tail"):
-            raise self._error(
-                f"the pipes are head and tail, and not {name!r}", _place(token)
-            )
+            raise self._error(f"the pipes are head and tail, and not {name!r}", _place(token))
         arguments = [each for each in arguments if each is not None]
         n = arguments[0] if len(arguments) == 1 else None
         if not isinstance(n, e.Constant) or type(n.value) is not int:

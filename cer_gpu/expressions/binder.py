@@ -28,13 +28,9 @@ from cer_gpu.errors import NULL_HINT, QueryTypeError, nearest
 from cer_gpu.expressions import lists, texts
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.by_arrow import arrow_rows, common_decimal, decimals, null_rows, of_arrow
-<<<<<<< HEAD
 from cer_gpu.expressions.derived import DerivedColumn, derive
 from cer_gpu.expressions.derived_names import is_derived, shown
-=======
-from cer_gpu.expressions.derived import DerivedColumn, derive, is_derived, shown
 from cer_gpu.expressions.globs.compiling import Pattern
->>>>>>> texts
 from cer_gpu.expressions.hints import article, comparison_hint, moment_hint
 from cer_gpu.expressions.inputs import CODES, FLOATS, NUMBERS, Inputs
 from cer_gpu.expressions.lengths import LENGTH_HINT, differ_by_length, length_of, with_integer

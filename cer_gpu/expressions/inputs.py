@@ -110,9 +110,7 @@ class Inputs:
             of_set = isinstance(table, TestTable)
             return table.fresh_in(sets[self.columns[column.slot][0]]) if of_set else table.fresh()
 
-        return replace(
-            self, tables=[(column, fresh(column, table)) for column, table in self.tables], text_sets=sets
-        )
+        return replace(self, tables=[(column, fresh(column, table)) for column, table in self.tables], text_sets=sets)
 
     def column(self, name: str, read: str = NUMBERS) -> Column:
         """Return the term for an existing column or field."""

@@ -128,9 +128,7 @@ def merged(parts: Sequence[Found]) -> Found:
 
 def grouped(pairs: Sequence[tuple[Int32, Int32]], n_patterns: int) -> Found:
     """Return pairs of patterns and texts, ascending by text for each pattern, by pattern."""
-    patterns, texts = (
-        read_only(np.concatenate([np.empty(0, np.int32), *(pair[k] for pair in pairs)])) for k in (0, 1)
-    )
+    patterns, texts = (read_only(np.concatenate([np.empty(0, np.int32), *(pair[k] for pair in pairs)])) for k in (0, 1))
     begins, rows = np.empty(n_patterns + 1, np.int64), np.empty(len(patterns), np.int32)
     group_rows(patterns, begins, rows)
     return Found(read_only(begins), read_only(texts[rows]))
