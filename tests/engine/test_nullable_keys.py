@@ -21,7 +21,7 @@ QUERIES = (
     "SELECT NEXT * FROM S WHERE A ; B+ PARTITION BY [s] WITHIN 5 EVENTS",
     "SELECT * FROM S WHERE A AS a FILTER a[LAG(x, 1) > x] PARTITION BY [s], [g]",
     "SELECT * FROM S WHERE A AS a FILTER a[COUNT(*) OVER 3 EVENTS > 1] PARTITION BY [t]",
-    "SELECT * FROM S WHERE A ; !C ; B PARTITION BY [g, h] WITHIN 6 EVENTS LIMIT 1 EVERY 4 EVENTS",
+    "SELECT * FROM S WHERE A ; !C ; B PARTITION BY [g], [h] WITHIN 6 EVENTS LIMIT 1 EVERY 4 EVENTS",
     "SELECT * FROM S WHERE A ; B : C PARTITION BY [b]",
 )
 NAMES = ("g", "h", "s", "t", "b")
@@ -37,9 +37,9 @@ def stream_of(rnd, n):
             "x": [rnd.randint(0, 2) for _ in range(n)],
             "g": pa.array(drawn([1, 2]), rnd.choice([pa.int64(), pa.float64(), pa.timestamp("us")])),
             "h": pa.array(drawn([1]), pa.int8()),
-            "s": drawn(["", "a"]),
-            "t": pa.array(drawn(["u", "v"])).dictionary_encode(),
-            "b": drawn([True]),
+            "s": pa.array(drawn(["", "a"]), pa.string()),
+            "t": pa.array(drawn(["u", "v"]), pa.string()).dictionary_encode(),
+            "b": pa.array(drawn([True]), pa.bool_()),
         }
     )
 
