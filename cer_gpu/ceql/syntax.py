@@ -39,6 +39,7 @@ from cer_gpu.ceql.values import Span as Span
 from cer_gpu.ceql.values import TextTest as TextTest
 from cer_gpu.ceql.values import Within as Within
 from cer_gpu.ceql.values import attributes as attributes
+from cer_gpu.ceql.values import descends as descends
 from cer_gpu.ceql.values import leaves as leaves
 
 # ---- filters: predicates on the events of a variable ------------------------------------------------------
@@ -100,6 +101,10 @@ Filter = VariableFilter | Relation | FilterAnd | FilterOr
 
 
 # ---- formulas of complex event logic (papers: CEL, section 3; CEQL, table of semantics) ---------------------
+
+
+ANY_TYPE = "*"
+"""Name of an event type that events of all types have (CEQL has no way to write it)."""
 
 
 @dataclass(frozen=True)
@@ -319,6 +324,18 @@ class HeadVariable:
 
 
 @dataclass(frozen=True)
+class Pipe:
+    """A choice among all results of a query, in the order of their ends (CEQL has no way to write it).
+
+    `kind` is "head", for the first `n`, or "tail", for the last `n`, which the end of the stream tells.
+    """
+
+    kind: str
+    n: int
+    span: Span = _span()
+
+
+@dataclass(frozen=True)
 class QuerySyntax:
     """A whole query, clause by clause.
 
@@ -338,6 +355,8 @@ class QuerySyntax:
         True for ``THEN WITHIN``: the strategy chooses among all complex events of an end, and the window then drops.
     having : Predicate or None
         The condition over measures of HAVING: an attribute without a variable is the name of a measure.
+    pipes : tuple of Pipe
+        Choices among all results, each among those that the one before it leaves.
     """
 
     text: str = field(compare=False, repr=False)
@@ -356,6 +375,7 @@ class QuerySyntax:
     having: Predicate | None = None
     each_step: Within | None = None
     every: Within | None = None
+    pipes: tuple[Pipe, ...] = ()
 
 
 def subformulas(formula: Formula) -> list[Formula]:
@@ -395,7 +415,7 @@ def lengths(query: QuerySyntax) -> Iterator[Within]:
             yield node.within
         elif isinstance(node, Absence) and node.length is not None:
             yield node.length
-        elif isinstance(node, Attribute) and node.past is not None:
+        elif isinstance(node, Attribute) and node.past is not None and node.past.over is not None:
             yield node.past.over
     yield from (each for each in (query.within, query.each_step, query.every) if each is not None)
 
