@@ -401,6 +401,8 @@ class Binder:
 
     def by_value(self, column: s.Expression, test: Callable[[pa.Array], pa.Array], negated: bool) -> t.Test:
         """Test each value of a string column's dictionary once, and look up the rows by code."""
+        if isinstance(column, s.Literal):  # such as the value of a function of constants
+            return t.Fixed(bool(arrow_rows(test(pa.array([str(column.value)])), negated)[0]))
         if not isinstance(column, s.Attribute):
             raise self.error(f"expected a column, found {self.describe(column)}", column.span)
         codes = self.inputs.column(column.name, CODES)
