@@ -11,6 +11,7 @@ from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.automaton.encoding import CONSUME_NONE
 from cer_gpu.automaton.recent import RecentTable
 from cer_gpu.backend.arguments import plain
+from cer_gpu.backend.joins.filters import TextTables, with_texts
 from cer_gpu.backend.recent import moving as loops
 from cer_gpu.backend.recent.pending import ROW_PARTITION, ROW_VALUES, SLOT_LAST, Moves, Rows
 from cer_gpu.columnar.memory import GrowingRows, zeros
@@ -59,7 +60,7 @@ class RecentRun(Joining):
         self._memory = self._room(_INITIAL_SIZE if self._keyed else self._n_partitions)
         self._index = np.zeros(2 * _INITIAL_SIZE if self._keyed else 1, np.uint64)
         self._empty(0)
-        self._tests = tables.filters(self._ranks)
+        self._tests = tables.filters(self._text_tables)
         self._n_symbols = 0
         self._moves: Moves
 
@@ -82,7 +83,7 @@ class RecentRun(Joining):
         if self._n_symbols != self._table.n_symbols:
             self._n_symbols = self._table.n_symbols
             self._moves = self._tables.moves(self._table)
-        return self._moves, self._layout, self._rows, self._tests._replace(ranks=self._ranks)
+        return self._moves, self._layout, self._rows, with_texts(self._tests, self._text_tables)
 
     @property
     def _rows(self) -> Rows:
@@ -100,9 +101,9 @@ class RecentRun(Joining):
         return self._words[: self._counts[0]] if self._keyed else self._words
 
     @property
-    def _ranks(self) -> Int64:
+    def _text_tables(self) -> TextTables:
         assert self.options.texts is not None
-        return self.options.texts.ranks()
+        return self.options.texts.tables()
 
     def _run(self, *arguments: Any) -> int:
         status: int = loops.move_events(*arguments)
