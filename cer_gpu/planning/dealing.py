@@ -107,7 +107,7 @@ def _shared(plan: Plan) -> tuple[tuple[str | None, str], ...]:
 
 def _key_of(plan: Plan, pattern: RecentPattern) -> tuple[tuple[str | None, str], ...]:
     """Return the column of each event type whose value is a key of SELECT RECENT; empty: there is none."""
-    absences = [absence for step in pattern.steps for absence in step.absent]
+    absences = pattern.absences
     if any(absence.key is None for absence in absences):
         return ()  # such an event drops what waits under other keys
     for number, key in enumerate(pattern.keys):
