@@ -328,13 +328,17 @@ def _in_network(text: str, blocks: list[str]) -> bool:
 # ------------------------------------------------------------------------------------------------ queries over events
 
 
-def evaluate(query: Query, rows: list[Row]) -> list[tuple[int, ...]]:
-    """Return the numbers of the rows of each answer, those of missing events left out, in the order of the answers."""
+def evaluate(query: Query, rows: list[Row], *, dropping: bool = False) -> list[tuple[int, ...]]:
+    """Return the numbers of the rows of each answer, those of missing events left out, in the order of the answers.
+
+    `dropping`: an event that must be missing between two steps drops what waits between them when it comes, which is
+    RECENT's rule; else it is asked of complete sequences, which is Elasticsearch's (`disturbed`).
+    """
     match query.kind:
         case "event":
             found = [(i,) for i, row in enumerate(rows) if satisfies(query.terms[0], row)]
         case "sequence":
-            found = sequence(query, rows)
+            found = sequence(query, rows, dropping)
         case "sample":
             found = sample(query, rows)
     for name, n in query.pipes:
@@ -355,7 +359,7 @@ def keys_of(query: Query, term: Term, row: Row) -> list[tuple[Any, ...]]:
     return list(itertools.product(*columns))
 
 
-def sequence(query: Query, rows: list[Row]) -> list[tuple[int, ...]]:
+def sequence(query: Query, rows: list[Row], dropping: bool = False) -> list[tuple[int, ...]]:
     """Return the sequences of a query, by one pending sequence for each step and key.
 
     At each event, from the last step to the second: where it satisfies the step, the sequence that waits for that step
@@ -370,10 +374,8 @@ def sequence(query: Query, rows: list[Row]) -> list[tuple[int, ...]]:
     found = []
     for i, row in enumerate(rows):
         for k in range(len(steps) - 1, -1, -1):
-            term = steps[k][1]
-            if not satisfies(term, row):
-                continue
-            for key in keys_of(query, term, row):
+            number, term = steps[k]
+            for key in keys_of(query, term, row) if satisfies(term, row) else ():
                 behind = waiting.setdefault(key, {})
                 before = behind.pop(k - 1, None) if k else ()
                 if before is None:
@@ -385,15 +387,20 @@ def sequence(query: Query, rows: list[Row]) -> list[tuple[int, ...]]:
                     continue
                 if k < len(steps) - 1:
                     behind[k] = moved
-                elif not disturbed(query, key, moved, [which for which, _ in steps], rows):
+                elif not disturbed(query, key, moved, [which for which, _ in steps], rows, dropping):
                     found.append(moved)
+            for bar in query.terms[steps[k - 1][0] + 1 : number] if dropping and k else ():
+                for key in keys_of(query, bar, row) if satisfies(bar, row) else ():
+                    waiting.get(key, {}).pop(k - 1, None)
         if query.until is not None and satisfies(query.until, row):
             for key in keys_of(query, query.until, row):
                 ended.setdefault(key, []).append(i)
     return found
 
 
-def disturbed(query: Query, key: tuple[Any, ...], moved: tuple[int, ...], which: list[int], rows: list[Row]) -> bool:
+def disturbed(
+    query: Query, key: tuple[Any, ...], moved: tuple[int, ...], which: list[int], rows: list[Row], dropping: bool
+) -> bool:
     """Return whether events that must be missing are there, under the key of a sequence.
 
     Between two steps: one later than the first and earlier than the second. Before the first step alone: one earlier
@@ -410,7 +417,7 @@ def disturbed(query: Query, key: tuple[Any, ...], moved: tuple[int, ...], which:
         before = [i for j in range(k) for i in at[j]]
         after = [i for j in range(k + 1, len(query.terms)) for i in at[j]]
         if before and after:
-            if any(rows[before[-1]][TIME] < t < rows[after[0]][TIME] for t in there):
+            if not dropping and any(rows[before[-1]][TIME] < t < rows[after[0]][TIME] for t in there):
                 return True
         elif after:
             leading += [t for t in there if t < first]
