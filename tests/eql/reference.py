@@ -1,4 +1,4 @@
-"""Reference of EQL: a query by brute force, from what Elasticsearch documents and tests (docs/eql.md), without the engine.
+"""Reference of EQL: queries by brute force, from what Elasticsearch documents (docs/eql.md), without the engine.
 
 Queries are trees of this module, which `text` prints as EQL; events are dicts of columns, in order, with a time in
 milliseconds under `TIME` and a category under `CATEGORY`. A list is a field of several values.
@@ -351,7 +351,7 @@ def satisfies(term: Term, row: Row) -> bool:
 
 
 def keys_of(query: Query, term: Term, row: Row) -> list[tuple[Any, ...]]:
-    """Return the keys of an event at a term: one for each choice of elements; none where one that must be is missing."""
+    """Return the keys of an event at a term: one for each choice of elements; none where a required one is missing."""
     columns = []
     for key in (*query.keys, *term.keys):
         values = list(dict.fromkeys(elements(row.get(key.name))))
@@ -432,7 +432,7 @@ def disturbed(
 
 
 def sample(query: Query, rows: list[Row]) -> list[tuple[int, ...]]:
-    """Return one sample for each key that has different events for all terms: the first such events, in order of keys."""
+    """Return one sample for each key that has different events for all terms, the first such, in the order of keys."""
     by_key: dict[tuple[Any, ...], list[list[int]]] = {}
     for k, term in enumerate(query.terms):
         for i, row in enumerate(rows):

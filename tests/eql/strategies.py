@@ -14,7 +14,26 @@ import pyarrow as pa
 from tests.eql import reference as ref
 
 CATEGORIES = ("process", "file", "network")
-WORDS = ("", "a", "A", "b", "ab", "aB", "Ab", "abc", "a*c", "a?c", "b*", "C:\\a", "c:\\A\\b", 'q"', "a\nb", "12", "0x1F", "-7")
+WORDS = (
+    "",
+    "a",
+    "A",
+    "b",
+    "ab",
+    "aB",
+    "Ab",
+    "abc",
+    "a*c",
+    "a?c",
+    "b*",
+    "C:\\a",
+    "c:\\A\\b",
+    'q"',
+    "a\nb",
+    "12",
+    "0x1F",
+    "-7",
+)
 PATTERNS = (*WORDS, "*", "?", "a*", "*b", "*B*", "?b", "a?c", "*\\*", "c:\\*", "**", "?*")
 EXPRESSIONS = ("a", "a.*", ".*b", "[ab]+", "(a|b)c?", "A[a-z]*", "a?b?c?", ".{2}", "c:\\\\.*", "a\\*c")
 ADDRESSES = ("10.0.0.1", "10.6.48.157", "192.168.0.7", "::1", "2001:db8::5", "none")
@@ -200,7 +219,11 @@ class Draw:
             name = rnd.choice(["startsWith", "endsWith", "stringContains", "startswith", "wildcard"])
             value = ref.Constant(rnd.choice(PATTERNS)) if name == "wildcard" else self.word()
             call = ref.Call(name, (self.text(), value), rnd.random() < 0.5)
-            return call if rnd.random() < 0.8 else ref.Compare(rnd.choice(["==", "!="]), call, ref.Constant(rnd.random() < 0.5))
+            return (
+                call
+                if rnd.random() < 0.8
+                else ref.Compare(rnd.choice(["==", "!="]), call, ref.Constant(rnd.random() < 0.5))
+            )
         if draw < 0.87:
             blocks = tuple(ref.Constant(each) for each in rnd.sample(NETWORKS, rnd.randint(1, 2)))
             return ref.Call("cidrMatch", (ref.Field("ip"), *blocks))
@@ -273,9 +296,7 @@ class Draw:
     def sample(self) -> ref.Query:
         rnd = self.rnd
         shared, columns = (ref.Field(rnd.choice(["user.id", "host.id"]), rnd.random() < 0.3),), self.keys()[1]
-        terms = tuple(
-            ref.Term(self.category(), self.easy(), self.own(columns)) for _ in range(rnd.choice([2, 2, 3]))
-        )
+        terms = tuple(ref.Term(self.category(), self.easy(), self.own(columns)) for _ in range(rnd.choice([2, 2, 3])))
         return ref.Query("sample", terms, shared)
 
 
