@@ -102,6 +102,10 @@ Filter = VariableFilter | Relation | FilterAnd | FilterOr
 # ---- formulas of complex event logic (papers: CEL, section 3; CEQL, table of semantics) ---------------------
 
 
+ANY_TYPE = "*"
+"""Name of an event type that events of all types have (CEQL has no way to write it)."""
+
+
 @dataclass(frozen=True)
 class EventType(Node):
     """``R`` or ``stream>R``; `site` numbers the definition of a variable that a `Relation` names, else it is -1.

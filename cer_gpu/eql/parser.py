@@ -28,7 +28,7 @@ MOST_RUNS = 100
 _MOST_NESTING = 100
 
 
-def parse(text: str) -> e.EqlQuery:
+def parse(text: str) -> e.Query:
     """Parse a whole query.
 
     Raises
@@ -48,12 +48,14 @@ def parse(text: str) -> e.EqlQuery:
     return query  # type: ignore[no-any-return]
 
 
-def _check_nesting(query: e.EqlQuery, text: str) -> None:
+def _check_nesting(query: e.Query, text: str) -> None:
     def depth(node: Any, below: list[int]) -> int:
         level = 1 + max(below, default=0)
         if level > _MOST_NESTING:
             hint = "a chain of and, or of or, is one level, however long"
-            raise QueryTooLargeError(f"the query is nested more than {_MOST_NESTING} levels deep", text, node.span[0], None, hint)
+            raise QueryTooLargeError(
+                f"the query is nested more than {_MOST_NESTING} levels deep", text, node.span[0], None, hint
+            )
         return level
 
     for term in (*query.terms, *([] if query.until is None else [query.until])):
@@ -77,12 +79,12 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
 
     # ---- queries ------------------------------------------------------------------------------------------------
 
-    def query(self, parts: list[Any]) -> e.EqlQuery:
+    def query(self, parts: list[Any]) -> e.Query:
         pattern, *pipes = parts
-        own: dict[str, Any] = {"terms": (e.Term(pattern, span=pattern.span),), "kind": "event"}
-        if not isinstance(pattern, e.EventFilter):
-            own = pattern
-        return e.EqlQuery(text=self._text, pipes=tuple(pipes), **own)
+        own: dict[str, Any] = pattern
+        if isinstance(pattern, e.EventFilter):
+            own = {"terms": (e.Term(pattern, span=pattern.span),), "kind": "event"}
+        return e.Query(text=self._text, pipes=tuple(pipes), **own)
 
     @lark.v_args(meta=True)
     def sequence(self, meta: Any, parts: list[Any]) -> dict[str, Any]:
@@ -108,7 +110,11 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
                 what = "events that must be missing" if term.absent else "runs"
                 raise self._error(f"a sample has no {what}", term.span, "they are for sequence")
         if not keys and not any(term.keys for term in terms):
-            raise self._error("a sample needs the fields that its events share", span_of(word_meta(word)), "sample by host.id [...] [...]")
+            raise self._error(
+                "a sample needs the fields that its events share",
+                span_of(word_meta(word)),
+                "sample by host.id [...] [...]",
+            )
         if len(terms) < 2:
             raise self._error("a sample has two events at least", terms[0].span)
         return {"kind": "sample", "terms": tuple(terms), "keys": keys}
@@ -116,7 +122,11 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
     @lark.v_args(meta=True)
     def join(self, meta: Any, parts: list[Any]) -> dict[str, Any]:
         span = span_of(word_meta(parts[0]))
-        raise self._error("join is no part of Elasticsearch's EQL", span, "sample by finds events in any order, sequence in their order")
+        raise self._error(
+            "join is no part of Elasticsearch's EQL",
+            span,
+            "sample by finds events in any order, sequence in their order",
+        )
 
     def _sorted_out(self, parts: list[Any]) -> tuple[tuple[e.Field, ...], e.Length | None, list[e.Term], e.Term | None]:
         """Return the keys, the maxspan, the terms, and that of until."""
@@ -138,7 +148,9 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
                         raise self._error("the fields that all steps share stand twice", span, "by a, b")
                     keys = fields
         if until is not None and (until.absent or until.runs > 1):
-            raise self._error("the event of until has neither ! nor runs", until.span, "until [category where condition]")
+            raise self._error(
+                "the event of until has neither ! nor runs", until.span, "until [category where condition]"
+            )
         return keys, maxspan, terms, until
 
     def until(self, parts: list[Any]) -> tuple[str, e.Term]:
@@ -203,7 +215,9 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
         token, *arguments = parts
         name, span = str(token), span_of(meta)
         if name not in ("head", "tail"):
-            raise self._error(f"the pipes are head and tail, and not {name!r}", (token.start_pos, token.start_pos + len(token)))
+            raise self._error(
+                f"the pipes are head and tail, and not {name!r}", (token.start_pos, token.start_pos + len(token))
+            )
         arguments = [each for each in arguments if each is not None]
         n = arguments[0] if len(arguments) == 1 else None
         if not isinstance(n, e.Constant) or type(n.value) is not int:

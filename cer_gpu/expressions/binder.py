@@ -186,6 +186,8 @@ class Binder:
 
     def is_null(self, operand: s.Expression, negated: bool) -> t.Test:
         """Bind ``operand IS NULL``: an expression is NULL if a part is, or if it divides an integer by 0."""
+        if isinstance(operand, s.Attribute) and kind_of(self.column(operand)) is None:  # a list or a struct
+            return self.inputs.give(partial(null_rows, name=operand.name, negated=negated))
         kind = INTEGER if self.is_length(operand) and self.is_distance(operand) else self.kind(operand)
         match operand:
             case s.Attribute() if kind not in (NOTHING, STRING):

@@ -356,5 +356,8 @@ class Bindings:
                 or last.position_column != position_column
                 or not last.schema.equals(schema, check_metadata=True)
             ):
-                last = self._last = bind(self.plan, schema, position_column)
+                last = self._last = self._bound(schema, position_column)
             return last
+
+    def _bound(self, schema: pa.Schema, position_column: str | None) -> Binding:
+        return bind(self.plan, schema, position_column)
