@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from cer_gpu.ceql.query_file import read_query_file, with_hint_of_a_file
 from cer_gpu.engine.options import Default, checking_names
-from cer_gpu.errors import CerError, QueryError
+from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.evaluated import CompiledQuery as CompiledQuery
 from cer_gpu.query import Query
 

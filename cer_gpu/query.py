@@ -225,7 +225,7 @@ class Query(CompiledQuery):
         """Return the query whose output "count" shows an aggregate, as the argument of `evaluate` asks for."""
         if output != "count":
             raise OptionError(f"aggregate={aggregate!r} is for output='count'\nhint: output='count'")
-        return self._changed(partial(with_aggregate, aggregate=aggregate))
+        return self._changed(partial(with_aggregate, text=aggregate))
 
     @property
     def variables(self) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.columnar.fields import narrowest
 from cer_gpu.ceql.query_file import read_query_file
+from cer_gpu.columnar.fields import narrowest
 from cer_gpu.compilation import TYPE_COLUMN, CompiledQuery, compile_member, options_of_set
 from cer_gpu.engine.evaluation import Evaluation, FoundBatches
 from cer_gpu.engine.member import InQuery, SetMember, empty_batch

@@ -9,7 +9,7 @@ Source: Elasticsearch, where a negation is a query of the documents that do not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ import pyarrow as pa
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import path_of
 from cer_gpu.ceql.patterns import network
+from cer_gpu.ceql.traversal import walk
 from cer_gpu.eql import syntax as e
 from cer_gpu.eql.fields import FoundField, fields_of, find_field, names_known
 from cer_gpu.eql.functions import OF_NUMBERS, OF_VALUES, TESTS, check_call
@@ -184,7 +185,7 @@ class Conditions:
             return _joined(s.Or, [_not(test), *(s.IsNull(value, span) for value in nullable)], span)
         if not negated:
             return s.AnyElement(test, span)
-        of_element = [value for value in nullable if any(isinstance(n, s.Element) for n in s.walk(value))]
+        of_element = [value for value in nullable if any(isinstance(n, s.Element) for n in walk(value))]
         others = [value for value in nullable if value not in of_element]
         certain = _joined(s.And, [test, *(_known(value, span) for value in of_element)], span)
         assert not isinstance(certain, bool)
@@ -371,7 +372,7 @@ class Conditions:
         certain = denied if isinstance(denied, bool) else _not(denied)
         if isinstance(certain, bool):
             certain = _known(s.Element(lists, found.below, of.span), node.span)
-        return s.Or((_not(s.AnyElement(certain, node.span)), s.IsNull(lists, node.span)), node.span)
+        return _joined(s.Or, [_not(s.AnyElement(certain, node.span)), s.IsNull(lists, node.span)], node.span)
 
     def _lineage(self, node: e.Lineage, negated: bool) -> Truth:
         event = node.event
@@ -476,7 +477,7 @@ def _is_condition(node: e.Expression) -> bool:
 
 def _reads(value: s.Expression) -> bool:
     """Return True for a value that is not the same for all events."""
-    return any(isinstance(node, s.Attribute | s.Element) for node in s.walk(value))
+    return any(isinstance(node, s.Attribute | s.Element) for node in walk(value))
 
 
 def _literal(constant: e.Constant) -> s.Literal:
@@ -492,14 +493,14 @@ def _known(value: s.Expression, span: s.Span) -> s.Predicate:
     return s.Not(s.IsNull(value, span), span)
 
 
-def _not(truth: Any) -> Any:
+def _not(truth: Any) -> Truth:
     """Return the negation of a predicate."""
     if isinstance(truth, bool):
         return not truth
     return truth.operand if isinstance(truth, s.Not) else s.Not(truth, truth.span)
 
 
-def _joined(kind: Any, parts: list[Any], span: s.Span) -> Any:
+def _joined(kind: Any, parts: list[Any], span: s.Span) -> Truth:
     """Return the conjunction or disjunction of predicates, without those that are the same for every event."""
     absorbing = kind is s.Or
     if absorbing in [part for part in parts if isinstance(part, bool)]:
@@ -507,4 +508,5 @@ def _joined(kind: Any, parts: list[Any], span: s.Span) -> Any:
     parts = [part for part in parts if not isinstance(part, bool)]
     if not parts:
         return not absorbing
-    return parts[0] if len(parts) == 1 else s.joined(kind, parts, span)
+    all_of: s.Predicate = parts[0] if len(parts) == 1 else s.joined(kind, parts, span)
+    return all_of

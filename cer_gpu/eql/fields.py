@@ -86,7 +86,7 @@ def fields_of(struct: pa.StructType, names: tuple[str, ...]) -> Iterator[tuple[t
 def names_known(schema: pa.Schema) -> list[str]:
     """Return the names of columns and of fields of structs, with dots, for hints."""
     known: list[str] = []
-    todo = [((field.name,), field.type) for field in reversed(list(schema))]
+    todo: list[tuple[tuple[str, ...], pa.DataType]] = [((field.name,), field.type) for field in reversed(list(schema))]
     while todo:
         path, data_type = todo.pop()
         data_type = _plain(data_type)

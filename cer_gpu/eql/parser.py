@@ -88,7 +88,7 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
 
     @lark.v_args(meta=True)
     def sequence(self, meta: Any, parts: list[Any]) -> dict[str, Any]:
-        word, *parts = parts
+        _, *parts = parts
         keys, maxspan, terms, until = self._sorted_out(parts)
         if sum(1 if term.absent else term.runs for term in terms) < 2:
             hint = "another step [category where condition] behind it, or with runs=2"
@@ -112,7 +112,7 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
         if not keys and not any(term.keys for term in terms):
             raise self._error(
                 "a sample needs the fields that its events share",
-                span_of(word_meta(word)),
+                _place(word),
                 "sample by host.id [...] [...]",
             )
         if len(terms) < 2:
@@ -121,7 +121,7 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
 
     @lark.v_args(meta=True)
     def join(self, meta: Any, parts: list[Any]) -> dict[str, Any]:
-        span = span_of(word_meta(parts[0]))
+        span = _place(parts[0])
         raise self._error(
             "join is no part of Elasticsearch's EQL",
             span,
@@ -131,7 +131,8 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
     def _sorted_out(self, parts: list[Any]) -> tuple[tuple[e.Field, ...], e.Length | None, list[e.Term], e.Term | None]:
         """Return the keys, the maxspan, the terms, and that of until."""
         keys: tuple[e.Field, ...] = ()
-        maxspan, until = None, None
+        maxspan: e.Length | None = None
+        until: e.Term | None = None
         terms: list[e.Term] = []
         for part in parts:
             match part:
@@ -141,8 +142,8 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
                     if maxspan is not None:
                         raise self._error("maxspan stands twice", part.span)
                     maxspan = part
-                case ("until", e.Term() as until):
-                    pass
+                case ("until", e.Term() as term):
+                    until = term
                 case ("by", (fields, span)):
                     if keys:
                         raise self._error("the fields that all steps share stand twice", span, "by a, b")
@@ -159,7 +160,7 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
     @lark.v_args(meta=True)
     def maxspan(self, meta: Any, parts: list[Any]) -> e.Length:
         token = parts[0]
-        span = token.start_pos, token.start_pos + len(token)
+        span = _place(token)
         found = re.fullmatch(r"([0-9.]+)\s*([A-Za-z]*)", str(token))
         assert found is not None
         number, unit = found.groups()
@@ -178,7 +179,7 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
     def runs(self, parts: list[Any]) -> tuple[str, int]:
         token = parts[0]
         if not str(token).isdigit() or not 1 <= int(token) <= MOST_RUNS:
-            span = token.start_pos, token.start_pos + len(token)
+            span = _place(token)
             raise self._error(f"runs is a whole number from 1 to {MOST_RUNS}", span)
         return "runs", int(token)
 
@@ -203,7 +204,7 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
 
     def category(self, parts: list[Any]) -> tuple[str, Span]:
         token = parts[0]
-        return self._name(token), (token.start_pos, token.start_pos + len(token))
+        return self._name(token), _place(token)
 
     def _name(self, token: Any) -> str:
         if token.type == "QUOTED_NAME":
@@ -215,9 +216,7 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
         token, *arguments = parts
         name, span = str(token), span_of(meta)
         if name not in ("head", "tail"):
-            raise self._error(
-                f"the pipes are head and tail, and not {name!r}", (token.start_pos, token.start_pos + len(token))
-            )
+            raise self._error(f"the pipes are head and tail, and not {name!r}", _place(token))
         arguments = [each for each in arguments if each is not None]
         n = arguments[0] if len(arguments) == 1 else None
         if not isinstance(n, e.Constant) or type(n.value) is not int:
@@ -242,14 +241,14 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
         op = str(token)
         if op not in ("==", "!=", "<", "<=", ">", ">="):
             better = {"=": "==", "<>": "!=", "=~": ":", "!~": "not ... :", "!:": "not ... :"}[op]
-            span = token.start_pos, token.start_pos + len(token)
+            span = _place(token)
             raise self._error(f"{op!r} is no operator of EQL", span, f"write {better}")
         return e.Compare(op, left, right, span_of(meta))
 
     @lark.v_args(meta=True)
     def match(self, meta: Any, parts: list[Any]) -> e.Expression:
         left, negated, token, right = parts
-        values = tuple(right.children) if isinstance(right, lark.Tree) else (right,)
+        values: tuple[Any, ...] = tuple(right.children) if isinstance(right, lark.Tree) else (right,)
         found = e.Match(str(token).rstrip("~"), str(token).endswith("~"), left, values, span_of(meta))
         return found if negated is None else e.Not(found, span_of(meta))
 
@@ -257,7 +256,7 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
     def lineage(self, meta: Any, parts: list[Any]) -> e.Lineage:
         token, event = parts
         if str(token) != "descendant":
-            span = token.start_pos, token.start_pos + len(token)
+            span = _place(token)
             raise self._error(f"{str(token)!r} of an event is not supported", span, "descendant of [process where ...]")
         return e.Lineage(str(token), event, span_of(meta))
 
@@ -266,7 +265,7 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
     @lark.v_args(meta=True)
     def signed(self, meta: Any, parts: list[Any]) -> e.Expression:
         sign, operand = parts
-        return operand if sign == "+" else e.Negative(operand, span_of(meta))  # type: ignore[no-any-return]
+        return operand if sign == "+" else e.Negative(operand, span_of(meta))
 
     @lark.v_args(meta=True)
     def number(self, meta: Any, parts: list[Any]) -> e.Constant:
@@ -302,11 +301,8 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
         return e.Field(tuple(self._name(each) for each in names), optional is not None, span_of(meta))
 
 
-def word_meta(token: Any) -> Any:
-    """Return the place of a word as that of a rule."""
-    meta = lark.tree.Meta()
-    meta.empty, meta.start_pos, meta.end_pos = False, token.start_pos, token.start_pos + len(token)
-    return meta
+def _place(token: Any) -> Span:
+    return token.start_pos, token.start_pos + len(token)
 
 
 def _flat(kind: type[e.Joined], parts: list[Any]) -> tuple[Any, ...]:

@@ -144,7 +144,7 @@ class EqlQuery(Query):
         super().__init__(plan, notes)
         self.missing_fields = missing_fields
         self._made_of = source, schema, changes
-        self._bindings = _SchemaBindings(plan, source, schema, changes)
+        self._bindings: _SchemaBindings = _SchemaBindings(plan, source, schema, changes)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the query as it was read, and its plan."""
