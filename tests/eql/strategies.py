@@ -130,6 +130,7 @@ class Draw:
     def __init__(self, rnd: random.Random, *, missing: bool = True) -> None:
         self.rnd = rnd
         self.missing = missing
+        self.list: str | None = None  # the one that the test that is drawn reads
 
     # ---- values -----------------------------------------------------------------------------------------------------
 
@@ -137,8 +138,15 @@ class Draw:
         rnd = self.rnd
         if self.missing and rnd.random() < 0.04:
             return ref.Field(MISSING, optional=True)
-        name = "process.args" if rnd.random() < 0.2 else rnd.choice(TEXTS)
+        name = self.one_list("process.args") if rnd.random() < 0.2 else rnd.choice(TEXTS)
         return ref.Field(name, optional=rnd.random() < 0.1)
+
+    def one_list(self, name: str) -> str:
+        """Return a list, or a column of its type where the test reads another list already."""
+        if self.list not in (None, name):
+            return {"process.args": "process.name", "ports": "n"}[name]
+        self.list = name
+        return name
 
     def text(self, depth: int = 0) -> Any:
         rnd = self.rnd
@@ -152,8 +160,8 @@ class Draw:
                 operands = (self.text(depth + 1), words(), words(), ref.Constant(rnd.random() < 0.5))
                 return ref.Call("between", operands[: rnd.choice([3, 4])], rnd.random() < 0.4)
             case 2:
-                parts = [self.text(depth + 1), words(), self.number(2)]
-                return ref.Call(rnd.choice(["concat", "CONCAT"]), tuple(rnd.sample(parts, rnd.randint(1, 3))))
+                parts = [self.text(depth + 1), *rnd.sample([words(), self.number(2)], rnd.randint(0, 2))]
+                return ref.Call(rnd.choice(["concat", "CONCAT"]), tuple(rnd.sample(parts, len(parts))))
             case 3:
                 return ref.Call("string", (rnd.choice([ref.Field("n"), ref.Field("flag"), ref.Field("v")]),))
             case _:
@@ -169,7 +177,8 @@ class Draw:
         rnd = self.rnd
         draw = rnd.random()
         if depth > 1 or draw < 0.5:
-            return ref.Field(rnd.choice([*NUMBERS, "ports"])) if rnd.random() < 0.85 else ref.Field("v")
+            name = rnd.choice([*NUMBERS, "ports"]) if rnd.random() < 0.85 else "v"
+            return ref.Field(self.one_list(name) if name == "ports" else name)
         if draw < 0.6:
             return ref.Constant(rnd.randint(1, 3))
         if draw < 0.65:
@@ -196,6 +205,16 @@ class Draw:
     # ---- conditions -------------------------------------------------------------------------------------------------
 
     def test(self) -> Any:
+        """Draw a test that reads a field, and one list at most; now and then a constant."""
+        if self.rnd.random() < 0.02:
+            return ref.Constant(self.rnd.random() < 0.8)
+        while True:
+            self.list = None
+            drawn = self.any_test()
+            if ref.fields_of(drawn):
+                return drawn
+
+    def any_test(self) -> Any:
         rnd = self.rnd
         draw = rnd.random()
         if draw < 0.2:
@@ -231,10 +250,8 @@ class Draw:
             whose = rnd.choice([self.text, self.number, lambda: ref.Field("flag")])()
             sides = (whose, ref.Constant(None))
             return ref.Compare(rnd.choice(["==", "!="]), *(sides if rnd.random() < 0.8 else sides[::-1]))
-        if draw < 0.98:
-            flag = ref.Field("flag")
-            return flag if rnd.random() < 0.5 else ref.Compare("==", flag, ref.Constant(rnd.random() < 0.5))
-        return ref.Constant(rnd.random() < 0.8)
+        flag = ref.Field("flag")
+        return flag if rnd.random() < 0.5 else ref.Compare("==", flag, ref.Constant(rnd.random() < 0.5))
 
     def condition(self, depth: int = 0) -> Any:
         rnd = self.rnd
@@ -265,16 +282,17 @@ class Draw:
         return ref.Constant(True) if rnd.random() < 0.4 else self.condition(2)
 
     def keys(self) -> tuple[tuple[ref.Field, ...], list[list[str]]]:
-        """Draw keys before the terms, and for each key of the terms the columns among which each term has its own."""
+        """Draw keys before the terms, and for each key of the terms the columns among which each term has its own.
+
+        Keys are optional only where no term has an own one.
+        """
         rnd = self.rnd
-        shared = tuple(
-            ref.Field(name, rnd.random() < 0.3)
-            for name in rnd.choice([(), (), ("user.id",), ("host.id",), ("host.id", "user.id"), ("process.name",)])
-        )
-        return shared, rnd.choice([[], [], [["user.id", "user.target.id"]], [["host.id", "n"], ["user.id"]]])
+        names = rnd.choice([(), (), ("user.id",), ("host.id",), ("host.id", "user.id"), ("process.name",)])
+        columns = rnd.choice([[], [], [["user.id", "user.target.id"]], [["host.id", "n"], ["user.id"]]])
+        return tuple(ref.Field(name, not columns and rnd.random() < 0.3) for name in names), columns
 
     def own(self, columns: list[list[str]]) -> tuple[ref.Field, ...]:
-        return tuple(ref.Field(self.rnd.choice(among), self.rnd.random() < 0.2) for among in columns)
+        return tuple(ref.Field(self.rnd.choice(among)) for among in columns)
 
     def sequence(self, absent: bool = False) -> ref.Query:
         rnd = self.rnd
@@ -295,7 +313,8 @@ class Draw:
 
     def sample(self) -> ref.Query:
         rnd = self.rnd
-        shared, columns = (ref.Field(rnd.choice(["user.id", "host.id"]), rnd.random() < 0.3),), self.keys()[1]
+        columns = self.keys()[1]
+        shared = (ref.Field(rnd.choice(["user.id", "host.id"]), not columns and rnd.random() < 0.3),)
         terms = tuple(ref.Term(self.category(), self.easy(), self.own(columns)) for _ in range(rnd.choice([2, 2, 3])))
         return ref.Query("sample", terms, shared)
 

@@ -141,7 +141,7 @@ TEXTS = ["cmd.exe", "CMD.EXE", "c*d.exe", "C:\\cmd.exe", ""]
     [
         ('t == "cmd.exe"', [0]),
         ('t : "cmd.exe"', [0, 1]),
-        ('t : "c*d.exe"', [0, 1, 2]),
+        ('t : "c*d.exe"', [0, 1, 2, 3]),
         ('t == "c*d.exe"', [2]),
         ('t in ("c*d.exe", "x")', [2]),
         ('t in~ ("CMD.exe")', [0, 1]),
@@ -299,7 +299,8 @@ def test_functions_that_are_conditions(test, expected):
 def test_one_sequence_is_pending_for_each_step_and_the_newer_takes_its_place():
     assert find(f"sequence {step('a')} {step('b')}", steps("aabb")) == [[1, 2]]
     assert find(f"sequence {step('a')} {step('b')} {step('c')}", steps("abacbc")) == [[0, 1, 3], [2, 4, 5]]
-    assert find(f"sequence {step('a')} {step('b')}", steps("aabb"), selection="all") == [[0, 2], [1, 2], [0, 3], [1, 3]]
+    found = find(f"sequence {step('a')} {step('b')}", steps("aabb"), selection="all")
+    assert sorted(found) == [[0, 2], [0, 3], [1, 2], [1, 3]]
 
 
 def test_an_event_takes_no_two_steps_of_a_sequence_but_may_those_of_two():
