@@ -129,12 +129,13 @@ class _Lowering:
         """Return the keys that all terms share."""
         if not self._shared:
             return ()
-        found = [(key, self._key(key)) for key in self._keys[0]]
-        return tuple(
-            (s.Name(attribute, span=key.span, nullable=key.optional),)
-            for key, attribute in found
-            if attribute is not None
-        )
+        partition: dict[str, s.Name] = {}
+        for key in self._keys[0]:
+            attribute = self._key(key)
+            if attribute is not None:  # a key may stand before the terms and at each of them
+                nullable = key.optional and (attribute not in partition or partition[attribute].nullable)
+                partition[attribute] = s.Name(attribute, span=key.span, nullable=nullable)
+        return tuple((name,) for name in partition.values())
 
     def _key(self, key: e.Field) -> str | None:
         """Return the column of a key; None: there is none, and it is NULL for all events."""
