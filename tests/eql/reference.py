@@ -328,17 +328,16 @@ def _in_network(text: str, blocks: list[str]) -> bool:
 # ------------------------------------------------------------------------------------------------ queries over events
 
 
-def evaluate(query: Query, rows: list[Row], *, dropping: bool = False) -> list[tuple[int, ...]]:
+def evaluate(query: Query, rows: list[Row], *, here: bool = False) -> list[tuple[int, ...]]:
     """Return the numbers of the rows of each answer, those of missing events left out, in the order of the answers.
 
-    `dropping`: an event that must be missing between two steps drops what waits between them when it comes, which is
-    RECENT's rule; else it is asked of complete sequences, which is Elasticsearch's (`disturbed`).
+    Missing events are Elasticsearch's (`disturbed`), or, with `here`, those of this library (`interrupted`).
     """
     match query.kind:
         case "event":
             found = [(i,) for i, row in enumerate(rows) if satisfies(query.terms[0], row)]
         case "sequence":
-            found = sequence(query, rows, dropping)
+            found = sequence(query, rows, here)
         case "sample":
             found = sample(query, rows)
     for name, n in query.pipes:
@@ -359,14 +358,14 @@ def keys_of(query: Query, term: Term, row: Row) -> list[tuple[Any, ...]]:
     return list(itertools.product(*columns))
 
 
-def sequence(query: Query, rows: list[Row], dropping: bool = False) -> list[tuple[int, ...]]:
+def sequence(query: Query, rows: list[Row], here: bool = False) -> list[tuple[int, ...]]:
     """Return the sequences of a query, by one pending sequence for each step and key.
 
     At each event, from the last step to the second: where it satisfies the step, the sequence that waits for that step
     under a key of the event is taken. It is given up if it is longer than `maxspan` with the event, or if an event of
     ``until``, with that key, is among those from its last event to the one before this; else it moves on, in place of
     what waited there. An event of the first step takes the place of what waits there. Missing events are asked of what
-    is complete alone (`disturbed`).
+    is complete alone; `here`, one between two steps drops what waits between them at once.
     """
     steps = [(k, term) for k, term in enumerate(query.terms) if not term.absent for _ in range(term.runs)]
     waiting: dict[tuple[Any, ...], dict[int, tuple[int, ...]]] = {}
@@ -387,9 +386,9 @@ def sequence(query: Query, rows: list[Row], dropping: bool = False) -> list[tupl
                     continue
                 if k < len(steps) - 1:
                     behind[k] = moved
-                elif not disturbed(query, key, moved, [which for which, _ in steps], rows, dropping):
+                elif not (interrupted if here else disturbed)(query, key, moved, [of for of, _ in steps], rows):
                     found.append(moved)
-            for bar in query.terms[steps[k - 1][0] + 1 : number] if dropping and k else ():
+            for bar in query.terms[steps[k - 1][0] + 1 : number] if here and k else ():
                 for key in keys_of(query, bar, row) if satisfies(bar, row) else ():
                     waiting.get(key, {}).pop(k - 1, None)
         if query.until is not None and satisfies(query.until, row):
@@ -399,7 +398,7 @@ def sequence(query: Query, rows: list[Row], dropping: bool = False) -> list[tupl
 
 
 def disturbed(
-    query: Query, key: tuple[Any, ...], moved: tuple[int, ...], which: list[int], rows: list[Row], dropping: bool
+    query: Query, key: tuple[Any, ...], moved: tuple[int, ...], which: list[int], rows: list[Row]
 ) -> bool:
     """Return whether events that must be missing are there, under the key of a sequence.
 
@@ -417,7 +416,7 @@ def disturbed(
         before = [i for j in range(k) for i in at[j]]
         after = [i for j in range(k + 1, len(query.terms)) for i in at[j]]
         if before and after:
-            if not dropping and any(rows[before[-1]][TIME] < t < rows[after[0]][TIME] for t in there):
+            if any(rows[before[-1]][TIME] < t < rows[after[0]][TIME] for t in there):
                 return True
         elif after:
             leading += [t for t in there if t < first]
@@ -429,6 +428,24 @@ def disturbed(
     start = max(leading, default=None) if starts_absent else first
     end = min(trailing, default=None) if ends_absent else last
     return start is not None and end is not None and end - start <= query.maxspan
+
+
+def interrupted(
+    query: Query, key: tuple[Any, ...], moved: tuple[int, ...], which: list[int], rows: list[Row]
+) -> bool:
+    """Return whether an event that must be missing is before the first step or after the last, by the rule here.
+
+    By rows, of which some may be at one time: before the first event and at most `maxspan` before it; after the last
+    event and at most `maxspan` after the first.
+    """
+    first = rows[moved[0]][TIME]
+    for k, term in enumerate(query.terms):
+        if term.absent and (k < which[0] or k > which[-1]):
+            near = range(moved[0]) if k < which[0] else range(moved[-1] + 1, len(rows))
+            there = [rows[i][TIME] for i in near if satisfies(term, rows[i]) and key in keys_of(query, term, rows[i])]
+            if any(abs(time - first) <= query.maxspan for time in there):
+                return True
+    return False
 
 
 def sample(query: Query, rows: list[Row]) -> list[tuple[int, ...]]:

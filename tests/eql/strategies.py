@@ -302,7 +302,8 @@ class Draw:
         terms = [self.repeated(term) if rnd.random() < 0.15 else term for term in terms]
         span = rnd.choice([None, 1, 2, 3, 6, 12]) if not absent else rnd.choice([1, 2, 3, 6, 12])
         if absent:
-            for place in sorted(rnd.sample(range(n + 1), rnd.choice([1, 1, 1, 2])), reverse=True):
+            places = range(1 if columns else 0, n + 1)  # before the first step all terms have the same keys
+            for place in sorted(rnd.sample(places, rnd.choice([1, 1, 1, 2])), reverse=True):
                 terms.insert(place, ref.Term(self.category(), self.easy(), self.own(columns), absent=True))
         until = ref.Term(self.category(), self.condition(2), self.own(columns)) if rnd.random() < 0.3 else None
         span = None if span is None else span * SECOND
