@@ -134,12 +134,13 @@ class _Lowering:
         """Return the keys that all terms share."""
         if not self._shared:
             return ()
-        names: dict[str, s.Name] = {}
+        partition: dict[str, s.Name] = {}
         for key in self._keys[0]:
             attribute = self._key(key)
-            if attribute is not None:
-                names.setdefault(attribute, s.Name(attribute, span=key.span, nullable=key.optional))
-        return tuple((name,) for name in names.values())
+            if attribute is not None:  # a key may stand before the terms and at each of them
+                nullable = key.optional and (attribute not in partition or partition[attribute].nullable)
+                partition[attribute] = s.Name(attribute, span=key.span, nullable=nullable)
+        return tuple((name,) for name in partition.values())
 
     def _key(self, key: e.Field) -> str | None:
         """Return the column of a key; None: there is none, and it is NULL for all events."""
@@ -193,6 +194,12 @@ class _Lowering:
             if term.absent:
                 length = None
                 if n < first:
+                    if not self._shared:
+                        raise self._around.error(
+                            "an event that must be missing before the first step has the keys that all steps share",
+                            term.span,
+                            "sequence by field ... ![...] [...]",
+                        )
                     assert self._query.maxspan is not None
                     span = self._query.maxspan.span
                     length = s.Within("time", self._query.maxspan.seconds, None, span)
