@@ -27,7 +27,8 @@ from cer_gpu.errors import NULL_HINT, QueryTypeError, nearest
 from cer_gpu.expressions import lists, texts
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.by_arrow import arrow_rows, common_decimal, decimals, null_rows, of_arrow
-from cer_gpu.expressions.derived import DerivedColumn, derive, is_derived, shown
+from cer_gpu.expressions.derived import DerivedColumn, derive
+from cer_gpu.expressions.derived_names import is_derived, shown
 from cer_gpu.expressions.globs.compiling import Pattern
 from cer_gpu.expressions.hints import article, comparison_hint, moment_hint
 from cer_gpu.expressions.inputs import CODES, FLOATS, NUMBERS, Inputs
@@ -181,10 +182,12 @@ class Binder:
         elements, test = lists.elements_of(predicate, self.schema, data_type)
         binder = Binder(elements.schema, self.text)
         bound = binder.bind(test, negated)
-        return self.inputs.give(partial(lists.any_rows, elements, bound, binder.inputs, negated))
+        return self.inputs.give(partial(lists.any_rows, elements, bound, binder, negated))
 
     def is_null(self, operand: s.Expression, negated: bool) -> t.Test:
         """Bind ``operand IS NULL``: an expression is NULL if a part is, or if it divides an integer by 0."""
+        if isinstance(operand, s.Attribute) and kind_of(self.column(operand)) is None:  # a list or a struct
+            return self.inputs.give(partial(null_rows, name=operand.name, negated=negated))
         kind = INTEGER if self.is_length(operand) and self.is_distance(operand) else self.kind(operand)
         match operand:
             case s.Attribute() if kind not in (NOTHING, STRING):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.functions import CLEAR
+from cer_gpu.ceql.functions import CLEAR, DESCENDANT
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of, plain_type
 from cer_gpu.columnar.fields import fields_hint
+from cer_gpu.expressions.derived_names import derived_name
 from cer_gpu.expressions.hints import article
 from cer_gpu.expressions.numbers import sum_type
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 _MOST_DIGITS = 18
 """Most digits of a decimal that is one int64."""
-_DIGEST = "\0"
-"""Stands in the name of a column before what tells it from others of the same text."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +43,7 @@ class PastColumn:
 
 def past_name(attribute: s.Attribute) -> str:
     """Return a name for the column that no other one has; the text alone may not tell two strings apart."""
-    digest = hashlib.sha256(repr(attribute.past).encode()).hexdigest()[:12]
-    return f"{attribute.name[:-1]}{_DIGEST}{digest}`"
-
-
-def past_text(name: str) -> str:
-    """Return the text of a derived column of such a name, without backquotes."""
-    return name[1:-1].partition(_DIGEST)[0]
+    return derived_name(attribute.name[1:-1], repr(attribute.past))
 
 
 def past_column(attribute: s.Attribute, binder: Binder) -> PastColumn:
@@ -66,6 +58,8 @@ def past_column(attribute: s.Attribute, binder: Binder) -> PastColumn:
     assert past is not None
     if past.function == CLEAR:
         return PastColumn(past, None, pa.bool_())
+    if past.function == DESCENDANT:
+        return _descent_column(past, binder)
     if past.attribute is None:
         return PastColumn(past, None, pa.int64())
     data_type = written = plain_type(binder.column(s.Attribute(past.attribute, past.span)))
@@ -98,6 +92,28 @@ def past_column(attribute: s.Attribute, binder: Binder) -> PastColumn:
         return PastColumn(past, data_type, pa.null())
     assert kind in (INTEGER, FLOAT, DECIMAL, BOOLEAN)
     return PastColumn(past, data_type, sum_type(data_type) if function == "SUM" else pa.float64())
+
+
+def _descent_column(past: s.Past, binder: Binder) -> PastColumn:
+    """Return the column that tells which events are of a descendant; its values are ids, as texts."""
+    for attribute in s.attributes(past.predicate) if past.predicate is not None else ():
+        if attribute.past is not None:
+            hint = "let the condition on the ancestor read its own event"
+            raise binder.error("an ancestor is not tested for ancestors of its own", attribute.span, hint)
+    kinds: dict[str, str | None] = {}
+    for name in past.ids:
+        data_type = plain_type(binder.column(s.Attribute(name, past.span)))
+        kinds[name] = None if pa.types.is_duration(data_type) else kind_of(data_type)
+        if kinds[name] not in (STRING, INTEGER, NOTHING):
+            message = (
+                f"ids of processes are texts or whole numbers, and column {dotted(name)!r} is {article(data_type)}"
+            )
+            raise binder.error(message, past.span, fields_hint(name, data_type) or "name another column of ids")
+    if len(set(kinds.values()) - {NOTHING}) > 1:
+        shown = " and ".join(f"{dotted(name)!r} {'texts' if kinds[name] == STRING else 'numbers'}" for name in kinds)
+        message = f"the ids of a process and of its parent are compared, and of these columns {shown} are"
+        raise binder.error(message, past.span, "cast one of them to the type of the other")
+    return PastColumn(past, pa.large_string(), pa.bool_())
 
 
 def _written(past: s.Past) -> str:
