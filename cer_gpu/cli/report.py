@@ -6,12 +6,13 @@ from typing import Any
 
 import click
 
-from cer_gpu.cli.command_line import chosen_type_column, query_options, say, say_notes
+from cer_gpu.cli.command_line import say, say_notes
 from cer_gpu.cli.given_events import STANDARD, given_streams
 from cer_gpu.cli.given_queries import WrongQueries, for_each, query_and_events_arguments, read_queries
 from cer_gpu.cli.json_output import to_json
-from cer_gpu.cli.options import complete_files, needs_time, sort_option, threads_option
+from cer_gpu.cli.options import complete_files, needs_time, skip_wrong_option, sort_option, threads_option
 from cer_gpu.cli.progress import working
+from cer_gpu.cli.query_options import QueryOptions, query_options
 from cer_gpu.cli.tally import counted
 from cer_gpu.query_set import QuerySet
 from cer_gpu.report import write_funnel, write_report
@@ -43,6 +44,7 @@ The page appears whole at the end or not at all."""
 )
 @click.option("--title", metavar="TEXT", help="Title of the page.  [default: names of the query and of the events]")
 @query_options
+@skip_wrong_option
 @sort_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
 @threads_option
@@ -53,10 +55,8 @@ def report(
     out: str,
     output: str | None,
     title: str | None,
-    type_column: str | None,
-    no_type_column: bool,
-    time_column: str | None,
-    time_unit: str | None,
+    compiling: QueryOptions,
+    skip_wrong: bool,
     sort: bool,
     threads: int | None,
     as_json: bool,
@@ -68,26 +68,25 @@ def report(
     The events are read up to six times, and those of standard input kept in memory.
     """
     streams = given_streams(events)
-    types = chosen_type_column(type_column, no_type_column)
-    needs_time(time_column, {"--sort": sort})
     if out == STANDARD:
         raise click.UsageError("a report is a file: -o report.html")
-    given = read_queries(query, queries)
+    given = read_queries(query, queries, compiling, skip_wrong=skip_wrong)
+    needs_time(given.time_column, {"--sort": sort})
     given_paths = [path for paths in streams.named.values() for path in paths]
     options: dict[str, Any] = {
         "title": title,
-        "inputs": [*given.files.values()],
+        "inputs": given.files,
         "events_from": given_paths,
         "sort": sort,
         "threads": threads,
     }
     try:
-        compiled = given.compile(streams, type_column=types, time_column=time_column, time_unit=time_unit)
-        first = next(iter(compiled.values()))
-        asked = QuerySet(compiled) if given.is_set else first
+        compiled = given.compile(streams, of_ceql=True)
         source = rereadable(streams.open())
-        schema = first._source(source).schema
-        for_each(compiled, lambda each: each.output_schema(schema, output))
+        schema = next(iter(compiled.values()))._source(source).schema
+        fitting = for_each(compiled, lambda each: each.output_schema(schema, output), given.skipped)
+        compiled = {name: compiled[name] for name in fitting}
+        asked = QuerySet(compiled) if given.is_set else next(iter(compiled.values()))
         with working("evaluating (the first run compiles the engine)"):
             if output is not None:
                 made = write_funnel(asked, source, out, **options)
@@ -101,7 +100,7 @@ def report(
         facts: dict[str, Any] = {"n_events": made.n_events, number: made.n_matches, "n_bytes": made.n_bytes}
         if given.is_set:
             facts["queries"] = {name: {number: n} for name, n in made.of.items()}
-        click.echo(to_json({**facts, "out": out, "notes": made.notes}))
+        click.echo(to_json({**facts, "out": out, "notes": [*given.notes, *made.notes]}))
         return 0
     n_found = made.n_matches
     what = "start" if output is not None else "complex event"
@@ -109,5 +108,5 @@ def report(
     of_all = f" of {counted(len(compiled), 'query')}" if given.is_set else ""
     say(f"{counted(made.n_events, 'row')}, {found}{of_all}, {made.n_bytes / 1e6:.1f} MB -> {out}")
     own = {f"{name}: {note}" if name else note for name, n in made.of.items() if n for note in compiled[name].notes}
-    say_notes([note for note in made.notes if note not in own])
+    say_notes([*given.notes, *(note for note in made.notes if note not in own)])
     return 0
