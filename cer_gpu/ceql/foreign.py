@@ -19,6 +19,7 @@ _DISTINCT = r"\(\s*DISTINCT\b[^()]*\)?\s*$"
 _ABSENT = "an absence stands between two events: A ; !B ; C; NOT(B) is one event that is no B"
 _RECOGNIZE = "that is a clause of MATCH_RECOGNIZE, whose statements are read as a whole: docs/row_patterns.md"
 _TEXT = "LIKE 'x' searches for a regular expression (RE2), anywhere in the text; '(?i)x' ignores case, '^x' is a prefix"
+_PLACES = "startswith(name, 'x'), endswith(name, 'x') and contains(name, 'x') are tests; " + _TEXT
 _TIMES = "A{3} is three times A, A{2,5} two to five times, A+ one or more"
 _LENGTH = "a length of time is a number and a unit, without quotes: WITHIN 5 MINUTES"
 _MOMENT = "times are compared with text: ts > '2024-01-31 12:00'"
@@ -90,7 +91,8 @@ _WORDS = (
     # ---- tests of events
     Word((), r"'", "IS is for NULL alone: write <> for IS NOT", r"\bIS\s+NOT\s*$"),
     Word((), r"['\d]", "IS is for NULL alone: write = for IS", r"\bIS\s*$"),
-    Word((TEST,), r"(?:HAS|CONTAINS|STARTSWITH|ENDSWITH|I?LIKE|RLIKE|REGEXP|MATCHES|SIMILAR)\b", _TEXT),
+    Word((TEST,), r"(?:HAS|CONTAINS|STARTSWITH|ENDSWITH)\b", _PLACES),
+    Word((TEST,), r"(?:I?LIKE|RLIKE|REGEXP|MATCHES|SIMILAR)\b", _TEXT),
     Word((TEST,), r"!?=?~", _TEXT),
     Word((TEST,), r"\[|\(", "a set stands in braces: IN {1, 2}", r"\bIN\s*$"),
     Word((TEST,), r"&", "write AND"),
@@ -145,7 +147,23 @@ _WORDS = (
 
 FUNCTIONS = {
     **dict.fromkeys(("NEXT", "LEAD"), "a later event is one of the pattern: A AS a ; B AS b FILTER b.price > a.price"),
-    **dict.fromkeys(("SUBSTR", "SUBSTRING", "LEFT", "RIGHT", "STARTS_WITH", "REGEXP_LIKE", "CONTAINS"), _TEXT),
+    "REGEXP_LIKE": _TEXT,
+    **dict.fromkeys(
+        ("SUBSTR", "LEFT", "RIGHT", "MID"),
+        "substring(name, 0, 3) has the first three characters, substring(name, -3) the last three",
+    ),
+    **dict.fromkeys(("STARTS_WITH", "PREFIX"), "startswith(name, 'ab')"),
+    **dict.fromkeys(("ENDS_WITH", "SUFFIX"), "endswith(name, 'ab')"),
+    **dict.fromkeys(
+        ("STRPOS", "INSTR", "POSITION", "LOCATE", "CHARINDEX"), "indexof(name, 'ab'), from 0; NULL if it is not there"
+    ),
+    **dict.fromkeys(("STRINGCONTAINS", "STRING_CONTAINS", "HAS"), "contains(name, 'ab')"),
+    **dict.fromkeys(("LEN", "CHAR_LENGTH", "CHARACTER_LENGTH"), "length(name)"),
+    **dict.fromkeys(("LCASE", "TOLOWER"), "lower(name)"),
+    **dict.fromkeys(("UCASE", "TOUPPER"), "upper(name)"),
+    **dict.fromkeys(("CONCAT_WS", "TEXTJOIN"), "concat(user, '@', domain)"),
+    **dict.fromkeys(("TO_CHAR", "TOSTRING", "TO_STRING", "STR"), "string(price)"),
+    **dict.fromkeys(("TO_NUMBER", "PARSEINT", "TOINT", "TO_INT"), "number(text), number(text, 16)"),
     **dict.fromkeys(("CIDRMATCH", "IPV4_IS_IN_RANGE", "INET_CONTAINS"), TEXT_TESTS["CIDR"].call),
     **dict.fromkeys(("ARRAY_CONTAINS", "LIST_CONTAINS", "ALL", "EXISTS"), "one element of a list: ANY(tags) = 'x'"),
     **dict.fromkeys(

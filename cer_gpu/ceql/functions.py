@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cer_gpu.ceql.patterns import TEXT_TESTS
 
-SCALAR = {
+SCALAR: dict[str, tuple[int, int | None]] = {
     "abs": (1, 1),
     "round": (1, 2),
     "lower": (1, 1),
@@ -13,8 +13,20 @@ SCALAR = {
     "hour": (1, 1),
     "day": (1, 1),
     "weekday": (1, 1),
+    "concat": (1, None),
+    "substring": (2, 3),
+    "between": (3, 4),
+    "indexof": (2, 3),
+    "number": (1, 2),
+    "string": (1, 1),
+    "startswith": (2, None),
+    "endswith": (2, None),
+    "contains": (2, None),
 }
-"""Least and most operands of each scalar function; the second operand of ``round`` is a whole number."""
+"""Least and most operands of each scalar function (None: any number); that of ``round`` is a whole number."""
+
+TESTS = ("startswith", "endswith", "contains")
+"""Scalar functions that give TRUE or FALSE, and may stand where a predicate does."""
 
 AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX", "LIST")
 """Functions over the events that a variable holds."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import sys
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from importlib.resources import files
 
 import lark
@@ -23,32 +24,48 @@ UNITS = {"DAYS": 86_400, "HOURS": 3_600, "MINUTES": 60, "SECONDS": 1}
 
 @lru_cache(maxsize=1)
 def tree_parser() -> lark.Lark:
-    """Return the parser, made once, or loaded as an earlier process has kept it."""
-    room = files("cer_gpu.ceql")
-    grammar = room.joinpath("grammar.lark").read_text(encoding="utf-8")
-    made_of = repr((grammar, room.joinpath("grammar.py").read_bytes(), lark.__version__, sys.version_info[:2]))
+    """Return the parser of CEQL."""
+    return parser_of("cer_gpu.ceql", ("query", "lone_expression"), _whole_word)
+
+
+def parser_of(room: str, start: Sequence[str], edit_terminals: Callable[[TerminalDef], None]) -> lark.Lark:
+    """Return the parser of the grammar.lark of a package, made once, or loaded as an earlier process has kept it.
+
+    Parameters
+    ----------
+    room
+        Package; what edits its terminals stands in its grammar.py.
+    start
+        Rules that a text may be.
+    edit_terminals
+        Changes a terminal.
+    """
+    grammar = files(room).joinpath("grammar.lark").read_text(encoding="utf-8")
+    made = partial(_made, grammar, start, edit_terminals)
+    sources = [files(each).joinpath("grammar.py").read_bytes() for each in sorted({room, "cer_gpu.ceql"})]
+    made_of = repr((grammar, sources, lark.__version__, sys.version_info[:2]))
     try:
         path = cache_folder("grammar") / hashlib.sha256(made_of.encode()).hexdigest()[:32]
         with path.open("rb") as file:
             return lark.Lark.load(file)
     except FileNotFoundError:
-        parser = _made(grammar)
+        parser = made()
         with contextlib.suppress(OSError), whole_file(path, 0o600) as written:
             parser.save(written)
         return parser
     except Exception:  # no folder, or a file that is damaged in any way
-        return _made(grammar)
+        return made()
 
 
-def _made(grammar: str) -> lark.Lark:
+def _made(grammar: str, start: Sequence[str], edit_terminals: Callable[[TerminalDef], None]) -> lark.Lark:
     """Return the parser of a grammar."""
     return lark.Lark(
         grammar,
-        start=["query", "lone_expression"],
+        start=list(start),
         parser="lalr",
         propagate_positions=True,
         maybe_placeholders=True,
-        edit_terminals=_whole_word,
+        edit_terminals=edit_terminals,
     )
 
 

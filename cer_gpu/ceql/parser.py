@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -14,7 +15,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.clauses import QueryBuilder, exact, extent, span_of, unexpected
 from cer_gpu.ceql.conjunctive import Argument, QueryAtom, Relations, checked_relations
 from cer_gpu.ceql.foreign import FUNCTIONS
-from cer_gpu.ceql.functions import AGGREGATES, ANY_OF, EVENTS, LAG, NAMES, PASTS, SCALAR, TRUTHS
+from cer_gpu.ceql.functions import AGGREGATES, ANY_OF, EVENTS, LAG, NAMES, PASTS, SCALAR, TESTS, TRUTHS
 from cer_gpu.ceql.grammar import UNITS, tree_parser
 from cer_gpu.ceql.measures import LONE, aggregate_operand
 from cer_gpu.ceql.nesting import check_nesting
@@ -246,10 +247,10 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
             hint = FUNCTIONS.get(upper) or did_you_mean(lower if lower == name.name else upper, NAMES, "functions")
             raise self._error(f"there is no function {shortened(name.name)!r}", name.span, hint)
         least, most = SCALAR[lower]
-        if not least <= len(operands) <= most:
-            expected = "one operand" if most == 1 else "one or two operands"
+        if len(operands) < least or (most is not None and len(operands) > most):
+            expected = _numbered(least, most)
             raise self._error(f"{lower} takes {expected}, and {len(operands)} are given", span_of(meta))
-        if len(operands) == 2 and not _is_whole(operands[1]):
+        if lower == "round" and len(operands) == 2 and not _is_whole(operands[1]):
             raise self._error(f"the second operand of {lower} is a whole number", operands[1].span, "round(price, 2)")
         return s.Call(lower, tuple(operands), span_of(meta))
 
@@ -354,16 +355,16 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     def test(self, meta: Any, children: list[Any]) -> s.Predicate:
         """Return a whole test, of the elements of a list where it names one, and refuse a value that is no truth."""
         (test,) = children
+        if isinstance(test, s.Call) and test.function in TESTS:
+            test = s.Comparison("=", test, s.Literal(True, "", test.span), test.span)
         if not isinstance(test, s.Predicate):
             raise no_truth(self.text, test.span)
         elements: dict[s.Span, s.Element] = {}
         for leaf in s.leaves(test):
             for operand in parts_of(leaf):
-                if isinstance(operand, s.Element):
-                    elements[operand.span] = operand
-                    continue
+                elements.update({part.span: part for part in _elements(operand)})
                 for part in walk(operand):
-                    if isinstance(part, s.Element):
+                    if isinstance(part, s.Element) and part.span not in elements:
                         raise self._error(f"{self._written(part)} stands alone before its test", part.span, _OF_LIST)
                     if isinstance(part, s.TextTest):
                         message = f"{part.name}(...) is a predicate, and no value"
@@ -557,6 +558,23 @@ _OF_LIST = "a test that one element of a list passes: ANY(tags) = 'x', ANY(tags)
 _PAST = "COUNT(FAIL) OVER 1 MINUTE, AVG(BUY.amount FILTER amount > 0) OVER 30 DAYS, COUNT(DISTINCT R.user) OVER 1 HOUR"
 _LAGS = "of the event just before in the stream, and of the third before: LAG(price), LAG(price, 3)"
 _TIMES = "A{2} is two, A{2,} two or more, A{2,4} two to four, A? none or one"
+
+
+def _numbered(least: int, most: int | None) -> str:
+    """Return how many operands a function takes."""
+    words = ("no", "one", "two", "three", "four")
+    if most is not None and most != least:
+        return f"{words[least]} or {words[most]} operands"
+    return f"{words[least]} operand{'s' * (least > 1)}{' or more' * (most is None)}"
+
+
+def _elements(operand: Any) -> Iterator[s.Element]:
+    """Yield the elements of lists that are an operand, or stand in calls of functions there."""
+    if isinstance(operand, s.Element):
+        yield operand
+    elif isinstance(operand, s.Call) and operand.function not in AGGREGATES:
+        for each in operand.operands:
+            yield from _elements(each)
 
 
 def _is_whole(expression: s.Expression) -> bool:

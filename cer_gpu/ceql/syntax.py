@@ -319,6 +319,18 @@ class HeadVariable:
 
 
 @dataclass(frozen=True)
+class Pipe:
+    """A choice among all results of a query, in the order of their ends (CEQL has no way to write it).
+
+    `kind` is "head", for the first `n`, or "tail", for the last `n`, which the end of the stream tells.
+    """
+
+    kind: str
+    n: int
+    span: Span = _span()
+
+
+@dataclass(frozen=True)
 class QuerySyntax:
     """A whole query, clause by clause.
 
@@ -338,6 +350,8 @@ class QuerySyntax:
         True for ``THEN WITHIN``: the strategy chooses among all complex events of an end, and the window then drops.
     having : Predicate or None
         The condition over measures of HAVING: an attribute without a variable is the name of a measure.
+    pipes : tuple of Pipe
+        Choices among all results, each among those that the one before it leaves.
     """
 
     text: str = field(compare=False, repr=False)
@@ -356,6 +370,7 @@ class QuerySyntax:
     having: Predicate | None = None
     each_step: Within | None = None
     every: Within | None = None
+    pipes: tuple[Pipe, ...] = ()
 
 
 def subformulas(formula: Formula) -> list[Formula]:

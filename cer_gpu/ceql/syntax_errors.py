@@ -9,7 +9,7 @@ from typing import Any
 import lark
 
 from cer_gpu.ceql.foreign import foreign_hint
-from cer_gpu.ceql.functions import TRUTHS
+from cer_gpu.ceql.functions import TESTS, TRUTHS
 from cer_gpu.ceql.grammar import UNITS, tree_parser
 from cer_gpu.errors import QuerySyntaxError, nearest
 
@@ -94,12 +94,13 @@ def _lone_value(stack: list[Any]) -> Any:
         for test in tree.find_data("test"):
             (value,) = test.children
             if value.data in _VALUES or (
-                value.data == "call" and str(value.children[0].children[0]).upper() not in TRUTHS
+                value.data == "call" and str(value.children[0].children[0]).upper() not in _TRUTHS
             ):
                 return value
     return None
 
 
+_TRUTHS = frozenset([*TRUTHS, *map(str.upper, TESTS)])
 _VALUES = frozenset(
     "attribute number string boolean length arithmetic negative attribute_of field_of_call call_of_name call_of_all".split()  # noqa: SIM905, E501
 )

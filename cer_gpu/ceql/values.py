@@ -22,11 +22,15 @@ def _span() -> Span:
 
 @dataclass(frozen=True)
 class Name:
-    """An identifier; `stream` is the name before ``>``."""
+    """An identifier; `stream` is the name before ``>``.
+
+    `nullable`, of a name in PARTITION BY: NULL is a key like any other (CEQL has no way to write it).
+    """
 
     name: str
     stream: str | None = None
     span: Span = _span()
+    nullable: bool = False
 
 
 @dataclass(frozen=True)

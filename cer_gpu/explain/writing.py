@@ -87,6 +87,8 @@ def _leaf(leaf: s.Leaf, negation: str = "") -> str:
             such = "" if past.predicate is None else f" with {_predicate(past.predicate, _SINGLE)}"
             assert past.event is not None
             return f"no {held_text(past.event)}{such} in the {limit_text(past.over)} before it"
+        case s.Comparison("=", s.Call() as call, s.Literal(value=True)) if call.function.rstrip("~") in functions.TESTS:
+            return _expression(call)
         case s.Comparison():
             return f"{_expression(leaf.left)} {leaf.op} {_expression(leaf.right)}"
         case s.TextTest() if _is_call(leaf):

@@ -28,7 +28,8 @@ from cer_gpu.errors import NULL_HINT, QueryTypeError, nearest
 from cer_gpu.expressions import lists, texts
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.by_arrow import arrow_rows, common_decimal, decimals, null_rows, of_arrow
-from cer_gpu.expressions.derived import DerivedColumn, derive, is_derived, shown
+from cer_gpu.expressions.derived import DerivedColumn, derive
+from cer_gpu.expressions.derived_names import is_derived, shown
 from cer_gpu.expressions.hints import article, comparison_hint, moment_hint
 from cer_gpu.expressions.inputs import CODES, FLOATS, NUMBERS, Inputs
 from cer_gpu.expressions.lengths import LENGTH_HINT, differ_by_length, length_of, with_integer
@@ -181,7 +182,7 @@ class Binder:
         elements, test = lists.elements_of(predicate, self.schema, data_type)
         binder = Binder(elements.schema, self.text)
         bound = binder.bind(test, negated)
-        return self.inputs.give(partial(lists.any_rows, elements, bound, binder.inputs, negated))
+        return self.inputs.give(partial(lists.any_rows, elements, bound, binder, negated))
 
     def is_null(self, operand: s.Expression, negated: bool) -> t.Test:
         """Bind ``operand IS NULL``: an expression is NULL if a part is, or if it divides an integer by 0."""

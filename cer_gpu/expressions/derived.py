@@ -16,19 +16,33 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.paths import names_of
 from cer_gpu.ceql.traversal import children, fold, walk, with_children
 from cer_gpu.ceql.variables import of_event
-from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, Block, kind_of, plain_type
-from cer_gpu.columnar.fields import attribute_type
+from cer_gpu.columnar.columns import (
+    BOOLEAN,
+    DECIMAL,
+    FLOAT,
+    INTEGER,
+    MOMENT,
+    NOTHING,
+    STRING,
+    Block,
+    is_string,
+    kind_of,
+    plain_type,
+)
 from cer_gpu.columnar.moments import has_zone
 from cer_gpu.errors import did_you_mean
-from cer_gpu.expressions.functions import MOST_DIGITS, OfTexts
+from cer_gpu.expressions.calls import CallColumn, call_of_several
+from cer_gpu.expressions.combinations import OfOneText
+from cer_gpu.expressions.derived_names import derived_name, is_derived, text_of_operand
+from cer_gpu.expressions.functions import MOST_DIGITS
 from cer_gpu.expressions.inputs import Inputs
-from cer_gpu.expressions.operators import FUNCTIONS
-from cer_gpu.expressions.pasts import PastColumn, past_column, past_name, past_text
+from cer_gpu.expressions.operators import FUNCTIONS, Function
+from cer_gpu.expressions.pasts import PastColumn, past_column, past_name
 from cer_gpu.expressions.targets.numpy import values_of
 from cer_gpu.expressions.terms import MIRRORED, Value
+from cer_gpu.expressions.text_functions import NOCASE, TextFunction
 
 if TYPE_CHECKING:
     from cer_gpu.expressions.binder import Binder
@@ -67,11 +81,11 @@ class FunctionColumn:
         """Return a function that makes the column of a block, for the blocks of one stream."""
         if pa.types.is_null(self.operand_type):
             return lambda block: pa.nulls(block.n_rows)
-        made, operand = FUNCTIONS[self.function].arrow(self.digits, self.operand_type), self.operand
+        made, operand = _single(self.function).arrow(self.digits, self.operand_type), self.operand
         if not isinstance(operand, str):
             return lambda block: made(_numbers(*operand, block))
-        if FUNCTIONS[self.function].of_text:
-            return OfTexts(operand, made)
+        if is_string(self.operand_type):
+            return OfOneText(operand, made)
         return lambda block: made(block.array(operand))
 
 
@@ -91,12 +105,19 @@ class PositionColumn:
     type: pa.DataType = field(default_factory=pa.int64)
 
 
-DerivedColumn = FunctionColumn | LagColumn | PastColumn | PositionColumn
+DerivedColumn = FunctionColumn | CallColumn | LagColumn | PastColumn | PositionColumn
+
+
+def _single(name: str) -> Function:
+    """Return a function of one value."""
+    function = FUNCTIONS[name]
+    assert isinstance(function, Function)
+    return function
 
 
 def makers_of(columns: Mapping[str, DerivedColumn]) -> dict[str, Maker]:
     """Return the functions that make columns of functions from a block."""
-    return {name: column.maker() for name, column in columns.items() if isinstance(column, FunctionColumn)}
+    return {name: column.maker() for name, column in columns.items() if isinstance(column, FunctionColumn | CallColumn)}
 
 
 def lags_of(columns: Mapping[str, DerivedColumn]) -> dict[str, LagColumn]:
@@ -124,21 +145,13 @@ def read_by(columns: Mapping[str, DerivedColumn]) -> list[str]:
             names.append(column.attribute)
         elif isinstance(column, PastColumn):
             names += [] if column.past.attribute is None else [column.past.attribute]
+        elif isinstance(column, CallColumn):
+            names += column.names
         elif isinstance(column.operand, str):
             names.append(column.operand)
         else:
             names += [name for name, _ in column.operand[1].columns]
     return [name for name in dict.fromkeys(names) if not is_derived(name)]
-
-
-def is_derived(name: str) -> bool:
-    """Return True for the name of a derived column, which stands in backquotes and is no path."""
-    return name[:1] == "`" and len(names_of(name)) == 1
-
-
-def shown(name: str) -> str:
-    """Return the expression that a derived column stands for."""
-    return past_text(name)
 
 
 def derive(node: Any, binder: Binder) -> Any:
@@ -161,7 +174,7 @@ def _derived(node: Any, parts: list[Any], binder: Binder) -> Any:
             if node.lag > MOST_LAG:
                 raise binder.error(f"LAG goes back at most {MOST_LAG:,} events, not {node.lag:,}", node.span)
             data_type = binder.column(replace(node, lag=0))
-            name = f"`LAG({_text(replace(node, lag=0))}, {node.lag})`"
+            name = derived_name(f"LAG({text_of_operand(replace(node, lag=0))}, {node.lag})")
             binder.add_derived(name, LagColumn(node.name, node.lag, plain_type(data_type)))
             return replace(node, name=name, lag=0)
         case s.Attribute() if node.past is not None:
@@ -170,9 +183,9 @@ def _derived(node: Any, parts: list[Any], binder: Binder) -> Any:
             return replace(node, name=name, past=None)
         case s.Call():
             return _call(node, binder)
-        case s.Comparison(left=s.Call() as distance, right=s.Duration() as length):
+        case s.Comparison(left=s.Call(function="abs") as distance, right=s.Duration() as length):
             return _distance(node.op, distance, length, node.span)
-        case s.Comparison(left=s.Duration() as length, right=s.Call() as distance):
+        case s.Comparison(left=s.Duration() as length, right=s.Call(function="abs") as distance):
             return _distance(MIRRORED[node.op], distance, length, node.span)
     return node
 
@@ -189,10 +202,14 @@ def _distance(op: str, distance: s.Call, length: s.Duration, span: s.Span) -> s.
 
 def _call(call: s.Call, binder: Binder) -> s.Expression:
     """Return the derived column of a call, its value where it reads no event, or itself where it reads several."""
-    function = FUNCTIONS.get(call.function)
+    function = FUNCTIONS.get(NOCASE.get(call.function, call.function))
     if function is None:
         hint = did_you_mean(call.function, FUNCTIONS, "functions")
         raise binder.error(f"there is no function {call.function!r}", call.span, hint)
+    if any(isinstance(part, s.Element) for part in walk(call)):
+        return call  # of the elements of a list, whose binder sees it (`cer_gpu.expressions.lists`)
+    if isinstance(function, TextFunction):
+        return call_of_several(call, binder, lambda each: _call(each, binder))
     if not 1 <= len(call.operands) <= function.most_operands:
         expected = "one operand" if function.most_operands == 1 else "a number and perhaps the digits after the point"
         raise binder.error(f"{call.function} takes {expected}, not {len(call.operands)} operands", call.span)
@@ -213,7 +230,7 @@ def _call(call: s.Call, binder: Binder) -> s.Expression:
         return _constant(call, digits, binder)
     alone = of_event(operand)
     attribute = next(iter(of.values()))
-    name = f"`{call.function}({', '.join(_text(each) for each in (alone, *call.operands[1:]))})`"
+    name = derived_name(f"{call.function}({', '.join(map(text_of_operand, (alone, *call.operands[1:])))})")
     binder.add_derived(name, _function_column(call, alone, digits, binder))
     return s.Attribute(name, call.span, attribute.variable, attribute.event)
 
@@ -252,19 +269,17 @@ def _function_column(call: s.Call, operand: s.Expression, digits: int, binder: B
     if kind == NOTHING or pa.types.is_null(data_type):
         return FunctionColumn(call.function, digits, given, pa.null(), pa.null())
     _check(call, operand, data_type, binder)
-    result = FUNCTIONS[call.function].gives(data_type)
-    if pa.types.is_large_string(result):
-        assert isinstance(operand, s.Attribute)  # no other expression is a text
-        stored: Any = attribute_type(binder.schema, operand.name)
-        result = pa.dictionary(stored.index_type if pa.types.is_dictionary(stored) else pa.int32(), result)
+    result = _single(call.function).gives(data_type)
+    if is_string(result) and is_string(data_type):
+        result = pa.dictionary(pa.int32(), result)
     return FunctionColumn(call.function, digits, given, data_type, result)
 
 
 def _check(call: s.Call, operand: s.Expression, data_type: pa.DataType, binder: Binder) -> None:
     """Refuse a type that a function does not take, and a time zone that Arrow does not know."""
-    function = FUNCTIONS[call.function]
+    function = _single(call.function)
     if not function.takes(data_type):
-        fitting = [name for name, other in FUNCTIONS.items() if other.takes(data_type)]
+        fitting = [name for name, other in FUNCTIONS.items() if isinstance(other, Function) and other.takes(data_type)]
         hint = f"functions of {_KINDS.get(str(kind_of(data_type)), 'numbers')} are {', '.join(fitting)}"
         if pa.types.is_integer(data_type) and function.expected.startswith("a timestamp"):
             hint = "cast the column to a timestamp"
@@ -275,7 +290,7 @@ def _check(call: s.Call, operand: s.Expression, data_type: pa.DataType, binder: 
         )
     if has_zone(data_type):
         try:
-            FUNCTIONS[call.function].arrow(0, data_type)(pa.array([0]).cast(data_type))
+            function.arrow(0, data_type)(pa.array([0]).cast(data_type))
         except pa.ArrowException as error:
             raise binder.error(f"{call.function} of {binder.describe(operand)}: {error}", call.span) from None
 
@@ -289,12 +304,12 @@ def _constant(call: s.Call, digits: int, binder: Binder) -> s.Literal:
     kind = binder.kind(operand)
     value: Any = operand.value if isinstance(operand, s.Literal) and kind == STRING else None
     if value is None and kind != STRING:
-        value = binder.number(operand) if kind in (INTEGER, FLOAT) else None
+        value = binder.number(operand) if kind in (INTEGER, FLOAT, BOOLEAN) else None
     if value is None:
-        raise binder.error(f"{call.function} takes {FUNCTIONS[call.function].expected}", call.span)
-    array = pa.array([value])
+        raise binder.error(f"{call.function} takes {_single(call.function).expected}", call.span)
+    array = pa.array([bool(value) if kind == BOOLEAN else value])
     _check(call, operand, array.type, binder)
-    result = FUNCTIONS[call.function].arrow(digits, array.type)(array)[0].as_py()
+    result = _single(call.function).arrow(digits, array.type)(array)[0].as_py()
     return s.Literal(result, "" if isinstance(result, str) else repr(result), call.span)
 
 
@@ -303,21 +318,3 @@ def _numbers(term: Value, inputs: Inputs, block: Block) -> pa.Array:
     values, valid = values_of(term, inputs, block)
     values = np.broadcast_to(np.asarray(values), (block.n_rows,))
     return pa.array(values, mask=None if valid is None else ~np.broadcast_to(valid, (block.n_rows,)))
-
-
-def _text(expression: s.Expression) -> str:
-    """Return an expression as a text that no other one has."""
-    match expression:
-        case s.Attribute():
-            if is_derived(expression.name):
-                return shown(expression.name)
-            names = names_of(expression.name)
-            return ".".join(name if name.isidentifier() else repr(name) for name in names)
-        case s.Literal():
-            return expression.text or repr(expression.value)
-        case s.Negative():
-            return f"-({_text(expression.operand)})"
-        case s.Arithmetic():
-            return f"({_text(expression.left)} {expression.op} {_text(expression.right)})"
-        case _:
-            return repr(expression)

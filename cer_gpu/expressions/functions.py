@@ -12,8 +12,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, Block, is_string, kind_of, plain_texts
-from cer_gpu.columnar.dictionaries import same_memory
+from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, is_string, kind_of, plain_texts
 from cer_gpu.columnar.moments import has_zone, per_second
 
 MOST_DIGITS = 15
@@ -91,6 +90,23 @@ def of_texts(function: Compute) -> Callable[[int, pa.DataType], Compute]:
     return lambda digits, data_type: computed
 
 
+def is_value(data_type: pa.DataType) -> bool:
+    """Return True for the types of single values that have a text."""
+    return kind_of(data_type) not in (None, NOTHING) and not pa.types.is_duration(data_type)
+
+
+def as_text(_: int, data_type: pa.DataType) -> Compute:
+    """Return the function ``string``: ``42``, ``42.0``, ``true``, ``2024-01-31 12:00:00``."""
+    if pa.types.is_floating(data_type):
+        return _texts_of_floats
+    return lambda values: plain_texts(values).cast(pa.large_string())
+
+
+def _texts_of_floats(values: pa.Array) -> pa.Array:
+    texts = values.cast(pa.float64()).cast(pa.large_string())
+    return pc.if_else(pc.match_substring_regex(texts, "[.en]"), texts, pc.binary_join_element_wise(texts, "0", "."))
+
+
 def part_of_time(function: Compute) -> Callable[[int, pa.DataType], Compute]:
     """Return a function of times in the time zone of their type: hours, days, or weekdays, of which 0 is Monday."""
     return lambda digits, data_type: lambda values: function(_near(values)).cast(pa.int64())
@@ -115,33 +131,3 @@ def _round_floats(values: pa.Array, digits: int) -> pa.Array:
     values = values.cast(pa.float64())
     small = pc.less(pc.abs(values), _WHOLE)
     return pc.if_else(small, pc.round(pc.if_else(small, values, 0.0), digits), values)
-
-
-class OfTexts:
-    """A function of texts over the blocks of a stream: computed once for each value of a dictionary.
-
-    Parameters
-    ----------
-    column
-        Name of the column.
-    function
-    """
-
-    def __init__(self, column: str, function: Compute) -> None:
-        self._column, self._function = column, function
-        self._values: pa.Array | None = None  # kept alive, so that no other array gets its address
-        self._made: pa.Array | None = None
-
-    def __call__(self, block: Block) -> pa.Array:
-        """Return the results of a block, texts as a dictionary."""
-        array = block.column(self._column)
-        if pa.types.is_dictionary(array.type):
-            codes, values = array.indices, array.dictionary
-        else:
-            coded, valid = block.coded(self._column), block.valid(self._column)
-            codes, values = pa.array(coded.codes, mask=None if valid is None else ~valid), coded.values
-        if self._made is None or self._values is None or not same_memory(values, self._values):
-            self._made, self._values = self._function(values), values
-        if is_string(self._made.type):
-            return pa.DictionaryArray.from_arrays(codes, self._made)
-        return self._made.take(codes)

@@ -6,6 +6,7 @@ The elements of a block are a block of their own, beside the values of their row
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +18,12 @@ from cer_gpu.ceql.paths import dotted, path_of
 from cer_gpu.ceql.traversal import mapped
 from cer_gpu.columnar.columns import BOOLEAN, STRING, Block, kind_of, take_rows
 from cer_gpu.columnar.fields import attribute_type
-from cer_gpu.expressions.inputs import Inputs
+from cer_gpu.expressions.derived import makers_of
 from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.expressions.terms import Test
+
+if TYPE_CHECKING:
+    from cer_gpu.expressions.binder import Binder
 
 
 @dataclass(frozen=True)
@@ -82,14 +86,14 @@ def elements_of(test: s.AnyElement, schema: pa.Schema, data_type: pa.DataType) -
     return Elements(test.element.list.name, tuple(others), pa.schema(fields)), of_one
 
 
-def any_rows(elements: Elements, test: Test, inputs: Inputs, negated: bool, events: Block) -> Bools:
+def any_rows(elements: Elements, test: Test, binder: Binder, negated: bool, events: Block) -> Bools:
     """Return the rows for which one element passes; negated, those for which the test is FALSE of each element.
 
     Parameters
     ----------
     elements
-    test, inputs
-        Test of an element, TRUE where that is TRUE; negated, where it is FALSE.
+    test, binder
+        Test of an element, TRUE where that is TRUE; negated, where it is FALSE; and the binder that made it.
     negated
     events
     """
@@ -98,7 +102,9 @@ def any_rows(elements: Elements, test: Test, inputs: Inputs, negated: bool, even
     rows = np.repeat(np.arange(len(lists)), lengths)
     found = np.zeros(len(lists), np.bool_)
     if len(rows):
-        passing = rows_of(test, inputs.fresh(), elements.block(lists, pa.array(rows), events))
+        block = elements.block(lists, pa.array(rows), events)
+        block.derive(makers_of(binder.derived))
+        passing = rows_of(test, binder.inputs.fresh(), block)
         passing = np.broadcast_to(np.asarray(passing, np.bool_), rows.shape)
         found[rows[passing != negated]] = True
     return np.asarray(lists.is_valid()) & ~found if negated else found

@@ -5,7 +5,8 @@ and row patterns (`cer_gpu.backend.joins.filters`), and Arrow for measures.  All
 docs/language.md defines ("Numbers"); tests/expressions holds each of them to Python's exact numbers.
 
 A new operator is a record here, and for compiled code a function in `cer_gpu.backend.operations` and one in
-``kernels/numbers.cuh``.  Functions of one event are columns that Arrow makes, which every target reads.
+``kernels/numbers.cuh``.  Functions of one event are columns that Arrow makes, or Python from distinct operands
+(`cer_gpu.expressions.text_functions`); every target reads them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from cer_gpu.backend import operations
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, is_string, kind_of
 from cer_gpu.expressions import functions, numbers
 from cer_gpu.expressions.terms import COMPARISONS, F8, I8, U8, WIDE
+from cer_gpu.expressions.text_functions import TEXT_FUNCTIONS, TextFunction
 
 MIXED = "float and wide"
 """Operands of a comparison: a float64 at the left, and a wide integer."""
@@ -110,11 +112,6 @@ class Function:
     most_operands: int = 1
     of: Mapping[str, Spelling] = field(default_factory=dict)
 
-    @property
-    def of_text(self) -> bool:
-        """True if it is computed once for each distinct text."""
-        return self.takes(pa.string())
-
 
 _WRAPS = "its low 64 bits: it wraps around; a measure refuses to show it"
 _BY_ZERO = "any operand is NULL, or an integer is divided by 0"
@@ -154,7 +151,7 @@ def _arithmetic(
     return Operator(symbol, 2, of if wide is None else of | {WIDE: wide}, exact=checked, overflow=_WRAPS)
 
 
-_RECORDS: tuple[Operator | Function, ...] = (
+_RECORDS: tuple[Operator | Function | TextFunction, ...] = (
     _comparison("=", operator.eq, "cer_eq", pc.equal),
     _comparison("<>", operator.ne, "cer_ne", pc.not_equal),
     _comparison("<", operator.lt, "cer_lt", pc.less),
@@ -230,6 +227,7 @@ _RECORDS: tuple[Operator | Function, ...] = (
     Function("round", "a number", functions.is_number, functions.rounded_type, functions.rounded, most_operands=2),
     Function("lower", "a text", is_string, functions.text_type, functions.of_texts(pc.utf8_lower)),
     Function("upper", "a text", is_string, functions.text_type, functions.of_texts(pc.utf8_upper)),
+    Function("string", "a single value", functions.is_value, functions.text_type, functions.as_text),
     Function("length", "a text", is_string, functions.integer_type, functions.of_texts(pc.utf8_length)),
     Function(
         "hour",
@@ -246,10 +244,13 @@ _RECORDS: tuple[Operator | Function, ...] = (
         functions.integer_type,
         functions.part_of_time(pc.day_of_week),
     ),
+    *TEXT_FUNCTIONS,
 )
 OPERATORS: Mapping[str, Operator] = {each.symbol: each for each in _RECORDS if isinstance(each, Operator)}
 """Operators by their symbols."""
-FUNCTIONS: Mapping[str, Function] = {each.symbol: each for each in _RECORDS if isinstance(each, Function)}
+FUNCTIONS: Mapping[str, Function | TextFunction] = {
+    each.symbol: each for each in _RECORDS if not isinstance(each, Operator)
+}
 """Functions by their names."""
 
 

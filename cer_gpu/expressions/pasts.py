@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from cer_gpu.ceql.functions import CLEAR
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of, plain_type
 from cer_gpu.columnar.fields import fields_hint
+from cer_gpu.expressions.derived_names import derived_name
 from cer_gpu.expressions.hints import article
 from cer_gpu.expressions.numbers import sum_type
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 _MOST_DIGITS = 18
 """Most digits of a decimal that is one int64."""
-_DIGEST = "\0"
-"""Stands in the name of a column before what tells it from others of the same text."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +43,7 @@ class PastColumn:
 
 def past_name(attribute: s.Attribute) -> str:
     """Return a name for the column that no other one has; the text alone may not tell two strings apart."""
-    digest = hashlib.sha256(repr(attribute.past).encode()).hexdigest()[:12]
-    return f"{attribute.name[:-1]}{_DIGEST}{digest}`"
-
-
-def past_text(name: str) -> str:
-    """Return the text of a derived column of such a name, without backquotes."""
-    return name[1:-1].partition(_DIGEST)[0]
+    return derived_name(attribute.name[1:-1], repr(attribute.past))
 
 
 def past_column(attribute: s.Attribute, binder: Binder) -> PastColumn:

@@ -16,7 +16,7 @@ from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.fields import attribute_type, column_type
 from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.errors import QueryTooLargeError
-from cer_gpu.expressions.derived import FunctionColumn
+from cer_gpu.expressions.derived import makers_of
 from cer_gpu.predicates.guards import BoundGuards, GuardWords
 from cer_gpu.predicates.placement import CUDA, Placement
 from cer_gpu.row_patterns.leaves import Null, RowLeaf, RowValue
@@ -146,8 +146,7 @@ class BoundConditions:
         """Yield blocks of the rows, with the values of rows before and after each."""
         assert self._guards is not None
         shifts = _Shifts(rows)
-        derived = self._guards.derived.items()
-        makers = {name: column.maker() for name, column in derived if isinstance(column, FunctionColumn)}
+        makers = makers_of(self._guards.derived)
         coders: dict[str, StringCoder] = {}
         begin, n = 0, rows.batch.num_rows
         while begin < n:

@@ -28,6 +28,7 @@ from cer_gpu.expressions.targets import arrow, numba
 from cer_gpu.expressions.targets.cuda import CudaWriter, places
 from cer_gpu.expressions.targets.numpy import rows_of, values_of
 from cer_gpu.expressions.targets.program import ProgramWriter
+from cer_gpu.expressions.text_functions import TextFunction
 
 LOW, HIGHEST = -(2**63), 2**63 - 1
 INTEGERS = [LOW, LOW + 1, -(2**53) - 1, -7, -2, -1, 0, 1, 2, 7, 2**32, 2**53 + 1, HIGHEST - 1, HIGHEST, None]
@@ -181,6 +182,11 @@ def test_every_record_says_what_it_does_and_has_every_spelling():
             assert callable(spelled.arrow) == in_arrow, (record.symbol, of)
             assert spelled.program is not None or of == t.WIDE
     for function in FUNCTIONS.values():
+        if isinstance(function, TextFunction):
+            assert function.example or function.symbol.endswith("~")
+            assert 1 <= function.least <= len(function.operands)
+            assert callable(function.compute)
+            continue
         assert function.expected
         assert any(function.takes(each) for each in (pa.int64(), pa.string(), pa.timestamp("ms")))
         assert callable(function.arrow)

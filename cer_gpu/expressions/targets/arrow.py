@@ -6,16 +6,32 @@ error: nobody should read a sum that has wrapped around.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, kind_of
+from cer_gpu.columnar.columns import (
+    DECIMAL,
+    FLOAT,
+    INTEGER,
+    MOMENT,
+    NOTHING,
+    STRING,
+    codes_of,
+    is_string,
+    kind_of,
+    numbers_of,
+    plain_texts,
+    validity,
+)
 from cer_gpu.errors import EventsError
+from cer_gpu.expressions.combinations import RowsOperand, Uniform, Varying, coded_numbers, combined
 from cer_gpu.expressions.operators import FUNCTIONS, OPERATORS
 from cer_gpu.expressions.terms import F8, I8
+from cer_gpu.expressions.text_functions import A_VALUE, KIND_OF_OPERAND, TextFunction
 
 _INT64 = range(-(2**63), 2**63)
 
@@ -111,16 +127,45 @@ def _null_like(left: Any, right: Any) -> Any:
     return pa.scalar(None, known) if array is None else pa.nulls(len(array), known)
 
 
-def _call(function: str, operand: Any, digits: Any = None) -> Any:
+def _call(function: str, *operands: Any) -> Any:
     """Return a scalar function, as filters compute it."""
-    if isinstance(operand, pa.Scalar):
-        return _call(function, pa.repeat(operand, 1), digits)[0]
-    known = FUNCTIONS[function]
+    if all(isinstance(operand, pa.Scalar) for operand in operands):
+        return _call(function, *(pa.repeat(operand, 1) for operand in operands))[0]
+    known, operand = FUNCTIONS[function], operands[0]
+    if isinstance(known, TextFunction):
+        return _of_several(known, operands)
     if _kind(operand) == NOTHING:
         return operand
     if not known.takes(operand.type):
         raise ArithmeticTypeError(f"{function} takes {known.expected}, and not {operand.type}")
-    return known.arrow(0 if digits is None else digits.as_py(), operand.type)(operand)
+    digits = 0 if len(operands) < 2 else operands[1][0].as_py()
+    return known.arrow(digits, operand.type)(operand)
+
+
+def _of_several(function: TextFunction, operands: Sequence[Any]) -> Any:
+    """Return a function of several values, of which one at least is an array."""
+    read: list[RowsOperand] = []
+    n = next(len(operand) for operand in operands if not isinstance(operand, pa.Scalar))
+    for operand, kind in zip(operands, function.kinds(len(operands)), strict=True):
+        if _kind(operand) == NOTHING:
+            return pa.nulls(n, function.type)
+        if kind == A_VALUE and _kind(operand) != STRING:
+            operand = _call("string", operand)
+        if _kind(operand) != KIND_OF_OPERAND[kind]:
+            raise ArithmeticTypeError(f"{function.symbol} takes {kind} there, and not {operand.type}")
+        read.append(_operand(operand))
+    results, codes = combined(function.compute, read, function.type)
+    return results.take(codes)
+
+
+def _operand(operand: Any) -> RowsOperand:
+    if isinstance(operand, pa.Scalar):
+        return Uniform(operand.as_py())
+    valid = validity(operand)
+    if is_string(operand.type):
+        coded = operand.dictionary_encode()
+        return Varying(codes_of(coded, valid), plain_texts(coded.dictionary), valid)
+    return coded_numbers(numbers_of(operand), valid)
 
 
 def _kind(value: Any) -> str | None:

@@ -1,0 +1,302 @@
+"""Parser of EQL into `cer_gpu.eql.syntax`, by the grammar in grammar.lark."""
+
+from __future__ import annotations
+
+import math
+import re
+from fractions import Fraction
+from typing import Any
+
+import lark
+from lark.visitors import Transformer_NonRecursive
+
+from cer_gpu.ceql.clauses import span_of
+from cer_gpu.ceql.traversal import children, fold
+from cer_gpu.ceql.values import Span
+from cer_gpu.eql import syntax as e
+from cer_gpu.eql.grammar import tree_parser
+from cer_gpu.eql.strings import text_of
+from cer_gpu.eql.syntax_errors import syntax_error
+from cer_gpu.errors import QuerySyntaxError, QueryTooLargeError
+
+UNITS = {"ms": Fraction(1, 1000), "s": Fraction(1), "m": Fraction(60), "h": Fraction(3600), "d": Fraction(86_400)}
+"""Seconds in each unit of maxspan."""
+
+MOST_RUNS = 100
+"""Most runs of a step."""
+
+_MOST_NESTING = 100
+
+
+def parse(text: str) -> e.EqlQuery:
+    """Parse a whole query.
+
+    Raises
+    ------
+    QuerySyntaxError
+        When the text is no query; it shows the place, what was expected there, and a hint.
+    QueryTooLargeError
+        When the query is nested too deeply.
+    """
+    try:
+        query = _Builder(text).transform(tree_parser().parse(text))
+    except lark.exceptions.UnexpectedInput as error:
+        raise syntax_error(text, error) from None
+    except lark.exceptions.VisitError as error:
+        raise error.orig_exc from None
+    _check_nesting(query, text)
+    return query  # type: ignore[no-any-return]
+
+
+def _check_nesting(query: e.EqlQuery, text: str) -> None:
+    def depth(node: Any, below: list[int]) -> int:
+        level = 1 + max(below, default=0)
+        if level > _MOST_NESTING:
+            hint = "a chain of and, or of or, is one level, however long"
+            raise QueryTooLargeError(f"the query is nested more than {_MOST_NESTING} levels deep", text, node.span[0], None, hint)
+        return level
+
+    for term in (*query.terms, *([] if query.until is None else [query.until])):
+        fold(term, depth, children)
+
+
+def _node(make: Any) -> Any:
+    """Return a method that builds ``make(*children, span)`` from a rule."""
+    return lark.v_args(meta=True)(lambda self, meta, parts: make(*parts, span=span_of(meta)))
+
+
+class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
+    """Nodes of a parse tree, rule by rule."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+
+    def _error(self, message: str, span: Span, hint: str | None = None) -> QuerySyntaxError:
+        return QuerySyntaxError(message, self._text, *span, hint=hint)
+
+    # ---- queries ------------------------------------------------------------------------------------------------
+
+    def query(self, parts: list[Any]) -> e.EqlQuery:
+        pattern, *pipes = parts
+        own: dict[str, Any] = {"terms": (e.Term(pattern, span=pattern.span),), "kind": "event"}
+        if not isinstance(pattern, e.EventFilter):
+            own = pattern
+        return e.EqlQuery(text=self._text, pipes=tuple(pipes), **own)
+
+    @lark.v_args(meta=True)
+    def sequence(self, meta: Any, parts: list[Any]) -> dict[str, Any]:
+        word, *parts = parts
+        keys, maxspan, terms, until = self._sorted_out(parts)
+        if sum(1 if term.absent else term.runs for term in terms) < 2:
+            hint = "another step [category where condition] behind it, or with runs=2"
+            raise self._error("a sequence has two steps at least", terms[0].span, hint)
+        if all(term.absent for term in terms):
+            raise self._error("a sequence has a step without !", terms[0].span, "[category where condition] without !")
+        absent = next((term for term in terms if term.absent), None)
+        if absent is not None and maxspan is None:
+            hint = "sequence ... with maxspan=5m"
+            raise self._error("an event that must be missing needs a maxspan", absent.span, hint)
+        return {"kind": "sequence", "terms": tuple(terms), "keys": keys, "maxspan": maxspan, "until": until}
+
+    @lark.v_args(meta=True)
+    def sample(self, meta: Any, parts: list[Any]) -> dict[str, Any]:
+        word, *parts = parts
+        keys, _, terms, _ = self._sorted_out([part for part in parts if part is not None])
+        for term in terms:
+            if term.absent or term.runs > 1:
+                what = "events that must be missing" if term.absent else "runs"
+                raise self._error(f"a sample has no {what}", term.span, "they are for sequence")
+        if not keys and not any(term.keys for term in terms):
+            raise self._error("a sample needs the fields that its events share", span_of(word_meta(word)), "sample by host.id [...] [...]")
+        if len(terms) < 2:
+            raise self._error("a sample has two events at least", terms[0].span)
+        return {"kind": "sample", "terms": tuple(terms), "keys": keys}
+
+    @lark.v_args(meta=True)
+    def join(self, meta: Any, parts: list[Any]) -> dict[str, Any]:
+        span = span_of(word_meta(parts[0]))
+        raise self._error("join is no part of Elasticsearch's EQL", span, "sample by finds events in any order, sequence in their order")
+
+    def _sorted_out(self, parts: list[Any]) -> tuple[tuple[e.Field, ...], e.Length | None, list[e.Term], e.Term | None]:
+        """Return the keys, the maxspan, the terms, and that of until."""
+        keys: tuple[e.Field, ...] = ()
+        maxspan, until = None, None
+        terms: list[e.Term] = []
+        for part in parts:
+            match part:
+                case e.Term():
+                    terms.append(part)
+                case e.Length():
+                    if maxspan is not None:
+                        raise self._error("maxspan stands twice", part.span)
+                    maxspan = part
+                case ("until", e.Term() as until):
+                    pass
+                case ("by", (fields, span)):
+                    if keys:
+                        raise self._error("the fields that all steps share stand twice", span, "by a, b")
+                    keys = fields
+        if until is not None and (until.absent or until.runs > 1):
+            raise self._error("the event of until has neither ! nor runs", until.span, "until [category where condition]")
+        return keys, maxspan, terms, until
+
+    def until(self, parts: list[Any]) -> tuple[str, e.Term]:
+        return "until", parts[0]
+
+    @lark.v_args(meta=True)
+    def maxspan(self, meta: Any, parts: list[Any]) -> e.Length:
+        token = parts[0]
+        span = token.start_pos, token.start_pos + len(token)
+        found = re.fullmatch(r"([0-9.]+)\s*([A-Za-z]*)", str(token))
+        assert found is not None
+        number, unit = found.groups()
+        if unit not in UNITS:
+            said = f"the unit {unit!r}" if unit else "no unit"
+            hint = f"maxspan={number}s" if not unit else None
+            raise self._error(f"maxspan is a whole number of {', '.join(UNITS)}, and has {said}", span, hint)
+        if "." in number or int(number) == 0:
+            raise self._error(f"maxspan is a whole number of {', '.join(UNITS)}, and more than 0", span)
+        return e.Length(int(number) * UNITS[unit], span_of(meta))
+
+    @lark.v_args(meta=True)
+    def by(self, meta: Any, parts: list[Any]) -> tuple[str, tuple[tuple[e.Field, ...], Span]]:
+        return "by", (tuple(parts), span_of(meta))
+
+    def runs(self, parts: list[Any]) -> tuple[str, int]:
+        token = parts[0]
+        if not str(token).isdigit() or not 1 <= int(token) <= MOST_RUNS:
+            span = token.start_pos, token.start_pos + len(token)
+            raise self._error(f"runs is a whole number from 1 to {MOST_RUNS}", span)
+        return "runs", int(token)
+
+    def as_name(self, parts: list[Any]) -> tuple[str, Any]:
+        return "as", parts[0]
+
+    @lark.v_args(meta=True)
+    def term(self, meta: Any, parts: list[Any]) -> e.Term:
+        absent, event, *clauses = parts
+        own: dict[str, Any] = {}
+        for kind, value in clauses:
+            name = {"by": "keys", "runs": "runs", "as": "name"}[kind]
+            if name in own:
+                raise self._error(f"{kind} stands twice at this step", span_of(meta))
+            own[name] = value[0] if kind == "by" else str(value) if kind == "as" else value
+        return e.Term(event, absent=absent is not None, span=span_of(meta), **own)
+
+    @lark.v_args(meta=True)
+    def event(self, meta: Any, parts: list[Any]) -> e.EventFilter:
+        (name, category_span), condition = parts
+        return e.EventFilter(None if name == e.ANY else name, condition, span_of(meta), category_span)
+
+    def category(self, parts: list[Any]) -> tuple[str, Span]:
+        token = parts[0]
+        return self._name(token), (token.start_pos, token.start_pos + len(token))
+
+    def _name(self, token: Any) -> str:
+        if token.type == "QUOTED_NAME":
+            return str(token)[1:-1].replace("``", "`")
+        return text_of(token, self._text) if token.type in ("STRING", "RAW") else str(token)
+
+    @lark.v_args(meta=True)
+    def pipe(self, meta: Any, parts: list[Any]) -> e.Pipe:
+        token, *arguments = parts
+        name, span = str(token), span_of(meta)
+        if name not in ("head", "tail"):
+            raise self._error(f"the pipes are head and tail, and not {name!r}", (token.start_pos, token.start_pos + len(token)))
+        arguments = [each for each in arguments if each is not None]
+        n = arguments[0] if len(arguments) == 1 else None
+        if not isinstance(n, e.Constant) or type(n.value) is not int:
+            raise self._error(f"{name} takes one whole number", span, f"| {name} 10")
+        return e.Pipe(name, n.value, span)
+
+    # ---- conditions and values ------------------------------------------------------------------------------------
+
+    @lark.v_args(meta=True)
+    def or_(self, meta: Any, parts: list[Any]) -> e.Or:
+        return e.Or(_flat(e.Or, parts), span_of(meta))
+
+    @lark.v_args(meta=True)
+    def and_(self, meta: Any, parts: list[Any]) -> e.And:
+        return e.And(_flat(e.And, parts), span_of(meta))
+
+    not_ = lark.v_args(meta=True)(lambda self, meta, parts: e.Not(parts[-1], span_of(meta)))
+
+    @lark.v_args(meta=True)
+    def compare(self, meta: Any, parts: list[Any]) -> e.Compare:
+        left, token, right = parts
+        op = str(token)
+        if op not in ("==", "!=", "<", "<=", ">", ">="):
+            better = {"=": "==", "<>": "!=", "=~": ":", "!~": "not ... :", "!:": "not ... :"}[op]
+            span = token.start_pos, token.start_pos + len(token)
+            raise self._error(f"{op!r} is no operator of EQL", span, f"write {better}")
+        return e.Compare(op, left, right, span_of(meta))
+
+    @lark.v_args(meta=True)
+    def match(self, meta: Any, parts: list[Any]) -> e.Expression:
+        left, negated, token, right = parts
+        values = tuple(right.children) if isinstance(right, lark.Tree) else (right,)
+        found = e.Match(str(token).rstrip("~"), str(token).endswith("~"), left, values, span_of(meta))
+        return found if negated is None else e.Not(found, span_of(meta))
+
+    @lark.v_args(meta=True)
+    def lineage(self, meta: Any, parts: list[Any]) -> e.Lineage:
+        token, event = parts
+        if str(token) != "descendant":
+            span = token.start_pos, token.start_pos + len(token)
+            raise self._error(f"{str(token)!r} of an event is not supported", span, "descendant of [process where ...]")
+        return e.Lineage(str(token), event, span_of(meta))
+
+    arithmetic = lark.v_args(meta=True)(lambda self, meta, p: e.Arithmetic(str(p[1]), p[0], p[2], span_of(meta)))
+
+    @lark.v_args(meta=True)
+    def signed(self, meta: Any, parts: list[Any]) -> e.Expression:
+        sign, operand = parts
+        return operand if sign == "+" else e.Negative(operand, span_of(meta))  # type: ignore[no-any-return]
+
+    @lark.v_args(meta=True)
+    def number(self, meta: Any, parts: list[Any]) -> e.Constant:
+        text = str(parts[0])
+        value: int | float = int(text) if text.isdigit() else float(text)
+        if isinstance(value, float) and math.isinf(value):
+            raise self._error("expected a number less than 1.8e308", span_of(meta))
+        return e.Constant(value, text, span_of(meta))
+
+    @lark.v_args(meta=True)
+    def string(self, meta: Any, parts: list[Any]) -> e.Constant:
+        return e.Constant(text_of(parts[0], self._text), span=span_of(meta))
+
+    raw = string
+
+    @lark.v_args(meta=True)
+    def boolean(self, meta: Any, parts: list[Any]) -> e.Constant:
+        return e.Constant(str(parts[0]) == "true", span=span_of(meta))
+
+    @lark.v_args(meta=True)
+    def null(self, meta: Any, parts: list[Any]) -> e.Constant:
+        return e.Constant(None, span=span_of(meta))
+
+    @lark.v_args(meta=True)
+    def call(self, meta: Any, parts: list[Any]) -> e.Call:
+        token, *operands = parts
+        name = str(token)[:-1].rstrip()
+        return e.Call(name.rstrip("~"), name.endswith("~"), tuple(p for p in operands if p is not None), span_of(meta))
+
+    @lark.v_args(meta=True)
+    def field(self, meta: Any, parts: list[Any]) -> e.Field:
+        optional, *names = parts
+        return e.Field(tuple(self._name(each) for each in names), optional is not None, span_of(meta))
+
+
+def word_meta(token: Any) -> Any:
+    """Return the place of a word as that of a rule."""
+    meta = lark.tree.Meta()
+    meta.empty, meta.start_pos, meta.end_pos = False, token.start_pos, token.start_pos + len(token)
+    return meta
+
+
+def _flat(kind: type[e.Joined], parts: list[Any]) -> tuple[Any, ...]:
+    flat: list[Any] = []
+    for part in parts:
+        flat += part.operands if isinstance(part, kind) else [part]
+    return tuple(flat)

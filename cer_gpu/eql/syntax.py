@@ -1,0 +1,212 @@
+"""Abstract syntax of EQL: immutable nodes as the text has them, before columns are known.
+
+`cer_gpu.eql.lowering` makes formulas and predicates of them, which depend on the schema: a field may be a column, the
+path to a field of a struct, a list, or missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from cer_gpu.ceql.traversal import Node
+from cer_gpu.ceql.values import Span
+
+ANY = "any"
+"""Category of an event query that takes events of every category."""
+
+
+def _span() -> Span:
+    return field(default=(0, 0), compare=False, repr=False)
+
+
+# ---- values and conditions -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Field(Node):
+    """``a.b.c`` or ``?a.b.c``: a field by the names on its path; `optional` where it may be missing."""
+
+    names: tuple[str, ...]
+    optional: bool = False
+    span: Span = _span()
+
+    @property
+    def name(self) -> str:
+        """The names with dots."""
+        return ".".join(self.names)
+
+
+@dataclass(frozen=True)
+class Constant(Node):
+    """A string, number, boolean, or null (None); `text` is a number as written."""
+
+    value: str | int | float | bool | None
+    text: str = ""
+    span: Span = _span()
+
+
+@dataclass(frozen=True)
+class Call(Node):
+    """``name(operand, ...)`` or ``name~(operand, ...)``."""
+
+    name: str
+    nocase: bool
+    operands: tuple[Expression, ...]
+    span: Span = _span()
+    parts = ("operands",)
+
+
+@dataclass(frozen=True)
+class Negative(Node):
+    """``-operand``."""
+
+    operand: Expression
+    span: Span = _span()
+    parts = ("operand",)
+
+
+@dataclass(frozen=True)
+class Arithmetic(Node):
+    """``left op right`` with op one of ``+ - * / %``."""
+
+    op: str
+    left: Expression
+    right: Expression
+    span: Span = _span()
+    parts = ("left", "right")
+
+
+@dataclass(frozen=True)
+class Compare(Node):
+    """``left op right`` with op one of ``== != < <= > >=``."""
+
+    op: str
+    left: Expression
+    right: Expression
+    span: Span = _span()
+    parts = ("left", "right")
+
+
+@dataclass(frozen=True)
+class Match(Node):
+    """``left op value`` or ``left op (value, ...)`` with op one of ``: like regex in``; `nocase` with ``~``."""
+
+    op: str
+    nocase: bool
+    left: Expression
+    values: tuple[Expression, ...]
+    span: Span = _span()
+    parts = ("left", "values")
+
+
+@dataclass(frozen=True)
+class Lineage(Node):
+    """``descendant of [event]``."""
+
+    relation: str
+    event: EventFilter
+    span: Span = _span()
+    parts = ("event",)
+
+
+@dataclass(frozen=True)
+class Not(Node):
+    """``not operand``."""
+
+    operand: Expression
+    span: Span = _span()
+    parts = ("operand",)
+
+
+@dataclass(frozen=True)
+class Joined(Node):
+    """``operand and operand`` or ``operand or operand``, flat: two or more, none of them of the same kind."""
+
+    operands: tuple[Expression, ...]
+    span: Span = _span()
+    parts = ("operands",)
+
+
+class And(Joined):
+    """``operand and operand ...``."""
+
+
+class Or(Joined):
+    """``operand or operand ...``."""
+
+
+Expression = Field | Constant | Call | Negative | Arithmetic | Compare | Match | Lineage | Not | And | Or
+"""A value or a condition: which of the two is expected where is for `cer_gpu.eql.conditions` to say."""
+
+
+# ---- queries -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EventFilter(Node):
+    """``category where condition``; `category` None: events of any category."""
+
+    category: str | None
+    condition: Expression
+    span: Span = _span()
+    category_span: Span = _span()
+    parts = ("condition",)
+
+
+@dataclass(frozen=True)
+class Term(Node):
+    """``[event]`` of a sequence or sample, with its own ``by``, ``with runs=`` and ``as``; ``![event]`` if `absent`."""
+
+    event: EventFilter
+    keys: tuple[Field, ...] = ()
+    runs: int = 1
+    absent: bool = False
+    name: str | None = None
+    span: Span = _span()
+    parts = ("event", "keys")
+
+
+@dataclass(frozen=True)
+class Length:
+    """The value of ``maxspan=``, in seconds."""
+
+    seconds: Fraction
+    span: Span = _span()
+
+
+@dataclass(frozen=True)
+class Pipe:
+    """``| name argument``."""
+
+    name: str
+    n: int
+    span: Span = _span()
+
+
+@dataclass(frozen=True)
+class EqlQuery(Node):
+    """A whole query.
+
+    Attributes
+    ----------
+    text : str
+    kind : str
+        "event", "sequence" or "sample".
+    terms : tuple of Term
+        Of an event query, its event alone.
+    keys : tuple of Field
+        The fields of ``by`` before the terms.
+    maxspan : Length or None
+    until : Term or None
+    pipes : tuple of Pipe
+    """
+
+    text: str = field(compare=False, repr=False)
+    kind: str
+    terms: tuple[Term, ...]
+    keys: tuple[Field, ...] = ()
+    maxspan: Length | None = None
+    until: Term | None = None
+    pipes: tuple[Pipe, ...] = ()
+    parts = ("terms", "keys", "until")

@@ -1,0 +1,160 @@
+"""Functions of several operands over the rows of a block, called once for each distinct combination of values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.arrays import Array, Bools
+from cer_gpu.columnar.columns import Block, is_string
+from cer_gpu.columnar.dictionaries import same_memory
+
+_MOST_KEYS = 2**62
+
+
+@dataclass(frozen=True)
+class Varying:
+    """An operand that differs from row to row: row i is ``values[codes[i]]``, or NULL where not `valid[i]`.
+
+    `values` are texts as an Arrow array, or numbers and truths as one of NumPy; `valid` None: no row is NULL.
+    """
+
+    codes: Array
+    values: Any
+    valid: Bools | None
+
+    def at(self, codes: Array) -> list[Any]:
+        """Return the values of some codes in Python."""
+        if isinstance(self.values, np.ndarray):
+            return self.values[codes].tolist()  # type: ignore[no-any-return]
+        return self.values.take(pa.array(codes)).to_pylist()  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """An operand that is one value for all rows."""
+
+    value: Any
+
+
+RowsOperand = Varying | Uniform
+
+
+def coded_numbers(values: Array, valid: Bools | None) -> Varying:
+    """Return numbers or truths as an operand; equal ones have one code."""
+    unique, codes = np.unique(values, return_inverse=True)
+    return Varying(codes.reshape(-1), unique, valid)
+
+
+def results_of(compute: Callable[..., Any], operands: Iterable[Any], n: int, data_type: pa.DataType) -> pa.Array:
+    """Return the results for rows of operands, each a list of n values or `Uniform`; NULL where one of them is NULL."""
+    given = [repeat(each.value, n) if isinstance(each, Uniform) else each for each in operands]
+    rows = zip(*given, strict=True)
+    return pa.array([None if None in row else compute(*row) for row in rows], data_type)
+
+
+def combined(
+    compute: Callable[..., Any], operands: Sequence[RowsOperand], data_type: pa.DataType
+) -> tuple[pa.Array, pa.Array]:
+    """Return the results of a function by distinct combination of its operands, and the number of that for each row.
+
+    Parameters
+    ----------
+    compute
+    operands
+        At least one of them varies; all have the same number of rows.
+    data_type
+        Type of the results.
+
+    Returns
+    -------
+    results : pyarrow.Array
+    codes : pyarrow.Int32Array
+        NULL where an operand is NULL.
+    """
+    varying = [each for each in operands if isinstance(each, Varying)]
+    valid: Bools | None = None
+    for each in varying:
+        valid = each.valid if valid is None else valid if each.valid is None else valid & each.valid
+    codes = [each.codes if valid is None else each.codes[valid] for each in varying]
+    distinct, rows = _distinct(codes, [len(each.values) for each in varying])
+    of_varying = iter([each.at(own) for each, own in zip(varying, distinct, strict=True)])
+    given = [each if isinstance(each, Uniform) else next(of_varying) for each in operands]
+    results = results_of(compute, given, len(distinct[0]), data_type)
+    if valid is None:
+        return results, pa.array(rows)
+    all_rows = np.zeros(len(valid), np.int32)
+    all_rows[valid] = rows
+    return results, pa.array(all_rows, mask=~valid)
+
+
+def _distinct(codes: Sequence[Array], sizes: Sequence[int]) -> tuple[list[Array], Array]:
+    """Return the distinct combinations of codes, as the codes of each operand, and the combination of each row."""
+    keys, n_keys = codes[0].astype(np.int64), max(1, sizes[0])
+    found = [codes[0]]
+    for i in range(1, len(codes)):
+        size = max(1, sizes[i])
+        if n_keys > _MOST_KEYS // size:
+            first, keys = _numbered(keys)
+            n_keys = len(first)
+        keys = keys * size + codes[i]
+        n_keys *= size
+        found.append(codes[i])
+    first, rows = _numbered(keys)
+    return [own[first] for own in found], rows
+
+
+def _numbered(keys: Array) -> tuple[Array, Array]:
+    """Return a row of each distinct key, and the number of the key of each row, as int32."""
+    encoded = pa.array(keys).dictionary_encode()
+    rows = encoded.indices.to_numpy()
+    first = np.empty(len(encoded.dictionary), np.int64)
+    first[rows[::-1]] = np.arange(len(rows))[::-1]
+    return first, rows
+
+
+def column_of(results: pa.Array, codes: pa.Array) -> pa.Array:
+    """Return a column from its distinct values, and the number of that of each row: texts as a dictionary."""
+    return pa.DictionaryArray.from_arrays(codes, results) if is_string(results.type) else results.take(codes)
+
+
+class OfOneText:
+    """A function of one text, and of constants, over the blocks of a stream: called once for each distinct text.
+
+    Parameters
+    ----------
+    column
+        Name of the column.
+    compute
+        Returns the results for an array of texts.
+    """
+
+    def __init__(self, column: str, compute: Callable[[pa.Array], pa.Array]) -> None:
+        self._column, self._compute = column, compute
+        self._known: tuple[pa.Array, pa.Array] | None = None  # texts, and the results for them
+
+    def __call__(self, block: Block) -> pa.Array:
+        """Return the results of a block, texts as a dictionary."""
+        coded, valid = block.coded(self._column), block.valid(self._column)
+        codes = coded.codes.astype(np.int32, copy=False)
+        return column_of(self._results(coded.values), pa.array(codes, mask=None if valid is None else ~valid))
+
+    def _results(self, values: pa.Array) -> pa.Array:
+        if self._known is None:
+            made = self._compute(values)
+        else:
+            texts, made = self._known
+            if same_memory(values, texts):
+                return made
+            n = len(texts)
+            if len(values) >= n and values.slice(0, n).equals(texts):  # a dictionary that has grown
+                made = pa.concat_arrays([made, self._compute(values.slice(n))])
+            else:
+                made = self._compute(values)
+        self._known = values, made
+        return made
