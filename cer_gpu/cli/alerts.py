@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import click
 import pyarrow as pa
@@ -19,8 +19,6 @@ from cer_gpu.rules.rule import Rule, urgency
 
 SHOWN_RULES = 40
 """Most rules in a table."""
-_LISTED = 8
-"""Most rules that a note names."""
 
 
 @contextlib.contextmanager
@@ -51,12 +49,6 @@ def by_level(numbers: Mapping[str, int], rules: Mapping[str, Rule]) -> dict[str,
             level = rules[name].level or "no level"
             found[level] = found.get(level, 0) + numbers[name]
     return found
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
-    more = f", and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more
 
 
 class AlertTable(QueryTable):

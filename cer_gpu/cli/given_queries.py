@@ -28,6 +28,8 @@ from cer_gpu.rules.rule_set import analyse_rule
 _Result = TypeVar("_Result")
 Wrong = list[tuple[str, CerError]]
 """Errors of queries, with the names of these."""
+_LISTED = 8
+"""Most rules that a note names."""
 _SHOWN = {"no_progress", "as_json", "analyze", "svg", "dot", "passes"}
 OF_TABLES = frozenset({"query", "queries", "events", "out", "format_", "limit", "device"} | _SHOWN)
 """Parameters of commands that a query over a whole table takes."""
@@ -65,6 +67,25 @@ def _settle(errors: Wrong, results: Mapping[str, Any], skipped: Wrong | None) ->
         raise WrongQueries(errors)
     if skipped is not None:
         skipped += errors
+
+
+def with_progress(queries: Mapping[str, CompiledQuery]) -> tuple[dict[str, CompiledQuery], list[str]]:
+    """Return the queries that have the output "progress", and the names of the others; all, if none has it."""
+    having, aside = {}, []
+    for name, query in queries.items():
+        try:
+            query.output_for("progress")
+            having[name] = query
+        except OptionError:
+            aside.append(name)
+    return (having, aside) if having else (dict(queries), [])
+
+
+def aside_note(names: Sequence[str]) -> list[str]:
+    """Return the remark on queries that have no output "progress", if there are some."""
+    more = f", and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+    note = f"{counted(len(names), 'rule')} without steps to go by: {', '.join(names[:_LISTED])}{more}"
+    return [note] if names else []
 
 
 @dataclass(frozen=True)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from cer_gpu.cli.alerts import AlertTable, NearMisses, by_level, listed
+from cer_gpu.cli.alerts import AlertTable, NearMisses, by_level
 from cer_gpu.cli.evaluation import AlertEvaluation, CommandEvaluation
 from cer_gpu.cli.funnel import FunnelPreview, funnel_facts
 from cer_gpu.cli.given_events import Streams
-from cer_gpu.cli.given_queries import GivenQueries
+from cer_gpu.cli.given_queries import GivenQueries, aside_note, with_progress
 from cer_gpu.cli.preview import FirstRows, Preview, QueryTable, rows_to_show
 from cer_gpu.cli.progress import Display
 from cer_gpu.cli.signals import Signals
 from cer_gpu.cli.tally import FORMS, Pace, Totals, counted
-from cer_gpu.compilation import CompiledQuery
 from cer_gpu.engine.options import EvaluationOptions
-from cer_gpu.errors import OptionError
 from cer_gpu.io.sinks import Sink
 from cer_gpu.output.funnel import FunnelCounts
 from cer_gpu.planning.progress import funnel_names
@@ -68,8 +65,7 @@ class CommandRun:
         compiled = given.compile(streams)
         self._aside: list[str] = []
         if given.is_set and options.output == "progress":
-            self._aside = _without_progress(compiled)
-            compiled = {name: query for name, query in compiled.items() if name not in self._aside}
+            compiled, self._aside = with_progress(compiled)
         self.evaluation: CommandEvaluation
         if alerts:
             self.evaluation = AlertEvaluation(
@@ -198,22 +194,9 @@ class CommandRun:
     @property
     def notes(self) -> list[str]:
         """Remarks on the events, which hold for all of them only, and on queries that found nothing."""
-        notes, of_events = self._given.notes, self.evaluation.notes
-        if self._aside:
-            notes.append(f"{counted(len(self._aside), 'rule')} without steps to go by: {listed(self._aside)}")
+        notes, of_events = [*self._given.notes, *aside_note(self._aside)], self.evaluation.notes
         for name, tally in self.totals.of.items():
             own = [] if tally.is_full else of_events.get(name, [])
             of_query = () if tally.n_rows else self._queries[name].notes
             notes += [f"{name}: {note}" if name else note for note in (*own, *of_query)]
         return notes
-
-
-def _without_progress(queries: Mapping[str, CompiledQuery]) -> list[str]:
-    """Return the names of queries that have no output "progress", if some have it."""
-    without = []
-    for name, query in queries.items():
-        try:
-            query.output_for("progress")
-        except OptionError:
-            without.append(name)
-    return without if len(without) < len(queries) else []

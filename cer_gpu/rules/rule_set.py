@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,8 @@ from cer_gpu.compilation import CompiledQuery, analyse_member
 from cer_gpu.engine.member import InQuery
 from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, checking_names, taking
 from cer_gpu.errors import CerError
-from cer_gpu.query_set import QuerySet
+from cer_gpu.io.source import Source
+from cer_gpu.query_set import QuerySet, QuerySetEvaluator
 from cer_gpu.rules.alerts import AlertRows, in_order, output_of
 from cer_gpu.rules.folder import read_folder
 from cer_gpu.rules.rule import Rule
@@ -68,17 +69,24 @@ class RuleSet(QuerySet):
         >>> found.select(["rule", "level", "key", "positions"]).to_pylist()
         [{'rule': 'guessed', 'level': 'high', 'key': [('user', 'ann')], 'positions': [0, 1]}]
         """
+        source = self._source(events, sort=options.sort, resident=True)
+        schema, _, found = self._alerts(source, options)
+        return in_order(list(found), schema)
+
+    def _alerts(
+        self, source: Source, options: EvaluationOptions
+    ) -> tuple[pa.Schema, QuerySetEvaluator, Iterator[pa.RecordBatch]]:
+        """Return the schema of alerts, their evaluator, and the alerts as they are found."""
         options.check_time(self.time_column)
         outputs = {name: output_of(query) for name, query in self._queries.items()}
         evaluator = self._closed(options, outputs)
-        source = self._source(events, sort=options.sort, resident=True)
         schemas = {}
         for name, query in self._queries.items():
             with InQuery(name):
                 schemas[name] = query.output_schema(source.schema, outputs[name])
         rows = AlertRows(self.rules, self._queries, schemas)
-        found = [rows.of(name, batch) for name, batch in self._found(source, evaluator, options.threads)]
-        return in_order(found, rows.schema)
+        found = (rows.of(name, batch) for name, batch in self._found(source, evaluator, options.threads))
+        return rows.schema, evaluator, found
 
 
 def analyse_rule(

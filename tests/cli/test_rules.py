@@ -67,7 +67,7 @@ def test_alerts_are_shown_by_level_and_rule(cli):
 
 @pytest.mark.parametrize("ending", ["parquet", "arrow", "csv", "jsonl"])
 def test_alerts_are_written_in_the_order_of_their_ends(cli, ending):
-    code, out, err = cli(*ASKED, "-o", f"out.{ending}")
+    code, out, _ = cli(*ASKED, "-o", f"out.{ending}")
     assert (code, out) == (0, "")
     want = expected()
     if ending in ("parquet", "arrow"):
@@ -124,7 +124,7 @@ def test_the_steps_of_each_rule_are_written(cli):
 
 def test_rules_without_steps_are_set_aside(cli):
     write({"max.ceql": "SELECT MAX * FROM S WHERE A+"})
-    code, out, err = cli(*ASKED, "--output", "progress")
+    code, _, err = cli(*ASKED, "--output", "progress")
     assert code == 0
     assert "note: 1 rule without steps to go by: max\n" in err
 
