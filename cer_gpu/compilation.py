@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, TypeVar, cast
@@ -12,8 +12,8 @@ from typing import Any, TypeVar, cast
 import pyarrow as pa
 
 from cer_gpu.ceql.query_file import read_query_file, with_hint_of_a_file
-from cer_gpu.engine.options import checking_names
-from cer_gpu.errors import CerError, QueryError
+from cer_gpu.engine.options import Default, checking_names
+from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.evaluated import CompiledQuery as CompiledQuery
 from cer_gpu.query import Query
 
@@ -36,6 +36,12 @@ class Language:
         As that of its queries.
     instead : dict from str to str
         Words on what it has in place of options of CEQL.
+    names : tuple of str
+        Other names by which it may be asked for.
+    own_options : tuple of str
+        Options of `compile` that it takes, and not every language does.
+    type_column, time_column : str or None
+        The columns of types and of times where none are named, if they are other ones than those of CEQL.
     """
 
     name: str
@@ -43,8 +49,14 @@ class Language:
     front_end: str
     reads_whole_table: bool = False
     instead: Mapping[str, str] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    own_options: tuple[str, ...] = ()
+    type_column: str | None = None
+    time_column: str | None = None
 
 
+_BLANK = r"(?:\s|//[^\n]*|/\*(?:.|\n)*?\*/)*"
+_CATEGORY = r"(?:[A-Za-z_@][\w@]*|`[^`]+`|\"[^\"\n]*\")"
 _ORDER = "ORDER BY names the order of its rows"
 LANGUAGES = (
     Language(
@@ -57,10 +69,34 @@ LANGUAGES = (
             **dict.fromkeys(("type_column", "no_type_column"), "it knows no types of events"),
             "output": "ONE ROW PER MATCH or ALL ROWS PER MATCH tells its rows",
         },
+        names=("sql",),
+    ),
+    Language(
+        "EQL",
+        re.compile(rf"{_BLANK}(?:(?:sequence|sample|join)\b{_BLANK}(?:by|with|\[|!)|{_CATEGORY}{_BLANK}where\b)"),
+        "cer_gpu.eql.query",
+        own_options=("missing_fields", "selection"),
+        type_column="event.category",
+        time_column="@timestamp",
     ),
     Language("CEQL", re.compile(""), "cer_gpu.query"),
 )
 """Languages of queries; the first one that recognises a text is its language.  CEQL has conjunctive queries, too."""
+
+TYPE_COLUMN = Default("type")
+"""The column of types where none is named, and the language has no other one."""
+_OF_SOME = {"missing_fields": "error", "selection": "recent"}
+"""Options of `compile` that not every language takes, and what they are where nobody gives them."""
+
+
+def language_named(name: str) -> Language:
+    """Return a language by its name, in any letter case; OptionError: there is none of that name."""
+    asked = str(name).lower()
+    for language in LANGUAGES:
+        if asked in (language.name.lower(), *language.names):
+            return language
+    known = ", ".join(repr(each.name.lower()) for each in LANGUAGES)
+    raise OptionError(f"language must be one of {known}, got {name!r}")
 
 
 def language_of(text: object) -> Language:
@@ -72,24 +108,28 @@ def language_of(text: object) -> Language:
 def compile(
     text: str | os.PathLike[str],
     *,
-    type_column: str | None = "type",
+    type_column: str | None = TYPE_COLUMN,
     time_column: str | None = None,
     time_unit: str | None = None,
     schema: pa.Schema | None = None,
     relations: Mapping[str, Sequence[str]] | None = None,
+    language: str | None = None,
+    missing_fields: str = "error",
+    selection: str = "recent",
 ) -> CompiledQuery:
-    """Compile a CEQL query, or a statement of SQL with MATCH_RECOGNIZE.
+    """Compile a query: CEQL, EQL, or a statement of SQL with MATCH_RECOGNIZE.
 
     Parameters
     ----------
     text
-        The query (docs/language.md), the statement (docs/row_patterns.md), or the path of a file with it: a
-        `pathlib.Path`.
+        The query (docs/language.md, docs/eql.md), the statement (docs/row_patterns.md), or the path of a file with it:
+        a `pathlib.Path`.
     type_column
-        The column that holds the type of each event; None: the stream's name (FROM) is the type of all of them.
+        The column that holds the type of each event, "event.category" for EQL where none is named; None: the stream's
+        name (FROM) is the type of all of them.
     time_column
-        The column that holds the time of each event: a timestamp, date, duration or integer that never decreases.
-        The results then have start_time and end_time.
+        The column that holds the time of each event: a timestamp, date, duration or integer that never decreases; for
+        EQL "@timestamp" where none is named.  The results then have start_time and end_time.
     time_unit
         "s", "ms", "us" or "ns": the unit of an integer time column, for WITHIN in HOURS, MINUTES or SECONDS.
     schema : pyarrow.Schema, optional
@@ -97,11 +137,18 @@ def compile(
     relations : mapping, optional
         The columns of each type, such as ``{"T": ["id"], "S": ["id", "loc"]}``, for the atoms of a conjunctive query
         whose arguments are by position: ``Q(x) <- T(x), S(x, 3)``.
+    language
+        "ceql", "eql" or "match_recognize"; None: the text tells.
+    missing_fields
+        Of EQL, a field that the events have not: "error", or "null": it has no value in any event.
+    selection
+        Of EQL, the matches of a sequence: "recent", as Elasticsearch chooses them (SELECT RECENT), or "all".
 
     Returns
     -------
     CompiledQuery
-        A `Query`, or for MATCH_RECOGNIZE a `RowPatternQuery`; it takes no option but `schema`.
+        A `Query`, which one in EQL is, too, or for MATCH_RECOGNIZE a `RowPatternQuery`; it takes no option but
+        `schema`.
 
     Raises
     ------
@@ -137,6 +184,9 @@ def compile(
             time_unit=time_unit,
             schema=schema,
             relations=relations,
+            language=language,
+            missing_fields=missing_fields,
+            selection=selection,
         ),
     )
 
@@ -149,9 +199,36 @@ def compile_member(text: str | os.PathLike[str], **options: Any) -> CompiledQuer
 
 def analyse_member(text: str, **options: Any) -> tuple[CompiledQuery | None, Sequence[CerError]]:
     """Compile a query of a set and return it, or its errors, as `compile_member` does."""
-    language = language_of(text)
-    known = options if not language.reads_whole_table else {"schema": options.get("schema")}
+    own = _chosen(text, options.get("language"))
+    known = {name: value for name, value in options.items() if name not in _OF_SOME or name in own.own_options}
+    if own.reads_whole_table:
+        known = {name: known.get(name) for name in ("schema", "language")}
     return analyse(text, **known)
+
+
+def options_of_set(texts: Iterable[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of `compile` for the queries of a set, which read the same columns of types and times.
+
+    Where none are named they are those of the first language among them that has its own.
+    """
+    chosen = dict(options)
+    found = (_chosen(text, options.get("language")) for text in texts)
+    first = next((language for language in found if language.type_column is not None), None)
+    return chosen if first is None else chosen | _columns(first, options)
+
+
+def _columns(language: Language, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of types and times, which a language may have of its own where none are named."""
+    types, times = options.get("type_column", TYPE_COLUMN), options.get("time_column")
+    if isinstance(types, Default):
+        types = Default(types if language.type_column is None else language.type_column)
+    if times is None and language.time_column is not None:
+        times = Default(language.time_column)
+    return {"type_column": types, "time_column": times}
+
+
+def _chosen(text: str, name: str | None) -> Language:
+    return language_of(text) if name is None else language_named(name)
 
 
 def _compiled(text: object, analysed: tuple[_Asked | None, Sequence[CerError]]) -> _Asked:
@@ -163,14 +240,25 @@ def _compiled(text: object, analysed: tuple[_Asked | None, Sequence[CerError]]) 
 
 def analyse(text: str, **options: Any) -> tuple[CompiledQuery | None, Sequence[CerError]]:
     """Compile a query of any language and return it, or its errors; parameters are those of `compile`."""
+    language = _chosen(text, options.pop("language", None))
+    for name, usual in _OF_SOME.items():
+        if name not in language.own_options and options.pop(name, usual) != usual:
+            takers = " and ".join(each.name for each in LANGUAGES if name in each.own_options)
+            raise OptionError(f"{name} is an option of {takers}, and the query is {language.name}")
+    if not language.reads_whole_table:
+        options |= _columns(language, options)
+        if options["type_column"] is not None:
+            options["type_column"] = str(options["type_column"])
+        if language.time_column is None and options["time_column"] is not None:
+            options["time_column"] = str(options["time_column"])
     found: tuple[CompiledQuery | None, Sequence[CerError]]
-    found = import_module(language_of(text).front_end).analyse(text, **options)
+    found = import_module(language.front_end).analyse(text, **options)
     return found
 
 
 def analyse_query(text: str, **options: Any) -> tuple[Query | None, Sequence[CerError]]:
     """Compile a query that is evaluated event by event, as `analyse` does; a text of another language is an error."""
-    language = language_of(text)
+    language = _chosen(text, options.get("language"))
     if language.reads_whole_table:
         hint = "cer_gpu.compile(text).evaluate(events), or cer-gpu run: docs/row_patterns.md"
         return None, [QueryError(f"{language.name} is no CEQL, and is evaluated by itself", text, 0, 0, hint)]

@@ -135,6 +135,8 @@ class CompiledQuery(Evaluated):
     _plan: Plan | None = None  # None: it reads whole tables
     notes: tuple[str, ...] = ()
     """Remarks of the compilation."""
+    missing_fields: tuple[str, ...] = ()
+    """Fields that it names, the events have not, and that are taken for NULL."""
 
     @property
     @abstractmethod
@@ -145,6 +147,13 @@ class CompiledQuery(Evaluated):
     @abstractmethod
     def syntax(self) -> Any:
         """The formula with its clauses, or the statement, as immutable nodes that know their places in `text`."""
+
+    def over(self, schema: pa.Schema) -> CompiledQuery:
+        """Return the query with the names of columns that it has over events of a schema.
+
+        QueryError: it does not fit.
+        """
+        return self
 
     @property
     def types(self) -> tuple[str, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -53,10 +54,41 @@ def analyse(
     relations: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[Query | None, Sequence[CerError]]:
     """Compile a query in CEQL and return it, or all its errors; parameters are those of `cer_gpu.compile`."""
-    if time_unit is not None and time_unit not in TIME_UNITS:
-        raise OptionError(f"time_unit must be one of {', '.join(TIME_UNITS)}, got {time_unit!r}")
+    check_time_unit(time_unit)
     try:
         syntax = parse(text, relations)
+    except QueryError as error:
+        return None, [error]
+    plan, notes, errors = planned(
+        syntax, type_column=type_column, time_column=time_column, time_unit=time_unit, schema=schema
+    )
+    if plan is None:
+        return None, errors
+    query = Query(plan, tuple(notes))
+    if schema is not None:
+        try:
+            query._bind(_with_stream(schema) if plan.several_streams else schema)
+        except CerError as error:
+            return None, [error]
+    return query, []
+
+
+def check_time_unit(time_unit: str | None) -> None:
+    """Raise OptionError for a unit of times that there is none of."""
+    if time_unit is not None and time_unit not in TIME_UNITS:
+        raise OptionError(f"time_unit must be one of {', '.join(TIME_UNITS)}, got {time_unit!r}")
+
+
+def planned(
+    syntax: QuerySyntax,
+    *,
+    type_column: str | None,
+    time_column: str | None,
+    time_unit: str | None,
+    schema: pa.Schema | None,
+) -> tuple[Plan | None, Sequence[str], list[QueryError]]:
+    """Check a query as it was parsed, and return its plan and remarks on it, or None and all its errors."""
+    try:
         moments = [] if schema is None else [field.name for field in schema if pa.types.is_timestamp(field.type)]
         found = check(
             syntax,
@@ -72,17 +104,16 @@ def analyse(
         said = {error.start for error in errors}
         errors += [error for error in against if error.start is None or error.start not in said]
         if errors:
-            return None, sorted(errors, key=lambda error: error.start or 0)
+            return None, (), sorted(errors, key=lambda error: error.start or 0)
         plan = plan_of(syntax, type_column, time_column, time_unit)
     except QueryError as error:
-        return None, [error]
-    query = Query(plan, (*found.notes, *strategy_notes(syntax)))
-    if schema is not None:
-        try:
-            query._bind(_with_stream(schema) if plan.several_streams else schema)
-        except CerError as error:
-            return None, [error]
-    return query, []
+        return None, (), [error]
+    return plan, (*found.notes, *strategy_notes(syntax)), []
+
+
+def _listing_all(plan: Plan) -> Plan:
+    """Return a plan without LIMIT and ANY."""
+    return replace(plan, strategy=ALL if plan.strategy.most_at_an_end else plan.strategy, limit=None)
 
 
 def _with_stream(schema: pa.Schema) -> pa.Schema:
@@ -194,7 +225,7 @@ class Query(CompiledQuery):
         """Return the query whose output "count" shows an aggregate, as the argument of `evaluate` asks for."""
         if output != "count":
             raise OptionError(f"aggregate={aggregate!r} is for output='count'\nhint: output='count'")
-        return Query(with_aggregate(self._plan, aggregate), self.notes)
+        return self._changed(partial(with_aggregate, text=aggregate))
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -208,9 +239,11 @@ class Query(CompiledQuery):
 
     def _without_choice(self) -> Query:
         """Return the query without LIMIT and ANY, which also finds the complex events that they leave out."""
-        plan = self._plan
-        strategy = ALL if plan.strategy.most_at_an_end else plan.strategy
-        return Query(replace(plan, strategy=strategy, limit=None), self.notes)
+        return self._changed(_listing_all)
+
+    def _changed(self, change: Callable[[Plan], Plan]) -> Query:
+        """Return the query with another plan, made of its own by a function that can be pickled."""
+        return Query(change(self._plan), self.notes)
 
     def _window_units(self, schema: pa.Schema) -> int | float | None:
         """Return what a range of the stream needs before it, in events or in units of the column of the window.

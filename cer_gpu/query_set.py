@@ -7,6 +7,7 @@ own.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from html import escape
@@ -14,8 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.columnar.fields import narrowest
-from cer_gpu.compilation import CompiledQuery, compile_member
+from cer_gpu.compilation import TYPE_COLUMN, CompiledQuery, compile_member, options_of_set
 from cer_gpu.engine.evaluation import Evaluation, FoundBatches
 from cer_gpu.engine.member import InQuery, SetMember, empty_batch
 from cer_gpu.engine.options import OF_COUNTS, OF_EVENTS, EvaluationOptions, checking_names, taking
@@ -34,11 +36,14 @@ QUERY_COLUMN = "query"
 def compile_all(
     queries: Mapping[str, str],
     *,
-    type_column: str | None = "type",
+    type_column: str | None = TYPE_COLUMN,
     time_column: str | None = None,
     time_unit: str | None = None,
     schema: pa.Schema | None = None,
     relations: Mapping[str, Any] | None = None,
+    language: str | None = None,
+    missing_fields: str = "error",
+    selection: str = "recent",
 ) -> QuerySet:
     """Compile many queries, to be evaluated in one pass over the events.
 
@@ -47,8 +52,9 @@ def compile_all(
     queries
         Texts, or `pathlib.Path` of files with them, by the names of the queries; at least one.  Statements with
         MATCH_RECOGNIZE are among them, for which all rows are held until the end of the stream.
-    type_column, time_column, time_unit, schema, relations
-        As those of `cer_gpu.compile`, the same for all queries.
+    type_column, time_column, time_unit, schema, relations, language, missing_fields, selection
+        As those of `cer_gpu.compile`, the same for all queries; the last two for those in EQL.  Columns that are not
+        named are those of EQL if one query is in EQL.
 
     Returns
     -------
@@ -69,8 +75,17 @@ def compile_all(
     {'ab': [1], 'ac': [3, 3]}
     """
     compiled = {}
-    options: dict[str, Any] = {"type_column": type_column, "time_column": time_column, "time_unit": time_unit}
-    for name, text in queries.items():
+    texts = {name: read_query_file(q) if isinstance(q, os.PathLike) else q for name, q in queries.items()}
+    options: dict[str, Any] = {
+        "type_column": type_column,
+        "time_column": time_column,
+        "time_unit": time_unit,
+        "language": language,
+        "missing_fields": missing_fields,
+        "selection": selection,
+    }
+    options = options_of_set(texts.values(), options)
+    for name, text in texts.items():
         with InQuery(name):
             compiled[name] = compile_member(text, schema=schema, relations=relations, **options)
     return QuerySet(compiled)

@@ -29,13 +29,18 @@ class Drawn:
         every = ref.variables_in(formula)
         selected = None if rnd.random() < 0.7 else tuple(rnd.sample(every, rnd.randint(0, min(2, len(every)))))
         partition = rnd.choice([(), (), ("g",), ("g", "s")])
+        last = _ends(formula)[1]
+        trailing = tuple(self.absent(every, last) for _ in range(rnd.choice([0, 0, 0, 1, 2])))
+        lasts = self.length(8) if trailing and rnd.random() < 0.4 else None
         self.query = ref.Query(
             formula,
             selected,
             partition,
-            self.length() if rnd.random() < 0.5 else None,
+            self.length() if rnd.random() < 0.5 or (trailing and lasts is None) else None,
             self.length(4) if lengths and rnd.random() < 0.2 else None,
-            rnd.choice(["NONE"] * 6 + ["ANY", "PARTITION"]),
+            rnd.choice(["NONE"] * 6 + ([] if trailing else ["ANY", "PARTITION"])),
+            trailing,
+            lasts,
         )
 
     # ---- patterns -----------------------------------------------------------------------------------------------
@@ -188,7 +193,9 @@ def _partial(node: Any) -> set[str]:
 def text_of(query: ref.Query) -> str:
     """Return the text of a query."""
     items = "*" if query.selected is None else ", ".join(query.selected) or "NONE"
-    clauses = [f"SELECT RECENT {items} FROM S WHERE {_text(query.formula)}"]
+    lasts = "" if query.lasts is None else f" FOR {_length(query.lasts)}"
+    behind = "".join(f" ; !{_absent(each)}{lasts}" for each in query.trailing)
+    clauses = [f"SELECT RECENT {items} FROM S WHERE {_text(query.formula)}{behind}"]
     if query.partition:
         clauses.append("PARTITION BY " + ", ".join(f"[{name}]" for name in query.partition))
     lengths = [] if query.within is None else [_length(query.within)]

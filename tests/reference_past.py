@@ -126,3 +126,23 @@ def deviation(values: Sequence[float]) -> float:
     with localcontext() as context:
         context.prec, context.Emax, context.Emin = 60, 10**6, -(10**6)
         return float((Decimal(spread.numerator) / Decimal(spread.denominator)).sqrt())
+
+
+def descends(
+    events: Sequence[Event], at: int, process: Any, ids: tuple[str, str], marks: Callable[[Event], bool]
+) -> bool:
+    """Return True if events up to one tell that a process has an ancestor that an event before marked.
+
+    An event with the ids of a process and of its parent tells that the process descends if an event before it marks the
+    parent, or those before it tell that the parent descends.
+    """
+    if process is None:
+        return False
+    for j in range(at + 1):
+        own, parent = (attribute(events[j], name) for name in ids)
+        if own != process or parent is None:
+            continue
+        marked = any(attribute(events[k], ids[0]) == parent and marks(events[k]) for k in range(j))
+        if marked or descends(events, j - 1, parent, ids, marks):
+            return True
+    return False

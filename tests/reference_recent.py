@@ -20,6 +20,9 @@ Decisions:
   NULL, NaN or unlike takes no part at that step.
 - What must be absent between two repetitions may read the events of the one before it, and no other.
 - After CONSUME BY, the event that ended a complex event is forgotten with all before.
+- What must be absent behind the last step takes back every complex event that ended before it, in its substream, where
+  its tests hold and the window from the first event (or the length of FOR from the last) is not over.  What is not
+  taken back is known at the first event beyond that, in the order of these events, of starts, and of ends.
 """
 
 from __future__ import annotations
@@ -132,6 +135,8 @@ class Query:
     within: tuple[str, int] | None = None
     each_step: tuple[str, int] | None = None
     consume: str = "NONE"
+    trailing: tuple[Absent, ...] = ()
+    lasts: tuple[str, int] | None = None
 
 
 # ------------------------------------------------------------------------------------------------ unrolled patterns
@@ -355,7 +360,52 @@ class Partial:
 
 
 def evaluate(query: Query, stream: Stream) -> list[Partial]:
-    """Return the complex events, in the order of their ends."""
+    """Return the complex events, in the order of their ends, or in which they are known."""
+    found = _ended(query, stream)
+    return _not_taken_back(query, stream, found) if query.trailing else found
+
+
+def _not_taken_back(query: Query, stream: Stream, found: list[Partial]) -> list[Partial]:
+    pattern = unrolled(query.formula)
+    behind = _bars(query.trailing, list(range(len(pattern.steps))), pattern)
+    known: list[tuple[int, int, int, Partial]] = []
+    length = query.lasts or query.within
+    assert length is not None
+
+    def is_same(one: int, other: int) -> bool:
+        return all(stream[one].get(name) == stream[other].get(name) for name in query.partition)
+
+    def clock(position: int) -> Any:
+        if length[0] == "events":
+            return sum(is_same(position, other) for other in range(position))
+        return stream[position]["ts" if length[0] == "time" else "o"]
+
+    for partial in found:
+        first, last = partial.positions[0], partial.positions[-1]
+        events = {k: stream[position] for k, position in enumerate(partial.positions)}
+        taken = dict(enumerate(partial.taken))
+        moment = len(stream)
+        for position in range(last + 1, len(stream)):
+            same = is_same(last, position)
+            if not same and length[0] == "events":
+                continue
+            if clock(position) - clock(last if query.lasts else first) > length[1]:
+                moment = position
+                break
+            if same and any(
+                satisfies(stream[position], wanted)
+                and all(holds(test, {**events, NOW: stream[position]}, taken) for test in tests)
+                for wanted, tests in behind
+            ):
+                moment = -1
+                break
+        if moment >= 0:
+            known.append((moment, first, last, partial))
+    return [partial for *_, partial in sorted(known, key=lambda row: row[:3])]
+
+
+def _ended(query: Query, stream: Stream) -> list[Partial]:
+    """Return the complex events without what may take them back, in the order of their ends."""
     pattern = unrolled(query.formula)
     steps, keys = pattern.steps, keys_of(pattern)
     n = len(steps)

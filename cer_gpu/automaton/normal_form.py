@@ -534,7 +534,7 @@ class _Normaliser:
     ) -> Atom:
         """Return the atom of an event; without labels, of NOT."""
         self._count(atoms=1)
-        event_type = event.name if self.typed else None
+        event_type = event.name if self.typed and event.name != s.ANY_TYPE else None
         guard = Guard(event_type, predicate, stream if len(self.streams) > 1 else None)
         return Atom(guard, labels, not labels, sites, stream if labels else None)
 

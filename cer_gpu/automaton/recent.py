@@ -17,7 +17,18 @@ import numpy as np
 
 from cer_gpu.arrays import Bools
 from cer_gpu.automaton.encoding import NOW
-from cer_gpu.automaton.normal_form import Absent, Atom, Either, Guard, NormalForm, Related, Repeat, Then
+from cer_gpu.automaton.normal_form import (
+    Absent,
+    Atom,
+    Either,
+    Guard,
+    NormalForm,
+    Related,
+    Repeat,
+    Then,
+    choices,
+    unrelated,
+)
 from cer_gpu.automaton.table import NumberedTable
 from cer_gpu.ceql import syntax as s
 
@@ -127,16 +138,27 @@ class RecentPattern:
         For each key, for each step, its columns: one, or several that must be equal.
     equalities : tuple of Predicate
         The filters that the keys stand for.
+    taking : tuple of RecentAbsence
+        Events that take back what ended before them, as they must be absent behind the last step.
+    taker : frozenset of str
+        Variables that hold such an event in what it takes back.
     """
 
     steps: tuple[RecentStep, ...]
     keys: tuple[tuple[tuple[s.Attribute, ...], ...], ...]
     equalities: tuple[s.Predicate, ...] = ()
+    taking: tuple[RecentAbsence, ...] = ()
+    taker: frozenset[str] = frozenset()
+
+    @property
+    def absences(self) -> list[RecentAbsence]:
+        """All absences: those before the steps in turn, then those behind the last one."""
+        return [*(each for step in self.steps for each in step.absent), *self.taking]
 
     @property
     def key_columns(self) -> list[list[s.Expression]]:
         """For each key its columns: of the steps in turn, then of the absences that have keys, in turn."""
-        absences = [each.key for step in self.steps for each in step.absent if each.key is not None]
+        absences = [each.key for each in self.absences if each.key is not None]
         return [
             [*(column for columns in key for column in columns), *(each[number] for each in absences)]
             for number, key in enumerate(self.keys)
@@ -144,13 +166,9 @@ class RecentPattern:
 
     @property
     def tests(self) -> list[RecentTest]:
-        """All tests, those of absences behind those of their step."""
-        found = list[RecentTest]()
-        for step in self.steps:
-            found += step.tests
-            for absence in step.absent:
-                found += absence.tests
-        return found
+        """All tests: those of the steps, then those of absences."""
+        tested = [*self.steps, *self.absences]
+        return [test for each in tested for test in each.tests]
 
     @property
     def predicates(self) -> list[s.Predicate]:
@@ -160,7 +178,7 @@ class RecentPattern:
     @property
     def scans(self) -> bool:
         """True if some absent event drops partial matches of all keys, by a filter that each of them is tested for."""
-        return any(absence.key is None and absence.tests for step in self.steps for absence in step.absent)
+        return any(absence.key is None and absence.tests for absence in self.absences)
 
     @property
     def chooses(self) -> bool:
@@ -194,24 +212,35 @@ class _Step:
         return (1 << len(self.atoms)) - 1
 
 
-def build_recent(formula: NormalForm, guards: Sequence[Guard], selected: frozenset[str]) -> RecentPattern:
+def build_recent(
+    formula: NormalForm, guards: Sequence[Guard], selected: frozenset[str], *, trailing: bool = False
+) -> RecentPattern:
     """Build the steps of a pattern.
 
     Parameters
     ----------
     formula
-        The WHERE clause in LP-normal form.
+        The WHERE clause in LP-normal form; where it ends with an absence, as `cer_gpu.planning.trailing.followed` has
+        it.
     guards
         `Plan.guards`.
     selected
         Variables that SELECT keeps.
+    trailing
+        True if it ends with an absence.  That the absent event lies in its window is tested apart.
 
     Raises
     ------
     NotRecentError
         When the pattern is no chain of steps by ``;``, or a filter between events cannot be placed.
     """
-    return _Builder(guards, selected).pattern(formula)
+    builder = _Builder(guards, selected)
+    if not trailing:
+        return builder.pattern(formula)
+    behind = formula.body if isinstance(formula, Related) else formula  # the filter says how long it lasts
+    assert isinstance(behind, Then)
+    taker = next(part.labels for part in choices(unrelated(behind.right)) if isinstance(part, Atom))
+    return builder.pattern(behind.left, behind.absent, taker)
 
 
 class _Builder:
@@ -222,8 +251,11 @@ class _Builder:
         self._placed: list[_Placed] = []
         self._n_tests = 0
 
-    def pattern(self, formula: NormalForm) -> RecentPattern:
-        self._part(formula, [])
+    def pattern(
+        self, formula: NormalForm, behind: tuple[Absent, ...] = (), taker: frozenset[str] = frozenset()
+    ) -> RecentPattern:
+        last = _Step([])
+        self._bar(last, behind, self._part(formula, []))
         keys, in_keys = self._keys()
         steps = []
         for number, step in enumerate(self._steps):
@@ -235,10 +267,11 @@ class _Builder:
             steps.append(RecentStep(events, tuple(dict.fromkeys(tests)), tuple(absent)))
         placed = [
             *self._placed,
-            *(p for step in self._steps for _, filters in step.absent for each in filters for p in each),
+            *(p for step in (*self._steps, last) for _, filters in step.absent for each in filters for p in each),
         ]
         written = dict.fromkeys(p.test.predicate for p in placed)
-        pattern = RecentPattern(tuple(steps), keys)
+        taking = tuple(self._absence(each, filters, keys, in_keys) for each, filters in last.absent)
+        pattern = RecentPattern(tuple(steps), keys, taking=taking, taker=taker)
         tested = set(pattern.predicates)
         return replace(pattern, equalities=tuple(each for each in written if each not in tested))
 
@@ -514,6 +547,8 @@ class RecentTable(NumberedTable):
         Variables of each mark.
     marks : int32 array, shape (steps, alternatives)
         Mark of the events of each alternative; 0 where they are not kept.
+    taker : int
+        Mark of the events that take back.
     has_gaps : bool
         False.
     """
@@ -523,14 +558,15 @@ class RecentTable(NumberedTable):
     def __init__(self, pattern: RecentPattern) -> None:
         self.pattern = pattern
         kept = [event.labels for step in pattern.steps for event in step.events]
-        self.labels = list(dict.fromkeys([frozenset[str](), *kept]))
+        self.labels = list(dict.fromkeys([frozenset[str](), *kept, pattern.taker]))
         number = {labels: mark for mark, labels in enumerate(self.labels)}
         self.marks = np.zeros((len(pattern.steps), max(len(step.events) for step in pattern.steps)), np.int32)
         for i, step in enumerate(pattern.steps):
             self.marks[i, : len(step.events)] = [number[event.labels] for event in step.events]
+        self.taker = number[pattern.taker]
         guards = [(event.guard, event.negated) for step in pattern.steps for event in step.events]
         self._ends = sum(1 << i for i in range(len(guards) - len(pattern.steps[-1].events), len(guards)))
-        self._guards = [*guards, *((absence.guard, False) for step in pattern.steps for absence in step.absent)]
+        self._guards = [*guards, *((absence.guard, False) for absence in pattern.absences)]
         self.ending: Bools = np.zeros(0, np.bool_)
         self.passed: list[int] = []
         super().__init__()

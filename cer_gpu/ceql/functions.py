@@ -37,6 +37,9 @@ PASTS = ("COUNT", "COUNT DISTINCT", "SUM", "AVG", "MIN", "MAX", "STDDEV")
 CLEAR = "CLEAR"
 """The test that no event lies before, which an absence counted back stands for."""
 
+DESCENDANT = "DESCENDANT"
+"""The test that an ancestor of the event's process satisfied a condition before."""
+
 EVENTS = ("FIRST", "LAST", "PREV")
 """Words that choose an event of a variable: ``FIRST(x).a``."""
 

@@ -6,8 +6,10 @@ Their answers are in `cer_gpu.expressions.texts`, which has a line for each name
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,43 +44,97 @@ def check_regex(pattern: str) -> None:
         raise ValueError(f"not a regular expression (RE2): {reason}") from None
 
 
-def glob_regex(pattern: str) -> str:
-    """Return the regular expression (RE2), without anchors, of a pattern of GLOB.
+@dataclass(frozen=True)
+class CharacterClass:
+    """One character of some, or of all but some: ``[a-z_]``, ``[!a-z]``.
+
+    Attributes
+    ----------
+    ranges : tuple of (str, str)
+        First and last character of each range.
+    negated : bool
+    """
+
+    ranges: tuple[tuple[str, str], ...]
+    negated: bool
+
+    @property
+    def regex(self) -> str:
+        """The class as a regular expression (RE2)."""
+        members = (_quoted(a) if a == b else f"{_quoted(a)}-{_quoted(b)}" for a, b in self.ranges)
+        return f"[{'^' if self.negated else ''}{''.join(members)}]"
+
+
+class Sign(Enum):
+    """A sign of GLOB, by the regular expression (RE2) that it stands for."""
+
+    RUN = ".*"
+    ONE = "."
+
+
+GlobPart = str | Sign | CharacterClass
+"""A part of a pattern of GLOB: characters that are themselves, a sign, or a class."""
+
+_PARTS = re.compile(r"[^*?\[]+|.", re.DOTALL)
+
+
+def glob_parts(pattern: str) -> list[GlobPart]:
+    """Return the parts of a pattern of GLOB.
 
     ``*`` is any run of characters, ``?`` one, ``[a-z_]`` one of a class and ``[!a-z]`` or ``[^a-z]`` one of no such
     class.  There is no escape character: ``[*]``, ``[?]`` and ``[[]`` are the signs themselves.
+
+    Raises
+    ------
+    ValueError
+        For a class that is not closed, or a range that ends before it begins.
     """
-    parts, i = list[str](), 0
+    parts, i = list[GlobPart](), 0
     while i < len(pattern):
-        sign = pattern[i]
-        i += 1
+        match = _PARTS.match(pattern, i)
+        assert match is not None
+        sign = match.group()
+        i = match.end()
         if sign != "[":
-            parts.append({"*": ".*", "?": "."}.get(sign) or _quoted(sign))
+            parts.append({"*": Sign.RUN, "?": Sign.ONE}.get(sign) or sign)
             continue
         negated = pattern[i : i + 1] in ("!", "^")
         begin = i + negated
         end = pattern.find("]", begin + 1)  # a bracket in first place is a member
         if end < 0:
             raise ValueError(f"the class {pattern[i - 1 :]!r} of the pattern is not closed")
-        parts.append(f"[{'^' if negated else ''}{_members(pattern[begin:end])}]")
+        parts.append(CharacterClass(tuple(_ranges(pattern[begin:end])), negated))
         i = end + 1
-    return "".join(parts)
+    return parts
 
 
-def _members(inside: str) -> str:
-    """Return the members of a class, between its brackets, as a regular expression has them."""
-    members, i = list[str](), 0
+def regex_of(part: GlobPart) -> str:
+    """Return the regular expression (RE2), without anchors, of a part of a pattern of GLOB."""
+    match part:
+        case Sign():
+            return part.value
+        case CharacterClass():
+            return part.regex
+    return "".join(map(_quoted, part))
+
+
+def glob_regex(pattern: str) -> str:
+    """Return the regular expression (RE2), without anchors, of a pattern of GLOB (`glob_parts`)."""
+    return "".join(map(regex_of, glob_parts(pattern)))
+
+
+def _ranges(inside: str) -> Iterator[tuple[str, str]]:
+    """Yield the ranges of a class, given what stands between its brackets."""
+    i = 0
     while i < len(inside):
         if inside[i + 1 : i + 2] == "-" and i + 2 < len(inside):
-            first, last = inside[i], inside[i + 2]
-            if first > last:
+            if inside[i] > inside[i + 2]:
                 raise ValueError(f"the range {inside[i : i + 3]!r} of the pattern ends before it begins")
-            members.append(f"{_quoted(first)}-{_quoted(last)}")
+            yield inside[i], inside[i + 2]
             i += 3
         else:
-            members.append(_quoted(inside[i]))
+            yield inside[i], inside[i]
             i += 1
-    return "".join(members)
 
 
 def _quoted(character: str) -> str:

@@ -12,7 +12,6 @@ _OTHER = "SELECT ALL, NEXT or LAST take it"
 
 def check_recent(query: s.QuerySyntax, report: Report) -> None:
     """Report the parts of a query that SELECT RECENT has no meaning for."""
-    last = _at_the_end(query.formula)
     for part in walk(query.formula):
         match part:
             case s.Iteration() if part.contiguous or part.next:
@@ -28,9 +27,6 @@ def check_recent(query: s.QuerySyntax, report: Report) -> None:
                 report(f"{_CHAINS}, and the sides of ALL come in any order", part.span, f"write A ; B; {_OTHER}")
             case s.Disjunction() if not is_event(part):
                 report(f"{_CHAINS}, and OR stands between longer parts", part.span, _ONE_EACH)
-            case s.TrailingAbsence() if part is last:
-                span = part.absent[0].span[0], part.absent[-1].span[1]
-                report(f"{_CHAINS}, and an absence at the end is known only later", span, _STEP_BEHIND)
             case s.Sequence() if any(absence.length is not None for absence in part.absent):
                 report(f"{_CHAINS}, between which an absence lasts without FOR", part.absent[0].span, _STEP_BEHIND)
     length = query.within or query.each_step
@@ -40,18 +36,6 @@ def check_recent(query: s.QuerySyntax, report: Report) -> None:
             length.span,
             "write WITHIN without THEN",
         )
-
-
-def _at_the_end(formula: s.Formula) -> s.Formula:
-    """Return the part with which a formula ends."""
-    while True:
-        match formula:
-            case s.Assign() | s.Filtered() | s.Windowed() | s.Iteration():
-                formula = formula.formula
-            case s.Sequence():
-                formula = formula.right
-            case _:
-                return formula
 
 
 _ONE_EACH = "OR between single events is one step: A ; (B OR C); else write one query for each alternative"

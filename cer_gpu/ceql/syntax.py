@@ -39,6 +39,7 @@ from cer_gpu.ceql.values import Span as Span
 from cer_gpu.ceql.values import TextTest as TextTest
 from cer_gpu.ceql.values import Within as Within
 from cer_gpu.ceql.values import attributes as attributes
+from cer_gpu.ceql.values import descends as descends
 from cer_gpu.ceql.values import leaves as leaves
 
 # ---- filters: predicates on the events of a variable ------------------------------------------------------
@@ -100,6 +101,10 @@ Filter = VariableFilter | Relation | FilterAnd | FilterOr
 
 
 # ---- formulas of complex event logic (papers: CEL, section 3; CEQL, table of semantics) ---------------------
+
+
+ANY_TYPE = "*"
+"""Name of an event type that events of all types have (CEQL has no way to write it)."""
 
 
 @dataclass(frozen=True)
@@ -410,7 +415,7 @@ def lengths(query: QuerySyntax) -> Iterator[Within]:
             yield node.within
         elif isinstance(node, Absence) and node.length is not None:
             yield node.length
-        elif isinstance(node, Attribute) and node.past is not None:
+        elif isinstance(node, Attribute) and node.past is not None and node.past.over is not None:
             yield node.past.over
     yield from (each for each in (query.within, query.each_step, query.every) if each is not None)
 

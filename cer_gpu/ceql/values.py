@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Generic, TypeVar
 
+from cer_gpu.ceql.functions import DESCENDANT
 from cer_gpu.ceql.traversal import Node, children, walk
 
 Span = tuple[int, int]
@@ -80,15 +81,17 @@ class Past:
     """``function(event.attribute FILTER predicate) OVER over``: an aggregate over the events before, and this one.
 
     `function` is "COUNT", "COUNT DISTINCT", "SUM", "AVG", "MIN", "MAX" or "STDDEV".  `event` None: events of any type;
-    `attribute` None: COUNT counts events.  The attributes of `predicate` name no variable.
+    `attribute` None: COUNT counts events.  The attributes of `predicate` name no variable.  `over` None: all events
+    before, of whatever key, which "DESCENDANT" alone reads; `ids` are its columns of a process and of its parent.
     """
 
     function: str
     event: Name | None
     attribute: str | None
     predicate: Predicate | None
-    over: Within
+    over: Within | None
     span: Span = _span()
+    ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -307,6 +310,38 @@ class Apart(Node):
     time_unit: str | None = None
     span: Span = _span()
     parts = ("later", "earlier")
+
+
+PROCESS_IDS = ("process.entity_id", "process.parent.entity_id")
+"""Columns of the id of an event's process, and of the parent of that."""
+
+
+def descends(
+    event: Name | None,
+    predicate: Predicate | None,
+    ids: tuple[str, str] = PROCESS_IDS,
+    span: Span = (0, 0),
+    variable: Name | None = None,
+) -> Comparison:
+    """Return the test that a process above that of an event had an event before, of a type, that satisfies a predicate.
+
+    The text of a query has no such test.
+
+    Parameters
+    ----------
+    event
+        Type of those events before; None: any.
+    predicate
+        Condition of those events; its attributes name no variable.
+    ids
+        Columns of a process and of its parent: texts or whole numbers.  NULL: the test is FALSE, or knows no parent.
+    span
+    variable
+        Variable of the event, in a filter between events.
+    """
+    past = Past(DESCENDANT, event, None, predicate, None, span, ids)
+    column = Attribute("`descendant`", span, variable, past=past)
+    return Comparison("=", column, Literal(True, "", span), span)
 
 
 COUNTED_POSITION = "`POSITION`"

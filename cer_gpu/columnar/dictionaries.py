@@ -37,6 +37,10 @@ class PerDictionary:
             self._values = values
         return self._table
 
+    def codes(self, values: pa.Array) -> Array:
+        """Return the values of a dictionary, ascending, of which the table, of truths, is True."""
+        return np.flatnonzero(self(values)[:-1])
+
 
 def same_memory(a: pa.Array, b: pa.Array) -> bool:
     """Return True if two arrays, both alive, are views of the same memory."""

@@ -15,6 +15,14 @@ from cer_gpu.predicates.placement import check_device
 from cer_gpu.stages import NO_STAGES, Stages
 
 DEVICES = ("auto", "cpu", "cuda")
+
+
+class Default(str):
+    """A text that nobody gave: where a language has another one of its own, that stands in its place."""
+
+    __slots__ = ()
+
+
 Lateness = str | int | float | timedelta
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.backend.past import sums as kernels_of_sums
+from cer_gpu.backend.past.descent import mark_descents
 from cer_gpu.backend.past.exact import DIGITS, WIDE_OF_SQUARES, WIDE_OF_SUMS
 from cer_gpu.backend.past.pending import (
     FLOATS,
@@ -30,7 +31,7 @@ from cer_gpu.backend.past.pending import (
 )
 from cer_gpu.backend.past.sums import ExactSums, sum_past
 from cer_gpu.ceql.functions import CLEAR
-from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, STRING, Block, RowsOfBlock, kind_of
+from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, NOTHING, STRING, Block, RowsOfBlock, kind_of
 from cer_gpu.columnar.memory import read_only, zeros
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.numbers import floats
@@ -388,6 +389,66 @@ class SumState(PastState):
         super().restore(arrays)
         self._wide = np.array(arrays["wide"])
         self._n_wide = np.array([len(self._wide)], np.int64)
+
+
+class DescentState:
+    """Descent of processes: those that are marked, or descend from such, in the whole stream."""
+
+    def __init__(self, column: PastColumn) -> None:
+        self._texts = TextNumbers()
+        self._known = np.zeros(0, np.uint8)
+        self._sweep_at = TEXTS_FROM
+        self.rebind(column)
+
+    def rebind(self, column: PastColumn) -> None:
+        """Go on with the column of another schema."""
+        self.column = column
+
+    def make(self, block: Block, chosen: Bools) -> pa.Array:
+        """Return the column of the next block, given which of its events mark their process."""
+        swept = self._texts.n_texts >= self._sweep_at
+        if swept:
+            kept = np.flatnonzero(self._known)
+            self._texts.keep(kept)
+            self._known = self._known[kept]
+        view = RowsOfBlock(block, np.arange(block.n_rows, dtype=np.int32))
+        processes, parents = (self._numbers(name, view) for name in self.column.past.ids)
+        if self._texts.n_texts > len(self._known):
+            known = zeros((max(FEWEST_ENTRIES, 2 * self._texts.n_texts),), np.uint8)
+            known[: len(self._known)] = self._known
+            self._known = known
+        if swept:
+            self._sweep_at = max(TEXTS_FROM, 2 * self._texts.n_texts)  # with those of this block's dictionaries
+        found = np.zeros(block.n_rows, np.bool_)
+        mark_descents(read_only(processes), read_only(parents), read_only(chosen), self._known, found)
+        return pa.array(found)
+
+    def _numbers(self, name: str, view: RowsOfBlock) -> Int64:
+        """Return the numbers of ids, -1 for NULL."""
+        kind, valid = kind_of(view.whole.column(name).type), view.valid(name)
+        if kind == NOTHING:
+            return np.full(view.n_rows, -1, np.int64)
+        if kind == STRING:
+            numbers = self._texts.of(name, view)
+        else:
+            numbers = self._texts.of_array(view.whole.array(name).cast(pa.string()))
+        return numbers if valid is None else np.where(valid, numbers, -1)
+
+    def snapshot(self, n_keys: int) -> dict[str, Array]:
+        """Return the state as arrays."""
+        return {"known": self._known[: self._texts.n_texts]}
+
+    def restore(self, arrays: dict[str, Array]) -> None:
+        """Go on from a snapshot."""
+        self._known = np.array(arrays["known"])
+
+    def texts(self) -> pa.Array:
+        """Return the ids, in the order of their numbers."""
+        return self._texts.texts()
+
+    def restore_texts(self, texts: pa.Array) -> None:
+        """Go on with the ids of a snapshot."""
+        self._texts.restore(texts)
 
 
 def _what(column: PastColumn) -> int:

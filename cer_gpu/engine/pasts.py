@@ -1,4 +1,4 @@
-"""Columns of aggregates over the past (``OVER``), made for all events of a stream before its predicates are evaluated.
+"""Columns of aggregates over the past (``OVER``) and of descent, made for all events before predicates are evaluated.
 
 A column is made in one pass over each block: what leaves a window is taken out, and what comes is added, so that the
 cost does not depend on the length of the window.  Results do not depend on how the stream is cut into blocks: sums are
@@ -16,11 +16,15 @@ from cer_gpu.arrays import Array, Bools, Int32
 from cer_gpu.columnar.clocks import ordered
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.memory import read_only
-from cer_gpu.engine.past_columns import DistinctState, PastState, new_state
+from cer_gpu.engine.past_columns import DescentState, DistinctState, PastState, new_state
 from cer_gpu.partition.dealt import partitions_of
 from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.planning.pasts import BoundPasts
 from cer_gpu.predicates.guards import GuardWords
+
+_WITH_TEXTS = DescentState | DistinctState
+"""States that number texts."""
+_NO_EVENTS = np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.uint64)
 
 
 class Pasts:
@@ -47,8 +51,12 @@ class Pasts:
         self._types = types
         self._partitions = None if keys is None else partitions_of(types, deal, every=True, numbered=True)
         self._n_events = 0
-        self._states: list[PastState] = []
-        for column, reach in bound.reaches.items():
+        self._states: list[PastState | DescentState] = []
+        for column in bound.columns:
+            if column not in bound.reaches:
+                self._states.append(DescentState(column))
+                continue
+            reach = bound.reaches[column]
             clock = np.dtype(np.float64 if isinstance(reach.length, np.float64) else np.uint64)
             self._states.append(new_state(column, clock, reach.column is not None or keys is None))
         self.rebind(bound, keys)
@@ -72,18 +80,21 @@ class Pasts:
 
     def add_to(self, block: Block) -> None:
         """Make the columns of the next block."""
-        rows, keys, ordinals = self._substreams(block)
+        rows, keys, ordinals = self._substreams(block) if self._bound.reaches else _NO_EVENTS
         words = [test.words(block) for test in self._tests]
         clocks: dict[str | None, Array] = {None: ordinals}
         for state, (column, names) in zip(self._states, self._bound.columns.items(), strict=True):
-            reach = self._bound.reaches[column]
-            if reach.column not in clocks:
-                assert reach.column is not None
-                of_rows = ordered(block.numbers(reach.column))
-                clocks[reach.column] = of_rows if len(rows) == block.n_rows else of_rows[rows]
             test = self._bound.test[column]
             chosen = np.ones(block.n_rows, np.bool_) if test is None else _has_bit(words[test[0]], test[1])
-            made = state.make(block, rows, keys, self._n_keys, clocks[reach.column], reach.length, chosen)
+            if isinstance(state, DescentState):
+                made = state.make(block, chosen)
+            else:
+                reach = self._bound.reaches[column]
+                if reach.column not in clocks:
+                    assert reach.column is not None
+                    of_rows = ordered(block.numbers(reach.column))
+                    clocks[reach.column] = of_rows if len(rows) == block.n_rows else of_rows[rows]
+                made = state.make(block, rows, keys, self._n_keys, clocks[reach.column], reach.length, chosen)
             for name in names:
                 block.put(name, made)
         self._n_events += block.n_rows
@@ -109,7 +120,7 @@ class Pasts:
             arrays |= {f"keys.{name}": array for name, array in found.items()}
         for i, state in enumerate(self._states):
             arrays |= {f"{i}.{name}": array for name, array in state.snapshot(self._n_keys).items()}
-        counted = {i: each.texts() for i, each in enumerate(self._states) if isinstance(each, DistinctState)}
+        counted = {i: each.texts() for i, each in enumerate(self._states) if isinstance(each, _WITH_TEXTS)}
         return arrays, of_keys, counted
 
     def restore(self, arrays: dict[str, Any], texts: dict[int, pa.Array], counted: dict[int, pa.Array]) -> None:
@@ -120,7 +131,7 @@ class Pasts:
         for i, state in enumerate(self._states):
             own = f"{i}."
             state.restore({name[len(own) :]: array for name, array in arrays.items() if name.startswith(own)})
-            if isinstance(state, DistinctState):
+            if isinstance(state, _WITH_TEXTS):
                 state.restore_texts(counted[i])
 
 

@@ -28,7 +28,7 @@ MOST_RUNS = 100
 _MOST_NESTING = 100
 
 
-def parse(text: str) -> e.EqlQuery:
+def parse(text: str) -> e.Query:
     """Parse a whole query.
 
     Raises
@@ -48,12 +48,14 @@ def parse(text: str) -> e.EqlQuery:
     return query  # type: ignore[no-any-return]
 
 
-def _check_nesting(query: e.EqlQuery, text: str) -> None:
+def _check_nesting(query: e.Query, text: str) -> None:
     def depth(node: Any, below: list[int]) -> int:
         level = 1 + max(below, default=0)
         if level > _MOST_NESTING:
             hint = "a chain of and, or of or, is one level, however long"
-            raise QueryTooLargeError(f"the query is nested more than {_MOST_NESTING} levels deep", text, node.span[0], None, hint)
+            raise QueryTooLargeError(
+                f"the query is nested more than {_MOST_NESTING} levels deep", text, node.span[0], None, hint
+            )
         return level
 
     for term in (*query.terms, *([] if query.until is None else [query.until])):
@@ -77,16 +79,16 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
 
     # ---- queries ------------------------------------------------------------------------------------------------
 
-    def query(self, parts: list[Any]) -> e.EqlQuery:
+    def query(self, parts: list[Any]) -> e.Query:
         pattern, *pipes = parts
-        own: dict[str, Any] = {"terms": (e.Term(pattern, span=pattern.span),), "kind": "event"}
-        if not isinstance(pattern, e.EventFilter):
-            own = pattern
-        return e.EqlQuery(text=self._text, pipes=tuple(pipes), **own)
+        own: dict[str, Any] = pattern
+        if isinstance(pattern, e.EventFilter):
+            own = {"terms": (e.Term(pattern, span=pattern.span),), "kind": "event"}
+        return e.Query(text=self._text, pipes=tuple(pipes), **own)
 
     @lark.v_args(meta=True)
     def sequence(self, meta: Any, parts: list[Any]) -> dict[str, Any]:
-        word, *parts = parts
+        _, *parts = parts
         keys, maxspan, terms, until = self._sorted_out(parts)
         if sum(1 if term.absent else term.runs for term in terms) < 2:
             hint = "another step [category where condition] behind it, or with runs=2"
@@ -108,20 +110,29 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
                 what = "events that must be missing" if term.absent else "runs"
                 raise self._error(f"a sample has no {what}", term.span, "they are for sequence")
         if not keys and not any(term.keys for term in terms):
-            raise self._error("a sample needs the fields that its events share", span_of(word_meta(word)), "sample by host.id [...] [...]")
+            raise self._error(
+                "a sample needs the fields that its events share",
+                _place(word),
+                "sample by host.id [...] [...]",
+            )
         if len(terms) < 2:
             raise self._error("a sample has two events at least", terms[0].span)
         return {"kind": "sample", "terms": tuple(terms), "keys": keys}
 
     @lark.v_args(meta=True)
     def join(self, meta: Any, parts: list[Any]) -> dict[str, Any]:
-        span = span_of(word_meta(parts[0]))
-        raise self._error("join is no part of Elasticsearch's EQL", span, "sample by finds events in any order, sequence in their order")
+        span = _place(parts[0])
+        raise self._error(
+            "join is no part of Elasticsearch's EQL",
+            span,
+            "sample by finds events in any order, sequence in their order",
+        )
 
     def _sorted_out(self, parts: list[Any]) -> tuple[tuple[e.Field, ...], e.Length | None, list[e.Term], e.Term | None]:
         """Return the keys, the maxspan, the terms, and that of until."""
         keys: tuple[e.Field, ...] = ()
-        maxspan, until = None, None
+        maxspan: e.Length | None = None
+        until: e.Term | None = None
         terms: list[e.Term] = []
         for part in parts:
             match part:
@@ -131,14 +142,16 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
                     if maxspan is not None:
                         raise self._error("maxspan stands twice", part.span)
                     maxspan = part
-                case ("until", e.Term() as until):
-                    pass
+                case ("until", e.Term() as term):
+                    until = term
                 case ("by", (fields, span)):
                     if keys:
                         raise self._error("the fields that all steps share stand twice", span, "by a, b")
                     keys = fields
         if until is not None and (until.absent or until.runs > 1):
-            raise self._error("the event of until has neither ! nor runs", until.span, "until [category where condition]")
+            raise self._error(
+                "the event of until has neither ! nor runs", until.span, "until [category where condition]"
+            )
         return keys, maxspan, terms, until
 
     def until(self, parts: list[Any]) -> tuple[str, e.Term]:
@@ -147,7 +160,7 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
     @lark.v_args(meta=True)
     def maxspan(self, meta: Any, parts: list[Any]) -> e.Length:
         token = parts[0]
-        span = token.start_pos, token.start_pos + len(token)
+        span = _place(token)
         found = re.fullmatch(r"([0-9.]+)\s*([A-Za-z]*)", str(token))
         assert found is not None
         number, unit = found.groups()
@@ -166,7 +179,7 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
     def runs(self, parts: list[Any]) -> tuple[str, int]:
         token = parts[0]
         if not str(token).isdigit() or not 1 <= int(token) <= MOST_RUNS:
-            span = token.start_pos, token.start_pos + len(token)
+            span = _place(token)
             raise self._error(f"runs is a whole number from 1 to {MOST_RUNS}", span)
         return "runs", int(token)
 
@@ -191,7 +204,7 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
 
     def category(self, parts: list[Any]) -> tuple[str, Span]:
         token = parts[0]
-        return self._name(token), (token.start_pos, token.start_pos + len(token))
+        return self._name(token), _place(token)
 
     def _name(self, token: Any) -> str:
         if token.type == "QUOTED_NAME":
@@ -203,7 +216,7 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
         token, *arguments = parts
         name, span = str(token), span_of(meta)
         if name not in ("head", "tail"):
-            raise self._error(f"the pipes are head and tail, and not {name!r}", (token.start_pos, token.start_pos + len(token)))
+            raise self._error(f"the pipes are head and tail, and not {name!r}", _place(token))
         arguments = [each for each in arguments if each is not None]
         n = arguments[0] if len(arguments) == 1 else None
         if not isinstance(n, e.Constant) or type(n.value) is not int:
@@ -228,14 +241,14 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
         op = str(token)
         if op not in ("==", "!=", "<", "<=", ">", ">="):
             better = {"=": "==", "<>": "!=", "=~": ":", "!~": "not ... :", "!:": "not ... :"}[op]
-            span = token.start_pos, token.start_pos + len(token)
+            span = _place(token)
             raise self._error(f"{op!r} is no operator of EQL", span, f"write {better}")
         return e.Compare(op, left, right, span_of(meta))
 
     @lark.v_args(meta=True)
     def match(self, meta: Any, parts: list[Any]) -> e.Expression:
         left, negated, token, right = parts
-        values = tuple(right.children) if isinstance(right, lark.Tree) else (right,)
+        values: tuple[Any, ...] = tuple(right.children) if isinstance(right, lark.Tree) else (right,)
         found = e.Match(str(token).rstrip("~"), str(token).endswith("~"), left, values, span_of(meta))
         return found if negated is None else e.Not(found, span_of(meta))
 
@@ -243,7 +256,7 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
     def lineage(self, meta: Any, parts: list[Any]) -> e.Lineage:
         token, event = parts
         if str(token) != "descendant":
-            span = token.start_pos, token.start_pos + len(token)
+            span = _place(token)
             raise self._error(f"{str(token)!r} of an event is not supported", span, "descendant of [process where ...]")
         return e.Lineage(str(token), event, span_of(meta))
 
@@ -252,7 +265,7 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
     @lark.v_args(meta=True)
     def signed(self, meta: Any, parts: list[Any]) -> e.Expression:
         sign, operand = parts
-        return operand if sign == "+" else e.Negative(operand, span_of(meta))  # type: ignore[no-any-return]
+        return operand if sign == "+" else e.Negative(operand, span_of(meta))
 
     @lark.v_args(meta=True)
     def number(self, meta: Any, parts: list[Any]) -> e.Constant:
@@ -288,11 +301,8 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
         return e.Field(tuple(self._name(each) for each in names), optional is not None, span_of(meta))
 
 
-def word_meta(token: Any) -> Any:
-    """Return the place of a word as that of a rule."""
-    meta = lark.tree.Meta()
-    meta.empty, meta.start_pos, meta.end_pos = False, token.start_pos, token.start_pos + len(token)
-    return meta
+def _place(token: Any) -> Span:
+    return token.start_pos, token.start_pos + len(token)
 
 
 def _flat(kind: type[e.Joined], parts: list[Any]) -> tuple[Any, ...]:

@@ -185,7 +185,7 @@ class Pipe:
 
 
 @dataclass(frozen=True)
-class EqlQuery(Node):
+class Query(Node):
     """A whole query.
 
     Attributes

@@ -61,13 +61,19 @@ def syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySynt
         found = word[0] if word else text[start]
         end = start + len(found)
         allowed = _described(set(getattr(error, "allowed", None) or ()))
-        message = f"expected {allowed}, found {shortened(found)!r}" if allowed else f"no part of a query begins with {found!r}"
+        message = (
+            f"expected {allowed}, found {shortened(found)!r}"
+            if allowed
+            else f"no part of a query begins with {found!r}"
+        )
     return QuerySyntaxError(message, text, start, end, _hint(text, start, found))
 
 
 def _described(terminals: set[str]) -> str:
     """Return the terminals of a message, each once."""
-    said = sorted({_TERMINALS.get(name, name.lower()) for name in terminals if name not in ("WS", "COMMENT", "BLOCK_COMMENT")})
+    said = sorted(
+        {_TERMINALS.get(name, name.lower()) for name in terminals if name not in ("WS", "COMMENT", "BLOCK_COMMENT")}
+    )
     if len(said) > _MOST:
         said = [each for each in said if each not in ("+ -", "* / %", "?")][:_MOST]
     return ", ".join(said[:-1]) + (" or " if len(said) > 1 else "") + said[-1] if said else ""
@@ -81,7 +87,7 @@ def _hint(text: str, start: int, found: str) -> str | None:
     if found[:1] == "'":
         return 'strings stand in double quotes: "text"'
     if found[:1] == '"':
-        return "the string is not closed, or has an end of line; without escapes: \"\"\"text\"\"\""
+        return 'the string is not closed, or has an end of line; without escapes: """text"""'
     if found == "with" and re.search(r"\bmaxspan\s*=\s*\w+\s*$", text[:start]):
         return None
     if found in ("=", "!:", "&&", "||", "&", "|"):

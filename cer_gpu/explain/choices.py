@@ -142,7 +142,9 @@ def _memory_of_the_past(plan: Plan) -> str:
     each, n = " of each partition" if plan.partition else "", plan.longest_lag
     words = f"; and holds, for LAG, values of the last {f'{n:,} events' if n > 1 else 'event'}{each}" if n else ""
     for past in plan.pasts:
-        if past.function == CLEAR:
+        if past.over is None:
+            words += f"; and holds the id of each process that is such, or descends: {aggregate_of_past(past)}"
+        elif past.function == CLEAR:
             assert past.event is not None
             words += f"; and holds, for the absence of {held_text(past.event)}, the time of the last one{each}"
         else:

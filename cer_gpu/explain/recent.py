@@ -27,6 +27,11 @@ def key_lines(plan: Plan) -> list[str]:
 
 def memory_line(plan: Plan, pattern: RecentPattern) -> str:
     """Return what is kept, and until when."""
+    behind = "; and by the complex events that wait until their window has passed" if pattern.taking else ""
+    return _partial_matches(plan, pattern) + behind
+
+
+def _partial_matches(plan: Plan, pattern: RecentPattern) -> str:
     n = len(pattern.steps) - 1
     if not n:
         return "no partial match: each event of the one step is a complex event"
@@ -88,3 +93,6 @@ def _places(plan: Plan, pattern: RecentPattern) -> Iterator[tuple[str, Predicate
             under = " under any key" if absence.key is None else ""
             for test in absence.tests:
                 yield f"!{kind(absence.guard)} before {name}: for what is pending{under}, when it comes", test.predicate
+    for absence in pattern.taking:
+        for test in absence.tests:
+            yield f"!{kind(absence.guard)} at the end: for what ended before, when it comes", test.predicate

@@ -151,6 +151,10 @@ def _over(past: Past, *, grouped: bool) -> str:
     events = "all events" if past.event is None else f"the events {held_text(past.event)}"
     if past.predicate is not None:
         events += f" with {predicate_text(past.predicate)}"
+    if past.over is None:
+        child, parent = map(attribute_text, past.ids)
+        ancestor = f"a process above that of the event (by {child} and {parent}) had one of {events} before"
+        return f"{aggregate_of_past(past)} is TRUE where {ancestor}, in the whole stream."
     of = " of its group" if grouped else ""
     none = "0" if past.function.startswith("COUNT") else "NULL"
     reach = f"at most {window_text(past.over)} before it, itself included"

@@ -86,7 +86,10 @@ def _leaf(leaf: s.Leaf, negation: str = "") -> str:
         case s.Comparison(left=s.Attribute(past=s.Past(function=functions.CLEAR) as past)):
             such = "" if past.predicate is None else f" with {_predicate(past.predicate, _SINGLE)}"
             assert past.event is not None
+            assert past.over is not None
             return f"no {held_text(past.event)}{such} in the {limit_text(past.over)} before it"
+        case s.Comparison(left=s.Attribute(past=s.Past(over=None)), op="=", right=s.Literal(value=True)):
+            return _expression(leaf.left)
         case s.Comparison("=", s.Call() as call, s.Literal(value=True)) if call.function.rstrip("~") in functions.TESTS:
             return _expression(call)
         case s.Comparison():
@@ -172,6 +175,10 @@ def _attribute(attribute: s.Attribute) -> str:
 
 def aggregate_of_past(past: s.Past) -> str:
     """Return an aggregate over the past: ``AVG(BUY.amount FILTER amount > 0) OVER 30 DAYS``."""
+    if past.over is None:
+        events = "any event" if past.event is None else held_text(past.event)
+        such = "" if past.predicate is None else f" FILTER {_predicate(past.predicate, _EITHER)}"
+        return f"DESCENDANT({events}{such})"
     function, *distinct = past.function.split()
     of = "*" if past.event is None else held_text(past.event)
     of += "" if past.attribute is None else f".{attribute_text(past.attribute)}"

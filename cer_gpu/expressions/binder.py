@@ -30,6 +30,7 @@ from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.by_arrow import arrow_rows, common_decimal, decimals, null_rows, of_arrow
 from cer_gpu.expressions.derived import DerivedColumn, derive
 from cer_gpu.expressions.derived_names import is_derived, shown
+from cer_gpu.expressions.globs.compiling import Pattern
 from cer_gpu.expressions.hints import article, comparison_hint, moment_hint
 from cer_gpu.expressions.inputs import CODES, FLOATS, NUMBERS, Inputs
 from cer_gpu.expressions.lengths import LENGTH_HINT, differ_by_length, length_of, with_integer
@@ -156,8 +157,8 @@ class Binder:
     def membership(self, predicate: s.Membership, negated: bool) -> t.Test:
         """Bind ``operand IN {v, ...}``: TRUE if it equals one of the values."""
         if all(_is_text(v) for v in predicate.values) and self.kind(predicate.operand) == STRING:
-            values = pa.array([v.value for v in predicate.values], pa.string())  # type: ignore[union-attr]
-            return self.by_value(predicate.operand, lambda texts: pc.is_in(texts, values), negated)
+            values = tuple(Pattern(str(v.value), plain=True) for v in predicate.values)  # type: ignore[union-attr]
+            return self.by_value(predicate.operand, texts.OneOf(values), negated)
         equal = (s.Comparison("=", predicate.operand, value, value.span) for value in predicate.values)
         tests = [self.bound_test(each, negated) for each in equal]
         return (t.And if negated else t.Or)(tuple(tests))
@@ -186,6 +187,8 @@ class Binder:
 
     def is_null(self, operand: s.Expression, negated: bool) -> t.Test:
         """Bind ``operand IS NULL``: an expression is NULL if a part is, or if it divides an integer by 0."""
+        if isinstance(operand, s.Attribute) and kind_of(self.column(operand)) is None:  # a list or a struct
+            return self.inputs.give(partial(null_rows, name=operand.name, negated=negated))
         kind = INTEGER if self.is_length(operand) and self.is_distance(operand) else self.kind(operand)
         match operand:
             case s.Attribute() if kind not in (NOTHING, STRING):
@@ -389,6 +392,9 @@ class Binder:
         if isinstance(right, s.Literal):
             if isinstance(left, s.Literal):
                 return t.Fixed(_holds(op, str(left.value), str(right.value)) != negated)
+            if op in ("=", "<>"):
+                equal = texts.OneOf((Pattern(str(right.value), plain=True),))
+                return self.by_value(left, equal, negated != (op == "<>"))
             value, compare = pa.scalar(str(right.value), pa.string()), of_arrow(op)
             return self.by_value(left, lambda texts: compare(texts, value), negated)
         return self.columns_by_arrow(op, left, right, negated, span)
@@ -398,6 +404,8 @@ class Binder:
         if not isinstance(column, s.Attribute):
             raise self.error(f"expected a column, found {self.describe(column)}", column.span)
         codes = self.inputs.column(column.name, CODES)
+        if isinstance(test, texts.OneOf):
+            return t.Lookup(codes, self.inputs.text_table(codes, test, negated))
         return t.Lookup(codes, self.inputs.table(codes, lambda values: arrow_rows(test(values), negated)))
 
     # ---- expressions ----------------------------------------------------------------------------------------

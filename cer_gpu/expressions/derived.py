@@ -144,7 +144,7 @@ def read_by(columns: Mapping[str, DerivedColumn]) -> list[str]:
         if isinstance(column, LagColumn):
             names.append(column.attribute)
         elif isinstance(column, PastColumn):
-            names += [] if column.past.attribute is None else [column.past.attribute]
+            names += [*column.past.ids, *([] if column.past.attribute is None else [column.past.attribute])]
         elif isinstance(column, CallColumn):
             names += column.names
         elif isinstance(column.operand, str):

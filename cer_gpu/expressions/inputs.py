@@ -18,6 +18,8 @@ from cer_gpu.columnar.memory import read_only
 from cer_gpu.columnar.resident import is_resident
 from cer_gpu.expressions.numbers import floats
 from cer_gpu.expressions.terms import BIT, F8, I8, STORED, U8, WIDE, Column, Constant, Given
+from cer_gpu.expressions.text_sets import TestTable, TextSet
+from cer_gpu.expressions.texts import OneOf
 
 Rows = Bools | bool
 """Answer for each row, or one for all of them."""
@@ -85,6 +87,8 @@ class Inputs:
     constants : dict from type to list
     tables : list of (Column, PerDictionary)
         Column of codes, and the table made of its dictionary: bool, FALSE for NULL.
+    text_sets : dict from str to TextSet
+        Tests of the texts of a column that are answered together, by its name.
     given : list of callable
     constants_once : bool
         True: equal constants have one slot, so that equal expressions are equal terms.
@@ -94,12 +98,19 @@ class Inputs:
     columns: list[tuple[str, str]] = field(default_factory=list)
     constants: dict[str, list[Any]] = field(default_factory=lambda: {I8: [], U8: [], F8: [], WIDE: []})
     tables: list[tuple[Column, PerDictionary]] = field(default_factory=list)
+    text_sets: dict[str, TextSet] = field(default_factory=dict)
     given: list[Callable[[Block], Rows]] = field(default_factory=list)
     constants_once: bool = False
 
     def fresh(self) -> Inputs:
         """Return the same slots for another evaluation, with its own tables of dictionaries."""
-        return replace(self, tables=[(column, table.fresh()) for column, table in self.tables])
+        sets = {name: each.fresh() for name, each in self.text_sets.items()}
+
+        def fresh(column: Column, table: PerDictionary) -> PerDictionary:
+            of_set = isinstance(table, TestTable)
+            return table.fresh_in(sets[self.columns[column.slot][0]]) if of_set else table.fresh()
+
+        return replace(self, tables=[(column, fresh(column, table)) for column, table in self.tables], text_sets=sets)
 
     def column(self, name: str, read: str = NUMBERS) -> Column:
         """Return the term for an existing column or field."""
@@ -136,6 +147,12 @@ class Inputs:
             return rows & np.asarray(values.is_valid()) if values.null_count else rows
 
         self.tables.append((codes, PerDictionary(compute)))
+        return len(self.tables) - 1
+
+    def text_table(self, codes: Column, test: OneOf, negated: bool) -> int:
+        """Add a test of texts, or its negation, that is answered together with others; return its slot."""
+        of = self.text_sets.setdefault(self.columns[codes.slot][0], TextSet())
+        self.tables.append((codes, TestTable(of, test, negated)))
         return len(self.tables) - 1
 
     def give(self, rows: Callable[[Block], Rows]) -> Given:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.functions import CLEAR
+from cer_gpu.ceql.functions import CLEAR, DESCENDANT
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of, plain_type
 from cer_gpu.columnar.fields import fields_hint
@@ -58,6 +58,8 @@ def past_column(attribute: s.Attribute, binder: Binder) -> PastColumn:
     assert past is not None
     if past.function == CLEAR:
         return PastColumn(past, None, pa.bool_())
+    if past.function == DESCENDANT:
+        return _descent_column(past, binder)
     if past.attribute is None:
         return PastColumn(past, None, pa.int64())
     data_type = written = plain_type(binder.column(s.Attribute(past.attribute, past.span)))
@@ -90,6 +92,28 @@ def past_column(attribute: s.Attribute, binder: Binder) -> PastColumn:
         return PastColumn(past, data_type, pa.null())
     assert kind in (INTEGER, FLOAT, DECIMAL, BOOLEAN)
     return PastColumn(past, data_type, sum_type(data_type) if function == "SUM" else pa.float64())
+
+
+def _descent_column(past: s.Past, binder: Binder) -> PastColumn:
+    """Return the column that tells which events are of a descendant; its values are ids, as texts."""
+    for attribute in s.attributes(past.predicate) if past.predicate is not None else ():
+        if attribute.past is not None:
+            hint = "let the condition on the ancestor read its own event"
+            raise binder.error("an ancestor is not tested for ancestors of its own", attribute.span, hint)
+    kinds: dict[str, str | None] = {}
+    for name in past.ids:
+        data_type = plain_type(binder.column(s.Attribute(name, past.span)))
+        kinds[name] = None if pa.types.is_duration(data_type) else kind_of(data_type)
+        if kinds[name] not in (STRING, INTEGER, NOTHING):
+            message = (
+                f"ids of processes are texts or whole numbers, and column {dotted(name)!r} is {article(data_type)}"
+            )
+            raise binder.error(message, past.span, fields_hint(name, data_type) or "name another column of ids")
+    if len(set(kinds.values()) - {NOTHING}) > 1:
+        shown = " and ".join(f"{dotted(name)!r} {'texts' if kinds[name] == STRING else 'numbers'}" for name in kinds)
+        message = f"the ids of a process and of its parent are compared, and of these columns {shown} are"
+        raise binder.error(message, past.span, "cast one of them to the type of the other")
+    return PastColumn(past, pa.large_string(), pa.bool_())
 
 
 def _written(past: s.Past) -> str:

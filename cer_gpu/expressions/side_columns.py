@@ -79,17 +79,20 @@ class TextNumbers:
         """Return the numbers of the texts of a column; those of NULL rows are arbitrary."""
         column = view.whole.column(name)
         if not pa.types.is_dictionary(column.type):
-            texts = plain_texts(view.column(name))
-            return self._coder.number(texts).astype(np.int64)
+            return self.of_array(plain_texts(view.column(name)))
         coded = view.coded(name)
         if name not in self._of_dictionary:
             self._of_dictionary[name] = PerDictionary(self._coder.number)
         numbers: Int64 = self._of_dictionary[name](coded.values)[coded.codes].astype(np.int64)
         return numbers
 
+    def of_array(self, texts: pa.Array) -> Int64:
+        """Return the numbers of plain texts; those of NULL are arbitrary."""
+        return self._coder.number(texts).astype(np.int64)
+
     def of_texts(self, texts: Sequence[str]) -> Int64:
         """Return the numbers of texts."""
-        return self._coder.number(pa.array(texts, pa.string())).astype(np.int64)
+        return self.of_array(pa.array(texts, pa.string()))
 
     def ranks(self) -> Int64:
         """Return the rank of each text, by its number."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, partial
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.patterns import glob_regex, network
+from cer_gpu.ceql.patterns import network, regex_of
+from cer_gpu.expressions.globs.compiling import Pattern
 
 Answer = Callable[[pa.Array], pa.Array]
 """Boolean array for an array of distinct texts; of NULL the answer is arbitrary, as its readers pass over it."""
@@ -25,8 +27,51 @@ _MOST_CHARACTERS = 10_000
 _SIGNS = frozenset("*?[")
 
 
+@dataclass(frozen=True)
+class OneOf:
+    """Test of a whole text: it matches one of several patterns.
+
+    Attributes
+    ----------
+    patterns : tuple of Pattern
+        They may be wrong, and are first read by a call.
+    nocase : bool
+    """
+
+    patterns: tuple[Pattern, ...]
+    nocase: bool = False
+
+    def __call__(self, texts: pa.Array) -> pa.Array:
+        """Return the answer for an array of distinct texts, which is read for this test alone."""
+        return self._answer(texts)
+
+    @cached_property
+    def _answer(self) -> Answer:
+        """Compare texts without signs by their values, and all others with few regular expressions."""
+        regexes = ["".join(map(regex_of, pattern.parts())) for pattern in self._globs]
+        plain = [pattern.text for pattern in self.patterns if self._is_value(pattern)]
+        answers: list[Answer] = [partial(pc.is_in, value_set=pa.array(plain, pa.string()))] if plain else []
+        whole = [rf"(?s)\A(?:{'|'.join(group)})\z" for group in _groups(regexes)]
+        answers += [partial(_matches, pattern=regex, nocase=self.nocase) for regex in whole]
+        return partial(_one_of, answers)
+
+    def _is_value(self, pattern: Pattern) -> bool:
+        return not self.nocase and (pattern.plain or not _SIGNS & set(pattern.text))
+
+    @property
+    def _globs(self) -> list[Pattern]:
+        return [pattern for pattern in self.patterns if not self._is_value(pattern)]
+
+    @cached_property
+    def n_readings(self) -> int:
+        """Patterns that read the texts one by one, and one for all texts without signs."""
+        return 1 + len(self._globs)
+
+
 def answer(test: s.TextTest) -> Answer:
     """Return the function that answers a test of texts; its patterns, which may be wrong, are first read by a call."""
+    if test.name == "GLOB":
+        return _glob(test.texts, test.nocase)
     made = cache(partial(ANSWERS[test.name], test.texts, test.nocase))
     return lambda texts: made()(texts)
 
@@ -36,14 +81,9 @@ def _like(patterns: Sequence[str], nocase: bool) -> Answer:
     return partial(_one_of, [partial(_matches, pattern=pattern, nocase=nocase) for pattern in patterns])
 
 
-def _glob(patterns: Sequence[str], nocase: bool) -> Answer:
-    """Match whole texts: patterns without signs by their values, all others by few regular expressions."""
-    plain = [] if nocase else [pattern for pattern in patterns if not _SIGNS & set(pattern)]
-    regexes = [glob_regex(pattern) for pattern in patterns if nocase or _SIGNS & set(pattern)]
-    answers: list[Answer] = [partial(pc.is_in, value_set=pa.array(plain))] if plain else []
-    whole = [rf"(?s)\A(?:{'|'.join(group)})\z" for group in _groups(regexes)]
-    answers += [partial(_matches, pattern=regex, nocase=nocase) for regex in whole]
-    return partial(_one_of, answers)
+def _glob(patterns: Sequence[str], nocase: bool) -> OneOf:
+    """Match whole texts."""
+    return OneOf(tuple(map(Pattern, patterns)), nocase)
 
 
 def _groups(regexes: Iterable[str]) -> list[list[str]]:

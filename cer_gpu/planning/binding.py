@@ -291,7 +291,7 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
     elif plan.recent is not None:
         pattern = plan.recent
         compared, columns = bind_keys(pattern.key_columns, pattern.equalities, schema, text, pattern.predicates)
-        recent = RecentTables(pattern, compared, columns)
+        recent = RecentTables(pattern, compared, columns, lasting)
     elif plan.graph is not None:
         compared = bind_relations([relation.predicate for relation in plan.graph.relations], schema, text)
         join_plan = JoinPlan(plan.graph, compared, bool(plan.partition))
@@ -356,5 +356,8 @@ class Bindings:
                 or last.position_column != position_column
                 or not last.schema.equals(schema, check_metadata=True)
             ):
-                last = self._last = bind(self.plan, schema, position_column)
+                last = self._last = self._bound(schema, position_column)
             return last
+
+    def _bound(self, schema: pa.Schema, position_column: str | None) -> Binding:
+        return bind(self.plan, schema, position_column)

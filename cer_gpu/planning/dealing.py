@@ -63,7 +63,7 @@ def dealing_by_starts(plan: Plan) -> Dealing:
     return replace(
         dealing_of(plan),
         against_ranges="a start is known only after the range",
-        against_key_tasks="an event of any key tells that a window has passed" if of_all else None,
+        against_key_tasks="an event of any key tells that a window has passed" if of_all else _against_key_tasks(plan),
         shared=(),
     )
 
@@ -77,6 +77,7 @@ def dealing_of(plan: Plan) -> Dealing:
         _against_ranges(plan),
         merging if plan.trailing else None,
         shared=shared,
+        against_key_tasks=_against_key_tasks(plan),
     )
 
 
@@ -106,7 +107,7 @@ def _shared(plan: Plan) -> tuple[tuple[str | None, str], ...]:
 
 def _key_of(plan: Plan, pattern: RecentPattern) -> tuple[tuple[str | None, str], ...]:
     """Return the column of each event type whose value is a key of SELECT RECENT; empty: there is none."""
-    absences = [absence for step in pattern.steps for absence in step.absent]
+    absences = pattern.absences
     if any(absence.key is None for absence in absences):
         return ()  # such an event drops what waits under other keys
     for number, key in enumerate(pattern.keys):
@@ -132,6 +133,10 @@ def _against_keys(plan: Plan) -> str | None:
     return None
 
 
+def _against_key_tasks(plan: Plan) -> str | None:
+    return "the ancestors of a process may have other keys" if plan.asks_for_descent else None
+
+
 def _against_ranges(plan: Plan) -> str | None:
     if plan.longest_lag:
         return "LAG reads events that may lie before the range"
@@ -149,7 +154,10 @@ def _against_ranges(plan: Plan) -> str | None:
         return "LIMIT keeps the first of an order that depends on the events before the window"
     if plan.consume != "NONE":
         return f"CONSUME BY {plan.consume} depends on what was found before"
-    if any(not same_clock(past.over, plan.within) for past in plan.pasts if plan.within is not None):
+    if plan.asks_for_descent:
+        return "ancestors of a process may lie before the range"
+    lengths = [past.over for past in plan.pasts if past.over is not None]
+    if any(not same_clock(length, plan.within) for length in lengths if plan.within is not None):
         return "what is OVER the past is measured by another clock than WITHIN"
     return None
 

@@ -184,9 +184,8 @@ def _step(draft: Draft) -> None:
     syntax = draft.syntax
     if not STRATEGIES[syntax.select.strategy].pending:
         return
-    assert not draft.trailing  # it is refused
     try:
-        draft.recent = build_recent(draft.pattern, draft.guards, draft.selected)
+        draft.recent = build_recent(draft.pattern, draft.guards, draft.selected, trailing=draft.trailing)
     except NotRecentError as error:
         alternatives = (node.span for node in walk(syntax.formula) if isinstance(node, FilterOr))
         span = error.span or next(alternatives, syntax.formula.span)

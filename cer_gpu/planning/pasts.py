@@ -35,6 +35,7 @@ class BoundPasts:
     columns : dict from PastColumn to list of str
         Each once, with the names of the columns that it makes.
     reaches : dict from PastColumn to Reach
+        The others have no length: they read all events before, of any key.
     tests : tuple of BoundGuards
         Tests of the events that they are of: those with a type, and those of any.
     test : dict from PastColumn to (int, int) or None
@@ -90,6 +91,7 @@ def bind_pasts(pasts: Mapping[str, PastColumn], plan: Plan, schema: pa.Schema) -
     reaches = {
         column: Reach(*window_length(column.past.over, schema, plan.time_column, plan.time_unit, plan.text))
         for column in columns
+        if column.past.over is not None
     }
     return BoundPasts(columns, reaches, tuple(tests), test)
 

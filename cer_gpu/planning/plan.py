@@ -172,6 +172,11 @@ class Plan:
         return list(dict.fromkeys(past for past in read if past is not None))
 
     @property
+    def asks_for_descent(self) -> bool:
+        """True if a predicate asks whether a process descends from another, which any event before may tell."""
+        return any(past.over is None for past in self.pasts)
+
+    @property
     def predicates(self) -> list[Predicate]:
         """Predicates on single events, and between events."""
         found = [guard.predicate for guard in self.guards if guard.predicate is not None]

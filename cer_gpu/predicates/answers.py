@@ -211,7 +211,7 @@ class _ByText(_Classes):
         assert isinstance(test, t.Lookup)
         self._read(block, test)
         values = block.coded(self._inputs.columns[test.codes.slot][0]).values
-        codes = np.flatnonzero(self._inputs.tables[test.table][1](values))
+        codes = self._inputs.tables[test.table][1].codes(values)
         if len(codes) > MOST_CLASSES:
             return None
         return list(zip(self._begins[codes].tolist(), self._begins[codes + 1].tolist(), strict=True))

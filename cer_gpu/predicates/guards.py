@@ -69,6 +69,8 @@ class BoundGuards:
     derived : dict from str to DerivedColumn
         Columns that are made before they are evaluated.
     n_guards : int
+    of_any_type : list of int
+        Guards of events of any type, and of those that have none.
     program : GuardProgram or None
         Tests as terms; None: no event has a type, so there is nothing to evaluate.
 
@@ -90,6 +92,7 @@ class BoundGuards:
         self.guards = guards
         self.type_column = type_column
         self.stream_column = stream_column
+        self.of_any_type = [i for i, guard in enumerate(guards) if guard.event_type is None]
         data_type = None if type_column is None else type_column_type(schema, type_column)
         binder = Binder(schema, text)
         bound = {g.predicate: binder.bind(g.predicate) for g in guards if g.predicate is not None}
@@ -100,7 +103,7 @@ class BoundGuards:
         # the type test has the same result for all events: there is one type, or no event has any
         self.constant: npt.NDArray[Any] | None = None
         if data_type is None or no_type:
-            self.constant = self.pack([() if no_type else range(self.n_guards)])
+            self.constant = self.pack([self.of_any_type if no_type else range(self.n_guards)])
         named = [name for name in (type_column, stream_column) if name is not None]
         read = columns_of([g.predicate for g in guards if g.predicate is not None])
         self.columns = tuple(dict.fromkeys([*named, *read]))
@@ -334,7 +337,7 @@ class GuardWords:
             words = self._types(coded.values).take(coded.codes, axis=0)
             valid = block.valid(self.bound.type_column)
             if valid is not None:
-                words[~valid] = 0
+                words[~valid] = self.bound.pack([self.bound.of_any_type])[0]
         if self.bound.stream_column is not None:
             streams = block.coded(self.bound.stream_column)
             words &= self._streams(streams.values).take(streams.codes, axis=0)
@@ -355,11 +358,11 @@ class GuardWords:
         by_type: dict[str | None, list[int]] = {}
         for i, guard in enumerate(self.bound.guards):
             by_type.setdefault(guard.event_type, []).append(i)
-        by_type.pop(None, None)
+        of_any_type = by_type.pop(None, [])
         assert self.bound.type_column is not None
         texts = type_names(values, self.bound.type_column)
         self.types_met.add(texts)
-        return self.bound.pack([by_type.get(text, []) for text in texts])
+        return self.bound.pack([[*by_type.get(text, []), *of_any_type] for text in texts])
 
     def _stream_words(self, values: pa.Array) -> npt.NDArray[Any]:
         return self.bound.pack(

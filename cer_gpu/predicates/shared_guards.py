@@ -102,7 +102,8 @@ class SharedGuards:
         """Return the view of one query, which must be allowed (`may_share`)."""
         for guard in bound.guards:
             if guard.event_type not in self._of_type:
-                self._of_type[guard.event_type] = _OfType(self.schema)
+                of_all = guard.event_type is None and self._type_column is not None
+                self._of_type[guard.event_type] = (_OfAll if of_all else _OfType)(self.schema)
                 self._block, self._groups = None, PerDictionary(self._groups_of)
         words = SharedWords(self, bound, types_met)
         self._users.add(words)
@@ -246,6 +247,23 @@ class _OfType:
         return found
 
 
+class _OfAll(_OfType):
+    """All events of a block, of whatever type; their places are their rows, which stand in no group."""
+
+    _taken: Block | None  # type: ignore[assignment]
+
+    def read(self, block: Block, groups: Groups, number: int) -> None:
+        """See `_OfType`."""
+        self._block, self._taken = block, block
+        if len(self.rows) != block.n_rows:
+            self.rows = self.places = read_only(np.arange(block.n_rows, dtype=np.int32))
+
+    def has_bit(self, words: npt.NDArray[np.uint64], bit: np.uint64) -> npt.NDArray[np.bool_]:
+        """See `_OfType`."""
+        found: npt.NDArray[np.bool_] = words & bit != 0
+        return found
+
+
 class _OnDevice:
     """Guards on a GPU: the bits of all of them, for all rows of one block after the other.
 
@@ -305,6 +323,7 @@ class SharedWords:
     def __init__(self, shared: SharedGuards, bound: BoundGuards, types_met: TypesMet) -> None:
         self.tier = CUDA if shared.device == CUDA else INTERPRETED
         self._shared = shared
+        self._in_groups = bound.type_column is None or not bound.of_any_type
         self._types: list[str | None] = []
         self.bound, self.types_met = bound, types_met
         self._numbers = [shared.number(guard) for guard in bound.guards]
@@ -332,4 +351,4 @@ class SharedWords:
         chosen, kept = symbols.select(words)
         if len(kept) < len(rows):
             rows, places = rows[kept], places[kept]
-        return Picked(chosen, rows, places, shared.groups)
+        return Picked(chosen, rows, places, shared.groups) if self._in_groups else Picked(chosen, rows)

@@ -187,6 +187,37 @@ def test_an_absence_counted_back_is_a_test_of_its_step():
     assert positions("(!D FOR 1 EVENTS ; A){2}", table) == [[2, 6]]
 
 
+def test_an_absence_at_the_end_takes_back_what_ended_before_it():
+    table = events("ABABDABCCCC", u=[1, 1, 2, 2, 2, 1, 1, 0, 0, 0, 0])
+    assert positions("A ; B ; !D WITHIN 4 EVENTS", table) == [[5, 6]]  # the D is in the window of both
+    keyed = "A AS a ; B AS b FILTER a.u = b.u"
+    by_key = f"({keyed}) ; !(D AS d FILTER d.u = a.u) WITHIN 4 EVENTS"
+    assert positions(by_key, table) == [[0, 1], [5, 6]]
+    assert positions(f"({keyed}) ; !D FOR 1 EVENTS", table) == [[0, 1], [5, 6]]
+    assert positions(f"({keyed}) ; !D FOR 3 EVENTS", table) == [[5, 6]]
+    below = f"({keyed}) ; !(D AS d FILTER d.u > a.u) WITHIN 4 EVENTS"
+    assert positions(below, table) == [[2, 3], [5, 6]]
+    assert positions("A ; B ; !D ; !C WITHIN 2 EVENTS", table) == [[0, 1]]
+    assert positions("A ; !B FOR 1 EVENTS", events("AABA")) == [[0], [3]]
+    assert positions("(A ; !D FOR 2 EVENTS) ; B", events("ABDADB")) == []
+    assert positions("(A ; !D FOR 2 EVENTS) ; B", events("ABCDADB")) == [[0, 1]]
+
+
+def test_what_may_be_taken_back_is_dropped_with_its_window():
+    n = 20_000
+    table = events("AB" * n, u=[i // 2 for i in range(2 * n)], ts=range(2 * n))
+    query = cer_gpu.compile(
+        "SELECT RECENT * FROM S WHERE (A AS a ; B AS b FILTER a.u = b.u) ; !(C AS c FILTER c.u = a.u) "
+        "WITHIN 100 SECONDS",
+        time_column="ts",
+        time_unit="s",
+    )
+    evaluator = query.evaluator()
+    found = sum(evaluator.push(batch).num_rows for batch in table.to_batches(max_chunksize=1000))
+    assert found == n - 50
+    assert len(evaluator.checkpoint()) < 60_000
+
+
 def test_keys_of_unlike_columns_and_types():
     table = events("ABAB", src=pa.array([1, 9, 2, 9], pa.int32()), dst=[0.0, 2.0, 0.0, 2.0])
     assert positions("A AS a ; B AS b FILTER b.dst = a.src", table) == [[2, 3]]

@@ -2,6 +2,7 @@
 
 At each event, from the last step to the second: what waits for a step that the event satisfies moves on with it, in
 place of what waited there; then an absent event drops what still waits.  At last the event may begin a partial match.
+Before all that, an event that must be absent behind the last step takes back what ended earlier.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from cer_gpu.backend.joins.choosing import EVENT, N_ENDS, N_HERE, N_OUT, N_SHARE
 from cer_gpu.backend.joins.filters import Filters
 from cer_gpu.backend.operations import prefetch
 from cer_gpu.backend.products.keys import mixed
+from cer_gpu.backend.recent.ended import NONE, Ended, drop_ended, has_room, keep_ended, take_back, take_back_all
 from cer_gpu.backend.recent.pending import (
     BAR,
     BEGIN,
@@ -33,6 +35,8 @@ from cer_gpu.backend.recent.pending import (
     SLOT_CLOCK,
     SLOT_LAST,
     SLOT_TIME,
+    TAKE,
+    TAKE_ALL,
     Moves,
     Rows,
     SlotLayout,
@@ -60,8 +64,8 @@ _U = np.uint64
 
 
 @kernel
-def move_events(events, attributes, window, options, demand, moves, layout, rows, filters, output, counts, n_events,
-                regs):  # fmt: skip
+def move_events(events, attributes, window, options, demand, moves, layout, rows, ended, filters, output, counts,
+                n_events, regs):  # fmt: skip
     """Read events, and list or count the complex events that they end, from where the last call stopped.
 
     Parameters
@@ -75,6 +79,7 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
     moves : Moves
     layout : SlotLayout
     rows : Rows
+    ended : Ended
     filters : Filters
         Without conditions: the tests are those of `moves`.
     output : Matches
@@ -85,12 +90,12 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
     Returns
     -------
     int
-        DONE; GROW_NODES, when the rows need more room; OUTPUT_FULL, when the buffers are to be emptied (or made larger,
+        DONE; GROW_NODES, when the rows, or what ended, need more room; OUTPUT_FULL, when the buffers are to be emptied (or made larger,
         if they are empty).
     """
     events, window, options, demand = Events(*events), Window(*window), Options(*options), Demand(*demand)
     moves, layout, rows, filters = Moves(*moves), SlotLayout(*layout), Rows(*rows), Filters(*filters)
-    output, counts = Matches(*output), Counts(*counts)
+    output, counts, ended = Matches(*output), Counts(*counts), Ended(*ended)
     symbols, positions, partitions, clocks = events.symbols, events.positions, events.partitions, window.clocks
     length = window.length
     words, starts = rows.words, rows.clocks
@@ -114,12 +119,15 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
                 fetch_keys_ahead(moves, rows, symbols, partitions, attributes, i, regs[KEYS_AHEAD])
         elif split and i + ROWS_AHEAD < n_events:
             prefetch(words, _U(partitions[event + _U(ROWS_AHEAD)]) * width)
+        if layout.ended >= 0 and ended.free[0] == NONE:
+            status = GROW_NODES
+            break
         # room for the one complex event that it may end
         if demand.counting == 1:
             if regs[N_ENDS] >= counts.ends.shape[0]:
                 status = OUTPUT_FULL
                 break
-        elif regs[N_OUT] + 1 >= output.offsets.shape[0] or regs[N_VALUES] + n_steps > output.positions.shape[0]:
+        elif not has_room(output, n_steps, regs):
             status = OUTPUT_FULL
             break
         ahead = ahead_of(rows, event)
@@ -128,7 +136,7 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
                 find_key(moves, rows, attributes, event, ahead, partition, moves.needed[_U(f)])
         place = events.places[event] if events.places.shape[0] > 0 else positions[event]
         clock = clocks[event]
-        ended = False
+        completed = False
         begun = False
         for o in range(moves.firsts[symbol], moves.firsts[symbol + _U(1)]):
             op = _U(o)
@@ -140,12 +148,24 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
             if kind == SCAN:
                 _scan(moves, layout, rows, filters, partition, step, attributes, event, first, last)
                 continue
+            if kind == TAKE_ALL:
+                if not take_back_all(events, options, moves, layout, rows, filters, ended, output, partition, step,
+                                     attributes, event, place, clock, first, last, regs):  # fmt: skip
+                    status = OUTPUT_FULL
+                    break
+                continue
             row = partition
             if keyed:
                 row = rows.found[_U(moves.ops[op, OP_KEY])]
                 if row == NO_VALUE or (row == NOT_FOUND and (kind != BEGIN or n_steps == 1)):
                     continue
             r = _U(row)
+            if kind == TAKE:
+                if not take_back(events, options, moves, layout, rows, filters, ended, output, r, step, attributes,
+                                 event, place, clock, first, last, regs):  # fmt: skip
+                    status = OUTPUT_FULL
+                    break
+                continue
             if kind == BEGIN:
                 if begun or not passes_all(
                     moves, layout, rows, filters, _U(0), 0, step, choice, attributes, event, first, last
@@ -153,8 +173,10 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
                     continue
                 begun = True
                 if n_steps == 1:
-                    ended = True
+                    completed = True
                     _write(events, options, demand, moves, layout, rows, output, _U(0), choice, event, place, regs)
+                    if layout.ended >= 0:
+                        keep_ended(events, layout, rows, ended, r, choice, event, place, clock, attributes)
                     continue
                 if row == NOT_FOUND:
                     r = make_row(moves, layout, rows, attributes, event, ahead, partition, moves.ops[op, OP_KEY])
@@ -176,15 +198,19 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
             if kind != MOVE:
                 continue
             if step == n_steps - 1:
-                ended = True
+                completed = True
                 _write(events, options, demand, moves, layout, rows, output, r, choice, event, place, regs)
+                if layout.ended >= 0:
+                    keep_ended(events, layout, rows, ended, r, choice, event, place, clock, attributes)
                 continue
             to = np.int64(layout.slots[_U(step)])
             words[r, _U(to + SLOT_LAST)] = positions[event]
             for w in range(SLOT_CLOCK, layout.ends[_U(step - 1)]):
                 words[r, _U(to + w)] = words[r, _U(at + w)]
             keep_step(layout, rows, r, to, step, choice, event, place, attributes)
-        if ended:
+        if status != DONE:
+            break
+        if completed:
             if demand.counting == 1 and place >= options.first_end:
                 regs[N_HERE] = 1
                 if demand.n_shares == 1 or place % demand.n_shares == demand.share:
@@ -243,13 +269,14 @@ def _scan(moves, layout, rows, filters, partition, step, attributes, event, firs
 
 
 @kernel
-def drop_pending(layout, rows, clocks, length, partition_of, kept):
-    """Drop the partial matches that can move on no more, and tell which rows hold any.
+def drop_pending(layout, rows, ended, clocks, length, partition_of, kept):
+    """Drop the partial matches that can move on no more, and what ended that waits no more; tell which rows hold any.
 
     Parameters
     ----------
     layout : SlotLayout
     rows : Rows
+    ended : Ended
     clocks : clock, shape (clocks,)
         Last clock of each partition; one for all if windows end for all at once.
     length : clock
@@ -258,7 +285,7 @@ def drop_pending(layout, rows, clocks, length, partition_of, kept):
         0: the partition of a row is its number; 1: it stands in the row.
     kept : bool, shape (rows,), written
     """
-    layout, rows = SlotLayout(*layout), Rows(*rows)
+    layout, rows, ended = SlotLayout(*layout), Rows(*rows), Ended(*ended)
     for i in range(kept.shape[0]):
         row = _U(i)
         kept[row] = False
@@ -273,6 +300,8 @@ def drop_pending(layout, rows, clocks, length, partition_of, kept):
                 kept[row] = True
             else:
                 rows.words[row, _U(at + SLOT_LAST)] = -1
+        if layout.ended >= 0 and drop_ended(layout, rows, ended, row, clock):
+            kept[row] = True
 
 
 @kernel

@@ -9,6 +9,8 @@ wanted; and for each step so far what is kept of its event.  That is, by `SlotLa
 which alternative the event is, where there are some, and, where filters read it later, the bits of its valid columns
 and some columns.  Slots differ in length alone: a partial match moves on by a copy of its words to the next slot, and
 what is kept of the new event stands behind them.
+
+Where an event may take back what ended before it, what ended waits for that (`cer_gpu.backend.recent.ended`).
 """
 
 from __future__ import annotations
@@ -30,8 +32,9 @@ NOT_KEPT = -1
 """In `SlotLayout`: not kept."""
 
 # kinds of `Moves.ops`: an event begins a partial match; it moves one on to its step; an absent event drops the one that
-# waits for its step: under its key; under all keys of its partition (without a filter); or those that its filters hit
-BEGIN, MOVE, DROP, BAR, SCAN = range(5)
+# waits for its step: under its key; under all keys of its partition (without a filter); or those that its filters hit;
+# it takes back what ended under its key, or under all keys of its partition
+BEGIN, MOVE, DROP, BAR, SCAN, TAKE, TAKE_ALL = range(7)
 
 # columns of `Moves.ops`
 OP_KIND, OP_STEP, OP_CHOICE, OP_KEY, OP_TEST, OP_TESTS_END, N_OP = range(7)
@@ -110,6 +113,8 @@ class SlotLayout(NamedTuple):
         In a slot, the words of each step; `choices` NOT_KEPT where no step has alternatives.
     stored : int32, shape (steps, columns)
         In a slot, the word of each column of each step; column 0 are the valid bits; NOT_KEPT: none.
+    ended : int
+        Word of a row with the first of what ended in it (`Ended`); NOT_KEPT: nothing takes back.
     """
 
     slots: Any
@@ -117,6 +122,7 @@ class SlotLayout(NamedTuple):
     positions: Any
     choices: Any
     stored: Any
+    ended: Any
 
 
 class Rows(NamedTuple):
@@ -176,6 +182,8 @@ def empty_slots(layout, rows, row):
     """Let nothing be pending in a row."""
     for step in range(layout.slots.shape[0] - 1):
         rows.words[row, _U(layout.slots[_U(step)] + SLOT_LAST)] = -1
+    if layout.ended >= 0:
+        rows.words[row, _U(layout.ended)] = -1
 
 
 @helper

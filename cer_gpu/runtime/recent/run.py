@@ -12,6 +12,7 @@ from cer_gpu.automaton.encoding import CONSUME_NONE
 from cer_gpu.automaton.recent import RecentTable
 from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.recent import moving as loops
+from cer_gpu.backend.recent.ended import ENDED_NEXT, ENDED_SLOT, NONE, Ended, free_all
 from cer_gpu.backend.recent.pending import ROW_PARTITION, ROW_VALUES, SLOT_LAST, Moves, Rows
 from cer_gpu.columnar.memory import GrowingRows, zeros
 from cer_gpu.errors import no_memory
@@ -56,8 +57,14 @@ class RecentRun(Joining):
         self._hashes, self._candidates = np.zeros((_AHEAD, n_keys), np.uint64), np.zeros((_AHEAD, n_keys), np.int64)
         n_steps = len(tables.pattern.steps)
         self._bars = np.full((self._n_partitions, n_steps) if tables.bars else (0, 0), -1, np.int64)
+        self._takes = self._layout.ended >= 0
         self._memory = self._room(_INITIAL_SIZE if self._keyed else self._n_partitions)
         self._index = np.zeros(2 * _INITIAL_SIZE if self._keyed else 1, np.uint64)
+        from_end = tables.lasting is not None
+        self._waits = np.array([tables.lasting if from_end else self._length], self._length.dtype), int(from_end)
+        self._free = np.full(1, NONE, np.int64)
+        self._ended_memory = GrowingRows(_INITIAL_SIZE if self._takes else 0, ENDED_SLOT + int(self._layout.ends[-1]))
+        self._free_from(0)
         self._empty(0)
         self._tests = tables.filters(self._ranks)
         self._n_symbols = 0
@@ -68,7 +75,8 @@ class RecentRun(Joining):
         """Keys with partial matches that can move on, and these partial matches."""
         kept = self._rows_kept()
         pending = self._in_use[kept][:, self._layout.slots[:-1] + SLOT_LAST] >= 0
-        return {"keys": int(kept.sum()), "partial matches": int(pending.sum())}
+        waiting = {"complex events that may be taken back": len(self._waiting())} if self._takes else {}
+        return {"keys": int(kept.sum()), "partial matches": int(pending.sum()), **waiting}
 
     # ---- events -------------------------------------------------------------------------------------------------
 
@@ -82,13 +90,18 @@ class RecentRun(Joining):
         if self._n_symbols != self._table.n_symbols:
             self._n_symbols = self._table.n_symbols
             self._moves = self._tables.moves(self._table)
-        return self._moves, self._layout, self._rows, self._tests._replace(ranks=self._ranks)
+        return self._moves, self._layout, self._rows, self._ended, self._tests._replace(ranks=self._ranks)
 
     @property
     def _rows(self) -> Rows:
         words = self._words
         keys = self._counts, self._index, self._found, self._hashes, self._candidates
         return Rows(words, words.view(self._length.dtype), *keys, self._bars, self._forgotten)
+
+    @property
+    def _ended(self) -> Ended:
+        words = self._ended_memory.array
+        return Ended(words, words.view(self._length.dtype), self._free, *self._waits, self._table.taker)
 
     @property
     def _words(self) -> Int64:
@@ -171,31 +184,37 @@ class RecentRun(Joining):
     def texts_in(self, columns: list[int]) -> Int64:
         """Return the numbers of texts held of some columns of `Relevant.attributes`."""
         self._rows_kept()
-        held = [self._words[rows, word] for rows, word in self._texts(columns)]
+        held = [words[rows, word] for words, rows, word in self._texts(columns)]
         return np.concatenate([np.empty(0, np.int64), *held])
 
     def renumber_texts(self, columns: list[int], renumbered: Int64) -> None:
         """Exchange the numbers of texts held of some columns, given the new number for each old one."""
         if self._keyed:  # the keys of rows that hold nothing would not be exchanged
             self._keep(self._rows_kept())
-        for rows, word in list(self._texts(columns)):
-            self._words[rows, word] = renumbered[self._words[rows, word]]
+        for words, rows, word in list(self._texts(columns)):
+            words[rows, word] = renumbered[words[rows, word]]
         if self._keyed:
             self._enter()
 
-    def _texts(self, columns: list[int]) -> Iterator[tuple[Int64, int]]:
-        """Yield the words of rows that hold values of some columns, each with the rows that have one."""
+    def _texts(self, columns: list[int]) -> Iterator[tuple[Int64, Int64, int]]:
+        """Yield the words that hold values of some columns, each with its memory, and the rows there that have one."""
         kept = np.flatnonzero(self._rows_kept())
         for value in range(self._tables.n_values):
             if any(key[value] in columns for key in self._tables.keys):
-                yield kept, ROW_VALUES + value
-        for rows, slot, step in self._pending():
+                yield self._words, kept, ROW_VALUES + value
+        slots = [(self._words, *each) for each in self._pending()]
+        slots.append((self._ended_memory.array, self._waiting(), ENDED_SLOT, len(self._layout.slots) - 1))
+        for words, rows, slot, step in slots:
             for of in range(step + 1):
                 stored = self._layout.stored[of]
                 for column in columns:
                     if stored[column] >= 0:
-                        valid = self._words[rows, slot + stored[0]] >> (column - 1) & 1 == 1
-                        yield rows[valid], slot + int(stored[column])
+                        valid = words[rows, slot + stored[0]] >> (column - 1) & 1 == 1
+                        yield words, rows[valid], slot + int(stored[column])
+
+    def _waiting(self) -> Int64:
+        """Return the numbers of what ended and may be taken back."""
+        return np.flatnonzero(self._ended_memory.array[:, ENDED_SLOT + SLOT_LAST] >= 0)
 
     # ---- state that can be kept ---------------------------------------------------------------------------------
 
@@ -203,7 +222,14 @@ class RecentRun(Joining):
         """Return the state as arrays by name, from which `restore` goes on."""
         kept = self._rows_kept()
         words = self._in_use[kept] if self._keyed else self._words
-        return {**super().snapshot(), "words": words, "bars": self._bars}
+        waiting, ended = self._waiting(), self._ended_memory.array
+        if self._takes:
+            numbers = np.full(len(ended) + 1, NONE, np.int64)  # the last is NONE, too
+            numbers[waiting] = np.arange(len(waiting))
+            ended, words = ended[waiting], words.copy()
+            ended[:, ENDED_NEXT] = numbers[ended[:, ENDED_NEXT]]
+            words[:, self._layout.ended] = numbers[words[:, self._layout.ended]]
+        return {**super().snapshot(), "words": words, "bars": self._bars, "ended": ended}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Go on from a snapshot."""
@@ -215,11 +241,22 @@ class RecentRun(Joining):
         if self._keyed:
             self._counts[0] = len(words)
             self._enter()
+        if self._takes:
+            ended = snapshot["ended"]
+            self._ended_memory = GrowingRows(max(_INITIAL_SIZE, 2 * len(ended)), ended.shape[1])
+            self._ended_memory.array[: len(ended)] = ended
+            self._free[0] = NONE
+            self._free_from(len(ended))
 
     # ---- room ---------------------------------------------------------------------------------------------------
 
     def _room(self, n_rows: int) -> GrowingRows:
-        return GrowingRows(n_rows, max(1, int(self._layout.slots[-1])))
+        return GrowingRows(n_rows, max(1, int(self._layout.slots[-1]) + self._takes))
+
+    def _free_from(self, begin: int) -> None:
+        """Let all memory for what ended be free from one on."""
+        if begin < len(self._ended_memory.array):
+            free_all(*plain(self._ended), begin)
 
     def _empty(self, begin: int) -> None:
         """Let nothing be pending in the rows of partitions from one on."""
@@ -233,7 +270,8 @@ class RecentRun(Joining):
         """Drop what can move on no more, at an event of a clock or at the last one; return which rows hold anything."""
         kept = np.empty(len(self._in_use), np.bool_)
         clocks: Array = self._last_clocks if clock is None else self._clocks_at(clock)
-        loops.drop_pending(*plain(self._layout, self._rows), clocks, self._length, int(self._keyed), kept)
+        groups = plain(self._layout, self._rows, self._ended)
+        loops.drop_pending(*groups, clocks, self._length, int(self._keyed), kept)
         return kept
 
     def _keep(self, kept: Bools, renumbered: Int64 | None = None) -> None:
@@ -255,6 +293,15 @@ class RecentRun(Joining):
         """Drop the rows that hold nothing more at an event of this clock; take more memory where few do."""
         self._regs[loops.KEYS_AHEAD] = 0  # rows that were found ahead may be elsewhere
         kept = self._rows_kept(clock)
+        if self._takes and 4 * len(self._waiting()) > 3 * len(self._ended_memory.array):
+            n_ended = len(self._ended_memory.array)
+            try:
+                self._ended_memory.grow(2 * n_ended)
+            except MemoryError:
+                raise no_memory(n_ended, "complex events that may be taken back") from None
+            self._free_from(n_ended)
+        if not self._keyed or self._counts[0] < len(self._words):
+            return
         n, size = int(kept.sum()), len(self._words)
         try:
             if 4 * n > 3 * size:

@@ -29,6 +29,8 @@ class RecentTables:
         Its columns and conditions (`cer_gpu.expressions.relations.bind_keys`).
     columns
         For each of `RecentPattern.key_columns` its column in `bound`.
+    lasting
+        Length for which what ends waits from its last event on, as a clock; None: that of the window, from its first.
 
     Attributes
     ----------
@@ -42,8 +44,10 @@ class RecentTables:
         True if some absent event drops what waits under all keys, without a filter.
     """
 
-    def __init__(self, pattern: RecentPattern, bound: BoundRelations, columns: list[list[int]]) -> None:
-        self.pattern, self.bound = pattern, bound
+    def __init__(
+        self, pattern: RecentPattern, bound: BoundRelations, columns: list[list[int]], lasting: Any = None
+    ) -> None:
+        self.pattern, self.bound, self.lasting = pattern, bound, lasting
         self.n_values = len(pattern.keys)
         self._conditions = dict(zip(pattern.predicates, bound.conditions, strict=True))
         self._columns = [iter([1 + column for column in key]) for key in columns]
@@ -70,15 +74,16 @@ class RecentTables:
             kind = p.MOVE if number else p.BEGIN
             last = len(self._tests)
             self._moves.append([[kind, number, i, key, first, last] for i in range(len(step.events))])
-        for number, step in enumerate(pattern.steps):
-            rows = []
-            for absence in step.absent:
+        # behind the last step they take back
+        for number, absent in enumerate([*(step.absent for step in pattern.steps), pattern.taking]):
+            takes, rows = number == len(pattern.steps), []
+            for absence in absent:
                 first = len(self._tests)
                 for test in absence.tests:
                     self._add(test, NOW)
-                kind, key = p.DROP, p.NOT_KEPT
+                kind, key = p.TAKE if takes else p.DROP, p.NOT_KEPT
                 if absence.key is None:
-                    kind = p.SCAN if absence.tests else p.BAR
+                    kind = p.TAKE_ALL if takes else p.SCAN if absence.tests else p.BAR
                 elif absence.key:
                     made = tuple(next(of_key) for of_key in self._columns)
                     key = numbers.setdefault(made, len(numbers))
@@ -148,8 +153,9 @@ class RecentTables:
         counts = [len(rows) for rows in (*self._moves, *self._drops)]
         firsts = [0, *accumulate(counts)]
         n_steps, found = len(self._moves), list[list[int]]()
-        for step in reversed(range(n_steps)):
-            for rows, first in ((self._moves[step], firsts[step]), (self._drops[step], firsts[n_steps + step])):
+        for step in reversed(range(n_steps + 1)):
+            moves = [(self._moves[step], firsts[step])] if step < n_steps else []
+            for rows, first in (*moves, (self._drops[step], firsts[n_steps + step])):
                 found += [row for i, row in enumerate(rows) if passed >> (first + i) & 1]
         return found
 
@@ -172,4 +178,4 @@ class RecentTables:
             ends[step] = word
         begin = p.ROW_VALUES + self.n_values if self.n_values else 0
         slots = np.array([begin, *(begin + np.cumsum(ends[:-1]))], np.int32)
-        return p.SlotLayout(slots, ends, positions, choices, stored)
+        return p.SlotLayout(slots, ends, positions, choices, stored, int(slots[-1]) if self.pattern.taking else -1)

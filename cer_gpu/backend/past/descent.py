@@ -1,0 +1,45 @@
+"""Processes that descend from marked ones, in one pass over the events of a stream.
+
+A process is marked where an event of it satisfies a condition.  An event that names its process and the parent of that
+tells whether the process descends: its parent is marked, or descends.  All that is found of a process stays.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cer_gpu.backend.jit import kernel
+
+MARKED, DESCENDS = 1, 2
+"""Bits of what is known of a process."""
+_U = np.uint64
+
+
+@kernel
+def mark_descents(processes, parents, chosen, known, found):
+    """Find the events whose process descends from one that was marked before.
+
+    Parameters
+    ----------
+    processes : int64, shape (block,)
+        Number of the process of each event; -1: there is none.
+    parents : int64, shape (block,)
+        Number of its parent, or -1.
+    chosen : bool, shape (block,)
+        True for the events that mark their process.
+    known : uint8, shape (numbers,), written
+        Bits of each process.
+    found : bool, shape (block,), written
+    """
+    for row in range(processes.shape[0]):
+        process, parent = processes[_U(row)], parents[_U(row)]
+        if process < 0:
+            found[_U(row)] = False
+            continue
+        bits = known[_U(process)]
+        if parent >= 0 and known[_U(parent)] != 0:
+            bits |= np.uint8(DESCENDS)
+        found[_U(row)] = bits & np.uint8(DESCENDS) != 0
+        if chosen[_U(row)]:
+            bits |= np.uint8(MARKED)
+        known[_U(process)] = bits

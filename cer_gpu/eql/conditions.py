@@ -1,0 +1,512 @@
+"""Conditions of EQL as predicates of the language of values.
+
+EQL has two truths.  A test of a value that is missing does not hold, and its negation does: NULL counts as FALSE at
+each test, and not only where a whole condition is NULL.  Negations are therefore pushed to the tests, and a negated
+one holds, too, where something that it reads is NULL.  A test of a list holds if it does for one of its elements.
+
+Source: Elasticsearch, where a negation is a query of the documents that do not satisfy the test (docs/eql.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.paths import path_of
+from cer_gpu.ceql.patterns import network
+from cer_gpu.ceql.traversal import walk
+from cer_gpu.eql import syntax as e
+from cer_gpu.eql.fields import FoundField, fields_of, find_field, names_known
+from cer_gpu.eql.functions import OF_NUMBERS, OF_VALUES, TESTS, check_call
+from cer_gpu.eql.strings import glob_of, has_wildcards, quoted
+from cer_gpu.errors import QueryError, QueryTypeError, did_you_mean
+
+Truth = s.Predicate | bool
+"""A predicate, or what it is for every event."""
+
+_NULL = e.Constant(None)
+_SEARCHES = ("_arraysearch", "arraysearch")
+_OPPOSITE = {"==": "!=", "!=": "=="}
+NOTHING = s.Comparison("=", s.Literal(0, "0"), s.Literal(1, "1"))
+"""A predicate that no event satisfies."""
+
+
+@dataclass
+class Surroundings:
+    """What the conditions of a query share.
+
+    Attributes
+    ----------
+    text : str
+    schema : pyarrow.Schema or None
+        None: it is not known yet, and every field is taken for a value that is there.
+    missing_is_null : bool
+        True: a field that the schema has not is NULL, as one with a question mark; False: it is an error.
+    missing : dict from str to (int, int)
+        The fields that were taken for NULL, and where they stand.
+    """
+
+    text: str
+    schema: pa.Schema | None = None
+    missing_is_null: bool = False
+    missing: dict[str, s.Span] = field(default_factory=dict)
+
+    def error(self, message: str, span: s.Span, hint: str | None = None) -> QueryError:
+        """Return an error that underlines a place in the query."""
+        return QueryError(message, self.text, *span, hint=hint)
+
+    def find(self, node: e.Field, names: tuple[str, ...] | None = None) -> FoundField | None:
+        """Return where a field is; None: it is NULL, as there is none.
+
+        Raises
+        ------
+        QueryTypeError
+            When there is none, and that is an error.
+        """
+        names = node.names if names is None else names
+        if self.schema is None:
+            return FoundField(path_of(names), pa.string())
+        found = find_field(self.schema, names)
+        if found is None:
+            name = ".".join(names)
+            if not (node.optional or self.missing_is_null):
+                hint = did_you_mean(name, names_known(self.schema), "fields")
+                optional = f"?{name} or missing_fields='null' takes it for null"
+                raise QueryTypeError(
+                    f"the events have no field {name!r}",
+                    self.text,
+                    *node.span,
+                    hint=f"{hint}; {optional}" if hint else optional,
+                )
+            self.missing.setdefault(name, node.span)
+        return found
+
+
+@dataclass
+class _Leaf:
+    """What one test reads.
+
+    Attributes
+    ----------
+    element : Element or None
+        The element of the list that the test is of.
+    is_null : bool
+        True if a field is missing, so that the test holds for no event.
+    """
+
+    element: s.Element | None = None
+    is_null: bool = False
+
+
+class Conditions:
+    """Conditions of one event.
+
+    Parameters
+    ----------
+    around
+    events
+        Names of the events of other steps that conditions read, as in ``event0.process.name``.
+    own
+        Name of the event of this step, which reads itself so, too; "": it has none.
+    """
+
+    def __init__(self, around: Surroundings, events: frozenset[str] = frozenset(), own: str = "") -> None:
+        self._around, self._events, self._own = around, events, own
+        self._elements: dict[str, s.Element] = {}  # of _arraysearch, by their variables
+        self._types: dict[str, pa.DataType | None] = {}
+
+    def predicate(self, condition: e.Expression) -> s.Predicate | None:
+        """Return the predicate that is TRUE for the events that satisfy a condition; None: all do.
+
+        Raises
+        ------
+        QueryError
+            When it is no condition, or names something that there is not.
+        """
+        truth = self.truth(condition, negated=False)
+        return None if truth is True else NOTHING if truth is False else truth
+
+    def truth(self, node: e.Expression, negated: bool) -> Truth:
+        """Return the predicate that is TRUE where a condition holds; negated, where it does not."""
+        match node:
+            case e.Not():
+                return self.truth(node.operand, not negated)
+            case e.And() | e.Or():
+                parts = [self.truth(operand, negated) for operand in node.operands]
+                return _joined(s.And if isinstance(node, e.And) != negated else s.Or, parts, node.span)
+            case e.Constant(value=bool(value)):
+                return value != negated
+            case e.Field():
+                return self._test([node], lambda values: _is(values[0], True, node.span), negated, node.span)
+            case e.Compare():
+                return self._compare(node, negated)
+            case e.Match():
+                return self._match(node, negated)
+            case e.Call() if node.name.lower() in _SEARCHES:
+                return self._search(node, negated)
+            case e.Call() if node.name.lower() in TESTS:
+                operands, build = self._tested(node)
+                return self._test(operands, build, negated, node.span)
+            case e.Lineage():
+                return self._lineage(node, negated)
+            case e.Call():
+                check_call(node, self._around.text)
+        what = "null" if isinstance(node, e.Constant) and node.value is None else "a value"
+        raise self._around.error(f"expected a condition, found {what}", node.span, "compare it: ... == ...")
+
+    # ---- tests ----------------------------------------------------------------------------------------------------
+
+    def _test(
+        self,
+        operands: list[e.Expression],
+        build: Callable[[list[s.Expression]], Truth],
+        negated: bool,
+        span: s.Span,
+    ) -> Truth:
+        """Return a test of some operands, or where it does not hold, given the function that builds it."""
+        leaf = _Leaf()
+        values = [self._value(operand, leaf) for operand in operands]
+        if leaf.is_null:
+            return negated
+        test = build(values)
+        if isinstance(test, bool):
+            test = _joined(s.And, [_known(value, span) for value in values if _reads(value)], span) if test else False
+            if isinstance(test, bool):
+                return test != negated
+        nullable = [value for value in values if _reads(value)]
+        element = leaf.element
+        if element is None:
+            if not negated:
+                return test
+            return _joined(s.Or, [_not(test), *(s.IsNull(value, span) for value in nullable)], span)
+        if not negated:
+            return s.AnyElement(test, span)
+        of_element = [value for value in nullable if any(isinstance(n, s.Element) for n in walk(value))]
+        others = [value for value in nullable if value not in of_element]
+        certain = _joined(s.And, [test, *(_known(value, span) for value in of_element)], span)
+        assert not isinstance(certain, bool)
+        nulls = [s.IsNull(value, span) for value in (element.list, *others)]
+        return _joined(s.Or, [s.Not(s.AnyElement(certain, span), span), *nulls], span)
+
+    def _compare(self, node: e.Compare, negated: bool) -> Truth:
+        left, right, op = node.left, node.right, node.op
+        if isinstance(left, e.Constant) and not isinstance(right, e.Constant):
+            left, right, op = right, left, {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(op, op)
+        if isinstance(right, e.Constant) and right.value is None:
+            if op not in _OPPOSITE:
+                raise self._around.error(f"null is compared by == and !=, and not by {op}", node.span)
+            return self._is_null(left, negated != (op == "!="), node.span)
+        if _is_condition(left):
+            if not (isinstance(right, e.Constant) and isinstance(right.value, bool) and op in _OPPOSITE):
+                raise self._around.error("a condition is compared with true or false, by == or !=", node.span)
+            if right.value:
+                return self.truth(left, negated != (op == "!="))
+            operands, build = self._tested(left)
+            return self._test(operands, lambda values: _not(build(values)), negated != (op == "!="), node.span)
+        if op == "!=":
+            op, negated = "==", not negated
+        sign = {"==": "="}.get(op, op)
+        return self._test(
+            [left, right], lambda values: s.Comparison(sign, values[0], values[1], node.span), negated, node.span
+        )
+
+    def _is_null(self, node: e.Expression, negated: bool, span: s.Span) -> Truth:
+        """Return where a value is NULL: a list is, if it has no element that is not."""
+        if isinstance(node, e.Constant):
+            return (node.value is None) != negated
+        if _is_condition(node):
+            raise self._around.error("a condition is compared with true or false", node.span)
+        leaf = _Leaf()
+        value = self._value(node, leaf)
+        if leaf.is_null:
+            return not negated
+        if leaf.element is None:
+            null: s.Predicate = s.IsNull(value, span)
+            return _not(null) if negated else null
+        known: s.Predicate = s.AnyElement(_known(value, span), span)
+        return known if negated else s.Or((_not(known), s.IsNull(leaf.element.list, span)), span)
+
+    def _match(self, node: e.Match, negated: bool) -> Truth:
+        if node.op == "in" and any(not isinstance(value, e.Constant) for value in node.values):
+            if node.nocase:
+                raise self._around.error("in~ takes a list of constants", node.span)
+            equal = [e.Compare("==", node.left, value, node.span) for value in node.values]
+            return self.truth(e.Or(tuple(equal), node.span) if len(equal) > 1 else equal[0], negated)
+        operands, build = self._tested(node)
+        return self._test(operands, build, negated, node.span)
+
+    def _tested(self, node: e.Expression) -> tuple[list[e.Expression], Callable[[list[s.Expression]], Truth]]:
+        """Return the operands of a test, and the function that builds it of their values."""
+        match node:
+            case e.Match():
+                texts = self._constants(node)
+                return [node.left], lambda values: self._matched(node, texts, values[0])
+            case e.Call() if node.name.lower() in TESTS:
+                check_call(node, self._around.text)
+                return self._called(node)
+            case e.Compare() if not _is_condition(node.left) and not _is_condition(node.right):
+                sign = {"==": "=", "!=": "<>"}.get(node.op, node.op)
+                return [node.left, node.right], lambda values: s.Comparison(sign, values[0], values[1], node.span)
+        raise self._around.error("only a single test is compared with true or false", node.span, "write not (...)")
+
+    def _constants(self, node: e.Match) -> list[e.Constant]:
+        """Return the constants at the right of an operator, and refuse anything else there."""
+        found: list[e.Constant] = []
+        for value in node.values:
+            if not isinstance(value, e.Constant) or value.value is None:
+                raise self._around.error(f"{node.op} takes constants at its right", value.span)
+            if node.op in ("like", "regex") and not isinstance(value.value, str):
+                raise self._around.error(f"{node.op} takes strings at its right", value.span)
+            if node.op == "regex":
+                self._regex(value)
+            found.append(value)
+        return found
+
+    def _regex(self, value: e.Constant) -> str:
+        from cer_gpu.eql.regexes import re2_of
+
+        try:
+            return re2_of(str(value.value))
+        except ValueError as error:
+            raise self._around.error(str(error), value.span) from None
+
+    def _matched(self, node: e.Match, constants: list[e.Constant], value: s.Expression) -> Truth:
+        """Return the test that a value equals, or matches, one of some constants."""
+        texts = [constant for constant in constants if isinstance(constant.value, str)]
+        others = [constant for constant in constants if constant not in texts]
+        tests: list[Truth] = []
+        if node.op == "regex":
+            patterns = tuple(s.Literal(rf"(?s)\A(?:{self._regex(each)})\z", span=each.span) for each in texts)
+            tests.append(s.Like("LIKE", value, patterns, node.nocase, node.span))
+        elif node.op == "in" and not node.nocase:
+            literals = tuple(s.Literal(each.value, each.text, each.span) for each in texts)  # type: ignore[arg-type]
+            tests += [s.Membership(value, literals, node.span)] if texts else []
+        elif texts:
+            globs = [self._glob(node, str(each.value)) for each in texts]
+            patterns = tuple(s.Literal(glob, span=each.span) for glob, each in zip(globs, texts, strict=True))
+            tests.append(s.TextTest("GLOB", value, patterns, node.nocase or node.op == ":", node.span))
+        for each in others:
+            tests.append(s.Comparison("=", value, _literal(each), node.span))
+        return _joined(s.Or, tests, node.span)
+
+    def _glob(self, node: e.Match, text: str) -> str:
+        return quoted(text) if node.op == "in" or not has_wildcards(text) else glob_of(text)
+
+    def _called(self, node: e.Call) -> tuple[list[e.Expression], Callable[[list[s.Expression]], Truth]]:
+        """Return the operands of a function that is a condition, and the function that builds its test."""
+        name, operands, span = node.name.lower(), list(node.operands), node.span
+        first, *others = operands
+        constant = all(isinstance(other, e.Constant) and isinstance(other.value, str) for other in others)
+        if name in ("cidrmatch", "wildcard", "match"):
+            if not constant:
+                raise self._around.error(f"{node.name} takes strings behind its field", span)
+            texts = [str(other.value) for other in others if isinstance(other, e.Constant)]
+            if name == "cidrmatch":
+                literals = tuple(
+                    s.Literal(self._network(t, o.span), span=o.span) for t, o in zip(texts, others, strict=True)
+                )
+                return [first], lambda values: s.TextTest("CIDR", values[0], literals, span=span)
+            op = "like" if name == "wildcard" else "regex"
+            return self._tested(e.Match(op, node.nocase, first, tuple(others), span))
+        signs = {"startswith": ("", "*"), "endswith": ("*", ""), "stringcontains": ("*", "*")}
+        if constant and not isinstance(first, e.Constant):
+            before, after = signs[name]
+            texts = [str(other.value) for other in others if isinstance(other, e.Constant)]
+            if name == "stringcontains":  # an empty text is in no other
+                texts = [text for text in texts if text]
+            patterns = tuple(s.Literal(f"{before}{quoted(text)}{after}", span=span) for text in texts)
+            if not patterns:
+                return [first], lambda values: False
+            return [first], lambda values: s.TextTest("GLOB", values[0], patterns, node.nocase, span)
+        called = TESTS[name] + "~" * node.nocase
+        return operands, lambda values: _is(s.Call(called, tuple(values), span), True, span)
+
+    def _network(self, text: str, span: s.Span) -> str:
+        """Return a network of which the host's bits may be given."""
+        try:
+            network(text)
+        except ValueError as error:
+            import ipaddress
+
+            try:
+                return str(ipaddress.ip_network(text, strict=False))
+            except ValueError:
+                raise self._around.error(str(error), span) from None
+        return text
+
+    def _search(self, node: e.Call, negated: bool) -> Truth:
+        """Return ``_arraysearch(list, $variable, condition)``: one element of a list satisfies a condition."""
+        hint = "_arraysearch(field, $entry, $entry.name == ...)"
+        if len(node.operands) != 3:
+            raise self._around.error(f"{node.name} takes a list, a variable and a condition", node.span, hint)
+        of, variable, condition = node.operands
+        if not isinstance(of, e.Field) or not isinstance(variable, e.Field) or len(variable.names) != 1:
+            raise self._around.error(f"{node.name} takes a list, a variable and a condition", node.span, hint)
+        name = variable.names[0]
+        if name in self._elements or self._elements:
+            raise self._around.error(f"{node.name} stands in no other one", node.span)
+        found = self._around.find(of)
+        if found is None:
+            return negated
+        if self._around.schema is not None and not found.in_list:
+            raise QueryTypeError(
+                f"{node.name} takes a list, and {of.name!r} is {found.type}", self._around.text, *of.span
+            )
+        lists = s.Attribute(found.attribute, of.span)
+        self._elements[name] = s.Element(lists, found.below, of.span)
+        self._types[name] = found.type if self._around.schema is not None else None
+        try:
+            inner = self.truth(condition, negated=False)
+            denied = self.truth(condition, negated=True) if negated else True
+        finally:
+            del self._elements[name]
+        if inner is False:
+            return negated
+        if not negated:
+            some = _known(s.Element(lists, found.below, of.span), node.span) if inner is True else inner
+            return s.AnyElement(some, node.span)
+        certain = denied if isinstance(denied, bool) else _not(denied)
+        if isinstance(certain, bool):
+            certain = _known(s.Element(lists, found.below, of.span), node.span)
+        return _joined(s.Or, [_not(s.AnyElement(certain, node.span)), s.IsNull(lists, node.span)], node.span)
+
+    def _lineage(self, node: e.Lineage, negated: bool) -> Truth:
+        event = node.event
+        own = Conditions(self._around).predicate(event.condition)
+        name = None if event.category is None else s.Name(event.category, span=event.category_span)
+        ids = []
+        for names in (("process", "entity_id"), ("process", "parent", "entity_id")):
+            found = self._around.find(e.Field(names, span=node.span))
+            if found is None:
+                return negated
+            ids.append(found.attribute)
+        descends = s.descends(name, own, (ids[0], ids[1]), node.span)
+        return _not(descends) if negated else descends
+
+    # ---- values ---------------------------------------------------------------------------------------------------
+
+    def _value(self, node: e.Expression, leaf: _Leaf) -> s.Expression:
+        match node:
+            case e.Constant(value=None):
+                leaf.is_null = True
+                return s.Literal(0, "0", node.span)
+            case e.Constant():
+                return _literal(node)
+            case e.Field():
+                return self._field(node, leaf)
+            case e.Negative():
+                return s.Negative(self._value(node.operand, leaf), node.span)
+            case e.Arithmetic():
+                return s.Arithmetic(node.op, self._value(node.left, leaf), self._value(node.right, leaf), node.span)
+            case e.Call() if node.name.lower() in OF_NUMBERS:
+                check_call(node, self._around.text)
+                left, right = (self._value(operand, leaf) for operand in node.operands)
+                return s.Arithmetic(OF_NUMBERS[node.name.lower()], left, right, node.span)
+            case e.Call() if node.name.lower() in OF_VALUES:
+                check_call(node, self._around.text)
+                name = OF_VALUES[node.name.lower()] + "~" * node.nocase
+                return s.Call(name, tuple(self._value(operand, leaf) for operand in node.operands), node.span)
+            case e.Call() if node.name.lower() not in TESTS:
+                check_call(node, self._around.text)
+        raise self._around.error("expected a value, found a condition", node.span)
+
+    def _field(self, node: e.Field, leaf: _Leaf) -> s.Expression:
+        first, *rest = node.names
+        if first.startswith("$"):
+            return self._of_element(node, tuple(rest), leaf)
+        variable = None
+        names = node.names
+        if first in self._events and rest:
+            names = tuple(rest)
+            variable = s.Name(first, span=node.span) if first != self._own else None
+        found = self._around.find(node, names)
+        if found is None:
+            leaf.is_null = True
+            return s.Literal(0, "0", node.span)
+        if isinstance(found.type, pa.StructType):
+            raise QueryTypeError(
+                f"{node.name!r} has fields, and is no value",
+                self._around.text,
+                *node.span,
+                f"{node.name}.{found.type.field(0).name}",
+            )
+        attribute = s.Attribute(found.attribute, node.span, variable)
+        if not found.in_list:
+            return attribute
+        if self._elements:
+            raise self._around.error("a test within _arraysearch reads no other list", node.span)
+        element = s.Element(attribute, found.below, node.span)
+        if leaf.element is None:
+            leaf.element = element
+        elif leaf.element.list != attribute:
+            raise self._around.error("a test reads one list, and this one two", node.span)
+        return element
+
+    def _of_element(self, node: e.Field, rest: tuple[str, ...], leaf: _Leaf) -> s.Expression:
+        """Return a field of the element that a variable of _arraysearch stands for."""
+        name = node.names[0]
+        if name not in self._elements:
+            raise self._around.error(
+                f"{name} is no variable here", node.span, did_you_mean(name, self._elements, "variables")
+            )
+        element, of = self._elements[name], self._types[name]
+        if of is None or not rest:
+            return replace(element, fields=(*element.fields, *rest), span=node.span)
+        found = next(fields_of(of, rest), None) if isinstance(of, pa.StructType) else None
+        if found is None:
+            if not (node.optional or self._around.missing_is_null):
+                known = [field.name for field in of] if isinstance(of, pa.StructType) else []
+                message = f"the elements have no field {'.'.join(rest)!r}"
+                raise QueryTypeError(message, self._around.text, *node.span, did_you_mean(rest[0], known, "fields"))
+            self._around.missing.setdefault(node.name, node.span)
+            leaf.is_null = True
+            return s.Literal(0, "0", node.span)
+        return replace(element, fields=(*element.fields, *found[0]), span=node.span)
+
+
+def _is_condition(node: e.Expression) -> bool:
+    """Return True for what has a truth, and is no value."""
+    if isinstance(node, e.Call):
+        return node.name.lower() in TESTS or node.name.lower() in _SEARCHES
+    return isinstance(node, e.Compare | e.Match | e.Not | e.Joined | e.Lineage)
+
+
+def _reads(value: s.Expression) -> bool:
+    """Return True for a value that is not the same for all events."""
+    return any(isinstance(node, s.Attribute | s.Element) for node in walk(value))
+
+
+def _literal(constant: e.Constant) -> s.Literal:
+    assert constant.value is not None
+    return s.Literal(constant.value, constant.text, constant.span)
+
+
+def _is(value: s.Expression, truth: bool, span: s.Span) -> s.Predicate:
+    return s.Comparison("=", value, s.Literal(truth, span=span), span)
+
+
+def _known(value: s.Expression, span: s.Span) -> s.Predicate:
+    return s.Not(s.IsNull(value, span), span)
+
+
+def _not(truth: Any) -> Truth:
+    """Return the negation of a predicate."""
+    if isinstance(truth, bool):
+        return not truth
+    return truth.operand if isinstance(truth, s.Not) else s.Not(truth, truth.span)
+
+
+def _joined(kind: Any, parts: list[Any], span: s.Span) -> Truth:
+    """Return the conjunction or disjunction of predicates, without those that are the same for every event."""
+    absorbing = kind is s.Or
+    if absorbing in [part for part in parts if isinstance(part, bool)]:
+        return absorbing
+    parts = [part for part in parts if not isinstance(part, bool)]
+    if not parts:
+        return not absorbing
+    all_of: s.Predicate = parts[0] if len(parts) == 1 else s.joined(kind, parts, span)
+    return all_of

@@ -1,0 +1,107 @@
+"""Fields of EQL in a schema: a name with dots is a column, a field of a struct, or leads through a list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cer_gpu.ceql.paths import path_of
+
+
+@dataclass(frozen=True)
+class FoundField:
+    """Where a field is.
+
+    Attributes
+    ----------
+    attribute : str
+        Column or field (`cer_gpu.ceql.paths`); of a list, that of the list.
+    type : pyarrow.DataType
+        Type of its values, or of the elements' values.
+    in_list : bool
+        True if it is a list, or leads through one.
+    below : tuple of str
+        Fields of an element that lead to the value.
+    """
+
+    attribute: str
+    type: pa.DataType
+    in_list: bool = False
+    below: tuple[str, ...] = ()
+
+
+def find_field(schema: pa.Schema | pa.DataType, names: tuple[str, ...]) -> FoundField | None:
+    """Return where a field is, the longest names of columns and fields first; None: there is none, or several.
+
+    Examples
+    --------
+    >>> schema = pa.schema({"a.b": pa.struct({"c": pa.int64()}), "x": pa.list_(pa.string())})
+    >>> find_field(schema, ("a", "b", "c")).attribute, find_field(schema, ("x",)).in_list
+    ('`a.b`.`c`', True)
+    """
+    return next(_found(schema, names, ()), None)
+
+
+def _found(holder: pa.Schema | pa.DataType, names: tuple[str, ...], above: tuple[str, ...]) -> Iterator[FoundField]:
+    for n in range(len(names), 0, -1):
+        name = ".".join(names[:n])
+        indices = holder.get_all_field_indices(name)
+        if len(indices) != 1:
+            continue
+        path, data_type = (*above, name), _plain(holder.field(indices[0]).type)
+        rest = names[n:]
+        if is_list(data_type):
+            yield from _in_list(path, _plain(data_type.value_type), rest)
+        elif not rest:
+            yield FoundField(path_of(path), data_type)
+        elif isinstance(data_type, pa.StructType):
+            yield from _found(data_type, rest, path)
+
+
+def _in_list(path: tuple[str, ...], element: pa.DataType, rest: tuple[str, ...]) -> Iterator[FoundField]:
+    """Yield the field of the elements of a list."""
+    if not rest:
+        yield FoundField(path_of(path), element, in_list=True)
+    elif isinstance(element, pa.StructType):
+        for below, data_type in fields_of(element, rest):
+            yield FoundField(path_of(path), data_type, in_list=True, below=below)
+
+
+def fields_of(struct: pa.StructType, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
+    """Yield the fields of a struct that names lead to, without lists between, and their types."""
+    for n in range(len(names), 0, -1):
+        name, rest = ".".join(names[:n]), names[n:]
+        indices = struct.get_all_field_indices(name)
+        if len(indices) != 1:
+            continue
+        data_type = _plain(struct.field(indices[0]).type)
+        if not rest:
+            yield (name,), data_type
+        elif isinstance(data_type, pa.StructType):
+            yield from (((name, *below), found) for below, found in fields_of(data_type, rest))
+
+
+def names_known(schema: pa.Schema) -> list[str]:
+    """Return the names of columns and of fields of structs, with dots, for hints."""
+    known: list[str] = []
+    todo: list[tuple[tuple[str, ...], pa.DataType]] = [((field.name,), field.type) for field in reversed(list(schema))]
+    while todo:
+        path, data_type = todo.pop()
+        data_type = _plain(data_type)
+        known.append(".".join(path))
+        if isinstance(data_type, pa.StructType):
+            todo += [((*path, field.name), field.type) for field in reversed(list(data_type))]
+    return known
+
+
+def is_list(data_type: pa.DataType) -> bool:
+    """Return True for the types of lists."""
+    return bool(
+        pa.types.is_list(data_type) or pa.types.is_large_list(data_type) or pa.types.is_fixed_size_list(data_type)
+    )
+
+
+def _plain(data_type: pa.DataType) -> pa.DataType:
+    return data_type.value_type if pa.types.is_dictionary(data_type) else data_type

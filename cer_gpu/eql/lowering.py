@@ -1,0 +1,324 @@
+"""Queries of EQL as the formulas and clauses of CEQL: a sequence is a chain of steps for SELECT RECENT.
+
+The fields of ``by`` that all steps share are PARTITION BY; where steps have unlike ones, they are filters of equal
+values.  ``until``, and an event that must be missing, are absences between steps, and ``maxspan`` is WITHIN.
+
+Source: docs/eql.md, which names that of each rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.nesting import check_nesting
+from cer_gpu.ceql.scopes import resolved
+from cer_gpu.ceql.traversal import mapped
+from cer_gpu.eql import syntax as e
+from cer_gpu.eql.conditions import NOTHING, Conditions, Surroundings
+from cer_gpu.eql.fields import find_field
+
+RECENT, ALL = "recent", "all"
+"""Selections of a sequence: the most recent pending match of each step, as Elasticsearch, or all matches."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A query over one schema.
+
+    Attributes
+    ----------
+    syntax : QuerySyntax
+    type_column : str or None
+        The column of categories; None: there is none, or it is a list, of which the events' tests ask.
+    missing : tuple of str
+        Fields that the schema has not, and that are NULL.
+    """
+
+    syntax: s.QuerySyntax
+    type_column: str | None
+    missing: tuple[str, ...] = ()
+
+
+def lower(
+    query: e.Query,
+    *,
+    type_column: str | None,
+    schema: pa.Schema | None = None,
+    missing_is_null: bool = False,
+    selection: str = RECENT,
+) -> Lowered:
+    """Return a query as formula and clauses, over a schema if it is known.
+
+    Raises
+    ------
+    QueryError
+        When it asks for what is not supported, or names what the schema has not.
+    """
+    around = Surroundings(query.text, schema, missing_is_null)
+    lowering = _Lowering(query, around, type_column, selection)
+    syntax = lowering.query_syntax()
+    check_nesting(syntax.formula, query.text)
+    return Lowered(replace(syntax, formula=resolved(syntax.formula)), lowering.types, tuple(around.missing))
+
+
+class _Lowering:
+    """The steps of one query.
+
+    Attributes
+    ----------
+    types : str or None
+        As `Lowered.type_column`.
+    """
+
+    def __init__(self, query: e.Query, around: Surroundings, type_column: str | None, selection: str) -> None:
+        self._query, self._around, self._selection = query, around, selection
+        self._category = None if type_column is None else e.Field(tuple(type_column.split(".")))
+        self.types, self._by_test = _type_column(around.schema, type_column)
+        self._terms = [replace(term, name=term.name or f"step{n}") for n, term in enumerate(query.terms, 1)]
+        self._keys = self._all_keys()
+        self._shared = all(keys == self._keys[0] for keys in self._keys)
+        self._impossible = False  # a key is missing
+
+    def query_syntax(self) -> s.QuerySyntax:
+        query = self._query
+        pipes = tuple(s.Pipe(pipe.name, pipe.n, pipe.span) for pipe in query.pipes)
+        partition = self._partition() if query.kind != "event" else ()
+        within = None if query.maxspan is None else s.Within("time", query.maxspan.seconds, None, query.maxspan.span)
+        strategy = "ALL"
+        own: dict[str, Any] = {}
+        if query.kind == "event":
+            formula = self._event(query.terms[0].event, "event")
+        elif query.kind == "sample":
+            events = [self._step(n, visible=frozenset()) for n in range(len(self._terms))]
+            from cer_gpu.eql.sampling import sampled
+
+            formula, own = sampled(events, partition, query.text)
+        else:
+            strategy = "RECENT" if self._selection == RECENT else "ALL"
+            formula = self._sequence()
+        return s.QuerySyntax(
+            text=query.text,
+            select=s.Select(None, strategy),
+            formula=formula,
+            partition=partition,
+            within=within,
+            pipes=pipes,
+            **own,
+        )
+
+    # ---- keys -----------------------------------------------------------------------------------------------------
+
+    def _all_keys(self) -> list[tuple[e.Field, ...]]:
+        """Return the keys of each term, of until last, those before the terms first."""
+        query = self._query
+        terms = [*self._terms, *([] if query.until is None else [query.until])]
+        keys = [(*query.keys, *term.keys) for term in terms]
+        for term, own in zip(terms, keys, strict=True):
+            if len(own) != len(keys[0]):
+                raise self._around.error(
+                    f"each step has as many keys as the first, {len(keys[0])}, and this one has {len(own)}", term.span
+                )
+        return keys
+
+    def _partition(self) -> tuple[tuple[s.Name, ...], ...]:
+        """Return the keys that all terms share."""
+        if not self._shared:
+            return ()
+        found = [(key, self._key(key)) for key in self._keys[0]]
+        return tuple(
+            (s.Name(attribute, span=key.span, nullable=key.optional),)
+            for key, attribute in found
+            if attribute is not None
+        )
+
+    def _key(self, key: e.Field) -> str | None:
+        """Return the column of a key; None: there is none, and it is NULL for all events."""
+        found = self._around.find(key)
+        if found is None:
+            self._impossible |= not key.optional
+            return None
+        if found.in_list or isinstance(found.type, pa.StructType):
+            message = f"a key is one value, and {key.name!r} is {'a list' if found.in_list else 'no value'}"
+            raise self._around.error(message, key.span)
+        return found.attribute
+
+    def _equal_keys(self, number: int, variable: str, anchor: str) -> list[s.Filter]:
+        """Return the filters by which a term (its number among the keys) has the keys of the first step."""
+        if self._shared:
+            return []
+        filters: list[s.Filter] = []
+        for own, first in zip(self._keys[number], self._keys[self._first], strict=True):
+            if own.optional or first.optional:
+                raise self._around.error(
+                    "keys with ? are for fields that all steps share", own.span, "sequence by ?field [...] [...]"
+                )
+            mine, others = self._key(own), self._key(first)
+            if mine is None or others is None:
+                continue
+            equal = s.Comparison(
+                "=",
+                s.Attribute(mine, own.span, s.Name(variable, span=own.span)),
+                s.Attribute(others, first.span, s.Name(anchor, span=first.span)),
+                own.span,
+            )
+            filters.append(s.Relation(equal, (), own.span))
+        return filters
+
+    @property
+    def _first(self) -> int:
+        """Number of the first step that must be there."""
+        return next(n for n, term in enumerate(self._terms) if not term.absent)
+
+    # ---- steps ----------------------------------------------------------------------------------------------------
+
+    def _sequence(self) -> s.Formula:
+        terms = self._terms
+        positive = [n for n, term in enumerate(terms) if not term.absent]
+        first, last = positive[0], positive[-1]
+        until = () if self._query.until is None else (self._until(),)
+        visible: frozenset[str] = frozenset()
+        formula: s.Formula | None = None
+        absent: list[s.Absence] = []
+        for n, term in enumerate(terms):
+            if term.absent:
+                length = None
+                if n < first:
+                    assert self._query.maxspan is not None
+                    span = self._query.maxspan.span
+                    length = s.Within("time", self._query.maxspan.seconds, None, span)
+                absent.append(self._absence(n, visible, length))
+                continue
+            for step in self._runs(n, visible, is_last=n == last, until=until):
+                if formula is None:
+                    formula = s.Preceded(tuple(absent), step, step.span) if absent else step
+                else:
+                    span = (formula.span[0], step.span[1])
+                    formula = s.Sequence(formula, step, False, span, absent=(*absent, *until))
+                absent = []
+            visible |= {str(term.name)}
+        assert formula is not None
+        if absent:
+            formula = s.TrailingAbsence(formula, tuple(absent), (formula.span[0], absent[-1].span[1]))
+        return formula
+
+    def _runs(self, n: int, visible: frozenset[str], *, is_last: bool, until: tuple[s.Absence, ...]) -> list[s.Formula]:
+        """Return a step as often as it runs; where until forbids more before the last event, that stands alone."""
+        term = self._terms[n]
+        if term.runs > 1 and not self._shared:
+            name = str(term.name)
+            return [
+                self._step(n, visible, f"{name}_{i}", forbid=not is_last or i < term.runs)
+                for i in range(1, term.runs + 1)
+            ]
+        steps = []
+        n_forbidden = 0 if not until else term.runs - is_last
+        for runs, forbid in ((n_forbidden, True), (term.runs - n_forbidden, False)):
+            if runs:
+                step = self._step(n, visible, forbid=forbid)
+                if runs > 1:
+                    step = s.Iteration(step, False, term.span, runs, runs, until=until)
+                steps.append(step)
+        return steps
+
+    def _step(self, n: int, visible: frozenset[str], name: str | None = None, *, forbid: bool = False) -> s.Formula:
+        """Return the event of a term; with `forbid`, it is none that until names."""
+        term = self._terms[n]
+        variable = name or str(term.name)
+        event = term.event
+        if forbid and self._query.until is not None:
+            event = self._not_until(event, n)
+        filters = (
+            [] if n == self._first and name in (None, f"{term.name}_1") else self._equal_keys(n, variable, self._anchor)
+        )
+        return self._event(event, variable, visible, filters, str(term.name))
+
+    @property
+    def _anchor(self) -> str:
+        """Name of the event of the first step, to which keys are equal."""
+        term = self._terms[self._first]
+        return f"{term.name}_1" if term.runs > 1 and not self._shared else str(term.name)
+
+    def _not_until(self, event: e.EventFilter, n: int) -> e.EventFilter:
+        """Return an event that is not that of until at once, which would end what it begins or goes on with."""
+        until = self._query.until
+        assert until is not None
+        category = until.event.category
+        if category is not None and event.category is not None and category != event.category:
+            return event
+        tests = [until.event.condition]
+        if category is not None and event.category is None and self._category is not None:
+            tests.append(e.Compare("==", self._category, e.Constant(category)))
+        if not self._shared:
+            tests += [e.Compare("==", a, b) for a, b in zip(self._keys[-1], self._keys[n], strict=True) if a != b]
+        both = tests[0] if len(tests) == 1 else e.And(tuple(tests), until.span)
+        condition = e.And((event.condition, e.Not(both, until.span)), event.condition.span)
+        return replace(event, condition=condition)
+
+    def _event(
+        self,
+        event: e.EventFilter,
+        variable: str,
+        visible: frozenset[str] = frozenset(),
+        filters: Sequence[s.Filter] = (),
+        own: str = "",
+    ) -> s.Formula:
+        name, filter_ = self._filtered(event, variable, visible, filters, own)
+        held = s.Name(variable, span=event.category_span)
+        formula: s.Formula = s.Assign(s.EventType(name, name.span, defines=False), held, event.span)
+        return formula if filter_ is None else s.Filtered(formula, filter_, event.span)
+
+    def _absence(self, n: int, visible: frozenset[str], length: s.Within | None) -> s.Absence:
+        term = self._terms[n]
+        variable = str(term.name)
+        name, filter_ = self._filtered(
+            term.event, variable, visible, self._equal_keys(n, variable, self._anchor), variable
+        )
+        return s.Absence(name, s.Name(variable, span=name.span), filter_, term.span, length=length)
+
+    def _until(self) -> s.Absence:
+        until = self._query.until
+        assert until is not None
+        keys = self._equal_keys(len(self._terms), "until", self._anchor)
+        name, filter_ = self._filtered(until.event, "until", frozenset(), keys, "")
+        return s.Absence(name, s.Name("until", span=name.span), filter_, until.span)
+
+    def _filtered(
+        self, event: e.EventFilter, variable: str, visible: frozenset[str], filters: Sequence[s.Filter], own: str
+    ) -> tuple[s.Name, s.Filter | None]:
+        """Return the type of an event, and its filter."""
+        if event.category is not None and self._by_test and self._category is not None:
+            test = e.Compare("==", self._category, e.Constant(event.category))
+            event = replace(event, category=None, condition=e.And((test, event.condition), event.condition.span))
+        predicate = Conditions(self._around, visible | {own} if own else visible, own).predicate(event.condition)
+        if self._impossible:
+            predicate = NOTHING
+        name = s.Name(s.ANY_TYPE if event.category is None else event.category, span=event.category_span)
+        all_of = list(filters)
+        held = s.Name(variable, span=event.category_span)
+        span = event.condition.span
+        if predicate is not None and any(a.variable is not None for a in s.attributes(predicate)):
+            own_event = mapped(
+                predicate, s.Attribute, lambda a: a if a.variable is not None else replace(a, variable=held)
+            )
+            all_of.insert(0, s.Relation(own_event, (), span))
+        elif predicate is not None:
+            all_of.insert(0, s.VariableFilter(held, predicate, span))
+        if not all_of:
+            return name, None
+        return name, all_of[0] if len(all_of) == 1 else s.joined(s.FilterAnd, all_of, span)
+
+
+def _type_column(schema: pa.Schema | None, type_column: str | None) -> tuple[str | None, bool]:
+    """Return the column of categories, and True if it is a list, so that the events' tests ask for it."""
+    if schema is None or type_column is None or type_column in schema.names:
+        found = None if schema is None or type_column is None else find_field(schema, (type_column,))
+        return (None, True) if found is not None and found.in_list else (type_column, False)
+    found = find_field(schema, tuple(type_column.split(".")))
+    if found is None:
+        return type_column, False
+    return (None, True) if found.in_list else (found.attribute, False)

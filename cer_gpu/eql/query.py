@@ -1,0 +1,216 @@
+"""Queries in EQL: compiled as those of CEQL are, and once more for the schema of the events where that is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+
+from cer_gpu.engine.options import Default
+from cer_gpu.eql.lowering import ALL, RECENT, Lowered, lower
+from cer_gpu.eql.parser import parse
+from cer_gpu.eql.syntax import Query as EqlSyntax
+from cer_gpu.errors import CerError, OptionError, QueryError
+from cer_gpu.planning.binding import Binding, Bindings, bind
+from cer_gpu.planning.plan import Plan
+from cer_gpu.query import Query, check_time_unit, planned
+
+ERROR, NULL = "error", "null"
+"""Treatments of a field that the events have not."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A query as it was read, and the options by which it is compiled.
+
+    Attributes
+    ----------
+    written : cer_gpu.eql.syntax.Query
+    type_column, time_column, time_unit
+        As of `cer_gpu.compile`; a `Default` time column is one that events may do without.
+    missing_fields : str
+    selection : str
+    """
+
+    written: EqlSyntax
+    type_column: str | None
+    time_column: str | None
+    time_unit: str | None
+    missing_fields: str
+    selection: str
+
+    def lowered(self, schema: pa.Schema | None) -> Lowered:
+        """Return the query over a schema."""
+        return lower(
+            self.written,
+            type_column=self.type_column,
+            schema=schema,
+            missing_is_null=self.missing_fields == NULL,
+            selection=self.selection,
+        )
+
+    def time_column_of(self, schema: pa.Schema | None) -> str | None:
+        """Return the time column; None: events of the schema have none, and none was asked for."""
+        spared = schema is not None and isinstance(self.time_column, Default) and self.time_column not in schema.names
+        return None if spared or self.time_column is None else str(self.time_column)
+
+    def planned(
+        self, lowered: Lowered, schema: pa.Schema | None
+    ) -> tuple[Plan | None, Sequence[str], list[QueryError]]:
+        """Return the plan and its notes, or the errors of the query."""
+        return planned(
+            lowered.syntax,
+            type_column=lowered.type_column,
+            time_column=self.time_column_of(schema),
+            time_unit=self.time_unit,
+            schema=schema,
+        )
+
+
+def analyse(
+    text: str,
+    *,
+    type_column: str | None = "event.category",
+    time_column: str | None = Default("@timestamp"),
+    time_unit: str | None = None,
+    schema: pa.Schema | None = None,
+    missing_fields: str = ERROR,
+    selection: str = RECENT,
+    relations: Any = None,
+) -> tuple[EqlQuery | None, Sequence[CerError]]:
+    """Compile a query in EQL and return it, or its errors; parameters are those of `cer_gpu.compile`."""
+    check_time_unit(time_unit)
+    for option, value, known in (
+        ("missing_fields", missing_fields, (ERROR, NULL)),
+        ("selection", selection, (RECENT, ALL)),
+    ):
+        if value not in known:
+            raise OptionError(f"{option} must be one of {', '.join(map(repr, known))}, got {value!r}")
+    try:
+        source = Source(parse(text), type_column, time_column, time_unit, missing_fields, selection)
+        lowered = source.lowered(schema)
+    except QueryError as error:
+        return None, [error]
+    plan, notes, errors = source.planned(lowered, schema)
+    if plan is None:
+        return None, errors
+    query = EqlQuery(source, plan, (*notes, *_told(lowered.missing)), schema, lowered.missing)
+    if schema is not None:
+        try:
+            query._bind(schema)
+        except CerError as error:
+            return None, [error]
+    return query, []
+
+
+def _told(missing: Sequence[str]) -> list[str]:
+    """Return a note on fields that are NULL for all events."""
+    return [f"the events have no {', '.join(missing)}: null"] if missing else []
+
+
+class EqlQuery(Query):
+    """A compiled query in EQL, made by `cer_gpu.compile`; used as a `cer_gpu.Query` is.
+
+    Attributes
+    ----------
+    language : str
+        "EQL".
+    missing_fields : tuple of str
+        Fields that the events have not, and that are null; () until a schema is known.
+
+    Examples
+    --------
+    >>> import cer_gpu, pyarrow as pa
+    >>> query = cer_gpu.compile('process where process.name : "CMD*"')
+    >>> events = pa.table({"event.category": ["process", "file"], "process.name": ["cmd.exe", "cmd.exe"]})
+    >>> query.evaluate(events, output="ends").to_pylist()
+    [{'end': 0}]
+    """
+
+    language = "EQL"
+
+    def __init__(
+        self,
+        source: Source,
+        plan: Plan,
+        notes: tuple[str, ...] = (),
+        schema: pa.Schema | None = None,
+        missing_fields: tuple[str, ...] = (),
+        changes: tuple[Callable[[Plan], Plan], ...] = (),
+    ) -> None:
+        super().__init__(plan, notes)
+        self.missing_fields = missing_fields
+        self._made_of = source, schema, changes
+        self._bindings: _SchemaBindings = _SchemaBindings(plan, source, schema, changes)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the query as it was read, and its plan."""
+        source, schema, changes = self._made_of
+        return EqlQuery, (source, self._plan, self.notes, schema, self.missing_fields, changes)
+
+    def _changed(self, change: Callable[[Plan], Plan]) -> EqlQuery:
+        source, schema, changes = self._made_of
+        return EqlQuery(source, change(self._plan), self.notes, schema, self.missing_fields, (*changes, change))
+
+    def over(self, schema: pa.Schema) -> EqlQuery:
+        """Return the query with the columns of a schema in place of the names that it was written with."""
+        source, known, changes = self._made_of
+        if known is not None and known.equals(schema):
+            return self
+        lowered = source.lowered(schema)
+        plan = self._bindings.plan_over(schema)
+        return EqlQuery(source, plan, (*self.notes, *_told(lowered.missing)), schema, lowered.missing, changes)
+
+
+class _SchemaBindings(Bindings):
+    """Bindings of a query whose plan depends on the schema.
+
+    Parameters
+    ----------
+    plan
+        Its plan over `schema`.
+    source
+    schema
+        None: the plan takes every field for a value that is there.
+    changes
+        What was changed of the plan since.
+    """
+
+    def __init__(
+        self, plan: Plan, source: Source, schema: pa.Schema | None, changes: tuple[Callable[[Plan], Plan], ...]
+    ) -> None:
+        super().__init__(plan)
+        self._source, self._schema, self._changes = source, schema, changes
+
+    def plan_over(self, schema: pa.Schema) -> Plan:
+        """Return the plan over a schema.
+
+        Raises
+        ------
+        QueryError
+            When the query does not fit it.
+        """
+        if self._schema is not None and self._schema.equals(schema):
+            return self.plan
+        lowered = self._source.lowered(schema)
+        if self._is_same(lowered):
+            return self.plan
+        plan, _, errors = self._source.planned(lowered, schema)
+        if plan is None:
+            raise errors[0]
+        return reduce(lambda made, change: change(made), self._changes, plan)
+
+    def _is_same(self, lowered: Lowered) -> bool:
+        """Return True for a query over a schema that is read as it is without it."""
+        known = self.plan.syntax
+        return (lowered.syntax.formula, lowered.syntax.partition, lowered.type_column) == (
+            known.formula,
+            known.partition,
+            self.plan.type_column,
+        )
+
+    def _bound(self, schema: pa.Schema, position_column: str | None) -> Binding:
+        return bind(self.plan_over(schema), schema, position_column)

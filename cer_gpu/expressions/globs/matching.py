@@ -1,0 +1,134 @@
+"""Texts that match each pattern of a set: all patterns are looked for in one pass over the texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.arrays import Array, Bools, Int32, Int64
+from cer_gpu.backend.compaction import group_rows
+from cer_gpu.backend.texts.scanning import find_globs, lay_out, mark_texts
+from cer_gpu.columnar.memory import Scratch, read_only
+from cer_gpu.columnar.strings import bytes_of
+from cer_gpu.expressions.globs.compiling import Compiled, Grams, Pattern, compiled, grams
+from cer_gpu.expressions.globs.folding import folds
+
+AT_ONCE = 1 << 20
+"""Bytes of texts that are laid out at once, so that they stay in the cache; a longer text is laid out alone."""
+
+SAMPLE = 1 << 18
+"""Bytes of the first texts by which rare grams are chosen."""
+
+FOUND = 1 << 16
+"""Pairs of a pattern and a text for which there is room at once, if there are not more patterns."""
+
+MOST_TAKEN = 16
+"""Most patterns whose texts are put together one by one."""
+
+_NO_FOLDS: Int32 = read_only(np.empty(0, np.int32))
+
+
+class Found(NamedTuple):
+    """Texts that match each pattern.
+
+    Attributes
+    ----------
+    begins : int64, shape (patterns + 1,)
+    texts : int32, shape (pairs,)
+        Ascending for each pattern.
+    """
+
+    begins: Int64
+    texts: Int32
+
+    def mark(self, patterns: Int32, table: Bools) -> None:
+        """Mark the texts that one of several patterns matches."""
+        mark_texts(patterns, self.begins, self.texts, table)
+
+    def of(self, patterns: Int32) -> Int32:
+        """Return the texts that one of several patterns matches, ascending."""
+        if len(patterns) > MOST_TAKEN:
+            table = np.zeros(int(self.texts.max(initial=-1)) + 1, np.bool_)
+            self.mark(patterns, table)
+            return np.flatnonzero(table).astype(np.int32)
+        parts = [self.texts[self.begins[k] : self.begins[k + 1]] for k in patterns.tolist()]
+        if len(parts) == 1:
+            return parts[0]
+        return np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int32)
+
+
+class GlobSet:
+    """Patterns that are looked for together.
+
+    Parameters
+    ----------
+    patterns
+    nocase
+        True to ignore the case of letters.
+    """
+
+    def __init__(self, patterns: Sequence[Pattern], nocase: bool) -> None:
+        self.n_patterns = len(patterns)
+        self._compiled: Compiled = compiled(patterns, nocase)
+        self._folds = folds() if nocase else _NO_FOLDS
+        self._grams: dict[int, Grams] | None = None  # chosen by the first texts
+
+    def find(self, texts: pa.Array, first: int = 0) -> Found:
+        """Return which of some texts, none of them NULL, match each pattern.
+
+        Parameters
+        ----------
+        texts : pyarrow.StringArray or LargeStringArray
+        first
+            Number of the first text.
+        """
+        offsets, data = bytes_of(texts)
+        offsets = read_only(offsets.astype(np.int64, copy=False))
+        pairs = list[tuple[Int32, Int32]]()
+        begin, laid, room = 0, Scratch(np.uint8), max(FOUND, 2 * self.n_patterns)
+        while begin < len(texts):
+            end = int(np.searchsorted(offsets, offsets[begin] + AT_ONCE, side="right")) - 1
+            end = min(max(end, begin + 1), len(texts))
+            for patterns, places in self._found(offsets[begin : end + 1], data, laid, room):
+                pairs.append((patterns, places + np.int32(first + begin)))
+            begin = end
+        return grouped(pairs, self.n_patterns)
+
+    def _found(self, offsets: Int64, data: Array, laid: Scratch, room: int) -> list[tuple[Int32, Int32]]:
+        """Return pairs of patterns and texts, for texts that are laid out at once."""
+        n = len(offsets) - 1
+        begins = np.empty(n + 1, np.int64)
+        written = laid.empty(int(offsets[-1] - offsets[0]) + n + 1)
+        lay_out(read_only(offsets), read_only(data), self._folds, begins, written)
+        written, begins = read_only(written), read_only(begins)
+        if self._grams is None:
+            self._grams = grams(self._compiled, written[: min(int(begins[-1]), SAMPLE)])
+        pairs = list[tuple[Int32, Int32]]()
+        seen, met = np.full(self.n_patterns, -1, np.int32), np.full(256, -1, np.int32)
+        patterns, texts = np.empty(room, np.int32), np.empty(room, np.int32)
+        for width, of_width in self._grams.items():
+            text = 0
+            while text < n:
+                text, n_found = find_globs(
+                    written, begins, text, width, of_width, self._compiled.globs, seen, met, patterns, texts, 0
+                )
+                pairs.append((patterns[:n_found].copy(), texts[:n_found].copy()))
+        return pairs
+
+
+def merged(parts: Sequence[Found]) -> Found:
+    """Return the texts of each pattern, given those in consecutive parts of the texts."""
+    n_patterns = len(parts[0].begins) - 1
+    numbers = np.arange(n_patterns, dtype=np.int32)
+    return grouped([(np.repeat(numbers, np.diff(part.begins)), part.texts) for part in parts], n_patterns)
+
+
+def grouped(pairs: Sequence[tuple[Int32, Int32]], n_patterns: int) -> Found:
+    """Return pairs of patterns and texts, ascending by text for each pattern, by pattern."""
+    patterns, texts = (read_only(np.concatenate([np.empty(0, np.int32), *(pair[k] for pair in pairs)])) for k in (0, 1))
+    begins, rows = np.empty(n_patterns + 1, np.int64), np.empty(len(patterns), np.int32)
+    group_rows(patterns, begins, rows)
+    return Found(read_only(begins), read_only(texts[rows]))

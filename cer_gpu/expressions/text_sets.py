@@ -1,0 +1,210 @@
+"""Tests of the texts of a column that are answered together: each distinct text is read once for all of them.
+
+One by one, each test reads all distinct texts.  From some work on, the patterns of all tests of a column are looked for
+in one pass (`cer_gpu.expressions.globs`), which gives the texts of each pattern; a test is then their union.  Texts
+that are added to a dictionary are read alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.arrays import Array, Bools, Int32
+from cer_gpu.columnar.dictionaries import PerDictionary, same_memory
+from cer_gpu.columnar.memory import read_only
+from cer_gpu.expressions.by_arrow import arrow_rows
+from cer_gpu.expressions.globs.compiling import Pattern
+from cer_gpu.expressions.globs.matching import Found, GlobSet, merged
+from cer_gpu.expressions.texts import OneOf
+
+TOGETHER_FROM = 1 << 26
+"""Bytes that the tests of a column read one by one, each pattern by itself, before they are answered together."""
+
+MOST_PARTS = 8
+"""Most parts of a dictionary whose answers are kept apart, as they came."""
+
+KEPT_BYTES = 1 << 26
+"""Most bytes of the tables of a column that are kept until its dictionary changes; larger ones are made anew."""
+
+
+class _Places(NamedTuple):
+    """Where the patterns of a test stand: in the set that ignores case, or in the other, and their numbers there."""
+
+    nocase: bool
+    patterns: Int32
+
+
+class _Together:
+    """All tests of a column, with their patterns in two sets.
+
+    Attributes
+    ----------
+    sets : dict from bool to GlobSet
+        Patterns that ignore case, and those that do not.
+    places : list of _Places
+        Patterns of each test.
+    """
+
+    def __init__(self, tests: list[OneOf]) -> None:
+        numbers: dict[bool, dict[Pattern, int]] = {False: {}, True: {}}
+        self.places = list[_Places]()
+        for test in tests:
+            known = numbers[test.nocase]
+            places = {known.setdefault(pattern, len(known)) for pattern in test.patterns}
+            self.places.append(_Places(test.nocase, read_only(np.array(sorted(places), np.int32))))
+        self.sets = {nocase: GlobSet(list(known), nocase) for nocase, known in numbers.items() if known}
+
+
+class _Tests:
+    """The tests of a column by their numbers, which several evaluations share."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[OneOf, int] = {}
+        self.tests: list[OneOf] = []
+        self._together: _Together | None = None
+
+    def number(self, test: OneOf) -> int:
+        """Return the number of a test; equal ones have the same."""
+        number = self.numbers.setdefault(test, len(self.numbers))
+        if number == len(self.tests):
+            self.tests.append(test)
+            self._together = None
+        return number
+
+    def together(self) -> _Together:
+        """Return the sets of patterns of all tests so far."""
+        if self._together is None:
+            self._together = _Together(self.tests)
+        return self._together
+
+
+class TextSet:
+    """Tests of the texts of one column, over one dictionary after the other.
+
+    Attributes
+    ----------
+    turn : int
+        Number of the dictionary at hand.
+    """
+
+    def __init__(self, tests: _Tests | None = None) -> None:
+        self._tests = _Tests() if tests is None else tests
+        self._texts: pa.Array | None = None  # kept alive, so that no other array gets its address
+        self._bytes_read = 0
+        self._together: _Together | None = None
+        self._parts: dict[bool, list[Found]] = {}
+        self._n_read: dict[bool, int] = {}
+        self.turn = 0
+
+    def fresh(self) -> TextSet:
+        """Return the same tests for another evaluation."""
+        return TextSet(self._tests)
+
+    def number(self, test: OneOf) -> int:
+        """Return the number of a test, by which it is asked."""
+        return self._tests.number(test)
+
+    def read(self, texts: pa.Array) -> None:
+        """Go on to a dictionary."""
+        before = self._texts
+        if before is not None and same_memory(texts, before):
+            return
+        self._texts = texts
+        n = 0 if before is None else len(before)
+        if n and n <= len(texts) and texts.type == before.type and texts.slice(0, n).equals(before):  # type: ignore[union-attr]
+            self.turn += len(texts) > n
+            return
+        self.turn += 1
+        self._parts, self._n_read = {}, {}
+
+    def keeps(self) -> bool:
+        """Return True if the tables of the tests are kept for this dictionary."""
+        return len(self._tests.tests) * len(self._texts or ()) <= KEPT_BYTES
+
+    def rows(self, number: int) -> Bools:
+        """Return for each text of the dictionary at hand if a test holds; of NULL the answer is arbitrary."""
+        texts = self._texts
+        assert texts is not None
+        places = self._places(number)
+        if places is None:
+            return arrow_rows(self._tests.tests[number](texts), False)
+        rows = np.zeros(len(texts), np.bool_)
+        for part in self._found(places.nocase):
+            part.mark(places.patterns, rows)
+        return rows
+
+    def codes(self, number: int) -> Int32 | None:
+        """Return the texts for which a test holds, ascending; None: they are better asked one by one (`rows`)."""
+        places = self._places(number)
+        if places is None:
+            return None
+        parts = [part.of(places.patterns) for part in self._found(places.nocase)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _places(self, number: int) -> _Places | None:
+        """Return where the patterns of a test stand; None: it is answered by itself, as the others so far."""
+        if self._bytes_read < TOGETHER_FROM:
+            assert self._texts is not None
+            self._bytes_read += self._texts.nbytes * self._tests.tests[number].n_readings
+            return None
+        together = self._tests.together()
+        if together is not self._together:
+            self._together, self._parts, self._n_read = together, {}, {}
+        return together.places[number]
+
+    def _found(self, nocase: bool) -> list[Found]:
+        """Return the texts of each pattern of a set, in parts of the dictionary."""
+        assert self._texts is not None
+        assert self._together is not None
+        parts, n_read = self._parts.setdefault(nocase, []), self._n_read.get(nocase, 0)
+        if n_read < len(self._texts) or not parts:
+            texts = self._texts.slice(n_read)
+            texts = texts.fill_null("") if texts.null_count else texts  # the bytes of a NULL are arbitrary
+            parts.append(self._together.sets[nocase].find(texts, n_read))
+            self._n_read[nocase] = len(self._texts)
+            if len(parts) > MOST_PARTS:
+                parts[:] = [merged(parts)]
+        return parts
+
+
+class TestTable(PerDictionary):
+    """Table of a test that is one of a set.
+
+    Parameters
+    ----------
+    of : TextSet
+    test : OneOf
+    negated
+    """
+
+    def __init__(self, of: TextSet, test: OneOf, negated: bool) -> None:
+        self._set, self._test, self._negated = of, test, negated
+        self._number = of.number(test)
+        self._turn = -1
+        self._table: Array | None = None
+
+    def fresh_in(self, of: TextSet) -> TestTable:
+        """Return the table of the same test, of another evaluation."""
+        return TestTable(of, self._test, self._negated)
+
+    def __call__(self, values: pa.Array) -> Array:
+        """See `PerDictionary`."""
+        self._set.read(values)
+        if self._table is not None and self._turn == self._set.turn:
+            return self._table
+        table = np.zeros(len(values) + 1, np.bool_)
+        rows = self._set.rows(self._number)
+        np.logical_xor(rows, self._negated, out=table[:-1])
+        if values.null_count:
+            table[:-1] &= np.asarray(values.is_valid())
+        self._turn, self._table = self._set.turn, table if self._set.keeps() else None
+        return table
+
+    def codes(self, values: pa.Array) -> Array:
+        """See `PerDictionary`."""
+        self._set.read(values)
+        codes = None if self._negated or values.null_count else self._set.codes(self._number)
+        return super().codes(values) if codes is None else codes
