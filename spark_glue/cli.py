@@ -24,6 +24,7 @@ from cer_gpu.cli.query_options import QueryOptions, query_options
 from cer_gpu.cli.signals import Signals
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.output.outputs import OUTPUTS
+from cer_gpu.rules.alerts import ALERTS
 from cer_gpu.rules.rule_set import RuleSet, analyse_rule
 from spark_glue.archive import package
 from spark_glue.deal import DEALINGS, SOURCES, choose_dealing, under_new_name
@@ -98,8 +99,9 @@ _schema_option = click.option(
 )
 _output_option = click.option(
     "--output",
-    type=click.Choice(OUTPUTS),
-    help="What a row is.  [default: measures where SELECT has some, else events]",
+    type=click.Choice([*OUTPUTS, ALERTS]),
+    help="What a row is.  [default: alerts of a folder whose rules have levels, measures where SELECT has some, "
+    "else events]",
 )
 
 
@@ -190,6 +192,7 @@ def _run_command(
     The first column of --order-by is the time column, if it holds times.
     """
     given = _given(query, queries, compiling, skip_wrong=skip_wrong)
+    output = output or (ALERTS if given.raises_alerts else None)
     settings, options = _pairs(config, "--conf"), _pairs(read_options, "--read-option")
     # check the query before starting Spark, which takes seconds
     compiled = _compiled(given, given.time_column or order_by[0])
@@ -271,6 +274,7 @@ def _explain_command(
 ) -> int:
     """Say how the events of QUERY would be dealt to tasks, and why; Spark is needed only with --input."""
     given = _given(query, queries, compiling, skip_wrong=skip_wrong)
+    output = output or (ALERTS if given.raises_alerts else None)
     if bool(inputs) != bool(order_by):
         raise click.UsageError("--input and --order-by go together")
     # as in `run`, the first column of the order is the time column

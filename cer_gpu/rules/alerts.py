@@ -17,7 +17,7 @@ positions, and its row as the one object of `events`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.compilation import CompiledQuery
+from cer_gpu.engine.evaluation import FoundBatches
 from cer_gpu.io.texts import TEXT, json_texts, plain_values
 from cer_gpu.rules.rule import Rule
 
@@ -47,8 +48,8 @@ class AlertRows:
     ----------
     rules, queries
         Rules, and their queries, by the names of these.
-    schemas
-        Schema of the results of each query, with the output `output_of`.
+    time_type
+        Type of the time column; None: there is none.
 
     Attributes
     ----------
@@ -56,14 +57,12 @@ class AlertRows:
     """
 
     def __init__(
-        self, rules: Mapping[str, Rule], queries: Mapping[str, CompiledQuery], schemas: Mapping[str, pa.Schema]
+        self, rules: Mapping[str, Rule], queries: Mapping[str, CompiledQuery], time_type: pa.DataType | None
     ) -> None:
         self._rules = rules
-        self._keys = {name: [dotted(names[0]) for names in queries[name].keys] for name in schemas}
-        self._are_statements = {name: queries[name].reads_whole_table for name in schemas}
-        timed = (each.field("start_time").type for each in schemas.values() if "start_time" in each.names)
-        self._time_type = next(timed, None)
-        times = [] if self._time_type is None else [("start_time", self._time_type), ("end_time", self._time_type)]
+        self._keys = {name: [dotted(names[0]) for names in query.keys] for name, query in queries.items()}
+        self._are_statements = {name: query.reads_whole_table for name, query in queries.items()}
+        times = [] if time_type is None else [("start_time", time_type), ("end_time", time_type)]
         self.schema = pa.schema(
             [
                 *((name, pa.string()) for name in ("rule", "id", "level")),
@@ -94,6 +93,22 @@ class AlertRows:
                 shown = None if is_statement else found.get(field.name)
                 columns[field.name] = pa.nulls(rows.num_rows, field.type) if shown is None else shown
         return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
+
+
+def time_type_in(schemas: Iterable[pa.Schema]) -> pa.DataType | None:
+    """Return the type of the time column in the schemas of results; None: there is none."""
+    return next((each.field("start_time").type for each in schemas if "start_time" in each.names), None)
+
+
+def alerts_of(
+    found: FoundBatches, rules: Mapping[str, Rule], queries: Mapping[str, CompiledQuery], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield results of all queries as alerts, of a schema that may have the types of others, as Spark's."""
+    rows: AlertRows | None = None
+    for name, batch in found:
+        rows = rows or AlertRows(rules, queries, time_type_in([batch.schema]))
+        alerts = rows.of(name, batch)
+        yield alerts if alerts.schema == schema else alerts.cast(schema)
 
 
 def in_order(alerts: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:

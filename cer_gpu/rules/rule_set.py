@@ -14,7 +14,7 @@ from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, checking_names,
 from cer_gpu.errors import CerError
 from cer_gpu.io.source import Source
 from cer_gpu.query_set import QuerySet, QuerySetEvaluator
-from cer_gpu.rules.alerts import AlertRows, in_order, output_of
+from cer_gpu.rules.alerts import AlertRows, in_order, output_of, time_type_in
 from cer_gpu.rules.folder import read_folder
 from cer_gpu.rules.rule import Rule
 
@@ -84,7 +84,7 @@ class RuleSet(QuerySet):
         for name, query in self._queries.items():
             with InQuery(name):
                 schemas[name] = query.output_schema(source.schema, outputs[name])
-        rows = AlertRows(self.rules, self._queries, schemas)
+        rows = AlertRows(self.rules, self._queries, time_type_in(schemas.values()))
         found = (rows.of(name, batch) for name, batch in self._found(source, evaluator, options.threads))
         return rows.schema, evaluator, found
 
