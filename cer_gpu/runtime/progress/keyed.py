@@ -1,4 +1,4 @@
-"""Funnels whose steps have keys of their own: ``b.source = a.target``, by which a start goes on with equal values alone.
+"""Funnels whose steps have keys of their own: by ``b.source = a.target`` a start goes on with equal values alone.
 
 An event may satisfy steps that read unlike columns of it, and is then of a partition for each of them.  The runtime
 reads it once for each: the actions of an event are cut where the columns change, in the order from the last step to the
