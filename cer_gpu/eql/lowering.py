@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.nesting import check_nesting
+from cer_gpu.ceql.paths import names_of
 from cer_gpu.ceql.scopes import resolved
-from cer_gpu.ceql.traversal import mapped
+from cer_gpu.ceql.traversal import mapped, walk
 from cer_gpu.eql import syntax as e
 from cer_gpu.eql.conditions import NOTHING, Conditions, Surroundings
 from cer_gpu.eql.fields import find_field
@@ -79,7 +80,11 @@ class _Lowering:
         self._query, self._around, self._selection = query, around, selection
         self._category = None if type_column is None else e.Field(tuple(type_column.split(".")))
         self.types, self._by_test = _type_column(around.schema, type_column)
-        self._terms = [replace(term, name=term.name or f"step{n}") for n, term in enumerate(query.terms, 1)]
+        first = {node.names[0] for node in walk(query) if isinstance(node, e.Field)}
+        self._terms = [
+            replace(term, name=term.name or _free(f"step{n}", first)) for n, term in enumerate(query.terms, 1)
+        ]
+        self._until_name = _free("until", first)
         self._keys = self._all_keys()
         self._shared = all(keys == self._keys[0] for keys in self._keys)
         self._impossible = False  # a key is missing
@@ -92,7 +97,7 @@ class _Lowering:
         strategy = "ALL"
         own: dict[str, Any] = {}
         if query.kind == "event":
-            formula = self._event(query.terms[0].event, "event")
+            formula = self._event(query.terms[0].event, str(self._terms[0].name))
         elif query.kind == "sample":
             events = [self._step(n, visible=frozenset()) for n in range(len(self._terms))]
             from cer_gpu.eql.sampling import sampled
@@ -129,12 +134,13 @@ class _Lowering:
         """Return the keys that all terms share."""
         if not self._shared:
             return ()
-        found = [(key, self._key(key)) for key in self._keys[0]]
-        return tuple(
-            (s.Name(attribute, span=key.span, nullable=key.optional),)
-            for key, attribute in found
-            if attribute is not None
-        )
+        partition: dict[str, s.Name] = {}
+        for key in self._keys[0]:
+            attribute = self._key(key)
+            if attribute is not None:  # a key may stand before the terms and at each of them
+                nullable = key.optional and (attribute not in partition or partition[attribute].nullable)
+                partition[attribute] = s.Name(attribute, span=key.span, nullable=nullable)
+        return tuple((name,) for name in partition.values())
 
     def _key(self, key: e.Field) -> str | None:
         """Return the column of a key; None: there is none, and it is NULL for all events."""
@@ -188,6 +194,12 @@ class _Lowering:
             if term.absent:
                 length = None
                 if n < first:
+                    if not self._shared:
+                        raise self._around.error(
+                            "an event that must be missing before the first step has the keys that all steps share",
+                            term.span,
+                            "sequence by field ... ![...] [...]",
+                        )
                     assert self._query.maxspan is not None
                     span = self._query.maxspan.span
                     length = s.Within("time", self._query.maxspan.seconds, None, span)
@@ -283,9 +295,9 @@ class _Lowering:
     def _until(self) -> s.Absence:
         until = self._query.until
         assert until is not None
-        keys = self._equal_keys(len(self._terms), "until", self._anchor)
-        name, filter_ = self._filtered(until.event, "until", frozenset(), keys, "")
-        return s.Absence(name, s.Name("until", span=name.span), filter_, until.span)
+        keys = self._equal_keys(len(self._terms), self._until_name, self._anchor)
+        name, filter_ = self._filtered(until.event, self._until_name, frozenset(), keys, "")
+        return s.Absence(name, s.Name(self._until_name, span=name.span), filter_, until.span)
 
     def _filtered(
         self, event: e.EventFilter, variable: str, visible: frozenset[str], filters: Sequence[s.Filter], own: str
@@ -301,7 +313,9 @@ class _Lowering:
         all_of = list(filters)
         held = s.Name(variable, span=event.category_span)
         span = event.condition.span
-        if predicate is not None and any(a.variable is not None for a in s.attributes(predicate)):
+        read = [] if predicate is None else list(s.attributes(predicate))
+        # a path names its event: its first name may be that of another one
+        if predicate is not None and any(a.variable is not None or len(names_of(a.name)) > 1 for a in read):
             own_event = mapped(
                 predicate, s.Attribute, lambda a: a if a.variable is not None else replace(a, variable=held)
             )
@@ -311,6 +325,13 @@ class _Lowering:
         if not all_of:
             return name, None
         return name, all_of[0] if len(all_of) == 1 else s.joined(s.FilterAnd, all_of, span)
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """Return a name of an event that begins no field, in whose place it would be read."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _type_column(schema: pa.Schema | None, type_column: str | None) -> tuple[str | None, bool]:
