@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.functions import TESTS
