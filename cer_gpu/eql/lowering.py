@@ -80,7 +80,9 @@ class _Lowering:
         self._category = None if type_column is None else e.Field(tuple(type_column.split(".")))
         self.types, self._by_test = _type_column(around.schema, type_column)
         first = {node.names[0] for node in walk(query) if isinstance(node, e.Field)}
-        self._terms = [replace(term, name=term.name or _free(f"step{n}", first)) for n, term in enumerate(query.terms, 1)]
+        self._terms = [
+            replace(term, name=term.name or _free(f"step{n}", first)) for n, term in enumerate(query.terms, 1)
+        ]
         self._until_name = _free("until", first)
         self._keys = self._all_keys()
         self._shared = all(keys == self._keys[0] for keys in self._keys)

@@ -70,6 +70,7 @@ class Binder:
         self.text = text
         self.inputs = Inputs(schema)
         self.derived: dict[str, DerivedColumn] = {}
+        self._elements: dict[lists.Elements, tuple[Binder, lists.ElementTests]] = {}
 
     def derive(self, node: Any) -> Any:
         """Return a predicate or expression with derived columns in place of what it reads."""
@@ -180,9 +181,11 @@ class Binder:
         if not lists.is_list(data_type):
             raise self.error(f"ANY takes a column of lists, and {self.describe(column)} is none", column.span)
         elements, test = lists.elements_of(predicate, self.schema, data_type)
-        binder = Binder(elements.schema, self.text)
-        bound = binder.bind(test, negated)
-        return self.inputs.give(partial(lists.any_rows, elements, bound, binder, negated))
+        if elements not in self._elements:
+            binder = Binder(elements.schema, self.text)
+            self._elements[elements] = binder, lists.ElementTests(elements, binder.inputs, binder.derived)
+        binder, of = self._elements[elements]
+        return self.inputs.give(lists.AnyElement(of, binder.bind(test, negated), negated))
 
     def is_null(self, operand: s.Expression, negated: bool) -> t.Test:
         """Bind ``operand IS NULL``: an expression is NULL if a part is, or if it divides an integer by 0."""
