@@ -6,9 +6,9 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import wraps
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -16,20 +16,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import cer_gpu
-from cer_gpu.ceql.query_file import queries_in
-from cer_gpu.cli.command_line import (
-    Commands,
-    chosen_type_column,
-    query_options,
-    read_query,
-    run_commands,
-    say,
-    say_errors,
-)
+from cer_gpu.cli.command_line import Commands, run_commands, say, say_errors
+from cer_gpu.cli.given_events import Streams
+from cer_gpu.cli.given_queries import GivenQueries, WrongQueries, read_queries
+from cer_gpu.cli.options import skip_wrong_option
+from cer_gpu.cli.query_options import QueryOptions, query_options
 from cer_gpu.cli.signals import Signals
-from cer_gpu.compilation import analyse_member
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.output.outputs import OUTPUTS
+from cer_gpu.rules.alerts import ALERTS
+from cer_gpu.rules.rule_set import RuleSet, analyse_rule
 from spark_glue.archive import package
 from spark_glue.deal import DEALINGS, SOURCES, choose_dealing, under_new_name
 from spark_glue.errors import plain_errors
@@ -57,7 +53,8 @@ def main(args: Sequence[str] | None = None) -> int:
 _queries_option = click.option(
     "--queries",
     metavar="FOLDER",
-    help="In place of QUERY: the folder of query files (*.ceql) to evaluate in one job; the column `query` names them.",
+    help="In place of QUERY: the folder of rules (*.ceql, *.eql, *.sql, *.toml) to evaluate in one job; "
+    "the column `query` names them.",
 )
 
 
@@ -102,8 +99,9 @@ _schema_option = click.option(
 )
 _output_option = click.option(
     "--output",
-    type=click.Choice(OUTPUTS),
-    help="What a row is.  [default: measures where SELECT has some, else events]",
+    type=click.Choice([*OUTPUTS, ALERTS]),
+    help="What a row is.  [default: alerts of a folder whose rules have levels, measures where SELECT has some, "
+    "else events]",
 )
 
 
@@ -157,6 +155,7 @@ started, the session is as it was asked for there, and --cores and --conf do not
 @_source_option
 @_tasks_option
 @query_options
+@skip_wrong_option
 @_cores_option
 @_config_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
@@ -179,10 +178,8 @@ def _run_command(
     dealing: str,
     source: str,
     tasks: int | None,
-    type_column: str | None,
-    no_type_column: bool,
-    time_column: str | None,
-    time_unit: str | None,
+    compiling: QueryOptions,
+    skip_wrong: bool,
     cores: str,
     config: tuple[str, ...],
     as_json: bool,
@@ -194,16 +191,17 @@ def _run_command(
 
     The first column of --order-by is the time column, if it holds times.
     """
-    given = _given(query, queries, chosen_type_column(type_column, no_type_column), time_unit)
+    given = _given(query, queries, compiling, skip_wrong=skip_wrong)
+    output = output or (ALERTS if given.raises_alerts else None)
     settings, options = _pairs(config, "--conf"), _pairs(read_options, "--read-option")
     # check the query before starting Spark, which takes seconds
-    compiled = given.compiled(time_column or order_by[0])
+    compiled = _compiled(given, given.time_column or order_by[0])
     if compiled is None:
         return 1
     choose_dealing(work_of(compiled, output), dealing, order_by[0])
     with _session(cores, settings) as spark, plain_errors():
         events = read(spark, inputs, format_, options, schema)
-        compiled = _fitted(events, given, order_by, time_column)
+        compiled = _fitted(events, given, order_by)
         if compiled is None:
             return 1
         try:
@@ -222,7 +220,7 @@ def _run_command(
                 show_progress=not no_progress,
             )
         except CerError as error:
-            say_errors([error], given.file)
+            say_errors([error], None if given.is_set else given.rules[""].file)
             return 1
         signals.check()
     if as_json:
@@ -254,6 +252,7 @@ With --input Spark starts, and reads the footers of the files, not their rows.""
 @_source_option
 @_tasks_option
 @query_options
+@skip_wrong_option
 @_cores_option
 @_config_option
 def _explain_command(
@@ -268,19 +267,18 @@ def _explain_command(
     dealing: str,
     source: str,
     tasks: int | None,
-    type_column: str | None,
-    no_type_column: bool,
-    time_column: str | None,
-    time_unit: str | None,
+    compiling: QueryOptions,
+    skip_wrong: bool,
     cores: str,
     config: tuple[str, ...],
 ) -> int:
     """Say how the events of QUERY would be dealt to tasks, and why; Spark is needed only with --input."""
-    given = _given(query, queries, chosen_type_column(type_column, no_type_column), time_unit)
+    given = _given(query, queries, compiling, skip_wrong=skip_wrong)
+    output = output or (ALERTS if given.raises_alerts else None)
     if bool(inputs) != bool(order_by):
         raise click.UsageError("--input and --order-by go together")
     # as in `run`, the first column of the order is the time column
-    compiled = given.compiled(time_column or (order_by[0] if order_by else "time"))
+    compiled = _compiled(given, given.time_column or (order_by[0] if order_by else "time"))
     if compiled is None:
         return 1
     if not inputs:
@@ -289,71 +287,48 @@ def _explain_command(
     choose_dealing(work_of(compiled, output), dealing, order_by[0])
     with _session(cores, _pairs(config, "--conf")) as spark, plain_errors():
         events = read(spark, inputs, format_, _pairs(read_options, "--read-option"), schema)
-        compiled = _fitted(events, given, order_by, time_column)
+        compiled = _fitted(events, given, order_by)
         if compiled is None:
             return 1
         click.echo(explain(compiled, dealing, events, order_by, tasks=tasks, output=output, source=source))
     return 0
 
 
-@dataclass(frozen=True)
-class _Given:
-    """Query, or the queries of a folder, as the command line gives them.
-
-    Attributes
-    ----------
-    file : str or None
-        File of the one query.
-    text : str or mapping from names to paths
-    type_column, time_unit
-    """
-
-    file: str | None
-    text: str | Mapping[str, Any]
-    type_column: str | None
-    time_unit: str | None
-
-    def compiled(self, time_column: str | None) -> CompiledQuery | QuerySet | None:
-        """Compile for a time column; None: there are errors, which were said."""
-        options: dict[str, Any] = {
-            "type_column": self.type_column,
-            "time_column": time_column,
-            "time_unit": self.time_unit,
-        }
-        if isinstance(self.text, str):
-            query, errors = analyse_member(self.text, **options)
-            if query is None:
-                say_errors(errors, self.file)
-            return query
-        try:
-            return cer_gpu.compile_all(self.text, **options)
-        except CerError as error:
-            say_errors([error], None)
-            return None
-
-
-def _given(query: str | None, queries: str | None, type_column: str | None, time_unit: str | None) -> _Given:
+def _given(query: str | None, queries: str | None, compiling: QueryOptions, *, skip_wrong: bool) -> GivenQueries:
     if (query is None) == (queries is None):
         raise click.UsageError("expected QUERY or --queries FOLDER" + ("" if query is None else ", and got both"))
-    if queries is not None:
-        return _Given(None, queries_in(queries), type_column, time_unit)
-    assert query is not None
-    return _Given(*read_query(query), type_column, time_unit)
+    return read_queries(query, queries, compiling, skip_wrong=skip_wrong)
 
 
-def _fitted(
-    events: DataFrame, given: _Given, order_by: Sequence[str], time_column: str | None
-) -> CompiledQuery | QuerySet | None:
+def _compiled(given: GivenQueries, time_column: str | None) -> CompiledQuery | QuerySet | None:
+    """Compile for a time column; None: there are errors, which were said."""
+    given = replace(given, options=replace(given.options, time_column=time_column))
+    if not given.is_set:
+        rule = given.rules[""]
+        query, errors = analyse_rule(rule, **given.options.for_compiling())
+        if query is None:
+            say_errors(errors, rule.file)
+        found: CompiledQuery | None = query
+        return found
+    try:
+        return RuleSet(given.compile(Streams({})), given.rules, given.passed_over)
+    except WrongQueries as wrong:
+        given.say(wrong.errors)
+        return None
+
+
+def _fitted(events: DataFrame, given: GivenQueries, order_by: Sequence[str]) -> CompiledQuery | QuerySet | None:
     """Compile a query for events, the first column of whose order is the time column if it holds times.
 
     None: the query has errors, which were said.
     """
     check_order(events.columns, order_by)
     kind = events.schema[order_by[0]].dataType
-    no_time = time_column is None and given.time_unit is None and not _is_time(kind)
+    time_column = given.time_column
+    no_time = time_column is None and given.options.time_unit is None and not _is_time(kind)
     if time_column is None and not no_time:
         time_column = order_by[0]
-    compiled = given.compiled(time_column)
+    compiled = _compiled(given, time_column)
     if compiled is None and no_time:
         what = f"{order_by[0]!r}, the first column of --order-by, is {kind.simpleString()}, which is no time"
         say(f"({what}; --schema says the types of columns)")

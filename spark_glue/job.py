@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from cer_gpu.cli.tally import counted
+from cer_gpu.cli.tally import FORMS, counted
 from cer_gpu.errors import OptionError, did_you_mean
-from cer_gpu.output.outputs import OUTPUTS
+from cer_gpu.rules.alerts import ALERTS
 from spark_glue.deal import Done, JobOptions, taking_job_options
 from spark_glue.errors import plain_errors
 from spark_glue.match import matching
@@ -101,7 +101,7 @@ class Summary:
 
     def __str__(self) -> str:
         """Return the summary as a few lines of text."""
-        output = None if self.output is None else OUTPUTS[self.output]
+        output = None if self.output is None else FORMS[self.output]
         found = counted(
             self.n_found, "complex event" if output is None or output.counted or output.numbered else output.row
         )
@@ -191,7 +191,7 @@ def run(
     parts = tuple(report.value[number] for number in sorted(report.value))
     return Summary(
         out=out,
-        output=found.work.output,
+        output=found.work.output if found.work.rules is None else ALERTS,
         n_rows=_counted(parts) if found.n_rows is None else found.n_rows,
         n_found=sum(part.n_found for part in parts),
         seconds=seconds,

@@ -76,6 +76,9 @@ def _to_spark(kind: pa.DataType, name: str) -> st.DataType:
         return st.DecimalType(kind.precision, kind.scale)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return st.ArrayType(_to_spark(kind.value_type, name), containsNull=kind.value_field.nullable)
+    if pa.types.is_map(kind):
+        values = _to_spark(kind.item_type, name)
+        return st.MapType(_to_spark(kind.key_type, name), values, valueContainsNull=kind.item_field.nullable)
     if pa.types.is_struct(kind):
         return to_spark(pa.schema(list(kind)))
     raise EventsError(f"column {name!r} of the complex events is of type {kind}, which Spark does not have")

@@ -15,12 +15,16 @@ import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.engine.evaluation import Evaluation
+from cer_gpu.engine.member import InQuery
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.dealing import Dealing
 from cer_gpu.query_set import QuerySet, compile_all, named
+from cer_gpu.rules.alerts import ALERTS, AlertRows, alerts_of, time_type_in
+from cer_gpu.rules.rule import Rule
+from cer_gpu.rules.rule_set import RuleSet
 
 WorkEvaluator = Evaluation[pa.RecordBatch, Any]
 """Evaluator of the events of one task, with the results of all queries as rows of one table."""
@@ -56,11 +60,14 @@ class Work:
         Name of the output; None: each query has its own.
     is_set : bool
         True: `query`, the first column of the results, names the queries.
+    rules : dict from str to Rule, optional
+        Rules of a set whose results are alerts, made of the output "events".
     """
 
     queries: Mapping[str, CompiledQuery]
     output: str | None = None
     is_set: bool = True
+    rules: Mapping[str, Rule] | None = None
 
     def __post_init__(self) -> None:
         """Refuse an output that a query cannot have."""
@@ -81,7 +88,7 @@ class Work:
     @cached_property
     def _each(self) -> dict[str, Work]:
         """Work of each query."""
-        return {name: replace(self, queries={"": query}, is_set=False) for name, query in self.queries.items()}
+        return {name: Work({"": query}, self.output, is_set=False) for name, query in self.queries.items()}
 
     @property
     def n_queries(self) -> int:
@@ -135,6 +142,11 @@ class Work:
         first, *others = (query.keys for query in self.queries.values())
         return tuple(bracket for bracket in first if all(bracket in keys for keys in others))
 
+    @property
+    def nullable_keys(self) -> frozenset[tuple[str, ...]]:
+        """Those of `keys` of which NULL is a value, to one query at least."""
+        return frozenset[tuple[str, ...]]().union(*(query.nullable_keys for query in self.queries.values()))
+
     @cached_property
     def dealing(self) -> Dealing:
         """Ways to deal the events that are exact for each query, and by which all can be dealt together."""
@@ -184,7 +196,17 @@ class Work:
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of the results over events of a schema."""
+        if self.rules is not None:
+            return self._alerts(schema).schema
         return self._asked.output_schema(schema, self.output)
+
+    def _alerts(self, schema: pa.Schema) -> AlertRows:
+        assert self.rules is not None
+        found = {}
+        for name, query in self.queries.items():
+            with InQuery(name):
+                found[name] = query.output_schema(schema, self.output)
+        return AlertRows(self.rules, self.queries, time_type_in(found.values()))
 
     def window_units(self, schema: pa.Schema) -> int | float | None:
         """Return the length of the longest window, in events or in units of its column; None: there is none."""
@@ -223,7 +245,9 @@ class Work:
 
     def _in_one_table(self, evaluation: Any, results: pa.Schema) -> WorkEvaluator:
         """Let an evaluation hand over the results of all queries as rows of one table."""
-        if self.is_set:
+        if self.rules is not None:
+            evaluation._told = partial(alerts_of, rules=self.rules, queries=self.queries, schema=results)
+        elif self.is_set:
             evaluation._told = partial(named, schema=results)
         found: WorkEvaluator = evaluation
         return found
@@ -249,9 +273,9 @@ def work_of(query: Any, output: str | None = None, *, time_column: str | None = 
 
     Parameters
     ----------
-    query : query, QuerySet, or mapping from names to queries or their texts
+    query : query, QuerySet, RuleSet, or mapping from names to queries or their texts
     output
-        None: the usual one; of one query, "measures" if SELECT has some, else "events".
+        "alerts" for a `RuleSet`; None: the usual one; of one query, "measures" if SELECT has some, else "events".
     time_column
         Time column of texts.
 
@@ -265,6 +289,8 @@ def work_of(query: Any, output: str | None = None, *, time_column: str | None = 
     if isinstance(query, Mapping) and not isinstance(query, QuerySet):
         compiled = bool(query) and all(isinstance(each, CompiledQuery) for each in query.values())
         query = QuerySet(query) if compiled else compile_all(query, time_column=time_column)
+    if isinstance(query, RuleSet) and output == ALERTS:
+        return Work(dict(query), "events", rules=query.rules)
     if isinstance(query, QuerySet):
         return Work(dict(query), output)
     if not isinstance(query, CompiledQuery):

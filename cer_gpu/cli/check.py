@@ -9,10 +9,11 @@ import click
 import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.cli.command_line import chosen_type_column, query_options, say
+from cer_gpu.cli.command_line import say
 from cer_gpu.cli.given_events import Streams, given_streams
 from cer_gpu.cli.given_queries import GivenQueries, query_and_events_arguments, read_queries
 from cer_gpu.cli.json_output import error_facts, to_json
+from cer_gpu.cli.query_options import QueryOptions, query_options
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.errors import CerError, QueryTypeError
@@ -40,10 +41,7 @@ def check_command(
     query: str | None,
     queries: str | None,
     events: tuple[str, ...],
-    type_column: str | None,
-    no_type_column: bool,
-    time_column: str | None,
-    time_unit: str | None,
+    compiling: QueryOptions,
     as_json: bool,
 ) -> int:
     """Say what is wrong with QUERY; no event is read.
@@ -51,24 +49,29 @@ def check_command(
     All errors are told at once, and with EVENTS also whether the query fits their columns; with --queries,
     those of all queries of a folder. The exit code is 1 when there are errors.
     """
-    given = read_queries(query, queries)
+    given = read_queries(query, queries, compiling)
     given.refuse_options_of_ceql()
-    types = chosen_type_column(type_column, no_type_column)
-    options = {"type_column": types, "time_column": time_column, "time_unit": time_unit}
     streams = given_streams(events)
     told = set[tuple[str | None, str]]()
-    checked = {name: _check(given, name, streams, options, None if as_json else told) for name in given.texts}
+    checked = {file: _Checked({str(error): error_facts(error, file)}) for file, error in given.unread}
+    if not as_json:
+        given.say(given.unread)
+        told.update((file, str(error)) for file, error in given.unread)
+    checked |= {name: _check(given, name, streams, None if as_json else told) for name in given.rules}
     if as_json:
         each = {name: found.facts(with_columns=bool(events)) for name, found in checked.items()}
         is_ok = all(facts["ok"] for facts in each.values())
-        click.echo(to_json({"ok": is_ok, "queries": each} if given.is_set else each[""]))
+        of_set = {"ok": is_ok, "queries": each, "passed_over": given.passed_over}
+        click.echo(to_json(of_set if given.is_set else each[""]))
         return 0 if is_ok else 1
     for name, found in checked.items():
         for note in found.notes:
             click.echo(f"note: {name}: {note}" if name else f"note: {note}")
+    for note in given.notes:
+        click.echo(f"note: {note}")
     if told:
-        wrong = {file for file, _ in told if file is not None}
-        of_all = f" in {len(wrong):,} of {counted(len(checked), 'query')}" if given.is_set and wrong else ""
+        n_wrong = sum(any(error["file"] for error in found.errors.values()) for found in checked.values())
+        of_all = f" in {n_wrong:,} of {counted(len(checked), 'query')}" if given.is_set and n_wrong else ""
         say(counted(len(told), "error") + of_all)
         return 1
     who = f"the {counted(len(checked), 'query')}" if given.is_set else "the query"
@@ -105,7 +108,6 @@ def _check(
     given: GivenQueries,
     name: str,
     streams: Streams,
-    options: dict[str, Any],
     told: set[tuple[str | None, str]] | None,
 ) -> _Checked:
     """Check one query, also against the schemas of all events.
@@ -113,7 +115,7 @@ def _check(
     Its errors are printed, but for those in `told`, which takes them in: files and texts; None: print none.
     """
     found = _Checked()
-    compiled, _ = given.analyse(given.texts[name], **options)
+    compiled, _ = given.analyse(name)
     sources: list[tuple[str, Streams | None]] = list(streams.each())
     for shown, source in sources or [("", None)]:
         schema = None
@@ -122,7 +124,7 @@ def _check(
             schema = None if source is None else _schema(compiled, source)
         except CerError as error:
             errors.append(error)
-        compiled, more = given.analyse(given.texts[name], schema=schema, **options)
+        compiled, more = given.analyse(name, schema=schema)
         errors += more
         texts = {str(error): (given.file_of(name, error), error) for error in errors}
         for text, (file, wrong) in texts.items():

@@ -8,16 +8,18 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.cli.json_output import error_facts, error_text, to_json
 from cer_gpu.cli.signals import SIGPIPE, Signals, Stopped
-from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean, nearest_file, out_of_memory
+from cer_gpu.rules.folder import READERS
+from cer_gpu.rules.rule import Rule
+from cer_gpu.rules.texts import read_text
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -98,38 +100,28 @@ def abandon_stdout() -> None:
         os.close(nowhere)
 
 
-def query_options(command: Command) -> Command:
-    """Add the options for compiling a query: columns of types and times."""
-    options = [
-        click.option("--type-column", metavar="NAME", help="Column of event types.  [default: type]"),
-        click.option("--no-type-column", is_flag=True, help="The stream's name (FROM) is the type of its events."),
-        click.option("--time-column", metavar="NAME", help="Column of times, which never decrease."),
-        click.option("--time-unit", type=click.Choice(list(TIME_UNITS)), help="Unit of an integer time column."),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+def read_query(given: str) -> Rule:
+    """Return the query of a file, or whose text is given, as a rule without a name.
 
-
-def read_query(given: str) -> tuple[str | None, str]:
-    """Return the name of the query file, or None where the text itself is given, and the text of the query."""
+    Raises
+    ------
+    OptionError
+        When it is neither, or the file cannot be read.
+    """
     path = Path(given)
     if os.path.isfile(given):
-        return given, read_query_file(given)
+        found = READERS.get(path.suffix, read_text)(path, "")
+        if found.rules:
+            return replace(found.rules[0], name="", file=given)
+        kind = f"a rule in {found.passed_over[0]}, no language known here" if found.passed_over else "no rule"
+        raise OptionError(f"{given}: expected a query, found {kind}")
     one_word = given and not any(c.isspace() for c in given) and "<-" not in given  # other queries have several
-    if given.endswith(".ceql") or one_word:
-        siblings = sorted(p.name for p in path.parent.glob("*.ceql"))
+    if path.suffix in READERS or one_word:
+        siblings = sorted(p.name for p in path.parent.glob("*") if p.suffix in READERS)
         near = nearest_file(path.name, siblings)
         hint = f"\nhint: did you mean {near!r}?" if near else ""
         raise OptionError(f"{given!r} is neither a file nor the text of a query{hint}")
-    return None, given
-
-
-def chosen_type_column(name: str | None, none: bool) -> str | None:
-    """Return the column of event types that the options choose, or None for --no-type-column."""
-    if none and name is not None:
-        raise click.UsageError("--type-column and --no-type-column exclude each other")
-    return None if none else name or "type"
+    return Rule("", given)
 
 
 def say(text: str) -> None:

@@ -5,22 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 
 from cer_gpu.cli.given_events import Streams
-from cer_gpu.cli.given_queries import for_each
+from cer_gpu.cli.given_queries import Wrong, for_each
 from cer_gpu.cli.progress import watched
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.engine.evaluation import FoundBatches
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.query_set import QuerySet, named
+from cer_gpu.rules.alerts import ALERTS, AlertRows, output_of, time_type_in
+from cer_gpu.rules.rule import Rule
 from cer_gpu.stages import Stages
 
 
 class CommandEvaluation:
     """Evaluation of queries over their events, by the API; the name of one that is no set is "".
+
+    Parameters
+    ----------
+    queries, streams, options, stages
+    is_set
+    skipped
+        Collects queries that have no such output, or do not fit the events, with their errors; None: these are raised.
 
     Raises
     ------
@@ -29,6 +39,8 @@ class CommandEvaluation:
 
     Attributes
     ----------
+    queries : dict from str to query
+        Those that are evaluated.
     outputs : dict from str to str
         Output of each query.
     schemas : dict from str to pyarrow.Schema
@@ -48,18 +60,35 @@ class CommandEvaluation:
         stages: Stages,
         *,
         is_set: bool,
+        skipped: Wrong | None = None,
     ) -> None:
-        self._queries, self._streams, self._stages, self._is_set = queries, streams, stages, is_set
+        self._streams, self._stages, self._is_set = streams, stages, is_set
         self.options = options
-        self.outputs = for_each(queries, lambda query: query.output_for(options.output))
-        asked = QuerySet(queries) if is_set else next(iter(queries.values()))
-        self._asked = asked
-        self.evaluator = asked._evaluator(replace(options, stages=stages))
+        outputs = for_each(queries, self._output_of, skipped)
+        asked = self._together({name: queries[name] for name in outputs})
+        options.check_time(asked.time_column)
         self._source = asked._source(streams.open(), sort=options.sort)
         schema = self._source.schema
-        self.schemas = for_each(queries, lambda query: query.output_schema(schema, options.output))
+        self.schemas = for_each(
+            {name: queries[name] for name in outputs},
+            lambda query: query.output_schema(schema, self._output_of(query)),
+            skipped,
+        )
+        self.queries = {name: queries[name] for name in self.schemas}
+        self.outputs = {name: outputs[name] for name in self.schemas}
+        self._asked = self._together(self.queries)
+        self.evaluator = self._evaluator(replace(options, stages=stages))
         self.n_rows = self._source.n_rows
         self.n_done = 0
+
+    def _together(self, queries: Mapping[str, CompiledQuery]) -> QuerySet | CompiledQuery:
+        return QuerySet(queries) if self._is_set else next(iter(queries.values()))
+
+    def _output_of(self, query: CompiledQuery) -> str:
+        return query.output_for(self.options.output)
+
+    def _evaluator(self, options: EvaluationOptions) -> Any:
+        return self._asked._evaluator(options)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -116,15 +145,15 @@ class CommandEvaluation:
     @property
     def _of_events(self) -> bool:
         """True if all queries are evaluated event by event."""
-        return not any(query.reads_whole_table for query in self._queries.values())
+        return not any(query.reads_whole_table for query in self.queries.values())
 
     def _n_done_with(self, batch: pa.RecordBatch) -> int:
         """Return the number of events that were evaluated when a batch of results was found."""
-        if len(self._queries) > 1 and not self.evaluator.is_full:
+        if len(self.queries) > 1 and not self.evaluator.is_full:
             return self.n_done  # other queries have not read as far
         keeps_order = not self.options.sort and self.options.lateness is None and not self._streams.are_named
         is_end = self._of_events and batch.num_rows and "end" in batch.schema.names
-        if len(self._queries) == 1 and keeps_order and is_end:
+        if len(self.queries) == 1 and keeps_order and is_end:
             return int(batch.column("end")[-1].as_py()) + 1
         return self._n_read
 
@@ -138,12 +167,12 @@ class CommandEvaluation:
             return None
         if not all(OUTPUTS[output].row_each for output in self.outputs.values()):
             return None
-        if not all(query.physical_plan("count").counted for query in self._queries.values()):
+        if not all(query.physical_plan("count").counted for query in self.queries.values()):
             return None
         if self.n_rows is not None and 2 * self.n_done > self.n_rows:
             return None
         counted = replace(self.options, output="count")
-        counting = CommandEvaluation(self._queries, self._streams, counted, self._stages, is_set=self._is_set)
+        counting = CommandEvaluation(self.queries, self._streams, counted, self._stages, is_set=self._is_set)
         counting.n_done = self.n_done
         return counting
 
@@ -156,3 +185,48 @@ class CommandEvaluation:
         if self._of_events:
             less = f"WITHIN makes them fewer, {less}, --output count lists none"
         return f"{found} in {self.n_done:,}{of_all} rows{share}; {rest}{less}"
+
+
+class AlertEvaluation(CommandEvaluation):
+    """Evaluation of the rules of a folder, whose results are alerts.
+
+    Parameters
+    ----------
+    rules
+        Rules of the queries.
+    queries, streams, options, stages, skipped
+        As those of `CommandEvaluation`; the options name no output.
+    """
+
+    def __init__(
+        self,
+        rules: Mapping[str, Rule],
+        queries: Mapping[str, CompiledQuery],
+        streams: Streams,
+        options: EvaluationOptions,
+        stages: Stages,
+        *,
+        skipped: Wrong | None = None,
+    ) -> None:
+        super().__init__(queries, streams, options, stages, is_set=True, skipped=skipped)
+        self._alerts = AlertRows(rules, self.queries, time_type_in(self.schemas.values()))
+        self.outputs = dict.fromkeys(self.outputs, ALERTS)
+
+    def _output_of(self, query: CompiledQuery) -> str:
+        return output_of(query)
+
+    def _evaluator(self, options: EvaluationOptions) -> Any:
+        assert isinstance(self._asked, QuerySet)
+        return self._asked._made(options, self.outputs, shares=len(self.queries) > 1)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of alerts."""
+        return self._alerts.schema
+
+    def rows(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return results of a rule as alerts."""
+        return self._alerts.of(name, batch)
+
+    def counting(self) -> None:
+        """Return None: alerts are listed."""

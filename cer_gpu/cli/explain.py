@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from cer_gpu.cli.command_line import chosen_type_column, query_options
 from cer_gpu.cli.given_events import given_streams
 from cer_gpu.cli.given_queries import WrongQueries, for_each, read_queries
 from cer_gpu.cli.json_output import to_json
 from cer_gpu.cli.options import complete_files, query_argument
+from cer_gpu.cli.query_options import QueryOptions, query_options
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.io.sinks import check_target, naming, result_file
 
@@ -46,10 +46,7 @@ def explain_command(
     svg: str | None,
     dot: str | None,
     passes: bool,
-    type_column: str | None,
-    no_type_column: bool,
-    time_column: str | None,
-    time_unit: str | None,
+    compiling: QueryOptions,
     as_json: bool,
 ) -> int:
     """Say what QUERY means and how it runs.
@@ -59,16 +56,15 @@ def explain_command(
     if analyze and not events:
         raise click.UsageError("--analyze runs the query on events: --events")
     streams = given_streams(events)
-    types = chosen_type_column(type_column, no_type_column)
-    given = read_queries(query, None)
+    given = read_queries(query, None, compiling)
     given.refuse_options_of_ceql()
-    inputs = [*streams.paths, *given.files.values()]
+    inputs = [*streams.paths, *given.files]
     drawn = (Explanation.to_svg, svg), (Explanation.to_dot, dot)
     pictures = [(draw, Path(path)) for draw, path in drawn if path is not None]
     for _, path in pictures:
         check_target(path, inputs)
     try:
-        asked = given.compile_any(streams, type_column=types, time_column=time_column, time_unit=time_unit)
+        asked = given.compile(streams)
         (explanation,) = for_each(
             asked, lambda each: each.explain(streams.open() if events else None, analyze=analyze)
         ).values()

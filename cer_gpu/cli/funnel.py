@@ -50,13 +50,13 @@ def funnel_table(counts: FunnelCounts) -> pa.Table:
     rows = counts.rows
     columns: dict[str, Any] = {
         "step": [f"{k}. {row.name}" for k, row in enumerate(rows, 1)],
-        "starts": _right([f"{row.n_reached:,}" for row in rows]),
-        "of step before": _right([_share(row.of_previous) for row in rows]),
-        "of first": _right([_share(row.of_first) for row in rows]),
-        "median from start": _right([counts.told(row.median) for row in rows]),
+        "starts": right([f"{row.n_reached:,}" for row in rows]),
+        "of step before": right([_share(row.of_previous) for row in rows]),
+        "of first": right([_share(row.of_first) for row in rows]),
+        "median from start": right([counts.told(row.median) for row in rows]),
     }
     for ending in STOPS:
-        columns[ending] = _right([f"{n:,}" if n else "" for n in (row.stopped[ending] for row in rows)])
+        columns[ending] = right([f"{n:,}" if n else "" for n in (row.stopped[ending] for row in rows)])
     return pa.table(columns)
 
 
@@ -65,8 +65,9 @@ def funnel_facts(counts: FunnelCounts) -> dict[str, Any]:
     return {"unit": counts.unit, "steps": [asdict(row) for row in counts.rows]}
 
 
-def _right(texts: list[str]) -> list[str]:
-    width = max(map(len, texts))
+def right(texts: list[str]) -> list[str]:
+    """Return texts of one width, moved to its right edge."""
+    width = max(map(len, texts), default=0)
     return [text.rjust(width) for text in texts]
 
 

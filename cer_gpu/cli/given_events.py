@@ -99,15 +99,15 @@ def _standard_input() -> Source:
 
 
 def analyse_over(
-    analyse: Callable[..., tuple[Asked | None, Sequence[CerError]]], text: str, streams: Streams, **options: Any
+    analyse: Callable[..., tuple[Asked | None, Sequence[CerError]]], streams: Streams
 ) -> tuple[Asked | None, Sequence[CerError]]:
-    """Compile a query as `analyse` does; the error on a missing time column suggests that of the events."""
-    compiled, errors = analyse(text, **options)
+    """Compile a query by `analyse`; the error on a missing time column suggests that of the events."""
+    compiled, errors = analyse()
     wanted = [error for error in errors if isinstance(error, QueryError) and error.message == NEEDS_TIME]
     if not wanted or not streams.paths or streams.are_named:
         return compiled, errors
     better: Sequence[CerError] = ()
     with contextlib.suppress(CerError, OSError):  # events that cannot be read are an error of the evaluation
-        _, better = analyse(text, schema=open_events(streams.open()).schema, **options)
+        _, better = analyse(schema=open_events(streams.open()).schema)
     told = {error.message: error for error in better if isinstance(error, QueryError)}
     return None, [told.get(NEEDS_TIME, error) if error in wanted else error for error in errors]

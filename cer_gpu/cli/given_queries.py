@@ -1,4 +1,4 @@
-"""The queries that a command line names: QUERY, or a folder of query files (--queries)."""
+"""The queries that a command line names: QUERY, or the rules of a folder (--queries)."""
 
 from __future__ import annotations
 
@@ -6,21 +6,30 @@ import functools
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
 from click.core import ParameterSource
 
-from cer_gpu.ceql.query_file import queries_in, read_query_file
 from cer_gpu.cli.command_line import Command, file_of, read_query, say_errors_of
 from cer_gpu.cli.given_events import Asked, Streams, analyse_over, are_events
 from cer_gpu.cli.options import complete_files
+from cer_gpu.cli.query_options import QueryOptions
+from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery, analyse, analyse_member, analyse_query, language_of
 from cer_gpu.errors import CerError, OptionError, QueryError
-from cer_gpu.query import Query
+from cer_gpu.rules.folder import READERS, passed_over_note, read_folder
+from cer_gpu.rules.rule import Rule
+from cer_gpu.rules.rule_set import analyse_rule
 
 _Result = TypeVar("_Result")
+Wrong = list[tuple[str, CerError]]
+"""Errors of queries, with the names of these."""
+_LISTED = 8
+"""Most rules that a note names."""
 _SHOWN = {"no_progress", "as_json", "analyze", "svg", "dot", "passes"}
 OF_TABLES = frozenset({"query", "queries", "events", "out", "format_", "limit", "device"} | _SHOWN)
 """Parameters of commands that a query over a whole table takes."""
@@ -34,69 +43,116 @@ class WrongQueries(Exception):
         self.errors = errors
 
 
-def for_each(queries: Mapping[str, Asked], function: Callable[[Asked], _Result]) -> dict[str, _Result]:
-    """Apply a function to each query; raise `WrongQueries` with the errors of all."""
+def for_each(
+    queries: Mapping[str, Asked], function: Callable[[Asked], _Result], skipped: Wrong | None = None
+) -> dict[str, _Result]:
+    """Apply a function to each query; raise `WrongQueries` with the errors of all.
+
+    With `skipped`, which takes in the errors, they are raised only if no query is without one.
+    """
     results: dict[str, _Result] = {}
-    errors: list[tuple[str, CerError]] = []
+    errors: Wrong = []
     for name, query in queries.items():
         try:
             results[name] = function(query)
         except (QueryError, OptionError) as error:
             errors.append((name, error))
-    if errors:
-        raise WrongQueries(errors)
+    _settle(errors, results, skipped)
     return results
+
+
+def _settle(errors: Wrong, results: Mapping[str, Any], skipped: Wrong | None) -> None:
+    """Raise errors, or skip them if there are results."""
+    if errors and (skipped is None or not results):
+        raise WrongQueries(errors)
+    if skipped is not None:
+        skipped += errors
+
+
+def with_progress(queries: Mapping[str, CompiledQuery]) -> tuple[dict[str, CompiledQuery], list[str]]:
+    """Return the queries that have the output "progress", and the names of the others; all, if none has it."""
+    having, aside = {}, []
+    for name, query in queries.items():
+        try:
+            query.output_for("progress")
+            having[name] = query
+        except OptionError:
+            aside.append(name)
+    return (having, aside) if having else (dict(queries), [])
+
+
+def aside_note(names: Sequence[str]) -> list[str]:
+    """Return the remark on queries that have no output "progress", if there are some."""
+    more = f", and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+    note = f"{counted(len(names), 'rule')} without steps to go by: {', '.join(names[:_LISTED])}{more}"
+    return [note] if names else []
 
 
 @dataclass(frozen=True)
 class GivenQueries:
-    """Queries by name.
+    """Rules by name, to be compiled.
 
     Attributes
     ----------
-    texts : dict from str to str
-    files : dict from str to str
-        Files of the queries that are in files.
+    rules : dict from str to Rule
+    options : QueryOptions
     is_set : bool
         True for those of a folder, also where it has one only; False for QUERY, whose name is "".
+    passed_over : dict from str to int
+        Number of rules of the folder in no language known here, by language or kind.
+    unread : list of (str, CerError)
+        Files of the folder that cannot be read, and the errors.
+    skipped : list of (str, CerError), optional
+        Collects the errors of rules that are left out; None: errors are raised.
     """
 
-    texts: dict[str, str]
-    files: dict[str, str]
+    rules: Mapping[str, Rule]
+    options: QueryOptions
     is_set: bool
+    passed_over: Mapping[str, int] = field(default_factory=dict)
+    unread: Sequence[tuple[str, CerError]] = ()
+    skipped: Wrong | None = None
 
-    def compile(self, streams: Streams, **options: Any) -> dict[str, Query]:
-        """Compile all queries, as `analyse_over` does; raise `WrongQueries` with the errors of all."""
-        return self._compile(analyse_query, streams, options)
+    @property
+    def files(self) -> list[str]:
+        """Files of the rules that are in files."""
+        return list(dict.fromkeys(rule.file for rule in self.rules.values() if rule.file is not None))
 
-    def compile_any(self, streams: Streams, **options: Any) -> Mapping[str, CompiledQuery]:
-        """As `compile`, where QUERY may be of any language."""
-        return self._compile(self.analyse, streams, options)
+    @property
+    def time_column(self) -> str | None:
+        """The column of times."""
+        return self.options.time_column
 
-    def analyse(self, text: str, **options: Any) -> tuple[CompiledQuery | None, Sequence[CerError]]:
-        """Compile a query, QUERY in any language, as `cer_gpu.compilation.analyse` does."""
-        return (analyse_member if self.is_set else analyse)(text, **options)
+    @property
+    def raises_alerts(self) -> bool:
+        """True for a folder with rules that have levels."""
+        return self.is_set and any(rule.level is not None for rule in self.rules.values())
 
-    def _compile(
-        self,
-        analyse: Callable[..., tuple[Asked | None, Sequence[CerError]]],
-        streams: Streams,
-        options: Mapping[str, Any],
-    ) -> dict[str, Asked]:
-        queries: dict[str, Asked] = {}
-        errors: list[tuple[str, CerError]] = []
-        for name, text in self.texts.items():
-            query, own = analyse_over(analyse, text, streams, **options)
+    def compile(self, streams: Streams, *, of_ceql: bool = False) -> dict[str, CompiledQuery]:
+        """Compile all queries, as `analyse_over` does; raise `WrongQueries` with the errors of all.
+
+        With `of_ceql`, one over a whole table is an error.
+        """
+        queries: dict[str, CompiledQuery] = {}
+        errors: Wrong = list(self.unread)
+        for name in self.rules:
+            query, own = analyse_over(partial(self.analyse, name, of_ceql=of_ceql), streams)
             errors += [(name, error) for error in own]
             if query is not None:
                 queries[name] = query
-        if errors:
-            raise WrongQueries(errors)
+        _settle(errors, queries, self.skipped)
         return queries
+
+    def analyse(
+        self, name: str, *, of_ceql: bool = False, **more: Any
+    ) -> tuple[CompiledQuery | None, Sequence[CerError]]:
+        """Compile a query, or return its errors; `more` are options of `cer_gpu.compile`."""
+        how = analyse_query if of_ceql else analyse_member if self.is_set else analyse
+        return analyse_rule(self.rules[name], how, **self.options.for_compiling(), **more)
 
     def refuse_options_of_ceql(self) -> None:
         """Raise UsageError for an option that QUERY, in a language over whole tables, does not take."""
-        language = language_of("" if self.is_set else self.texts[""])
+        language = language_of("" if self.is_set else self.rules[""].text)
         context = click.get_current_context()
         for parameter in context.command.params if language.reads_whole_table else ():
             name = parameter.name or ""
@@ -108,17 +164,32 @@ class GivenQueries:
 
     def file_of(self, name: str, error: CerError) -> str | None:
         """Return the file that a message on an error names: that of a query, not that of events."""
+        if name not in self.rules:  # its message names the file
+            return None
+        place = self.rules[name].place(error)
         if self.is_set and isinstance(error, QueryError | OptionError):
-            return self.files[name]
-        return file_of(error, self.files.get(name))
+            return place
+        return file_of(error, place)
 
     def say(self, errors: Sequence[tuple[str, CerError]]) -> None:
         """Print errors, each with the name of its query, to standard error."""
         say_errors_of([(self.file_of(name, error), error) for name, error in errors])
 
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on the rules that are not evaluated."""
+        over = passed_over_note(self.passed_over)
+        notes = [] if over is None else [over]
+        if self.skipped:
+            wrong = dict.fromkeys(name for name, _ in self.skipped)
+            notes.append(f"{counted(len(wrong), 'rule')} left out for their errors (cer-gpu check tells all of them)")
+        return notes
 
-def read_queries(query: str | None, folder: str | None) -> GivenQueries:
-    """Read QUERY, or the query files of a folder.
+
+def read_queries(
+    query: str | None, folder: str | None, options: QueryOptions, *, skip_wrong: bool = False
+) -> GivenQueries:
+    """Read QUERY, or the rules of a folder.
 
     Raises
     ------
@@ -127,10 +198,10 @@ def read_queries(query: str | None, folder: str | None) -> GivenQueries:
     """
     if folder is None:
         assert query is not None
-        file, text = read_query(query)
-        return GivenQueries({"": text}, {} if file is None else {"": file}, is_set=False)
-    files = {name: str(path) for name, path in queries_in(folder).items()}
-    return GivenQueries({name: read_query_file(path) for name, path in files.items()}, files, is_set=True)
+        return GivenQueries({"": read_query(query)}, options, is_set=False)
+    found = read_folder(folder)
+    skipped: Wrong | None = [] if skip_wrong else None
+    return GivenQueries(found.rules, options, True, found.passed_over, found.errors, skipped)
 
 
 def query_and_events_arguments(*, events_required: bool = True) -> Callable[[Command], Command]:
@@ -163,7 +234,7 @@ def query_and_events_arguments(*, events_required: bool = True) -> Callable[[Com
                 "--queries",
                 metavar="FOLDER",
                 shell_complete=complete_files,
-                help="All query files (*.ceql) of this folder, in place of QUERY.",
+                help="All rules of this folder, in place of QUERY: *.ceql, *.eql, *.sql, *.toml.",
             ),
         ]
         made: Any = sorted_out
@@ -184,7 +255,7 @@ def _check_order(query: str, events: Sequence[str]) -> None:
 
 
 def _is_query(given: str) -> bool:
-    return given.endswith(".ceql") or (any(c.isspace() for c in given) and not os.path.exists(given))
+    return Path(given).suffix in READERS or (any(c.isspace() for c in given) and not os.path.exists(given))
 
 
 def _check_no_query(events: Sequence[str]) -> None:

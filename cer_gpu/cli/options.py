@@ -16,6 +16,9 @@ def complete_files(context: click.Context, parameter: click.Parameter, incomplet
 events_argument = click.argument("events", nargs=-1, required=True, shell_complete=complete_files)
 query_argument = click.argument("query", shell_complete=complete_files)
 sort_option = click.option("--sort", is_flag=True, help="Sort the events by time first.")
+skip_wrong_option = click.option(
+    "--skip-wrong", is_flag=True, help="Leave out rules of --queries that are wrong, or do not fit the events."
+)
 threads_option = click.option(
     "--threads",
     type=click.IntRange(min=1),

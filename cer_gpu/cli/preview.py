@@ -144,8 +144,8 @@ class QueryTable(Preview):
         width = max(map(len, numbers.values()))
         table = {"query": list(numbers), "found": [number.rjust(width) for number in numbers.values()]}
         if self._firsts:
-            table["first end"] = [_end(self._firsts.get(name)) for name in numbers]
-            table["last end"] = [_end(self._lasts.get(name)) for name in numbers]
+            table["first end"] = [end_of(self._firsts.get(name)) for name in numbers]
+            table["last end"] = [end_of(self._lasts.get(name)) for name in numbers]
         click.echo(preview(pa.table(table), table_width()))
         n_finding = sum(tally.n_rows > 0 for tally in totals.of.values())
         found = totals.found if n_finding else "no complex events"
@@ -157,7 +157,7 @@ def _number(tally: Tally) -> str:
     return f"{n:,}{'+' if tally.is_full else ''}"
 
 
-def _end(row: pa.RecordBatch | None) -> str:
+def end_of(row: pa.RecordBatch | None) -> str:
     """Return the time, or else the position, of the end of a result; "" where there is none."""
     names = [] if row is None else [name for name in ("end_time", "end") if name in row.schema.names]
     return _cells(row.column(names[0]))[0] if row is not None and names else ""

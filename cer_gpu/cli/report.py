@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 
-from cer_gpu.cli.command_line import chosen_type_column, query_options, say, say_notes
+from cer_gpu.cli.command_line import say, say_notes
 from cer_gpu.cli.given_events import STANDARD, given_streams
-from cer_gpu.cli.given_queries import WrongQueries, for_each, query_and_events_arguments, read_queries
+from cer_gpu.cli.given_queries import (
+    WrongQueries,
+    aside_note,
+    for_each,
+    query_and_events_arguments,
+    read_queries,
+    with_progress,
+)
 from cer_gpu.cli.json_output import to_json
-from cer_gpu.cli.options import complete_files, needs_time, sort_option, threads_option
+from cer_gpu.cli.options import complete_files, needs_time, skip_wrong_option, sort_option, threads_option
 from cer_gpu.cli.progress import working
+from cer_gpu.cli.query_options import QueryOptions, query_options
 from cer_gpu.cli.tally import counted
-from cer_gpu.query_set import QuerySet
-from cer_gpu.report import write_funnel, write_report
+from cer_gpu.compilation import CompiledQuery
+from cer_gpu.report import write_alerts, write_funnel, write_report
 from cer_gpu.report.counted import number_in_words
 from cer_gpu.report.events import rereadable
+from cer_gpu.rules.alerts import output_of
+from cer_gpu.rules.rule_set import RuleSet
+
+_WORDS = {"positions": "complex event", "alerts": "alert", "progress": "start"}
+"""Pages by what they show, with the word for one of it."""
+_OUTPUTS: dict[str, Callable[[CompiledQuery], str | None]] = {
+    "positions": lambda query: None,
+    "alerts": output_of,
+    "progress": lambda query: "progress",
+}
+"""Output of a query for each page."""
 
 
 @click.command(
@@ -25,6 +45,7 @@ Examples:
   cer-gpu report late.ceql flights.parquet --time-column ts -o late.html
   cer-gpu report 'SELECT * FROM S WHERE A ; B WITHIN 100 EVENTS' events.csv -o found.html
   cer-gpu report --queries rules flights.parquet --time-column ts -o rules.html
+  cer-gpu report --queries detections logs.parquet -o alerts.html
 
 \b
 The page appears whole at the end or not at all."""
@@ -39,10 +60,14 @@ The page appears whole at the end or not at all."""
     help="The page, such as report.html.",
 )
 @click.option(
-    "--output", type=click.Choice(["progress"]), help="Draw the funnel of progress, in place of complex events."
+    "--output",
+    type=click.Choice(list(_WORDS)),
+    help="Content of the page: complex events, alerts of the rules of a folder, or the funnels of progress.  "
+    "[default: alerts of a folder whose rules have levels, else positions]",
 )
 @click.option("--title", metavar="TEXT", help="Title of the page.  [default: names of the query and of the events]")
 @query_options
+@skip_wrong_option
 @sort_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
 @threads_option
@@ -53,10 +78,8 @@ def report(
     out: str,
     output: str | None,
     title: str | None,
-    type_column: str | None,
-    no_type_column: bool,
-    time_column: str | None,
-    time_unit: str | None,
+    compiling: QueryOptions,
+    skip_wrong: bool,
     sort: bool,
     threads: int | None,
     as_json: bool,
@@ -64,50 +87,58 @@ def report(
     """Show what QUERY finds in EVENTS as one HTML page.
 
     It needs no network and no other file. QUERY and EVENTS are those of run; with --queries, the page has a
-    table of the queries of a folder and what each finds. Complex events are counted before they are listed.
-    The events are read up to six times, and those of standard input kept in memory.
+    table of the queries of a folder and what each finds, or the alerts of its rules. Complex events are counted
+    before they are listed. The events are read up to six times, for alerts once, and those of standard input kept
+    in memory.
     """
     streams = given_streams(events)
-    types = chosen_type_column(type_column, no_type_column)
-    needs_time(time_column, {"--sort": sort})
     if out == STANDARD:
         raise click.UsageError("a report is a file: -o report.html")
-    given = read_queries(query, queries)
-    given_paths = [path for paths in streams.named.values() for path in paths]
+    given = read_queries(query, queries, compiling, skip_wrong=skip_wrong)
+    needs_time(given.time_column, {"--sort": sort})
+    page = output or ("alerts" if given.raises_alerts else "positions")
+    if page == "alerts" and not given.is_set:
+        raise click.UsageError("alerts are those of rules: --queries FOLDER")
     options: dict[str, Any] = {
         "title": title,
-        "inputs": [*given.files.values()],
-        "events_from": given_paths,
+        "inputs": given.files,
+        "events_from": [path for paths in streams.named.values() for path in paths],
         "sort": sort,
         "threads": threads,
     }
+    aside: list[str] = []
     try:
-        compiled = given.compile(streams, type_column=types, time_column=time_column, time_unit=time_unit)
-        first = next(iter(compiled.values()))
-        asked = QuerySet(compiled) if given.is_set else first
+        compiled = given.compile(streams, of_ceql=page != "alerts")
+        if given.is_set and page == "progress":
+            compiled, aside = with_progress(compiled)
         source = rereadable(streams.open())
-        schema = first._source(source).schema
-        for_each(compiled, lambda each: each.output_schema(schema, output))
+        schema = next(iter(compiled.values()))._source(source).schema
+        fitting = for_each(compiled, lambda each: each.output_schema(schema, _OUTPUTS[page](each)), given.skipped)
+        compiled = {name: compiled[name] for name in fitting}
+        asked = RuleSet(compiled, given.rules) if given.is_set else next(iter(compiled.values()))
         with working("evaluating (the first run compiles the engine)"):
-            if output is not None:
+            if isinstance(asked, RuleSet) and page == "alerts":
+                made = write_alerts(asked, source, out, **options)
+            elif page == "progress":
                 made = write_funnel(asked, source, out, **options)
             else:
                 made = write_report(asked, source, out, tell=None if as_json else say, **options)
     except WrongQueries as wrong:
         given.say(wrong.errors)
         return 1
+    notes = [*given.notes, *aside_note(aside)]
+    what = _WORDS[page]
     if as_json:
-        number = "n_complex_events" if output is None else "n_starts"
+        number = f"n_{what.replace(' ', '_')}s"
         facts: dict[str, Any] = {"n_events": made.n_events, number: made.n_matches, "n_bytes": made.n_bytes}
         if given.is_set:
             facts["queries"] = {name: {number: n} for name, n in made.of.items()}
-        click.echo(to_json({**facts, "out": out, "notes": made.notes}))
+        click.echo(to_json({**facts, "out": out, "notes": [*notes, *made.notes]}))
         return 0
     n_found = made.n_matches
-    what = "start" if output is not None else "complex event"
     found = f"{number_in_words(n_found)} {what}s" if n_found != 1 else f"1 {what}"
     of_all = f" of {counted(len(compiled), 'query')}" if given.is_set else ""
     say(f"{counted(made.n_events, 'row')}, {found}{of_all}, {made.n_bytes / 1e6:.1f} MB -> {out}")
     own = {f"{name}: {note}" if name else note for name, n in made.of.items() if n for note in compiled[name].notes}
-    say_notes([note for note in made.notes if note not in own])
+    say_notes([*notes, *(note for note in made.notes if note not in own)])
     return 0

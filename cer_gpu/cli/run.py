@@ -10,11 +10,13 @@ import sys
 import click
 
 from cer_gpu.backend.jit import NOTICES
-from cer_gpu.cli.command_line import chosen_type_column, query_options, say, say_notes
+from cer_gpu.cli.alerts import ordered
+from cer_gpu.cli.command_line import say, say_notes
 from cer_gpu.cli.given_events import STANDARD, given_streams
 from cer_gpu.cli.given_queries import WrongQueries, query_and_events_arguments, read_queries
 from cer_gpu.cli.json_output import to_json
-from cer_gpu.cli.options import complete_files, needs_time, sort_option, threads_option
+from cer_gpu.cli.options import complete_files, needs_time, skip_wrong_option, sort_option, threads_option
+from cer_gpu.cli.query_options import QueryOptions, query_options
 from cer_gpu.cli.running import CommandRun
 from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.cli.target import chosen_format, open_target
@@ -22,6 +24,7 @@ from cer_gpu.engine.options import DEVICES, EvaluationOptions
 from cer_gpu.io.sinks import SINK_ENDINGS, SINK_FORMATS
 from cer_gpu.order.reorder import LATE
 from cer_gpu.output.outputs import OUTPUTS
+from cer_gpu.rules.alerts import ALERTS
 
 
 @click.command(
@@ -56,8 +59,9 @@ it appears whole at the end or not at all.""",
 )
 @click.option(
     "--output",
-    type=click.Choice(OUTPUTS),
-    help="Content of a row.  [default: measures where SELECT has some, else positions]",
+    type=click.Choice([*OUTPUTS, ALERTS]),
+    help="Content of a row.  [default: alerts of a folder whose rules have levels, measures where SELECT has some, "
+    "else positions]",
 )
 @click.option(
     "--limit",
@@ -66,6 +70,7 @@ it appears whole at the end or not at all.""",
     help="Stop after N rows (of each query), of rows after N matches.",
 )
 @query_options
+@skip_wrong_option
 @sort_option
 @click.option("--lateness", metavar="TIME", help="Largest lateness of an event, such as 5s or 200ms.")
 @click.option("--late", type=click.Choice(LATE), help="Treatment of later events.  [default: refuse]")
@@ -87,10 +92,8 @@ def run_command(
     format_: str | None,
     output: str | None,
     limit: int | None,
-    type_column: str | None,
-    no_type_column: bool,
-    time_column: str | None,
-    time_unit: str | None,
+    compiling: QueryOptions,
+    skip_wrong: bool,
     sort: bool,
     lateness: str | None,
     late: str | None,
@@ -109,20 +112,27 @@ def run_command(
     """
     if as_json:
         os.environ.setdefault(NOTICES, "off")  # nothing but JSON on standard error
-    given = read_queries(query, queries)
+    given = read_queries(query, queries, compiling, skip_wrong=skip_wrong)
     given.refuse_options_of_ceql()
     streams = given_streams(events)
-    types = chosen_type_column(type_column, no_type_column)
     format_ = chosen_format(out, format_)
-    needs_time(time_column, {"--sort": sort, "--lateness": lateness, "--late": late})
+    needs_time(given.time_column, {"--sort": sort, "--lateness": lateness, "--late": late})
     if late is not None and lateness is None:
         lateness = "0"
+    alerts = given.raises_alerts if output is None else output == ALERTS
+    if alerts and not given.is_set:
+        raise click.UsageError("alerts are those of rules: --queries FOLDER")
     options = EvaluationOptions(
-        device=device, output=output, sort=sort, lateness=lateness, late=late or LATE[0], threads=threads, limit=limit
+        device=device,
+        output=None if alerts else output,
+        sort=sort,
+        lateness=lateness,
+        late=late or LATE[0],
+        threads=threads,
+        limit=limit,
     )
     try:
-        compiled = given.compile_any(streams, type_column=types, time_column=time_column, time_unit=time_unit)
-        running = CommandRun(compiled, streams, options, is_set=given.is_set, summed=out is None or as_json)
+        running = CommandRun(given, streams, options, alerts=alerts, summed=out is None or as_json)
     except WrongQueries as wrong:
         given.say(wrong.errors)
         return 1
@@ -132,8 +142,11 @@ def run_command(
             sink = None
             if out is not None:
                 # a query in a file is an input too
-                inputs = [*streams.paths, *given.files.values()]
-                sink = stack.enter_context(open_target(out, format_, running.evaluation.schema, inputs, signals))
+                inputs = [*streams.paths, *given.files]
+                schema = running.evaluation.schema
+                sink = stack.enter_context(open_target(out, format_, schema, inputs, signals))
+                if alerts:
+                    sink = stack.enter_context(ordered(sink, schema))
             hidden = no_progress or (out == STANDARD and sys.stdout.isatty())
             display = stack.enter_context(running.display(hidden=hidden))
             running.finish(sink, preview, display, signals)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from cer_gpu.cli.evaluation import CommandEvaluation
+from cer_gpu.cli.alerts import AlertTable, NearMisses, by_level
+from cer_gpu.cli.evaluation import AlertEvaluation, CommandEvaluation
 from cer_gpu.cli.funnel import FunnelPreview, funnel_facts
 from cer_gpu.cli.given_events import Streams
+from cer_gpu.cli.given_queries import GivenQueries, aside_note, with_progress
 from cer_gpu.cli.preview import FirstRows, Preview, QueryTable, rows_to_show
 from cer_gpu.cli.progress import Display
 from cer_gpu.cli.signals import Signals
 from cer_gpu.cli.tally import FORMS, Pace, Totals, counted
-from cer_gpu.compilation import CompiledQuery
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.io.sinks import Sink
 from cer_gpu.output.funnel import FunnelCounts
-from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.progress import funnel_names
 from cer_gpu.query import Query
 from cer_gpu.stages import MeasuredStages
@@ -30,13 +29,19 @@ class CommandRun:
 
     Parameters
     ----------
-    queries
+    given
+        Queries of a folder, which are evaluated in one pass, or one query, whose name is "".
     streams
     options
-    is_set
-        True for the queries of a folder, which are evaluated in one pass; False for one query, whose name is "".
+    alerts
+        True: the results are alerts of rules.
     summed
         False: nobody asks for the funnels of "progress", which hold a number for each step reached.
+
+    Raises
+    ------
+    WrongQueries
+        When queries are wrong, or do not fit the events, and are not left out.
 
     Attributes
     ----------
@@ -48,28 +53,44 @@ class CommandRun:
 
     def __init__(
         self,
-        queries: Mapping[str, CompiledQuery],
+        given: GivenQueries,
         streams: Streams,
         options: EvaluationOptions,
         *,
-        is_set: bool,
+        alerts: bool = False,
         summed: bool = True,
     ) -> None:
-        self._queries = queries
-        self._is_set = is_set
+        self._given, self._is_set, self._alerts = given, given.is_set, alerts
         self._stages = MeasuredStages()
-        self.evaluation = CommandEvaluation(queries, streams, options, self._stages, is_set=is_set)
+        compiled = given.compile(streams)
+        self._aside: list[str] = []
+        if given.is_set and options.output == "progress":
+            compiled, self._aside = with_progress(compiled)
+        self.evaluation: CommandEvaluation
+        if alerts:
+            self.evaluation = AlertEvaluation(
+                given.rules, compiled, streams, options, self._stages, skipped=given.skipped
+            )
+        else:
+            self.evaluation = CommandEvaluation(
+                compiled, streams, options, self._stages, is_set=given.is_set, skipped=given.skipped
+            )
+        self._queries = queries = self.evaluation.queries
         self.options = options
         self.totals = Totals(self.evaluation.outputs, options.limit)
         self._funnels = {
             name: FunnelCounts(funnel_names(query._plan), query._plan.time_unit)
             for name, query in queries.items()
-            if summed and isinstance(query, Query) and OUTPUTS[self.evaluation.outputs[name]].by_starts
+            if summed and isinstance(query, Query) and FORMS[self.evaluation.outputs[name]].by_starts
         }
         self._pace = Pace()
 
     def preview(self) -> Preview:
         """Return what shows the results on a terminal."""
+        if self._alerts:
+            return AlertTable(self._given.rules)
+        if self._is_set and self._funnels:
+            return NearMisses(self._funnels, self._given.rules)
         if self._is_set:
             return QueryTable()
         if self._funnels:
@@ -140,6 +161,9 @@ class CommandRun:
         funnels = {name: {"funnel": funnel_facts(counts)} for name, counts in self._funnels.items()}
         if self._is_set:
             facts["queries"] = {name: tally.facts | funnels.get(name, {}) for name, tally in self.totals.of.items()}
+            if self._alerts:
+                raised = {name: tally.n_rows for name, tally in self.totals.of.items()}
+                facts["levels"] = by_level(raised, self._given.rules)
         else:
             facts |= funnels.get("", {})
         return facts
@@ -170,7 +194,7 @@ class CommandRun:
     @property
     def notes(self) -> list[str]:
         """Remarks on the events, which hold for all of them only, and on queries that found nothing."""
-        notes, of_events = [], self.evaluation.notes
+        notes, of_events = [*self._given.notes, *aside_note(self._aside)], self.evaluation.notes
         for name, tally in self.totals.of.items():
             own = [] if tally.is_full else of_events.get(name, [])
             of_query = () if tally.n_rows else self._queries[name].notes

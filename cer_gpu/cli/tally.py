@@ -12,11 +12,12 @@ import pyarrow as pa
 from cer_gpu.expressions.targets.arrow import exact_sum
 from cer_gpu.output.form import Output
 from cer_gpu.output.outputs import OUTPUTS
+from cer_gpu.rules.alerts import ALERTS
 
 
 @dataclass(frozen=True)
-class RowsOfStatement:
-    """Form of the rows of a statement with MATCH_RECOGNIZE, with what a command needs of `Output`."""
+class OtherRows:
+    """Form of rows that are no output of a query, with what a command needs of `Output`."""
 
     row: str
     row_each: bool
@@ -28,12 +29,13 @@ class RowsOfStatement:
 
 
 ONE_ROW, ALL_ROWS = "one row per match", "all rows per match"
-FORMS: Mapping[str, type[Output] | RowsOfStatement] = {
+FORMS: Mapping[str, type[Output] | OtherRows] = {
     **OUTPUTS,
-    ONE_ROW: RowsOfStatement("match", row_each=True),
-    ALL_ROWS: RowsOfStatement("row of matches", row_each=False),
+    ONE_ROW: OtherRows("match", row_each=True),
+    ALL_ROWS: OtherRows("row of matches", row_each=False),
+    ALERTS: OtherRows("alert", row_each=True),
 }
-"""Forms of results: the outputs of queries, and the rows of statements."""
+"""Forms of results: the outputs of queries, the rows of statements, and alerts of rules."""
 
 
 class Tally:

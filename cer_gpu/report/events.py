@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
 from cer_gpu.order.rows import without_rows
-from cer_gpu.query import Query
 
 
 class ReportEvents:
@@ -23,7 +23,7 @@ class ReportEvents:
         Anything that `cer_gpu.Query.evaluate` takes; events that can be read only once are kept in memory.
     """
 
-    def __init__(self, query: Query, events: Any, *, sort: bool = False) -> None:
+    def __init__(self, query: CompiledQuery, events: Any, *, sort: bool = False) -> None:
         self._events = rereadable(events)
         self._query = query
         self._sort = sort

@@ -9,10 +9,10 @@ from string import Template
 from typing import Any
 
 from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.io.sinks import naming, result_file
 from cer_gpu.output.funnel import STOPS, FunnelCounts, FunnelRow
 from cer_gpu.planning.progress import funnel_names
-from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet
 from cer_gpu.report.events import ReportEvents, paths
 from cer_gpu.report.page import ReportSummary, digest, queries_of, resource
@@ -23,7 +23,7 @@ _WIDTH = 1000
 
 
 def write_funnel(
-    query: Query | QuerySet,
+    query: CompiledQuery | QuerySet,
     events: Any,
     path: str | os.PathLike[str],
     *,

@@ -14,6 +14,7 @@ from string import Template
 from typing import Any
 
 from cer_gpu.errors import OptionError
+from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.io.sinks import naming, result_file
 from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet
@@ -52,7 +53,7 @@ class ReportSummary:
 
 
 def write_report(
-    query: Query | QuerySet,
+    query: CompiledQuery | QuerySet,
     events: Any,
     path: str | os.PathLike[str],
     *,
@@ -146,7 +147,7 @@ def write_report(
     return ReportSummary(n_events, n_matches, len(written), tuple(notes), of)
 
 
-def queries_of(query: Query | QuerySet) -> dict[str, Query]:
+def queries_of(query: CompiledQuery | QuerySet) -> dict[str, Query]:
     """Return the queries of a report by their names; OptionError: one is none of CEQL."""
     given = query if isinstance(query, QuerySet) else {"": query}
     queries = {name: each for name, each in given.items() if isinstance(each, Query)}

@@ -11,16 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cer_gpu.ceql.query_file import queries_in
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.output.outputs import OUTPUTS
+from cer_gpu.rules.folder import read_folder
+from cer_gpu.rules.rule import Rule
 from spark_glue.deal import DEALINGS, MOST_PARTS, under_new_name
 from spark_glue.files.stores import relevant
 
 OPTION_NAMES = {
     "query": "text of the query",
     "queryFile": "file with the query, where the driver runs",
-    "queries": "folder of query files, where the driver runs: all queries, which the column query names",
+    "queries": "folder of rules, where the driver runs: all of them, which the column query names",
     "path": "file, folder or pattern with the events",
     "paths": "JSON list of several of them",
     "orderBy": "columns that order the stream, with commas between them; by default the time column",
@@ -44,8 +45,8 @@ class SourceRequest:
 
     Attributes
     ----------
-    query : str, Path, or mapping from str to Path
-        The text of the query, or a file with it; or the files of several by their names.
+    query : str, Path, or mapping from str to Rule
+        The text of the query, or a file with it; or the rules of a folder by their names.
     paths : tuple of str
         Files, folders and patterns, in the order in which they are given.
     order_by : tuple of str
@@ -59,7 +60,7 @@ class SourceRequest:
         Settings of file systems.
     """
 
-    query: str | Path | Mapping[str, Path]
+    query: str | Path | Mapping[str, Rule]
     paths: tuple[str, ...]
     order_by: tuple[str, ...]
     type_column: str | None = "type"
@@ -163,11 +164,11 @@ def _one_of(options: Mapping[str, str], names: Sequence[str], example: str) -> t
     return given[0]
 
 
-def _queries(option: str, value: str) -> str | Path | Mapping[str, Path]:
+def _queries(option: str, value: str) -> str | Path | Mapping[str, Rule]:
     if option == "query":
         return value
     path = Path(os.path.expanduser(value))
-    return path if option == "queryFile" else queries_in(path)
+    return path if option == "queryFile" else read_folder(path).checked()
 
 
 def _paths(text: str) -> tuple[str, ...]:

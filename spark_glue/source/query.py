@@ -14,7 +14,7 @@ import pyarrow as pa
 from cer_gpu.columnar.fields import columns_with
 from cer_gpu.compilation import compile_member
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
-from cer_gpu.query_set import compile_all
+from cer_gpu.rules.rule_set import compile_rules
 from spark_glue import schema as types_of
 from spark_glue.deal import choose_dealing
 from spark_glue.files.footers import find_footers
@@ -128,7 +128,7 @@ def stored_query(asked: SourceRequest) -> StoredQuery:
         "schema": scan.schema,
     }
     given: Any = asked.query
-    query = (compile_all if isinstance(given, Mapping) else compile_member)(given, **options)
+    query = (compile_rules if isinstance(given, Mapping) else compile_member)(given, **options)
     work = work_of(query, asked.output)
     choose_dealing(work, asked.dealing)
     whole = types_of.to_arrow(types_of.to_spark(work.output_schema(scan.schema)))

@@ -1,0 +1,142 @@
+"""Alerts of the rules of a folder: in a file by their ends, on a terminal by level and rule; and near misses."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+
+import click
+import pyarrow as pa
+
+from cer_gpu.cli.funnel import right
+from cer_gpu.cli.preview import Preview, QueryTable, end_of, preview, table_width
+from cer_gpu.cli.tally import Totals, counted
+from cer_gpu.io.sinks import Sink
+from cer_gpu.output.funnel import FunnelCounts
+from cer_gpu.rules.alerts import in_order
+from cer_gpu.rules.near_misses import reached
+from cer_gpu.rules.rule import Rule, urgency
+
+SHOWN_RULES = 40
+"""Most rules in a table."""
+
+
+@contextlib.contextmanager
+def ordered(sink: Sink, schema: pa.Schema) -> Iterator[Sink]:
+    """Yield a sink that keeps alerts, and gives them to another at the end of the block, in the order of their ends."""
+    kept = _Kept()
+    yield kept
+    for batch in in_order(kept.batches, schema).to_batches():
+        sink.write(batch)
+
+
+class _Kept:
+    """Sink in memory."""
+
+    def __init__(self) -> None:
+        self.batches: list[pa.RecordBatch] = []
+
+    def write(self, batch: pa.RecordBatch, /) -> None:
+        """Keep rows."""
+        self.batches.append(batch)
+
+
+def by_level(numbers: Mapping[str, int], rules: Mapping[str, Rule]) -> dict[str, int]:
+    """Return the number of alerts of each level, from those of each rule; the most urgent level first."""
+    found: dict[str, int] = {}
+    for name in sorted(numbers, key=lambda name: urgency(rules[name].level)):
+        if numbers[name]:
+            level = rules[name].level or "no level"
+            found[level] = found.get(level, 0) + numbers[name]
+    return found
+
+
+class AlertTable(QueryTable):
+    """The number of alerts of each rule that raised some, with the first and the last, shown at the end.
+
+    Parameters
+    ----------
+    rules
+        Rules by name.
+    """
+
+    def __init__(self, rules: Mapping[str, Rule]) -> None:
+        super().__init__()
+        self._rules = rules
+
+    def finish(self, totals: Totals, so_far: str = "") -> None:
+        """Print the table of rules, by level and number."""
+        numbers = {name: tally.n_rows for name, tally in totals.of.items()}
+        raised = [name for name, n in numbers.items() if n]
+        raised.sort(key=lambda name: (urgency(self._rules[name].level), -numbers[name], name))
+        of_all = f"of {counted(len(numbers), 'rule')}"
+        if not raised:
+            click.echo(f"no alerts {of_all}{so_far}")
+            return
+        shown = raised[:SHOWN_RULES]
+        table = {
+            "level": [self._rules[name].level or "" for name in shown],
+            "rule": shown,
+            "alerts": right([f"{numbers[name]:,}{'+' if totals.of[name].is_full else ''}" for name in shown]),
+            "first end": [end_of(self._firsts.get(name)) for name in shown],
+            "last end": [end_of(self._lasts.get(name)) for name in shown],
+        }
+        click.echo(preview(pa.table(table), table_width()))
+        if len(raised) > len(shown):
+            click.echo(f"and {len(raised) - len(shown):,} more rules (-o FILE has all alerts)")
+        levels = ", ".join(f"{n:,} {level}" for level, n in by_level(numbers, self._rules).items())
+        click.echo(f"{len(raised):,} {of_all} raised {counted(sum(numbers.values()), 'alert')}: {levels}{so_far}")
+
+
+class NearMisses(Preview):
+    """The furthest step that the events reached of each rule with several steps, shown at the end.
+
+    Rules whose last step was not reached stand first, the nearest misses before others.
+
+    Parameters
+    ----------
+    counts
+        Counts of the rows of each rule so far; the run takes them.
+    rules
+        Rules by name.
+    """
+
+    def __init__(self, counts: Mapping[str, FunnelCounts], rules: Mapping[str, Rule]) -> None:
+        self._counts, self._rules = counts, rules
+
+    def take(self, name: str, batch: pa.RecordBatch) -> bool:
+        """Show nothing before the end."""
+        return False
+
+    def take_counts(self, name: str, batch: pa.RecordBatch) -> None:
+        """Take nothing: starts are listed to the end."""
+
+    def show(self) -> None:
+        """Print nothing before the end."""
+
+    def finish(self, totals: Totals, so_far: str = "") -> None:
+        """Print the table of rules."""
+        found = [reached(name, counts) for name, counts in self._counts.items()]
+        chains = [each for each in found if each.n_steps > 1]
+        started = sorted((each for each in chains if each.n_starts), key=lambda each: each.order)
+        shown = started[:SHOWN_RULES]
+        if shown:
+            table = {
+                "rule": [each.name for each in shown],
+                "level": [self._rules[each.name].level or "" for each in shown],
+                "starts": right([f"{each.n_starts:,}" for each in shown]),
+                "reached": [f"{each.furthest} of {each.n_steps}" for each in shown],
+                "step": [each.step for each in shown],
+                "so far": right([f"{each.n_furthest:,}" for each in shown]),
+                "stopped by": [each.words for each in shown],
+            }
+            click.echo(preview(pa.table(table), table_width()))
+        if len(started) > len(shown):
+            click.echo(f"and {len(started) - len(shown):,} more rules (-o FILE has all rows)")
+        complete = sum(each.is_complete for each in started)
+        one_step = len(found) - len(chains)
+        beside = f"; {counted(one_step, 'rule')} of one step" if one_step else ""
+        click.echo(
+            f"of {counted(len(chains), 'rule')} of several steps, {len(started):,} began, and {complete:,} came to "
+            f"their end{beside}{so_far}"
+        )

@@ -1,0 +1,168 @@
+"""Alerts: the results of all rules as rows of one table.
+
+| column | type | |
+| --- | --- | --- |
+| `rule`, `id`, `level` | string | those of the rule; NULL where it has none |
+| `tags`, `tactics`, `techniques` | list of string | those of the rule |
+| `key` | map of strings | the values of the columns in PARTITION BY, or BY of EQL, by the names of the columns |
+| `start`, `end` | int64 | positions of the first event and of the last one |
+| `start_time`, `end_time` | that of the time column | where there is one |
+| `positions` | list of int64 | positions of the matched events |
+| `events` | string | the matched events as JSON: an array of objects without the attributes that are NULL |
+
+The schema is the same for all rules, whatever columns the events have.  A statement with MATCH_RECOGNIZE has NULL
+positions, and its row as the one object of `events`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cer_gpu.ceql.paths import dotted
+from cer_gpu.compilation import CompiledQuery
+from cer_gpu.engine.evaluation import FoundBatches
+from cer_gpu.io.texts import TEXT, json_texts, plain_values
+from cer_gpu.rules.rule import Rule
+
+ALERTS = "alerts"
+"""Name of this form of the results."""
+_TEXTS = pa.list_(pa.string())
+_POSITIONS = pa.list_(pa.int64())
+_KEY = pa.map_(pa.string(), pa.string())
+
+
+def output_of(query: CompiledQuery) -> str:
+    """Return the output of a query whose rows `AlertRows` takes."""
+    return query.default_output if query.reads_whole_table else "events"
+
+
+class AlertRows:
+    """Rows of results as alerts.
+
+    Parameters
+    ----------
+    rules, queries
+        Rules, and their queries, by the names of these.
+    time_type
+        Type of the time column; None: there is none.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+    """
+
+    def __init__(
+        self, rules: Mapping[str, Rule], queries: Mapping[str, CompiledQuery], time_type: pa.DataType | None
+    ) -> None:
+        self._rules = rules
+        self._keys = {name: [dotted(names[0]) for names in query.keys] for name, query in queries.items()}
+        self._are_statements = {name: query.reads_whole_table for name, query in queries.items()}
+        times = [] if time_type is None else [("start_time", time_type), ("end_time", time_type)]
+        self.schema = pa.schema(
+            [
+                *((name, pa.string()) for name in ("rule", "id", "level")),
+                *((name, _TEXTS) for name in ("tags", "tactics", "techniques")),
+                ("key", _KEY),
+                ("start", pa.int64()),
+                ("end", pa.int64()),
+                *times,
+                ("positions", _POSITIONS),
+                ("events", TEXT),
+            ]
+        )
+
+    def of(self, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return results of a query as alerts."""
+        rule = self._rules[name]
+        found = {field.name: rows.column(i) for i, field in enumerate(rows.schema)}
+        is_statement = self._are_statements[name]
+        own = {"rule": name, "id": rule.id, "level": rule.level}
+        lists = {"tags": rule.tags, "tactics": rule.tactics, "techniques": rule.techniques}
+        columns = {key: pa.repeat(pa.scalar(value, pa.string()), rows.num_rows) for key, value in own.items()}
+        for key, values in lists.items():
+            columns[key] = pa.repeat(pa.scalar(list(values), _TEXTS), rows.num_rows)
+        columns["key"] = _maps({key: found[key] for key in self._keys[name] if key in found}, rows.num_rows)
+        columns["events"] = _as_lists(found, rows.num_rows) if is_statement else _events(found["events"])
+        for field in self.schema:
+            if field.name not in columns:
+                shown = None if is_statement else found.get(field.name)
+                columns[field.name] = pa.nulls(rows.num_rows, field.type) if shown is None else shown
+        return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
+
+
+def time_type_in(schemas: Iterable[pa.Schema]) -> pa.DataType | None:
+    """Return the type of the time column in the schemas of results; None: there is none."""
+    return next((each.field("start_time").type for each in schemas if "start_time" in each.names), None)
+
+
+def alerts_of(
+    found: FoundBatches, rules: Mapping[str, Rule], queries: Mapping[str, CompiledQuery], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield results of all queries as alerts, of a schema that may have the types of others, as Spark's."""
+    rows: AlertRows | None = None
+    for name, batch in found:
+        rows = rows or AlertRows(rules, queries, time_type_in([batch.schema]))
+        alerts = rows.of(name, batch)
+        yield alerts if alerts.schema == schema else alerts.cast(schema)
+
+
+def in_order(alerts: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """Return alerts in the order of their ends; those without one come last, and the order of others stays."""
+    table = pa.Table.from_batches(alerts, schema)
+    order = pc.sort_indices(
+        pa.table({"end": table["end"], "row": np.arange(table.num_rows)}),
+        sort_keys=[("end", "ascending"), ("row", "ascending")],
+    )
+    return table.take(order)
+
+
+def _maps(columns: Mapping[str, pa.Array], n_rows: int) -> pa.Array:
+    """Return for each row the map from the names of columns to its values, as texts, without those that are NULL."""
+    names = pa.array(list(columns), pa.string())
+    texts = [plain_values(column).cast(pa.string()) for column in columns.values()]
+    n = len(texts)
+    by_column = pa.concat_arrays(texts) if texts else pa.array([], pa.string())
+    order = np.arange(n * n_rows).reshape(n, n_rows).T.ravel()  # row by row
+    items = by_column.take(pa.array(order))
+    keys = names.take(pa.array(np.tile(np.arange(n), n_rows)))
+    held = items.is_valid()
+    counts = np.asarray(held).reshape(n_rows, n).sum(axis=1) if n else np.zeros(n_rows, np.int64)
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    return pa.MapArray.from_arrays(pa.array(offsets), keys.filter(held), items.filter(held))
+
+
+def _events(events: pa.Array) -> pa.Array:
+    """Return lists of structs as JSON, without attributes that are NULL."""
+    structs = events.flatten()
+    objects = _objects([field.name for field in structs.type], structs.flatten(), len(structs))
+    offsets = np.concatenate([[0], np.cumsum(np.asarray(pc.list_value_length(events)))])
+    lists = pa.LargeListArray.from_arrays(pa.array(offsets.astype(np.int64)), objects)
+    return _bracketed(pc.binary_join(lists, pa.scalar(", ", TEXT)), "[", "]")
+
+
+def _as_lists(columns: Mapping[str, pa.Array], n_rows: int) -> pa.Array:
+    """Return each row as JSON: a list of one object."""
+    return _bracketed(_objects(list(columns), list(columns.values()), n_rows), "[", "]")
+
+
+def _objects(names: list[str], columns: list[pa.Array], n_rows: int) -> pa.Array:
+    """Return rows as objects of JSON, without attributes that are NULL."""
+    members = []
+    for name, column in zip(names, columns, strict=True):
+        if column.null_count == n_rows:
+            continue
+        member = _bracketed(json_texts(column), json.dumps(name, ensure_ascii=False) + ": ", "")
+        members.append(member if not column.null_count else pc.if_else(column.is_valid(), member, None))
+    if not members:
+        return pa.repeat(pa.scalar("{}", TEXT), n_rows)
+    joined = pc.binary_join_element_wise(*members, pa.scalar(", ", TEXT), null_handling="skip")
+    return _bracketed(joined, "{", "}")
+
+
+def _bracketed(texts: pa.Array, before: str, after: str) -> pa.Array:
+    return pc.binary_join_element_wise(pa.scalar(before, TEXT), texts, pa.scalar(after, TEXT), pa.scalar("", TEXT))

@@ -1,0 +1,64 @@
+"""A rule: a query with what a detection says of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cer_gpu.errors import CerError, QueryError
+
+LEVELS = ("critical", "high", "medium", "low", "informational")
+"""Levels of rules, the most urgent first; a rule may have none, or another."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule, as a file tells it.
+
+    Parameters
+    ----------
+    name
+    text
+        The query.
+    language
+        Language of the query, as `cer_gpu.compile` takes it; None: the text tells it.
+    level
+        One of `LEVELS`, as a rule.
+    tags
+    id
+        What tells the rule from others, wherever it is kept.
+    tactics, techniques
+        Names of the tactics, and ids of the techniques, of MITRE ATT&CK.
+    file
+        File of the rule.
+    line
+        Line of the file on which the text begins; None: the text is the whole file.
+
+    Examples
+    --------
+    >>> from cer_gpu.rules import Rule
+    >>> Rule("guessed", "SELECT * FROM S WHERE FAIL{3} ; OK", level="high").level
+    'high'
+    """
+
+    name: str
+    text: str
+    language: str | None = None
+    level: str | None = None
+    tags: tuple[str, ...] = ()
+    id: str | None = None
+    tactics: tuple[str, ...] = ()
+    techniques: tuple[str, ...] = ()
+    file: str | None = None
+    line: int | None = None
+
+    def place(self, error: CerError) -> str | None:
+        """Return the file in which an error lies, with its line there where the text is only a part of the file."""
+        if self.file is None or self.line is None or not isinstance(error, QueryError) or error.start is None:
+            return self.file
+        before = (error.text or "")[: error.start]
+        return f"{self.file}:{self.line + before.count(chr(10))}"
+
+
+def urgency(level: str | None) -> int:
+    """Return the rank of a level, 0 for the most urgent one; others, and none, come last."""
+    return LEVELS.index(level) if level in LEVELS else len(LEVELS) + (level is None)

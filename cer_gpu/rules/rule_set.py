@@ -1,0 +1,176 @@
+"""Rules as a set of queries, with the alerts that they raise: `load` reads those of a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from cer_gpu.compilation import CompiledQuery, analyse_member
+from cer_gpu.engine.member import InQuery
+from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, checking_names, taking
+from cer_gpu.errors import CerError
+from cer_gpu.io.source import Source
+from cer_gpu.query_set import QuerySet, QuerySetEvaluator
+from cer_gpu.rules.alerts import AlertRows, in_order, output_of, time_type_in
+from cer_gpu.rules.folder import read_folder
+from cer_gpu.rules.rule import Rule
+
+OF_ALERTS = tuple(name for name in OF_EVENTS if name not in ("output", "aggregate"))
+"""Options of `RuleSet.alerts`."""
+
+
+class RuleSet(QuerySet):
+    """Compiled rules by name: a `cer_gpu.QuerySet` that knows what each rule says of itself; made by `load`.
+
+    Parameters
+    ----------
+    queries
+    rules
+        Rule of each query.
+    passed_over
+        Number of rules of the folder that are in no language known here, by language or kind.
+    skipped
+        Errors of rules that were left out, with their names.
+
+    Attributes
+    ----------
+    rules, passed_over, skipped
+        As given.
+    """
+
+    def __init__(
+        self,
+        queries: Mapping[str, CompiledQuery],
+        rules: Mapping[str, Rule],
+        passed_over: Mapping[str, int] | None = None,
+        skipped: Sequence[tuple[str, CerError]] = (),
+    ) -> None:
+        super().__init__(queries)
+        self.rules = {name: rules[name] for name in queries}
+        self.passed_over = dict(passed_over or {})
+        self.skipped = list(skipped)
+
+    @taking(OF_ALERTS)
+    def alerts(self, events: Any, options: EvaluationOptions) -> pa.Table:
+        """Find all complex events of all rules, as rows of one table (`cer_gpu.rules.alerts`) in the order of `end`.
+
+        Parameters and errors are those of `QuerySet.evaluate`, without `output`.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> from cer_gpu.rules import Rule, compile_rules
+        >>> rule = Rule("guessed", "SELECT * FROM S WHERE FAIL ; OK PARTITION BY [user]", level="high")
+        >>> log = pa.table({"type": ["FAIL", "OK"], "user": ["ann", "ann"]})
+        >>> found = compile_rules({rule.name: rule}).alerts(log)
+        >>> found.select(["rule", "level", "key", "positions"]).to_pylist()
+        [{'rule': 'guessed', 'level': 'high', 'key': [('user', 'ann')], 'positions': [0, 1]}]
+        """
+        source = self._source(events, sort=options.sort, resident=True)
+        schema, _, found = self._alerts(source, options)
+        return in_order(list(found), schema)
+
+    def _alerts(
+        self, source: Source, options: EvaluationOptions
+    ) -> tuple[pa.Schema, QuerySetEvaluator, Iterator[pa.RecordBatch]]:
+        """Return the schema of alerts, their evaluator, and the alerts as they are found."""
+        options.check_time(self.time_column)
+        outputs = {name: output_of(query) for name, query in self._queries.items()}
+        evaluator = self._closed(options, outputs)
+        schemas = {}
+        for name, query in self._queries.items():
+            with InQuery(name):
+                schemas[name] = query.output_schema(source.schema, outputs[name])
+        rows = AlertRows(self.rules, self._queries, time_type_in(schemas.values()))
+        found = (rows.of(name, batch) for name, batch in self._found(source, evaluator, options.threads))
+        return rows.schema, evaluator, found
+
+
+def analyse_rule(
+    rule: Rule, how: Callable[..., tuple[Any, Sequence[CerError]]] = analyse_member, **options: Any
+) -> tuple[Any, Sequence[CerError]]:
+    """Compile a rule and return its query, or its errors; options are those of `cer_gpu.compile`."""
+    if rule.language is not None:
+        options["language"] = rule.language
+    return how(rule.text, **options)
+
+
+def compile_rules(
+    rules: Mapping[str, Rule],
+    *,
+    skip_wrong: bool = False,
+    passed_over: Mapping[str, int] | None = None,
+    skipped: Sequence[tuple[str, CerError]] = (),
+    **options: Any,
+) -> RuleSet:
+    """Compile rules by name.
+
+    Parameters
+    ----------
+    rules
+    skip_wrong
+        True: rules with errors are left out, and told by `RuleSet.skipped`.
+    passed_over, skipped
+        Those of the folder (`RuleSet`).
+    **options
+        Those of `cer_gpu.compile_all`.
+
+    Raises
+    ------
+    QueryError, OptionError
+        For the first rule that is wrong; the message begins with its name.
+    """
+    queries: dict[str, CompiledQuery] = {}
+    wrong = list(skipped)
+    for name, rule in rules.items():
+        query, errors = analyse_rule(rule, **options)
+        if query is not None:
+            queries[name] = query
+            continue
+        if not skip_wrong:
+            with InQuery(name):
+                raise errors[0]
+        wrong += [(name, error) for error in errors]
+    return RuleSet(queries, rules, passed_over, wrong)
+
+
+@checking_names
+def load(
+    folder: str | os.PathLike[str],
+    *,
+    type_column: str | None = "type",
+    time_column: str | None = None,
+    time_unit: str | None = None,
+    schema: pa.Schema | None = None,
+    skip_wrong: bool = False,
+) -> RuleSet:
+    """Read and compile the rules of a folder, and of those in it (docs/detection.md).
+
+    Parameters
+    ----------
+    folder
+        Files ``.ceql``, ``.sql`` and ``.eql`` are queries; ``.toml`` are rules as Elastic publishes them.
+    type_column, time_column, time_unit, schema
+        As those of `cer_gpu.compile`, the same for all rules.
+    skip_wrong
+        True: rules with errors are left out, and told by `RuleSet.skipped`.
+
+    Raises
+    ------
+    QueryError, OptionError
+        When there is no rule, or for the first that is wrong; the message begins with its name.
+    """
+    found = read_folder(folder)
+    return compile_rules(
+        found.rules if skip_wrong else found.checked(),
+        skip_wrong=skip_wrong,
+        passed_over=found.passed_over,
+        skipped=found.errors,
+        type_column=type_column,
+        time_column=time_column,
+        time_unit=time_unit,
+        schema=schema,
+    )

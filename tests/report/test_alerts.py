@@ -1,0 +1,130 @@
+"""The page of alerts: its numbers, its order, its bounds, and that no text of rules or events ends an element."""
+
+import re
+
+import pyarrow as pa
+import pytest
+
+from cer_gpu.report import alerts as page_of_alerts
+from cer_gpu.report import write_alerts
+from cer_gpu.rules import Rule, compile_rules
+
+EVENTS = pa.table(
+    {
+        "type": ["A", "B", "A", "C", "B"] * 10,
+        "user": ["ann", "ann", "<b>bob</b>", None, "x"] * 10,
+        "ts": pa.array(range(50), pa.timestamp("s")),
+    }
+)
+RULES = [
+    Rule("one A", "SELECT * FROM S WHERE A PARTITION BY [user]", level="low", tactics=("Impact", "Execution")),
+    Rule("a <script>", "SELECT * FROM S WHERE B", level="critical", id="7", tags=("<i>",), techniques=("T1",)),
+    Rule("pairs", "SELECT * FROM S WHERE A : B", level="critical", tactics=("Execution",), file="pairs.toml"),
+    Rule("never", "SELECT * FROM S WHERE D", level="high"),
+    Rule("plain", "SELECT * FROM S WHERE C"),
+]
+
+
+def written(tmp_path, rules=RULES, events=EVENTS, time_column="ts", **options):
+    path = tmp_path / "alerts.html"
+    summary = write_alerts(
+        compile_rules({rule.name: rule for rule in rules}, time_column=time_column), events, path, **options
+    )
+    return summary, path.read_text(encoding="utf-8")
+
+
+def test_rules_stand_by_level_and_tactic(tmp_path):
+    summary, page = written(tmp_path, title="Night")
+    assert (summary.n_events, summary.n_matches) == (50, 20 + 20 + 10 + 10)
+    assert summary.of == {"one A": 20, "a <script>": 20, "pairs": 10, "never": 0, "plain": 10}
+    assert "<h1>Night</h1>" in page
+    order = re.findall(r'<h2 class="level">(.*?)</h2>|<h3>(.*?)</h3>|<span class="rule">(.*?)</span>', page)
+    assert ["".join(each) for each in order] == [
+        "critical",
+        "Execution",
+        "pairs",
+        "no tactic",
+        "a &lt;script&gt;",
+        "low",
+        "Impact",
+        "one A",
+        "no level",
+        "no tactic",
+        "plain",
+    ]
+
+
+def test_a_rule_of_several_tactics_counts_for_each(tmp_path):
+    _, page = written(tmp_path)
+    table = page[page.index('<table class="tactics">') : page.index("</table>", page.index('<table class="tactics">'))]
+    rows = [re.sub(r"<[^>]*>", " ", row).split() for row in table.split("<tr>")[2:]]
+    assert rows == [["Execution", "10", "20"], ["Impact", "20"], ["no", "tactic", "20", "10"]]
+
+
+def test_the_bars_of_a_level_add_up(tmp_path):
+    _, page = written(tmp_path)
+    (row,) = re.findall(r'<tr class="critical"><td class="name">.*?</tr>', page)
+    assert sum(int(n) for n in re.findall(r"<title>(\d+) from", row)) == 30
+    labels = re.findall(r"<span>(1970[^<]*)</span>", page)
+    assert (labels[0], labels[-1], len(labels)) == ("1970-01-01T00:00:00", "1970-01-01T00:00:49", 5)
+
+
+def test_texts_of_rules_and_events_are_escaped(tmp_path):
+    _, page = written(tmp_path)
+    assert "<script" not in page
+    assert "<b>" not in page
+    assert "user &lt;b&gt;bob&lt;/b&gt;" in page
+    assert "default-src 'none'; style-src 'sha256-" in page
+
+
+def test_only_the_first_alerts_of_a_rule_are_shown(tmp_path, monkeypatch):
+    monkeypatch.setattr(page_of_alerts, "FIRST_ALERTS", 3)
+    _, page = written(tmp_path)
+    assert page.count("<code>") == 4 * 3
+    assert "The first 3 of 20." in page
+    monkeypatch.setattr(page_of_alerts, "MOST_SHOWN", 8)
+    assert written(tmp_path)[1].count("<code>") == 4 * 2
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        None,
+        pa.array(range(50), pa.int64()),
+        pa.array(range(50), pa.date32()),
+        pa.array([7] * 50, pa.timestamp("ns", "Europe/Berlin")),
+        pa.array(range(50), pa.duration("ms")),
+    ],
+    ids=lambda each: "positions" if each is None else str(each.type),
+)
+def test_all_kinds_of_times_have_an_axis(tmp_path, times):
+    events = EVENTS.drop_columns("ts") if times is None else EVENTS.set_column(2, "ts", times)
+    summary, page = written(tmp_path, events=events, time_column=None if times is None else "ts")
+    assert summary.n_matches == 60
+    assert page.count('<div class="labels">') == 1
+
+
+def test_a_page_without_alerts_says_so(tmp_path):
+    summary, page = written(tmp_path, RULES[3:4])
+    assert summary.n_matches == 0
+    assert "No alerts." in page
+    assert any("no event has the type 'D'" in note for note in summary.notes)
+
+
+def test_the_command_writes_the_alerts_of_a_folder(tmp_path, capsys, monkeypatch):
+    import pyarrow.parquet as pq
+
+    from cer_gpu.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(EVENTS, "events.parquet")
+    (tmp_path / "rules").mkdir()
+    text = "[rule]\nname = 'r'\nlanguage = 'ceql'\nseverity = 'high'\nquery = 'SELECT * FROM S WHERE A'\n"
+    (tmp_path / "rules" / "r.toml").write_text(text)
+    asked = ["report", "--queries", "rules", "events.parquet", "--time-column", "ts", "-o", "out.html"]
+    assert main(asked) == 0
+    assert capsys.readouterr().err.startswith("50 rows, 20 alerts of 1 query, 0.0 MB -> out.html")
+    assert '<h2 class="level">high</h2>' in (tmp_path / "out.html").read_text()
+    for output, word in ("positions", "20 complex events"), ("progress", "20 starts"):
+        assert main([*asked, "--output", output]) == 0
+        assert word in capsys.readouterr().err

@@ -1,0 +1,132 @@
+"""Alerts: the results of all rules as rows of one table, beside the results of each query."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import cer_gpu
+from cer_gpu.rules import Rule, compile_rules, load
+
+EVENTS = pa.table(
+    {
+        "type": ["A", "B", "A", "A", "B", "C", "B"],
+        "user": ["ann", "ann", "bob", None, "bob", 'c"d', "ann"],
+        "price": [11, 1, 5, 20, None, 3, 4],
+        "args": [["x", "y"], None, [], ["z"], ["a b"], None, None],
+        "ts": pa.array([0, 1000, 1500, 2000, 2500, 4000, 4500], pa.timestamp("ms")),
+    }
+)
+RULES = {
+    "pair": Rule("pair", "SELECT * FROM S WHERE A ; B PARTITION BY [user] WITHIN 9 SECONDS", level="high", id="1"),
+    "c": Rule("c", "SELECT C[user] FROM S WHERE C", level="low", tags=("t", "u"), techniques=("T1",), tactics=("X",)),
+    "any": Rule("any", "SELECT * FROM S WHERE A : B"),
+}
+
+
+@pytest.fixture
+def rules():
+    return compile_rules(RULES, time_column="ts")
+
+
+def test_alerts_have_one_schema_and_come_in_the_order_of_their_ends(rules):
+    found = rules.alerts(EVENTS)
+    texts, positions, time = pa.list_(pa.string()), pa.list_(pa.int64()), pa.timestamp("ms")
+    assert found.schema == pa.schema(
+        [
+            *((name, pa.string()) for name in ("rule", "id", "level")),
+            *((name, texts) for name in ("tags", "tactics", "techniques")),
+            ("key", pa.map_(pa.string(), pa.string())),
+            ("start", pa.int64()),
+            ("end", pa.int64()),
+            ("start_time", time),
+            ("end_time", time),
+            ("positions", positions),
+            ("events", pa.large_string()),
+        ]
+    )
+    assert found.select(["rule", "level", "start", "end", "positions"]).to_pylist() == [
+        {"rule": "pair", "level": "high", "start": 0, "end": 1, "positions": [0, 1]},
+        {"rule": "any", "level": None, "start": 0, "end": 1, "positions": [0, 1]},
+        {"rule": "pair", "level": "high", "start": 2, "end": 4, "positions": [2, 4]},
+        {"rule": "any", "level": None, "start": 3, "end": 4, "positions": [3, 4]},
+        {"rule": "c", "level": "low", "start": 5, "end": 5, "positions": [5]},
+        {"rule": "pair", "level": "high", "start": 0, "end": 6, "positions": [0, 6]},
+    ]
+    assert found["key"].to_pylist() == [[("user", "ann")], [], [("user", "bob")], [], [], [("user", "ann")]]
+    first = found.slice(4, 1).to_pylist()[0]
+    assert {name: first[name] for name in ("id", "tags", "tactics", "techniques")} == {
+        "id": None,
+        "tags": ["t", "u"],
+        "tactics": ["X"],
+        "techniques": ["T1"],
+    }
+
+
+def test_events_are_json_without_what_is_null(rules):
+    found = [json.loads(text) for text in rules.alerts(EVENTS)["events"].to_pylist()]
+    assert found[0] == [
+        {"type": "A", "user": "ann", "price": 11, "args": ["x", "y"], "ts": "1970-01-01T00:00:00.000"},
+        {"type": "B", "user": "ann", "price": 1, "ts": "1970-01-01T00:00:01.000"},
+    ]
+    assert found[2][1] == {"type": "B", "user": "bob", "args": ["a b"], "ts": "1970-01-01T00:00:02.500"}
+    assert found[4] == [{"user": 'c"d'}]
+
+
+def test_alerts_are_the_results_of_each_rule(rules):
+    alerts, alone = rules.alerts(EVENTS, threads=2), rules.evaluate(EVENTS)
+    for name, table in alone.items():
+        own = alerts.filter(pa.compute.equal(alerts["rule"], name))
+        assert own.select(["start", "end", "positions"]).sort_by("start").to_pylist() == (
+            table.select(["start", "end", "positions"]).sort_by("start").to_pylist()
+        )
+
+
+def test_without_a_time_column_there_are_no_times(tmp_path):
+    (tmp_path / "r.ceql").write_text("SELECT * FROM S WHERE A ; B")
+    found = load(tmp_path).alerts(EVENTS, limit=1)
+    assert "start_time" not in found.schema.names
+    assert found.num_rows == 1
+
+
+def test_a_statement_gives_its_rows(tmp_path):
+    (tmp_path / "r.sql").write_text(
+        "SELECT * FROM e MATCH_RECOGNIZE (MEASURES A.price AS p PATTERN (A) DEFINE A AS price > 10)"
+    )
+    (tmp_path / "s.ceql").write_text("SELECT * FROM S WHERE C")
+    found = load(tmp_path).alerts(EVENTS)
+    assert found.select(["rule", "end", "events"]).to_pylist()[1:] == [
+        {"rule": "r", "end": None, "events": '[{"p": 11}]'},
+        {"rule": "r", "end": None, "events": '[{"p": 20}]'},
+    ]
+
+
+def test_keys_of_several_columns_are_all_told():
+    rule = Rule("r", "SELECT * FROM S WHERE A PARTITION BY [user], [price]")
+    found = compile_rules({"r": rule}).alerts(EVENTS)
+    assert found["key"].to_pylist()[0] == [("user", "ann"), ("price", "11")]
+
+
+def test_nothing_found_is_an_empty_table(rules):
+    assert rules.alerts(EVENTS.slice(0, 0)).schema == rules.alerts(EVENTS).schema
+
+
+def test_wrong_rules_are_named_or_left_out():
+    wrong = {**RULES, "bad": Rule("bad", "SELECT * FROM S WHERE", file="bad.ceql")}
+    with pytest.raises(cer_gpu.QueryError, match="query 'bad'"):
+        compile_rules(wrong, time_column="ts")
+    left = compile_rules(wrong, skip_wrong=True, time_column="ts")
+    assert list(left) == list(RULES)
+    assert [name for name, _ in left.skipped] == ["bad"]
+
+
+def test_options_of_results_are_refused(rules):
+    with pytest.raises(cer_gpu.OptionError, match="no option 'output' here"):
+        rules.alerts(EVENTS, output="events")
+
+
+def test_alerts_go_to_parquet_and_back(rules, tmp_path):
+    found = rules.alerts(EVENTS)
+    pq.write_table(found, tmp_path / "alerts.parquet")
+    assert pq.read_table(tmp_path / "alerts.parquet").to_pylist() == found.to_pylist()
