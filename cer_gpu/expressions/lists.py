@@ -205,7 +205,7 @@ class ElementTests:
         return begins, places
 
 
-class AnyElement(GivenWithState):
+class AnyOfList(GivenWithState):
     """``ANY(list)`` of a test: its rows in one block after the other.
 
     Parameters
@@ -222,9 +222,9 @@ class AnyElement(GivenWithState):
         """Return the rows of a block for which one element passes."""
         return self._of.any_rows(self._test, self._negated, block)
 
-    def fresh(self, known: dict[object, Any]) -> AnyElement:
+    def fresh(self, known: dict[object, Any]) -> AnyOfList:
         """See `GivenWithState`."""
         of = known.get(self._of)
         if of is None:
             of = known[self._of] = self._of.fresh()
-        return AnyElement(of, self._test, self._negated)
+        return AnyOfList(of, self._test, self._negated)

@@ -24,7 +24,26 @@ from cer_gpu.expressions.targets import arrow
 from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.expressions.text_functions import TextFunction, lowered
 
-WORDS = ["", "a", "ab", "aba", "B", "É", "é", "İx", "Σσς", "K", "0x1F", "-12.5", "1e3", "7", "`.`", "it's", "\0\n", "日本"]
+WORDS = [
+    "",
+    "a",
+    "ab",
+    "aba",
+    "B",
+    "É",
+    "é",
+    "İx",
+    "Σσς",
+    "K",
+    "0x1F",
+    "-12.5",
+    "1e3",
+    "7",
+    "`.`",
+    "it's",
+    "\0\n",
+    "日本",
+]
 ELEMENT = ref.Element()
 words = st.sampled_from(WORDS).map(ref.Const)
 texts = st.sampled_from(["s", "t", "st.s"]).map(ref.Attr) | words
@@ -202,9 +221,9 @@ def test_any_predicate_over_the_fields_of_one_element_is_a_test_of_it(data):
     test = data.draw(
         st.recursive(
             parts,
-            lambda each: st.builds(ref.PredAnd, each, each)
-            | st.builds(ref.PredOr, each, each)
-            | st.builds(ref.PredNot, each),
+            lambda each: (
+                st.builds(ref.PredAnd, each, each) | st.builds(ref.PredOr, each, each) | st.builds(ref.PredNot, each)
+            ),
             max_leaves=4,
         ),
         label="test",
@@ -308,7 +327,9 @@ def test_operands_of_wrong_types_are_refused_by_name(test, message):
 
 
 def test_measures_have_the_functions_of_texts():
-    table = pa.table({"type": ["A", "B"], "s": ["ab", "c"], "n": [1, None], "d": pa.array(["x", "y"]).dictionary_encode()})
+    table = pa.table(
+        {"type": ["A", "B"], "s": ["ab", "c"], "n": [1, None], "d": pa.array(["x", "y"]).dictionary_encode()}
+    )
     query = cer_gpu.compile(
         "SELECT concat(a.s, '-', b.s, a.n) AS c, substring(a.s, a.n) AS u, startswith(a.s, 'a') AS t, "
         "concat(a.d, b.n) AS n, number(concat('0x', a.n)) AS x FROM S WHERE A AS a ; B AS b HAVING contains(c, '-c')"
