@@ -305,7 +305,7 @@ def _compiled(given: GivenQueries, time_column: str | None) -> CompiledQuery | Q
     given = replace(given, options=replace(given.options, time_column=time_column))
     if not given.is_set:
         rule = given.rules[""]
-        query, errors = analyse_rule(rule, **given.options.for_compiling())
+        query, errors = analyse_rule(rule, **given.compiling)
         if query is None:
             say_errors(errors, rule.file)
         found: CompiledQuery | None = query

@@ -1,8 +1,9 @@
-"""Options by which queries are compiled, the same for every command: columns of types and times."""
+"""Options by which queries are compiled, the same for every command: language, columns of types and times, and more."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -10,51 +11,93 @@ import click
 
 from cer_gpu.cli.command_line import Command
 from cer_gpu.columnar.clocks import TIME_UNITS
+from cer_gpu.compilation import LANGUAGES, TYPE_COLUMN
+from cer_gpu.rules.rule import Rule
+from cer_gpu.rules.rule_set import options_of_rules
+
+MISSING = ("error", "null")
+SELECTIONS = ("recent", "all")
 
 _OPTIONS = (
-    click.option("--type-column", metavar="NAME", help="Column of event types.  [default: type]"),
+    click.option(
+        "--language",
+        type=click.Choice([each.name.lower() for each in LANGUAGES]),
+        help="Language of the query.  [default: by its text, or the ending of its file]",
+    ),
+    click.option(
+        "--type-column", metavar="NAME", help="Column of event types.  [default: type, of EQL event.category]"
+    ),
     click.option("--no-type-column", is_flag=True, help="The stream's name (FROM) is the type of its events."),
-    click.option("--time-column", metavar="NAME", help="Column of times, which never decrease."),
+    click.option(
+        "--time-column", metavar="NAME", help="Column of times, which never decrease.  [default: of EQL @timestamp]"
+    ),
     click.option("--time-unit", type=click.Choice(list(TIME_UNITS)), help="Unit of an integer time column."),
+    click.option(
+        "--missing-fields",
+        type=click.Choice(MISSING),
+        help="Of EQL, a field that the events have not: an error, or null in all events, with a note.  "
+        "[default: null for --queries, else error]",
+    ),
+    click.option(
+        "--selection",
+        type=click.Choice(SELECTIONS),
+        help="Of EQL, the matches of a sequence: as Elasticsearch chooses them, or all.  [default: recent]",
+    ),
 )
+_NAMES = (
+    "language",
+    "type_column",
+    "no_type_column",
+    "time_column",
+    "time_unit",
+    "missing_fields",
+    "selection",
+)
+_OF_SOME = ("missing_fields", "selection")
 
 
 @dataclass(frozen=True)
 class QueryOptions:
-    """Options by which queries are compiled.
+    """Options by which queries are compiled; None: not given, unless said otherwise.
 
     Attributes
     ----------
     type_column : str or None
-        Column of event types; None: there is none.
-    time_column, time_unit : str or None
+        Column of event types, a `cer_gpu.engine.options.Default` where it was not given; None: there is none.
+    time_column, time_unit, language, missing_fields, selection : str or None
     """
 
     type_column: str | None
-    time_column: str | None
-    time_unit: str | None
+    time_column: str | None = None
+    time_unit: str | None = None
+    language: str | None = None
+    missing_fields: str | None = None
+    selection: str | None = None
 
-    def for_compiling(self) -> dict[str, Any]:
-        """Return them as `cer_gpu.compile` takes them."""
-        return {"type_column": self.type_column, "time_column": self.time_column, "time_unit": self.time_unit}
+    def of_rules(self, rules: Iterable[Rule], *, is_set: bool) -> dict[str, Any]:
+        """Return the options of `cer_gpu.compile` for rules, which read the same columns of types and times."""
+        options: dict[str, Any] = {
+            "type_column": self.type_column,
+            "time_column": self.time_column,
+            "time_unit": self.time_unit,
+        }
+        if self.language is not None:
+            options["language"] = self.language
+        given = {name: getattr(self, name) for name in _OF_SOME if getattr(self, name) is not None}
+        return {**({"missing_fields": "null"} if is_set else {}), **given, **options_of_rules(rules, options)}
 
 
 def query_options(command: Command) -> Command:
     """Add the options for compiling queries; the command gets them as `compiling`, a `QueryOptions`."""
 
     @functools.wraps(command)
-    def taking(
-        *args: Any,
-        type_column: str | None,
-        no_type_column: bool,
-        time_column: str | None,
-        time_unit: str | None,
-        **given: Any,
-    ) -> Any:
-        if no_type_column and type_column is not None:
+    def taking(*args: Any, **given: Any) -> Any:
+        own = {name: given.pop(name) for name in _NAMES}
+        types, none = own.pop("type_column"), own.pop("no_type_column")
+        if none and types is not None:
             raise click.UsageError("--type-column and --no-type-column exclude each other")
-        types = None if no_type_column else type_column or "type"
-        return command(*args, compiling=QueryOptions(types, time_column, time_unit), **given)
+        compiling = QueryOptions(None if none else types or TYPE_COLUMN, **own)
+        return command(*args, compiling=compiling, **given)
 
     made: Any = taking
     for option in reversed(_OPTIONS):
