@@ -17,8 +17,7 @@ from click.core import ParameterSource
 
 from cer_gpu.cli.command_line import Command, file_of, read_query, say_errors_of
 from cer_gpu.cli.given_events import Asked, Streams, analyse_over, are_events
-from cer_gpu.cli.options import complete_files
-from cer_gpu.cli.query_options import QueryOptions
+from cer_gpu.cli.options import QueryOptions, complete_files
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery, analyse, analyse_member, analyse_query, language_of
 from cer_gpu.errors import CerError, OptionError, QueryError
@@ -174,8 +173,12 @@ class GivenQueries:
         self, name: str, *, of_ceql: bool = False, **more: Any
     ) -> tuple[CompiledQuery | None, Sequence[CerError]]:
         """Compile a query, or return its errors; `more` are options of `cer_gpu.compile`."""
-        how = analyse_query if of_ceql else analyse_member if self.is_set else analyse
-        return analyse_rule(self.rules[name], how, **self.compiling, **more)
+        rule = self.rules[name]
+        how = analyse_member if self.is_set else analyse
+        query, errors = analyse_rule(rule, how, **self.compiling, **more)
+        if of_ceql and query is not None and query.reads_whole_table:
+            return analyse_query(rule.text)
+        return query, errors
 
     @cached_property
     def compiling(self) -> dict[str, Any]:
