@@ -191,6 +191,11 @@ class CompiledQuery(Evaluated):
         return () if self._plan is None else self._plan.keys
 
     @property
+    def nullable_keys(self) -> frozenset[tuple[str, ...]]:
+        """Those of `keys` of which NULL is a value like any other."""
+        return frozenset() if self._plan is None else self._plan.nullable_keys
+
+    @property
     def window_kind(self) -> str | None:
         """The kind of the window: "events", "time" or "attribute"; None where there is none."""
         return None if self._plan is None else self._plan.window

@@ -32,9 +32,10 @@ def part_of_key(df: DataFrame, work: Work, columns: Sequence[str], n_parts: int)
 
     keys = [sf.coalesce(*(as_sent(name, columns) for name in names)) for names in work.keys]
     keys = keys or [_shared_value(df, work, columns)]
-    present = reduce(and_, [key.isNotNull() for key in keys])
+    nullable = [names in work.nullable_keys for names in work.keys] or [False]
+    needed = [key.isNotNull() for key, may_lack in zip(keys, nullable, strict=True) if not may_lack]
     # equal keys have equal hashes: -0.0 is 0.0, and there is one NaN
-    return sf.when(present, sf.pmod(sf.xxhash64(*keys), sf.lit(n_parts)).cast("int"))
+    return sf.when(reduce(and_, needed, sf.lit(True)), sf.pmod(sf.xxhash64(*keys), sf.lit(n_parts)).cast("int"))
 
 
 def _shared_value(df: DataFrame, work: Work, columns: Sequence[str]) -> Column:

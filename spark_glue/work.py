@@ -142,6 +142,11 @@ class Work:
         first, *others = (query.keys for query in self.queries.values())
         return tuple(bracket for bracket in first if all(bracket in keys for keys in others))
 
+    @property
+    def nullable_keys(self) -> frozenset[tuple[str, ...]]:
+        """Those of `keys` of which NULL is a value, to one query at least."""
+        return frozenset[tuple[str, ...]]().union(*(query.nullable_keys for query in self.queries.values()))
+
     @cached_property
     def dealing(self) -> Dealing:
         """Ways to deal the events that are exact for each query, and by which all can be dealt together."""

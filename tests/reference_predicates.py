@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from reference_past import BEFORE, Over, aggregated, attribute, within_reach
+from reference_texts import TEXT_FUNCTIONS
 
 Event = dict[str, Any]
 Truth = bool | None  # None is UNKNOWN
@@ -93,6 +94,14 @@ class Call:
 
 
 @dataclass(frozen=True)
+class Texts:
+    """`function(operand, ...)`: one of `reference_texts.TEXT_FUNCTIONS`, NULL if an operand is NULL."""
+
+    function: str
+    operands: tuple[Expression, ...]
+
+
+@dataclass(frozen=True)
 class Aggregate:
     """COUNT(x), SUM(x.a), AVG(x.a), MIN(x.a), MAX(x.a) or LIST(x.a) in a measure; COUNT(*) has no variable."""
 
@@ -106,7 +115,7 @@ class Element:
     """`ANY(list)` in a test: the element of the list that is tested."""
 
 
-Expression = Attr | VarAttr | DurationConst | Const | Neg | Arith | Call | Aggregate | Element | Over
+Expression = Attr | VarAttr | DurationConst | Const | Neg | Arith | Call | Texts | Aggregate | Element | Over
 
 
 # ----------------------------------------------------------------------------------------------- predicates
@@ -309,6 +318,9 @@ def value_of(expression: Expression, event: Event, chosen: Chosen = NOTHING_CHOS
             if isinstance(a, int) and isinstance(b, int):
                 return _int_arithmetic(op, a, b)
             return _float_arithmetic(op, float(a), float(b))
+        case Texts(function, operands):
+            values = [value_of(operand, event, chosen) for operand in operands]
+            return None if None in values else TEXT_FUNCTIONS[function](*values)
         case Call("round", operand, digits):
             return _rounded(value_of(operand, event, chosen), digits)
         case Call(function, operand):

@@ -20,7 +20,10 @@ KEYWORDS = frozenset(
 COMMENTS = (" /* a comment; 'of' [any] kind */ ", " -- to the line's end\n", "\n\t", " /**/ ")
 
 AGGREGATES = frozenset({"COUNT", "SUM", "AVG", "MIN", "MAX", "LIST"})
-SCALAR = frozenset({"ABS", "ROUND", "LOWER", "UPPER", "LENGTH", "HOUR", "DAY", "WEEKDAY"})
+SCALAR = frozenset(
+    "ABS BETWEEN CONCAT CONTAINS DAY ENDSWITH HOUR INDEXOF LENGTH LOWER NUMBER ROUND STARTSWITH STRING SUBSTRING UPPER "  # noqa: SIM905
+    "WEEKDAY".split()
+)
 FUNCTIONS = frozenset({"FIRST", "LAST", "PREV", "LAG", "ANY", "CIDR"}) | AGGREGATES | SCALAR  # may be names too
 QUANTIFIERS = {
     (0, 1, ";"): "?",
@@ -539,6 +542,9 @@ class _Writer:
                 more = [",", str(digits)] if digits else []
                 name = self.keyword(function.upper())
                 tokens, binding = [name, "(", *self.expression(operand, SUM), *more, ")"], OPERAND
+            case ref.Texts(function, operands):
+                inside = [token for operand in operands for token in (",", *self.expression(operand, SUM))]
+                tokens, binding = [self.keyword(function.upper()), "(", *inside[1:], ")"], OPERAND
             case ref.Const():
                 tokens = self.literal(expression)
                 binding = UNARY if len(tokens) > 1 else OPERAND

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import join_strategies as j
 import reference as ref
@@ -364,10 +365,46 @@ def lag_relations(draw, one, other):
     return ref.Relation(ref.Compare(draw(operators), left, ref.VarAttr(other, name)))
 
 
+def text_values(texts=("s", "t"), numbers=("n", "m")):
+    """Draw expressions of texts over columns of texts and numbers."""
+    words = st.sampled_from(["", "a", "b", "ab", "A", "é"]).map(ref.Const)
+    places = st.sampled_from([-2, -1, 0, 1, 2]).map(ref.Const) | st.sampled_from(numbers).map(ref.Attr)
+    return st.recursive(
+        st.sampled_from(texts).map(ref.Attr) | words,
+        lambda inner: st.one_of(
+            st.tuples(inner, inner | st.sampled_from(numbers).map(ref.Attr)).map(partial(ref.Texts, "concat")),
+            st.tuples(inner, places).map(partial(ref.Texts, "substring")),
+            st.tuples(inner, places, places).map(partial(ref.Texts, "substring")),
+            st.tuples(inner, inner, inner).map(partial(ref.Texts, "between")),
+            st.builds(ref.Call, st.sampled_from(["lower", "upper"]), inner),
+        ),
+        max_leaves=4,
+    )
+
+
+@st.composite
+def text_conditions(draw):
+    """Draw a predicate with functions of texts."""
+    values = text_values()
+    one, other = draw(values), draw(values)
+    match draw(st.sampled_from(["place", "number", "compared", "length", "test", "test"])):
+        case "place":
+            return ref.Compare(draw(operators), ref.Texts("indexof", (one, other)), ref.Const(draw(st.integers(0, 2))))
+        case "number":
+            value = ref.Texts("number", (ref.Texts("string", (ref.Attr("n"),)),))
+            return ref.Compare(draw(operators), value, ref.Const(draw(st.sampled_from([0, 1.5, -1]))))
+        case "compared":
+            return ref.Compare(draw(operators), one, ref.Const(draw(st.sampled_from(["a", "A", "b", "ab", "a1"]))))
+        case "length":
+            return ref.Compare(draw(operators), ref.Call("length", one), ref.Const(draw(st.integers(0, 3))))
+    function = draw(st.sampled_from(["startswith", "endswith", "contains"]))
+    return ref.Compare("=", ref.Texts(function, (one, other)), ref.Const(draw(st.booleans())))
+
+
 @st.composite
 def function_conditions(draw):
     """Draw a predicate with a function of an attribute."""
-    shape = draw(st.sampled_from(["abs", "round", "case", "length", "difference"]))
+    shape = draw(st.sampled_from(["abs", "round", "case", "length", "difference", "texts", "texts"]))
     number = draw(st.sampled_from(["n", "v", "m", "w"]))
     match shape:
         case "abs":
@@ -381,6 +418,8 @@ def function_conditions(draw):
             return ref.Compare(draw(operators), ref.Call(function, ref.Attr(draw(st.sampled_from(["s", "t"])))), text)
         case "length":
             return ref.Compare(draw(operators), ref.Call("length", ref.Attr("s")), ref.Const(1))
+        case "texts":
+            return draw(text_conditions())
     difference = ref.Arith("-", ref.Attr("n"), ref.Attr("m"))
     return ref.Compare(draw(operators), ref.Call("abs", difference), ref.Const(draw(st.sampled_from([1, 2]))))
 

@@ -72,6 +72,11 @@ class StringCoder:
             self._values = pa.Array.from_buffers(pa.large_string(), n, buffers)
         return self._values
 
+    @property
+    def stored(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+        """The offsets of the values by code, and their bytes, perhaps with room behind them; valid until the next."""
+        return self._offsets, self._bytes
+
     def _fill(self, offsets: npt.NDArray[Any], data: npt.NDArray[np.uint8], codes: npt.NDArray[np.int32]) -> None:
         row, known = 0, self._n_values
         mixed = self._mixed.empty(len(codes))

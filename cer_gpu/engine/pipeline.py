@@ -238,7 +238,7 @@ class Pipeline:
                     every = np.zeros(columns.n_rows, np.int32)
                     every[picked.rows] = picked.symbols
                     picked = Picked(every, np.arange(columns.n_rows, dtype=np.int32))
-                keys = partial(self.binding.keys.arrays, columns.batch, self._first.keys.types)
+                keys = partial(self.binding.keys.arrays, columns.batch, self._first.keys.parts)
                 if isinstance(self.partitions, Partitions):
                     symbols, rows, partitions, ordinals = self.partitions.assign(keys(), picked.symbols, picked.rows)
                     picked = Picked(symbols, rows)
@@ -393,7 +393,7 @@ class Pipeline:
         return self.binding.keys.at(batch.events, batch.rows_at(found.ends), self._first.keys.types)
 
     def _partitions_of_its_own(self, deal: tuple[int, int] | None = None) -> Partitions:
-        return partitions_of(self._first.keys.types, deal, every=self._every, numbered=self._numbers)
+        return partitions_of(self._first.keys.parts, deal, every=self._every, numbered=self._numbers)
 
     def shares(self, partitions: SharedPartitions) -> bool:
         """Return True if the query has a view on these partitions."""

@@ -62,15 +62,15 @@ class Sharing:
 
     def add_partitions(self, keys: PartitionKeys) -> None:
         """Let queries with these keys of PARTITION BY share their partitions."""
-        for numbered in (False, True) if keys.types else ():
-            if (keys.brackets, numbered) not in self._partitions:
-                key = keys.brackets, numbered
-                self._partitions[key] = self._restored(key, SharedPartitions(keys.types, numbered=numbered))
+        for numbered in (False, True) if keys.parts else ():
+            key = keys.identity, numbered
+            if key not in self._partitions:
+                self._partitions[key] = self._restored(key, SharedPartitions(keys.parts, numbered=numbered))
 
     def partitions(self, keys: PartitionKeys, *, numbered: bool) -> ViewOfPartitions | None:
         """Return the view of one more query on the partitions of its keys; None: they are its own."""
-        shared = self._partitions.get((keys.brackets, numbered))
-        if shared is None or shared.is_given_up or shared.types != keys.types:
+        shared = self._partitions.get((keys.identity, numbered))
+        if shared is None or shared.is_given_up or shared.types != keys.parts:
             return None
         return ViewOfPartitions(shared)
 

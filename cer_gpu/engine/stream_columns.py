@@ -23,7 +23,7 @@ class StreamColumns:
     """
 
     def __init__(self, binding: Binding, deal: tuple[int, int] | None = None) -> None:
-        keys, types, lags = _keys(binding), binding.keys.types, lags_of(binding.derived)
+        keys, types, lags = _keys(binding), binding.keys.parts, lags_of(binding.derived)
         self._lags = Lags(lags, keys, types, deal) if lags else None
         self._pasts = None if binding.pasts is None else Pasts(binding.pasts, keys, types, deal)
         self._positions = Positions(keys, types, deal) if has_positions(binding.derived) else None

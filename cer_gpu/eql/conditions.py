@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.paths import path_of
 from cer_gpu.ceql.patterns import network
 from cer_gpu.ceql.traversal import walk
+from cer_gpu.columnar.columns import is_string
 from cer_gpu.eql import syntax as e
 from cer_gpu.eql.fields import FoundField, fields_of, find_field, names_known
 from cer_gpu.eql.functions import OF_NUMBERS, OF_VALUES, TESTS, check_call
@@ -69,7 +69,7 @@ class Surroundings:
         """
         names = node.names if names is None else names
         if self.schema is None:
-            return FoundField(path_of(names), pa.string())
+            return FoundField(".".join(names), pa.null())
         found = find_field(self.schema, names)
         if found is None:
             name = ".".join(names)
@@ -210,9 +210,21 @@ class Conditions:
         if op == "!=":
             op, negated = "==", not negated
         sign = {"==": "="}.get(op, op)
+        operands = [left, self._as_text(left, right)] if sign == "=" else [left, right]
         return self._test(
-            [left, right], lambda values: s.Comparison(sign, values[0], values[1], node.span), negated, node.span
+            operands, lambda values: s.Comparison(sign, values[0], values[1], node.span), negated, node.span
         )
+
+    def _as_text(self, of: e.Expression, value: Any) -> Any:
+        """Return a whole number as it is written, where it is compared with a field of texts."""
+        if not isinstance(value, e.Constant) or type(value.value) is not int or not isinstance(of, e.Field):
+            return value
+        if of.names[0].startswith("$") or self._around.schema is None:
+            return value
+        names = of.names[1:] if of.names[0] in self._events and of.names[1:] else of.names
+        found = find_field(self._around.schema, names)
+        is_text = found is not None and is_string(found.type)
+        return e.Constant(value.text, span=value.span) if is_text else value
 
     def _is_null(self, node: e.Expression, negated: bool, span: s.Span) -> Truth:
         """Return where a value is NULL: a list is, if it has no element that is not."""
@@ -243,7 +255,7 @@ class Conditions:
         """Return the operands of a test, and the function that builds it of their values."""
         match node:
             case e.Match():
-                texts = self._constants(node)
+                texts = [self._as_text(node.left, constant) for constant in self._constants(node)]
                 return [node.left], lambda values: self._matched(node, texts, values[0])
             case e.Call() if node.name.lower() in TESTS:
                 check_call(node, self._around.text)

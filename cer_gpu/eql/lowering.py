@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.nesting import check_nesting
+from cer_gpu.ceql.paths import names_of
 from cer_gpu.ceql.scopes import resolved
 from cer_gpu.ceql.traversal import mapped, walk
 from cer_gpu.eql import syntax as e
@@ -80,7 +81,9 @@ class _Lowering:
         self._category = None if type_column is None else e.Field(tuple(type_column.split(".")))
         self.types, self._by_test = _type_column(around.schema, type_column)
         first = {node.names[0] for node in walk(query) if isinstance(node, e.Field)}
-        self._terms = [replace(term, name=term.name or _free(f"step{n}", first)) for n, term in enumerate(query.terms, 1)]
+        self._terms = [
+            replace(term, name=term.name or _free(f"step{n}", first)) for n, term in enumerate(query.terms, 1)
+        ]
         self._until_name = _free("until", first)
         self._keys = self._all_keys()
         self._shared = all(keys == self._keys[0] for keys in self._keys)
@@ -131,12 +134,13 @@ class _Lowering:
         """Return the keys that all terms share."""
         if not self._shared:
             return ()
-        names: dict[str, s.Name] = {}
+        partition: dict[str, s.Name] = {}
         for key in self._keys[0]:
             attribute = self._key(key)
-            if attribute is not None:
-                names.setdefault(attribute, s.Name(attribute, span=key.span, nullable=key.optional))
-        return tuple((name,) for name in names.values())
+            if attribute is not None:  # a key may stand before the terms and at each of them
+                nullable = key.optional and (attribute not in partition or partition[attribute].nullable)
+                partition[attribute] = s.Name(attribute, span=key.span, nullable=nullable)
+        return tuple((name,) for name in partition.values())
 
     def _key(self, key: e.Field) -> str | None:
         """Return the column of a key; None: there is none, and it is NULL for all events."""
@@ -190,6 +194,12 @@ class _Lowering:
             if term.absent:
                 length = None
                 if n < first:
+                    if not self._shared:
+                        raise self._around.error(
+                            "an event that must be missing before the first step has the keys that all steps share",
+                            term.span,
+                            "sequence by field ... ![...] [...]",
+                        )
                     assert self._query.maxspan is not None
                     span = self._query.maxspan.span
                     length = s.Within("time", self._query.maxspan.seconds, None, span)
@@ -303,7 +313,9 @@ class _Lowering:
         all_of = list(filters)
         held = s.Name(variable, span=event.category_span)
         span = event.condition.span
-        if predicate is not None and any(a.variable is not None for a in s.attributes(predicate)):
+        read = [] if predicate is None else list(s.attributes(predicate))
+        # a path names its event: its first name may be that of another one
+        if predicate is not None and any(a.variable is not None or len(names_of(a.name)) > 1 for a in read):
             own_event = mapped(
                 predicate, s.Attribute, lambda a: a if a.variable is not None else replace(a, variable=held)
             )

@@ -60,7 +60,9 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
         keys = _listed(
             [" or else ".join(attribute_text(name.name) for name in names) for names in syntax.partition], "and"
         )
-        lines.append(f"All of it in one group of events with the same {keys}; each group is looked at by itself.")
+        nullable = any(name.nullable for names in syntax.partition for name in names)
+        also = " Where one has none, that is a value like any other." if nullable else ""
+        lines.append(f"All of it in one group of events with the same {keys}; each group is looked at by itself.{also}")
     lines += _chosen(syntax.within, strategy, within_first=not syntax.chooses_first)
     lines += [_CONSUME[syntax.consume]] if syntax.consume != "NONE" else []
     measures = [_measure(measure) for measure in syntax.select.measures]

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.functions import TESTS
 from cer_gpu.ceql.paths import dotted, names_of
 from cer_gpu.ceql.traversal import children
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of
@@ -196,7 +196,8 @@ class Binder:
             case s.Attribute() if kind != NOTHING:
                 return self.inputs.give(partial(null_rows, name=operand.name, negated=negated))
             case s.Negative() | s.Call():
-                return self.is_null(children(operand)[0], negated)
+                tests = [self.is_null(part, negated) for part in children(operand)]
+                return tests[0] if len(tests) == 1 else (t.And if negated else t.Or)(tuple(tests))
             case s.Arithmetic() if kind != NOTHING:
                 tests = [self.is_null(part, negated) for part in (operand.left, operand.right)]
                 if operand.op in "/%" and kind == INTEGER:
@@ -401,6 +402,8 @@ class Binder:
 
     def by_value(self, column: s.Expression, test: Callable[[pa.Array], pa.Array], negated: bool) -> t.Test:
         """Test each value of a string column's dictionary once, and look up the rows by code."""
+        if isinstance(column, s.Literal):  # such as the value of a function of constants
+            return t.Fixed(bool(arrow_rows(test(pa.array([str(column.value)])), negated)[0]))
         if not isinstance(column, s.Attribute):
             raise self.error(f"expected a column, found {self.describe(column)}", column.span)
         codes = self.inputs.column(column.name, CODES)
@@ -431,6 +434,8 @@ class Binder:
             case s.Arithmetic():
                 kinds = {self.arithmetic_kind(expression.left), self.arithmetic_kind(expression.right)}
                 return NOTHING if NOTHING in kinds else FLOAT if FLOAT in kinds else INTEGER
+            case s.Call() if expression.function in TESTS:
+                return BOOLEAN
             case s.Call():  # of one event it is a column
                 if self.is_distance(expression):
                     message = f"{expression.function} of a difference of times is a length of time, and no number"
@@ -537,6 +542,8 @@ class Binder:
                 return f"{shown(expression.name)} ({self.column(expression)})"
             case s.Attribute():
                 return f"column {dotted(expression.name)!r} ({self.column(expression)})"
+            case s.Call() if expression.function in TESTS:
+                return f"the test {self.text[slice(*expression.span)]}"
             case _:
                 return f"the number {self.text[slice(*expression.span)]}"
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.functions import TESTS
 from cer_gpu.ceql.variables import of_event
 from cer_gpu.columnar.columns import BOOLEAN, NOTHING, STRING, Block, is_string
 from cer_gpu.expressions.combinations import (
@@ -139,6 +140,8 @@ def call_of_several(call: s.Call, binder: Binder, derived: Derive) -> s.Expressi
         operands.append(operand)
     call = s.Call(call.function, tuple(operands), call.span)
     of = {(a.variable and a.variable.name, a.event): a for a in s.attributes(call)}
+    if len(of) > 1 and call.function in TESTS:
+        return call  # `cer_gpu.expressions.relations` binds it, where a predicate stands
     if len(of) > 1:
         raise binder.error(
             f"{call.function} reads one event, and this one several",

@@ -104,7 +104,8 @@ def as_text(_: int, data_type: pa.DataType) -> Compute:
 
 def _texts_of_floats(values: pa.Array) -> pa.Array:
     texts = values.cast(pa.float64()).cast(pa.large_string())
-    return pc.if_else(pc.match_substring_regex(texts, "[.en]"), texts, pc.binary_join_element_wise(texts, "0", "."))
+    whole = pc.binary_join_element_wise(texts, pa.scalar(".0", pa.large_string()), pa.scalar("", pa.large_string()))
+    return pc.if_else(pc.match_substring_regex(texts, "[.en]"), texts, whole)
 
 
 def part_of_time(function: Compute) -> Callable[[int, pa.DataType], Compute]:

@@ -107,8 +107,9 @@ class Inputs:
         sets = {name: each.fresh() for name, each in self.text_sets.items()}
 
         def fresh(column: Column, table: PerDictionary) -> PerDictionary:
-            of_set = isinstance(table, TestTable)
-            return table.fresh_in(sets[self.columns[column.slot][0]]) if of_set else table.fresh()
+            if isinstance(table, TestTable):
+                return table.fresh_in(sets[self.columns[column.slot][0]])
+            return table.fresh()
 
         return replace(self, tables=[(column, fresh(column, table)) for column, table in self.tables], text_sets=sets)
 

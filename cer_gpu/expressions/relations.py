@@ -22,10 +22,11 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.functions import TESTS
 from cer_gpu.ceql.traversal import mapped
 from cer_gpu.ceql.variables import of_event
 from cer_gpu.columnar.clocks import window_length
-from cer_gpu.columnar.columns import DECIMAL, FLOAT, MOMENT, kind_of
+from cer_gpu.columnar.columns import DECIMAL, FLOAT, MOMENT, NOTHING, STRING, kind_of
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.columnar.moments import per_second
 from cer_gpu.errors import QueryTooLargeError
@@ -262,12 +263,45 @@ class RelationBinder(Binder):
 
     def comparison(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
         """Bind a comparison by the types of its sides."""
+        if any(isinstance(side, s.Call) and side.function in TESTS for side in (left, right)):
+            return self.text_relation(op, left, right, negated, span)
         sides = left, right
         are_lengths = [length_of(side) is not None or self.is_length(side) for side in sides]
         if not all(are_lengths) and any(length_of(side) is not None or self.is_distance(side) for side in sides):
             named = " with ".join(self._named(side) for side in sides)
             raise self.error(f"cannot compare {named}", span, _BY_DIFFERENCE)
         return super().comparison(op, left, right, negated, span)
+
+    def text_relation(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
+        """Bind a comparison of ``contains(x.a, y.b)``, or of its kin, with TRUE or FALSE."""
+        call, truth = (right, left) if isinstance(left, s.Literal) else (left, right)
+        if op not in ("=", "<>") or not isinstance(call, s.Call) or not isinstance(truth, s.Literal):
+            named = call.function if isinstance(call, s.Call) else right.function  # type: ignore[union-attr]
+            hint = f"write {named}(...), or NOT {named}(...)"
+            raise self.error(f"{named} of several events is TRUE or FALSE, and compared with nothing else", span, hint)
+        if not isinstance(truth.value, bool):
+            raise self.error(f"cannot compare {self.describe(left)} with {self.describe(right)}", span)
+        negated ^= (op == "=") != truth.value
+        if NOTHING in map(self.kind, call.operands):
+            return t.Fixed(False)
+        text, *others = call.operands
+        tests = [self._related(call.function, text, other, negated) for other in others]
+        if len(tests) == 1:
+            return tests[0]
+        if negated:
+            return t.And(tuple(tests))
+        # NULL among the operands: UNKNOWN, even if one of the others is there
+        known = [self.bound_test(s.IsNull(each, each.span), True) for each in call.operands]
+        return t.And((t.Or(tuple(tests)), *known))
+
+    def _related(self, function: str, text: s.Expression, other: s.Expression, negated: bool) -> t.Test:
+        """Return the test of a text and one other."""
+        if isinstance(text, s.Attribute) and isinstance(other, s.Attribute):
+            one, two = (t.OfEvent(argument_of(side), t.Text(side.name, False)) for side in (text, other))
+            if one.event != two.event:
+                return t.TextRelation(function, one, two, negated)
+        found = self.derive(s.Call(function, (text, other), text.span))
+        return self.bound_test(s.Comparison("=", found, s.Literal(True), text.span), negated)
 
     def apart(self, predicate: s.Apart, negated: bool) -> t.Test:
         """Bind a bound on the distance of two events, computed as windows are: exactly, or in floats for floats."""
@@ -298,6 +332,12 @@ class RelationBinder(Binder):
     def any_element(self, predicate: s.AnyElement, negated: bool) -> t.Test:
         """Refuse ANY of several events."""
         raise self.error("ANY compares elements with values of their own event", predicate.span)
+
+    def is_null(self, operand: s.Expression, negated: bool) -> t.Test:
+        """Bind ``operand IS NULL``."""
+        if isinstance(operand, s.Attribute) and self.kind(operand) == STRING:
+            return t.TestOfEvent(argument_of(operand), self.single.is_null(of_event(operand), negated))
+        return super().is_null(operand, negated)
 
     def number(self, expression: s.Expression) -> Operand:
         """Bind a numeric or boolean expression."""

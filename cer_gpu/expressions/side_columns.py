@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.arrays import Bools, Int64
+from cer_gpu.backend.joins.filters import TextTables
 from cer_gpu.columnar.columns import Block, RowsOfBlock, plain_texts
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.strings import StringCoder
@@ -102,6 +103,10 @@ class TextNumbers:
             self._ranks = np.empty(len(order), np.int64)
             self._ranks[order] = np.arange(len(order))
         return self._ranks
+
+    def tables(self) -> TextTables:
+        """Return the texts as the loops read them, valid until there are more."""
+        return TextTables(self.ranks(), *self._coder.stored)
 
     @property
     def wants_sweep(self) -> bool:

@@ -132,6 +132,25 @@ class Compare:
 
 
 @dataclass(frozen=True)
+class TextRelation:
+    """Test of two texts by their numbers: `left` contains `right`, begins or ends with it; or its negation.
+
+    Attributes
+    ----------
+    function : str
+        "contains", "startswith" or "endswith".
+    left, right : Value
+        Texts of two events.
+    negated : bool
+    """
+
+    function: str
+    left: Value
+    right: Value
+    negated: bool = False
+
+
+@dataclass(frozen=True)
 class Known:
     """Test that a value is not NULL, or that it is."""
 
@@ -183,7 +202,7 @@ class TestOfEvent:
     operand: Test
 
 
-Test = Compare | Known | Lookup | Given | Fixed | And | Or | TestOfEvent
+Test = Compare | TextRelation | Known | Lookup | Given | Fixed | And | Or | TestOfEvent
 
 
 @dataclass(frozen=True)
@@ -255,7 +274,7 @@ def parts(term: Value | Test) -> Iterator[Value | Test]:
         case Apply():
             for operand in term.operands:
                 yield from parts(operand)
-        case Compare():
+        case Compare() | TextRelation():
             yield from parts(term.left)
             yield from parts(term.right)
         case Lookup():

@@ -20,11 +20,17 @@ from cer_gpu.expressions.globs.compiling import Pattern
 from cer_gpu.expressions.globs.matching import Found, GlobSet, merged
 from cer_gpu.expressions.texts import OneOf
 
-TOGETHER_FROM = 1 << 26
-"""Bytes that the tests of a column read one by one, each pattern by itself, before they are answered together."""
+TOGETHER_FROM = 1 << 25
+"""Bytes that the tests of a column would read one by one, each pattern by itself, to be answered together."""
+
+READING = 1 << 14
+"""Bytes that take as long as the call by which one pattern reads a dictionary."""
 
 MOST_PARTS = 8
 """Most parts of a dictionary whose answers are kept apart, as they came."""
+
+FEW_PAIRS = 1 << 10
+"""Pairs of a pattern and a text, for each test, up to which the answers for all parts are put together at once."""
 
 KEPT_BYTES = 1 << 26
 """Most bytes of the tables of a column that are kept until its dictionary changes; larger ones are made anew."""
@@ -64,6 +70,7 @@ class _Tests:
     def __init__(self) -> None:
         self.numbers: dict[OneOf, int] = {}
         self.tests: list[OneOf] = []
+        self.n_readings = 0
         self._together: _Together | None = None
 
     def number(self, test: OneOf) -> int:
@@ -71,6 +78,7 @@ class _Tests:
         number = self.numbers.setdefault(test, len(self.numbers))
         if number == len(self.tests):
             self.tests.append(test)
+            self.n_readings += test.n_readings
             self._together = None
         return number
 
@@ -93,7 +101,7 @@ class TextSet:
     def __init__(self, tests: _Tests | None = None) -> None:
         self._tests = _Tests() if tests is None else tests
         self._texts: pa.Array | None = None  # kept alive, so that no other array gets its address
-        self._bytes_read = 0
+        self._work = 0
         self._together: _Together | None = None
         self._parts: dict[bool, list[Found]] = {}
         self._n_read: dict[bool, int] = {}
@@ -110,14 +118,17 @@ class TextSet:
     def read(self, texts: pa.Array) -> None:
         """Go on to a dictionary."""
         before = self._texts
-        if before is not None and same_memory(texts, before):
+        if texts is before or (before is not None and same_memory(texts, before)):
             return
         self._texts = texts
         n = 0 if before is None else len(before)
         if n and n <= len(texts) and texts.type == before.type and texts.slice(0, n).equals(before):  # type: ignore[union-attr]
-            self.turn += len(texts) > n
+            if len(texts) > n:
+                self.turn += 1
+                self._work += self._tests.n_readings * (texts.nbytes - before.nbytes + READING)  # type: ignore[union-attr]
             return
         self.turn += 1
+        self._work += self._tests.n_readings * (texts.nbytes + READING)
         self._parts, self._n_read = {}, {}
 
     def keeps(self) -> bool:
@@ -145,10 +156,8 @@ class TextSet:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _places(self, number: int) -> _Places | None:
-        """Return where the patterns of a test stand; None: it is answered by itself, as the others so far."""
-        if self._bytes_read < TOGETHER_FROM:
-            assert self._texts is not None
-            self._bytes_read += self._texts.nbytes * self._tests.tests[number].n_readings
+        """Return where the patterns of a test stand; None: it is answered by itself."""
+        if self._work < TOGETHER_FROM:
             return None
         together = self._tests.together()
         if together is not self._together:
@@ -165,7 +174,8 @@ class TextSet:
             texts = texts.fill_null("") if texts.null_count else texts  # the bytes of a NULL are arbitrary
             parts.append(self._together.sets[nocase].find(texts, n_read))
             self._n_read[nocase] = len(self._texts)
-            if len(parts) > MOST_PARTS:
+            n_pairs = sum(len(part.texts) for part in parts)
+            if len(parts) > MOST_PARTS or (len(parts) > 1 and n_pairs <= FEW_PAIRS * len(self._tests.tests)):
                 parts[:] = [merged(parts)]
         return parts
 

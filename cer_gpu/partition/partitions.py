@@ -41,10 +41,16 @@ class PartitionKeys:
     names : list of str
         Names of the keys in the output: the first of each bracket.
     types : list of pyarrow.DataType
+        Types of the keys in the output.
+    parts : list of pyarrow.DataType
+        Types of the columns that tell keys apart (`arrays`).  There are two for a key whose NULL is a value: the value,
+        and whether it is NULL.
     columns : list of str
         All columns and fields to read.
     brackets : tuple of tuple of str
         Names of the columns and fields of each key.
+    nullable : tuple of bool
+        For each key, whether NULL is a value of it.
 
     Raises
     ------
@@ -57,16 +63,30 @@ class PartitionKeys:
         self.names = [dotted(names[0]) for names in self.brackets]
         self.columns = list(dict.fromkeys(name for names in self.brackets for name in names))
         self.types = [_key_type(names, schema, text) for names in brackets]
+        self.nullable = tuple(any(name.nullable for name in names) for names in brackets)
+        self.parts: list[pa.DataType] = []
+        for kind, nullable in zip(self.types, self.nullable, strict=True):
+            self.parts += [kind, pa.bool_()] if nullable else [kind]
 
-    def arrays(self, batch: pa.RecordBatch, types: list[pa.DataType]) -> list[pa.Array]:
-        """Return one column for each key: for each event, the first of the alternatives that is not NULL.
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What tells them from the keys of other queries over the same events."""
+        return (self.brackets, self.nullable) if any(self.nullable) else self.brackets
+
+    def arrays(self, batch: pa.RecordBatch, parts: list[pa.DataType]) -> list[pa.Array]:
+        """Return the columns that tell keys apart: for each event, the first of the alternatives that is not NULL.
 
         Parameters
         ----------
-        types
-            Types of the keys, to which columns of other types are cast; texts may keep their dictionary.
+        parts
+            Types of these columns (`parts`), to which others are cast; texts may keep their dictionary.
         """
-        return self._keys_in({name: array_of(batch, name) for name in self.columns}, types)
+        columns = {name: array_of(batch, name) for name in self.columns}
+        found, kinds = [], iter(parts)
+        for names, nullable in zip(self.brackets, self.nullable, strict=True):
+            key = self._key([columns[name] for name in names], names, kind := next(kinds))
+            found += _with_null(key, kind) if nullable and next(kinds) is not None else [key]
+        return found
 
     def at(self, batch: pa.RecordBatch, rows: pa.Array, types: list[pa.DataType]) -> list[pa.Array]:
         """Return the keys of some events, in these types."""
@@ -95,6 +115,23 @@ def _readable(column: pa.Array) -> pa.Array:
     if pa.types.is_string_view(column.type.value_type):
         return pa.DictionaryArray.from_arrays(column.indices, plain_texts(column.dictionary))
     return column
+
+
+def _with_null(key: pa.Array, kind: pa.DataType) -> list[pa.Array]:
+    """Return a key whose NULL is a value as two columns without NULL: any value in its place, and where it was."""
+    missing = pc.is_null(key)
+    if pa.types.is_dictionary(key.type):
+        key = key.cast(key.type.value_type)
+    if pa.types.is_null(kind):
+        return [missing, missing]
+    return [as_type(key, kind, "the key of PARTITION BY").fill_null(_some_value(kind)), missing]
+
+
+def _some_value(kind: pa.DataType) -> pa.Scalar:
+    """Return a value of a type."""
+    if is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return pa.scalar("" if is_string(kind) else b"", kind)
+    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(64))])[0]
 
 
 def _as_key(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:

@@ -24,7 +24,8 @@ def preceded(formula: NormalForm, absences: Sequence[s.Absence]) -> NormalForm:
 def _clear_of(absence: s.Absence) -> s.Comparison:
     assert absence.length is not None
     predicate = None if absence.filter is None else one_predicate(absence.filter)
-    past = s.Past(CLEAR, absence.event, None, predicate, absence.length, absence.span)
+    event = None if absence.event.name == s.ANY_TYPE else absence.event
+    past = s.Past(CLEAR, event, None, predicate, absence.length, absence.span)
     column = s.Attribute(f"`!{absence.event.name}`", absence.span, past=past)
     return s.Comparison("=", column, s.Literal(True, "", absence.span), absence.span)
 

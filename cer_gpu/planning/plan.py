@@ -202,6 +202,13 @@ class Plan:
         return tuple(tuple(name.name for name in names) for names in self.partition)
 
     @property
+    def nullable_keys(self) -> frozenset[tuple[str, ...]]:
+        """Those brackets of PARTITION BY of which NULL is a value like any other."""
+        return frozenset(
+            tuple(name.name for name in names) for names in self.partition if any(name.nullable for name in names)
+        )
+
+    @property
     def window(self) -> str | None:
         """Kind of the window: "events", "time" or "attribute"; None: there is no window."""
         return None if self.within is None else self.within.kind

@@ -14,7 +14,7 @@ from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.encoding import COUNT_WINDOW, GLOBAL_WINDOW
 from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.joins import matching as loops
-from cer_gpu.backend.joins.filters import Filters, filters_of
+from cer_gpu.backend.joins.filters import Filters, TextTables, filters_of, with_texts
 from cer_gpu.backend.joins.instances import Graph, Indexes, Instances, rebuild
 from cer_gpu.backend.joins.successors import drop_without_successors
 from cer_gpu.backend.joins.whole_paths import LEFT, N_PROGRESS, General
@@ -85,7 +85,7 @@ class InstanceGraph(Joining):
         self._general = General(**general, picked=picked, atoms=atoms, instances=instances, progress=progress)
         self._looks_ahead = options.window == GLOBAL_WINDOW and len(joins.graph["onward_edges"]) > 0
         self._next = np.zeros(2, np.int32)
-        self._tests = filters_of(joins.conditions, joins.code, joins.plan.bound.constants, self._ranks)
+        self._tests = filters_of(joins.conditions, joins.code, joins.plan.bound.constants, self._text_tables)
 
     @property
     def tested(self) -> Int64:
@@ -147,12 +147,12 @@ class InstanceGraph(Joining):
 
     @property
     def _filters(self) -> Filters:
-        return self._tests._replace(ranks=self._ranks)
+        return with_texts(self._tests, self._text_tables)
 
     @property
-    def _ranks(self) -> Int64:
+    def _text_tables(self) -> TextTables:
         assert self.options.texts is not None
-        return self.options.texts.ranks()
+        return self.options.texts.tables()
 
     def live(self) -> Int64:
         """Return the positions that complex events to come may hold, and perhaps others, ascending."""

@@ -12,7 +12,7 @@ from cer_gpu.automaton import encoding as codes
 from cer_gpu.automaton.recogniser import RecogniserTable
 from cer_gpu.backend.arguments import Matches, plain
 from cer_gpu.backend.joins import recognition as loop
-from cer_gpu.backend.joins.filters import filters_of
+from cer_gpu.backend.joins.filters import filters_of, with_texts
 from cer_gpu.backend.status import Status
 from cer_gpu.expressions.relation_terms import Comparison
 from cer_gpu.expressions.relations import BoundRelations
@@ -49,7 +49,7 @@ class Recognising(Runtime):
         self._values = np.zeros((1, 1 + len(bound.columns), recogniser.n_registers + 1), np.int64)
         self._arguments, conditions, code = _tests_of(table, bound)
         assert options.texts is not None
-        self._tests = filters_of(conditions, code, bound.constants, options.texts.ranks())
+        self._tests = filters_of(conditions, code, bound.constants, options.texts.tables())
         self._events_of_tests = np.zeros((2, self._arguments.shape[1]), np.int64)
         self._out = OutputBuffers(timed=options.timed, labelled=False)
 
@@ -70,7 +70,7 @@ class Recognising(Runtime):
         assert texts is not None
         share, n_shares = self.options.share or (0, 1)
         groups = plain(
-            self._tests._replace(ranks=texts.ranks()),
+            with_texts(self._tests, texts.tables()),
             loop.RecogniserArrays(
                 self._table.atoms_of,
                 made.states,

@@ -416,7 +416,8 @@ def streams_of(found: FoundFiles, work: Work, order: Sequence[str]) -> Mapping[t
         return None
     scan = found.scan
     # a bracket of several names takes the first that is not NULL, which may be another one than the folder's
-    keys = {names[0]: scan.stored.get(names[0], names[0]) for names in work.keys if len(names) == 1}
+    single_names = [names[0] for names in work.keys if len(names) == 1 and names not in work.nullable_keys]
+    keys = {name: scan.stored.get(name, name) for name in single_names}
     of_folders = [stored for stored in keys.values() if stored in scan.folders]
     stored = set(keys.values())
     shown = {stored: name for name, stored in keys.items()}

@@ -12,6 +12,7 @@ import numpy as np
 
 from cer_gpu.automaton.encoding import COMPARE_RANKED
 from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.joins.texts import text_relates
 from cer_gpu.backend.operations import (
     DIVIDED,
     MODULO,
@@ -44,20 +45,38 @@ _U = np.uint64
     COMPARE_FLOATS,
     COMPARE_WIDE,
     COMPARE_MIXED,
+    COMPARE_TEXTS,
     KNOWN,
     AND,
     OR,
-) = range(17)
+) = range(18)
 """Instructions of a program, each with two numbers a and b.
 
 `COLUMN` pushes column b of the event of argument a, as it is or, where it is below 0, the rank of the text of column
 -b.  `CONSTANT` pushes constants a (the value) and b (its upper half, of a wide integer).  a is the factor of `TO_WIDE`
 and its twin for uint64, and the code of an operator in the instructions on one or two numbers and in comparisons, of
-which b = 1 is the negation, as of `KNOWN`.
+which b = 1 is the negation, as of `KNOWN`.  `COMPARE_TEXTS` takes the numbers of two texts.
 """
 
 VALUE, HIGH, IS_KNOWN = range(3)
 """Columns of the stack: int64, bits of a float64 or lower half of a wide integer; its upper half; and 0 for NULL."""
+
+
+class TextTables(NamedTuple):
+    """The texts of numbered columns, by their numbers.
+
+    Attributes
+    ----------
+    ranks : int64, shape (at least 1,)
+        Rank of each text in the order of all.
+    offsets : int64, shape (at least texts + 1,)
+        First byte of each.
+    letters : uint8, shape (bytes,)
+    """
+
+    ranks: Any
+    offsets: Any
+    letters: Any
 
 
 class Filters(NamedTuple):
@@ -71,6 +90,10 @@ class Filters(NamedTuple):
     constants : int64, shape (at least 1,)
     ranks : int64, shape (at least 1,)
         Rank of each text by its number.
+    offsets : int64, shape (at least texts + 1,)
+        First byte of each text.
+    letters : uint8, shape (bytes,)
+        Texts, one after the other.
     work : int64, shape (depth, 3), written
         Stack of values of a program, columns VALUE to IS_KNOWN.
     work_floats : float64, shape (depth, 3), written
@@ -81,16 +104,23 @@ class Filters(NamedTuple):
     code: Any
     constants: Any
     ranks: Any
+    offsets: Any
+    letters: Any
     work: Any
     work_floats: Any
 
 
-def filters_of(conditions: Any, code: Any, constants: Any, ranks: Any) -> Filters:
+def filters_of(conditions: Any, code: Any, constants: Any, texts: TextTables) -> Filters:
     """Return filters with scratch for their programs."""
     work = np.zeros((1 + len(code), 3), np.int64)
     code = np.array(code or [(0, 0, 0)], np.int64)
     constants = np.array(constants or [0], np.int64)
-    return Filters(conditions, code, constants, ranks, work, work.view(np.float64))
+    return Filters(conditions, code, constants, *texts, work, work.view(np.float64))
+
+
+def with_texts(filters: Filters, texts: TextTables) -> Filters:
+    """Return filters that read the texts numbered so far."""
+    return filters._replace(ranks=texts.ranks, offsets=texts.offsets, letters=texts.letters)
 
 
 @helper
@@ -265,6 +295,8 @@ def _execute_two(filters, code, a, b, x, y):
             holds = compared(a, floats[x, VALUE], floats[y, VALUE])
         elif code == COMPARE_WIDE:
             holds = compared(a, wide_order(_wide(work, x), _wide(work, y)), np.int64(0))
+        elif code == COMPARE_TEXTS:
+            holds = known == 1 and text_relates(filters.offsets, filters.letters, a, work[x, VALUE], work[y, VALUE])
         else:
             assert code == COMPARE_MIXED
             holds = float_compared(a, floats[x, VALUE], _wide(work, y))

@@ -1,8 +1,8 @@
 """Texts against a set of patterns of GLOB: each text is read once, whatever the number of patterns.
 
-Each pattern is found by a gram: one, two or four bytes of a literal piece that must occur, chosen to be rare.  A filter of
-bits drops the places of a text whose gram is that of no pattern; elsewhere the piece is compared, and where the piece
-alone does not decide, the whole pattern.  Texts lie between marks, which are bytes of a piece as well: a piece with a
+Each pattern is found by a gram: one, two or four bytes of a literal piece that must occur, chosen to be rare.  A filter
+of bits drops the places of a text whose gram is that of no pattern; elsewhere the piece is compared, and where the
+piece alone does not decide, the whole pattern.  Texts lie between marks, which are bytes of a piece as well: a piece with a
 mark stands at the begin or at the end of a text.
 """
 

@@ -37,7 +37,8 @@ class Pattern(NamedTuple):
 
     def parts(self) -> list[GlobPart]:
         """Return its parts, none of which is the empty text."""
-        return [self.text][: len(self.text)] if self.plain else glob_parts(self.text)
+        plain: list[GlobPart] = [self.text] if self.text else []
+        return plain if self.plain else glob_parts(self.text)
 
 
 class Compiled(NamedTuple):
@@ -83,7 +84,7 @@ def compiled(patterns: Sequence[Pattern], nocase: bool) -> Compiled:
                     class_begins.append(class_begins[-1] + len(ranges[-1]))
                 signs.append(classes[part])
             else:
-                literal = fold(part).encode()  # type: ignore[arg-type]
+                literal = fold(part).encode()
                 signs += literal
                 pieces += bytes([MARK] * (k == 0)) + literal + bytes([MARK] * (k == last))
                 piece_begins.append(len(pieces))
@@ -113,7 +114,7 @@ def _merged(parts: Sequence[GlobPart]) -> list[GlobPart]:
     for part in parts:
         if isinstance(part, CharacterClass) and not part.negated and len(part.ranges) == 1:
             first, last = part.ranges[0]
-            part = first if first == last else part  # noqa: PLW2901
+            part = first if first == last else part
         before = merged[-1] if merged else None
         if isinstance(part, str) and isinstance(before, str):
             merged[-1] = before + part

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.backend.compaction import group_rows
-from cer_gpu.backend.texts.scanning import find_globs, lay_out, mark_texts
+from cer_gpu.backend.texts.scanning import Grams, find_globs, lay_out, mark_texts
 from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.columnar.strings import bytes_of
-from cer_gpu.expressions.globs.compiling import Compiled, Grams, Pattern, compiled, grams
+from cer_gpu.expressions.globs.compiling import Compiled, Pattern, compiled, grams
 from cer_gpu.expressions.globs.folding import folds
 
 AT_ONCE = 1 << 20
@@ -25,10 +25,7 @@ SAMPLE = 1 << 18
 FOUND = 1 << 16
 """Pairs of a pattern and a text for which there is room at once, if there are not more patterns."""
 
-MOST_TAKEN = 16
-"""Most patterns whose texts are put together one by one."""
-
-_NO_FOLDS: Int32 = read_only(np.empty(0, np.int32))
+_NO_FOLDS = _NO_TEXTS = read_only(np.empty(0, np.int32))
 
 
 class Found(NamedTuple):
@@ -50,14 +47,12 @@ class Found(NamedTuple):
 
     def of(self, patterns: Int32) -> Int32:
         """Return the texts that one of several patterns matches, ascending."""
-        if len(patterns) > MOST_TAKEN:
-            table = np.zeros(int(self.texts.max(initial=-1)) + 1, np.bool_)
-            self.mark(patterns, table)
-            return np.flatnonzero(table).astype(np.int32)
-        parts = [self.texts[self.begins[k] : self.begins[k + 1]] for k in patterns.tolist()]
-        if len(parts) == 1:
-            return parts[0]
-        return np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int32)
+        begins, ends = self.begins[patterns], self.begins[patterns + 1]
+        some = np.flatnonzero(ends > begins)
+        if not len(some):
+            return _NO_TEXTS
+        parts = [self.texts[begins[k] : ends[k]] for k in some.tolist()]
+        return parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
 
 
 class GlobSet:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from cer_gpu.backend.joins import filters as code
+from cer_gpu.backend.joins import texts
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.inputs import Inputs, halves_of
 from cer_gpu.expressions.operators import MIXED, compare_type, spelling
@@ -29,6 +30,7 @@ _APPLY = {
     (2, t.I8): code.TWO_INTEGERS,
     (2, t.F8): code.TWO_FLOATS,
 }
+_RELATIONS = {"contains": texts.CONTAINS, "startswith": texts.BEGINS, "endswith": texts.ENDS}
 _OWN = {("-", t.WIDE): code.WIDE_DIFFERENCE}
 """Instructions of operators that have no code within others."""
 
@@ -93,6 +95,10 @@ class ProgramWriter:
                 number = spelling(test.op, of).program
                 assert number is not None
                 self._emit(_COMPARE[of], number, int(test.negated))
+            case t.TextRelation():
+                self._value(test.left)
+                self._value(test.right)
+                self._emit(code.COMPARE_TEXTS, _RELATIONS[test.function], int(test.negated))
             case _:
                 raise AssertionError(test)
 

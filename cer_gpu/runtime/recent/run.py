@@ -11,6 +11,7 @@ from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.automaton.encoding import CONSUME_NONE
 from cer_gpu.automaton.recent import RecentTable
 from cer_gpu.backend.arguments import plain
+from cer_gpu.backend.joins.filters import TextTables, with_texts
 from cer_gpu.backend.recent import moving as loops
 from cer_gpu.backend.recent.ended import ENDED_NEXT, ENDED_SLOT, NONE, Ended, free_all
 from cer_gpu.backend.recent.pending import ROW_PARTITION, ROW_VALUES, SLOT_LAST, Moves, Rows
@@ -66,7 +67,7 @@ class RecentRun(Joining):
         self._ended_memory = GrowingRows(_INITIAL_SIZE if self._takes else 0, ENDED_SLOT + int(self._layout.ends[-1]))
         self._free_from(0)
         self._empty(0)
-        self._tests = tables.filters(self._ranks)
+        self._tests = tables.filters(self._text_tables)
         self._n_symbols = 0
         self._moves: Moves
 
@@ -90,7 +91,7 @@ class RecentRun(Joining):
         if self._n_symbols != self._table.n_symbols:
             self._n_symbols = self._table.n_symbols
             self._moves = self._tables.moves(self._table)
-        return self._moves, self._layout, self._rows, self._ended, self._tests._replace(ranks=self._ranks)
+        return self._moves, self._layout, self._rows, self._ended, with_texts(self._tests, self._text_tables)
 
     @property
     def _rows(self) -> Rows:
@@ -113,9 +114,9 @@ class RecentRun(Joining):
         return self._words[: self._counts[0]] if self._keyed else self._words
 
     @property
-    def _ranks(self) -> Int64:
+    def _text_tables(self) -> TextTables:
         assert self.options.texts is not None
-        return self.options.texts.ranks()
+        return self.options.texts.tables()
 
     def _run(self, *arguments: Any) -> int:
         status: int = loops.move_events(*arguments)

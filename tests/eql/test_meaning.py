@@ -1,0 +1,466 @@
+"""Meaning of EQL, fact by fact, as docs/eql.md lists it with the sources."""
+
+import pyarrow as pa
+import pytest
+
+import cer_gpu
+from cer_gpu.errors import QueryError, QuerySyntaxError, QueryTypeError
+
+
+def table_of(events):
+    """A table of events: a category, a time in seconds, which is the row's number unless said, and other columns."""
+    names = dict.fromkeys(name for event in events for name in event)
+    rows = [{**dict.fromkeys(names), "event.category": "process", "@timestamp": i} | e for i, e in enumerate(events)]
+    table = pa.Table.from_pylist(rows)
+    place = table.column_names.index("@timestamp")
+    return table.set_column(place, "@timestamp", table["@timestamp"].cast(pa.timestamp("s")))
+
+
+def find(text, events, **options):
+    """The rows of each answer."""
+    table = table_of(events)
+    query = cer_gpu.compile(text, language="eql", schema=table.schema, **options)
+    return query.evaluate(table)["positions"].to_pylist()
+
+
+def rows_where(condition, events, **options):
+    return [row for (row,) in find(f"any where {condition}", events, **options)]
+
+
+def steps(letters, **columns):
+    """Events named by letters, in order, with other columns."""
+    return [{"name": each, **{k: v[i] for k, v in columns.items()}} for i, each in enumerate(letters)]
+
+
+def step(letter):
+    return f'[any where name == "{letter}"]'
+
+
+NAMES = [{"name": "a"}, {"name": "b"}, {"name": None}]
+
+# ------------------------------------------------------------------------------------------------ missing values
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        'name != "a"',
+        'not name == "a"',
+        'not name : "A"',
+        'name not in ("a")',
+        'name not in~ ("A")',
+        'not name like "a*"',
+        'not name regex "a.*"',
+        'not startsWith(name, "a")',
+        'not wildcard(name, "a*")',
+        'startsWith(name, "a") != true',
+        'substring(name, 0) != "a"',
+        'substring(name, 0) not in ("a", "c")',
+        'not (name == "a" or name > "x")',
+    ],
+)
+def test_a_negation_holds_where_the_value_is_missing(condition):
+    assert rows_where(condition, NAMES) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "condition", ['name >= ""', 'name : "*"', "length(name) < 5", "name != null", "not name == null"]
+)
+def test_a_test_of_a_missing_value_does_not_hold(condition):
+    assert rows_where(condition, NAMES) == [0, 1]
+
+
+@pytest.mark.parametrize("condition", ["name == null", "null == name", "length(name) == null", "not name != null"])
+def test_null_is_found_by_equality_alone(condition):
+    assert rows_where(condition, NAMES) == [2]
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("?user.id == null", [0, 1, 2]),
+        ("?user.id != null", []),
+        ('?user.id == "a"', []),
+        ('?user.id != "a"', [0, 1, 2]),
+        ('not ?user.id : "a"', [0, 1, 2]),
+        ('?user.id : "a*" or name == "b"', [1]),
+    ],
+)
+def test_an_optional_field_that_the_events_have_not_is_missing_in_all(condition, expected):
+    assert rows_where(condition, NAMES) == expected
+
+
+def test_a_field_that_the_events_have_not_is_an_error_or_null():
+    with pytest.raises(QueryTypeError, match=r"no field 'nam'(.|\n)*name"):
+        rows_where('nam == "a"', NAMES)
+    assert rows_where('nam == "a"', NAMES, missing_fields="null") == []
+
+
+def test_a_number_is_missing_as_a_text_is():
+    numbers = [{"n": 1}, {"n": 2}, {"n": None}]
+    assert rows_where("n != 1", numbers) == [1, 2]
+    assert rows_where("not n > 1", numbers) == [0, 2]
+    assert rows_where("n + 1 != 2", numbers) == [1, 2]
+    assert rows_where("n / 0 == null", numbers) == [0, 1, 2]
+
+
+# ------------------------------------------------------------------------------------------------ lists
+
+LISTS = [{"args": ["a", "b"]}, {"args": ["b"]}, {"args": []}, {"args": None}, {"args": [None, "c"]}]
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ('args == "a"', [0]),
+        ('args : ("A*", "c")', [0, 4]),
+        ('args != "a"', [1, 2, 3, 4]),
+        ('args == "b" and args != "a"', [1]),
+        ('args == "a" and args == "b"', [0]),
+        ("args == null", [2, 3]),
+        ("args != null", [0, 1, 4]),
+        ("length(args) == 1", [0, 1, 4]),
+        ('not startsWith(args, "b")', [2, 3, 4]),
+    ],
+)
+def test_a_test_of_a_list_holds_if_one_element_passes(condition, expected):
+    assert rows_where(condition, LISTS) == expected
+
+
+def test_two_tests_of_a_list_may_be_passed_by_different_elements():
+    assert rows_where("n > 1 and n < 3", [{"n": [0, 5]}, {"n": [0, 1]}, {"n": [2]}]) == [0, 2]
+
+
+# ------------------------------------------------------------------------------------------------ texts
+
+TEXTS = ["cmd.exe", "CMD.EXE", "c*d.exe", "C:\\cmd.exe", ""]
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ('t == "cmd.exe"', [0]),
+        ('t : "cmd.exe"', [0, 1]),
+        ('t : "c*d.exe"', [0, 1, 2, 3]),
+        ('t == "c*d.exe"', [2]),
+        ('t in ("c*d.exe", "x")', [2]),
+        ('t in~ ("CMD.exe")', [0, 1]),
+        ('t in~ ("C*D.exe")', [2]),
+        ('t like "cmd.*"', [0]),
+        ('t like~ "cmd.*"', [0, 1]),
+        ('t like "c?d.exe"', [0, 2]),
+        ('t : "?"', []),
+        ('t : "*"', [0, 1, 2, 3, 4]),
+        ('t : "cmd"', []),
+        (r't : "c:\\*"', [3]),
+        (r't : "c\\*d.exe"', []),
+        ('t : """C:\\*"""', [3]),
+        (r't regex "c.*\\.exe"', [0, 2]),
+        (r't regex "md"', []),
+        (r't regex~ "C[a-z]+\\.exe"', [0, 1]),
+        (r't regex ("", "C:.+")', [3, 4]),
+        ('t > "cmd"', [0]),
+        (r't == "C:\u{5c}cmd\u{0000002E}exe"', [3]),
+    ],
+)
+def test_tests_of_texts(condition, expected):
+    assert rows_where(condition, [{"t": each} for each in TEXTS]) == expected
+
+
+def test_strings_have_escapes_and_raw_strings_have_none():
+    odd = [{"t": 'q"'}, {"t": "a\nb"}, {"t": "a\\nb"}, {"t": 'x"y'}]
+    assert rows_where(r't == "q\""', odd) == [0]
+    assert rows_where(r't == "a\nb"', odd) == [1]
+    assert rows_where(r't == """a\nb"""', odd) == [2]
+    assert rows_where('t == """x"y"""', odd) == [3]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("process where name = 'a'", "'"),
+        ('process where name = "a"', "=="),
+        ('process where name =~ "a"', ":"),
+        ('process WHERE name == "a"', "where"),
+        ('process where name == "a" AND name == "b"', "and"),
+        ('process where name == "a" | count', "head and tail"),
+        ('process where name == ?"a"', '"'),
+        ("process where 1 < n < 3", ""),
+        ('process where name == "\\d"', "escape"),
+        ("process where child of [process where true]", "not supported"),
+        ("join [process where true] [process where true]", "join"),
+        ("sequence [process where true]", "two steps"),
+        ("sequence with maxspan=5 [process where true] [process where true]", "maxspan"),
+        ("sequence with maxspan=0.5s [process where true] [process where true]", "maxspan"),
+        ("sequence ![process where true] [process where true]", "maxspan"),
+        ("sequence with maxspan=1s ![process where true] ![process where true]", "without !"),
+        ("sequence [process where true] by n [process where true]", "key"),
+        ("sequence [process where true] with runs=0", "runs"),
+        ("sample [process where true] [process where true]", "share"),
+        ('process where arrayContains(name, "a")', "arrayContains"),
+        ("process where endsWith~ (name)", ""),
+        ("process where length~(name) == 1", "~"),
+    ],
+)
+def test_refused_by_name(text, said):
+    with pytest.raises(QueryError) as caught:
+        find(text, [{"name": "a", "n": 1}])
+    assert said in str(caught.value)
+
+
+def test_an_error_underlines_its_place():
+    with pytest.raises(QuerySyntaxError) as caught:
+        cer_gpu.compile("process where name ==", language="eql")
+    assert "^" in str(caught.value)
+
+
+# ------------------------------------------------------------------------------------------------ functions
+
+FUNCTION_RESULTS = [
+    ('between(p, "System32\\\\", ".exe")', "cmd"),
+    ('between(p, "system32\\\\", ".exe")', ""),
+    ('between~(p, "system32\\\\", ".EXE")', "cmd"),
+    ('between(p, "\\\\", "\\\\")', "Windows"),
+    ('between(p, "\\\\", "\\\\", true)', "Windows\\System32"),
+    ('between(p, "", "x")', "C:\\Windows\\System32\\cmd.exe"),
+    ("substring(p, 3, 10)", "Windows"),
+    ("substring(p, -4)", ".exe"),
+    ("substring(p, -4, -1)", ".ex"),
+    ("substring(p, 5, 2)", ""),
+    ("substring(p, 99)", ""),
+    ('concat(name, " ", n, " ", v, " ", flag)', "Cmd.exe 4 42.5 true"),
+    ("CONCAT(name)", "Cmd.exe"),
+    ("string(n)", "4"),
+    ("string(w)", "2.0"),
+    ("length(name)", 7),
+    ('indexOf(name, "e")', 4),
+    ('indexOf(name, "e", 5)', 6),
+    ('indexOf(name, "e", 7)', None),
+    ('indexOf(name, "e", 99)', None),
+    ('indexOf(name, "E")', None),
+    ('indexOf~(name, "E")', 4),
+    ('indexOf(name, ".", -9)', 3),
+    ('indexOf(name, "", 3)', 3),
+    ("number(hex)", 31),
+    ("number(hex, 16)", 31),
+    ('number("1f", 16) + n', 35),
+    ("number(name)", None),
+    ('number("-42.5") + n', -38.5),
+    ("add(n, 0.5)", 4.5),
+    ("subtract(n, 6)", -2),
+    ("multiply(n, -2)", -8),
+    ("divide(n, 3)", 1),
+    ("divide(-n, 3)", -1),
+    ("4.0 / (n + 4)", 0.5),
+    ("modulo(-n - 6, -6)", -4),
+    ("modulo(n + 6, -6)", 4),
+    ("n % 3", 1),
+    ("n + 2 * 3", 10),
+    ("(n + 2) * 3", 18),
+    ("n - 2 - 1", 1),
+]
+
+
+@pytest.mark.parametrize(("value", "expected"), FUNCTION_RESULTS, ids=[value for value, _ in FUNCTION_RESULTS])
+def test_values_of_functions(value, expected):
+    event = {"p": "C:\\Windows\\System32\\cmd.exe", "name": "Cmd.exe", "n": 4, "v": 42.5, "w": 2.0, "flag": True}
+    event |= {"hex": "0x1f", "none": None}
+    written = "null" if expected is None else f'"""{expected}"""' if isinstance(expected, str) else expected
+    assert rows_where(f"{value} == {written}", [event]) == [0]
+
+
+FUNCTIONS_THAT_HOLD = [
+    ('startsWith(name, "Cmd")', True),
+    ('startsWith(name, "cmd")', False),
+    ('startswith~(name, "cmd")', True),
+    ('endsWith(name, ".exe")', True),
+    ('endsWith("my.exe", ext)', True),
+    ('stringContains~(name, "MD")', True),
+    ('stringContains(name, "")', False),
+    ('endsWith(name, "")', True),
+    ('wildcard(name, "x*", "C?d*")', True),
+    ('wildcard~(name, "cmd*")', True),
+    ('cidrMatch(ip, "192.168.0.0/16", "10.6.48.157/8")', True),
+    ('cidrMatch(ip, "192.168.0.0/16")', False),
+    ('cidrMatch(ip6, "2001:db8::/32")', True),
+]
+
+
+@pytest.mark.parametrize(("test", "expected"), FUNCTIONS_THAT_HOLD, ids=[test for test, _ in FUNCTIONS_THAT_HOLD])
+def test_functions_that_are_conditions(test, expected):
+    event = {"name": "Cmd.exe", "ext": ".exe", "ip": "10.1.2.3", "ip6": "2001:db8::5"}
+    assert rows_where(test, [event]) == ([0] if expected else [])
+    assert rows_where(f"{test} == false", [event]) == ([] if expected else [0])
+
+
+# ------------------------------------------------------------------------------------------------ sequences
+
+
+def test_one_sequence_is_pending_for_each_step_and_the_newer_takes_its_place():
+    assert find(f"sequence {step('a')} {step('b')}", steps("aabb")) == [[1, 2]]
+    assert find(f"sequence {step('a')} {step('b')} {step('c')}", steps("abacbc")) == [[0, 1, 3], [2, 4, 5]]
+    found = find(f"sequence {step('a')} {step('b')}", steps("aabb"), selection="all")
+    assert sorted(found) == [[0, 2], [0, 3], [1, 2], [1, 3]]
+
+
+def test_an_event_takes_no_two_steps_of_a_sequence_but_may_those_of_two():
+    assert find("sequence [any where true] [any where true] [any where true]", steps("aaaa")) == [[0, 1, 2], [1, 2, 3]]
+
+
+def test_each_key_has_a_sequence_of_its_own():
+    events = steps("aabb", user=["u", "v", "v", "u"])
+    assert find(f"sequence by user {step('a')} {step('b')}", events) == [[1, 2], [0, 3]]
+    unlike = [{"name": "a", "user": "u"}, {"name": "b", "owner": "v"}, {"name": "b", "owner": "u"}]
+    assert find(f"sequence {step('a')} by user {step('b')} by owner", unlike) == [[0, 2]]
+
+
+def test_keys_are_compared_with_the_case_of_their_letters():
+    assert find(f"sequence by user {step('a')} {step('b')}", steps("ab", user=["u", "U"])) == []
+
+
+def test_a_missing_key_leaves_an_event_out_unless_it_is_optional():
+    events = steps("ab", user=[None, None], host=["h", "h"])
+    assert find(f"sequence by host, user {step('a')} {step('b')}", events) == []
+    assert find(f"sequence by host, ?user {step('a')} {step('b')}", events) == [[0, 1]]
+    assert find(f"sequence by host, ?nothing {step('a')} {step('b')}", events) == [[0, 1]]
+    assert (
+        find(f"sequence by host, ?user {step('a')} {step('b')}", steps("ab", user=[None, "u"], host=["h", "h"])) == []
+    )
+
+
+@pytest.mark.parametrize(("times", "expected"), [([0, 5], [[0, 1]]), ([0, 6], [])])
+def test_maxspan_includes_its_end(times, expected):
+    events = steps("ab", **{"@timestamp": times})
+    assert find(f"sequence with maxspan=5s {step('a')} {step('b')}", events) == expected
+
+
+def test_maxspan_is_from_the_first_event_to_the_last():
+    events = steps("abc", **{"@timestamp": [0, 4, 8]})
+    assert find(f"sequence with maxspan=5s {step('a')} {step('b')} {step('c')}", events) == []
+
+
+def test_events_of_one_time_are_in_the_order_of_rows():
+    events = steps("abab", **{"@timestamp": [0, 0, 0, 0]})
+    assert find(f"sequence {step('a')} {step('b')}", events) == [[0, 1], [2, 3]]
+
+
+def test_until_ends_what_is_pending_under_its_key():
+    query = f"sequence by user {step('a')} {step('b')} until {step('c')}"
+    assert find(query, steps("ab", user="uu")) == [[0, 1]]
+    assert find(query, steps("abc", user="uuu")) == [[0, 1]]
+    assert find(query, steps("acb", user="uuu")) == []
+    assert find(query, steps("acb", user="uvu")) == [[0, 2]]
+    own = f"sequence {step('a')} by user {step('b')} by user until {step('c')} by owner"
+    events = [{"name": "a", "user": "u"}, {"name": "c", "user": "v", "owner": "u"}, {"name": "b", "user": "u"}]
+    assert find(own, events) == []
+
+
+def test_until_at_an_event_of_a_step_ends_what_that_event_began_and_not_what_it_completes():
+    first = f"sequence {step('a')} {step('b')} until {step('a')}"
+    assert find(first, steps("ab")) == []
+    last = f"sequence {step('a')} {step('b')} until {step('b')}"
+    assert find(last, steps("ab")) == [[0, 1]]
+    middle = f"sequence {step('a')} {step('b')} {step('c')} until {step('b')}"
+    assert find(middle, steps("abc")) == []
+
+
+def test_runs_are_that_many_steps():
+    query = f"sequence by user {step('a')} by host with runs=3 {step('b')} by host"
+    assert find(query, steps("aaab", user="uuuu", host="hhhh")) == [[0, 1, 2, 3]]
+    assert find(query, steps("aab", user="uuu", host="hhh")) == []
+    assert find(f"sequence {step('a')} with runs=2", steps("aaa")) == [[0, 1], [1, 2]]
+
+
+def test_sequences_are_in_the_order_of_their_ends():
+    events = steps("aabb", user=["u", "v", "v", "u"])
+    assert [row[-1] for row in find(f"sequence by user {step('a')} {step('b')}", events)] == [2, 3]
+
+
+def test_a_category_is_that_of_the_event_and_any_is_all():
+    events = [{"event.category": "file"}, {"event.category": "process"}, {"event.category": None}]
+    assert find("file where true", events) == [[0]]
+    assert find('"process" where true', events) == [[1]]
+    assert find("any where true", events) == [[0], [1], [2]]
+    assert find('"File" where true', events) == []
+
+
+# ------------------------------------------------------------------------------------------------ missing events
+
+
+def test_an_event_that_must_be_missing_between_two_steps():
+    query = f"sequence with maxspan=1h {step('a')} !{step('m')} {step('b')}"
+    assert find(query, steps("ab")) == [[0, 1]]
+    assert find(query, steps("amb")) == []
+    assert find(query, steps("mab")) == [[1, 2]]
+    assert find(query, steps("amab")) == [[2, 3]]
+
+
+def test_an_event_that_must_be_missing_has_the_keys_of_its_sequence():
+    query = f"sequence by user with maxspan=1h {step('a')} !{step('m')} {step('b')}"
+    assert find(query, steps("amb", user="uvu")) == [[0, 2]]
+    assert find(query, steps("amb", user="uuu")) == []
+
+
+@pytest.mark.parametrize(("time", "expected"), [(5, []), (6, [[0]])])
+def test_an_event_that_must_be_missing_at_the_end_is_so_for_maxspan_from_the_first_step(time, expected):
+    events = steps("amz", **{"@timestamp": [0, time, 99]})
+    assert find(f"sequence with maxspan=5s {step('a')} !{step('m')}", events) == expected
+
+
+def test_an_event_that_must_be_missing_at_the_end_is_so_at_the_end_of_the_events():
+    assert find(f"sequence with maxspan=5s {step('a')} !{step('m')}", steps("a")) == [[0]]
+
+
+@pytest.mark.parametrize(("time", "expected"), [(5, []), (6, [[1]])])
+def test_an_event_that_must_be_missing_at_the_beginning_is_so_for_maxspan(time, expected):
+    events = steps("ma", **{"@timestamp": [0, time]})
+    assert find(f"sequence with maxspan=5s !{step('m')} {step('a')}", events) == expected
+
+
+# ------------------------------------------------------------------------------------------------ samples and pipes
+
+
+def test_a_sample_is_one_set_of_different_events_for_each_key_in_any_order():
+    query = f"sample by host {step('a')} {step('b')}"
+    assert find(query, steps("bab", host="hhh")) == [[0, 1]]
+    assert find(query, steps("abab", host="hghg")) == []
+    both = "sample by host [any where true] [any where true]"
+    assert find(both, steps("aaa", host="hhg")) == [[0, 1]]
+
+
+def test_a_missing_key_leaves_an_event_out_of_samples_unless_it_is_optional():
+    events = steps("ab", host=[None, None])
+    assert find(f"sample by host {step('a')} {step('b')}", events) == []
+    assert find(f"sample by ?host {step('a')} {step('b')}", events) == [[0, 1]]
+
+
+def test_pipes_take_the_first_and_the_last():
+    events = steps("aaaa")
+    assert find("any where true | head 2", events) == [[0], [1]]
+    assert find("any where true | tail 2", events) == [[2], [3]]
+    assert find("any where true | head 3 | tail 1", events) == [[2]]
+    assert find("any where true | tail 3 | head 1", events) == [[1]]
+    assert find("sequence [any where true] [any where true] | tail 1", events) == [[2, 3]]
+
+
+# ------------------------------------------------------------------------------------------------ binding
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("a or b and c", [3, 4, 5, 6, 7]),
+        ("(a or b) and c", [3, 5, 7]),
+        ("not a and b", [2, 3]),
+        ("not (a and b)", [0, 1, 2, 3, 4, 5]),
+        ("not a == b", [2, 3, 4, 5]),
+    ],
+)
+def test_not_binds_tighter_than_and_and_and_tighter_than_or(condition, expected):
+    events = [{"a": bool(i & 4), "b": bool(i & 2), "c": bool(i & 1)} for i in range(8)]
+    assert rows_where(condition, events) == expected
+
+
+def test_comments_and_quoted_names():
+    query = 'any where // one line\n /* some\n lines */ `odd-name`.`x y` == "a"'
+    assert find(query, [{"odd-name.x y": "a"}]) == [[0]]
