@@ -111,4 +111,3 @@ class Pipes:
         """Go on from a snapshot."""
         self._n, self._n_left = map(int, arrays["counts"])
         self._held = [(batch, arrays["numbers"]) for batch in rows.combine_chunks().to_batches() if batch.num_rows]
-

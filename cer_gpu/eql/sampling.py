@@ -41,7 +41,10 @@ def sampled(
     span = events[0].span[0], events[-1].span[1]
     if not partition:
         raise QueryError(
-            "a sample has keys that all of its events share, and these share none", text, *span, hint="sample by host.id"
+            "a sample has keys that all of its events share, and these share none",
+            text,
+            *span,
+            hint="sample by host.id",
         )
     formula = events[0]
     for event in events[1:]:

@@ -10,7 +10,6 @@ from cer_gpu.ceql.syntax import Attribute
 from cer_gpu.planning.plan import Plan
 from cer_gpu.planning.windows import same_clock
 
-
 _PIPES = "{} chooses among the results of all events"
 
 
