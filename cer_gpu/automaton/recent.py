@@ -167,13 +167,8 @@ class RecentPattern:
     @property
     def tests(self) -> list[RecentTest]:
         """All tests: those of the steps, then those of absences."""
-<<<<<<< HEAD
-        of_steps = [test for step in self.steps for test in step.tests]
-        return of_steps + [test for absence in self.absences for test in absence.tests]
-=======
         tested: list[RecentStep | RecentAbsence] = [*self.steps, *self.absences]
         return [test for each in tested for test in each.tests]
->>>>>>> main
 
     @property
     def predicates(self) -> list[s.Predicate]:
