@@ -16,7 +16,7 @@ from cer_gpu.columnar.groups import Picked
 from cer_gpu.partition.partitions import PartitionKeys, Partitions
 
 
-class Parts(Protocol):
+class SymbolParts(Protocol):
     """The parts of the events of a symbol: `cer_gpu.runtime.progress.keyed.KeyedFunnelTable`."""
 
     columns: list[tuple[str, ...]]
@@ -48,7 +48,7 @@ class StepKeys:
         When columns at one place are of different kinds.
     """
 
-    def __init__(self, table: Parts, partition: PartitionKeys, schema: pa.Schema, text: str) -> None:
+    def __init__(self, table: SymbolParts, partition: PartitionKeys, schema: pa.Schema, text: str) -> None:
         self._table, self._partition = table, partition
         brackets = [tuple(map(Name, dict.fromkeys(names))) for names in zip(*table.columns, strict=True)]
         self.parts = [*partition.parts, *PartitionKeys(tuple(brackets), schema, text).types]

@@ -33,7 +33,7 @@ _U = np.uint64
 
 
 class Ended(NamedTuple):
-    """What ended, and may be taken back.
+    """Complex events that may be taken back.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ def take_back(events, options, moves, layout, rows, filters, ended, output, row,
               first, last, regs):  # fmt: skip
     """Write what ended in a row and an event takes back, each with that event behind it; return False without room.
 
-    What was written then waits no more, so that the rest follows from a call with the same arguments.
+    Nothing written waits any longer, so that the rest follows from a call with the same arguments.
     """
     drop_ended(layout, rows, ended, row, clock)
     words, kept = ended.words, rows_of_ended(rows, ended)
