@@ -389,9 +389,12 @@ def sequence(query: Query, rows: list[Row], here: bool = False) -> list[tuple[in
                     continue
                 if k < len(steps) - 1:
                     behind[k] = moved
-                elif here and not interrupted(query, key, moved, rows, query.terms[number + 1 :]):
-                    found.append(moved)
-                elif not here and not disturbed(query, key, moved, [of for of, _ in steps], rows):
+                    continue
+                after = query.terms[number + 1 :]
+                of = [each for each, _ in steps]
+                if not (
+                    interrupted(query, key, moved, rows, after) if here else disturbed(query, key, moved, of, rows)
+                ):
                     found.append(moved)
             for bar in query.terms[steps[k - 1][0] + 1 : number] if here and k else ():
                 for key in keys_of(query, bar, row) if satisfies(bar, row) else ():

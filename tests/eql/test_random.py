@@ -28,7 +28,13 @@ class Case:
         note(self.text)
         self.rows = drawn.rows_of(self.rnd, n)
         self.table = drawn.table_of(self.rows, nested)
-        self.compiled = cer_gpu.compile(self.text, language="eql", time_column=ref.TIME, schema=self.table.schema)
+        for name in self.table.column_names if self.rnd.random() < 0.3 else ():
+            if pa.types.is_string(self.table[name].type):
+                self.table = self.table.set_column(
+                    self.table.column_names.index(name), name, self.table[name].dictionary_encode()
+                )
+        schema = self.table.schema if self.rnd.random() < 0.5 else None
+        self.compiled = cer_gpu.compile(self.text, language="eql", time_column=ref.TIME, schema=schema)
 
     @property
     def expected(self):
