@@ -455,26 +455,21 @@ def interrupted(
 
 def sample(query: Query, rows: list[Row]) -> list[tuple[int, ...]]:
     """Return one sample for each key that has different events for all terms, the first such, in the order of keys."""
+    found = samples(query, rows)
+    return [found[key][0] for key in sorted(found, key=lambda key: [(each is not None, each) for each in key])]
+
+
+def samples(query: Query, rows: list[Row]) -> dict[tuple[Any, ...], list[tuple[int, ...]]]:
+    """Return, for each key that has some, the different events for all terms: all choices, those of low rows first."""
     by_key: dict[tuple[Any, ...], list[list[int]]] = {}
     for k, term in enumerate(query.terms):
         for i, row in enumerate(rows):
             for key in keys_of(query, term, row) if satisfies(term, row) else ():
                 by_key.setdefault(key, [[] for _ in query.terms])[k].append(i)
-    found = []
-    for key in sorted(by_key, key=lambda key: [(each is not None, each) for each in key]):
-        chosen = _different(by_key[key])
-        if chosen is not None:
-            found.append(chosen)
-    return found
-
-
-def _different(hits: list[list[int]], taken: tuple[int, ...] = ()) -> tuple[int, ...] | None:
-    if not hits:
-        return taken
-    for i in hits[0]:
-        if i not in taken and (found := _different(hits[1:], (*taken, i))):
-            return found
-    return None
+    found = {
+        key: [each for each in itertools.product(*hits) if len(set(each)) == len(each)] for key, hits in by_key.items()
+    }
+    return {key: chosen for key, chosen in found.items() if chosen}
 
 
 # ------------------------------------------------------------------------------------------------ text
