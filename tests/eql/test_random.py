@@ -100,19 +100,19 @@ def test_samples_are_those_of_each_key_that_are_complete_first(seed):
 
 
 @settings(max_examples=scaled(150), deadline=None)
-@given(SEEDS, st.sampled_from(["event", "sequence", "absent"]))
-def test_any_cut_into_batches_finds_the_same(seed, kind):
-    case = Case(seed, kind)
+@given(SEEDS, st.sampled_from(["event", "sequence", "absent"]), st.booleans())
+def test_any_cut_into_batches_finds_the_same(seed, kind, nested):
+    case = Case(seed, kind, nested=nested)
     with small_sizes():
         assert case.pushed() == case.found()
 
 
 @settings(max_examples=scaled(60), deadline=None)
-@given(SEEDS, st.sampled_from(["event", "sequence"]))
-def test_threads_and_sets_find_the_same(seed, kind):
-    case = Case(seed, kind)
+@given(SEEDS, st.sampled_from(["event", "sequence"]), st.booleans())
+def test_threads_and_sets_find_the_same(seed, kind, nested):
+    case = Case(seed, kind, nested=nested)
     whole = case.compiled.evaluate(case.table)
     assert case.compiled.evaluate(case.table, threads=2).equals(whole)
     others = {"one": case.text, "other": "any where true"}
-    found = cer_gpu.compile_all(others, language="eql", time_column=ref.TIME, schema=case.table.schema)
+    found = cer_gpu.compile_all(others, language="eql", time_column=ref.TIME)
     assert found.evaluate(case.table)["one"].select(["positions"]).equals(whole.select(["positions"]))
