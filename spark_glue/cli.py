@@ -19,8 +19,7 @@ import cer_gpu
 from cer_gpu.cli.command_line import Commands, run_commands, say, say_errors
 from cer_gpu.cli.given_events import Streams
 from cer_gpu.cli.given_queries import GivenQueries, WrongQueries, read_queries
-from cer_gpu.cli.options import skip_wrong_option
-from cer_gpu.cli.query_options import QueryOptions, query_options
+from cer_gpu.cli.options import QueryOptions, query_options, skip_wrong_option
 from cer_gpu.cli.signals import Signals
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.output.outputs import OUTPUTS
@@ -305,7 +304,7 @@ def _compiled(given: GivenQueries, time_column: str | None) -> CompiledQuery | Q
     given = replace(given, options=replace(given.options, time_column=time_column))
     if not given.is_set:
         rule = given.rules[""]
-        query, errors = analyse_rule(rule, **given.options.for_compiling())
+        query, errors = analyse_rule(rule, **given.compiling)
         if query is None:
             say_errors(errors, rule.file)
         found: CompiledQuery | None = query

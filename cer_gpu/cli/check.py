@@ -13,7 +13,7 @@ from cer_gpu.cli.command_line import say
 from cer_gpu.cli.given_events import Streams, given_streams
 from cer_gpu.cli.given_queries import GivenQueries, query_and_events_arguments, read_queries
 from cer_gpu.cli.json_output import error_facts, to_json
-from cer_gpu.cli.query_options import QueryOptions, query_options
+from cer_gpu.cli.options import QueryOptions, query_options
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.errors import CerError, QueryTypeError

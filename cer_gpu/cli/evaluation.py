@@ -69,12 +69,9 @@ class CommandEvaluation:
         options.check_time(asked.time_column)
         self._source = asked._source(streams.open(), sort=options.sort)
         schema = self._source.schema
-        self.schemas = for_each(
-            {name: queries[name] for name in outputs},
-            lambda query: query.output_schema(schema, self._output_of(query)),
-            skipped,
-        )
-        self.queries = {name: queries[name] for name in self.schemas}
+        fitting = for_each({name: queries[name] for name in outputs}, lambda query: query.over(schema), skipped)
+        self.schemas = for_each(fitting, lambda query: query.output_schema(schema, self._output_of(query)), skipped)
+        self.queries = {name: fitting[name] for name in self.schemas}
         self.outputs = {name: outputs[name] for name in self.schemas}
         self._asked = self._together(self.queries)
         self.evaluator = self._evaluator(replace(options, stages=stages))

@@ -9,8 +9,7 @@ import click
 from cer_gpu.cli.given_events import given_streams
 from cer_gpu.cli.given_queries import WrongQueries, for_each, read_queries
 from cer_gpu.cli.json_output import to_json
-from cer_gpu.cli.options import complete_files, query_argument
-from cer_gpu.cli.query_options import QueryOptions, query_options
+from cer_gpu.cli.options import QueryOptions, complete_files, query_argument, query_options
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.io.sinks import check_target, naming, result_file
 

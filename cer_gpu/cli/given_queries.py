@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -16,8 +17,7 @@ from click.core import ParameterSource
 
 from cer_gpu.cli.command_line import Command, file_of, read_query, say_errors_of
 from cer_gpu.cli.given_events import Asked, Streams, analyse_over, are_events
-from cer_gpu.cli.options import complete_files
-from cer_gpu.cli.query_options import QueryOptions
+from cer_gpu.cli.options import QueryOptions, complete_files
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery, analyse, analyse_member, analyse_query, language_of
 from cer_gpu.errors import CerError, OptionError, QueryError
@@ -81,11 +81,36 @@ def with_progress(queries: Mapping[str, CompiledQuery]) -> tuple[dict[str, Compi
     return (having, aside) if having else (dict(queries), [])
 
 
+def listed(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = f", and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more
+
+
+def notes_of(notes: Iterable[tuple[str, str]]) -> list[str]:
+    """Return remarks on queries with the names of these, one remark on several queries once."""
+    names: dict[str, list[str]] = {}
+    for name, note in notes:
+        names.setdefault(note, []).append(name)
+    return [f"{listed(own)}: {note}" if own != [""] else note for note, own in names.items()]
+
+
 def aside_note(names: Sequence[str]) -> list[str]:
     """Return the remark on queries that have no output "progress", if there are some."""
-    more = f", and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
-    note = f"{counted(len(names), 'rule')} without steps to go by: {', '.join(names[:_LISTED])}{more}"
-    return [note] if names else []
+    return [f"{counted(len(names), 'rule')} without steps to go by: {listed(names)}"] if names else []
+
+
+def missing_notes(missing: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the remark on fields that the events have not, by the queries that name them, if there are some."""
+    counts = Counter(field for fields in missing.values() for field in dict.fromkeys(fields))
+    if not counts:
+        return []
+    who, fields = "the query names", list(counts)
+    if len(missing) > 1:
+        n = sum(bool(fields) for fields in missing.values())
+        who = f"{n:,} of {counted(len(missing), 'rule')} {'names' if n == 1 else 'name'}"
+        fields = [f"{name} ({n:,})" for name, n in counts.most_common()]
+    return [f"{who} fields that the events have not, null in all of them: {listed(fields)}"]
 
 
 @dataclass(frozen=True)
@@ -121,7 +146,8 @@ class GivenQueries:
     @property
     def time_column(self) -> str | None:
         """The column of times."""
-        return self.options.time_column
+        time_column: str | None = self.compiling["time_column"]
+        return time_column
 
     @property
     def raises_alerts(self) -> bool:
@@ -147,8 +173,17 @@ class GivenQueries:
         self, name: str, *, of_ceql: bool = False, **more: Any
     ) -> tuple[CompiledQuery | None, Sequence[CerError]]:
         """Compile a query, or return its errors; `more` are options of `cer_gpu.compile`."""
-        how = analyse_query if of_ceql else analyse_member if self.is_set else analyse
-        return analyse_rule(self.rules[name], how, **self.options.for_compiling(), **more)
+        rule = self.rules[name]
+        how = analyse_member if self.is_set else analyse
+        query, errors = analyse_rule(rule, how, **self.compiling, **more)
+        if of_ceql and query is not None and query.reads_whole_table:
+            return analyse_query(rule.text)
+        return query, errors
+
+    @cached_property
+    def compiling(self) -> dict[str, Any]:
+        """Options of `cer_gpu.compile` for the queries."""
+        return self.options.of_rules(self.rules.values(), is_set=self.is_set)
 
     def refuse_options_of_ceql(self) -> None:
         """Raise UsageError for an option that QUERY, in a language over whole tables, does not take."""

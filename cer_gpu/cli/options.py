@@ -1,11 +1,20 @@
-"""Arguments and options that several commands of `cer-gpu` share."""
+"""Arguments and options that several commands of `cer-gpu` share, those for compiling queries among them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
 
 import click
 from click.shell_completion import CompletionItem
+
+from cer_gpu.cli.command_line import Command
+from cer_gpu.columnar.clocks import TIME_UNITS
+from cer_gpu.compilation import LANGUAGES, TYPE_COLUMN
+from cer_gpu.rules.rule import Rule
+from cer_gpu.rules.rule_set import options_of_rules
 
 
 def complete_files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -32,3 +41,95 @@ def needs_time(time_column: str | None, given: Mapping[str, object]) -> None:
     for option, value in given.items():
         if value and time_column is None:
             raise click.UsageError(f"{option} needs a time: --time-column")
+
+
+# ---- compiling queries --------------------------------------------------------------------------------------------
+
+MISSING = ("error", "null")
+SELECTIONS = ("recent", "all")
+
+_OPTIONS = (
+    click.option(
+        "--language",
+        type=click.Choice([each.name.lower() for each in LANGUAGES]),
+        help="Language of the query.  [default: by its text, or the ending of its file]",
+    ),
+    click.option(
+        "--type-column", metavar="NAME", help="Column of event types.  [default: type, of EQL event.category]"
+    ),
+    click.option("--no-type-column", is_flag=True, help="The stream's name (FROM) is the type of its events."),
+    click.option(
+        "--time-column", metavar="NAME", help="Column of times, which never decrease.  [default: of EQL @timestamp]"
+    ),
+    click.option("--time-unit", type=click.Choice(list(TIME_UNITS)), help="Unit of an integer time column."),
+    click.option(
+        "--missing-fields",
+        type=click.Choice(MISSING),
+        help="Of EQL, a field that the events have not: an error, or null in all events, with a note.  "
+        "[default: null for --queries, else error]",
+    ),
+    click.option(
+        "--selection",
+        type=click.Choice(SELECTIONS),
+        help="Of EQL, the matches of a sequence: as Elasticsearch chooses them, or all.  [default: recent]",
+    ),
+)
+_NAMES = (
+    "language",
+    "type_column",
+    "no_type_column",
+    "time_column",
+    "time_unit",
+    "missing_fields",
+    "selection",
+)
+_OF_SOME = ("missing_fields", "selection")
+
+
+@dataclass(frozen=True)
+class QueryOptions:
+    """Options by which queries are compiled; None: not given, unless said otherwise.
+
+    Attributes
+    ----------
+    type_column : str or None
+        Column of event types, a `cer_gpu.engine.options.Default` where it was not given; None: there is none.
+    time_column, time_unit, language, missing_fields, selection : str or None
+    """
+
+    type_column: str | None
+    time_column: str | None = None
+    time_unit: str | None = None
+    language: str | None = None
+    missing_fields: str | None = None
+    selection: str | None = None
+
+    def of_rules(self, rules: Iterable[Rule], *, is_set: bool) -> dict[str, Any]:
+        """Return the options of `cer_gpu.compile` for rules, which read the same columns of types and times."""
+        options: dict[str, Any] = {
+            "type_column": self.type_column,
+            "time_column": self.time_column,
+            "time_unit": self.time_unit,
+        }
+        if self.language is not None:
+            options["language"] = self.language
+        given = {name: getattr(self, name) for name in _OF_SOME if getattr(self, name) is not None}
+        return {**({"missing_fields": "null"} if is_set else {}), **given, **options_of_rules(rules, options)}
+
+
+def query_options(command: Command) -> Command:
+    """Add the options for compiling queries; the command gets them as `compiling`, a `QueryOptions`."""
+
+    @functools.wraps(command)
+    def taking(*args: Any, **given: Any) -> Any:
+        own = {name: given.pop(name) for name in _NAMES}
+        types, none = own.pop("type_column"), own.pop("no_type_column")
+        if none and types is not None:
+            raise click.UsageError("--type-column and --no-type-column exclude each other")
+        compiling = QueryOptions(None if none else types or TYPE_COLUMN, **own)
+        return command(*args, compiling=compiling, **given)
+
+    made: Any = taking
+    for option in reversed(_OPTIONS):
+        made = option(made)
+    return cast(Command, made)

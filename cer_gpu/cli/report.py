@@ -18,9 +18,16 @@ from cer_gpu.cli.given_queries import (
     with_progress,
 )
 from cer_gpu.cli.json_output import to_json
-from cer_gpu.cli.options import complete_files, needs_time, skip_wrong_option, sort_option, threads_option
+from cer_gpu.cli.options import (
+    QueryOptions,
+    complete_files,
+    needs_time,
+    query_options,
+    skip_wrong_option,
+    sort_option,
+    threads_option,
+)
 from cer_gpu.cli.progress import working
-from cer_gpu.cli.query_options import QueryOptions, query_options
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.report import write_alerts, write_funnel, write_report

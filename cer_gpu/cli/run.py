@@ -15,8 +15,15 @@ from cer_gpu.cli.command_line import say, say_notes
 from cer_gpu.cli.given_events import STANDARD, given_streams
 from cer_gpu.cli.given_queries import WrongQueries, query_and_events_arguments, read_queries
 from cer_gpu.cli.json_output import to_json
-from cer_gpu.cli.options import complete_files, needs_time, skip_wrong_option, sort_option, threads_option
-from cer_gpu.cli.query_options import QueryOptions, query_options
+from cer_gpu.cli.options import (
+    QueryOptions,
+    complete_files,
+    needs_time,
+    query_options,
+    skip_wrong_option,
+    sort_option,
+    threads_option,
+)
 from cer_gpu.cli.running import CommandRun
 from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.cli.target import chosen_format, open_target

@@ -8,7 +8,7 @@ from cer_gpu.cli.alerts import AlertTable, NearMisses, by_level
 from cer_gpu.cli.evaluation import AlertEvaluation, CommandEvaluation
 from cer_gpu.cli.funnel import FunnelPreview, funnel_facts
 from cer_gpu.cli.given_events import Streams
-from cer_gpu.cli.given_queries import GivenQueries, aside_note, with_progress
+from cer_gpu.cli.given_queries import GivenQueries, aside_note, missing_notes, notes_of, with_progress
 from cer_gpu.cli.preview import FirstRows, Preview, QueryTable, rows_to_show
 from cer_gpu.cli.progress import Display
 from cer_gpu.cli.signals import Signals
@@ -76,6 +76,7 @@ class CommandRun:
                 compiled, streams, options, self._stages, is_set=given.is_set, skipped=given.skipped
             )
         self._queries = queries = self.evaluation.queries
+        self._notes = {name: compiled[name].notes for name in queries}
         self.options = options
         self.totals = Totals(self.evaluation.outputs, options.limit)
         self._funnels = {
@@ -195,8 +196,10 @@ class CommandRun:
     def notes(self) -> list[str]:
         """Remarks on the events, which hold for all of them only, and on queries that found nothing."""
         notes, of_events = [*self._given.notes, *aside_note(self._aside)], self.evaluation.notes
+        notes += missing_notes({name: query.missing_fields for name, query in self._queries.items()})
+        by_query: list[tuple[str, str]] = []
         for name, tally in self.totals.of.items():
             own = [] if tally.is_full else of_events.get(name, [])
-            of_query = () if tally.n_rows else self._queries[name].notes
-            notes += [f"{name}: {note}" if name else note for note in (*own, *of_query)]
-        return notes
+            of_query = () if tally.n_rows else self._notes[name]
+            by_query += [(name, note) for note in (*own, *of_query)]
+        return notes + notes_of(by_query)

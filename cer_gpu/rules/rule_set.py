@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.compilation import CompiledQuery, analyse_member
+from cer_gpu.compilation import TYPE_COLUMN, CompiledQuery, analyse_member, options_of_set
 from cer_gpu.engine.member import InQuery
 from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, checking_names, taking
 from cer_gpu.errors import CerError
@@ -89,6 +89,19 @@ class RuleSet(QuerySet):
         return rows.schema, evaluator, found
 
 
+def options_of_rules(rules: Iterable[Rule], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of `cer_gpu.compile` for rules, which read the same columns of types and times.
+
+    Where none are named they are those of the first language among them that has its own.
+    """
+    for rule in rules:
+        asked = {**options, "language": rule.language or options.get("language")}
+        chosen = options_of_set([rule.text], asked)
+        if chosen != asked:
+            return {**options, **{name: chosen[name] for name in ("type_column", "time_column")}}
+    return dict(options)
+
+
 def analyse_rule(
     rule: Rule, how: Callable[..., tuple[Any, Sequence[CerError]]] = analyse_member, **options: Any
 ) -> tuple[Any, Sequence[CerError]]:
@@ -123,6 +136,7 @@ def compile_rules(
     QueryError, OptionError
         For the first rule that is wrong; the message begins with its name.
     """
+    options = options_of_rules(rules.values(), {"type_column": TYPE_COLUMN, "time_column": None, **options})
     queries: dict[str, CompiledQuery] = {}
     wrong = list(skipped)
     for name, rule in rules.items():
@@ -141,10 +155,12 @@ def compile_rules(
 def load(
     folder: str | os.PathLike[str],
     *,
-    type_column: str | None = "type",
+    type_column: str | None = TYPE_COLUMN,
     time_column: str | None = None,
     time_unit: str | None = None,
     schema: pa.Schema | None = None,
+    missing_fields: str = "null",
+    selection: str = "recent",
     skip_wrong: bool = False,
 ) -> RuleSet:
     """Read and compile the rules of a folder, and of those in it (docs/detection.md).
@@ -153,8 +169,9 @@ def load(
     ----------
     folder
         Files ``.ceql``, ``.sql`` and ``.eql`` are queries; ``.toml`` are rules as Elastic publishes them.
-    type_column, time_column, time_unit, schema
-        As those of `cer_gpu.compile`, the same for all rules.
+    type_column, time_column, time_unit, schema, missing_fields, selection
+        As those of `cer_gpu.compile`, the same for all rules; the columns of types and times are those of EQL unless
+        they are named, if one of the rules is in EQL.  A field that the events have not is by default NULL.
     skip_wrong
         True: rules with errors are left out, and told by `RuleSet.skipped`.
 
@@ -173,4 +190,6 @@ def load(
         time_column=time_column,
         time_unit=time_unit,
         schema=schema,
+        missing_fields=missing_fields,
+        selection=selection,
     )

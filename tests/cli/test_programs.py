@@ -163,7 +163,7 @@ def test_a_process_completes_a_command():
 
 def test_commands_options_values_and_files_are_completed(completed):
     assert completed(["cer-gpu", "e"]) == [("plain", "explain")]
-    assert completed(["cer-gpu", "explain", "--s"]) == [("plain", "--svg")]
+    assert completed(["cer-gpu", "explain", "--sv"]) == [("plain", "--svg")]
     assert completed(["cer-gpu", "run", "--output", "e"]) == [("plain", "events"), ("plain", "ends")]
     for words in (
         ["run", "q"],
