@@ -88,6 +88,8 @@ class Answers:
                 ranges = classes.ranges(part, block)
                 if ranges is not None and (n := sum(end - begin for begin, end in ranges)) < least:
                     least, chosen = n, (classes, ranges, part)
+                    if n == 0:
+                        break
         if chosen is None:
             return None
         classes, ranges, part = chosen
@@ -212,6 +214,6 @@ class _ByText(_Classes):
         self._read(block, test)
         values = block.coded(self._inputs.columns[test.codes.slot][0]).values
         codes = self._inputs.tables[test.table][1].codes(values)
-        if len(codes) > MOST_CLASSES:
-            return None
+        if not 0 < len(codes) <= MOST_CLASSES:
+            return None if len(codes) else []
         return list(zip(self._begins[codes].tolist(), self._begins[codes + 1].tolist(), strict=True))
