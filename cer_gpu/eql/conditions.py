@@ -241,7 +241,7 @@ class Conditions:
             null: s.Predicate = s.IsNull(value, span)
             return _not(null) if negated else null
         known: s.Predicate = s.AnyElement(_known(value, span), span)
-        return known if negated else s.Or((_not(known), s.IsNull(leaf.element.list, span)), span)
+        return known if negated else _joined(s.Or, [_not(known), s.IsNull(leaf.element.list, span)], span)
 
     def _match(self, node: e.Match, negated: bool) -> Truth:
         if node.op == "in" and any(not isinstance(value, e.Constant) for value in node.values):
