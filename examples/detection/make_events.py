@@ -75,7 +75,12 @@ class Evening:
         self.rows.append({"TimeCreated": time, "Computer": computer, "Channel": channel, "EventID": event, **fields})
 
     def started(
-        self, seconds: float, computer: str, image: str, command: str, parent: tuple[str, str] = (SYSTEM + "explorer.exe", "{0}")
+        self,
+        seconds: float,
+        computer: str,
+        image: str,
+        command: str,
+        parent: tuple[str, str] = (SYSTEM + "explorer.exe", "{0}"),
     ) -> tuple[str, str]:
         """Add the start of a process by a parent, and return its image and guid."""
         self._n_processes += 1
@@ -102,7 +107,9 @@ class Evening:
             own = {"Image": image, "ProcessGuid": process[1], "User": USERS[computer]}
             kind = self._random.randrange(4)
             if kind == 0:
-                self.add(seconds + 1, computer, 22, **own, QueryName=self._random.choice(["mail.example", "cdn.example"]))
+                self.add(
+                    seconds + 1, computer, 22, **own, QueryName=self._random.choice(["mail.example", "cdn.example"])
+                )
                 self.add(
                     seconds + 2,
                     computer,
