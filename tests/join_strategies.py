@@ -142,6 +142,22 @@ def memberships(draw, one, other):
 
 
 @st.composite
+def parts_of_texts(draw, one, other):
+    """Draw a test of the texts of two events, or of more texts of theirs, perhaps in small letters."""
+    names = st.sampled_from(STRINGS)
+    text, part = (draw(st.sampled_from([plain, plain, ref.Call("lower", plain)])) for plain in
+                  (at(one, draw(names)), at(other, draw(names))))  # fmt: skip
+    spare = st.sampled_from([at(one, "t"), at(other, "s"), ref.Const("a"), ref.Const("")])
+    more = draw(st.lists(spare, max_size=2)) if draw(st.integers(0, 3)) == 3 else []
+    function = draw(st.sampled_from(["contains", "contains", "startswith", "endswith"]))
+    texts = ref.Texts(function, (text, *draw(st.permutations([part, *more]))))
+    shape = draw(st.sampled_from(["true", "true", "true", "false", "unlike", "null"]))
+    if shape == "null":
+        return ref.IsNull(texts, draw(st.booleans()))
+    return ref.Compare("<>" if shape == "unlike" else "=", texts, ref.Const(shape != "false"))
+
+
+@st.composite
 def null_tests(draw, one, other):
     left, right = at(one, draw(st.sampled_from(INTS))), at(other, draw(st.sampled_from(INTS)))
     return ref.IsNull(ref.Arith(draw(st.sampled_from("/%+")), left, right), draw(st.sampled_from([True, True, False])))
@@ -156,6 +172,7 @@ single_events = st.one_of(
     s.predicates,
 )
 KINDS = [equalities, equalities, orders, orders, bands, linear, mixed_kinds, time_distances, memberships, null_tests]
+KINDS += [parts_of_texts]
 
 
 @st.composite

@@ -141,6 +141,8 @@ class Drawn:
         rnd = self.rnd
         columns = rnd.choice([NUMBERS, NUMBERS, TEXTS])
         op = rnd.choice(["=", "=", "<", "<=", ">", "<>", ">="])
+        if columns is TEXTS and rnd.random() < 0.5:
+            op = rnd.choice(["contains", "contains", "startswith", "endswith"])
         left = ref.Ref(one.variable, rnd.choice(columns), one.event)
         right = ref.Ref(other.variable, rnd.choice(columns), other.event)
         plus = rnd.choice([0, 0, 0, 1, -1]) if columns is NUMBERS else 0
@@ -252,6 +254,8 @@ def _event(event: ref.Event, filters: tuple[ref.Filter, ...]) -> str:
 def _filter(each: ref.Filter) -> str:
     plus = f" {'+' if each.plus > 0 else '-'} {abs(each.plus)}" if each.plus else ""
     right = _ref(each.right) if isinstance(each.right, ref.Ref) else str(each.right)
+    if each.op[0].isalpha():
+        return f"{each.op}({_ref(each.left)}, {right})"
     return f"{_ref(each.left)} {each.op} {right}{plus}"
 
 
@@ -293,7 +297,7 @@ def stream_of(rnd: random.Random, n: int) -> ref.Stream:
         event: dict[str, Any] = {"type": rnd.choice("AAABBBCCD"), "ts": ts, "o": o, "g": rnd.randint(0, 2)}
         event |= {name: rnd.randint(0, 2) for name in ("k", "m", "u")}
         event["v"] = rnd.choice([0.0, 1.0, 2.0, 1.0, 0.5, -0.0, NAN])
-        event |= {name: rnd.choice("abc") for name in ("s", "t")}
+        event |= {name: rnd.choice(["a", "b", "c", "a", "b", "c", "ab", "cb"]) for name in ("s", "t")}
         for name in ("g", "k", "m", "u", "v", "s", "t"):
             if rnd.random() < rare:
                 event[name] = None

@@ -32,6 +32,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from reference_texts import TEXT_FUNCTIONS
+
 Stream = list[dict[str, Any]]
 NOW = -1
 """In place of a step: an event that must be absent."""
@@ -48,7 +50,10 @@ class Ref:
 
 @dataclass(frozen=True)
 class Filter:
-    """`left op right`: columns, or a constant at the right; `plus` is added to the right."""
+    """`left op right`: columns, or a constant at the right; `plus` is added to the right.
+
+    The operator may be a function of two texts, ``contains`` or its kin.
+    """
 
     left: Ref
     op: str
@@ -288,6 +293,8 @@ def compare(op: str, x: Any, y: Any) -> bool:
     """Return whether a comparison is TRUE: it is not for NULL."""
     if x is None or y is None:
         return False
+    if op in TEXT_FUNCTIONS:
+        return TEXT_FUNCTIONS[op](x, y) is True
     return {"=": x == y, "<>": x != y, "<": x < y, "<=": x <= y, ">": x > y, ">=": x >= y}[op]
 
 

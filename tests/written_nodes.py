@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +32,12 @@ def compiled_with(nodes: Mapping[str, s.Predicate], text: str, **options: Any) -
         named = lambda attribute: replace(attribute, variable=column.variable)  # noqa: E731
         return mapped(nodes[column.name], s.Attribute, named)
 
+    return compiled_as(text, s.Comparison, written, **options)
+
+
+def compiled_as(text: str, kind: type[Any], change: Callable[[Any], Any], **options: Any) -> cer_gpu.Query:
+    """Compile a query with other nodes in place of those of a kind; options are those of `compiled_with`."""
     syntax = parse(text)
-    syntax = replace(syntax, formula=mapped(syntax.formula, s.Comparison, written))
+    syntax = replace(syntax, formula=mapped(syntax.formula, kind, change))
     plan = plan_of(syntax, options.get("type_column", "type"), options.get("time_column"), options.get("time_unit"))
     return cer_gpu.Query(plan)

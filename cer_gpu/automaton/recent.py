@@ -167,7 +167,7 @@ class RecentPattern:
     @property
     def tests(self) -> list[RecentTest]:
         """All tests: those of the steps, then those of absences."""
-        tested = [*self.steps, *self.absences]
+        tested: list[RecentStep | RecentAbsence] = [*self.steps, *self.absences]
         return [test for each in tested for test in each.tests]
 
     @property

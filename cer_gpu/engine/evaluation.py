@@ -107,9 +107,7 @@ class Evaluation(Generic[_Piece, _Found]):
 
     @property
     def is_full(self) -> bool:
-        """True once all queries have reached the limit: events that are pushed then are not read."""
-        if self._options.limit is None:
-            return False
+        """True once all queries have reached their limit, or `head`: events that are pushed then are not read."""
         return bool(self._members) and all(member.is_full for member in self._members.values())
 
     def expect(self, schema: pa.Schema) -> None:

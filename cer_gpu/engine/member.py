@@ -19,6 +19,7 @@ from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.engine.pipeline import Pipeline
+from cer_gpu.engine.pipes import make_pipes
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.engine.started import MOST
 from cer_gpu.errors import QueryError
@@ -232,9 +233,15 @@ class QueryMember(SetMember):
         self._bindings, self._sharing = bindings, sharing
         self._types_met = types_met or TypesMet(plan.event_types)
         self.limits_rows = not self.physical.output.numbered
+        self._pipes = make_pipes(self.physical, options)
         self._turn: AbstractContextManager[Any] = nullcontext() if sharing is None else sharing.turn()
         self._pipeline: Pipeline | None = None
         self._read: list[str] | None = None  # columns and fields
+
+    @property
+    def is_full(self) -> bool:
+        """See `SetMember`."""
+        return super().is_full or (self._pipes is not None and self._pipes.is_full)
 
     @property
     def pipeline(self) -> Pipeline:
@@ -429,7 +436,12 @@ class QueryMember(SetMember):
         if self._pipeline is not None:
             for rows, found in self._pipeline.finish():
                 yield self._first_of(rows, found)
+                if self.is_full:
+                    return
             yield from self._rest(None)
+            left = None if self._pipes is None else self._pipes.finish()
+            if left is not None:
+                yield self._counted(*left)
 
     def release(self) -> None:
         """See `SetMember`."""
@@ -444,9 +456,17 @@ class QueryMember(SetMember):
 
     def _first_of(self, rows: pa.RecordBatch, found: FoundBuffers) -> pa.RecordBatch:
         """Return the rows of a buffer, up to the limit."""
-        n, output = self.pipeline.output.n_of(found), self.pipeline.output
+        n = self.pipeline.output.n_of(found)
+        return self._counted(*((rows, n) if self._pipes is None else self._pipes.take(rows, n)))
+
+    def _counted(self, rows: pa.RecordBatch, n: int) -> pa.RecordBatch:
+        """Count the results that some rows show, and return the rows up to the limit."""
         self.n_matches += n
-        return self._up_to_limit(rows, n if output.numbered else rows.num_rows)
+        n = n if self.pipeline.output.numbered else rows.num_rows
+        if self._pipes is None:
+            return self._up_to_limit(rows, n)
+        self._n_found += n
+        return rows
 
     def _up_to_limit(self, rows: pa.RecordBatch, n: int) -> pa.RecordBatch:
         """Return the rows of the first of `n` results."""
@@ -460,6 +480,9 @@ class QueryMember(SetMember):
     def snapshot(self, state: NamedState) -> None:
         """Add the state of the pipeline to a checkpoint; that of a full one is not needed."""
         super().snapshot(state)
+        if self._pipes is not None:
+            arrays, state.tables["pipes"] = self._pipes.snapshot()
+            state.add_arrays("pipes", arrays)
         if self._pipeline is not None:
             state.schemas["events"] = self._schema
             if not self.is_full:
@@ -468,6 +491,8 @@ class QueryMember(SetMember):
     def restore(self, state: NamedState) -> None:
         """See `SetMember`."""
         super().restore(state)
+        if self._pipes is not None:
+            self._pipes.restore(state.part("pipes"), state.tables["pipes"])
         self._types_met = TypesMet(())  # the types met before are not in the checkpoint
         if "events" not in state.schemas:
             return

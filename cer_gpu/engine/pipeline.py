@@ -143,16 +143,17 @@ class Pipeline:
             self._live = LiveIntervals(self.table, binding.window_length)
         retains = physical.output.retains(plan.head, plan.having)
         self._retained = Retained(*binding.retained(physical.output)) if retains else None
-        self._awaiting = make_waiting(physical, binding, self.table, self.runtime, asked.share)
+        share = None if plan.pipes else asked.share  # that of what pipes leave
+        self._awaiting = make_waiting(physical, binding, self.table, self.runtime, share)
         labels = self.table.labels if self._awaiting is None else self._awaiting.labels
         self.output = physical.output(binding.result_columns(physical.output), labels, self._retained)
         self._rows = RowNumbers(self.output, binding.names_streams, waits=physical.waits) if self._numbered else None
-        self._spacing = make_spacing(physical, binding, asked.share)
+        self._spacing = make_spacing(physical, binding, share)
         if physical.limits_rows:
             assert plan.limit is not None
-            self.output.choice = self._spacing or RowChoice(plan.limit, asked.share)
+            self.output.choice = self._spacing or RowChoice(plan.limit, share)
         if physical.output.whole_ends:
-            self.output.reduce(asked.share)
+            self.output.reduce(share)
         # (number, given position) of the first event of each batch
         self._places: list[tuple[int, int]] = [(0, 0)]
 

@@ -22,6 +22,7 @@ from cer_gpu.columnar.columns import is_string
 from cer_gpu.eql import syntax as e
 from cer_gpu.eql.fields import FoundField, fields_of, find_field, names_known
 from cer_gpu.eql.functions import OF_NUMBERS, OF_VALUES, TESTS, check_call
+from cer_gpu.eql.regexes import re2_of
 from cer_gpu.eql.strings import glob_of, has_wildcards, quoted
 from cer_gpu.errors import QueryError, QueryTypeError, did_you_mean
 
@@ -240,7 +241,7 @@ class Conditions:
             null: s.Predicate = s.IsNull(value, span)
             return _not(null) if negated else null
         known: s.Predicate = s.AnyElement(_known(value, span), span)
-        return known if negated else s.Or((_not(known), s.IsNull(leaf.element.list, span)), span)
+        return known if negated else _joined(s.Or, [_not(known), s.IsNull(leaf.element.list, span)], span)
 
     def _match(self, node: e.Match, negated: bool) -> Truth:
         if node.op == "in" and any(not isinstance(value, e.Constant) for value in node.values):
@@ -279,8 +280,6 @@ class Conditions:
         return found
 
     def _regex(self, value: e.Constant) -> str:
-        from cer_gpu.eql.regexes import re2_of
-
         try:
             return re2_of(str(value.value))
         except ValueError as error:

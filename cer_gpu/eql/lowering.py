@@ -22,6 +22,7 @@ from cer_gpu.ceql.traversal import mapped, walk
 from cer_gpu.eql import syntax as e
 from cer_gpu.eql.conditions import NOTHING, Conditions, Surroundings
 from cer_gpu.eql.fields import find_field
+from cer_gpu.eql.sampling import sampled
 
 RECENT, ALL = "recent", "all"
 """Selections of a sequence: the most recent pending match of each step, as Elasticsearch, or all matches."""
@@ -100,8 +101,6 @@ class _Lowering:
             formula = self._event(query.terms[0].event, str(self._terms[0].name))
         elif query.kind == "sample":
             events = [self._step(n, visible=frozenset()) for n in range(len(self._terms))]
-            from cer_gpu.eql.sampling import sampled
-
             formula, own = sampled(events, partition, query.text)
         else:
             strategy = "RECENT" if self._selection == RECENT else "ALL"

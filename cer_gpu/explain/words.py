@@ -34,6 +34,7 @@ from cer_gpu.explain.writing import (
     stream_of_variable,
 )
 
+_SIDES = {"head": "first", "tail": "last"}
 _CONSUME = {
     "ANY": "Once one is found, all that was read before is forgotten, in all groups (CONSUME BY ANY).",
     "PARTITION": "Once one is found, all that was read before in its group is forgotten (CONSUME BY PARTITION).",
@@ -75,6 +76,9 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
         lines.append(f"At most {syntax.limit:,}{each} in any {length} are reported, the first of them (LIMIT EVERY).")
     elif syntax.limit is not None:
         lines.append(f"At most {syntax.limit:,} that end at one event are reported (LIMIT).")
+    for number, pipe in enumerate(syntax.pipes):
+        of_which = "Of these" if number else "Of all that is found"
+        lines.append(f"{of_which}, only the {_SIDES[pipe.kind]} {pipe.n:,} are reported ({pipe.kind}).")
     lines += [_kept(syntax)] if not measures or any(item.written for item in syntax.select.items or ()) else []
     lines += _looking_back(syntax)
     if syntax.head:

@@ -28,6 +28,7 @@ from cer_gpu.errors import NULL_HINT, QueryTypeError, nearest
 from cer_gpu.expressions import lists, texts
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.by_arrow import arrow_rows, common_decimal, decimals, null_rows, of_arrow
+from cer_gpu.expressions.coercions import compare_scaled, exact_value, float_term, int64_term
 from cer_gpu.expressions.derived import DerivedColumn, derive
 from cer_gpu.expressions.derived_names import is_derived, shown
 from cer_gpu.expressions.globs.compiling import Pattern
@@ -71,6 +72,7 @@ class Binder:
         self.text = text
         self.inputs = Inputs(schema)
         self.derived: dict[str, DerivedColumn] = {}
+        self._elements: dict[lists.Elements, tuple[Binder, lists.ElementTests]] = {}
 
     def derive(self, node: Any) -> Any:
         """Return a predicate or expression with derived columns in place of what it reads."""
@@ -181,9 +183,11 @@ class Binder:
         if not lists.is_list(data_type):
             raise self.error(f"ANY takes a column of lists, and {self.describe(column)} is none", column.span)
         elements, test = lists.elements_of(predicate, self.schema, data_type)
-        binder = Binder(elements.schema, self.text)
-        bound = binder.bind(test, negated)
-        return self.inputs.give(partial(lists.any_rows, elements, bound, binder, negated))
+        if elements not in self._elements:
+            binder = Binder(elements.schema, self.text)
+            self._elements[elements] = binder, lists.ElementTests(elements, binder.inputs, binder.derived)
+        binder, of = self._elements[elements]
+        return self.inputs.give(lists.AnyOfList(of, binder.bind(test, negated), negated))
 
     def is_null(self, operand: s.Expression, negated: bool) -> t.Test:
         """Bind ``operand IS NULL``: an expression is NULL if a part is, or if it divides an integer by 0."""
@@ -218,7 +222,7 @@ class Binder:
         """Compare decimals exactly: with a literal, with integers or with each other."""
         if isinstance(right, s.Attribute) and not isinstance(left, s.Attribute):
             left, right, op = right, left, t.MIRRORED[op]
-        constant = _exact(right)
+        constant = exact_value(right)
         if isinstance(left, s.Attribute) and self.kind(left) == DECIMAL and constant is not None:
             data_type = self.column(left)
             bound = constant * Fraction(10) ** data_type.scale
@@ -235,7 +239,7 @@ class Binder:
                 x, y = (self._as_integer(side) for side in (left, right))
                 if x is None or y is None:
                     return t.Fixed(False)
-                return _compare_scaled(op, x, factors[0], y, factors[1], negated)
+                return compare_scaled(op, x, factors[0], y, factors[1], negated)
         return self.columns_by_arrow(op, left, right, negated, span)
 
     def _scale(self, side: s.Expression) -> int | None:
@@ -301,7 +305,7 @@ class Binder:
         self.check_comparable(left, right)
         units = [per_second(self.column(side)) for side in (left, right)]
         factors = [int(max(units) / unit) for unit in units]
-        return _compare_scaled(op, self.stored(left), factors[0], self.stored(right), factors[1], negated)
+        return compare_scaled(op, self.stored(left), factors[0], self.stored(right), factors[1], negated)
 
     def check_comparable(self, x: s.Attribute, y: s.Attribute) -> None:
         """Refuse a time of day beside a date, and a local time beside an instant."""
@@ -483,7 +487,7 @@ class Binder:
         if None in operands:
             return None
         if any(isinstance(operand, t.Value) for operand in operands):
-            convert = _to_float if dtype == t.F8 else _to_int64
+            convert = float_term if dtype == t.F8 else int64_term
             return t.Apply(op, tuple(convert(self.inputs, operand) for operand in operands))
         constants = [(to_float if dtype == t.F8 else to_int64)(operand) for operand in operands]
         if op in ("/", "%") and dtype == t.I8 and constants[1] == 0:
@@ -504,14 +508,14 @@ class Binder:
         if as_float or x.dtype == t.F8 or isinstance(y, float) or (isinstance(y, t.Value) and y.dtype == t.F8):
             return self.floats_compared(op, x, y, negated)
         if isinstance(y, t.Value):
-            return _compare_scaled(op, x, 1, y, 1, negated)
+            return compare_scaled(op, x, 1, y, 1, negated)
         if y not in (_UINT64 if x.dtype == t.U8 else _INT64):  # all values of x are on one side of y
             return t.Known(x) if _holds(op, 0, y) != negated else t.Fixed(False)
         return t.Compare(op, x, self.inputs.constant(y, x.dtype), negated)
 
     def floats_compared(self, op: str, x: t.Value, y: t.Value | float, negated: bool) -> t.Test:
         """Compare numbers of which one is a float: as floats."""
-        return t.Compare(op, _to_float(self.inputs, x), _to_float(self.inputs, y), negated)
+        return t.Compare(op, float_term(self.inputs, x), float_term(self.inputs, y), negated)
 
     def check_names(self, name: s.Expression, other: s.Expression) -> None:
         """Raise an error for a name that is no column, and was meant as NULL or as a text."""
@@ -569,40 +573,6 @@ def type_errors(predicates: Iterable[s.Predicate], bind: Callable[[s.Predicate],
 def _holds(op: str, x: Any, y: Any) -> bool:
     """Return ``x op y`` of two constants."""
     return bool(OPERATORS[op].of[t.I8].numpy(x, y))
-
-
-def _compare_scaled(op: str, x: t.Value, x_factor: int, y: t.Value, y_factor: int, negated: bool) -> t.Test:
-    """Return ``x * x_factor op y * y_factor`` of integers, or its negation, compared exactly."""
-    if x_factor == y_factor and x.dtype == y.dtype:
-        return t.Compare(op, x, y, negated)
-    return t.Compare(op, t.ToWide(x, x_factor), t.ToWide(y, y_factor), negated)
-
-
-def _to_float(inputs: Inputs, x: Any) -> t.Value:
-    if not isinstance(x, t.Value):
-        return inputs.constant(float(x), t.F8)
-    return x if x.dtype == t.F8 else _coerced(t.ToFloat, x)
-
-
-def _to_int64(inputs: Inputs, x: Any) -> t.Value:
-    if not isinstance(x, t.Value):
-        return inputs.constant(int(to_int64(x)), t.I8)
-    return _coerced(t.ToInt64, x) if x.dtype == t.U8 else x
-
-
-def _coerced(coercion: Callable[[t.Value], t.Value], x: t.Value) -> t.Value:
-    """Return a value in another type; one of several events, within the event."""
-    return t.OfEvent(x.event, coercion(x.operand)) if isinstance(x, t.OfEvent) else coercion(x)
-
-
-def _exact(expression: s.Expression) -> Fraction | None:
-    """Return the exact value of a numeric literal, with or without a sign; None for any other expression."""
-    if isinstance(expression, s.Negative):
-        inner = _exact(expression.operand)
-        return None if inner is None else -inner
-    if isinstance(expression, s.Literal) and isinstance(expression.value, int | float):
-        return None if isinstance(expression.value, bool) else Fraction(expression.text)
-    return None
 
 
 def _is_text(expression: s.Expression) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -75,6 +76,24 @@ class BlockInputs:
     given: Mapping[int, npt.NDArray[np.uint8]] = field(default_factory=dict)
 
 
+class GivenWithState(ABC):
+    """A function that answers for each row of a block, with a state from block to block."""
+
+    @abstractmethod
+    def __call__(self, block: Block) -> Rows:
+        """Return the answers."""
+
+    @abstractmethod
+    def fresh(self, known: dict[object, Any]) -> GivenWithState:
+        """Return the same function for another evaluation.
+
+        Parameters
+        ----------
+        known
+            What functions share, and its copies so far.
+        """
+
+
 @dataclass
 class Inputs:
     """Slots of the terms of one query over one schema.
@@ -103,7 +122,7 @@ class Inputs:
     constants_once: bool = False
 
     def fresh(self) -> Inputs:
-        """Return the same slots for another evaluation, with its own tables of dictionaries."""
+        """Return the same slots for another evaluation, with its own tables of dictionaries and lists."""
         sets = {name: each.fresh() for name, each in self.text_sets.items()}
 
         def fresh(column: Column, table: PerDictionary) -> PerDictionary:
@@ -111,7 +130,10 @@ class Inputs:
                 return table.fresh_in(sets[self.columns[column.slot][0]])
             return table.fresh()
 
-        return replace(self, tables=[(column, fresh(column, table)) for column, table in self.tables], text_sets=sets)
+        tables = [(column, fresh(column, table)) for column, table in self.tables]
+        known = dict[object, Any]()
+        given = [each.fresh(known) if isinstance(each, GivenWithState) else each for each in self.given]
+        return replace(self, tables=tables, text_sets=sets, given=given)
 
     def column(self, name: str, read: str = NUMBERS) -> Column:
         """Return the term for an existing column or field."""

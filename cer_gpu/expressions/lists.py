@@ -6,24 +6,32 @@ The elements of a block are a block of their own, beside the values of their row
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.arrays import Bools
+from cer_gpu.arrays import Bools, Int32, Int64
+from cer_gpu.backend.compaction import group_rows
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import dotted, path_of
 from cer_gpu.ceql.traversal import mapped
-from cer_gpu.columnar.columns import BOOLEAN, STRING, Block, kind_of, take_rows
+from cer_gpu.columnar.columns import BOOLEAN, STRING, Block, Coded, RowsOfBlock, kind_of, take_rows
 from cer_gpu.columnar.fields import attribute_type
-from cer_gpu.expressions.derived import makers_of
+from cer_gpu.columnar.groups import OfGroup
+from cer_gpu.columnar.memory import read_only
+from cer_gpu.columnar.strings import StringCoder
+from cer_gpu.expressions.derived import DerivedColumn, makers_of
+from cer_gpu.expressions.inputs import GivenWithState, Inputs
 from cer_gpu.expressions.targets.numpy import rows_of
-from cer_gpu.expressions.terms import Test
+from cer_gpu.expressions.terms import Lookup, Test
 
-if TYPE_CHECKING:
-    from cer_gpu.expressions.binder import Binder
+MOST_TEXTS = 64
+"""Most texts whose elements are put together one by one."""
+
+FEW_OF = 8
+"""Elements of a block for each that passes, from which on those of a text are looked up."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +52,11 @@ class Elements:
     others: tuple[str, ...]
     schema: pa.Schema
 
-    def block(self, lists: pa.Array, rows: pa.Array, events: Block) -> Block:
+    def block(self, lists: pa.Array, rows: pa.Array, events: Block, coders: dict[str, StringCoder]) -> Block:
         """Return the elements of some rows as a block; `rows` has the row of each element."""
         values = pc.list_flatten(lists)
         others = [take_rows(events.column(name), rows) for name in self.others]
-        return Block(pa.RecordBatch.from_arrays([values, *others], names=self.schema.names))
+        return Block(pa.RecordBatch.from_arrays([values, *others], names=self.schema.names), coders)
 
 
 def is_list(data_type: pa.DataType) -> bool:
@@ -86,25 +94,137 @@ def elements_of(test: s.AnyElement, schema: pa.Schema, data_type: pa.DataType) -
     return Elements(test.element.list.name, tuple(others), pa.schema(fields)), of_one
 
 
-def any_rows(elements: Elements, test: Test, binder: Binder, negated: bool, events: Block) -> Bools:
-    """Return the rows for which one element passes; negated, those for which the test is FALSE of each element.
+class _Read(NamedTuple):
+    """The elements of the lists of a block.
+
+    Attributes
+    ----------
+    events : Block
+        The rows with the lists.
+    valid : bool, shape (rows,)
+        Rows whose list is not NULL.
+    rows : int64, shape (elements,)
+        The row of each element.
+    block : Block
+        The elements.
+    places : dict from str to (begins, places)
+        Elements of each text of a column: int64, shape (texts + 1,), and int32, ascending for each text; those of NULL
+        stand behind all others.
+    """
+
+    events: Block
+    valid: Bools
+    rows: Int64
+    block: Block
+    places: dict[str, tuple[Int64, Int32]]
+
+
+class ElementTests:
+    """Tests of the elements of the same lists, which are taken out of a block once for all tests.
 
     Parameters
     ----------
-    elements
-    test, binder
-        Test of an element, TRUE where that is TRUE; negated, where it is FALSE; and the binder that made it.
-    negated
-    events
+    elements : Elements
+    inputs : Inputs
+        Of all tests.
+    derived : dict from str to DerivedColumn
+        Columns that are made of those of the elements.
     """
-    lists = events.array(elements.list)
-    lengths = pc.list_value_length(lists).fill_null(0).to_numpy()
-    rows = np.repeat(np.arange(len(lists)), lengths)
-    found = np.zeros(len(lists), np.bool_)
-    if len(rows):
-        block = elements.block(lists, pa.array(rows), events)
-        block.derive(makers_of(binder.derived))
-        passing = rows_of(test, binder.inputs.fresh(), block)
-        passing = np.broadcast_to(np.asarray(passing, np.bool_), rows.shape)
-        found[rows[passing != negated]] = True
-    return np.asarray(lists.is_valid()) & ~found if negated else found
+
+    def __init__(self, elements: Elements, inputs: Inputs, derived: dict[str, DerivedColumn]) -> None:
+        self._elements, self._inputs, self._derived = elements, inputs, derived
+        self._coders: dict[str, StringCoder] = {}
+        self._last: _Read | None = None
+
+    def fresh(self) -> ElementTests:
+        """Return the same tests for another evaluation."""
+        return ElementTests(self._elements, self._inputs.fresh(), self._derived)
+
+    def any_rows(self, test: Test, negated: bool, events: Block) -> Bools:
+        """Return the rows for which one element passes; negated, those for which the test is FALSE of each element.
+
+        Parameters
+        ----------
+        test
+            Test of an element, TRUE where that is TRUE; negated, where it is FALSE.
+        negated
+        events
+        """
+        some_rows = isinstance(events, RowsOfBlock) and not isinstance(events, OfGroup)
+        read = self._read(events.whole if some_rows else events)  # type: ignore[attr-defined]
+        few = self._few(test, negated, read)
+        if few is None and some_rows:
+            read = self._taken(events)
+        found = np.zeros(len(read.valid), np.bool_)
+        if few is None:
+            passing = np.asarray(rows_of(test, self._inputs, read.block), np.bool_)
+            found[read.rows[np.broadcast_to(passing, read.rows.shape) != negated]] = True
+        else:
+            found[read.rows[few]] = True
+        found = read.valid & ~found if negated else found
+        return found if read.events is events else events.at(found)  # type: ignore[attr-defined]
+
+    def _read(self, events: Block) -> _Read:
+        """Return the elements of a block, kept until the next block."""
+        if self._last is None or self._last.events is not events:
+            self._last = self._taken(events)
+        return self._last
+
+    def _taken(self, events: Block) -> _Read:
+        lists = events.array(self._elements.list)
+        lengths = pc.list_value_length(lists).fill_null(0).to_numpy()
+        rows = np.repeat(np.arange(len(lists)), lengths)
+        block = self._elements.block(lists, pa.array(rows), events, self._coders)
+        block.derive(makers_of(self._derived))
+        return _Read(events, np.asarray(lists.is_valid()), rows, block, {})
+
+    def _few(self, test: Test, negated: bool, read: _Read) -> Int32 | None:
+        """Return the elements that pass a test of their text, or negated do not, if they are few; None: unknown."""
+        if not isinstance(test, Lookup) or not len(read.rows):
+            return None
+        name = self._inputs.columns[test.codes.slot][0]
+        coded, table = read.block.coded(name), self._inputs.tables[test.table][1]
+        codes = np.flatnonzero(~table(coded.values)[:-1]) if negated else table.codes(coded.values)
+        begins, places = read.places.get(name) or self._by_text(name, coded, read)
+        if len(codes) > MOST_TEXTS or FEW_OF * np.sum(begins[codes + 1] - begins[codes]) > len(read.rows):
+            return None
+        parts = [places[begins[code] : begins[code + 1]] for code in codes.tolist()]
+        nulls = places[begins[-1] :] if negated else places[:0]
+        return np.concatenate([nulls, *parts])
+
+    def _by_text(self, name: str, coded: Coded, read: _Read) -> tuple[Int64, Int32]:
+        """Return the elements of each text of a column, those of NULL behind them."""
+        codes, valid = coded.codes.astype(np.int32), read.block.valid(name)
+        if valid is not None:
+            codes[~valid] = -1
+        begins, places = np.empty(len(coded.values) + 1, np.int64), np.empty(len(codes), np.int32)
+        group_rows(read_only(codes), begins, places)
+        if valid is not None:
+            places[begins[-1] :] = np.flatnonzero(~valid)
+        read.places[name] = begins, places
+        return begins, places
+
+
+class AnyOfList(GivenWithState):
+    """``ANY(list)`` of a test: its rows in one block after the other.
+
+    Parameters
+    ----------
+    of : ElementTests
+    test, negated
+        As of `ElementTests.any_rows`.
+    """
+
+    def __init__(self, of: ElementTests, test: Test, negated: bool) -> None:
+        self._of, self._test, self._negated = of, test, negated
+
+    def __call__(self, block: Block) -> Bools:
+        """Return the rows of a block for which one element passes."""
+        return self._of.any_rows(self._test, self._negated, block)
+
+    def fresh(self, known: dict[object, Any]) -> AnyOfList:
+        """See `GivenWithState`."""
+        of = known.get(self._of)
+        if of is None:
+            of = known[self._of] = self._of.fresh()
+        return AnyOfList(of, self._test, self._negated)

@@ -10,6 +10,8 @@ from cer_gpu.ceql.syntax import Attribute
 from cer_gpu.planning.plan import Plan
 from cer_gpu.planning.windows import same_clock
 
+_PIPES = "{} chooses among the results of all events"
+
 
 @dataclass(frozen=True)
 class Dealing:
@@ -86,7 +88,7 @@ def _shared(plan: Plan) -> tuple[tuple[str | None, str], ...]:
     pattern = plan.parallel
     if plan.looks_back:
         return ()  # another task may have the events before
-    if plan.every is not None:
+    if plan.every is not None or plan.pipes:
         return ()  # another task may have found those that LIMIT n EVERY d counts
     if plan.recent is not None:
         return () if plan.consume != "NONE" or plan.counts_positions else _key_of(plan, plan.recent)
@@ -128,6 +130,8 @@ def _key_of(plan: Plan, pattern: RecentPattern) -> tuple[tuple[str | None, str],
 def _against_keys(plan: Plan) -> str | None:
     if not plan.partition:
         return "the query has no PARTITION BY"
+    if plan.pipes:
+        return _PIPES.format(plan.pipes[0].kind)
     if plan.consume == "ANY":
         return "CONSUME BY ANY forgets what all partitions have read"
     return None
@@ -142,6 +146,8 @@ def _against_ranges(plan: Plan) -> str | None:
         return "LAG reads events that may lie before the range"
     if plan.trailing:
         return "an absence at the end is known only after the range"
+    if plan.pipes:
+        return _PIPES.format(plan.pipes[0].kind)
     if plan.window is None:
         return "the query has no WITHIN, so that a complex event may begin anywhere before"
     if plan.window == "events" and plan.partition:

@@ -84,7 +84,7 @@ def output_of(plan: Plan, name: str) -> type[Output]:
         hint = did_you_mean(str(name), OUTPUTS, "outputs")
         raise OptionError(f"output must be one of {', '.join(OUTPUTS)}, got {name!r}\nhint: {hint}")
     made = OUTPUTS[name]
-    if made.counted and plan.aggregate is not None and plan.aggregate.function != "COUNT":
+    if made.counted and plan.aggregate is not None and plan.aggregate.function != "COUNT" and not plan.pipes:
         return Weighed if isinstance(plan.weights, Linear) else Aggregated
     reason = against_output(plan, made)
     if reason is not None:
@@ -94,6 +94,11 @@ def output_of(plan: Plan, name: str) -> type[Output]:
 
 def against_output(plan: Plan, made: type[Output]) -> str | None:
     """Return the reason why a query cannot have an output, with a hint; None: it can."""
+    if plan.pipes and (made.counted or made.by_starts or made.most_at_an_end == 1):
+        return (
+            f"{plan.pipes[0].kind} chooses among complex events, which the output {made.name!r} does not list\n"
+            "hint: output='positions', 'bindings', 'events', 'rows' or 'measures'"
+        )
     if made.by_starts:
         try:
             funnel_of(plan)

@@ -287,6 +287,7 @@ def plan_of(
         chooses_first=syntax.chooses_first,
         trailing=draft.trailing,
         measures=draft.measures,
+        pipes=syntax.pipes,
     )
 
 

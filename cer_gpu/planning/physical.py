@@ -118,7 +118,8 @@ class PhysicalPlan:
     @property
     def deals_rows(self) -> bool:
         """True if a share is one of what is known or chosen, and the runtime finds everything."""
-        return self.limits_rows or self.waits or self.output.whole_ends or self.plan.every is not None
+        chosen_later = self.plan.every is not None or bool(self.plan.pipes)
+        return self.limits_rows or self.waits or self.output.whole_ends or chosen_later
 
     def table(self) -> Table:
         """Make the table that gives events their symbols."""

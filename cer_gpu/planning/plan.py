@@ -11,7 +11,7 @@ from cer_gpu.automaton.normal_form import Guard, NormalForm
 from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.recent import RecentPattern
 from cer_gpu.automaton.strategies import Strategy
-from cer_gpu.ceql.syntax import Apart, HeadVariable, Name, Past, Predicate, QuerySyntax, Within, attributes
+from cer_gpu.ceql.syntax import Apart, HeadVariable, Name, Past, Pipe, Predicate, QuerySyntax, Within, attributes
 from cer_gpu.output.measures import NO_MEASURES, QueryMeasures
 from cer_gpu.output.reductions import Aggregation
 from cer_gpu.output.weights import Linear
@@ -74,6 +74,8 @@ class Plan:
         passed.
     measures : QueryMeasures
         Measures of SELECT, and HAVING.
+    pipes : tuple of Pipe
+        Choices among all results, behind all clauses.
     aggregate : Aggregation or None
         Aggregate that "count" shows in place of the number of complex events; `measures` has its expression.
     weights : Linear or str or None
@@ -113,6 +115,7 @@ class Plan:
     aggregate: Aggregation | None = None
     weights: Linear | str | None = None
     recent: RecentPattern | None = None
+    pipes: tuple[Pipe, ...] = ()
 
     @property
     def having(self) -> Predicate | None:

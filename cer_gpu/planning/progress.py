@@ -35,6 +35,7 @@ def funnel_of(plan: Plan) -> tuple[FunnelStep, ...]:
         ("measures", bool(plan.measures.measures), "SELECT *, and join the rows with the events by their positions"),
         ("HAVING", plan.having is not None, "filter the rows of the table"),
         ("LIMIT", plan.limit is not None, "leave it out; limit=... ends after so many rows"),
+        ("a pipe", bool(plan.pipes), "leave it out: each start has a row"),
     ):
         if given:
             raise NoFunnelError(f"it has {clause}", hint)

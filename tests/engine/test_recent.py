@@ -132,7 +132,7 @@ def _task_of(event, column_of):
     if event["type"] not in column_of:
         return None
     value = event[column_of[event["type"]]]
-    return 2 if value is None or value != value else (ord(value) if isinstance(value, str) else int(2 * value)) % 2
+    return 2 if value is None or value != value else (ord(value[0]) if isinstance(value, str) else int(2 * value)) % 2
 
 
 # ---------------------------------------------------------------------------------------------------------- by hand

@@ -397,9 +397,7 @@ def sequence(query: Query, rows: list[Row], here: bool = False) -> list[tuple[in
     return found
 
 
-def disturbed(
-    query: Query, key: tuple[Any, ...], moved: tuple[int, ...], which: list[int], rows: list[Row]
-) -> bool:
+def disturbed(query: Query, key: tuple[Any, ...], moved: tuple[int, ...], which: list[int], rows: list[Row]) -> bool:
     """Return whether events that must be missing are there, under the key of a sequence.
 
     Between two steps: one later than the first and earlier than the second. Before the first step alone: one earlier
@@ -430,9 +428,7 @@ def disturbed(
     return start is not None and end is not None and end - start <= query.maxspan
 
 
-def interrupted(
-    query: Query, key: tuple[Any, ...], moved: tuple[int, ...], which: list[int], rows: list[Row]
-) -> bool:
+def interrupted(query: Query, key: tuple[Any, ...], moved: tuple[int, ...], which: list[int], rows: list[Row]) -> bool:
     """Return whether an event that must be missing is before the first step or after the last, by the rule here.
 
     By rows, of which some may be at one time: before the first event and at most `maxspan` before it; after the last

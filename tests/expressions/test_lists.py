@@ -16,8 +16,10 @@ import cer_gpu
 from cer_gpu.ceql.parser import parse
 from cer_gpu.columnar.columns import Block
 from cer_gpu.explain.writing import predicate_text
+from cer_gpu.expressions import lists, text_sets
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.targets.numpy import rows_of
+from cer_gpu.predicates import answers
 
 INTS = [0, 1, 2, -1, 100]
 TEXTS = ["a", "ab", "", "B", "é", "10.1.2.3"]
@@ -108,6 +110,38 @@ def test_elements_are_tested_as_in_the_reference(data):
     query = cer_gpu.compile(text_of(predicate, seed=data.draw(st.integers(0, 99))), schema=table.schema)
     expected = [i for i, event in enumerate(stream) if ref.holds(predicate, event)]
     assert query.evaluate(table)["start"].to_pylist() == expected
+
+
+@property_test(2)
+def test_elements_are_tested_by_many_queries_at_once(data):
+    stream = data.draw(st.lists(events, min_size=1, max_size=12), label="events")
+    drawn = data.draw(st.lists(predicates, min_size=1, max_size=12), label="predicates")
+    make = data.draw(st.sampled_from([pa.list_, pa.large_list]))
+    kind = data.draw(st.sampled_from(TEXT_TYPES))
+    table = table_of(stream, kind, pa.int64(), make, data.draw(st.integers(0, len(stream))))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lists, "FEW_OF", data.draw(st.sampled_from([0, 2, 8]), label="few of"))
+        patch.setattr(text_sets, "TOGETHER_FROM", data.draw(st.sampled_from([0, 1 << 25]), label="together from"))
+        patch.setattr(answers, "FROM_ROWS", 1)
+        patch.setattr(answers, "FROM_TESTS", data.draw(st.sampled_from([1, 2, 8]), label="classes from"))
+        patch.setattr(answers, "FEW_OF", 1)
+        found = cer_gpu.compile_all({f"q{k}": text_of(each) for k, each in enumerate(drawn)}).evaluate(table)
+    for name, predicate in zip(found, drawn, strict=True):
+        expected = [i for i, event in enumerate(stream) if ref.holds(predicate, event)]
+        assert found[name]["start"].to_pylist() == expected
+
+
+def test_elements_of_a_block_are_taken_out_once_for_all_tests(monkeypatch):
+    taken = []
+    block = lists.Elements.block
+    monkeypatch.setattr(lists.Elements, "block", lambda *given: taken.append(1) or block(*given))
+    table = pa.table({"type": ["A"] * 50, "ts": [[f"x{i}", f"y{i % 9}"] for i in range(50)]})
+    rules = [
+        f"SELECT * FROM S WHERE A FILTER A[ANY(ts) GLOB '*Y{k}' NOCASE AND NOT ANY(ts) = 'x{k}']" for k in range(9)
+    ]
+    found = cer_gpu.compile_all({str(k): rule for k, rule in enumerate(rules)}).evaluate(table)
+    assert [len(each) for each in found.values()] == [5] * 5 + [4] * 4
+    assert len(taken) == 1
 
 
 @property_test()

@@ -16,6 +16,7 @@ import cer_gpu
 from cer_gpu.ceql import functions
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import path_of
+from cer_gpu.ceql.traversal import mapped
 from cer_gpu.columnar.columns import Block
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.derived import makers_of
@@ -24,7 +25,8 @@ from cer_gpu.expressions.targets import arrow
 from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.expressions.text_functions import TextFunction, lowered
 
-WORDS = ["", "a", "ab", "aba", "B", "É", "é", "İx", "Σσς", "K", "0x1F", "-12.5", "1e3", "7", "`.`", "it's", "\0\n", "日本"]
+WORDS = ["", "a", "ab", "aba", "B", "É", "é", "İx", "Σσς", "K", "日本", "0x1F", "-12.5", "1e3", "7"]
+WORDS += ["`.`", "it's", "\0\n"]
 ELEMENT = ref.Element()
 words = st.sampled_from(WORDS).map(ref.Const)
 texts = st.sampled_from(["s", "t", "st.s"]).map(ref.Attr) | words
@@ -202,9 +204,9 @@ def test_any_predicate_over_the_fields_of_one_element_is_a_test_of_it(data):
     test = data.draw(
         st.recursive(
             parts,
-            lambda each: st.builds(ref.PredAnd, each, each)
-            | st.builds(ref.PredOr, each, each)
-            | st.builds(ref.PredNot, each),
+            lambda each: (
+                st.builds(ref.PredAnd, each, each) | st.builds(ref.PredOr, each, each) | st.builds(ref.PredNot, each)
+            ),
             max_leaves=4,
         ),
         label="test",
@@ -224,8 +226,6 @@ def test_any_predicate_over_the_fields_of_one_element_is_a_test_of_it(data):
 
 
 def node_of_entry(test, entry):
-    from cer_gpu.ceql.traversal import mapped
-
     return mapped(test, s.Attribute, lambda attribute: s.Element(entry, (attribute.name,)))
 
 
@@ -302,13 +302,13 @@ def test_names_and_numbers_of_operands_are_those_of_ceql():
 )
 def test_operands_of_wrong_types_are_refused_by_name(test, message):
     schema = pa.schema({"type": pa.string(), "s": pa.string(), "ts": pa.list_(pa.string())})
-    with pytest.raises(cer_gpu.QueryTypeError, match="hint|ANY|there") as caught:
+    with pytest.raises(cer_gpu.QueryTypeError, match=message):
         cer_gpu.compile(f"SELECT * FROM S WHERE A FILTER A[{test}]", schema=schema)
-    assert message in str(caught.value)
 
 
 def test_measures_have_the_functions_of_texts():
-    table = pa.table({"type": ["A", "B"], "s": ["ab", "c"], "n": [1, None], "d": pa.array(["x", "y"]).dictionary_encode()})
+    d = pa.array(["x", "y"]).dictionary_encode()
+    table = pa.table({"type": ["A", "B"], "s": ["ab", "c"], "n": [1, None], "d": d})
     query = cer_gpu.compile(
         "SELECT concat(a.s, '-', b.s, a.n) AS c, substring(a.s, a.n) AS u, startswith(a.s, 'a') AS t, "
         "concat(a.d, b.n) AS n, number(concat('0x', a.n)) AS x FROM S WHERE A AS a ; B AS b HAVING contains(c, '-c')"

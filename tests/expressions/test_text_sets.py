@@ -45,7 +45,7 @@ def test_each_pattern_finds_the_texts_that_it_matches(data):
     texts = data.draw(st.lists(short | values | st.sampled_from([p.text for p in drawn] or [""]), max_size=12))
     nocase = data.draw(st.booleans(), label="nocase")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(matching, "AT_ONCE", data.draw(st.sampled_from([1, 9, 1 << 20]), label="at once"))
+        patch.setattr(matching, "LAID_AT_ONCE", data.draw(st.sampled_from([1, 9, 1 << 20]), label="at once"))
         patch.setattr(matching, "FOUND", data.draw(st.sampled_from([1, 1 << 16]), label="room"))
         of = GlobSet(drawn, nocase)
         expected = [[i for i, text in enumerate(texts) if matches(p, text, nocase)] for p in drawn]

@@ -2,8 +2,8 @@
 
 Each pattern is found by a gram: one, two or four bytes of a literal piece that must occur, chosen to be rare.  A filter
 of bits drops the places of a text whose gram is that of no pattern; elsewhere the piece is compared, and where the
-piece alone does not decide, the whole pattern.  Texts lie between marks, which are bytes of a piece as well: a piece with a
-mark stands at the begin or at the end of a text.
+piece alone does not decide, the whole pattern.  Texts lie between marks, which are bytes of a piece as well: a piece
+with a mark stands at the begin or at the end of a text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cer_gpu.backend.jit import helper, kernel
 MARK = 0xFF
 """Byte before each text and behind the last one; UTF-8 has no such byte."""
 
-ANY, STAR, CLASSES = 256, 257, 258
+ANY_CHARACTER, ANY_RUN, FIRST_CLASS = 256, 257, 258
 """Signs of patterns: any character, any run of characters, and the first class; less than 256 is a byte."""
 
 FACTOR = 0x9E3779B97F4A7C15
@@ -31,7 +31,7 @@ _U = np.uint64
 
 
 class Globs(NamedTuple):
-    """Patterns as signs: bytes, `ANY`, `STAR`, and the numbers of classes from `CLASSES` on.
+    """Patterns as signs: bytes, `ANY_CHARACTER`, `ANY_RUN`, and the numbers of classes from `FIRST_CLASS` on.
 
     Attributes
     ----------
@@ -274,7 +274,7 @@ def glob_fits(globs, pattern, laid, begin, end):
         if sign == last:
             if at == stop:
                 return True
-        elif globs.signs[sign] == STAR:
+        elif globs.signs[sign] == ANY_RUN:
             sign += _U(1)
             if sign == last:
                 return True
@@ -282,11 +282,11 @@ def glob_fits(globs, pattern, laid, begin, end):
             continue
         elif at < stop:
             wanted = globs.signs[sign]
-            if wanted < ANY:
+            if wanted < ANY_CHARACTER:
                 length = 1 if laid[at] == wanted else 0
             else:
                 length = _length(laid, at, stop)
-                if wanted >= CLASSES and not _in_class(globs, wanted - CLASSES, _character(laid, at, length)):
+                if wanted >= FIRST_CLASS and not _in_class(globs, wanted - FIRST_CLASS, _character(laid, at, length)):
                     length = 0
             if length > 0:
                 sign += _U(1)
@@ -296,7 +296,7 @@ def glob_fits(globs, pattern, laid, begin, end):
             return False
         tried += _U(_length(laid, tried, stop))
         wanted = globs.signs[after]
-        if wanted < ANY:
+        if wanted < ANY_CHARACTER:
             while tried < stop and laid[tried] != wanted:
                 tried += _U(1)
             if tried == stop:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cer_gpu.arrays import Array, Int32, Int64
-from cer_gpu.backend.texts.scanning import ANY, CLASSES, FACTOR, MARK, SLOT_SHIFT, STAR, Globs, Grams
+from cer_gpu.backend.texts.scanning import ANY_CHARACTER, ANY_RUN, FACTOR, FIRST_CLASS, MARK, SLOT_SHIFT, Globs, Grams
 from cer_gpu.ceql.patterns import CharacterClass, GlobPart, Sign, glob_parts
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions.globs.folding import folded, folds
@@ -74,12 +74,12 @@ def compiled(patterns: Sequence[Pattern], nocase: bool) -> Compiled:
             pattern_of.append(number)
         for k, part in enumerate(parts):
             if part is Sign.RUN:
-                signs.append(STAR)
+                signs.append(ANY_RUN)
             elif part is Sign.ONE:
-                signs.append(ANY)
+                signs.append(ANY_CHARACTER)
             elif isinstance(part, CharacterClass):
                 if part not in classes:
-                    classes[part] = CLASSES + len(classes)
+                    classes[part] = FIRST_CLASS + len(classes)
                     ranges.append(_ranges(part, nocase))
                     class_begins.append(class_begins[-1] + len(ranges[-1]))
                 signs.append(classes[part])

@@ -16,7 +16,7 @@ from cer_gpu.columnar.strings import bytes_of
 from cer_gpu.expressions.globs.compiling import Compiled, Pattern, compiled, grams
 from cer_gpu.expressions.globs.folding import folds
 
-AT_ONCE = 1 << 20
+LAID_AT_ONCE = 1 << 20
 """Bytes of texts that are laid out at once, so that they stay in the cache; a longer text is laid out alone."""
 
 SAMPLE = 1 << 18
@@ -85,7 +85,7 @@ class GlobSet:
         pairs = list[tuple[Int32, Int32]]()
         begin, laid, room = 0, Scratch(np.uint8), max(FOUND, 2 * self.n_patterns)
         while begin < len(texts):
-            end = int(np.searchsorted(offsets, offsets[begin] + AT_ONCE, side="right")) - 1
+            end = int(np.searchsorted(offsets, offsets[begin] + LAID_AT_ONCE, side="right")) - 1
             end = min(max(end, begin + 1), len(texts))
             for patterns, places in self._found(offsets[begin : end + 1], data, laid, room):
                 pairs.append((patterns, places + np.int32(first + begin)))

@@ -1,0 +1,113 @@
+"""Pipes: the first, or the last, of all results of a query, in the order in which they come.
+
+The results that pipes leave are an interval of their numbers.  Pipes of "head" before any other say where it ends, so
+that the results go on as they come, and no events are read behind.  Once there is a "tail", the number of all results
+tells; until that is known, as many of the last results are held as the first "tail" asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.arrays import Int64
+from cer_gpu.ceql.syntax import Pipe
+from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.planning.physical import PhysicalPlan
+
+
+def make_pipes(physical: PhysicalPlan, options: EvaluationOptions) -> Pipes | None:
+    """Return the choice of a query's pipes, behind which a limit is one more; None: it has none."""
+    pipes = physical.plan.pipes
+    if not pipes:
+        return None
+    if options.limit is not None:
+        pipes = (*pipes, Pipe("head", options.limit))
+    return Pipes(pipes, numbered=physical.output.numbered, share=options.share)
+
+
+class Pipes:
+    """The choice of some pipes among the results of one evaluation.
+
+    Parameters
+    ----------
+    pipes
+    numbered
+        True: a result has several rows, of one number in the column "match".
+    share
+        (k, n): of what they leave, part k of n; None: all.
+    """
+
+    def __init__(self, pipes: Sequence[Pipe], *, numbered: bool, share: tuple[int, int] | None) -> None:
+        heads = list(takewhile(lambda pipe: pipe.kind == "head", pipes))
+        self._most = min((head.n for head in heads), default=None)
+        self._behind = pipes[len(heads) :]
+        self._numbered, self._share = numbered, share
+        self._n = self._n_left = 0  # results so far, and those of them that were handed on
+        self._held: list[tuple[pa.RecordBatch, Int64]] = []  # with the number of the result of each row
+
+    @property
+    def is_full(self) -> bool:
+        """True if no result to come changes anything."""
+        return self._most is not None and self._n >= self._most
+
+    def take(self, rows: pa.RecordBatch, n: int) -> tuple[pa.RecordBatch, int]:
+        """Return the rows that are known to be left, given those of the next `n` results; and the number of results."""
+        numbers = rows.column("match").to_numpy() if self._numbered else np.arange(self._n, self._n + n)
+        nothing = rows.slice(0, 0)
+        self._n += n
+        if self._most is not None and self._n > self._most:
+            self._n = self._most
+            kept = int(np.searchsorted(numbers, self._most))
+            rows, numbers = rows.slice(0, kept), numbers[:kept]
+        if not self._behind:
+            return self._own(rows, numbers)
+        self._held.append((rows, numbers))
+        first = self._n - self._behind[0].n
+        while self._held and not (self._held[0][1] >= first).any():
+            self._held.pop(0)
+        return (self.finish() or (nothing, 0)) if self.is_full else (nothing, 0)
+
+    def finish(self) -> tuple[pa.RecordBatch, int] | None:
+        """Return the rows that the number of all results leaves, and their number; None: there are none."""
+        begin, end = 0, self._n
+        for pipe in self._behind:
+            if pipe.kind == "head":
+                end = min(end, begin + pipe.n)
+            else:
+                begin = max(begin, end - pipe.n)
+        held, self._held = self._held, []
+        if not held:
+            return None
+        rows = pa.Table.from_batches([each for each, _ in held]).combine_chunks()
+        numbers = np.concatenate([each for _, each in held])
+        first, last = np.searchsorted(numbers, [begin, end])
+        (batch,) = rows.slice(first, last - first).to_batches() or [held[0][0].slice(0, 0)]
+        return self._own(batch, numbers[first:last])
+
+    def _own(self, rows: pa.RecordBatch, numbers: Int64) -> tuple[pa.RecordBatch, int]:
+        """Return the rows of the share, and their results."""
+        results, places = np.unique(numbers, return_inverse=True)
+        before, self._n_left = self._n_left, self._n_left + len(results)
+        if self._share is None:
+            return rows, len(results)
+        own = (before + np.arange(len(results))) % self._share[1] == self._share[0]
+        return rows.filter(pa.array(own[places])), int(own.sum())
+
+    # ---- checkpoints ----------------------------------------------------------------------------------------
+
+    def snapshot(self) -> tuple[dict[str, Any], pa.Table]:
+        """Return the state: arrays, and the rows that are held."""
+        rows = pa.Table.from_batches([rows for rows, _ in self._held]) if self._held else pa.table({})
+        numbers = [numbers for _, numbers in self._held]
+        counts = np.array([self._n, self._n_left])
+        return {"counts": counts, "numbers": np.concatenate([np.empty(0, np.int64), *numbers])}, rows
+
+    def restore(self, arrays: dict[str, Any], rows: pa.Table) -> None:
+        """Go on from a snapshot."""
+        self._n, self._n_left = map(int, arrays["counts"])
+        self._held = [(batch, arrays["numbers"]) for batch in rows.combine_chunks().to_batches() if batch.num_rows]
