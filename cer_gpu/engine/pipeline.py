@@ -177,7 +177,8 @@ class Pipeline:
         shares = self._shared is not None and may_share(binding.guards, negates=self.physical.plan.negates)
         if self._shared is None or not shares:
             return GuardWords(binding.guards, self._device, self._types_met, self._compared)
-        return self._shared.guards(binding.schema).words_for(binding.guards, self._types_met)
+        shared = self._shared.guards(binding.schema, binding.guards.type_column)
+        return shared.words_for(binding.guards, self._types_met)
 
     def _side_columns(self, binding: Binding) -> SideColumns | None:
         bound = None if self.physical.output.by_starts else binding.compared  # a funnel has no filters between events

@@ -116,7 +116,7 @@ class RecentRun(Joining):
     @property
     def _text_tables(self) -> TextTables:
         assert self.options.texts is not None
-        return self.options.texts.tables()
+        return self.options.texts.tables(ranked=self._tables.bound.ranked)
 
     def _run(self, *arguments: Any) -> int:
         status: int = loops.move_events(*arguments)
