@@ -38,7 +38,7 @@ NOTHING = s.Comparison("=", s.Literal(0, "0"), s.Literal(1, "1"))
 
 @dataclass
 class Surroundings:
-    """What the conditions of a query share.
+    """Facts that the conditions of a query share.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Surroundings:
     missing_is_null : bool
         True: a field that the schema has not is NULL, as one with a question mark; False: it is an error.
     found : dict from tuple of str to FoundField or None
-        Where the fields are, by the names on their paths.
+        Places of the fields, by the names on their paths.
     """
 
     text: str
@@ -88,7 +88,7 @@ class Surroundings:
 
 @dataclass
 class _Leaf:
-    """What one test reads.
+    """Lists and fields that one test reads.
 
     Attributes
     ----------
