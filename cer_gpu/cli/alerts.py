@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 
 import click
@@ -78,14 +79,19 @@ class AlertTable(QueryTable):
             "level": [self._rules[name].level or "" for name in shown],
             "rule": shown,
             "alerts": right([f"{numbers[name]:,}{'+' if totals.of[name].is_full else ''}" for name in shown]),
-            "first end": [end_of(self._firsts.get(name)) for name in shown],
-            "last end": [end_of(self._lasts.get(name)) for name in shown],
+            "first end": [_short(end_of(self._firsts.get(name))) for name in shown],
+            "last end": [_short(end_of(self._lasts.get(name))) for name in shown],
         }
         click.echo(preview(pa.table(table), table_width()))
         if len(raised) > len(shown):
             click.echo(f"and {len(raised) - len(shown):,} more rules (-o FILE has all alerts)")
         levels = ", ".join(f"{n:,} {level}" for level, n in by_level(numbers, self._rules).items())
         click.echo(f"{len(raised):,} {of_all} raised {counted(sum(numbers.values()), 'alert')}: {levels}{so_far}")
+
+
+def _short(time: str) -> str:
+    """Return a time without a fraction that is zero."""
+    return re.sub(r"\.0+(?=Z?$)", "", time)
 
 
 class NearMisses(Preview):

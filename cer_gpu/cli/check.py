@@ -11,7 +11,13 @@ import pyarrow as pa
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.cli.command_line import say
 from cer_gpu.cli.given_events import Streams, given_streams
-from cer_gpu.cli.given_queries import GivenQueries, query_and_events_arguments, read_queries
+from cer_gpu.cli.given_queries import (
+    GivenQueries,
+    missing_notes,
+    notes_of,
+    query_and_events_arguments,
+    read_queries,
+)
 from cer_gpu.cli.json_output import error_facts, to_json
 from cer_gpu.cli.options import QueryOptions, query_options
 from cer_gpu.cli.tally import counted
@@ -64,10 +70,8 @@ def check_command(
         of_set = {"ok": is_ok, "queries": each, "passed_over": given.passed_over}
         click.echo(to_json(of_set if given.is_set else each[""]))
         return 0 if is_ok else 1
-    for name, found in checked.items():
-        for note in found.notes:
-            click.echo(f"note: {name}: {note}" if name else f"note: {note}")
-    for note in given.notes:
+    notes = notes_of((name, note) for name, found in checked.items() for note in found.notes)
+    for note in [*notes, *given.notes, *missing_notes({name: found.missing for name, found in checked.items()})]:
         click.echo(f"note: {note}")
     if told:
         n_wrong = sum(any(error["file"] for error in found.errors.values()) for found in checked.values())
@@ -97,11 +101,13 @@ class _Checked:
     notes: list[str] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
     types: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
 
     def facts(self, *, with_columns: bool) -> dict[str, Any]:
         """Return the findings as plain data."""
         columns = self.columns if with_columns else None
-        return {"ok": not self.errors, "errors": list(self.errors.values()), "notes": self.notes, "columns": columns}
+        facts = {"ok": not self.errors, "errors": list(self.errors.values()), "notes": self.notes, "columns": columns}
+        return facts | ({"missing_fields": self.missing} if self.missing else {})
 
 
 def _check(
@@ -116,6 +122,7 @@ def _check(
     """
     found = _Checked()
     compiled, _ = given.analyse(name)
+    found.notes = list(compiled.notes) if compiled else []  # before those on columns, which `missing` has
     sources: list[tuple[str, Streams | None]] = list(streams.each())
     for shown, source in sources or [("", None)]:
         schema = None
@@ -140,7 +147,7 @@ def _check(
             found.columns = [
                 dotted(name) for name in compiled.columns(schema) if name not in (STREAM_COLUMN, ROW_COLUMN)
             ]
-    found.notes = list(compiled.notes) if compiled else []
+        found.missing += [] if compiled is None else compiled.missing_fields
     found.types = list(compiled.types) if compiled else []
     return found
 

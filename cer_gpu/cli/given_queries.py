@@ -29,7 +29,9 @@ _Result = TypeVar("_Result")
 Wrong = list[tuple[str, CerError]]
 """Errors of queries, with the names of these."""
 _LISTED = 8
-"""Most rules that a note names."""
+"""Most fields, or rules, that a note lists."""
+_NAMED = 3
+"""Most rules whose names stand before a note."""
 _SHOWN = {"no_progress", "as_json", "analyze", "svg", "dot", "passes"}
 OF_TABLES = frozenset({"query", "queries", "events", "out", "format_", "limit", "device"} | _SHOWN)
 """Parameters of commands that a query over a whole table takes."""
@@ -92,7 +94,13 @@ def notes_of(notes: Iterable[tuple[str, str]]) -> list[str]:
     names: dict[str, list[str]] = {}
     for name, note in notes:
         names.setdefault(note, []).append(name)
-    return [f"{listed(own)}: {note}" if own != [""] else note for note, own in names.items()]
+    return [f"{_named(own)}: {note}" if own != [""] else note for note, own in names.items()]
+
+
+def _named(names: Sequence[str]) -> str:
+    if len(names) <= _NAMED:
+        return ", ".join(names)
+    return f"{', '.join(names[:_NAMED])}, and {len(names) - _NAMED:,} more rules"
 
 
 def aside_note(names: Sequence[str]) -> list[str]:

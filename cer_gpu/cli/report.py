@@ -13,6 +13,7 @@ from cer_gpu.cli.given_queries import (
     WrongQueries,
     aside_note,
     for_each,
+    missing_notes,
     query_and_events_arguments,
     read_queries,
     with_progress,
@@ -120,6 +121,7 @@ def report(
             compiled, aside = with_progress(compiled)
         source = rereadable(streams.open())
         schema = next(iter(compiled.values()))._source(source).schema
+        compiled = for_each(compiled, lambda each: each.over(schema), given.skipped)
         fitting = for_each(compiled, lambda each: each.output_schema(schema, _OUTPUTS[page](each)), given.skipped)
         compiled = {name: compiled[name] for name in fitting}
         asked = RuleSet(compiled, given.rules) if given.is_set else next(iter(compiled.values()))
@@ -133,7 +135,8 @@ def report(
     except WrongQueries as wrong:
         given.say(wrong.errors)
         return 1
-    notes = [*given.notes, *aside_note(aside)]
+    missing = {name: query.missing_fields for name, query in compiled.items()}
+    notes = [*given.notes, *aside_note(aside), *missing_notes(missing)]
     what = _WORDS[page]
     if as_json:
         number = f"n_{what.replace(' ', '_')}s"

@@ -190,7 +190,8 @@ class CommandRun:
             ((text, every),) = spaced
             length = " ".join(text[slice(*every.within.span)].split())
             clause = f"LIMIT {every.n} EVERY {length}"
-        return f"; {self.evaluation.n_left_out:,} left out by {clause}"
+        n = self.evaluation.n_left_out
+        return f"; {n:,} left out by {clause}" if n or not self._is_set else ""
 
     @property
     def notes(self) -> list[str]:

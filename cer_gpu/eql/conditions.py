@@ -47,14 +47,14 @@ class Surroundings:
         None: it is not known yet, and every field is taken for a value that is there.
     missing_is_null : bool
         True: a field that the schema has not is NULL, as one with a question mark; False: it is an error.
-    missing : dict from str to (int, int)
-        The fields that were taken for NULL, and where they stand.
+    found : dict from tuple of str to FoundField or None
+        Where the fields are, by the names on their paths.
     """
 
     text: str
     schema: pa.Schema | None = None
     missing_is_null: bool = False
-    missing: dict[str, s.Span] = field(default_factory=dict)
+    found: dict[tuple[str, ...], FoundField | None] = field(default_factory=dict)
 
     def error(self, message: str, span: s.Span, hint: str | None = None) -> QueryError:
         """Return an error that underlines a place in the query."""
@@ -71,7 +71,7 @@ class Surroundings:
         names = node.names if names is None else names
         if self.schema is None:
             return FoundField(".".join(names), pa.null())
-        found = find_field(self.schema, names)
+        found = self.found[names] = find_field(self.schema, names)
         if found is None:
             name = ".".join(names)
             if not (node.optional or self.missing_is_null):
@@ -83,7 +83,6 @@ class Surroundings:
                     *node.span,
                     hint=f"{hint}; {optional}" if hint else optional,
                 )
-            self.missing.setdefault(name, node.span)
         return found
 
 
@@ -473,7 +472,6 @@ class Conditions:
                 known = [field.name for field in of] if isinstance(of, pa.StructType) else []
                 message = f"the elements have no field {'.'.join(rest)!r}"
                 raise QueryTypeError(message, self._around.text, *node.span, did_you_mean(rest[0], known, "fields"))
-            self._around.missing.setdefault(node.name, node.span)
             leaf.is_null = True
             return s.Literal(0, "0", node.span)
         return replace(element, fields=(*element.fields, *found[0]), span=node.span)

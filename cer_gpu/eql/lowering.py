@@ -8,8 +8,8 @@ Source: docs/eql.md, which names that of each rule.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from cer_gpu.ceql.scopes import resolved
 from cer_gpu.ceql.traversal import mapped, walk
 from cer_gpu.eql import syntax as e
 from cer_gpu.eql.conditions import NOTHING, Conditions, Surroundings
-from cer_gpu.eql.fields import find_field
+from cer_gpu.eql.fields import FoundField, find_field
 from cer_gpu.eql.sampling import sampled
 
 RECENT, ALL = "recent", "all"
@@ -37,13 +37,30 @@ class Lowered:
     syntax : QuerySyntax
     type_column : str or None
         The column of categories; None: there is none, or it is a list, of which the events' tests ask.
-    missing : tuple of str
-        Fields that the schema has not, and that are NULL.
+    found : dict from tuple of str to FoundField or None
+        Where the fields are in the schema, by the names on their paths; None: NULL, as it has none.
+    knows_schema : bool
+        False: every field is taken for a value that is there.
     """
 
     syntax: s.QuerySyntax
     type_column: str | None
-    missing: tuple[str, ...] = ()
+    found: Mapping[tuple[str, ...], FoundField | None] = field(default_factory=dict)
+    knows_schema: bool = False
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Fields that the schema has not."""
+        return tuple(".".join(names) for names, found in self.found.items() if found is None)
+
+    def fits(self, schema: pa.Schema) -> bool:
+        """Return True for a schema over which the query is the same."""
+        return self.knows_schema and all(find_field(schema, names) == found for names, found in self.found.items())
+
+    def is_read_as(self, other: Lowered) -> bool:
+        """Return True if the query reads the same columns in the same way as over another schema."""
+        mine, others = self.syntax, other.syntax
+        return (mine.formula, mine.partition, self.type_column) == (others.formula, others.partition, other.type_column)
 
 
 def lower(
@@ -65,7 +82,7 @@ def lower(
     lowering = _Lowering(query, around, type_column, selection)
     syntax = lowering.query_syntax()
     check_nesting(syntax.formula, query.text)
-    return Lowered(replace(syntax, formula=resolved(syntax.formula)), lowering.types, tuple(around.missing))
+    return Lowered(replace(syntax, formula=resolved(syntax.formula)), lowering.types, around.found, schema is not None)
 
 
 class _Lowering:
@@ -80,7 +97,7 @@ class _Lowering:
     def __init__(self, query: e.Query, around: Surroundings, type_column: str | None, selection: str) -> None:
         self._query, self._around, self._selection = query, around, selection
         self._category = None if type_column is None else e.Field(tuple(type_column.split(".")))
-        self.types, self._by_test = _type_column(around.schema, type_column)
+        self.types, self._by_test = _type_column(around, type_column)
         first = {node.names[0] for node in walk(query) if isinstance(node, e.Field)}
         self._terms = [
             replace(term, name=term.name or _free(f"step{n}", first)) for n, term in enumerate(query.terms, 1)
@@ -333,12 +350,13 @@ def _free(name: str, taken: set[str]) -> str:
     return name
 
 
-def _type_column(schema: pa.Schema | None, type_column: str | None) -> tuple[str | None, bool]:
+def _type_column(around: Surroundings, type_column: str | None) -> tuple[str | None, bool]:
     """Return the column of categories, and True if it is a list, so that the events' tests ask for it."""
-    if schema is None or type_column is None or type_column in schema.names:
-        found = None if schema is None or type_column is None else find_field(schema, (type_column,))
-        return (None, True) if found is not None and found.in_list else (type_column, False)
-    found = find_field(schema, tuple(type_column.split(".")))
-    if found is None:
+    if around.schema is None or type_column is None:
         return type_column, False
-    return (None, True) if found.in_list else (found.attribute, False)
+    for names in ((type_column,), tuple(type_column.split("."))):
+        found = find_field(around.schema, names)
+        if found is not None:
+            around.found[names] = found
+            return (None, True) if found.in_list else (found.attribute, False)
+    return type_column, False

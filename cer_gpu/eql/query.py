@@ -14,7 +14,7 @@ from cer_gpu.eql.lowering import ALL, RECENT, Lowered, lower
 from cer_gpu.eql.parser import parse
 from cer_gpu.eql.syntax import Query as EqlSyntax
 from cer_gpu.errors import CerError, OptionError, QueryError
-from cer_gpu.planning.binding import Binding, Bindings, bind
+from cer_gpu.planning.binding import Bindings
 from cer_gpu.planning.plan import Plan
 from cer_gpu.query import Query, check_time_unit, planned
 
@@ -97,7 +97,7 @@ def analyse(
     plan, notes, errors = source.planned(lowered, schema)
     if plan is None:
         return None, errors
-    query = EqlQuery(source, plan, (*notes, *_told(lowered.missing)), schema, lowered.missing)
+    query = EqlQuery(source, lowered, plan, (*notes, *_told(lowered)))
     if schema is not None:
         try:
             query._bind(schema)
@@ -106,9 +106,9 @@ def analyse(
     return query, []
 
 
-def _told(missing: Sequence[str]) -> list[str]:
+def _told(lowered: Lowered) -> list[str]:
     """Return a note on fields that are NULL for all events."""
-    return [f"the events have no {', '.join(missing)}: null"] if missing else []
+    return [f"the events have no {', '.join(lowered.missing)}: null"] if lowered.missing else []
 
 
 class EqlQuery(Query):
@@ -135,34 +135,33 @@ class EqlQuery(Query):
     def __init__(
         self,
         source: Source,
+        lowered: Lowered,
         plan: Plan,
         notes: tuple[str, ...] = (),
-        schema: pa.Schema | None = None,
-        missing_fields: tuple[str, ...] = (),
         changes: tuple[Callable[[Plan], Plan], ...] = (),
     ) -> None:
         super().__init__(plan, notes)
-        self.missing_fields = missing_fields
-        self._made_of = source, schema, changes
-        self._bindings: _SchemaBindings = _SchemaBindings(plan, source, schema, changes)
+        self.missing_fields = lowered.missing
+        self._made_of = source, lowered, changes
+        self._bindings: _SchemaBindings = _SchemaBindings(plan, source, lowered, changes)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the query as it was read, and its plan."""
-        source, schema, changes = self._made_of
-        return EqlQuery, (source, self._plan, self.notes, schema, self.missing_fields, changes)
+        source, lowered, changes = self._made_of
+        return EqlQuery, (source, lowered, self._plan, self.notes, changes)
 
     def _changed(self, change: Callable[[Plan], Plan]) -> EqlQuery:
-        source, schema, changes = self._made_of
-        return EqlQuery(source, change(self._plan), self.notes, schema, self.missing_fields, (*changes, change))
+        source, lowered, changes = self._made_of
+        return EqlQuery(source, lowered, change(self._plan), self.notes, (*changes, change))
 
     def over(self, schema: pa.Schema) -> EqlQuery:
         """Return the query with the columns of a schema in place of the names that it was written with."""
-        source, known, changes = self._made_of
-        if known is not None and known.equals(schema):
+        source, lowered, changes = self._made_of
+        if lowered.fits(schema):
             return self
-        lowered = source.lowered(schema)
-        plan = self._bindings.plan_over(schema)
-        return EqlQuery(source, plan, (*self.notes, *_told(lowered.missing)), schema, lowered.missing, changes)
+        own = [note for note in self.notes if note not in _told(lowered)]
+        lowered, plan = self._bindings.over(schema)
+        return EqlQuery(source, lowered, plan, (*own, *_told(lowered)), changes)
 
 
 class _SchemaBindings(Bindings):
@@ -171,46 +170,37 @@ class _SchemaBindings(Bindings):
     Parameters
     ----------
     plan
-        Its plan over `schema`.
     source
-    schema
-        None: the plan takes every field for a value that is there.
+    lowered
+        That of which the plan was made.
     changes
         What was changed of the plan since.
     """
 
     def __init__(
-        self, plan: Plan, source: Source, schema: pa.Schema | None, changes: tuple[Callable[[Plan], Plan], ...]
+        self, plan: Plan, source: Source, lowered: Lowered, changes: tuple[Callable[[Plan], Plan], ...]
     ) -> None:
         super().__init__(plan)
-        self._source, self._schema, self._changes = source, schema, changes
+        self._source, self._lowered, self._changes = source, lowered, changes
 
-    def plan_over(self, schema: pa.Schema) -> Plan:
-        """Return the plan over a schema.
+    def over(self, schema: pa.Schema) -> tuple[Lowered, Plan]:
+        """Return the query and the plan over a schema.
 
         Raises
         ------
         QueryError
             When the query does not fit it.
         """
-        if self._schema is not None and self._schema.equals(schema):
-            return self.plan
+        if self._lowered.fits(schema):
+            return self._lowered, self.plan
         lowered = self._source.lowered(schema)
-        if self._is_same(lowered):
-            return self.plan
+        if lowered.is_read_as(self._lowered) and self._source.time_column_of(schema) == self.plan.time_column:
+            return lowered, self.plan
         plan, _, errors = self._source.planned(lowered, schema)
         if plan is None:
             raise errors[0]
-        return reduce(lambda made, change: change(made), self._changes, plan)
+        return lowered, reduce(lambda made, change: change(made), self._changes, plan)
 
-    def _is_same(self, lowered: Lowered) -> bool:
-        """Return True for a query over a schema that is read as it is without it."""
-        known = self.plan.syntax
-        return (lowered.syntax.formula, lowered.syntax.partition, lowered.type_column) == (
-            known.formula,
-            known.partition,
-            self.plan.type_column,
-        )
-
-    def _bound(self, schema: pa.Schema, position_column: str | None) -> Binding:
-        return bind(self.plan_over(schema), schema, position_column)
+    def plan_over(self, schema: pa.Schema) -> Plan:
+        """Return the plan over events of a schema."""
+        return self.over(schema)[1]

@@ -15,7 +15,7 @@ from cer_gpu.query_set import QuerySet, compile_all
 
 CompiledForFrame = CompiledQuery | QuerySet
 
-_COMPILING = ("type_column", "time_column", "time_unit", "relations")
+_COMPILING = ("type_column", "time_column", "time_unit", "relations", "language", "missing_fields", "selection")
 """Options that are those of `cer_gpu.compile`; all others are those of the evaluation."""
 
 
@@ -31,8 +31,9 @@ def match(frame: Any, query: Any, **options: Any) -> Any:
         A text, the `pathlib.Path` of a file with it, a compiled `cer_gpu.Query`, `cer_gpu.RowPatternQuery` or
         `cer_gpu.QuerySet`, or a mapping of texts by name for a set.
     **options
-        Those of `cer_gpu.compile` for a text (``type_column``, ``time_column``, ``time_unit``, ``relations``), and
-        those of `cer_gpu.Query.evaluate` (``output``, ``limit``, ``sort``, ``threads``, ...).
+        Those of `cer_gpu.compile` for a text (``type_column``, ``time_column``, ``time_unit``, ``relations``,
+        ``language``, ``missing_fields``, ``selection``), and those of `cer_gpu.Query.evaluate` (``output``, ``limit``,
+        ``sort``, ``threads``, ...).
 
     Returns
     -------

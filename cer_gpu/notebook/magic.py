@@ -15,6 +15,18 @@ from cer_gpu.frames.kinds import Kind, kind_of_frame
 from cer_gpu.frames.matching import checked
 from cer_gpu.notebook.shown import Shown
 
+_OPTIONS = (
+    "language",
+    "type_column",
+    "time_column",
+    "time_unit",
+    "missing_fields",
+    "selection",
+    "output",
+    "limit",
+    "threads",
+)
+
 
 @magics_class
 class CeqlMagics(Magics):
@@ -22,10 +34,13 @@ class CeqlMagics(Magics):
 
     @magic_arguments()
     @argument("events", help="A variable with events, or else a file, folder, glob or address.")
-    @argument("--type-column", help="The column of event types.  [default: type]")
+    @argument("--language", help="ceql, eql or match_recognize.  [default: by the text]")
+    @argument("--type-column", help="The column of event types.  [default: type; of EQL event.category]")
     @argument("--no-type-column", action="store_true", help="The stream's name (FROM) is the type of its events.")
-    @argument("--time-column", help="The column of times.")
+    @argument("--time-column", help="The column of times.  [default: of EQL @timestamp]")
     @argument("--time-unit", help="The unit of an integer time column: s, ms, us or ns.")
+    @argument("--missing-fields", help="Of EQL, a field that the events have not: error or null.")
+    @argument("--selection", help="Of EQL, the matches of a sequence: recent or all.")
     @argument("--output", help="positions, bindings, events, count, ends, measures or rows.")
     @argument("--limit", type=int, help="Stop after so many results.")
     @argument("--threads", type=int, help="Threads to use.")
@@ -34,7 +49,7 @@ class CeqlMagics(Magics):
     @argument("-o", "--out", metavar="NAME", help="A variable for the result: a frame of the kind of the events.")
     @cell_magic
     def ceql(self, line: str, cell: str) -> Shown:
-        """Evaluate the query in the cell, in CEQL or SQL with MATCH_RECOGNIZE, and show the first of its results.
+        """Evaluate the query in the cell, in CEQL, EQL or SQL with MATCH_RECOGNIZE, and show the first of its results.
 
         Examples::
 
@@ -47,11 +62,7 @@ class CeqlMagics(Magics):
         given = parse_argstring(self.ceql, line)
         if given.out is not None and not given.out.isidentifier():
             raise UsageError(f"-o: expected the name of a variable, got {given.out!r}")
-        options = {
-            name: value
-            for name in ("type_column", "time_column", "time_unit", "output", "limit", "threads")
-            if (value := getattr(given, name)) is not None
-        }
+        options = {name: value for name in _OPTIONS if (value := getattr(given, name)) is not None}
         if given.sort:
             options["sort"] = True
         if given.no_type_column:

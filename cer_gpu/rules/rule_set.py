@@ -78,14 +78,16 @@ class RuleSet(QuerySet):
     ) -> tuple[pa.Schema, QuerySetEvaluator, Iterator[pa.RecordBatch]]:
         """Return the schema of alerts, their evaluator, and the alerts as they are found."""
         options.check_time(self.time_column)
-        outputs = {name: output_of(query) for name, query in self._queries.items()}
-        evaluator = self._closed(options, outputs)
-        schemas = {}
+        queries: dict[str, CompiledQuery] = {}
+        schemas: dict[str, pa.Schema] = {}
         for name, query in self._queries.items():
             with InQuery(name):
-                schemas[name] = query.output_schema(source.schema, outputs[name])
-        rows = AlertRows(self.rules, self._queries, time_type_in(schemas.values()))
-        found = (rows.of(name, batch) for name, batch in self._found(source, evaluator, options.threads))
+                queries[name] = query.over(source.schema)
+                schemas[name] = queries[name].output_schema(source.schema, output_of(query))
+        together = QuerySet(queries)
+        evaluator = together._closed(options, {name: output_of(query) for name, query in queries.items()})
+        rows = AlertRows(self.rules, queries, time_type_in(schemas.values()))
+        found = (rows.of(name, batch) for name, batch in together._found(source, evaluator, options.threads))
         return rows.schema, evaluator, found
 
 

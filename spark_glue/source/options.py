@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cer_gpu.compilation import TYPE_COLUMN
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rules.folder import read_folder
@@ -25,7 +26,7 @@ OPTION_NAMES = {
     "path": "file, folder or pattern with the events",
     "paths": "JSON list of several of them",
     "orderBy": "columns that order the stream, with commas between them; by default the time column",
-    "typeColumn": "column with the type of each event, by default 'type'; empty: there is none",
+    "typeColumn": "column with the type of each event, by default 'type' (EQL: 'event.category'); empty: there is none",
     "timeColumn": "column with the time of each event; by default the first of orderBy, if it holds times",
     "timeUnit": "unit of a time column of integers",
     "dealing": "'auto', 'partition', 'range' or 'replicate'",
@@ -63,7 +64,7 @@ class SourceRequest:
     query: str | Path | Mapping[str, Rule]
     paths: tuple[str, ...]
     order_by: tuple[str, ...]
-    type_column: str | None = "type"
+    type_column: str | None = TYPE_COLUMN
     time_column: str | None = None
     time_unit: str | None = None
     dealing: str = "auto"
@@ -145,7 +146,7 @@ def asked(options: Mapping[str, str]) -> SourceRequest:
         query=_queries(*query),
         paths=_paths(paths[1]) if paths[0] == "paths" else (paths[1],),
         order_by=order_by,
-        type_column=options.get("typeColumn", "type") or None,
+        type_column=options.get("typeColumn", TYPE_COLUMN) or None,
         time_column=options.get("timeColumn") or None,
         time_unit=options.get("timeUnit") or None,
         dealing=dealing,

@@ -128,7 +128,10 @@ def stored_query(asked: SourceRequest) -> StoredQuery:
         "schema": scan.schema,
     }
     given: Any = asked.query
-    query = (compile_rules if isinstance(given, Mapping) else compile_member)(given, **options)
+    if isinstance(given, Mapping):
+        query: Any = compile_rules(given, missing_fields="null", **options)
+    else:
+        query = compile_member(given, **options)
     work = work_of(query, asked.output)
     choose_dealing(work, asked.dealing)
     whole = types_of.to_arrow(types_of.to_spark(work.output_schema(scan.schema)))

@@ -91,6 +91,15 @@ def test_sql_and_nothing_found_are_shown_as_well(shell):
     assert found._repr_html_() == "<div><p>no complex events</p></div>"
 
 
+def test_a_cell_may_be_eql(shell):
+    shell.user_ns["events"] = EVENTS.with_columns(pl.from_epoch("x").alias("@timestamp")).rename(
+        {"type": "event.category", "k": "user.name"}
+    )
+    assert repr(run(shell, "events", 'A where user.name : "V"')).endswith("1 complex event")
+    found = run(shell, "events --missing-fields null --language eql --selection all", "A where no.such == null")
+    assert repr(found).endswith("2 complex events")
+
+
 def test_without_matplotlib_there_is_no_picture(shell, monkeypatch):
     monkeypatch.setattr(shown, "find_spec", lambda name: None)
     assert "<img" not in run(shell, "events")._repr_html_()
