@@ -368,7 +368,7 @@ class Query(CompiledQuery):
         resident = resident and not sort and not isinstance(events, Mapping)
         sources = {name: open_events(each, resident=resident) for name, each in given.items()}
         for source in sources.values():
-            check_type_column(source, self.type_column, self.types)
+            check_type_column(source, self._bindings.plan_over(source.schema).type_column, self.types)
         if sort:
             assert time_column is not None
             sources = {name: sort_source(source, time_column) for name, source in sources.items()}

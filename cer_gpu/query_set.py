@@ -272,7 +272,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
     ) -> QuerySetEvaluator:
         """Return an evaluator with an output of each query."""
         several = STREAM_COLUMN if self._first.several_streams else None
-        sharing = Sharing(self.type_column, several, options.device) if shares else None
+        sharing = Sharing(several, options.device) if shares else None
         members = {}
         for name, query in self._queries.items():
             asked = replace(options, output=outputs.get(name, options.output))

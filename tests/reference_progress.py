@@ -93,6 +93,46 @@ def _passes(within: ref.Within, stream: Sequence[ref.Event], start: int) -> bool
     return any(not ref.in_window(within, stream, (start, k)) for k in range(start, len(stream)))
 
 
+@dataclass(frozen=True)
+class KeyedStep:
+    """A step of a chain whose steps share a value: its type, the column of the value, and the same of what bars it."""
+
+    type: str
+    column: str
+    barring: tuple[tuple[str, str], ...] = ()
+
+
+def keyed_progress(steps: Sequence[KeyedStep], rows: Sequence[dict[str, Any]], within: int | None) -> list[Progress]:
+    """Return the rows of a chain whose steps share a value, each in a column of its own; `within` as a time."""
+
+    def has(event: dict[str, Any], kind: str, column: str, value: Any) -> bool:
+        return event["type"] == kind and event[column] == value
+
+    found = []
+    for start, first in enumerate(rows):
+        value = first[steps[0].column]
+        if first["type"] != steps[0].type or value is None or value != value:
+            continue
+        reached, answer = [start], None
+        for step in steps[1:]:
+            for k in range(reached[-1] + 1, len(rows)):
+                if within is not None and rows[k]["ts"] - first["ts"] > within:
+                    answer = Progress(tuple(reached), "window")
+                    break
+                if has(rows[k], step.type, step.column, value):
+                    reached.append(k)
+                    break
+                if any(has(rows[k], *bar, value) for bar in step.barring):
+                    answer = Progress(tuple(reached), "barred", k)
+                    break
+            else:
+                answer = Progress(tuple(reached), "end")
+            if answer is not None:
+                break
+        found.append(answer or Progress(tuple(reached), "complete"))
+    return found
+
+
 def window_funnel(window: int, rows: Iterable[tuple[int, Sequence[bool]]]) -> int:
     """Return ``windowFunnel(window)(timestamp, cond1, cond2, ...)`` over the rows of one user.
 

@@ -7,7 +7,8 @@ import pytest
 
 from cer_gpu.columnar import clocks, strings
 from cer_gpu.engine import evaluation
-from cer_gpu.expressions import side_columns
+from cer_gpu.expressions import side_columns, text_sets
+from cer_gpu.expressions.globs import matching
 from cer_gpu.order import layouts, streams
 from cer_gpu.output import retention
 from cer_gpu.partition import key_index, partitions
@@ -68,6 +69,10 @@ SMALL = (
     (retention, "TRIM_FROM", 5),
     (strings, "_MAX_VALUES", 2),
     (side_columns, "SWEEP_FROM", 2),
+    (text_sets, "TOGETHER_FROM", 0),
+    (text_sets, "MOST_PARTS", 2),
+    (matching, "LAID_AT_ONCE", 4),
+    (matching, "FOUND", 2),
     (symbols, "MAX_WORDS", 3),
     (funnel, "_INITIAL_SIZE", 2),
     (funnel, "_MOST_AT_ONCE", 2),

@@ -208,6 +208,11 @@ def test_a_table_without_rows_says_so(tmp_path):
     assert page.read_text(encoding="utf-8") == "<!-- table: Peers left out -->\n\nNone.\n\n<!-- end -->\n"
 
 
+def test_sets_of_patterns_are_measured():
+    lines = run("texts.py", "--texts", "500", "--repeat", "1").splitlines()
+    assert [line.split()[0] for line in lines] == ["column", *["generated"] * 3]
+
+
 def test_row_patterns_find_what_window_functions_find(tmp_path):
     run("row_patterns.py", "--events", "3000", "--repeat", "1", "--save", "--results", str(tmp_path))
     (kept,) = tmp_path.glob("*-row-patterns.json")

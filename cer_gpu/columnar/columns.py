@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.arrays import Array, Bools
+from cer_gpu.arrays import Array, Bools, Int32
 from cer_gpu.columnar.fields import array_of
+from cer_gpu.columnar.memory import read_only
 from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.errors import EventsError
 
@@ -230,6 +231,7 @@ class Block:
         self._numbers: dict[str, Array] = {}
         self._coded: dict[str, Coded] = {}
         self._stored: dict[str, tuple[Array | None, pa.Array, pa.Array]] = {}
+        self._together: dict[tuple[str, ...], tuple[list[Int32], pa.Array]] = {}
 
     def fork(self) -> Block:
         """Return a block of the same rows, with the views made so far, to which other columns can be added."""
@@ -293,6 +295,17 @@ class Block:
             self._coded[name] = coded
         return self._coded[name]
 
+    def coded_together(self, names: tuple[str, ...]) -> tuple[list[Int32], pa.Array]:
+        """Return columns of strings or integers as codes into one dictionary of large strings; -1 for NULL.
+
+        All blocks that are forks of one share them.
+        """
+        together = self.source._together
+        if names not in together:
+            arrays = [self.source.array(name) for name in names]
+            together[names] = _coded_together(arrays, self._coders.setdefault("\0".join(names), StringCoder()))
+        return together[names]
+
     def stored_codes(self, name: str) -> tuple[Array | None, pa.Array, pa.Array]:
         """Return a string column's codes, their dictionary, and the array whose NULLs are those of the rows.
 
@@ -353,6 +366,22 @@ class RowsOfBlock(Block):
         """Return the rows of `Block.coded`."""
         coded = self.whole.coded(name)
         return Coded(self.at(coded.codes), coded.values)
+
+
+def _coded_together(arrays: list[pa.Array], coder: StringCoder) -> tuple[list[Int32], pa.Array]:
+    """Return the codes of strings or integers, -1 for NULL, and the values by code."""
+    coded = [array.dictionary if pa.types.is_dictionary(array.type) else array for array in arrays]
+    # in one call: a coder may give other codes in the next
+    numbers, values = coder.encode(pa.concat_arrays([each.cast(pa.large_string()) for each in coded]))
+    found, begin = [], 0
+    for array, each in zip(arrays, coded, strict=True):
+        own, valid = numbers[begin : begin + len(each)], validity(array)
+        if pa.types.is_dictionary(array.type):
+            codes = codes_of(array, validity(array.indices))
+            own = own[codes] if len(own) else np.zeros(len(array), np.int32)
+        found.append(read_only(own if valid is None else np.where(valid, own, np.int32(-1))))
+        begin += len(each)
+    return found, values
 
 
 def plain_texts(values: pa.Array) -> pa.Array:

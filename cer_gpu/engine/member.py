@@ -323,7 +323,7 @@ class QueryMember(SetMember):
         binding, self._read = self.bind(schema), None
         if self._sharing is not None:
             # made outside of its turn, as their memory is not that of one query
-            self._sharing.guards(schema)
+            self._sharing.guards(schema, binding.guards.type_column)
             self._sharing.add_partitions(binding.keys)
         with self._turn:
             if self._pipeline is None:

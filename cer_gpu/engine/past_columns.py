@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.backend.past import sums as kernels_of_sums
@@ -31,7 +32,7 @@ from cer_gpu.backend.past.pending import (
 )
 from cer_gpu.backend.past.sums import ExactSums, sum_past
 from cer_gpu.ceql.functions import CLEAR
-from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, NOTHING, STRING, Block, RowsOfBlock, kind_of
+from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, STRING, Block, RowsOfBlock, kind_of
 from cer_gpu.columnar.memory import read_only, zeros
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.numbers import floats
@@ -392,12 +393,10 @@ class SumState(PastState):
 
 
 class DescentState:
-    """Descent of processes: those that are marked, or descend from such, in the whole stream."""
+    """Descent of processes: the ids of those that are marked, or descend from such, in the whole stream."""
 
     def __init__(self, column: PastColumn) -> None:
-        self._texts = TextNumbers()
-        self._known = np.zeros(0, np.uint8)
-        self._sweep_at = TEXTS_FROM
+        self._ids, self._known = pa.array([], pa.large_string()), np.zeros(0, np.uint8)
         self.rebind(column)
 
     def rebind(self, column: PastColumn) -> None:
@@ -406,49 +405,38 @@ class DescentState:
 
     def make(self, block: Block, chosen: Bools) -> pa.Array:
         """Return the column of the next block, given which of its events mark their process."""
-        swept = self._texts.n_texts >= self._sweep_at
-        if swept:
-            kept = np.flatnonzero(self._known)
-            self._texts.keep(kept)
-            self._known = self._known[kept]
-        view = RowsOfBlock(block, np.arange(block.n_rows, dtype=np.int32))
-        processes, parents = (self._numbers(name, view) for name in self.column.past.ids)
-        if self._texts.n_texts > len(self._known):
-            known = zeros((max(FEWEST_ENTRIES, 2 * self._texts.n_texts),), np.uint8)
-            known[: len(self._known)] = self._known
-            self._known = known
-        if swept:
-            self._sweep_at = max(TEXTS_FROM, 2 * self._texts.n_texts)  # with those of this block's dictionaries
         found = np.zeros(block.n_rows, np.bool_)
-        mark_descents(read_only(processes), read_only(parents), read_only(chosen), self._known, found)
+        if not len(self._ids) and not chosen.any():
+            return pa.array(found)
+        (processes, parents), ids = block.coded_together(self.column.past.ids)
+        places = pc.index_in(ids, value_set=self._ids)
+        kept = places.is_valid().to_numpy(zero_copy_only=False)
+        places = places.fill_null(0).to_numpy()[kept]
+        known = np.zeros(len(ids), np.uint8)
+        known[kept] = self._known[places]
+        mark_descents(processes, parents, read_only(chosen), known, found)
+        self._known[places] = known[kept]
+        (new,) = np.nonzero(known.astype(np.bool_) & ~kept)
+        if len(new):
+            self._ids = pa.concat_arrays([self._ids, ids.take(pa.array(new))])
+            self._known = np.concatenate([self._known, known[new]])
         return pa.array(found)
-
-    def _numbers(self, name: str, view: RowsOfBlock) -> Int64:
-        """Return the numbers of ids, -1 for NULL."""
-        kind, valid = kind_of(view.whole.column(name).type), view.valid(name)
-        if kind == NOTHING:
-            return np.full(view.n_rows, -1, np.int64)
-        if kind == STRING:
-            numbers = self._texts.of(name, view)
-        else:
-            numbers = self._texts.of_array(view.whole.array(name).cast(pa.string()))
-        return numbers if valid is None else np.where(valid, numbers, -1)
 
     def snapshot(self, n_keys: int) -> dict[str, Array]:
         """Return the state as arrays."""
-        return {"known": self._known[: self._texts.n_texts]}
+        return {"known": self._known}
 
     def restore(self, arrays: dict[str, Array]) -> None:
         """Go on from a snapshot."""
         self._known = np.array(arrays["known"])
 
     def texts(self) -> pa.Array:
-        """Return the ids, in the order of their numbers."""
-        return self._texts.texts()
+        """Return the ids."""
+        return self._ids
 
     def restore_texts(self, texts: pa.Array) -> None:
         """Go on with the ids of a snapshot."""
-        self._texts.restore(texts)
+        self._ids = texts
 
 
 def _what(column: PastColumn) -> int:

@@ -34,6 +34,7 @@ from cer_gpu.expressions.derived import makers_of
 from cer_gpu.expressions.side_columns import SideColumns, TextNumbers, text_columns
 from cer_gpu.output.choice import RowChoice
 from cer_gpu.output.retention import Retained
+from cer_gpu.partition.by_step import StepKeys
 from cer_gpu.partition.dealt import partitions_of
 from cer_gpu.partition.partitions import Partitions
 from cer_gpu.partition.shared import SharedPartitions, ViewOfPartitions
@@ -47,6 +48,7 @@ from cer_gpu.runtime.events import Relevant
 from cer_gpu.runtime.live_intervals import LiveIntervals
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.progress.buffers import ProgressBuffers
+from cer_gpu.runtime.progress.keyed import KeyedFunnelTable
 from cer_gpu.runtime.protocol import FoundBuffers
 from cer_gpu.runtime.registry import make_runtime
 from cer_gpu.stages import LOOP, OUTPUT, PARTITIONS, PREDICATES
@@ -127,9 +129,12 @@ class Pipeline:
         self._every |= counts
         self._numbers = self.runtime.numbers_events or has_gaps or counts
         self.partitions: Partitions | ViewOfPartitions | None = None
-        if plan.partition and self._shared is not None and asked.deal is None:
+        self._step_keys, self._parts = self._keys_of_steps(binding), binding.keys.parts
+        if self._step_keys is not None:
+            self._parts = self._step_keys.parts
+        elif plan.partition and self._shared is not None and asked.deal is None:
             self.partitions = self._shared.partitions(binding.keys, numbered=self._numbers)
-        if plan.partition and self.partitions is None:
+        if self._parts and self.partitions is None:
             self.partitions = self._partitions_of_its_own(asked.deal)
         self._stream_columns = StreamColumns(binding, asked.deal)
         self._window: WindowClocks | None = None
@@ -166,12 +171,14 @@ class Pipeline:
             self.guards = self._guards_of(binding)
             self._makers = makers_of(binding.derived)
             self._stream_columns.rebind(binding)
+            self._step_keys = self._keys_of_steps(binding)
 
     def _guards_of(self, binding: Binding) -> GuardWords | SharedWords:
         shares = self._shared is not None and may_share(binding.guards, negates=self.physical.plan.negates)
         if self._shared is None or not shares:
             return GuardWords(binding.guards, self._device, self._types_met, self._compared)
-        return self._shared.guards(binding.schema).words_for(binding.guards, self._types_met)
+        shared = self._shared.guards(binding.schema, binding.guards.type_column)
+        return shared.words_for(binding.guards, self._types_met)
 
     def _side_columns(self, binding: Binding) -> SideColumns | None:
         bound = None if self.physical.output.by_starts else binding.compared  # a funnel has no filters between events
@@ -239,8 +246,11 @@ class Pipeline:
                     every = np.zeros(columns.n_rows, np.int32)
                     every[picked.rows] = picked.symbols
                     picked = Picked(every, np.arange(columns.n_rows, dtype=np.int32))
-                keys = partial(self.binding.keys.arrays, columns.batch, self._first.keys.parts)
-                if isinstance(self.partitions, Partitions):
+                keys = partial(self.binding.keys.arrays, columns.batch, self._parts)
+                if self._step_keys is not None:
+                    assert isinstance(self.partitions, Partitions)
+                    picked, partitions = self._step_keys.assign(columns.batch, picked, self._parts, self.partitions)
+                elif isinstance(self.partitions, Partitions):
                     symbols, rows, partitions, ordinals = self.partitions.assign(keys(), picked.symbols, picked.rows)
                     picked = Picked(symbols, rows)
                 else:
@@ -393,8 +403,14 @@ class Pipeline:
         assert not isinstance(found, ProgressBuffers)  # their keys have waited (`StartedRows`)
         return self.binding.keys.at(batch.events, batch.rows_at(found.ends), self._first.keys.types)
 
+    def _keys_of_steps(self, binding: Binding) -> StepKeys | None:
+        """Return the keys that depend on the steps which events satisfy; None: those of all events are the same."""
+        if not isinstance(self.table, KeyedFunnelTable):
+            return None
+        return StepKeys(self.table, binding.keys, binding.schema, self.physical.plan.text)
+
     def _partitions_of_its_own(self, deal: tuple[int, int] | None = None) -> Partitions:
-        return partitions_of(self._first.keys.parts, deal, every=self._every, numbered=self._numbers)
+        return partitions_of(self._parts, deal, every=self._every, numbered=self._numbers)
 
     def shares(self, partitions: SharedPartitions) -> bool:
         """Return True if the query has a view on these partitions."""

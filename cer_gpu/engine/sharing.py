@@ -21,12 +21,12 @@ class Sharing:
 
     Parameters
     ----------
-    type_column, stream_column, device
+    stream_column, device
         As of `cer_gpu.predicates.shared_guards.SharedGuards`.
     """
 
-    def __init__(self, type_column: str | None, stream_column: str | None, device: str) -> None:
-        self._asked = type_column, stream_column, device
+    def __init__(self, stream_column: str | None, device: str) -> None:
+        self._asked = stream_column, device
         self._guards: SharedGuards | None = None
         self._partitions: dict[tuple[Hashable, bool], SharedPartitions] = {}
         self._memory: dict[Hashable, Cell] = {}
@@ -45,10 +45,10 @@ class Sharing:
         """Return the turn of one more query."""
         return Turn(self._memory)
 
-    def guards(self, schema: pa.Schema) -> SharedGuards:
-        """Return the guards over events of a schema."""
+    def guards(self, schema: pa.Schema, type_column: str | None) -> SharedGuards:
+        """Return the guards over events of a schema, whose column of types is the same for all queries."""
         if self._guards is None or not self._guards.schema.equals(schema, check_metadata=True):
-            self._guards = SharedGuards(schema, *self._asked)
+            self._guards = SharedGuards(schema, type_column, *self._asked)
         return self._guards
 
     def ahead(self, blocks: Iterable[Block]) -> Iterable[Block]:

@@ -14,7 +14,7 @@ from cer_gpu.eql.lowering import ALL, RECENT, Lowered, lower
 from cer_gpu.eql.parser import parse
 from cer_gpu.eql.syntax import Query as EqlSyntax
 from cer_gpu.errors import CerError, OptionError, QueryError
-from cer_gpu.planning.binding import Binding, Bindings, bind
+from cer_gpu.planning.binding import Bindings
 from cer_gpu.planning.plan import Plan
 from cer_gpu.query import Query, check_time_unit, planned
 
@@ -201,5 +201,6 @@ class _SchemaBindings(Bindings):
             raise errors[0]
         return lowered, reduce(lambda made, change: change(made), self._changes, plan)
 
-    def _bound(self, schema: pa.Schema, position_column: str | None) -> Binding:
-        return bind(self.over(schema)[1], schema, position_column)
+    def plan_over(self, schema: pa.Schema) -> Plan:
+        """Return the plan over events of a schema."""
+        return self.over(schema)[1]

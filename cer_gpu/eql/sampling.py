@@ -1,8 +1,8 @@
 """Samples of EQL: for each key one event of each filter, all different, in any order.
 
 A sample is a conjunction with the keys of PARTITION BY.  The first that is complete is reported for each key, and
-``LIMIT 1 EVERY`` more events than any stream has keeps all others back.  Which events a sample takes, where a filter has
-several, is not said by Elasticsearch; here they are those with which a sample is complete first.
+``LIMIT 1 EVERY`` more events than any stream has keeps all others back.  Elasticsearch does not say which events a
+sample takes, where a filter has several; here they are those with which a sample is complete first.
 """
 
 from __future__ import annotations

@@ -174,8 +174,10 @@ class Inputs:
 
     def text_table(self, codes: Column, test: OneOf, negated: bool) -> int:
         """Add a test of texts, or its negation, that is answered together with others; return its slot."""
-        of = self.text_sets.setdefault(self.columns[codes.slot][0], TextSet())
-        self.tables.append((codes, TestTable(of, test, negated)))
+        name = self.columns[codes.slot][0]
+        if name not in self.text_sets:
+            self.text_sets[name] = TextSet()
+        self.tables.append((codes, TestTable(self.text_sets[name], test, negated)))
         return len(self.tables) - 1
 
     def give(self, rows: Callable[[Block], Rows]) -> Given:

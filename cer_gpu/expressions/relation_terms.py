@@ -62,6 +62,11 @@ class FilterProgram:
         """Instructions for events with the bits of their valid columns before these."""
         return [(op, a, 1 + b) if op == COLUMN and b >= 0 else (op, a, b) for op, a, b in self.code]
 
+    @property
+    def ranked(self) -> bool:
+        """True if it compares texts by their order."""
+        return any(op == COLUMN and b < 0 for op, _, b in self.code)
+
 
 Condition = Comparison | FilterProgram
 

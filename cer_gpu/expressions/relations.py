@@ -90,6 +90,11 @@ class BoundRelations:
         return self.conditions, kinds, tuple(_units(column_type(self.binder.schema, n, None, None)) for n in self.names)
 
     @property
+    def ranked(self) -> bool:
+        """True if texts are compared by their order."""
+        return any(condition.ranked for condition in self.conditions)
+
+    @property
     def names_on_host(self) -> tuple[str, ...]:
         """Columns of `names` that the host reads even if a device computes what it can (`sides_of`)."""
         if any(isinstance(column, Truth) for column in self.columns):

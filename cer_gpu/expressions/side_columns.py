@@ -68,6 +68,7 @@ class TextNumbers:
         self._coder = StringCoder(bounded=False)
         self._of_dictionary: dict[str, PerDictionary] = {}
         self._ranks: Int64 = np.zeros(1, np.int64)
+        self._no_ranks: Int64 = np.zeros(1, np.int64)
         self._n_ranked = 0
         self._sweep_at = SWEEP_FROM
 
@@ -104,9 +105,9 @@ class TextNumbers:
             self._ranks[order] = np.arange(len(order))
         return self._ranks
 
-    def tables(self) -> TextTables:
-        """Return the texts as the loops read them, valid until there are more."""
-        return TextTables(self.ranks(), *self._coder.stored)
+    def tables(self, *, ranked: bool) -> TextTables:
+        """Return the texts as the loops read them, valid until there are more; `ranked`: with their order."""
+        return TextTables(self.ranks() if ranked else self._no_ranks, *self._coder.stored)
 
     @property
     def wants_sweep(self) -> bool:

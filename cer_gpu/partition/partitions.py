@@ -70,7 +70,7 @@ class PartitionKeys:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What tells them from the keys of other queries over the same events."""
+        """Facts that tell them from the keys of other queries over the same events."""
         return (self.brackets, self.nullable) if any(self.nullable) else self.brackets
 
     def arrays(self, batch: pa.RecordBatch, parts: list[pa.DataType]) -> list[pa.Array]:

@@ -359,5 +359,9 @@ class Bindings:
                 last = self._last = self._bound(schema, position_column)
             return last
 
+    def plan_over(self, schema: pa.Schema) -> Plan:
+        """Return the plan over events of a schema: here it is the same for all."""
+        return self.plan
+
     def _bound(self, schema: pa.Schema, position_column: str | None) -> Binding:
-        return bind(self.plan, schema, position_column)
+        return bind(self.plan_over(schema), schema, position_column)

@@ -27,6 +27,7 @@ from cer_gpu.planning.dealing import Dealing, dealing_by_starts, dealing_of
 from cer_gpu.planning.plan import Plan
 from cer_gpu.planning.progress import funnel_of
 from cer_gpu.planning.recognition import recogniser_of
+from cer_gpu.runtime.progress.keyed import KeyedFunnelTable
 from cer_gpu.runtime.progress.table import FunnelTable
 from cer_gpu.runtime.registry import RUNTIMES
 
@@ -125,7 +126,8 @@ class PhysicalPlan:
         """Make the table that gives events their symbols."""
         plan = self.plan
         if self.output.by_starts:
-            return FunnelTable(funnel_of(plan))
+            steps = funnel_of(plan)
+            return KeyedFunnelTable(steps) if steps[0].keys else FunnelTable(steps)
         if plan.recent is not None:
             return RecentTable(plan.recent)
         if plan.parallel is not None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from cer_gpu.automaton.normal_form import Related
+from cer_gpu.automaton.recent import NotRecentError, RecentPattern, build_recent
 from cer_gpu.ceql.syntax import Windowed
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.planning.plan import Plan
 from cer_gpu.planning.windows import same_clock
-from cer_gpu.runtime.progress.table import FunnelStep, NoFunnelError, funnel_steps
+from cer_gpu.runtime.progress.table import FunnelStep, NoFunnelError, funnel_steps, relates
 
 _STRATEGIES = ("ALL", "RECENT")
 """Strategies that ask for nothing else than the steps that each start reaches."""
@@ -46,7 +49,20 @@ def funnel_of(plan: Plan) -> tuple[FunnelStep, ...]:
         formula = formula.body  # the filter that stands for EACH STEP
     if any(isinstance(part, Windowed) for part in walk(plan.syntax.formula)):
         raise NoFunnelError("it has a window within the pattern", "WITHIN for the whole pattern")
-    return funnel_steps(formula, plan.guards)
+    return funnel_steps(formula, plan.guards, _keyed(plan) if relates(formula) else None)
+
+
+def _keyed(plan: Plan) -> RecentPattern | None:
+    """Return the steps with their keys, if all filters between events are equalities that all steps share."""
+    pattern = plan.recent
+    if pattern is None and not plan.trailing:
+        with suppress(NotRecentError):
+            pattern = build_recent(plan.pattern, plan.guards, frozenset())
+    if pattern is None or pattern.tests or not pattern.keys:
+        return None
+    if plan.partition and plan.window == "events":
+        raise NoFunnelError("WITHIN n EVENTS counts the events of PARTITION BY alone", "a window of time")
+    return pattern
 
 
 def funnel_names(plan: Plan) -> list[str]:

@@ -3,12 +3,15 @@
 A test compares a column with a constant, or looks a text up.  The rows of a column that many tests read are put in
 classes once: texts by their codes, numbers by the constants that they lie between.  The rows that satisfy a test then
 stand in a range of classes, or in a few of them, and an answer costs as much as it has rows.  If several tests must
-hold, the one with the fewest rows is answered so, and the others are asked of these rows alone.
+hold, the one with the fewest rows is answered so, and the others are asked of these rows alone; of several tests of
+which one must hold, the rows are taken together.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -55,7 +58,7 @@ class Answers:
     def bind(self, predicate: Predicate) -> t.Test:
         """Return a predicate as a test, to be asked over blocks from the next one on."""
         test = self._binder.bind(predicate)
-        for each in _parts(test):
+        for each in _leaves(test):
             key = self._key(each)
             if key is not None:
                 known = self._classes.get(key)
@@ -71,27 +74,47 @@ class Answers:
         few = self._fewest(parts, block) if block.n_rows >= FROM_ROWS else None
         if few is None:
             return _found(rows_of(test, self._binder.inputs, block), block.n_rows)
-        rows, answered = few
-        others = [part for part in parts if part is not answered]
+        rows = few.rows()
+        others = [part for part in parts if part is not few.answered]
         if not others or not len(rows):
             return rows
         kept = rows_of(t.And(tuple(others)), self._binder.inputs, RowsOfBlock(block, rows, {}))
         found = _found(kept, len(rows))
         return rows if found is None else rows[found]
 
-    def _fewest(self, parts: tuple[t.Test, ...], block: Block) -> tuple[Int32, t.Test] | None:
-        """Return the rows that satisfy one of several tests, and that test; None: no test has few."""
-        least, chosen = block.n_rows // FEW_OF + 1, None
+    def _fewest(self, parts: tuple[t.Test, ...], block: Block) -> _Few | None:
+        """Return the rows that satisfy one of several tests; None: no test is known to have few."""
+        least = None
         for part in parts:
-            classes = self._classes.get(self._key(part))
-            if classes is not None and classes.n_tests >= FROM_TESTS:
-                ranges = classes.ranges(part, block)
-                if ranges is not None and (n := sum(end - begin for begin, end in ranges)) < least:
-                    least, chosen = n, (classes, ranges, part)
-        if chosen is None:
+            few = self._few(part, block, block.n_rows // FEW_OF if least is None else least.n_rows - 1)
+            if few is not None:
+                least = few
+                if few.n_rows == 0:
+                    break
+        return least
+
+    def _few(self, test: t.Test, block: Block, most: int) -> _Few | None:
+        """Return rows, at most so many, among which all are that satisfy a test; None: it may have more."""
+        if isinstance(test, t.Or):
+            found = list[_Few]()
+            for part in test.tests:
+                few = self._few(part, block, most)
+                if few is None:
+                    return None
+                most -= few.n_rows
+                found.append(few)
+            exact = all(few.answered is part for few, part in zip(found, test.tests, strict=True))
+            return _Few([place for few in found for place in few.places], test if exact else None)
+        if isinstance(test, t.And):
+            few = self._fewest(test.tests, block)
+            return None if few is None or few.n_rows > most else few._replace(answered=None)
+        classes = self._classes.get(self._key(test))
+        if classes is None or classes.n_tests < FROM_TESTS:
             return None
-        classes, ranges, part = chosen
-        return classes.rows_in(ranges), part
+        ranges = classes.ranges(test, block)
+        if ranges is None or sum(end - begin for begin, end in ranges) > most:
+            return None
+        return _Few([(classes, begin, end) for begin, end in ranges], test)
 
     def _key(self, test: t.Test) -> object:
         """Return what tests have in common that are answered by the same classes; None: there are none."""
@@ -103,6 +126,15 @@ class Answers:
 
 def _parts(test: t.Test) -> tuple[t.Test, ...]:
     return test.tests if isinstance(test, t.And) else (test,)
+
+
+def _leaves(test: t.Test) -> Iterator[t.Test]:
+    """Yield the tests of which one is made by AND and OR."""
+    if isinstance(test, t.And | t.Or):
+        for part in test.tests:
+            yield from _leaves(part)
+    else:
+        yield test
 
 
 def _found(kept: Array | bool, n_rows: int) -> Array | None:
@@ -146,12 +178,36 @@ class _Classes(ABC):
             group_rows(classes, self._begins, rows)
             self._rows, self._block = rows, block
 
-    def rows_in(self, ranges: list[tuple[int, int]]) -> Int32:
-        """Return the rows that stand in some ranges, ascending."""
-        parts = [self._rows[begin:end] for begin, end in ranges]
-        rows = np.concatenate(parts) if parts else np.empty(0, np.int32)
-        rows.sort()
-        return rows
+    def rows_in(self, begin: int, end: int) -> Int32:
+        """Return the rows that stand in a range, ascending within each class."""
+        return self._rows[begin:end]
+
+
+class _Few(NamedTuple):
+    """Few rows of a block, among which all are that satisfy a test.
+
+    Attributes
+    ----------
+    places : list of (_Classes, begin, end)
+        Ranges of the rows of classes.
+    answered : Test or None
+        The test that all these rows satisfy; None: there may be others among them.
+    """
+
+    places: list[tuple[_Classes, int, int]]
+    answered: t.Test | None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, those in several ranges counted for each."""
+        return sum(end - begin for _, begin, end in self.places)
+
+    def rows(self) -> Int32:
+        """Return the rows, ascending, each once."""
+        parts = [classes.rows_in(begin, end) for classes, begin, end in self.places]
+        if len(parts) == 1:
+            return np.sort(parts[0])
+        return np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int32)
 
 
 class _ByConstants(_Classes):
@@ -212,6 +268,6 @@ class _ByText(_Classes):
         self._read(block, test)
         values = block.coded(self._inputs.columns[test.codes.slot][0]).values
         codes = self._inputs.tables[test.table][1].codes(values)
-        if len(codes) > MOST_CLASSES:
-            return None
+        if not 0 < len(codes) <= MOST_CLASSES:
+            return None if len(codes) else []
         return list(zip(self._begins[codes].tolist(), self._begins[codes + 1].tolist(), strict=True))

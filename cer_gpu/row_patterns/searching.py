@@ -256,7 +256,7 @@ class _Search:
             *bounds,
         )
         constants, no_pairs = list(bound.binder.constants), np.zeros((1, 9), np.int32)
-        self._filters = filters_of(no_pairs, code, constants, numbers.tables())
+        self._filters = filters_of(no_pairs, code, constants, numbers.tables(ranked=True))
         self._counters = np.zeros(6, np.int64)
         room = min(DEAD, 1 << (rows.batch.num_rows * len(self._places)).bit_length()) if noted.any() else 0
         self._dead = np.zeros((room, 1 + int(np.diff(read.begins).max(initial=0))), np.int64)

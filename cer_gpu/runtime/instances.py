@@ -152,7 +152,7 @@ class InstanceGraph(Joining):
     @property
     def _text_tables(self) -> TextTables:
         assert self.options.texts is not None
-        return self.options.texts.tables()
+        return self.options.texts.tables(ranked=self._joins.plan.bound.ranked)
 
     def live(self) -> Int64:
         """Return the positions that complex events to come may hold, and perhaps others, ascending."""

@@ -48,8 +48,9 @@ class Recognising(Runtime):
         self._regs[loop.LAST_POSITION] = -1
         self._values = np.zeros((1, 1 + len(bound.columns), recogniser.n_registers + 1), np.int64)
         self._arguments, conditions, code = _tests_of(table, bound)
+        self._ranked = bound.ranked
         assert options.texts is not None
-        self._tests = filters_of(conditions, code, bound.constants, options.texts.tables())
+        self._tests = filters_of(conditions, code, bound.constants, options.texts.tables(ranked=bound.ranked))
         self._events_of_tests = np.zeros((2, self._arguments.shape[1]), np.int64)
         self._out = OutputBuffers(timed=options.timed, labelled=False)
 
@@ -70,7 +71,7 @@ class Recognising(Runtime):
         assert texts is not None
         share, n_shares = self.options.share or (0, 1)
         groups = plain(
-            with_texts(self._tests, texts.tables()),
+            with_texts(self._tests, texts.tables(ranked=self._ranked)),
             loop.RecogniserArrays(
                 self._table.atoms_of,
                 made.states,

@@ -211,6 +211,15 @@ def test_real_calls_of_sets_fit_their_contracts():
     assert {"group_rows", "merge_rows", "gather"} <= {name for _, name in called}
 
 
+def test_real_calls_of_sets_of_patterns_fit_their_contracts():
+    globs = ("x", "*y*", "?", "*[a-m]z", "x*Y*z", "*z")
+    texts = {f"{k}": f"SELECT * FROM S WHERE A AS a FILTER a[s GLOB '{glob}' NOCASE]" for k, glob in enumerate(globs)}
+    with small_sizes(), checked_calls() as called:
+        found = cer_gpu.compile_all(texts, time_column="t").evaluate(events(60, 1))
+    assert [len(each) > 0 for each in found.values()] == [True, True, True, False, False, True]
+    assert {"lay_out", "find_globs", "group_rows", "mark_texts"} <= {name for _, name in called}
+
+
 def test_real_calls_of_measures_fit_their_contracts():
     measures = "COUNT(x), SUM(x.k), AVG(x.f), MIN(x.t), MAX(x.s), LIST(x.k), LAST(x).k, y.t"
     with small_sizes(), checked_calls() as called:

@@ -14,7 +14,7 @@ from written_nodes import compiled_with
 
 import cer_gpu
 from cer_gpu.ceql import syntax as s
-from cer_gpu.engine import past_columns
+from cer_gpu.columnar import strings
 
 IDS = ("id", "parent")
 ROOT = s.Comparison("=", s.Attribute("p"), s.Literal(True))
@@ -100,9 +100,8 @@ def test_descents_are_those_of_the_definition_in_any_cut(layout, data):
 PATTERN = "P AS x ; Q AS y FILTER x[of_p = TRUE] AND y.k = x.k AND (y.of_any = TRUE OR x.of_type = TRUE)"
 
 
-def test_checkpoints_and_sweeps_change_nothing(monkeypatch):
-    monkeypatch.setattr(past_columns, "TEXTS_FROM", 8)
-    monkeypatch.setattr(past_columns, "FEWEST_ENTRIES", 2)
+def test_checkpoints_and_codes_that_are_forgotten_change_nothing(monkeypatch):
+    monkeypatch.setattr(strings, "_MAX_VALUES", 8)
     rng = random.Random(7)
     events = random_events(rng, 300, [str(n) for n in range(150)])
     query = compiled_with(NODES, "SELECT * FROM S WHERE (P OR Q) AS x FILTER x[of_p = TRUE]")

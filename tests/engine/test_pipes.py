@@ -1,4 +1,4 @@
-"""Pipes: the first and the last of all results, whatever the output, the cut into batches, and the rest of the query."""
+"""Pipes: the first and the last of all results, whatever the output, the cut into batches and the query."""
 
 import random
 

@@ -365,7 +365,8 @@ def sequence(query: Query, rows: list[Row], here: bool = False) -> list[tuple[in
     under a key of the event is taken. It is given up if it is longer than `maxspan` with the event, or if an event of
     ``until``, with that key, is among those from its last event to the one before this; else it moves on, in place of
     what waited there. An event of the first step takes the place of what waits there. Missing events are asked of what
-    is complete alone; `here`, one between two steps drops what waits between them at once.
+    is complete alone; `here`, one between two steps drops what waits between them at once, and one before the first
+    step is asked of the first event.
     """
     steps = [(k, term) for k, term in enumerate(query.terms) if not term.absent for _ in range(term.runs)]
     waiting: dict[tuple[Any, ...], dict[int, tuple[int, ...]]] = {}
@@ -379,6 +380,8 @@ def sequence(query: Query, rows: list[Row], here: bool = False) -> list[tuple[in
                 before = behind.pop(k - 1, None) if k else ()
                 if before is None:
                     continue
+                if here and not k and interrupted(query, key, (i,), rows, query.terms[: steps[0][0]]):
+                    continue
                 moved = (*before, i)
                 if query.maxspan is not None and row[TIME] - rows[moved[0]][TIME] > query.maxspan:
                     continue
@@ -386,7 +389,12 @@ def sequence(query: Query, rows: list[Row], here: bool = False) -> list[tuple[in
                     continue
                 if k < len(steps) - 1:
                     behind[k] = moved
-                elif not (interrupted if here else disturbed)(query, key, moved, [of for of, _ in steps], rows):
+                    continue
+                after = query.terms[number + 1 :]
+                of = [each for each, _ in steps]
+                if not (
+                    interrupted(query, key, moved, rows, after) if here else disturbed(query, key, moved, of, rows)
+                ):
                     found.append(moved)
             for bar in query.terms[steps[k - 1][0] + 1 : number] if here and k else ():
                 for key in keys_of(query, bar, row) if satisfies(bar, row) else ():
@@ -428,44 +436,40 @@ def disturbed(query: Query, key: tuple[Any, ...], moved: tuple[int, ...], which:
     return start is not None and end is not None and end - start <= query.maxspan
 
 
-def interrupted(query: Query, key: tuple[Any, ...], moved: tuple[int, ...], which: list[int], rows: list[Row]) -> bool:
-    """Return whether an event that must be missing is before the first step or after the last, by the rule here.
+def interrupted(
+    query: Query, key: tuple[Any, ...], moved: tuple[int, ...], rows: list[Row], absent: tuple[Term, ...]
+) -> bool:
+    """Return whether one of some terms is satisfied before the first event, or after the last, by the rule here.
 
-    By rows, of which some may be at one time: before the first event and at most `maxspan` before it; after the last
-    event and at most `maxspan` after the first.
+    Terms of before all steps: by rows before the first event, at most `maxspan` before it. Terms of after all: by rows
+    after the last event, at most `maxspan` after the first. Rows may be at one time.
     """
     first = rows[moved[0]][TIME]
-    for k, term in enumerate(query.terms):
-        if term.absent and (k < which[0] or k > which[-1]):
-            near = range(moved[0]) if k < which[0] else range(moved[-1] + 1, len(rows))
-            there = [rows[i][TIME] for i in near if satisfies(term, rows[i]) and key in keys_of(query, term, rows[i])]
-            if any(abs(time - first) <= query.maxspan for time in there):
-                return True
+    for term in absent:
+        near = range(moved[0]) if absent[0] is query.terms[0] else range(moved[-1] + 1, len(rows))
+        there = [rows[i][TIME] for i in near if satisfies(term, rows[i]) and key in keys_of(query, term, rows[i])]
+        if any(abs(time - first) <= query.maxspan for time in there):
+            return True
     return False
 
 
 def sample(query: Query, rows: list[Row]) -> list[tuple[int, ...]]:
     """Return one sample for each key that has different events for all terms, the first such, in the order of keys."""
+    found = samples(query, rows)
+    return [found[key][0] for key in sorted(found, key=lambda key: [(each is not None, each) for each in key])]
+
+
+def samples(query: Query, rows: list[Row]) -> dict[tuple[Any, ...], list[tuple[int, ...]]]:
+    """Return, for each key that has some, the different events for all terms: all choices, those of low rows first."""
     by_key: dict[tuple[Any, ...], list[list[int]]] = {}
     for k, term in enumerate(query.terms):
         for i, row in enumerate(rows):
             for key in keys_of(query, term, row) if satisfies(term, row) else ():
                 by_key.setdefault(key, [[] for _ in query.terms])[k].append(i)
-    found = []
-    for key in sorted(by_key, key=lambda key: [(each is not None, each) for each in key]):
-        chosen = _different(by_key[key])
-        if chosen is not None:
-            found.append(chosen)
-    return found
-
-
-def _different(hits: list[list[int]], taken: tuple[int, ...] = ()) -> tuple[int, ...] | None:
-    if not hits:
-        return taken
-    for i in hits[0]:
-        if i not in taken and (found := _different(hits[1:], (*taken, i))):
-            return found
-    return None
+    found = {
+        key: [each for each in itertools.product(*hits) if len(set(each)) == len(each)] for key, hits in by_key.items()
+    }
+    return {key: chosen for key, chosen in found.items() if chosen}
 
 
 # ------------------------------------------------------------------------------------------------ text

@@ -313,10 +313,11 @@ class Draw:
         return ref.Term(term.category, term.condition, term.keys, self.rnd.choice([2, 2, 3]))
 
     def sample(self) -> ref.Query:
+        """Draw a sample, whose terms have the same keys."""
         rnd = self.rnd
-        columns = self.keys()[1]
-        shared = (ref.Field(rnd.choice(["user.id", "host.id"]), not columns and rnd.random() < 0.3),)
-        terms = tuple(ref.Term(self.category(), self.easy(), self.own(columns)) for _ in range(rnd.choice([2, 2, 3])))
+        shared = (ref.Field(rnd.choice(["user.id", "host.id"]), rnd.random() < 0.3),)
+        own = rnd.choice([(), (), (ref.Field("process.name"),), (ref.Field("n", rnd.random() < 0.5),)])
+        terms = tuple(ref.Term(self.category(), self.easy(), own) for _ in range(rnd.choice([2, 2, 3])))
         return ref.Query("sample", terms, shared)
 
 

@@ -42,6 +42,8 @@ def test_rows_are_those_of_each_test_alone(seed, monkeypatch):
         monkeypatch.setattr(answers, name, size)
     texts = [simple(rng) for _ in range(80)]
     texts += [" AND ".join(rng.sample(texts, rng.choice([2, 3]))) for _ in range(30)]
+    texts += [" OR ".join(rng.sample(texts, rng.choice([2, 3]))) for _ in range(30)]
+    texts += [f"({simple(rng)} AND ({simple(rng)} OR {simple(rng)}) OR {simple(rng)}) AND {simple(rng)}" for _ in range(20)]
     texts += [f"{simple(rng)} AND {predicate(rng)}" for _ in range(20)]
     asked, tests = Answers(SCHEMA), {}
     for text in texts:

@@ -21,9 +21,9 @@ def mark_descents(processes, parents, chosen, known, found):
 
     Parameters
     ----------
-    processes : int64, shape (block,)
+    processes : int32, shape (block,)
         Number of the process of each event; -1: there is none.
-    parents : int64, shape (block,)
+    parents : int32, shape (block,)
         Number of its parent, or -1.
     chosen : bool, shape (block,)
         True for the events that mark their process.

@@ -23,17 +23,17 @@ from cer_gpu.backend.recent.pending import (
 )
 
 # columns of `Ended.words`: the one that ended before it in its row, or the next free one; the clock from which on it
-# waits, in the bits of clocks; then the words of a slot, of which SLOT_LAST is 0, or NONE if it is free
+# waits, in the bits of clocks; then the words of a slot, of which SLOT_LAST is 0, or LIST_END if it is free
 ENDED_NEXT, ENDED_CLOCK, ENDED_SLOT = range(3)
 
-NONE = -1
+LIST_END = -1
 """In lists of what ended: there is no more."""
 
 _U = np.uint64
 
 
 class Ended(NamedTuple):
-    """What ended, and may be taken back.
+    """Complex events that may be taken back.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Ended(NamedTuple):
     clocks : clock, shape (n, words), written
         The same memory.
     free : int64, shape (1,), written
-        The first that is free, or NONE.
+        The first that is free, or LIST_END.
     waits : clock, shape (1,)
         Length for which they wait.
     from_end : int
@@ -70,7 +70,7 @@ def free_one(ended, number):
     """Free what ended, and return the number behind it in its list."""
     n = _U(number)
     behind = ended.words[n, ENDED_NEXT]
-    ended.words[n, _U(ENDED_SLOT + SLOT_LAST)] = NONE
+    ended.words[n, _U(ENDED_SLOT + SLOT_LAST)] = LIST_END
     ended.words[n, ENDED_NEXT] = ended.free[0]
     ended.free[0] = number
     return behind
@@ -80,16 +80,16 @@ def free_one(ended, number):
 def drop_ended(layout, rows, ended, row, clock):
     """Free what ended in a row and waits no more at a clock, and return whether others wait."""
     words, place = ended.words, _U(layout.ended)
-    before, number = np.int64(NONE), rows.words[row, place]
-    while number != NONE and not (clock - ended.clocks[_U(number), ENDED_CLOCK] > ended.waits[0]):
+    before, number = np.int64(LIST_END), rows.words[row, place]
+    while number != LIST_END and not (clock - ended.clocks[_U(number), ENDED_CLOCK] > ended.waits[0]):
         before, number = number, words[_U(number), ENDED_NEXT]
-    if before == NONE:
-        rows.words[row, place] = NONE
+    if before == LIST_END:
+        rows.words[row, place] = LIST_END
     else:
-        words[_U(before), ENDED_NEXT] = NONE
-    while number != NONE:
+        words[_U(before), ENDED_NEXT] = LIST_END
+    while number != LIST_END:
         number = free_one(ended, number)
-    return before != NONE
+    return before != LIST_END
 
 
 @helper
@@ -119,7 +119,7 @@ def keep_ended(events, layout, rows, ended, row, choice, event, place, clock, at
 
 
 @helper
-def has_room(output, n_events, regs):
+def has_place(output, n_events, regs):
     """Return whether the buffers have room for a complex event of so many events."""
     return regs[N_OUT] + 1 < output.offsets.shape[0] and regs[N_VALUES] + n_events <= output.positions.shape[0]
 
@@ -129,27 +129,27 @@ def take_back(events, options, moves, layout, rows, filters, ended, output, row,
               first, last, regs):  # fmt: skip
     """Write what ended in a row and an event takes back, each with that event behind it; return False without room.
 
-    What was written then waits no more, so that the rest follows from a call with the same arguments.
+    Nothing written waits any longer, so that the rest follows from a call with the same arguments.
     """
     drop_ended(layout, rows, ended, row, clock)
     words, kept = ended.words, rows_of_ended(rows, ended)
-    before, number = np.int64(NONE), rows.words[row, _U(layout.ended)]
-    while number != NONE:
+    before, number = np.int64(LIST_END), rows.words[row, _U(layout.ended)]
+    while number != LIST_END:
         n = _U(number)
         at = np.int64(ENDED_SLOT)
         if not passes_all(moves, layout, kept, filters, n, at, step, 0, attributes, event, first, last):
             before, number = number, words[n, ENDED_NEXT]
             continue
         if place >= options.first_end:
-            if not has_room(output, layout.slots.shape[0] + 1, regs):
+            if not has_place(output, layout.slots.shape[0] + 1, regs):
                 return False
             _write_taken(events, moves, layout, ended, output, n, event, place, regs)
         number = free_one(ended, number)
-        if before == NONE:
+        if before == LIST_END:
             rows.words[row, _U(layout.ended)] = number
         else:
             words[_U(before), ENDED_NEXT] = number
-    return has_room(output, layout.slots.shape[0], regs)  # for what the event may end
+    return has_place(output, layout.slots.shape[0], regs)  # for what the event may end
 
 
 @helper
@@ -195,6 +195,6 @@ def free_all(ended, begin):
     ended = Ended(*ended)
     n = ended.words.shape[0]
     for i in range(begin, n):
-        ended.words[_U(i), _U(ENDED_SLOT + SLOT_LAST)] = NONE
+        ended.words[_U(i), _U(ENDED_SLOT + SLOT_LAST)] = LIST_END
         ended.words[_U(i), ENDED_NEXT] = i + 1 if i + 1 < n else ended.free[0]
     ended.free[0] = begin

@@ -16,7 +16,7 @@ from cer_gpu.backend.joins.choosing import EVENT, N_ENDS, N_HERE, N_OUT, N_SHARE
 from cer_gpu.backend.joins.filters import Filters
 from cer_gpu.backend.operations import prefetch
 from cer_gpu.backend.products.keys import mixed
-from cer_gpu.backend.recent.ended import NONE, Ended, drop_ended, has_room, keep_ended, take_back, take_back_all
+from cer_gpu.backend.recent.ended import LIST_END, Ended, drop_ended, has_place, keep_ended, take_back, take_back_all
 from cer_gpu.backend.recent.pending import (
     BAR,
     BEGIN,
@@ -90,8 +90,8 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
     Returns
     -------
     int
-        DONE; GROW_NODES, when the rows, or what ended, need more room; OUTPUT_FULL, when the buffers are to be emptied (or made larger,
-        if they are empty).
+        DONE; GROW_NODES, when the rows, or what ended, need more room; OUTPUT_FULL, when the buffers are to be emptied
+        (or made larger, if they are empty).
     """
     events, window, options, demand = Events(*events), Window(*window), Options(*options), Demand(*demand)
     moves, layout, rows, filters = Moves(*moves), SlotLayout(*layout), Rows(*rows), Filters(*filters)
@@ -119,7 +119,7 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
                 fetch_keys_ahead(moves, rows, symbols, partitions, attributes, i, regs[KEYS_AHEAD])
         elif split and i + ROWS_AHEAD < n_events:
             prefetch(words, _U(partitions[event + _U(ROWS_AHEAD)]) * width)
-        if layout.ended >= 0 and ended.free[0] == NONE:
+        if layout.ended >= 0 and ended.free[0] == LIST_END:
             status = GROW_NODES
             break
         # room for the one complex event that it may end
@@ -127,7 +127,7 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
             if regs[N_ENDS] >= counts.ends.shape[0]:
                 status = OUTPUT_FULL
                 break
-        elif not has_room(output, n_steps, regs):
+        elif not has_place(output, n_steps, regs):
             status = OUTPUT_FULL
             break
         ahead = ahead_of(rows, event)

@@ -10,7 +10,7 @@ which alternative the event is, where there are some, and, where filters read it
 and some columns.  Slots differ in length alone: a partial match moves on by a copy of its words to the next slot, and
 what is kept of the new event stands behind them.
 
-Where an event may take back what ended before it, what ended waits for that (`cer_gpu.backend.recent.ended`).
+If an event may take back what ended before it, that waits in a list of the row (`cer_gpu.backend.recent.ended`).
 """
 
 from __future__ import annotations

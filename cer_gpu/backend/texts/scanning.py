@@ -190,6 +190,7 @@ def find_globs(laid, begins, first, width, grams, globs, seen, met, patterns, te
     (int, int)
         The text after the last one done: all, or that for which there is perhaps no room; and the pairs found now.
     """
+    grams, globs = Grams(*grams), Globs(*globs)
     n_texts, n_entries = begins.shape[0] - 1, grams.entries.shape[0]
     mask = _U((1 << 8 * width) - 1)
     n_bits = 3
@@ -267,6 +268,7 @@ def glob_fits(globs, pattern, laid, begin, end):
     -------
     bool
     """
+    globs = Globs(*globs)
     sign, last = _U(globs.begins[_U(pattern)]), _U(globs.begins[_U(pattern + 1)])
     at, stop = _U(begin), _U(end)
     after, tried, has_star = sign, at, False  # the sign behind the last star, and where the signs from there on begin

@@ -104,11 +104,12 @@ class GlobSet:
         pairs = list[tuple[Int32, Int32]]()
         seen, met = np.full(self.n_patterns, -1, np.int32), np.full(256, -1, np.int32)
         patterns, texts = np.empty(room, np.int32), np.empty(room, np.int32)
+        globs = tuple(self._compiled.globs)
         for width, of_width in self._grams.items():
             text = 0
             while text < n:
                 text, n_found = find_globs(
-                    written, begins, text, width, of_width, self._compiled.globs, seen, met, patterns, texts, 0
+                    written, begins, text, width, tuple(of_width), globs, seen, met, patterns, texts, 0
                 )
                 pairs.append((patterns[:n_found].copy(), texts[:n_found].copy()))
         return pairs

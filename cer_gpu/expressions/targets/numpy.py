@@ -32,6 +32,8 @@ def rows_of(test: t.Test, inputs: Inputs, block: Block) -> Rows:
             together = operator.and_ if isinstance(test, t.And) else operator.or_
             rows = rows_of(test.tests[0], inputs, block)
             for other in test.tests[1:]:
+                if together is operator.and_ and isinstance(rows, np.ndarray) and not rows.any():
+                    break
                 rows = together(rows, rows_of(other, inputs, block))
             return rows
         case t.Compare():

@@ -7,7 +7,7 @@ step therefore move on together, and an event matters only by the steps that it 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,8 +26,10 @@ from cer_gpu.automaton.normal_form import (
     choices,
     sequence,
 )
+from cer_gpu.automaton.recent import RecentPattern
 from cer_gpu.automaton.table import NumberedTable
-from cer_gpu.ceql.traversal import walk
+from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.traversal import children, fold, walk, with_children
 
 
 @dataclass(frozen=True)
@@ -42,38 +44,85 @@ class FunnelStep:
         Guards of the events that must not lie between the step before and this one.
     labels : frozenset of str
         Variables that hold the event, by any of its alternatives.
+    keys : tuple of str
+        Columns whose values a start shares with the event; empty: there are none, as in all other steps.
+    barring_keys : tuple of tuple of str
+        The same of each of `barring`, where steps have keys.
     """
 
     guards: tuple[int, ...]
     barring: tuple[int, ...]
     labels: frozenset[str]
+    keys: tuple[str, ...] = ()
+    barring_keys: tuple[tuple[str, ...], ...] = ()
 
 
 class NoFunnelError(Exception):
     """Reason why a pattern is no chain of steps of one event each; the second argument is a hint."""
 
 
-def funnel_steps(formula: NormalForm, guards: Sequence[Guard]) -> tuple[FunnelStep, ...]:
+def funnel_steps(
+    formula: NormalForm, guards: Sequence[Guard], keyed: RecentPattern | None = None
+) -> tuple[FunnelStep, ...]:
     """Return the steps of a pattern.
+
+    Parameters
+    ----------
+    formula
+    guards
+    keyed
+        The steps of SELECT RECENT, if filters between events are the equalities that they share as keys.
 
     Raises
     ------
     NoFunnelError
         When it is no chain of steps of one event each, with the reason.
     """
-    related = any(isinstance(part, Related) for part in walk(formula))
-    if related or any(absent.relations for absent in absences(formula)):
+    if relates(formula) and keyed is None:
         raise NoFunnelError(
-            "it has a filter between events",
+            "it has a filter between events that is not the equality of a column in all steps",
             "for events of equal values, PARTITION BY their column",
         )
     if isinstance(formula, Trailing):
         raise NoFunnelError("it ends with an absence", "leave out the absence: `stopped` tells what ends each way")
     number = {guard: i for i, guard in enumerate(guards)}
+    if keyed is not None:
+        formula = fold(formula, _without_filter, children)
     steps = _steps(formula, number, ())
     if len(steps) > MAX_STEPS:
         raise NoFunnelError(f"it has more than {MAX_STEPS} steps", "a shorter chain")
-    return tuple(steps)
+    if keyed is None:
+        return tuple(steps)
+    return tuple(_with_keys(step, keyed, k) for k, step in enumerate(steps))
+
+
+def _without_filter(part: NormalForm, below: list[NormalForm]) -> NormalForm:
+    made: NormalForm = below[0] if isinstance(part, Related) else with_children(part, below)
+    return made
+
+
+def relates(formula: NormalForm) -> bool:
+    """Return True if a pattern has filters between events."""
+    related = any(isinstance(part, Related) for part in walk(formula))
+    return related or any(absent.relations for absent in absences(formula))
+
+
+def _with_keys(step: FunnelStep, keyed: RecentPattern, number: int) -> FunnelStep:
+    """Return a step with the columns of its keys."""
+    own = keyed.steps[number]
+    if any(len(key[number]) > 1 for key in keyed.keys):
+        raise NoFunnelError("two columns of one event must be equal", "a filter of that event alone: a[x = y]")
+    if any(absence.key is None for absence in own.absent):
+        raise NoFunnelError("what is absent has none of the keys that the steps share", "give it the keys of the steps")
+    barring_keys = [
+        tuple(column.name for column in absence.key or () if isinstance(column, s.Attribute)) for absence in own.absent
+    ]
+    return replace(
+        step,
+        keys=tuple(key[number][0].name for key in keyed.keys),
+        barring=tuple(absence.guard for absence in own.absent),
+        barring_keys=tuple(barring_keys),
+    )
 
 
 def _steps(formula: NormalForm, number: dict[Guard, int], barring: tuple[Absent, ...]) -> list[FunnelStep]:

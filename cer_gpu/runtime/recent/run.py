@@ -13,7 +13,7 @@ from cer_gpu.automaton.recent import RecentTable
 from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.joins.filters import TextTables, with_texts
 from cer_gpu.backend.recent import moving as loops
-from cer_gpu.backend.recent.ended import ENDED_NEXT, ENDED_SLOT, NONE, Ended, free_all
+from cer_gpu.backend.recent.ended import ENDED_NEXT, ENDED_SLOT, LIST_END, Ended, free_all
 from cer_gpu.backend.recent.pending import ROW_PARTITION, ROW_VALUES, SLOT_LAST, Moves, Rows
 from cer_gpu.columnar.memory import GrowingRows, zeros
 from cer_gpu.errors import no_memory
@@ -63,7 +63,7 @@ class RecentRun(Joining):
         self._index = np.zeros(2 * _INITIAL_SIZE if self._keyed else 1, np.uint64)
         from_end = tables.lasting is not None
         self._waits = np.array([tables.lasting if from_end else self._length], self._length.dtype), int(from_end)
-        self._free = np.full(1, NONE, np.int64)
+        self._free = np.full(1, LIST_END, np.int64)
         self._ended_memory = GrowingRows(_INITIAL_SIZE if self._takes else 0, ENDED_SLOT + int(self._layout.ends[-1]))
         self._free_from(0)
         self._empty(0)
@@ -116,7 +116,7 @@ class RecentRun(Joining):
     @property
     def _text_tables(self) -> TextTables:
         assert self.options.texts is not None
-        return self.options.texts.tables()
+        return self.options.texts.tables(ranked=self._tables.bound.ranked)
 
     def _run(self, *arguments: Any) -> int:
         status: int = loops.move_events(*arguments)
@@ -225,7 +225,7 @@ class RecentRun(Joining):
         words = self._in_use[kept] if self._keyed else self._words
         waiting, ended = self._waiting(), self._ended_memory.array
         if self._takes:
-            numbers = np.full(len(ended) + 1, NONE, np.int64)  # the last is NONE, too
+            numbers = np.full(len(ended) + 1, LIST_END, np.int64)  # the last is LIST_END, too
             numbers[waiting] = np.arange(len(waiting))
             ended, words = ended[waiting], words.copy()
             ended[:, ENDED_NEXT] = numbers[ended[:, ENDED_NEXT]]
@@ -246,7 +246,7 @@ class RecentRun(Joining):
             ended = snapshot["ended"]
             self._ended_memory = GrowingRows(max(_INITIAL_SIZE, 2 * len(ended)), ended.shape[1])
             self._ended_memory.array[: len(ended)] = ended
-            self._free[0] = NONE
+            self._free[0] = LIST_END
             self._free_from(len(ended))
 
     # ---- room ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,106 @@
+"""The output "progress" of chains whose steps share a value in unlike columns, against plain Python."""
+
+import random
+
+import pyarrow as pa
+import pytest
+import reference_progress as ref
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+from sizes import scaled
+from small_sizes import small_sizes
+
+import cer_gpu
+from cer_gpu.errors import OptionError
+
+COLUMNS = ("x", "x", "y", "v")
+
+
+def drawn_steps(rnd):
+    steps = []
+    for k in range(rnd.choice([2, 2, 3, 4])):
+        barring = [(rnd.choice("ABCD"), rnd.choice(COLUMNS)) for _ in range(rnd.choice([0, 0, 1, 2]) if k else 0)]
+        steps.append(ref.KeyedStep(rnd.choice("AABBC"), rnd.choice(COLUMNS), tuple(barring)))
+    return steps
+
+
+def text_of(steps, within, strategy):
+    parts, filters = [], []
+    for k, step in enumerate(steps):
+        for n, (kind, column) in enumerate(step.barring):
+            parts.append(f"!({kind} AS n{k}_{n} FILTER n{k}_{n}.{column} = s0.{steps[0].column})")
+        parts.append(f"{step.type} AS s{k}")
+        if k:
+            other = k - 1 if k % 2 else 0
+            filters.append(f"s{k}.{step.column} = s{other}.{steps[other].column}")
+    window = "" if within is None else f" WITHIN {within} SECONDS"
+    return f"SELECT {strategy} * FROM S WHERE {' ; '.join(parts)} FILTER {' AND '.join(filters)}{window}"
+
+
+@settings(max_examples=scaled(120), deadline=None)
+@given(st.integers(0, 2**32))
+def test_starts_go_on_with_equal_values(seed):
+    rnd = random.Random(seed)
+    steps = drawn_steps(rnd)
+    within = rnd.choice([None, 2, 5, 9])
+    text = text_of(steps, within, rnd.choice(["RECENT", "RECENT", "ALL"]))
+    note(text)
+    query = cer_gpu.compile(text, time_column="ts", time_unit="s")
+    rows, ts = [], 0
+    for _ in range(rnd.choice([6, 50])):
+        ts += rnd.choice([0, 0, 1, 2])
+        event = {"type": rnd.choice("AABBCD"), "ts": ts}
+        event |= {name: rnd.choice([0, 1, 1, 2, 2, None]) for name in "xy"}
+        event["v"] = rnd.choice([0.0, -0.0, 1.0, 2.0, float("nan"), None])
+        rows.append(event)
+    schema = pa.schema([("type", pa.string()), ("ts", pa.int64()), ("x", pa.int64()), ("y", pa.int16())])
+    table = pa.Table.from_pylist(rows, schema.append(pa.field("v", pa.float64())))
+    expected = ref.keyed_progress(steps, rows, within)
+    found = query.evaluate(table, output="progress")
+    assert [ref.Progress(tuple(r["positions"]), r["stopped"], r["barred_by"]) for r in found.to_pylist()] == expected
+    with small_sizes():
+        evaluator, pieces, begin = query.evaluator(output="progress"), [], 0
+        while begin < table.num_rows:
+            n = rnd.randint(1, 12)
+            pieces += [evaluator.push(batch) for batch in table.slice(begin, n).combine_chunks().to_batches()]
+            begin += n
+            if rnd.random() < 0.3:
+                evaluator = query.restore(evaluator.checkpoint())
+        pieces.append(evaluator.finish())
+    assert pa.Table.from_batches(pieces).to_pylist() == found.to_pylist()
+    assert query.evaluate(table, output="progress", threads=2).to_pylist() == found.to_pylist()
+    others = {"one": text, "other": "SELECT RECENT * FROM S WHERE A ; B PARTITION BY [x]"}
+    together = cer_gpu.compile_all(others, time_column="ts", time_unit="s").evaluate(table, output="progress")
+    assert together["one"].to_pylist() == found.to_pylist()
+
+
+def test_keys_of_texts_and_of_partition_by():
+    table = pa.table(
+        {
+            "type": list("AABBAB"),
+            "host": ["h", "i", "h", "i", None, "h"],
+            "x": pa.array(["u", "u", None, "u", "u", "u"]).dictionary_encode(),
+            "y": ["-", "-", "u", "w", "u", "u"],
+        }
+    )
+    query = cer_gpu.compile("SELECT RECENT * FROM S WHERE A AS a ; B AS b FILTER b.y = a.x PARTITION BY [host]")
+    found = query.evaluate(table, output="progress")
+    assert found.select(["host", "positions", "stopped"]).to_pylist() == [
+        {"host": "h", "positions": [0, 2], "stopped": "complete"},
+        {"host": "i", "positions": [1], "stopped": "end"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("A AS a ; B AS b FILTER b.x > a.x", "not the equality of a column in all steps"),
+        ("A AS a ; B AS b ; C AS c FILTER b.x = a.x", "not the equality of a column in all steps"),
+        ("A AS a ; !D ; B AS b FILTER b.x = a.x", "what is absent has none of the keys"),
+        ("A AS a ; B AS b FILTER b.x = a.x AND b.y = a.x", "two columns of one event must be equal"),
+    ],
+)
+def test_other_filters_are_refused_with_the_reason(text, reason):
+    query = cer_gpu.compile(f"SELECT RECENT * FROM S WHERE {text}")
+    with pytest.raises(OptionError, match=reason):
+        query.evaluate(pa.table({"type": ["A"], "x": [1], "y": [1]}), output="progress")
