@@ -18,14 +18,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.arrays import Array
+from cer_gpu.arrays import Array, Bools
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.backend.compaction import gather, merge_rows
+from cer_gpu.ceql.syntax import Predicate
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.groups import Groups, OfGroup, Picked
 from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.columnar.strings import StringCoder
+from cer_gpu.expressions.derived import is_descent
 from cer_gpu.expressions.terms import Test
 from cer_gpu.predicates.answers import Answers
 from cer_gpu.predicates.cuda.blocks import Job, one_ahead
@@ -51,13 +53,16 @@ NO_LIST: List = (NO_ROWS, NO_ROWS)
 def may_share(bound: BoundGuards, *, negates: bool) -> bool:
     """Return True if the guards of a query may be shared: others need the words of all events, or columns of its own.
 
+    Descent is a column of the blocks that all queries read (`cer_gpu.engine.pasts`).
+
     Parameters
     ----------
     bound
     negates
         True if an event that satisfies no guard may be relevant.
     """
-    return not negates and not bound.derived and bound.program is not None and bound.n_guards <= MOST_GUARDS
+    own = [column for column in bound.derived.values() if not is_descent(column)]
+    return not negates and not own and bound.program is not None and bound.n_guards <= MOST_GUARDS
 
 
 class SharedGuards:
@@ -100,22 +105,33 @@ class SharedGuards:
 
     def words_for(self, bound: BoundGuards, types_met: TypesMet) -> SharedWords:
         """Return the view of one query, which must be allowed (`may_share`)."""
+        self.know(bound)
+        words = SharedWords(self, bound, types_met)
+        self._users.add(words)
+        return words
+
+    def know(self, bound: BoundGuards) -> None:
+        """Group the events of the types of some guards, too, from the next block on."""
         for guard in bound.guards:
             if guard.event_type not in self._of_type:
                 of_all = guard.event_type is None and self._type_column is not None
                 self._of_type[guard.event_type] = (_OfAll if of_all else _OfType)(self.schema)
                 self._block, self._groups = None, PerDictionary(self._groups_of)
-        words = SharedWords(self, bound, types_met)
-        self._users.add(words)
-        return words
 
     def number(self, guard: Guard) -> int:
         """Return the number of a guard, by which it is asked for."""
-        if guard not in self._number_of:
-            self._number_of[guard] = len(self._guards)
+        new = len(self._guards)
+        number = self._number_of.setdefault(guard, new)  # guards are asked for by their numbers: hashes are dear
+        if number == new:
             self._guards.append(guard)
-            self._of_type[guard.event_type].add(guard)
-        return self._number_of[guard]
+            self._of_type[guard.event_type].add(number, guard.predicate)
+        return number
+
+    def chosen(self, guard: Guard, block: Block) -> Bools:
+        """Return which rows of a block satisfy a guard, of a query that is allowed to share it."""
+        found = np.zeros(block.n_rows, np.bool_)
+        found[self.rows(self.number(guard), block)[0]] = True
+        return found
 
     def rows(self, number: int, block: Block) -> List:
         """Return the rows of a block that satisfy the guard of a number, and their places."""
@@ -124,7 +140,7 @@ class SharedGuards:
             self._read(block)
         found = self._found.get(number)
         if found is None:
-            found = self._found[number] = self._rows(self._guards[number])
+            found = self._found[number] = self._rows(number)
         return found
 
     def _read(self, block: Block) -> None:
@@ -178,12 +194,13 @@ class SharedGuards:
         self.types = type_names(values, self._type_column)
         return np.array([-1 if name is None else numbers.get(name, -1) for name in self.types], np.int32)
 
-    def _rows(self, guard: Guard) -> List:
+    def _rows(self, number: int) -> List:
+        guard = self._guards[number]
         of_type = self._of_type[guard.event_type]
         found = None
         if guard.predicate is not None and len(of_type.rows):
             word = None if self._on_device is None else self._on_device.word(guard, self._block)
-            found = of_type.found(guard) if word is None else np.flatnonzero(of_type.has_bit(*word))
+            found = of_type.found(number) if word is None else np.flatnonzero(of_type.has_bit(*word))
         if guard.stream is not None and self._stream_column is not None:
             streams = of_type.taken.coded(self._stream_column)
             named = np.array([name == guard.stream for name in streams.values.to_pylist()] or [False])[streams.codes]
@@ -214,7 +231,7 @@ class _OfType:
     def __init__(self, schema: pa.Schema) -> None:
         self._answers = Answers(schema)
         self._coders: dict[str, StringCoder] = {}
-        self._tests: dict[Guard, Test] = {}
+        self._tests: dict[int, Test] = {}
         self._taken: OfGroup | None = None
         self.rows = self.places = NO_ROWS
         self.first = 0  # place
@@ -232,14 +249,14 @@ class _OfType:
             self._taken = OfGroup(self._block, self._groups, self._number, self._coders)
         return self._taken
 
-    def add(self, guard: Guard) -> None:
-        """Ask for the predicate of a guard from the next block on."""
-        if guard.predicate is not None and guard not in self._tests:
-            self._tests[guard] = self._answers.bind(guard.predicate)
+    def add(self, number: int, predicate: Predicate | None) -> None:
+        """Ask for the predicate of the guard of a number from the next block on."""
+        if predicate is not None:
+            self._tests[number] = self._answers.bind(predicate)
 
-    def found(self, guard: Guard) -> Array | None:
-        """Return which events satisfy the predicate of a guard, ascending; None: all."""
-        return self._answers.rows(self._tests[guard], self.taken)
+    def found(self, number: int) -> Array | None:
+        """Return which events satisfy the predicate of the guard of a number, ascending; None: all."""
+        return self._answers.rows(self._tests[number], self.taken)
 
     def has_bit(self, words: npt.NDArray[np.uint64], bit: np.uint64) -> npt.NDArray[np.bool_]:
         """Return the events whose words, given for all rows of the block, have a bit."""
