@@ -226,17 +226,21 @@ class QueryMember(SetMember):
         types_met: TypesMet | None = None,
     ) -> None:
         super().__init__(options)
-        self.plan = plan = bindings.plan
         self._output = output
-        self.physical = physical_plan(plan, output_of(plan, output), share=options.share is not None)
-        self.table = self.physical.table()
+        self._plan_for(bindings.plan)
         self._bindings, self._sharing = bindings, sharing
-        self._types_met = types_met or TypesMet(plan.event_types)
+        self._types_met = types_met or TypesMet(self.plan.event_types)
         self.limits_rows = not self.physical.output.numbered
         self._pipes = make_pipes(self.physical, options)
         self._turn: AbstractContextManager[Any] = nullcontext() if sharing is None else sharing.turn()
         self._pipeline: Pipeline | None = None
         self._read: list[str] | None = None  # columns and fields
+
+    def _plan_for(self, plan: Plan) -> None:
+        """Choose how to evaluate a plan: the query's, or that over the schema of the first events."""
+        self.plan = plan
+        self.physical = physical_plan(plan, output_of(plan, self._output), share=self.options.share is not None)
+        self.table = self.physical.table()
 
     @property
     def is_full(self) -> bool:
@@ -263,7 +267,7 @@ class QueryMember(SetMember):
     @property
     def identity(self) -> dict[str, Any]:
         """The text and the options of its compilation."""
-        plan = self.plan
+        plan = self._bindings.plan
         facts = {name: getattr(plan, name) for name in ("text", "type_column", "time_column", "time_unit")}
         return {**facts, "relations": [[name, list(columns)] for name, columns in plan.relations or ()]}
 
@@ -333,7 +337,9 @@ class QueryMember(SetMember):
         return True
 
     def _choose(self, binding: Binding) -> None:
-        """List the complex events for an aggregate, where the types of its terms need that."""
+        """Evaluate the plan of a binding; list complex events for an aggregate, where its terms' types need that."""
+        if binding.plan is not self.plan and binding.plan != self.plan:
+            self._plan_for(binding.plan)
         if self.physical.output.weighed and binding.weights is None:
             self.physical = physical_plan(self.plan, Aggregated, share=self.options.share is not None)
             self.table = self.physical.table()
