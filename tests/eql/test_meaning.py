@@ -451,6 +451,43 @@ def test_pipes_take_the_first_and_the_last():
     assert find("sequence [any where true] [any where true] | tail 1", events) == [[2, 3]]
 
 
+# ------------------------------------------------------------------------------------------------ Elastic Endpoint
+
+
+def test_a_search_of_a_list_holds_if_one_element_satisfies_all_of_its_condition():
+    stacks = [[{"symbol": "a", "n": 1}, {"symbol": "B", "n": 2}], [{"symbol": "b", "n": 1}], [], None]
+    events = [{"stack": stack} for stack in stacks]
+    both = '_arraysearch(stack, $entry, $entry.symbol : "b" and $entry.n == 2)'
+    assert rows_where(both, events) == [0]
+    assert rows_where(f"not {both}", events) == [1, 2, 3]
+    assert rows_where('_arraysearch(stack, $e, $e.symbol != "a")', events) == [0, 1]
+
+
+def test_a_step_reads_the_event_of_an_earlier_one_by_its_name():
+    query = """sequence by host
+        [process where event.action == "start"] as event0
+        [process where stringcontains~(event0.process.command_line, process.name) and event0.pid != pid]"""
+    events = [
+        {"host": "h", "event.action": "start", "process.command_line": "run CMD.exe", "pid": 1},
+        {"host": "h", "process.name": "x.exe", "pid": 2},
+        {"host": "h", "process.name": "cmd.exe", "pid": 1},
+        {"host": "h", "process.name": "cmd.exe", "pid": 3},
+    ]
+    assert find(query, events) == [[0, 3]]
+
+
+def test_a_descendant_has_an_ancestor_that_satisfied_the_condition():
+    ids = [("p1", "p0", "bad"), ("p2", "p1", "x"), ("p3", "p2", "x"), ("p4", "p0", "x")]
+    events = [{"process.entity_id": a, "process.parent.entity_id": b, "process.name": n} for a, b, n in ids]
+    assert find('process where descendant of [process where process.name == "bad"]', events) == [[1], [2]]
+
+
+def test_a_category_may_be_one_of_several():
+    events = [{"event.category": ["file", "process"]}, {"event.category": ["network"]}]
+    assert find("process where true", events) == [[0]]
+    assert find("sequence [process where true] [network where true]", events) == [[0, 1]]
+
+
 # ------------------------------------------------------------------------------------------------ binding
 
 
