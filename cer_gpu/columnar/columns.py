@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -168,6 +169,15 @@ def has_arrays(data_type: pa.DataType) -> bool:
     )
 
 
+@cache  # all queries of a set ask for the same types
+def _is_movable(data_type: pa.DataType) -> bool:
+    with suppress(pa.ArrowNotImplementedError):
+        if has_arrays(data_type):
+            pa.nulls(0, data_type).take(pa.array([], pa.int64()))
+            return True
+    return False
+
+
 def check_movable(name: str, data_type: pa.DataType, done: str) -> None:
     """Refuse a column whose values Arrow cannot move.
 
@@ -183,10 +193,8 @@ def check_movable(name: str, data_type: pa.DataType, done: str) -> None:
     ------
     EventsError
     """
-    with suppress(pa.ArrowNotImplementedError):
-        if has_arrays(data_type):
-            pa.nulls(0, data_type).take(pa.array([], pa.int64()))
-            return
+    if _is_movable(data_type):
+        return
     raise EventsError(
         f"column {name!r} is {data_type}, and events with such a column cannot be {done}\n"
         "hint: leave the column out, or cast it to another type"

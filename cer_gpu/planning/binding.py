@@ -197,7 +197,7 @@ class Binding:
         others = [
             pa.field(name, plain_type(column_type(self.schema, name, None, None))) for name in names[len(shown) :]
         ]
-        return pa.schema([*shown, *others]), names
+        return pa.schema([*shown, *others]) if others else shown, names
 
     def result_columns(self, output: type[Output]) -> Columns:
         """Return the columns that results may have."""
