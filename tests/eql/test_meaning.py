@@ -216,6 +216,30 @@ def test_refused_by_name(text, said):
     assert said in str(caught.value)
 
 
+def test_more_is_taken_than_in_elasticsearch():
+    assert rows_where('name not : "A" and name not like "c*"', NAMES) == [1, 2]
+    assert rows_where("a == b or a > b", [{"a": 1, "b": 1}, {"a": 1, "b": 2}, {"a": 2, "b": 1}, {"a": 1}]) == [0, 2]
+    query = f"sequence with maxspan=5s by user {step('a')} {step('b')}"
+    assert find(query, steps("ab", user="uu")) == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("any where concat(a, b) == 1", "one list"),
+        ("any where null == (n > 1)", "true or false"),
+        ("sequence by a [any where true] [any where true]", "list"),
+        ("sequence [any where true] by ?n [any where true] by ?m", "share"),
+        ("sequence with maxspan=1s ![any where true] by n [any where true] by m", "share"),
+        ('any where t regex "~a"', "complements"),
+        ('any where t regex "a&b"', "intersections"),
+    ],
+)
+def test_less_is_taken_than_in_elasticsearch(text, said):
+    with pytest.raises(QueryError, match=said):
+        find(text, [{"a": ["x"], "b": ["y"], "n": 1, "m": 1, "t": "a"}])
+
+
 def test_an_error_underlines_its_place():
     with pytest.raises(QuerySyntaxError) as caught:
         cer_gpu.compile("process where name ==", language="eql")
