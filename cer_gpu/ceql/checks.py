@@ -92,7 +92,9 @@ class _Checker:
                 (0, len(self.query.text)),
                 lambda: "name the column of types, or write SELECT ... FROM ... WHERE A AS a ALL B AS b",
             )
-        elif not has_type_column and not streams:
+        elif (
+            not has_type_column and not streams and any(n.name != s.ANY_TYPE for n in s.event_names(self.query.formula))
+        ):
             self.error(
                 "type_column=None makes the stream's name the type of its events, and the query has no FROM",
                 (0, len(self.query.text)),

@@ -346,7 +346,7 @@ def evaluate(query: Query, rows: list[Row], *, here: bool = False) -> list[tuple
 
 
 def satisfies(term: Term, row: Row) -> bool:
-    return term.category in (None, row.get(CATEGORY)) and holds(term.condition, row)
+    return (term.category is None or term.category in elements(row.get(CATEGORY))) and holds(term.condition, row)
 
 
 def keys_of(query: Query, term: Term, row: Row) -> list[tuple[Any, ...]]:

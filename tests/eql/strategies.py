@@ -65,14 +65,15 @@ MISSING = "no.such.field"
 
 
 def rows_of(rnd: random.Random, n: int, rare: float = 0.15) -> list[ref.Row]:
-    """Return n events whose times do not decrease, with values missing at a rate."""
+    """Return n events whose times do not decrease, with values missing at a rate, and at times several categories."""
     found = []
+    listed = rnd.random() < 0.2
     time = 0
     for _ in range(n):
         time += rnd.choice([0, 0, 1, 1, 1, 2, 5]) * SECOND
         row: ref.Row = {
             ref.TIME: time,
-            ref.CATEGORY: rnd.choice(CATEGORIES),
+            ref.CATEGORY: rnd.sample(CATEGORIES, rnd.randint(0, 2)) if listed else rnd.choice(CATEGORIES),
             "process.name": rnd.choice(WORDS),
             "process.parent.name": rnd.choice(WORDS),
             "process.args": [rnd.choice([*WORDS, None]) for _ in range(rnd.randint(0, 3))],
@@ -96,8 +97,11 @@ def rows_of(rnd: random.Random, n: int, rare: float = 0.15) -> list[ref.Row]:
 
 def table_of(rows: list[ref.Row], nested: bool = False) -> pa.Table:
     """Return events as a table: a column for each name, or structs where names have dots."""
+    schema = SCHEMA
+    if any(isinstance(row[ref.CATEGORY], list) for row in rows):
+        schema = schema.set(1, pa.field(ref.CATEGORY, pa.list_(pa.string())))
     if not nested:
-        return pa.Table.from_pylist(rows, SCHEMA)
+        return pa.Table.from_pylist(rows, schema)
     trees: list[dict[str, Any]] = [{} for _ in rows]
     for tree, row in zip(trees, rows, strict=True):
         for name, value in row.items():
@@ -106,7 +110,7 @@ def table_of(rows: list[ref.Row], nested: bool = False) -> pa.Table:
             for part in path:
                 inside = inside.setdefault(part, {})
             inside[last] = value
-    return pa.Table.from_pylist(trees, _nested(SCHEMA))
+    return pa.Table.from_pylist(trees, _nested(schema))
 
 
 def _nested(schema: pa.Schema) -> pa.Schema:

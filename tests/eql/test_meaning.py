@@ -216,6 +216,30 @@ def test_refused_by_name(text, said):
     assert said in str(caught.value)
 
 
+def test_more_is_taken_than_in_elasticsearch():
+    assert rows_where('name not : "A" and name not like "c*"', NAMES) == [1, 2]
+    assert rows_where("a == b or a > b", [{"a": 1, "b": 1}, {"a": 1, "b": 2}, {"a": 2, "b": 1}, {"a": 1}]) == [0, 2]
+    query = f"sequence with maxspan=5s by user {step('a')} {step('b')}"
+    assert find(query, steps("ab", user="uu")) == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("any where concat(a, b) == 1", "one list"),
+        ("any where null == (n > 1)", "true or false"),
+        ("sequence by a [any where true] [any where true]", "list"),
+        ("sequence [any where true] by ?n [any where true] by ?m", "share"),
+        ("sequence with maxspan=1s ![any where true] by n [any where true] by m", "share"),
+        ('any where t regex "~a"', "complements"),
+        ('any where t regex "a&b"', "intersections"),
+    ],
+)
+def test_less_is_taken_than_in_elasticsearch(text, said):
+    with pytest.raises(QueryError, match=said):
+        find(text, [{"a": ["x"], "b": ["y"], "n": 1, "m": 1, "t": "a"}])
+
+
 def test_an_error_underlines_its_place():
     with pytest.raises(QuerySyntaxError) as caught:
         cer_gpu.compile("process where name ==", language="eql")
@@ -449,6 +473,43 @@ def test_pipes_take_the_first_and_the_last():
     assert find("any where true | head 3 | tail 1", events) == [[2]]
     assert find("any where true | tail 3 | head 1", events) == [[1]]
     assert find("sequence [any where true] [any where true] | tail 1", events) == [[2, 3]]
+
+
+# ------------------------------------------------------------------------------------------------ Elastic Endpoint
+
+
+def test_a_search_of_a_list_holds_if_one_element_satisfies_all_of_its_condition():
+    stacks = [[{"symbol": "a", "n": 1}, {"symbol": "B", "n": 2}], [{"symbol": "b", "n": 1}], [], None]
+    events = [{"stack": stack} for stack in stacks]
+    both = '_arraysearch(stack, $entry, $entry.symbol : "b" and $entry.n == 2)'
+    assert rows_where(both, events) == [0]
+    assert rows_where(f"not {both}", events) == [1, 2, 3]
+    assert rows_where('_arraysearch(stack, $e, $e.symbol != "a")', events) == [0, 1]
+
+
+def test_a_step_reads_the_event_of_an_earlier_one_by_its_name():
+    query = """sequence by host
+        [process where event.action == "start"] as event0
+        [process where stringcontains~(event0.process.command_line, process.name) and event0.pid != pid]"""
+    events = [
+        {"host": "h", "event.action": "start", "process.command_line": "run CMD.exe", "pid": 1},
+        {"host": "h", "process.name": "x.exe", "pid": 2},
+        {"host": "h", "process.name": "cmd.exe", "pid": 1},
+        {"host": "h", "process.name": "cmd.exe", "pid": 3},
+    ]
+    assert find(query, events) == [[0, 3]]
+
+
+def test_a_descendant_has_an_ancestor_that_satisfied_the_condition():
+    ids = [("p1", "p0", "bad"), ("p2", "p1", "x"), ("p3", "p2", "x"), ("p4", "p0", "x")]
+    events = [{"process.entity_id": a, "process.parent.entity_id": b, "process.name": n} for a, b, n in ids]
+    assert find('process where descendant of [process where process.name == "bad"]', events) == [[1], [2]]
+
+
+def test_a_category_may_be_one_of_several():
+    events = [{"event.category": ["file", "process"]}, {"event.category": ["network"]}]
+    assert find("process where true", events) == [[0]]
+    assert find("sequence [process where true] [network where true]", events) == [[0, 1]]
 
 
 # ------------------------------------------------------------------------------------------------ binding
