@@ -17,7 +17,7 @@ from cer_gpu.engine.evaluation import FoundBatches
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.query_set import QuerySet, named
-from cer_gpu.rules.alerts import ALERTS, AlertRows, output_of, time_type_in
+from cer_gpu.rules.alerts import ALERTS, AlertRows, alert_output, time_type_in
 from cer_gpu.rules.rule import Rule
 from cer_gpu.stages import Stages
 
@@ -210,7 +210,7 @@ class AlertEvaluation(CommandEvaluation):
         self.outputs = dict.fromkeys(self.outputs, ALERTS)
 
     def _output_of(self, query: CompiledQuery) -> str:
-        return output_of(query)
+        return alert_output(query)
 
     def _evaluator(self, options: EvaluationOptions) -> Any:
         assert isinstance(self._asked, QuerySet)

@@ -36,7 +36,7 @@ _POSITIONS = pa.list_(pa.int64())
 _KEY = pa.map_(pa.string(), pa.string())
 
 
-def output_of(query: CompiledQuery) -> str:
+def alert_output(query: CompiledQuery) -> str:
     """Return the output of a query whose rows `AlertRows` takes."""
     return query.default_output if query.reads_whole_table else "events"
 
@@ -111,7 +111,7 @@ def alerts_of(
         yield alerts if alerts.schema == schema else alerts.cast(schema)
 
 
-def in_order(alerts: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+def in_order_of_ends(alerts: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """Return alerts in the order of their ends; those without one come last, and the order of others stays."""
     table = pa.Table.from_batches(alerts, schema)
     order = pc.sort_indices(

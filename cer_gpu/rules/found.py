@@ -1,4 +1,4 @@
-"""What a file of rules holds."""
+"""Content of a file of rules."""
 
 from __future__ import annotations
 
