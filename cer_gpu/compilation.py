@@ -140,9 +140,9 @@ def compile(
     language
         "ceql", "eql" or "match_recognize"; None: the text tells.
     missing_fields
-        Of EQL, a field that the events have not: "error", or "null": it has no value in any event.
+        In EQL, a field that the events have not: "error", or "null": it has no value in any event.
     selection
-        Of EQL, the matches of a sequence: "recent", as Elasticsearch chooses them (SELECT RECENT), or "all".
+        In EQL, the matches of a sequence: "recent", as Elasticsearch chooses them (SELECT RECENT), or "all".
 
     Returns
     -------
@@ -209,7 +209,7 @@ def analyse_member(text: str, **options: Any) -> tuple[CompiledQuery | None, Seq
 def options_of_set(texts: Iterable[str], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `compile` for the queries of a set, which read the same columns of types and times.
 
-    Where none are named they are those of the first language among them that has its own.
+    Those that are not named are those of the first language among them that has its own.
     """
     chosen = dict(options)
     found = (_chosen(text, options.get("language")) for text in texts)

@@ -151,6 +151,11 @@ KINDS = (
         ("progress",),
     ),
     QueryKind(
+        "many patterns of texts",
+        ("A AS a ; B FILTER a[name GLOB {" + ", ".join(f"'*{i}?*'" for i in range(500)) + "} NOCASE] WITHIN 5 EVENTS",),
+        ("count",),
+    ),
+    QueryKind(
         "limits in any length",
         (
             "A ; B PARTITION BY [k] WITHIN 50 SECONDS LIMIT 1 EVERY 9 SECONDS",

@@ -7,6 +7,7 @@ exact, so that they are those of the values in the window alone (`cer_gpu.backen
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,32 @@ from cer_gpu.engine.past_columns import DescentState, DistinctState, PastState, 
 from cer_gpu.partition.dealt import partitions_of
 from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.planning.pasts import BoundPasts
-from cer_gpu.predicates.guards import GuardWords
+from cer_gpu.predicates.guards import BoundGuards, GuardWords
+from cer_gpu.predicates.shared_guards import SharedGuards, may_share
 
 _WITH_TEXTS = DescentState | DistinctState
 """States that number texts."""
 _NO_EVENTS = np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.uint64)
+
+
+class _Chosen:
+    """Tests of the events that aggregates are of, in common with other queries of a set where that is possible."""
+
+    def __init__(self, bound: BoundGuards, shared: SharedGuards | None) -> None:
+        self._bound = bound
+        self._shared = shared if shared is not None and may_share(bound, negates=False) else None
+        if self._shared is not None:
+            self._shared.know(bound)
+        else:
+            self._words = GuardWords(bound)
+
+    def of(self, block: Block) -> Callable[[int], Bools]:
+        """Return a function of the number of a guard that returns which events of a block satisfy it."""
+        if self._shared is not None:
+            shared, guards = self._shared, self._bound.guards
+            return lambda number: shared.chosen(guards[number], block)
+        words = self._words.words(block)
+        return lambda number: _has_bit(words, number)
 
 
 class Pasts:
@@ -39,6 +61,8 @@ class Pasts:
         Types of the keys.
     deal
         (k, n): events of share k of n of the keys only; the others get any values.
+    shared
+        Guards of the set that the query stands in; None: it stands alone.
     """
 
     def __init__(
@@ -47,6 +71,7 @@ class Pasts:
         keys: PartitionKeys | None,
         types: list[pa.DataType],
         deal: tuple[int, int] | None = None,
+        shared: SharedGuards | None = None,
     ) -> None:
         self._types = types
         self._partitions = None if keys is None else partitions_of(types, deal, every=True, numbered=True)
@@ -59,9 +84,9 @@ class Pasts:
             reach = bound.reaches[column]
             clock = np.dtype(np.float64 if isinstance(reach.length, np.float64) else np.uint64)
             self._states.append(new_state(column, clock, reach.column is not None or keys is None))
-        self.rebind(bound, keys)
+        self.rebind(bound, keys, shared)
 
-    def rebind(self, bound: BoundPasts, keys: PartitionKeys | None) -> None:
+    def rebind(self, bound: BoundPasts, keys: PartitionKeys | None, shared: SharedGuards | None = None) -> None:
         """Go on with the same columns of batches of another schema.
 
         Raises
@@ -70,7 +95,7 @@ class Pasts:
             When the values kept so far are of another type.
         """
         self._bound, self._keys = bound, keys
-        self._tests = [GuardWords(guards) for guards in bound.tests]
+        self._tests = [_Chosen(guards, shared) for guards in bound.tests]
         for state, column in zip(self._states, bound.columns, strict=True):
             state.rebind(column)
 
@@ -81,13 +106,15 @@ class Pasts:
     def add_to(self, block: Block) -> None:
         """Make the columns of the next block."""
         rows, keys, ordinals = self._substreams(block) if self._bound.reaches else _NO_EVENTS
-        words = [test.words(block) for test in self._tests]
+        chosen_by = [test.of(block) for test in self._tests]
         clocks: dict[str | None, Array] = {None: ordinals}
         for state, (column, names) in zip(self._states, self._bound.columns.items(), strict=True):
             test = self._bound.test[column]
-            chosen = np.ones(block.n_rows, np.bool_) if test is None else _has_bit(words[test[0]], test[1])
+            chosen = np.ones(block.n_rows, np.bool_) if test is None else chosen_by[test[0]](test[1])
             if isinstance(state, DescentState):
                 made = state.make(block, chosen)
+                for name in names:
+                    block.source.put(name, made)  # for the guards that queries share
             else:
                 reach = self._bound.reaches[column]
                 if reach.column not in clocks:

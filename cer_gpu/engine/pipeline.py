@@ -41,7 +41,8 @@ from cer_gpu.partition.shared import SharedPartitions, ViewOfPartitions
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
 from cer_gpu.predicates.guards import GuardWords
-from cer_gpu.predicates.shared_guards import SharedWords, may_share
+from cer_gpu.predicates.placement import CUDA
+from cer_gpu.predicates.shared_guards import SharedGuards, SharedWords, may_share
 from cer_gpu.predicates.symbols import SymbolTable
 from cer_gpu.predicates.types_met import TypesMet
 from cer_gpu.runtime.events import Relevant
@@ -136,7 +137,7 @@ class Pipeline:
             self.partitions = self._shared.partitions(binding.keys, numbered=self._numbers)
         if self._parts and self.partitions is None:
             self.partitions = self._partitions_of_its_own(asked.deal)
-        self._stream_columns = StreamColumns(binding, asked.deal)
+        self._stream_columns = StreamColumns(binding, asked.deal, self._guards_of_set(binding))
         self._window: WindowClocks | None = None
         if self.runtime.needs_lows:
             assert binding.window_length is not None
@@ -170,15 +171,21 @@ class Pipeline:
             self._compared = self._side_columns(binding)
             self.guards = self._guards_of(binding)
             self._makers = makers_of(binding.derived)
-            self._stream_columns.rebind(binding)
+            self._stream_columns.rebind(binding, self._guards_of_set(binding))
             self._step_keys = self._keys_of_steps(binding)
 
     def _guards_of(self, binding: Binding) -> GuardWords | SharedWords:
-        shares = self._shared is not None and may_share(binding.guards, negates=self.physical.plan.negates)
-        if self._shared is None or not shares:
+        shared = self._guards_of_set(binding)
+        if shared is None or not may_share(binding.guards, negates=self.physical.plan.negates):
             return GuardWords(binding.guards, self._device, self._types_met, self._compared)
-        shared = self._shared.guards(binding.schema, binding.guards.type_column)
         return shared.words_for(binding.guards, self._types_met)
+
+    def _guards_of_set(self, binding: Binding) -> SharedGuards | None:
+        """Return the guards of the set; None: there is none, or a GPU evaluates them ahead of derived columns."""
+        if self._shared is None:
+            return None
+        shared = self._shared.guards(binding.schema, binding.guards.type_column)
+        return None if binding.derived and shared.device == CUDA else shared
 
     def _side_columns(self, binding: Binding) -> SideColumns | None:
         bound = None if self.physical.output.by_starts else binding.compared  # a funnel has no filters between events

@@ -10,6 +10,7 @@ from cer_gpu.engine.positions import Positions
 from cer_gpu.expressions.derived import has_positions, lags_of
 from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.planning.binding import Binding
+from cer_gpu.predicates.shared_guards import SharedGuards
 
 
 class StreamColumns:
@@ -20,15 +21,19 @@ class StreamColumns:
     binding : Binding
     deal
         (k, n): events of share k of n of the keys only; the others get any values.
+    shared
+        Guards of the set that the query stands in, of the same schema; None: it stands alone.
     """
 
-    def __init__(self, binding: Binding, deal: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self, binding: Binding, deal: tuple[int, int] | None = None, shared: SharedGuards | None = None
+    ) -> None:
         keys, types, lags = _keys(binding), binding.keys.parts, lags_of(binding.derived)
         self._lags = Lags(lags, keys, types, deal) if lags else None
-        self._pasts = None if binding.pasts is None else Pasts(binding.pasts, keys, types, deal)
+        self._pasts = None if binding.pasts is None else Pasts(binding.pasts, keys, types, deal, shared)
         self._positions = Positions(keys, types, deal) if has_positions(binding.derived) else None
 
-    def rebind(self, binding: Binding) -> None:
+    def rebind(self, binding: Binding, shared: SharedGuards | None = None) -> None:
         """Go on with the same columns of batches of another schema.
 
         Raises
@@ -41,7 +46,7 @@ class StreamColumns:
             self._lags.rebind(lags_of(binding.derived), keys)
         if self._pasts is not None:
             assert binding.pasts is not None
-            self._pasts.rebind(binding.pasts, keys)
+            self._pasts.rebind(binding.pasts, keys, shared)
         if self._positions is not None:
             self._positions.rebind(keys)
 

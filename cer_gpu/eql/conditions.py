@@ -38,7 +38,7 @@ NOTHING = s.Comparison("=", s.Literal(0, "0"), s.Literal(1, "1"))
 
 @dataclass
 class Surroundings:
-    """What the conditions of a query share.
+    """Facts that the conditions of a query share.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Surroundings:
     missing_is_null : bool
         True: a field that the schema has not is NULL, as one with a question mark; False: it is an error.
     found : dict from tuple of str to FoundField or None
-        Where the fields are, by the names on their paths.
+        Places of the fields, by the names on their paths.
     """
 
     text: str
@@ -88,7 +88,7 @@ class Surroundings:
 
 @dataclass
 class _Leaf:
-    """What one test reads.
+    """Lists and fields that one test reads.
 
     Attributes
     ----------
@@ -227,7 +227,10 @@ class Conditions:
         return e.Constant(value.text, span=value.span) if is_text else value
 
     def _is_null(self, node: e.Expression, negated: bool, span: s.Span) -> Truth:
-        """Return where a value is NULL: a list is, if it has no element that is not."""
+        """Return where a value is NULL.
+
+        A list is, if it has no element that is not; what is made of its elements, also if that of one of them is.
+        """
         if isinstance(node, e.Constant):
             return (node.value is None) != negated
         if _is_condition(node):
@@ -239,8 +242,13 @@ class Conditions:
         if leaf.element is None:
             null: s.Predicate = s.IsNull(value, span)
             return _not(null) if negated else null
-        known: s.Predicate = s.AnyElement(_known(value, span), span)
-        return known if negated else _joined(s.Or, [_not(known), s.IsNull(leaf.element.list, span)], span)
+        known: s.Predicate = s.AnyElement(_known(leaf.element, span), span)
+        empty = [_not(known), s.IsNull(leaf.element.list, span)]
+        if value == leaf.element:
+            return known if negated else _joined(s.Or, empty, span)
+        both = _joined(s.And, [_known(leaf.element, span), s.IsNull(value, span)], span)
+        one = s.AnyElement(both, span)
+        return _joined(s.And, [known, _not(one)], span) if negated else _joined(s.Or, [one, *empty], span)
 
     def _match(self, node: e.Match, negated: bool) -> Truth:
         if node.op == "in" and any(not isinstance(value, e.Constant) for value in node.values):

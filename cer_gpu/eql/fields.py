@@ -12,7 +12,7 @@ from cer_gpu.ceql.paths import path_of
 
 @dataclass(frozen=True)
 class FoundField:
-    """Where a field is.
+    """Place of a field in a schema.
 
     Attributes
     ----------

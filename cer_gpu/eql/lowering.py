@@ -38,7 +38,7 @@ class Lowered:
     type_column : str or None
         The column of categories; None: there is none, or it is a list, of which the events' tests ask.
     found : dict from tuple of str to FoundField or None
-        Where the fields are in the schema, by the names on their paths; None: NULL, as it has none.
+        Places of the fields in the schema, by the names on their paths; None: NULL, as it has none.
     knows_schema : bool
         False: every field is taken for a value that is there.
     """

@@ -174,7 +174,7 @@ class _SchemaBindings(Bindings):
     lowered
         That of which the plan was made.
     changes
-        What was changed of the plan since.
+        Changes that were made of the plan since.
     """
 
     def __init__(

@@ -194,7 +194,7 @@ class Query(Node):
     kind : str
         "event", "sequence" or "sample".
     terms : tuple of Term
-        Of an event query, its event alone.
+        For an event query, its event alone.
     keys : tuple of Field
         The fields of ``by`` before the terms.
     maxspan : Length or None

@@ -135,6 +135,11 @@ def pasts_of(columns: Mapping[str, DerivedColumn]) -> dict[str, PastColumn]:
     return {name: column for name, column in columns.items() if isinstance(column, PastColumn)}
 
 
+def is_descent(column: DerivedColumn) -> bool:
+    """Return True for a column that tells of processes, and depends on no clause of the query that asks for it."""
+    return isinstance(column, PastColumn) and column.past.over is None
+
+
 def read_by(columns: Mapping[str, DerivedColumn]) -> list[str]:
     """Return the columns and fields of the events that derived columns are made of, without the tests of the past."""
     names: list[str] = []

@@ -90,7 +90,7 @@ class GivenWithState(ABC):
         Parameters
         ----------
         known
-            What functions share, and its copies so far.
+            State that functions share, and its copies so far.
         """
 
 

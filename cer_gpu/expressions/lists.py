@@ -126,7 +126,7 @@ class ElementTests:
     ----------
     elements : Elements
     inputs : Inputs
-        Of all tests.
+        Inputs of all tests.
     derived : dict from str to DerivedColumn
         Columns that are made of those of the elements.
     """

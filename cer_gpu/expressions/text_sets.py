@@ -37,7 +37,7 @@ KEPT_BYTES = 1 << 26
 
 
 class _Places(NamedTuple):
-    """Where the patterns of a test stand: in the set that ignores case, or in the other, and their numbers there."""
+    """Places of the patterns of a test: in the set that ignores case, or in the other, and their numbers there."""
 
     nocase: bool
     patterns: Int32

@@ -65,7 +65,7 @@ class OneOf:
     @cached_property
     def n_readings(self) -> int:
         """Patterns that read the texts one by one, and one for all texts without signs."""
-        return 1 + len(self._globs)
+        return 1 + len(self.patterns if self.nocase else self._globs)
 
 
 def answer(test: s.TextTest) -> Answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from cer_gpu.automaton.normal_form import Related
+from cer_gpu.automaton.normal_form import Both, Related
 from cer_gpu.automaton.recent import NotRecentError, RecentPattern, build_recent
 from cer_gpu.ceql.syntax import Windowed
 from cer_gpu.ceql.traversal import walk
@@ -28,6 +28,8 @@ def funnel_of(plan: Plan) -> tuple[FunnelStep, ...]:
         raise NoFunnelError(
             "it is a conjunctive query, whose atoms have no order", "write the chain in CEQL: A ; B ; C"
         )
+    if any(isinstance(part, Both) for part in walk(plan.formula)):
+        raise NoFunnelError("its events come in any order", "write them in their order: A ; B ; C")
     for clause, given, hint in (
         (
             f"SELECT {plan.strategy.name}",

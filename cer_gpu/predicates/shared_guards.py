@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.arrays import Array
+from cer_gpu.arrays import Array, Bools
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.backend.compaction import gather, merge_rows
 from cer_gpu.ceql.syntax import Predicate
@@ -27,6 +27,7 @@ from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.groups import Groups, OfGroup, Picked
 from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.columnar.strings import StringCoder
+from cer_gpu.expressions.derived import is_descent
 from cer_gpu.expressions.terms import Test
 from cer_gpu.predicates.answers import Answers
 from cer_gpu.predicates.cuda.blocks import Job, one_ahead
@@ -52,13 +53,16 @@ NO_LIST: List = (NO_ROWS, NO_ROWS)
 def may_share(bound: BoundGuards, *, negates: bool) -> bool:
     """Return True if the guards of a query may be shared: others need the words of all events, or columns of its own.
 
+    Descent is a column of the blocks that all queries read (`cer_gpu.engine.pasts`).
+
     Parameters
     ----------
     bound
     negates
         True if an event that satisfies no guard may be relevant.
     """
-    return not negates and not bound.derived and bound.program is not None and bound.n_guards <= MOST_GUARDS
+    own = [column for column in bound.derived.values() if not is_descent(column)]
+    return not negates and not own and bound.program is not None and bound.n_guards <= MOST_GUARDS
 
 
 class SharedGuards:
@@ -101,14 +105,18 @@ class SharedGuards:
 
     def words_for(self, bound: BoundGuards, types_met: TypesMet) -> SharedWords:
         """Return the view of one query, which must be allowed (`may_share`)."""
+        self.know(bound)
+        words = SharedWords(self, bound, types_met)
+        self._users.add(words)
+        return words
+
+    def know(self, bound: BoundGuards) -> None:
+        """Group the events of the types of some guards, too, from the next block on."""
         for guard in bound.guards:
             if guard.event_type not in self._of_type:
                 of_all = guard.event_type is None and self._type_column is not None
                 self._of_type[guard.event_type] = (_OfAll if of_all else _OfType)(self.schema)
                 self._block, self._groups = None, PerDictionary(self._groups_of)
-        words = SharedWords(self, bound, types_met)
-        self._users.add(words)
-        return words
 
     def number(self, guard: Guard) -> int:
         """Return the number of a guard, by which it is asked for."""
@@ -118,6 +126,12 @@ class SharedGuards:
             self._guards.append(guard)
             self._of_type[guard.event_type].add(number, guard.predicate)
         return number
+
+    def chosen(self, guard: Guard, block: Block) -> Bools:
+        """Return which rows of a block satisfy a guard, of a query that is allowed to share it."""
+        found = np.zeros(block.n_rows, np.bool_)
+        found[self.rows(self.number(guard), block)[0]] = True
+        return found
 
     def rows(self, number: int, block: Block) -> List:
         """Return the rows of a block that satisfy the guard of a number, and their places."""

@@ -30,7 +30,7 @@ class RuleFolder:
     Attributes
     ----------
     rules : dict from str to Rule
-        By their names.  If several have one name, all but the first are named with their file too.
+        By their names; if several have one name, all but the first are named with their file too.
     passed_over : dict from str to int
         Number of rules that are no query of a language known here, by their language or kind.
     errors : list of (str, CerError)

@@ -1,4 +1,4 @@
-"""Content of a file of rules."""
+"""Contents of a file of rules."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Reached:
 
     @property
     def words(self) -> str:
-        """Reasons for which they got no further, as text."""
+        """The reason that stopped them, as text."""
         return ", ".join(f"{reason} {n:,}" for reason, n in self.stopped.items() if n)
 
 

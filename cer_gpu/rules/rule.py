@@ -25,7 +25,7 @@ class Rule:
         One of `LEVELS`, as a rule.
     tags
     id
-        Identity of the rule, wherever it is kept.
+        Identifier that tells the rule from others, wherever it is kept.
     tactics, techniques
         Names of the tactics, and ids of the techniques, of MITRE ATT&CK.
     file

@@ -94,7 +94,7 @@ class RuleSet(QuerySet):
 def options_of_rules(rules: Iterable[Rule], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `cer_gpu.compile` for rules, which read the same columns of types and times.
 
-    If none are named they are those of the first language among them that has its own.
+    Those that are not named are those of the first language among them that has its own.
     """
     for rule in rules:
         asked = {**options, "language": rule.language or options.get("language")}

@@ -200,6 +200,17 @@ def test_real_calls_of_strategies_and_absences_fit_their_contracts(output):
     assert {"choose_at_ends"} | chosen <= {name for _, name in called}
 
 
+@pytest.mark.parametrize("pattern", ["A AS a ; B AS b FILTER b.k = a.k", "A AS a ; !D ; B AS b"])
+def test_real_calls_of_recent_fit_their_contracts(pattern):
+    table = events(60, 1)
+    with small_sizes(), checked_calls() as called:
+        for behind in ("", " ; !(D AS d FILTER d.k = a.k)", " ; !C"):
+            for clauses in ("WITHIN 9 EVENTS", "PARTITION BY [k] WITHIN 20 [t]"):
+                query = cer_gpu.compile(f"SELECT RECENT * FROM S WHERE ({pattern}){behind} {clauses}", time_column="t")
+                assert query.evaluate(table).num_rows > 0
+    assert {"move_events", "drop_pending", "free_all"} <= {name for _, name in called}
+
+
 def test_real_calls_of_sets_fit_their_contracts():
     texts = {
         "two": "SELECT * FROM S WHERE A AS a ; B FILTER a[f > 1] PARTITION BY [k] WITHIN 20 [t]",

@@ -127,6 +127,14 @@ def test_a_test_of_a_list_holds_if_one_element_passes(condition, expected):
     assert rows_where(condition, LISTS) == expected
 
 
+def test_a_value_of_elements_is_null_if_that_of_one_is():
+    events = [{"args": ["ab", "b"]}, {"args": ["ab", "b", None]}, {"args": ["b"]}, {"args": []}, {"args": ["c"]}]
+    assert rows_where('indexOf(args, "b") == null', events) == [3, 4]
+    assert rows_where('indexOf(args, "a") == null', events) == [0, 1, 2, 3, 4]
+    assert rows_where('indexOf(args, "b") != null', events) == [0, 1, 2]
+    assert rows_where('indexOf(args, "a") != null', events) == []
+
+
 def test_two_tests_of_a_list_may_be_passed_by_different_elements():
     assert rows_where("n > 1 and n < 3", [{"n": [0, 5]}, {"n": [0, 1]}, {"n": [2]}]) == [0, 2]
 

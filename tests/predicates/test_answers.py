@@ -43,7 +43,9 @@ def test_rows_are_those_of_each_test_alone(seed, monkeypatch):
     texts = [simple(rng) for _ in range(80)]
     texts += [" AND ".join(rng.sample(texts, rng.choice([2, 3]))) for _ in range(30)]
     texts += [" OR ".join(rng.sample(texts, rng.choice([2, 3]))) for _ in range(30)]
-    texts += [f"({simple(rng)} AND ({simple(rng)} OR {simple(rng)}) OR {simple(rng)}) AND {simple(rng)}" for _ in range(20)]
+    for _ in range(20):
+        a, b, c, d, e = (simple(rng) for _ in range(5))
+        texts.append(f"({a} AND ({b} OR {c}) OR {d}) AND {e}")
     texts += [f"{simple(rng)} AND {predicate(rng)}" for _ in range(20)]
     asked, tests = Answers(SCHEMA), {}
     for text in texts:

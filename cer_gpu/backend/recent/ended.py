@@ -37,8 +37,8 @@ class Ended(NamedTuple):
 
     Attributes
     ----------
-    words : int64, shape (n, words), written
-    clocks : clock, shape (n, words), written
+    words : int64, shape (ended, words of one), written
+    clocks : clock, shape (ended, words of one), written
         The same memory.
     free : int64, shape (1,), written
         The first that is free, or LIST_END.

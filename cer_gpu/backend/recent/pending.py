@@ -77,9 +77,9 @@ class Moves(NamedTuple):
     ops : int32, shape (operations, N_OP)
     first_keys : int32, shape (symbols + 1,)
         First of the keys that events of each symbol need.
-    needed : int32, shape (needs,)
+    needed : int32, shape (needed,)
         These keys.
-    columns : int32, shape (keys, values)
+    columns : int32, shape (keys, values of a key)
         Columns of the event that make each key.
     marks : int32, shape (steps, alternatives)
         Mark of the events of each alternative; 0 where they are not kept.
@@ -130,9 +130,9 @@ class Rows(NamedTuple):
 
     Attributes
     ----------
-    words : int64, shape (rows, words), written
+    words : int64, shape (key rows, words), written
         Those in use come first where keys are looked up; else a row for each partition.
-    clocks : clock, shape (rows, words), written
+    clocks : clock, shape (key rows, words), written
         The same memory.
     counts : int64, shape (1,), written
         Rows in use, where keys are looked up.

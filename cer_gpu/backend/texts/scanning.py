@@ -54,7 +54,7 @@ class Globs(NamedTuple):
 
 
 class Grams(NamedTuple):
-    """Where to look for patterns: the gram of each, in a hash table.
+    """Places to look for patterns: the gram of each, in a hash table.
 
     Attributes
     ----------
