@@ -206,7 +206,7 @@ class AlertEvaluation(CommandEvaluation):
         skipped: Wrong | None = None,
     ) -> None:
         super().__init__(queries, streams, options, stages, is_set=True, skipped=skipped)
-        self._alerts = AlertRows(rules, self.queries, time_type_in(self.schemas.values()))
+        self._alerts = AlertRows(rules, self.queries, time_type_in(self.schemas, self.queries))
         self.outputs = dict.fromkeys(self.outputs, ALERTS)
 
     def _output_of(self, query: CompiledQuery) -> str:

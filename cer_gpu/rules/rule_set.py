@@ -86,7 +86,7 @@ class RuleSet(QuerySet):
                 schemas[name] = queries[name].output_schema(source.schema, alert_output(query))
         together = QuerySet(queries)
         evaluator = together._closed(options, {name: alert_output(query) for name, query in queries.items()})
-        rows = AlertRows(self.rules, queries, time_type_in(schemas.values()))
+        rows = AlertRows(self.rules, queries, time_type_in(schemas, queries))
         found = (rows.of(name, batch) for name, batch in together._found(source, evaluator, options.threads))
         return rows.schema, evaluator, found
 
