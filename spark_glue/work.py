@@ -22,7 +22,7 @@ from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.dealing import Dealing
 from cer_gpu.query_set import QuerySet, compile_all, named
-from cer_gpu.rules.alerts import ALERTS, EVENTS, AlertRows, alert_output, alerts_of, time_type_in
+from cer_gpu.rules.alerts import ALERTS, WITH_EVENTS, AlertRows, alert_output, alerts_of, time_type_in
 from cer_gpu.rules.rule import Rule
 from cer_gpu.rules.rule_set import RuleSet
 
@@ -290,13 +290,13 @@ def work_of(query: Any, output: str | None = None, *, time_column: str | None = 
         compiled = bool(query) and all(isinstance(each, CompiledQuery) for each in query.values())
         query = QuerySet(query) if compiled else compile_all(query, time_column=time_column)
     if isinstance(query, RuleSet) and output == ALERTS:
-        measured = [name for name, each in query.items() if alert_output(each) != EVENTS]
+        measured = [name for name, each in query.items() if alert_output(each) != WITH_EVENTS]
         if measured:
             raise OptionError(
                 f"query {measured[0]!r}: alerts with measures, and of MATCH_RECOGNIZE, are not made on Spark\n"
                 "hint: output=None has the rows of each query, or leave the rule out"
             )
-        return Work(dict(query), EVENTS, rules=query.rules)
+        return Work(dict(query), WITH_EVENTS, rules=query.rules)
     if isinstance(query, QuerySet):
         return Work(dict(query), output)
     if not isinstance(query, CompiledQuery):

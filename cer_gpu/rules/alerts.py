@@ -31,7 +31,7 @@ from cer_gpu.rules.rule import Rule
 
 ALERTS = "alerts"
 """Name of this form of the results."""
-EVENTS = "events"
+WITH_EVENTS = "events"
 _TEXTS = pa.list_(pa.string())
 _POSITIONS = pa.list_(pa.int64())
 _KEY = pa.map_(pa.string(), pa.string())
@@ -39,7 +39,7 @@ _KEY = pa.map_(pa.string(), pa.string())
 
 def alert_output(query: CompiledQuery) -> str:
     """Return the output of a query whose rows `AlertRows` takes: its measures where it has some, else its events."""
-    return EVENTS if query.default_output == "positions" else query.default_output
+    return WITH_EVENTS if query.default_output == "positions" else query.default_output
 
 
 class AlertRows:
@@ -63,7 +63,7 @@ class AlertRows:
         self._rules = rules
         self._keys = {name: [dotted(names[0]) for names in query.keys] for name, query in queries.items()}
         self._are_statements = {name: query.reads_whole_table for name, query in queries.items()}
-        self._have_events = {name: alert_output(query) == EVENTS for name, query in queries.items()}
+        self._have_events = {name: alert_output(query) == WITH_EVENTS for name, query in queries.items()}
         times = [] if time_type is None else [("start_time", time_type), ("end_time", time_type)]
         self.schema = pa.schema(
             [
