@@ -22,7 +22,7 @@ from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.dealing import Dealing
 from cer_gpu.query_set import QuerySet, compile_all, named
-from cer_gpu.rules.alerts import ALERTS, AlertRows, alerts_of, time_type_in
+from cer_gpu.rules.alerts import ALERTS, WITH_EVENTS, AlertRows, alert_output, alerts_of, time_type_in
 from cer_gpu.rules.rule import Rule
 from cer_gpu.rules.rule_set import RuleSet
 
@@ -206,7 +206,7 @@ class Work:
         for name, query in self.queries.items():
             with InQuery(name):
                 found[name] = query.output_schema(schema, self.output)
-        return AlertRows(self.rules, self.queries, time_type_in(found.values()))
+        return AlertRows(self.rules, self.queries, time_type_in(found, self.queries))
 
     def window_units(self, schema: pa.Schema) -> int | float | None:
         """Return the length of the longest window, in events or in units of its column; None: there is none."""
@@ -290,7 +290,13 @@ def work_of(query: Any, output: str | None = None, *, time_column: str | None = 
         compiled = bool(query) and all(isinstance(each, CompiledQuery) for each in query.values())
         query = QuerySet(query) if compiled else compile_all(query, time_column=time_column)
     if isinstance(query, RuleSet) and output == ALERTS:
-        return Work(dict(query), "events", rules=query.rules)
+        measured = [name for name, each in query.items() if alert_output(each) != WITH_EVENTS]
+        if measured:
+            raise OptionError(
+                f"query {measured[0]!r}: alerts with measures, and of MATCH_RECOGNIZE, are not made on Spark\n"
+                "hint: output=None has the rows of each query, or leave the rule out"
+            )
+        return Work(dict(query), WITH_EVENTS, rules=query.rules)
     if isinstance(query, QuerySet):
         return Work(dict(query), output)
     if not isinstance(query, CompiledQuery):

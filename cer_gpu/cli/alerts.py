@@ -14,7 +14,7 @@ from cer_gpu.cli.preview import Preview, QueryTable, end_of, preview, table_widt
 from cer_gpu.cli.tally import Totals, counted
 from cer_gpu.io.sinks import Sink
 from cer_gpu.output.funnel import FunnelCounts
-from cer_gpu.rules.alerts import in_order
+from cer_gpu.rules.alerts import in_order_of_ends
 from cer_gpu.rules.near_misses import reached
 from cer_gpu.rules.rule import Rule, urgency
 
@@ -23,11 +23,11 @@ SHOWN_RULES = 40
 
 
 @contextlib.contextmanager
-def ordered(sink: Sink, schema: pa.Schema) -> Iterator[Sink]:
+def kept_for_order(sink: Sink, schema: pa.Schema) -> Iterator[Sink]:
     """Yield a sink that keeps alerts, and gives them to another at the end of the block, in the order of their ends."""
     kept = _Kept()
     yield kept
-    for batch in in_order(kept.batches, schema).to_batches():
+    for batch in in_order_of_ends(kept.batches, schema).to_batches():
         sink.write(batch)
 
 

@@ -17,7 +17,7 @@ from cer_gpu.engine.evaluation import FoundBatches
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.query_set import QuerySet, named
-from cer_gpu.rules.alerts import ALERTS, AlertRows, output_of, time_type_in
+from cer_gpu.rules.alerts import ALERTS, AlertRows, alert_output, time_type_in
 from cer_gpu.rules.rule import Rule
 from cer_gpu.stages import Stages
 
@@ -206,11 +206,11 @@ class AlertEvaluation(CommandEvaluation):
         skipped: Wrong | None = None,
     ) -> None:
         super().__init__(queries, streams, options, stages, is_set=True, skipped=skipped)
-        self._alerts = AlertRows(rules, self.queries, time_type_in(self.schemas.values()))
+        self._alerts = AlertRows(rules, self.queries, time_type_in(self.schemas, self.queries))
         self.outputs = dict.fromkeys(self.outputs, ALERTS)
 
     def _output_of(self, query: CompiledQuery) -> str:
-        return output_of(query)
+        return alert_output(query)
 
     def _evaluator(self, options: EvaluationOptions) -> Any:
         assert isinstance(self._asked, QuerySet)

@@ -83,7 +83,7 @@ def with_progress(queries: Mapping[str, CompiledQuery]) -> tuple[dict[str, Compi
     return (having, aside) if having else (dict(queries), [])
 
 
-def listed(names: Sequence[str]) -> str:
+def first_of(names: Sequence[str]) -> str:
     """Return the first names, and how many more there are."""
     more = f", and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
     return ", ".join(names[:_LISTED]) + more
@@ -105,7 +105,7 @@ def _named(names: Sequence[str]) -> str:
 
 def aside_note(names: Sequence[str]) -> list[str]:
     """Return the remark on queries that have no output "progress", if there are some."""
-    return [f"{counted(len(names), 'rule')} without steps to go by: {listed(names)}"] if names else []
+    return [f"{counted(len(names), 'rule')} without steps to go by: {first_of(names)}"] if names else []
 
 
 def missing_notes(missing: Mapping[str, Sequence[str]]) -> list[str]:
@@ -118,7 +118,7 @@ def missing_notes(missing: Mapping[str, Sequence[str]]) -> list[str]:
         n = sum(bool(fields) for fields in missing.values())
         who = f"{n:,} of {counted(len(missing), 'rule')} {'names' if n == 1 else 'name'}"
         fields = [f"{name} ({n:,})" for name, n in counts.most_common()]
-    return [f"{who} fields that the events have not, null in all of them: {listed(fields)}"]
+    return [f"{who} fields that the events have not, null in all of them: {first_of(fields)}"]
 
 
 @dataclass(frozen=True)

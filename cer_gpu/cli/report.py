@@ -34,14 +34,14 @@ from cer_gpu.compilation import CompiledQuery
 from cer_gpu.report import write_alerts, write_funnel, write_report
 from cer_gpu.report.counted import number_in_words
 from cer_gpu.report.events import rereadable
-from cer_gpu.rules.alerts import output_of
+from cer_gpu.rules.alerts import alert_output
 from cer_gpu.rules.rule_set import RuleSet
 
 _WORDS = {"positions": "complex event", "alerts": "alert", "progress": "start"}
 """Pages by what they show, with the word for one of it."""
 _OUTPUTS: dict[str, Callable[[CompiledQuery], str | None]] = {
     "positions": lambda query: None,
-    "alerts": output_of,
+    "alerts": alert_output,
     "progress": lambda query: "progress",
 }
 """Output of a query for each page."""

@@ -10,7 +10,7 @@ import sys
 import click
 
 from cer_gpu.backend.jit import NOTICES
-from cer_gpu.cli.alerts import ordered
+from cer_gpu.cli.alerts import kept_for_order
 from cer_gpu.cli.command_line import say, say_notes
 from cer_gpu.cli.given_events import STANDARD, given_streams
 from cer_gpu.cli.given_queries import WrongQueries, query_and_events_arguments, read_queries
@@ -153,7 +153,7 @@ def run_command(
                 schema = running.evaluation.schema
                 sink = stack.enter_context(open_target(out, format_, schema, inputs, signals))
                 if alerts:
-                    sink = stack.enter_context(ordered(sink, schema))
+                    sink = stack.enter_context(kept_for_order(sink, schema))
             hidden = no_progress or (out == STANDARD and sys.stdout.isatty())
             display = stack.enter_context(running.display(hidden=hidden))
             running.finish(sink, preview, display, signals)

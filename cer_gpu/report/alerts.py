@@ -25,7 +25,7 @@ from cer_gpu.rules.rule_set import RuleSet
 
 FIRST_ALERTS = 20
 """Most alerts of a rule on the page."""
-MOST_SHOWN = 4_000
+MOST_ALERTS = 4_000
 """Most alerts of all rules on the page."""
 _EVENTS_TEXT = 4_000
 """Most characters of the events of an alert."""
@@ -209,7 +209,7 @@ def _page(raised: Mapping[str, _Raised], title: str, n_events: int, kind: pa.Dat
     levels: dict[str, list[_Raised]] = {}
     for each in found:
         levels.setdefault(each.rule.level or "no level", []).append(each)
-    room = max(1, MOST_SHOWN // max(len(found), 1))
+    room = max(1, MOST_ALERTS // max(len(found), 1))
     sections = [_over_time(levels, axis), _tactics(levels)] if found else ["<section><p>No alerts.</p></section>"]
     sections += [_level(level, own, axis, room) for level, own in levels.items()]
     return Template(resource("alerts.html")).substitute(

@@ -10,14 +10,14 @@
 | `positions` | list of int64 | positions of the matched events |
 | `events` | string | the matched events as JSON: an array of objects without the attributes that are NULL |
 
-The schema is the same for all rules, whatever columns the events have.  A statement with MATCH_RECOGNIZE has NULL
-positions, and its row as the one object of `events`.
+The schema is the same for all rules, whatever columns the events have.  A rule with measures, or a statement with
+MATCH_RECOGNIZE, has its row as the one object of `events`, and no positions.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -31,14 +31,15 @@ from cer_gpu.rules.rule import Rule
 
 ALERTS = "alerts"
 """Name of this form of the results."""
+WITH_EVENTS = "events"
 _TEXTS = pa.list_(pa.string())
 _POSITIONS = pa.list_(pa.int64())
 _KEY = pa.map_(pa.string(), pa.string())
 
 
-def output_of(query: CompiledQuery) -> str:
-    """Return the output of a query whose rows `AlertRows` takes."""
-    return query.default_output if query.reads_whole_table else "events"
+def alert_output(query: CompiledQuery) -> str:
+    """Return the output of a query whose rows `AlertRows` takes: its measures where it has some, else its events."""
+    return WITH_EVENTS if query.default_output == "positions" else query.default_output
 
 
 class AlertRows:
@@ -62,6 +63,7 @@ class AlertRows:
         self._rules = rules
         self._keys = {name: [dotted(names[0]) for names in query.keys] for name, query in queries.items()}
         self._are_statements = {name: query.reads_whole_table for name, query in queries.items()}
+        self._have_events = {name: alert_output(query) == WITH_EVENTS for name, query in queries.items()}
         times = [] if time_type is None else [("start_time", time_type), ("end_time", time_type)]
         self.schema = pa.schema(
             [
@@ -80,24 +82,31 @@ class AlertRows:
         """Return results of a query as alerts."""
         rule = self._rules[name]
         found = {field.name: rows.column(i) for i, field in enumerate(rows.schema)}
-        is_statement = self._are_statements[name]
+        known = () if self._are_statements[name] else (*self._keys[name], *self.schema.names)
         own = {"rule": name, "id": rule.id, "level": rule.level}
         lists = {"tags": rule.tags, "tactics": rule.tactics, "techniques": rule.techniques}
         columns = {key: pa.repeat(pa.scalar(value, pa.string()), rows.num_rows) for key, value in own.items()}
         for key, values in lists.items():
             columns[key] = pa.repeat(pa.scalar(list(values), _TEXTS), rows.num_rows)
         columns["key"] = _maps({key: found[key] for key in self._keys[name] if key in found}, rows.num_rows)
-        columns["events"] = _as_lists(found, rows.num_rows) if is_statement else _events(found["events"])
+        if self._have_events[name]:
+            columns["events"] = _events(found["events"])
+        else:
+            measures = {each: column for each, column in found.items() if each not in known}
+            columns["events"] = _as_lists(measures, rows.num_rows)
         for field in self.schema:
             if field.name not in columns:
-                shown = None if is_statement else found.get(field.name)
-                columns[field.name] = pa.nulls(rows.num_rows, field.type) if shown is None else shown
+                is_there = field.name in known and field.name in found
+                columns[field.name] = found[field.name] if is_there else pa.nulls(rows.num_rows, field.type)
         return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
 
-def time_type_in(schemas: Iterable[pa.Schema]) -> pa.DataType | None:
+def time_type_in(schemas: Mapping[str, pa.Schema], queries: Mapping[str, CompiledQuery]) -> pa.DataType | None:
     """Return the type of the time column in the schemas of results; None: there is none."""
-    return next((each.field("start_time").type for each in schemas if "start_time" in each.names), None)
+    for name, schema in schemas.items():
+        if not queries[name].reads_whole_table and "start_time" in schema.names:
+            return schema.field("start_time").type
+    return None
 
 
 def alerts_of(
@@ -106,12 +115,12 @@ def alerts_of(
     """Yield results of all queries as alerts, of a schema that may have the types of others, as Spark's."""
     rows: AlertRows | None = None
     for name, batch in found:
-        rows = rows or AlertRows(rules, queries, time_type_in([batch.schema]))
+        rows = rows or AlertRows(rules, queries, time_type_in({name: batch.schema}, queries))
         alerts = rows.of(name, batch)
         yield alerts if alerts.schema == schema else alerts.cast(schema)
 
 
-def in_order(alerts: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+def in_order_of_ends(alerts: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """Return alerts in the order of their ends; those without one come last, and the order of others stays."""
     table = pa.Table.from_batches(alerts, schema)
     order = pc.sort_indices(

@@ -14,7 +14,7 @@ from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, checking_names,
 from cer_gpu.errors import CerError
 from cer_gpu.io.source import Source
 from cer_gpu.query_set import QuerySet, QuerySetEvaluator
-from cer_gpu.rules.alerts import AlertRows, in_order, output_of, time_type_in
+from cer_gpu.rules.alerts import AlertRows, alert_output, in_order_of_ends, time_type_in
 from cer_gpu.rules.folder import read_folder
 from cer_gpu.rules.rule import Rule
 
@@ -71,7 +71,7 @@ class RuleSet(QuerySet):
         """
         source = self._source(events, sort=options.sort, resident=True)
         schema, _, found = self._alerts(source, options)
-        return in_order(list(found), schema)
+        return in_order_of_ends(list(found), schema)
 
     def _alerts(
         self, source: Source, options: EvaluationOptions
@@ -83,10 +83,10 @@ class RuleSet(QuerySet):
         for name, query in self._queries.items():
             with InQuery(name):
                 queries[name] = query.over(source.schema)
-                schemas[name] = queries[name].output_schema(source.schema, output_of(query))
+                schemas[name] = queries[name].output_schema(source.schema, alert_output(query))
         together = QuerySet(queries)
-        evaluator = together._closed(options, {name: output_of(query) for name, query in queries.items()})
-        rows = AlertRows(self.rules, queries, time_type_in(schemas.values()))
+        evaluator = together._closed(options, {name: alert_output(query) for name, query in queries.items()})
+        rows = AlertRows(self.rules, queries, time_type_in(schemas, queries))
         found = (rows.of(name, batch) for name, batch in together._found(source, evaluator, options.threads))
         return rows.schema, evaluator, found
 

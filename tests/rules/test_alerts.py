@@ -102,6 +102,14 @@ def test_a_statement_gives_its_rows(tmp_path):
     ]
 
 
+def test_measures_stand_in_place_of_events():
+    text = "SELECT MAX(a.price) AS top, COUNT(a) AS n FROM S WHERE A AS a PARTITION BY [user] HAVING top > 9"
+    found = compile_rules({"m": Rule("m", text)}, time_column="ts").alerts(EVENTS)
+    assert found.select(["key", "start", "end", "positions", "events"]).to_pylist() == [
+        {"key": [("user", "ann")], "start": 0, "end": 0, "positions": None, "events": '[{"top": 11, "n": 1}]'}
+    ]
+
+
 def test_keys_of_several_columns_are_all_told():
     rule = Rule("r", "SELECT * FROM S WHERE A PARTITION BY [user], [price]")
     found = compile_rules({"r": rule}).alerts(EVENTS)

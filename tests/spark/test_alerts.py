@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import cer_gpu
 from cer_gpu.rules import Rule, compile_rules
 from spark_glue import match, match_stage
 from spark_glue.cli import main
@@ -40,6 +41,12 @@ def test_the_bare_stage_gives_alerts(rules):
     stage = match_stage(rules, output="alerts")
     found = pa.Table.from_batches(stage(iter(EVENTS.to_batches(max_chunksize=17))))
     assert rows(found) == rows(rules.alerts(EVENTS))
+
+
+def test_rules_with_measures_are_refused_by_name():
+    rules = compile_rules({"m": Rule("m", "SELECT COUNT(a) AS n FROM S WHERE A+ AS a WITHIN 2 EVENTS")})
+    with pytest.raises(cer_gpu.OptionError, match="query 'm': alerts with measures"):
+        match_stage(rules, output="alerts")
 
 
 @pytest.mark.parametrize("source", ["files", "rows"])
