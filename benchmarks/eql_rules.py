@@ -103,8 +103,8 @@ def measure(queries: dict[str, Any], events: pa.Table) -> None:
     rows = sum(table.num_rows for table in found.values())
     hit = sum(table.num_rows > 0 for table in found.values())
     print(
-        f"{len(queries):6,} rules, {events.num_rows:,} events: {seconds:6.1f} s, {texts.seconds:5.1f} of them in texts; "
-        f"{rows:,} matches of {hit} rules"
+        f"{len(queries):6,} rules, {events.num_rows:,} events: {seconds:6.1f} s, {texts.seconds:5.1f} of them in texts;"
+        f" {rows:,} matches of {hit} rules"
     )
 
 

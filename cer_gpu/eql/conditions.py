@@ -246,8 +246,7 @@ class Conditions:
         empty = [_not(known), s.IsNull(leaf.element.list, span)]
         if value == leaf.element:
             return known if negated else _joined(s.Or, empty, span)
-        both = _joined(s.And, [_known(leaf.element, span), s.IsNull(value, span)], span)
-        one = s.AnyElement(both, span)
+        one = s.AnyElement(s.And((_known(leaf.element, span), s.IsNull(value, span)), span), span)
         return _joined(s.And, [known, _not(one)], span) if negated else _joined(s.Or, [one, *empty], span)
 
     def _match(self, node: e.Match, negated: bool) -> Truth:
