@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from cer_gpu.expressions.globs.compiling import Pattern
 from cer_gpu.expressions.globs.matching import GlobSet
-from cer_gpu.expressions.texts import OneOf
+from cer_gpu.expressions.texts import OneOfPatterns
 
 SIZES = (100, 1_000, 10_000)
 FEW = 20
@@ -97,7 +97,7 @@ def measure(name: str, texts: pa.Array, patterns: list[str], repeat: int) -> Non
         found = of.find(texts)  # chooses the grams
         seconds = fastest(lambda of=of: of.find(texts), repeat)
         few = chosen[:: max(1, n // FEW)][:FEW]
-        alone = [OneOf((pattern,), True) for pattern in few]
+        alone = [OneOfPatterns((pattern,), True) for pattern in few]
         one = fastest(lambda alone=alone: [each(texts) for each in alone], 1) / len(few)
         print(
             f"{name:18}{len(texts):>9,}{texts.nbytes / 1e6:>8.1f}{n:>9,}{1e3 * compiled:>12.0f}{1e3 * seconds:>10.1f}"

@@ -70,7 +70,7 @@ SMALL = (
     (strings, "_MAX_VALUES", 2),
     (side_columns, "SWEEP_FROM", 2),
     (text_sets, "TOGETHER_FROM", 0),
-    (text_sets, "MOST_PARTS", 2),
+    (text_sets, "MOST_DICTIONARY_PARTS", 2),
     (matching, "LAID_AT_ONCE", 4),
     (matching, "FOUND", 2),
     (symbols, "MAX_WORDS", 3),

@@ -1,4 +1,4 @@
-"""Conditions of EQL as predicates of the language of values.
+"""EqlConditions of EQL as predicates of the language of values.
 
 EQL has two truths.  A test of a value that is missing does not hold, and its negation does: NULL counts as FALSE at
 each test, and not only where a whole condition is NULL.  Negations are therefore pushed to the tests, and a negated
@@ -21,23 +21,23 @@ from cer_gpu.ceql.traversal import walk
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.eql import syntax as e
 from cer_gpu.eql.fields import FoundField, fields_of, find_field, names_known
-from cer_gpu.eql.functions import OF_NUMBERS, OF_VALUES, TESTS, check_call
+from cer_gpu.eql.functions import CONDITION_FUNCTIONS, OF_NUMBERS, OF_VALUES, check_call
 from cer_gpu.eql.regexes import re2_of
-from cer_gpu.eql.strings import glob_of, has_wildcards, quoted
+from cer_gpu.eql.strings import glob_of, glob_of_text, has_wildcards
 from cer_gpu.errors import QueryError, QueryTypeError, did_you_mean
 
-Truth = s.Predicate | bool
+Tested = s.Predicate | bool
 """A predicate, or what it is for every event."""
 
-_NULL = e.Constant(None)
+_NULL = e.ConstantValue(None)
 _SEARCHES = ("_arraysearch", "arraysearch")
 _OPPOSITE = {"==": "!=", "!=": "=="}
-NOTHING = s.Comparison("=", s.Literal(0, "0"), s.Literal(1, "1"))
+SATISFIED_BY_NONE = s.Comparison("=", s.Literal(0, "0"), s.Literal(1, "1"))
 """A predicate that no event satisfies."""
 
 
 @dataclass
-class Surroundings:
+class QueryFields:
     """Facts that the conditions of a query share.
 
     Attributes
@@ -102,8 +102,8 @@ class _Leaf:
     is_null: bool = False
 
 
-class Conditions:
-    """Conditions of one event.
+class EqlConditions:
+    """EqlConditions of one event.
 
     Parameters
     ----------
@@ -114,12 +114,12 @@ class Conditions:
         Name of the event of this step, which reads itself so, too; "": it has none.
     """
 
-    def __init__(self, around: Surroundings, events: frozenset[str] = frozenset(), own: str = "") -> None:
+    def __init__(self, around: QueryFields, events: frozenset[str] = frozenset(), own: str = "") -> None:
         self._around, self._events, self._own = around, events, own
         self._elements: dict[str, s.Element] = {}  # of _arraysearch, by their variables
         self._types: dict[str, pa.DataType | None] = {}
 
-    def predicate(self, condition: e.Expression) -> s.Predicate | None:
+    def predicate(self, condition: e.EqlExpression) -> s.Predicate | None:
         """Return the predicate that is TRUE for the events that satisfy a condition; None: all do.
 
         Raises
@@ -128,45 +128,45 @@ class Conditions:
             When it is no condition, or names something that there is not.
         """
         truth = self.truth(condition, negated=False)
-        return None if truth is True else NOTHING if truth is False else truth
+        return None if truth is True else SATISFIED_BY_NONE if truth is False else truth
 
-    def truth(self, node: e.Expression, negated: bool) -> Truth:
+    def truth(self, node: e.EqlExpression, negated: bool) -> Tested:
         """Return the predicate that is TRUE where a condition holds; negated, where it does not."""
         match node:
-            case e.Not():
+            case e.NotCondition():
                 return self.truth(node.operand, not negated)
             case e.And() | e.Or():
                 parts = [self.truth(operand, negated) for operand in node.operands]
                 return _joined(s.And if isinstance(node, e.And) != negated else s.Or, parts, node.span)
-            case e.Constant(value=bool(value)):
+            case e.ConstantValue(value=bool(value)):
                 return value != negated
             case e.Field():
                 return self._test([node], lambda values: _is(values[0], True, node.span), negated, node.span)
-            case e.Compare():
+            case e.Comparison():
                 return self._compare(node, negated)
             case e.Match():
                 return self._match(node, negated)
-            case e.Call() if node.name.lower() in _SEARCHES:
+            case e.FunctionCall() if node.name.lower() in _SEARCHES:
                 return self._search(node, negated)
-            case e.Call() if node.name.lower() in TESTS:
+            case e.FunctionCall() if node.name.lower() in CONDITION_FUNCTIONS:
                 operands, build = self._tested(node)
                 return self._test(operands, build, negated, node.span)
             case e.Lineage():
                 return self._lineage(node, negated)
-            case e.Call():
+            case e.FunctionCall():
                 check_call(node, self._around.text)
-        what = "null" if isinstance(node, e.Constant) and node.value is None else "a value"
+        what = "null" if isinstance(node, e.ConstantValue) and node.value is None else "a value"
         raise self._around.error(f"expected a condition, found {what}", node.span, "compare it: ... == ...")
 
     # ---- tests ----------------------------------------------------------------------------------------------------
 
     def _test(
         self,
-        operands: list[e.Expression],
-        build: Callable[[list[s.Expression]], Truth],
+        operands: list[e.EqlExpression],
+        build: Callable[[list[s.Expression]], Tested],
         negated: bool,
         span: s.Span,
-    ) -> Truth:
+    ) -> Tested:
         """Return a test of some operands, or where it does not hold, given the function that builds it."""
         leaf = _Leaf()
         values = [self._value(operand, leaf) for operand in operands]
@@ -192,16 +192,16 @@ class Conditions:
         nulls = [s.IsNull(value, span) for value in (element.list, *others)]
         return _joined(s.Or, [s.Not(s.AnyElement(certain, span), span), *nulls], span)
 
-    def _compare(self, node: e.Compare, negated: bool) -> Truth:
+    def _compare(self, node: e.Comparison, negated: bool) -> Tested:
         left, right, op = node.left, node.right, node.op
-        if isinstance(left, e.Constant) and not isinstance(right, e.Constant):
+        if isinstance(left, e.ConstantValue) and not isinstance(right, e.ConstantValue):
             left, right, op = right, left, {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(op, op)
-        if isinstance(right, e.Constant) and right.value is None:
+        if isinstance(right, e.ConstantValue) and right.value is None:
             if op not in _OPPOSITE:
                 raise self._around.error(f"null is compared by == and !=, and not by {op}", node.span)
             return self._is_null(left, negated != (op == "!="), node.span)
         if _is_condition(left):
-            if not (isinstance(right, e.Constant) and isinstance(right.value, bool) and op in _OPPOSITE):
+            if not (isinstance(right, e.ConstantValue) and isinstance(right.value, bool) and op in _OPPOSITE):
                 raise self._around.error("a condition is compared with true or false, by == or !=", node.span)
             if right.value:
                 return self.truth(left, negated != (op == "!="))
@@ -215,23 +215,23 @@ class Conditions:
             operands, lambda values: s.Comparison(sign, values[0], values[1], node.span), negated, node.span
         )
 
-    def _as_text(self, of: e.Expression, value: Any) -> Any:
+    def _as_text(self, of: e.EqlExpression, value: Any) -> Any:
         """Return a whole number as it is written, where it is compared with a field of texts."""
-        if not isinstance(value, e.Constant) or type(value.value) is not int or not isinstance(of, e.Field):
+        if not isinstance(value, e.ConstantValue) or type(value.value) is not int or not isinstance(of, e.Field):
             return value
         if of.names[0].startswith("$") or self._around.schema is None:
             return value
         names = of.names[1:] if of.names[0] in self._events and of.names[1:] else of.names
         found = find_field(self._around.schema, names)
         is_text = found is not None and is_string(found.type)
-        return e.Constant(value.text, span=value.span) if is_text else value
+        return e.ConstantValue(value.text, span=value.span) if is_text else value
 
-    def _is_null(self, node: e.Expression, negated: bool, span: s.Span) -> Truth:
+    def _is_null(self, node: e.EqlExpression, negated: bool, span: s.Span) -> Tested:
         """Return where a value is NULL.
 
         A list is, if it has no element that is not; what is made of its elements, also if that of one of them is.
         """
-        if isinstance(node, e.Constant):
+        if isinstance(node, e.ConstantValue):
             return (node.value is None) != negated
         if _is_condition(node):
             raise self._around.error("a condition is compared with true or false", node.span)
@@ -249,34 +249,34 @@ class Conditions:
         one = s.AnyElement(s.And((_known(leaf.element, span), s.IsNull(value, span)), span), span)
         return _joined(s.And, [known, _not(one)], span) if negated else _joined(s.Or, [one, *empty], span)
 
-    def _match(self, node: e.Match, negated: bool) -> Truth:
-        if node.op == "in" and any(not isinstance(value, e.Constant) for value in node.values):
+    def _match(self, node: e.Match, negated: bool) -> Tested:
+        if node.op == "in" and any(not isinstance(value, e.ConstantValue) for value in node.values):
             if node.nocase:
                 raise self._around.error("in~ takes a list of constants", node.span)
-            equal = [e.Compare("==", node.left, value, node.span) for value in node.values]
+            equal = [e.Comparison("==", node.left, value, node.span) for value in node.values]
             return self.truth(e.Or(tuple(equal), node.span) if len(equal) > 1 else equal[0], negated)
         operands, build = self._tested(node)
         return self._test(operands, build, negated, node.span)
 
-    def _tested(self, node: e.Expression) -> tuple[list[e.Expression], Callable[[list[s.Expression]], Truth]]:
+    def _tested(self, node: e.EqlExpression) -> tuple[list[e.EqlExpression], Callable[[list[s.Expression]], Tested]]:
         """Return the operands of a test, and the function that builds it of their values."""
         match node:
             case e.Match():
                 texts = [self._as_text(node.left, constant) for constant in self._constants(node)]
                 return [node.left], lambda values: self._matched(node, texts, values[0])
-            case e.Call() if node.name.lower() in TESTS:
+            case e.FunctionCall() if node.name.lower() in CONDITION_FUNCTIONS:
                 check_call(node, self._around.text)
                 return self._called(node)
-            case e.Compare() if not _is_condition(node.left) and not _is_condition(node.right):
+            case e.Comparison() if not _is_condition(node.left) and not _is_condition(node.right):
                 sign = {"==": "=", "!=": "<>"}.get(node.op, node.op)
                 return [node.left, node.right], lambda values: s.Comparison(sign, values[0], values[1], node.span)
         raise self._around.error("only a single test is compared with true or false", node.span, "write not (...)")
 
-    def _constants(self, node: e.Match) -> list[e.Constant]:
+    def _constants(self, node: e.Match) -> list[e.ConstantValue]:
         """Return the constants at the right of an operator, and refuse anything else there."""
-        found: list[e.Constant] = []
+        found: list[e.ConstantValue] = []
         for value in node.values:
-            if not isinstance(value, e.Constant) or value.value is None:
+            if not isinstance(value, e.ConstantValue) or value.value is None:
                 raise self._around.error(f"{node.op} takes constants at its right", value.span)
             if node.op in ("like", "regex") and not isinstance(value.value, str):
                 raise self._around.error(f"{node.op} takes strings at its right", value.span)
@@ -285,17 +285,17 @@ class Conditions:
             found.append(value)
         return found
 
-    def _regex(self, value: e.Constant) -> str:
+    def _regex(self, value: e.ConstantValue) -> str:
         try:
             return re2_of(str(value.value))
         except ValueError as error:
             raise self._around.error(str(error), value.span) from None
 
-    def _matched(self, node: e.Match, constants: list[e.Constant], value: s.Expression) -> Truth:
+    def _matched(self, node: e.Match, constants: list[e.ConstantValue], value: s.Expression) -> Tested:
         """Return the test that a value equals, or matches, one of some constants."""
         texts = [constant for constant in constants if isinstance(constant.value, str)]
         others = [constant for constant in constants if constant not in texts]
-        tests: list[Truth] = []
+        tests: list[Tested] = []
         if node.op == "regex":
             patterns = tuple(s.Literal(rf"(?s)\A(?:{self._regex(each)})\z", span=each.span) for each in texts)
             tests.append(s.Like("LIKE", value, patterns, node.nocase, node.span))
@@ -311,17 +311,17 @@ class Conditions:
         return _joined(s.Or, tests, node.span)
 
     def _glob(self, node: e.Match, text: str) -> str:
-        return quoted(text) if node.op == "in" or not has_wildcards(text) else glob_of(text)
+        return glob_of_text(text) if node.op == "in" or not has_wildcards(text) else glob_of(text)
 
-    def _called(self, node: e.Call) -> tuple[list[e.Expression], Callable[[list[s.Expression]], Truth]]:
+    def _called(self, node: e.FunctionCall) -> tuple[list[e.EqlExpression], Callable[[list[s.Expression]], Tested]]:
         """Return the operands of a function that is a condition, and the function that builds its test."""
         name, operands, span = node.name.lower(), list(node.operands), node.span
         first, *others = operands
-        constant = all(isinstance(other, e.Constant) and isinstance(other.value, str) for other in others)
+        constant = all(isinstance(other, e.ConstantValue) and isinstance(other.value, str) for other in others)
         if name in ("cidrmatch", "wildcard", "match"):
             if not constant:
                 raise self._around.error(f"{node.name} takes strings behind its field", span)
-            texts = [str(other.value) for other in others if isinstance(other, e.Constant)]
+            texts = [str(other.value) for other in others if isinstance(other, e.ConstantValue)]
             if name == "cidrmatch":
                 literals = tuple(
                     s.Literal(self._network(t, o.span), span=o.span) for t, o in zip(texts, others, strict=True)
@@ -330,16 +330,16 @@ class Conditions:
             op = "like" if name == "wildcard" else "regex"
             return self._tested(e.Match(op, node.nocase, first, tuple(others), span))
         signs = {"startswith": ("", "*"), "endswith": ("*", ""), "stringcontains": ("*", "*")}
-        if constant and not isinstance(first, e.Constant):
+        if constant and not isinstance(first, e.ConstantValue):
             before, after = signs[name]
-            texts = [str(other.value) for other in others if isinstance(other, e.Constant)]
+            texts = [str(other.value) for other in others if isinstance(other, e.ConstantValue)]
             if name == "stringcontains":  # an empty text is in no other
                 texts = [text for text in texts if text]
-            patterns = tuple(s.Literal(f"{before}{quoted(text)}{after}", span=span) for text in texts)
+            patterns = tuple(s.Literal(f"{before}{glob_of_text(text)}{after}", span=span) for text in texts)
             if not patterns:
                 return [first], lambda values: False
             return [first], lambda values: s.TextTest("GLOB", values[0], patterns, node.nocase, span)
-        called = TESTS[name] + "~" * node.nocase
+        called = CONDITION_FUNCTIONS[name] + "~" * node.nocase
         return operands, lambda values: _is(s.Call(called, tuple(values), span), True, span)
 
     def _network(self, text: str, span: s.Span) -> str:
@@ -355,7 +355,7 @@ class Conditions:
                 raise self._around.error(str(error), span) from None
         return text
 
-    def _search(self, node: e.Call, negated: bool) -> Truth:
+    def _search(self, node: e.FunctionCall, negated: bool) -> Tested:
         """Return ``_arraysearch(list, $variable, condition)``: one element of a list satisfies a condition."""
         hint = "_arraysearch(field, $entry, $entry.name == ...)"
         if len(node.operands) != 3:
@@ -391,9 +391,9 @@ class Conditions:
             certain = _known(s.Element(lists, found.below, of.span), node.span)
         return _joined(s.Or, [_not(s.AnyElement(certain, node.span)), s.IsNull(lists, node.span)], node.span)
 
-    def _lineage(self, node: e.Lineage, negated: bool) -> Truth:
+    def _lineage(self, node: e.Lineage, negated: bool) -> Tested:
         event = node.event
-        own = Conditions(self._around).predicate(event.condition)
+        own = EqlConditions(self._around).predicate(event.condition)
         name = None if event.category is None else s.Name(event.category, span=event.category_span)
         ids = []
         for names in (("process", "entity_id"), ("process", "parent", "entity_id")):
@@ -406,28 +406,28 @@ class Conditions:
 
     # ---- values ---------------------------------------------------------------------------------------------------
 
-    def _value(self, node: e.Expression, leaf: _Leaf) -> s.Expression:
+    def _value(self, node: e.EqlExpression, leaf: _Leaf) -> s.Expression:
         match node:
-            case e.Constant(value=None):
+            case e.ConstantValue(value=None):
                 leaf.is_null = True
                 return s.Literal(0, "0", node.span)
-            case e.Constant():
+            case e.ConstantValue():
                 return _literal(node)
             case e.Field():
                 return self._field(node, leaf)
-            case e.Negative():
+            case e.Minus():
                 return s.Negative(self._value(node.operand, leaf), node.span)
-            case e.Arithmetic():
+            case e.BinaryOperation():
                 return s.Arithmetic(node.op, self._value(node.left, leaf), self._value(node.right, leaf), node.span)
-            case e.Call() if node.name.lower() in OF_NUMBERS:
+            case e.FunctionCall() if node.name.lower() in OF_NUMBERS:
                 check_call(node, self._around.text)
                 left, right = (self._value(operand, leaf) for operand in node.operands)
                 return s.Arithmetic(OF_NUMBERS[node.name.lower()], left, right, node.span)
-            case e.Call() if node.name.lower() in OF_VALUES:
+            case e.FunctionCall() if node.name.lower() in OF_VALUES:
                 check_call(node, self._around.text)
                 name = OF_VALUES[node.name.lower()] + "~" * node.nocase
                 return s.Call(name, tuple(self._value(operand, leaf) for operand in node.operands), node.span)
-            case e.Call() if node.name.lower() not in TESTS:
+            case e.FunctionCall() if node.name.lower() not in CONDITION_FUNCTIONS:
                 check_call(node, self._around.text)
         raise self._around.error("expected a value, found a condition", node.span)
 
@@ -484,11 +484,11 @@ class Conditions:
         return replace(element, fields=(*element.fields, *found[0]), span=node.span)
 
 
-def _is_condition(node: e.Expression) -> bool:
+def _is_condition(node: e.EqlExpression) -> bool:
     """Return True for what has a truth, and is no value."""
-    if isinstance(node, e.Call):
-        return node.name.lower() in TESTS or node.name.lower() in _SEARCHES
-    return isinstance(node, e.Compare | e.Match | e.Not | e.Joined | e.Lineage)
+    if isinstance(node, e.FunctionCall):
+        return node.name.lower() in CONDITION_FUNCTIONS or node.name.lower() in _SEARCHES
+    return isinstance(node, e.Comparison | e.Match | e.NotCondition | e._Flat | e.Lineage)
 
 
 def _reads(value: s.Expression) -> bool:
@@ -496,7 +496,7 @@ def _reads(value: s.Expression) -> bool:
     return any(isinstance(node, s.Attribute | s.Element) for node in walk(value))
 
 
-def _literal(constant: e.Constant) -> s.Literal:
+def _literal(constant: e.ConstantValue) -> s.Literal:
     assert constant.value is not None
     return s.Literal(constant.value, constant.text, constant.span)
 
@@ -509,14 +509,14 @@ def _known(value: s.Expression, span: s.Span) -> s.Predicate:
     return s.Not(s.IsNull(value, span), span)
 
 
-def _not(truth: Any) -> Truth:
+def _not(truth: Any) -> Tested:
     """Return the negation of a predicate."""
     if isinstance(truth, bool):
         return not truth
     return truth.operand if isinstance(truth, s.Not) else s.Not(truth, truth.span)
 
 
-def _joined(kind: Any, parts: list[Any], span: s.Span) -> Truth:
+def _joined(kind: Any, parts: list[Any], span: s.Span) -> Tested:
     """Return the conjunction or disjunction of predicates, without those that are the same for every event."""
     absorbing = kind is s.Or
     if absorbing in [part for part in parts if isinstance(part, bool)]:

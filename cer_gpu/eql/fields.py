@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from cer_gpu.ceql.paths import path_of
+from cer_gpu.expressions.lists import is_list
 
 
 @dataclass(frozen=True)
@@ -94,13 +95,6 @@ def names_known(schema: pa.Schema) -> list[str]:
         if isinstance(data_type, pa.StructType):
             todo += [((*path, field.name), field.type) for field in reversed(list(data_type))]
     return known
-
-
-def is_list(data_type: pa.DataType) -> bool:
-    """Return True for the types of lists."""
-    return bool(
-        pa.types.is_list(data_type) or pa.types.is_large_list(data_type) or pa.types.is_fixed_size_list(data_type)
-    )
 
 
 def _plain(data_type: pa.DataType) -> pa.DataType:

@@ -17,7 +17,7 @@ OF_VALUES = {
     "substring": "substring",
 }
 """Functions that give a value."""
-TESTS = {
+CONDITION_FUNCTIONS = {
     "cidrmatch": "",
     "endswith": "endswith",
     "match": "",
@@ -55,7 +55,7 @@ _ELSEWHERE = {
 """Functions of Endgame's EQL that Elasticsearch's has not, and what to write."""
 
 
-def check_call(call: e.Call, text: str) -> None:
+def check_call(call: e.FunctionCall, text: str) -> None:
     """Refuse a function that there is none of, or the wrong number of operands.
 
     Raises

@@ -11,7 +11,7 @@ from cer_gpu.ceql.grammar import parser_of
 
 
 @lru_cache(maxsize=1)
-def tree_parser() -> lark.Lark:
+def eql_tree_parser() -> lark.Lark:
     """Return the parser, made once, or loaded as an earlier process has kept it."""
     return parser_of("cer_gpu.eql", ("query",), _whole_word)
 

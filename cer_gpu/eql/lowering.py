@@ -20,11 +20,11 @@ from cer_gpu.ceql.paths import names_of
 from cer_gpu.ceql.scopes import resolved
 from cer_gpu.ceql.traversal import mapped, walk
 from cer_gpu.eql import syntax as e
-from cer_gpu.eql.conditions import NOTHING, Conditions, Surroundings
+from cer_gpu.eql.conditions import SATISFIED_BY_NONE, EqlConditions, QueryFields
 from cer_gpu.eql.fields import FoundField, find_field
 from cer_gpu.eql.sampling import sampled
 
-RECENT, ALL = "recent", "all"
+PENDING_ONLY, EVERY_MATCH = "recent", "all"
 """Selections of a sequence: the most recent pending match of each step, as Elasticsearch, or all matches."""
 
 
@@ -64,12 +64,12 @@ class Lowered:
 
 
 def lower(
-    query: e.Query,
+    query: e.EqlSyntax,
     *,
     type_column: str | None,
     schema: pa.Schema | None = None,
     missing_is_null: bool = False,
-    selection: str = RECENT,
+    selection: str = PENDING_ONLY,
 ) -> Lowered:
     """Return a query as formula and clauses, over a schema if it is known.
 
@@ -78,7 +78,7 @@ def lower(
     QueryError
         When it asks for what is not supported, or names what the schema has not.
     """
-    around = Surroundings(query.text, schema, missing_is_null)
+    around = QueryFields(query.text, schema, missing_is_null)
     lowering = _Lowering(query, around, type_column, selection)
     syntax = lowering.query_syntax()
     check_nesting(syntax.formula, query.text)
@@ -94,7 +94,7 @@ class _Lowering:
         As `Lowered.type_column`.
     """
 
-    def __init__(self, query: e.Query, around: Surroundings, type_column: str | None, selection: str) -> None:
+    def __init__(self, query: e.EqlSyntax, around: QueryFields, type_column: str | None, selection: str) -> None:
         self._query, self._around, self._selection = query, around, selection
         self._category = None if type_column is None else e.Field(tuple(type_column.split(".")))
         self.types, self._by_test = _type_column(around, type_column)
@@ -109,9 +109,7 @@ class _Lowering:
 
     def query_syntax(self) -> s.QuerySyntax:
         query = self._query
-        pipes = tuple(s.Pipe(pipe.name, pipe.n, pipe.span) for pipe in query.pipes)
         partition = self._partition() if query.kind != "event" else ()
-        within = None if query.maxspan is None else s.Within("time", query.maxspan.seconds, None, query.maxspan.span)
         strategy = "ALL"
         own: dict[str, Any] = {}
         if query.kind == "event":
@@ -120,15 +118,15 @@ class _Lowering:
             events = [self._step(n, visible=frozenset()) for n in range(len(self._terms))]
             formula, own = sampled(events, partition, query.text)
         else:
-            strategy = "RECENT" if self._selection == RECENT else "ALL"
+            strategy = "RECENT" if self._selection == PENDING_ONLY else "ALL"
             formula = self._sequence()
         return s.QuerySyntax(
             text=query.text,
             select=s.Select(None, strategy),
             formula=formula,
             partition=partition,
-            within=within,
-            pipes=pipes,
+            within=query.maxspan,
+            pipes=query.pipes,
             **own,
         )
 
@@ -216,9 +214,7 @@ class _Lowering:
                             term.span,
                             "sequence by field ... ![...] [...]",
                         )
-                    assert self._query.maxspan is not None
-                    span = self._query.maxspan.span
-                    length = s.Within("time", self._query.maxspan.seconds, None, span)
+                    length = self._query.maxspan  # the parser asks for it
                 absent.append(self._absence(n, visible, length))
                 continue
             for step in self._runs(n, visible, is_last=n == last, until=until):
@@ -280,11 +276,11 @@ class _Lowering:
             return event
         tests = [until.event.condition]
         if category is not None and event.category is None and self._category is not None:
-            tests.append(e.Compare("==", self._category, e.Constant(category)))
+            tests.append(e.Comparison("==", self._category, e.ConstantValue(category)))
         if not self._shared:
-            tests += [e.Compare("==", a, b) for a, b in zip(self._keys[-1], self._keys[n], strict=True) if a != b]
+            tests += [e.Comparison("==", a, b) for a, b in zip(self._keys[-1], self._keys[n], strict=True) if a != b]
         both = tests[0] if len(tests) == 1 else e.And(tuple(tests), until.span)
-        condition = e.And((event.condition, e.Not(both, until.span)), event.condition.span)
+        condition = e.And((event.condition, e.NotCondition(both, until.span)), event.condition.span)
         return replace(event, condition=condition)
 
     def _event(
@@ -320,11 +316,11 @@ class _Lowering:
     ) -> tuple[s.Name, s.Filter | None]:
         """Return the type of an event, and its filter."""
         if event.category is not None and self._by_test and self._category is not None:
-            test = e.Compare("==", self._category, e.Constant(event.category))
+            test = e.Comparison("==", self._category, e.ConstantValue(event.category))
             event = replace(event, category=None, condition=e.And((test, event.condition), event.condition.span))
-        predicate = Conditions(self._around, visible | {own} if own else visible, own).predicate(event.condition)
+        predicate = EqlConditions(self._around, visible | {own} if own else visible, own).predicate(event.condition)
         if self._impossible:
-            predicate = NOTHING
+            predicate = SATISFIED_BY_NONE
         name = s.Name(s.ANY_TYPE if event.category is None else event.category, span=event.category_span)
         all_of = list(filters)
         held = s.Name(variable, span=event.category_span)
@@ -350,7 +346,7 @@ def _free(name: str, taken: set[str]) -> str:
     return name
 
 
-def _type_column(around: Surroundings, type_column: str | None) -> tuple[str | None, bool]:
+def _type_column(around: QueryFields, type_column: str | None) -> tuple[str | None, bool]:
     """Return the column of categories, and True if it is a list, so that the events' tests ask for it."""
     if around.schema is None or type_column is None:
         return type_column, False

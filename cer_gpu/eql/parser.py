@@ -10,16 +10,17 @@ from typing import Any
 import lark
 from lark.visitors import Transformer_NonRecursive
 
+from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.clauses import span_of
 from cer_gpu.ceql.traversal import children, fold
 from cer_gpu.ceql.values import Span
 from cer_gpu.eql import syntax as e
-from cer_gpu.eql.grammar import tree_parser
+from cer_gpu.eql.grammar import eql_tree_parser
 from cer_gpu.eql.strings import text_of
-from cer_gpu.eql.syntax_errors import syntax_error
+from cer_gpu.eql.syntax_errors import eql_syntax_error
 from cer_gpu.errors import QuerySyntaxError, QueryTooLargeError
 
-UNITS = {"ms": Fraction(1, 1000), "s": Fraction(1), "m": Fraction(60), "h": Fraction(3600), "d": Fraction(86_400)}
+SPAN_UNITS = {"ms": Fraction(1, 1000), "s": Fraction(1), "m": Fraction(60), "h": Fraction(3600), "d": Fraction(86_400)}
 """Seconds in each unit of maxspan."""
 
 MOST_RUNS = 100
@@ -28,7 +29,7 @@ MOST_RUNS = 100
 _MOST_NESTING = 100
 
 
-def parse(text: str) -> e.Query:
+def parse_eql(text: str) -> e.EqlSyntax:
     """Parse a whole query.
 
     Raises
@@ -39,16 +40,16 @@ def parse(text: str) -> e.Query:
         When the query is nested too deeply.
     """
     try:
-        query = _Builder(text).transform(tree_parser().parse(text))
+        query = _Builder(text).transform(eql_tree_parser().parse(text))
     except lark.exceptions.UnexpectedInput as error:
-        raise syntax_error(text, error) from None
+        raise eql_syntax_error(text, error) from None
     except lark.exceptions.VisitError as error:
         raise error.orig_exc from None
     _check_nesting(query, text)
     return query  # type: ignore[no-any-return]
 
 
-def _check_nesting(query: e.Query, text: str) -> None:
+def _check_nesting(query: e.EqlSyntax, text: str) -> None:
     def depth(node: Any, below: list[int]) -> int:
         level = 1 + max(below, default=0)
         if level > _MOST_NESTING:
@@ -79,12 +80,12 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
 
     # ---- queries ------------------------------------------------------------------------------------------------
 
-    def query(self, parts: list[Any]) -> e.Query:
+    def query(self, parts: list[Any]) -> e.EqlSyntax:
         pattern, *pipes = parts
         own: dict[str, Any] = pattern
         if isinstance(pattern, e.EventFilter):
             own = {"terms": (e.Term(pattern, span=pattern.span),), "kind": "event"}
-        return e.Query(text=self._text, pipes=tuple(pipes), **own)
+        return e.EqlSyntax(text=self._text, pipes=tuple(pipes), **own)
 
     @lark.v_args(meta=True)
     def sequence(self, meta: Any, parts: list[Any]) -> dict[str, Any]:
@@ -128,17 +129,17 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
             "sample by finds events in any order, sequence in their order",
         )
 
-    def _sorted_out(self, parts: list[Any]) -> tuple[tuple[e.Field, ...], e.Length | None, list[e.Term], e.Term | None]:
+    def _sorted_out(self, parts: list[Any]) -> tuple[tuple[e.Field, ...], s.Within | None, list[e.Term], e.Term | None]:
         """Return the keys, the maxspan, the terms, and that of until."""
         keys: tuple[e.Field, ...] = ()
-        maxspan: e.Length | None = None
+        maxspan: s.Within | None = None
         until: e.Term | None = None
         terms: list[e.Term] = []
         for part in parts:
             match part:
                 case e.Term():
                     terms.append(part)
-                case e.Length():
+                case s.Within():
                     if maxspan is not None:
                         raise self._error("maxspan stands twice", part.span)
                     maxspan = part
@@ -158,19 +159,19 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
         return "until", parts[0]
 
     @lark.v_args(meta=True)
-    def maxspan(self, meta: Any, parts: list[Any]) -> e.Length:
+    def maxspan(self, meta: Any, parts: list[Any]) -> s.Within:
         token = parts[0]
         span = _place(token)
         found = re.fullmatch(r"([0-9.]+)\s*([A-Za-z]*)", str(token))
         assert found is not None
         number, unit = found.groups()
-        if unit not in UNITS:
+        if unit not in SPAN_UNITS:
             said = f"the unit {unit!r}" if unit else "no unit"
             hint = f"maxspan={number}s" if not unit else None
-            raise self._error(f"maxspan is a whole number of {', '.join(UNITS)}, and has {said}", span, hint)
+            raise self._error(f"maxspan is a whole number of {', '.join(SPAN_UNITS)}, and has {said}", span, hint)
         if "." in number or int(number) == 0:
-            raise self._error(f"maxspan is a whole number of {', '.join(UNITS)}, and more than 0", span)
-        return e.Length(int(number) * UNITS[unit], span_of(meta))
+            raise self._error(f"maxspan is a whole number of {', '.join(SPAN_UNITS)}, and more than 0", span)
+        return s.Within("time", int(number) * SPAN_UNITS[unit], None, span_of(meta))
 
     @lark.v_args(meta=True)
     def by(self, meta: Any, parts: list[Any]) -> tuple[str, tuple[tuple[e.Field, ...], Span]]:
@@ -200,7 +201,7 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
     @lark.v_args(meta=True)
     def event(self, meta: Any, parts: list[Any]) -> e.EventFilter:
         (name, category_span), condition = parts
-        return e.EventFilter(None if name == e.ANY else name, condition, span_of(meta), category_span)
+        return e.EventFilter(None if name == e.ANY_CATEGORY else name, condition, span_of(meta), category_span)
 
     def category(self, parts: list[Any]) -> tuple[str, Span]:
         token = parts[0]
@@ -212,16 +213,16 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
         return text_of(token, self._text) if token.type in ("STRING", "RAW") else str(token)
 
     @lark.v_args(meta=True)
-    def pipe(self, meta: Any, parts: list[Any]) -> e.Pipe:
+    def pipe(self, meta: Any, parts: list[Any]) -> s.Pipe:
         token, *arguments = parts
         name, span = str(token), span_of(meta)
         if name not in ("head", "tail"):
             raise self._error(f"the pipes are head and tail, and not {name!r}", _place(token))
         arguments = [each for each in arguments if each is not None]
         n = arguments[0] if len(arguments) == 1 else None
-        if not isinstance(n, e.Constant) or type(n.value) is not int:
+        if not isinstance(n, e.ConstantValue) or type(n.value) is not int:
             raise self._error(f"{name} takes one whole number", span, f"| {name} 10")
-        return e.Pipe(name, n.value, span)
+        return s.Pipe(name, n.value, span)
 
     # ---- conditions and values ------------------------------------------------------------------------------------
 
@@ -233,24 +234,24 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
     def and_(self, meta: Any, parts: list[Any]) -> e.And:
         return e.And(_flat(e.And, parts), span_of(meta))
 
-    not_ = lark.v_args(meta=True)(lambda self, meta, parts: e.Not(parts[-1], span_of(meta)))
+    not_ = lark.v_args(meta=True)(lambda self, meta, parts: e.NotCondition(parts[-1], span_of(meta)))
 
     @lark.v_args(meta=True)
-    def compare(self, meta: Any, parts: list[Any]) -> e.Compare:
+    def compare(self, meta: Any, parts: list[Any]) -> e.Comparison:
         left, token, right = parts
         op = str(token)
         if op not in ("==", "!=", "<", "<=", ">", ">="):
             better = {"=": "==", "<>": "!=", "=~": ":", "!~": "not ... :", "!:": "not ... :"}[op]
             span = _place(token)
             raise self._error(f"{op!r} is no operator of EQL", span, f"write {better}")
-        return e.Compare(op, left, right, span_of(meta))
+        return e.Comparison(op, left, right, span_of(meta))
 
     @lark.v_args(meta=True)
-    def match(self, meta: Any, parts: list[Any]) -> e.Expression:
+    def match(self, meta: Any, parts: list[Any]) -> e.EqlExpression:
         left, negated, token, right = parts
         values: tuple[Any, ...] = tuple(right.children) if isinstance(right, lark.Tree) else (right,)
         found = e.Match(str(token).rstrip("~"), str(token).endswith("~"), left, values, span_of(meta))
-        return found if negated is None else e.Not(found, span_of(meta))
+        return found if negated is None else e.NotCondition(found, span_of(meta))
 
     @lark.v_args(meta=True)
     def lineage(self, meta: Any, parts: list[Any]) -> e.Lineage:
@@ -260,40 +261,42 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
             raise self._error(f"{str(token)!r} of an event is not supported", span, "descendant of [process where ...]")
         return e.Lineage(str(token), event, span_of(meta))
 
-    arithmetic = lark.v_args(meta=True)(lambda self, meta, p: e.Arithmetic(str(p[1]), p[0], p[2], span_of(meta)))
+    arithmetic = lark.v_args(meta=True)(lambda self, meta, p: e.BinaryOperation(str(p[1]), p[0], p[2], span_of(meta)))
 
     @lark.v_args(meta=True)
-    def signed(self, meta: Any, parts: list[Any]) -> e.Expression:
+    def signed(self, meta: Any, parts: list[Any]) -> e.EqlExpression:
         sign, operand = parts
-        return operand if sign == "+" else e.Negative(operand, span_of(meta))
+        return operand if sign == "+" else e.Minus(operand, span_of(meta))
 
     @lark.v_args(meta=True)
-    def number(self, meta: Any, parts: list[Any]) -> e.Constant:
+    def number(self, meta: Any, parts: list[Any]) -> e.ConstantValue:
         text = str(parts[0])
         value: int | float = int(text) if text.isdigit() else float(text)
         if isinstance(value, float) and math.isinf(value):
             raise self._error("expected a number less than 1.8e308", span_of(meta))
-        return e.Constant(value, text, span_of(meta))
+        return e.ConstantValue(value, text, span_of(meta))
 
     @lark.v_args(meta=True)
-    def string(self, meta: Any, parts: list[Any]) -> e.Constant:
-        return e.Constant(text_of(parts[0], self._text), span=span_of(meta))
+    def string(self, meta: Any, parts: list[Any]) -> e.ConstantValue:
+        return e.ConstantValue(text_of(parts[0], self._text), span=span_of(meta))
 
     raw = string
 
     @lark.v_args(meta=True)
-    def boolean(self, meta: Any, parts: list[Any]) -> e.Constant:
-        return e.Constant(str(parts[0]) == "true", span=span_of(meta))
+    def boolean(self, meta: Any, parts: list[Any]) -> e.ConstantValue:
+        return e.ConstantValue(str(parts[0]) == "true", span=span_of(meta))
 
     @lark.v_args(meta=True)
-    def null(self, meta: Any, parts: list[Any]) -> e.Constant:
-        return e.Constant(None, span=span_of(meta))
+    def null(self, meta: Any, parts: list[Any]) -> e.ConstantValue:
+        return e.ConstantValue(None, span=span_of(meta))
 
     @lark.v_args(meta=True)
-    def call(self, meta: Any, parts: list[Any]) -> e.Call:
+    def call(self, meta: Any, parts: list[Any]) -> e.FunctionCall:
         token, *operands = parts
         name = str(token)[:-1].rstrip()
-        return e.Call(name.rstrip("~"), name.endswith("~"), tuple(p for p in operands if p is not None), span_of(meta))
+        return e.FunctionCall(
+            name.rstrip("~"), name.endswith("~"), tuple(p for p in operands if p is not None), span_of(meta)
+        )
 
     @lark.v_args(meta=True)
     def field(self, meta: Any, parts: list[Any]) -> e.Field:
@@ -305,7 +308,7 @@ def _place(token: Any) -> Span:
     return token.start_pos, token.start_pos + len(token)
 
 
-def _flat(kind: type[e.Joined], parts: list[Any]) -> tuple[Any, ...]:
+def _flat(kind: type[e._Flat], parts: list[Any]) -> tuple[Any, ...]:
     flat: list[Any] = []
     for part in parts:
         flat += part.operands if isinstance(part, kind) else [part]

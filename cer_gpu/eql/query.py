@@ -10,20 +10,20 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.engine.options import Default
-from cer_gpu.eql.lowering import ALL, RECENT, Lowered, lower
-from cer_gpu.eql.parser import parse
-from cer_gpu.eql.syntax import Query as EqlSyntax
+from cer_gpu.eql.lowering import EVERY_MATCH, PENDING_ONLY, Lowered, lower
+from cer_gpu.eql.parser import parse_eql
+from cer_gpu.eql.syntax import EqlSyntax
 from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.planning.binding import Bindings
 from cer_gpu.planning.plan import Plan
 from cer_gpu.query import Query, check_time_unit, planned
 
-ERROR, NULL = "error", "null"
+AS_ERROR, AS_NULL = "error", "null"
 """Treatments of a field that the events have not."""
 
 
 @dataclass(frozen=True)
-class Source:
+class WrittenQuery:
     """A query as it was read, and the options by which it is compiled.
 
     Attributes
@@ -48,7 +48,7 @@ class Source:
             self.written,
             type_column=self.type_column,
             schema=schema,
-            missing_is_null=self.missing_fields == NULL,
+            missing_is_null=self.missing_fields == AS_NULL,
             selection=self.selection,
         )
 
@@ -77,20 +77,20 @@ def analyse(
     time_column: str | None = Default("@timestamp"),
     time_unit: str | None = None,
     schema: pa.Schema | None = None,
-    missing_fields: str = ERROR,
-    selection: str = RECENT,
+    missing_fields: str = AS_ERROR,
+    selection: str = PENDING_ONLY,
     relations: Any = None,
 ) -> tuple[EqlQuery | None, Sequence[CerError]]:
     """Compile a query in EQL and return it, or its errors; parameters are those of `cer_gpu.compile`."""
     check_time_unit(time_unit)
     for option, value, known in (
-        ("missing_fields", missing_fields, (ERROR, NULL)),
-        ("selection", selection, (RECENT, ALL)),
+        ("missing_fields", missing_fields, (AS_ERROR, AS_NULL)),
+        ("selection", selection, (PENDING_ONLY, EVERY_MATCH)),
     ):
         if value not in known:
             raise OptionError(f"{option} must be one of {', '.join(map(repr, known))}, got {value!r}")
     try:
-        source = Source(parse(text), type_column, time_column, time_unit, missing_fields, selection)
+        source = WrittenQuery(parse_eql(text), type_column, time_column, time_unit, missing_fields, selection)
         lowered = source.lowered(schema)
     except QueryError as error:
         return None, [error]
@@ -134,7 +134,7 @@ class EqlQuery(Query):
 
     def __init__(
         self,
-        source: Source,
+        source: WrittenQuery,
         lowered: Lowered,
         plan: Plan,
         notes: tuple[str, ...] = (),
@@ -178,7 +178,7 @@ class _SchemaBindings(Bindings):
     """
 
     def __init__(
-        self, plan: Plan, source: Source, lowered: Lowered, changes: tuple[Callable[[Plan], Plan], ...]
+        self, plan: Plan, source: WrittenQuery, lowered: Lowered, changes: tuple[Callable[[Plan], Plan], ...]
     ) -> None:
         super().__init__(plan)
         self._source, self._lowered, self._changes = source, lowered, changes

@@ -133,7 +133,7 @@ class _Reader:
         if self.take("@"):
             return "(?s:.*)"
         if self.take('"'):
-            return self.quoted()
+            return self.glob_of_text()
         if self.take("("):
             if self.take(")"):
                 return "(?:)"
@@ -145,7 +145,7 @@ class _Reader:
             return self.interval()
         return self.predefined() or _literal(self.character())
 
-    def quoted(self) -> str:
+    def glob_of_text(self) -> str:
         end = self.pattern.find('"', self.place)
         if end < 0:
             raise ValueError("a text in quotes of the regular expression is not closed")

@@ -61,6 +61,6 @@ def glob_of(pattern: str) -> str:
     return pattern.replace("[", "[[]")
 
 
-def quoted(text: str) -> str:
+def glob_of_text(text: str) -> str:
     """Return the GLOB of CEQL that a text alone satisfies."""
     return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in text)

@@ -7,12 +7,12 @@ path to a field of a struct, a list, or missing.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from fractions import Fraction
 
+from cer_gpu.ceql.syntax import Pipe
 from cer_gpu.ceql.traversal import Node
-from cer_gpu.ceql.values import Span
+from cer_gpu.ceql.values import Span, Within
 
-ANY = "any"
+ANY_CATEGORY = "any"
 """Category of an event query that takes events of every category."""
 
 
@@ -38,7 +38,7 @@ class Field(Node):
 
 
 @dataclass(frozen=True)
-class Constant(Node):
+class ConstantValue(Node):
     """A string, number, boolean, or null (None); `text` is a number as written."""
 
     value: str | int | float | bool | None
@@ -47,43 +47,43 @@ class Constant(Node):
 
 
 @dataclass(frozen=True)
-class Call(Node):
+class FunctionCall(Node):
     """``name(operand, ...)`` or ``name~(operand, ...)``."""
 
     name: str
     nocase: bool
-    operands: tuple[Expression, ...]
+    operands: tuple[EqlExpression, ...]
     span: Span = _span()
     parts = ("operands",)
 
 
 @dataclass(frozen=True)
-class Negative(Node):
+class Minus(Node):
     """``-operand``."""
 
-    operand: Expression
+    operand: EqlExpression
     span: Span = _span()
     parts = ("operand",)
 
 
 @dataclass(frozen=True)
-class Arithmetic(Node):
+class BinaryOperation(Node):
     """``left op right`` with op one of ``+ - * / %``."""
 
     op: str
-    left: Expression
-    right: Expression
+    left: EqlExpression
+    right: EqlExpression
     span: Span = _span()
     parts = ("left", "right")
 
 
 @dataclass(frozen=True)
-class Compare(Node):
+class Comparison(Node):
     """``left op right`` with op one of ``== != < <= > >=``."""
 
     op: str
-    left: Expression
-    right: Expression
+    left: EqlExpression
+    right: EqlExpression
     span: Span = _span()
     parts = ("left", "right")
 
@@ -94,8 +94,8 @@ class Match(Node):
 
     op: str
     nocase: bool
-    left: Expression
-    values: tuple[Expression, ...]
+    left: EqlExpression
+    values: tuple[EqlExpression, ...]
     span: Span = _span()
     parts = ("left", "values")
 
@@ -111,32 +111,44 @@ class Lineage(Node):
 
 
 @dataclass(frozen=True)
-class Not(Node):
+class NotCondition(Node):
     """``not operand``."""
 
-    operand: Expression
+    operand: EqlExpression
     span: Span = _span()
     parts = ("operand",)
 
 
 @dataclass(frozen=True)
-class Joined(Node):
+class _Flat(Node):
     """``operand and operand`` or ``operand or operand``, flat: two or more, none of them of the same kind."""
 
-    operands: tuple[Expression, ...]
+    operands: tuple[EqlExpression, ...]
     span: Span = _span()
     parts = ("operands",)
 
 
-class And(Joined):
+class And(_Flat):
     """``operand and operand ...``."""
 
 
-class Or(Joined):
+class Or(_Flat):
     """``operand or operand ...``."""
 
 
-Expression = Field | Constant | Call | Negative | Arithmetic | Compare | Match | Lineage | Not | And | Or
+EqlExpression = (
+    Field
+    | ConstantValue
+    | FunctionCall
+    | Minus
+    | BinaryOperation
+    | Comparison
+    | Match
+    | Lineage
+    | NotCondition
+    | And
+    | Or
+)
 """A value or a condition: which of the two is expected where is for `cer_gpu.eql.conditions` to say."""
 
 
@@ -148,7 +160,7 @@ class EventFilter(Node):
     """``category where condition``; `category` None: events of any category."""
 
     category: str | None
-    condition: Expression
+    condition: EqlExpression
     span: Span = _span()
     category_span: Span = _span()
     parts = ("condition",)
@@ -168,24 +180,7 @@ class Term(Node):
 
 
 @dataclass(frozen=True)
-class Length:
-    """The value of ``maxspan=``, in seconds."""
-
-    seconds: Fraction
-    span: Span = _span()
-
-
-@dataclass(frozen=True)
-class Pipe:
-    """``| name argument``."""
-
-    name: str
-    n: int
-    span: Span = _span()
-
-
-@dataclass(frozen=True)
-class Query(Node):
+class EqlSyntax(Node):
     """A whole query.
 
     Attributes
@@ -197,7 +192,7 @@ class Query(Node):
         For an event query, its event alone.
     keys : tuple of Field
         The fields of ``by`` before the terms.
-    maxspan : Length or None
+    maxspan : Within or None
     until : Term or None
     pipes : tuple of Pipe
     """
@@ -206,7 +201,7 @@ class Query(Node):
     kind: str
     terms: tuple[Term, ...]
     keys: tuple[Field, ...] = ()
-    maxspan: Length | None = None
+    maxspan: Within | None = None
     until: Term | None = None
     pipes: tuple[Pipe, ...] = ()
     parts = ("terms", "keys", "until")

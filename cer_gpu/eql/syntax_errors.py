@@ -42,7 +42,7 @@ _MOST = 8
 """Most things that a message says it expected."""
 
 
-def syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySyntaxError:
+def eql_syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySyntaxError:
     """Return the error of a text that the parser refused."""
     if not text.strip():
         return QuerySyntaxError("the query is empty", hint='process where process.name == "cmd.exe"')

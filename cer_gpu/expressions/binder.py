@@ -160,7 +160,7 @@ class Binder:
         """Bind ``operand IN {v, ...}``: TRUE if it equals one of the values."""
         if all(_is_text(v) for v in predicate.values) and self.kind(predicate.operand) == STRING:
             values = tuple(Pattern(str(v.value), plain=True) for v in predicate.values)  # type: ignore[union-attr]
-            return self.by_value(predicate.operand, texts.OneOf(values), negated)
+            return self.by_value(predicate.operand, texts.OneOfPatterns(values), negated)
         equal = (s.Comparison("=", predicate.operand, value, value.span) for value in predicate.values)
         tests = [self.bound_test(each, negated) for each in equal]
         return (t.And if negated else t.Or)(tuple(tests))
@@ -398,7 +398,7 @@ class Binder:
             if isinstance(left, s.Literal):
                 return t.Fixed(_holds(op, str(left.value), str(right.value)) != negated)
             if op in ("=", "<>"):
-                equal = texts.OneOf((Pattern(str(right.value), plain=True),))
+                equal = texts.OneOfPatterns((Pattern(str(right.value), plain=True),))
                 return self.by_value(left, equal, negated != (op == "<>"))
             value, compare = pa.scalar(str(right.value), pa.string()), of_arrow(op)
             return self.by_value(left, lambda texts: compare(texts, value), negated)
@@ -411,7 +411,7 @@ class Binder:
         if not isinstance(column, s.Attribute):
             raise self.error(f"expected a column, found {self.describe(column)}", column.span)
         codes = self.inputs.column(column.name, CODES)
-        if isinstance(test, texts.OneOf):
+        if isinstance(test, texts.OneOfPatterns):
             return t.Lookup(codes, self.inputs.text_table(codes, test, negated))
         return t.Lookup(codes, self.inputs.table(codes, lambda values: arrow_rows(test(values), negated)))
 

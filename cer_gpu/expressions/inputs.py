@@ -20,7 +20,7 @@ from cer_gpu.columnar.resident import is_resident
 from cer_gpu.expressions.numbers import floats
 from cer_gpu.expressions.terms import BIT, F8, I8, STORED, U8, WIDE, Column, Constant, Given
 from cer_gpu.expressions.text_sets import TestTable, TextSet
-from cer_gpu.expressions.texts import OneOf
+from cer_gpu.expressions.texts import OneOfPatterns
 
 Rows = Bools | bool
 """Answer for each row, or one for all of them."""
@@ -172,7 +172,7 @@ class Inputs:
         self.tables.append((codes, PerDictionary(compute)))
         return len(self.tables) - 1
 
-    def text_table(self, codes: Column, test: OneOf, negated: bool) -> int:
+    def text_table(self, codes: Column, test: OneOfPatterns, negated: bool) -> int:
         """Add a test of texts, or its negation, that is answered together with others; return its slot."""
         name = self.columns[codes.slot][0]
         if name not in self.text_sets:

@@ -17,8 +17,8 @@ from cer_gpu.columnar.dictionaries import PerDictionary, same_memory
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions.by_arrow import arrow_rows
 from cer_gpu.expressions.globs.compiling import Pattern
-from cer_gpu.expressions.globs.matching import Found, GlobSet, merged
-from cer_gpu.expressions.texts import OneOf
+from cer_gpu.expressions.globs.matching import FoundPatterns, GlobSet, merged
+from cer_gpu.expressions.texts import OneOfPatterns
 
 TOGETHER_FROM = 1 << 22
 """Bytes that the tests of a column would read one by one, each pattern by itself, to be answered together."""
@@ -26,7 +26,7 @@ TOGETHER_FROM = 1 << 22
 READING = 1 << 14
 """Bytes that take as long as the call by which one pattern reads a dictionary."""
 
-MOST_PARTS = 8
+MOST_DICTIONARY_PARTS = 8
 """Most parts of a dictionary whose answers are kept apart, as they came."""
 
 FEW_PAIRS = 1 << 10
@@ -54,7 +54,7 @@ class _Together:
         Patterns of each test.
     """
 
-    def __init__(self, tests: list[OneOf]) -> None:
+    def __init__(self, tests: list[OneOfPatterns]) -> None:
         numbers: dict[bool, dict[Pattern, int]] = {False: {}, True: {}}
         self.places = list[_Places]()
         for test in tests:
@@ -68,12 +68,12 @@ class _Tests:
     """The tests of a column by their numbers, which several evaluations share."""
 
     def __init__(self) -> None:
-        self.numbers: dict[OneOf, int] = {}
-        self.tests: list[OneOf] = []
+        self.numbers: dict[OneOfPatterns, int] = {}
+        self.tests: list[OneOfPatterns] = []
         self.n_readings = 0
         self._together: _Together | None = None
 
-    def number(self, test: OneOf) -> int:
+    def number(self, test: OneOfPatterns) -> int:
         """Return the number of a test; equal ones have the same."""
         number = self.numbers.setdefault(test, len(self.numbers))
         if number == len(self.tests):
@@ -103,7 +103,7 @@ class TextSet:
         self._texts: pa.Array | None = None  # kept alive, so that no other array gets its address
         self._work = 0
         self._together: _Together | None = None
-        self._parts: dict[bool, list[Found]] = {}
+        self._parts: dict[bool, list[FoundPatterns]] = {}
         self._n_read: dict[bool, int] = {}
         self.turn = 0
 
@@ -111,7 +111,7 @@ class TextSet:
         """Return the same tests for another evaluation."""
         return TextSet(self._tests)
 
-    def number(self, test: OneOf) -> int:
+    def number(self, test: OneOfPatterns) -> int:
         """Return the number of a test, by which it is asked."""
         return self._tests.number(test)
 
@@ -164,7 +164,7 @@ class TextSet:
             self._together, self._parts, self._n_read = together, {}, {}
         return together.places[number]
 
-    def _found(self, nocase: bool) -> list[Found]:
+    def _found(self, nocase: bool) -> list[FoundPatterns]:
         """Return the texts of each pattern of a set, in parts of the dictionary."""
         assert self._texts is not None
         assert self._together is not None
@@ -175,7 +175,7 @@ class TextSet:
             parts.append(self._together.sets[nocase].find(texts, n_read))
             self._n_read[nocase] = len(self._texts)
             n_pairs = sum(len(part.texts) for part in parts)
-            if len(parts) > MOST_PARTS or (len(parts) > 1 and n_pairs <= FEW_PAIRS * len(self._tests.tests)):
+            if len(parts) > MOST_DICTIONARY_PARTS or (len(parts) > 1 and n_pairs <= FEW_PAIRS * len(self._tests.tests)):
                 parts[:] = [merged(parts)]
         return parts
 
@@ -186,11 +186,11 @@ class TestTable(PerDictionary):
     Parameters
     ----------
     of : TextSet
-    test : OneOf
+    test : OneOfPatterns
     negated
     """
 
-    def __init__(self, of: TextSet, test: OneOf, negated: bool) -> None:
+    def __init__(self, of: TextSet, test: OneOfPatterns, negated: bool) -> None:
         self._set, self._test, self._negated = of, test, negated
         self._number = of.number(test)
         self._turn = -1

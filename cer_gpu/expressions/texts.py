@@ -28,7 +28,7 @@ _SIGNS = frozenset("*?[")
 
 
 @dataclass(frozen=True)
-class OneOf:
+class OneOfPatterns:
     """Test of a whole text: it matches one of several patterns.
 
     Attributes
@@ -81,9 +81,9 @@ def _like(patterns: Sequence[str], nocase: bool) -> Answer:
     return partial(_one_of, [partial(_matches, pattern=pattern, nocase=nocase) for pattern in patterns])
 
 
-def _glob(patterns: Sequence[str], nocase: bool) -> OneOf:
+def _glob(patterns: Sequence[str], nocase: bool) -> OneOfPatterns:
     """Match whole texts."""
-    return OneOf(tuple(map(Pattern, patterns)), nocase)
+    return OneOfPatterns(tuple(map(Pattern, patterns)), nocase)
 
 
 def _groups(regexes: Iterable[str]) -> list[list[str]]:

@@ -120,7 +120,7 @@ def test_elements_are_tested_by_many_queries_at_once(data):
     kind = data.draw(st.sampled_from(TEXT_TYPES))
     table = table_of(stream, kind, pa.int64(), make, data.draw(st.integers(0, len(stream))))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lists, "FEW_OF", data.draw(st.sampled_from([0, 2, 8]), label="few of"))
+        patch.setattr(lists, "FEW_ELEMENTS_OF", data.draw(st.sampled_from([0, 2, 8]), label="few of"))
         patch.setattr(text_sets, "TOGETHER_FROM", data.draw(st.sampled_from([0, 1 << 25]), label="together from"))
         patch.setattr(answers, "FROM_ROWS", 1)
         patch.setattr(answers, "FROM_TESTS", data.draw(st.sampled_from([1, 2, 8]), label="classes from"))

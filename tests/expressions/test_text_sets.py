@@ -18,7 +18,7 @@ from cer_gpu.expressions.globs.compiling import Pattern
 from cer_gpu.expressions.globs.folding import folds, letters
 from cer_gpu.expressions.globs.matching import GlobSet
 from cer_gpu.expressions.inputs import CODES, Inputs
-from cer_gpu.expressions.texts import OneOf
+from cer_gpu.expressions.texts import OneOfPatterns
 
 # few letters, so that pieces and texts meet often
 short = st.lists(st.sampled_from(["a", "b", "B", "k", "\u212a", "é", "\0", "\n"]), max_size=9).map("".join)
@@ -64,7 +64,7 @@ def test_ten_thousand_patterns_are_those_of_one_by_one():
         result = of.find(pa.array(texts))
         assert len(result.texts) > 1_000
         for k in chosen.sample(range(len(drawn)), 300):
-            one = OneOf((Pattern(drawn[k]),), nocase)(pa.array(texts))
+            one = OneOfPatterns((Pattern(drawn[k]),), nocase)(pa.array(texts))
             assert result.of(np.array([k], np.int32)).tolist() == np.flatnonzero(np.asarray(one)).tolist()
 
 
@@ -109,7 +109,8 @@ def test_tests_of_a_column_hold_for_any_cut_into_dictionaries(data):
     tests = data.draw(
         st.lists(
             st.tuples(
-                st.builds(OneOf, st.lists(patterns, min_size=1, max_size=4).map(tuple), st.booleans()), st.booleans()
+                st.builds(OneOfPatterns, st.lists(patterns, min_size=1, max_size=4).map(tuple), st.booleans()),
+                st.booleans(),
             ),
             min_size=1,
             max_size=6,
@@ -120,7 +121,7 @@ def test_tests_of_a_column_hold_for_any_cut_into_dictionaries(data):
     inputs = Inputs(pa.schema([("s", pa.string())]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_sets, "TOGETHER_FROM", data.draw(st.sampled_from([0, 40, 1 << 26]), label="together from"))
-        patch.setattr(text_sets, "MOST_PARTS", data.draw(st.sampled_from([1, 2, 8]), label="parts"))
+        patch.setattr(text_sets, "MOST_DICTIONARY_PARTS", data.draw(st.sampled_from([1, 2, 8]), label="parts"))
         patch.setattr(text_sets, "FEW_PAIRS", data.draw(st.sampled_from([0, 1 << 10]), label="few pairs"))
         patch.setattr(text_sets, "KEPT_BYTES", data.draw(st.sampled_from([0, 1 << 26]), label="kept"))
         slots = [inputs.text_table(inputs.column("s", CODES), test, negated) for test, negated in tests]
@@ -148,9 +149,9 @@ def test_a_test_that_is_added_later_is_answered(monkeypatch):
     monkeypatch.setattr(text_sets, "TOGETHER_FROM", 0)
     inputs = Inputs(pa.schema([("s", pa.string())]))
     codes, texts = inputs.column("s", CODES), pa.array(["ab", "b", "c"])
-    first = inputs.text_table(codes, OneOf((Pattern("a*"),)), False)
+    first = inputs.text_table(codes, OneOfPatterns((Pattern("a*"),)), False)
     assert table_of(inputs, first, texts) == [True, False, False]
-    second = inputs.text_table(codes, OneOf((Pattern("B"), Pattern("c")), True), False)
+    second = inputs.text_table(codes, OneOfPatterns((Pattern("B"), Pattern("c")), True), False)
     assert table_of(inputs, second, texts) == [False, True, True]
     assert table_of(inputs, first, texts) == [True, False, False]
 

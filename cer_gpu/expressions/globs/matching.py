@@ -19,7 +19,7 @@ from cer_gpu.expressions.globs.folding import folds
 LAID_AT_ONCE = 1 << 20
 """Bytes of texts that are laid out at once, so that they stay in the cache; a longer text is laid out alone."""
 
-SAMPLE = 1 << 18
+SAMPLED_BYTES = 1 << 18
 """Bytes of the first texts by which rare grams are chosen."""
 
 FOUND = 1 << 16
@@ -28,7 +28,7 @@ FOUND = 1 << 16
 _NO_FOLDS = _NO_TEXTS = read_only(np.empty(0, np.int32))
 
 
-class Found(NamedTuple):
+class FoundPatterns(NamedTuple):
     """Texts that match each pattern.
 
     Attributes
@@ -71,7 +71,7 @@ class GlobSet:
         self._folds = folds() if nocase else _NO_FOLDS
         self._grams: dict[int, Grams] | None = None  # chosen by the first texts
 
-    def find(self, texts: pa.Array, first: int = 0) -> Found:
+    def find(self, texts: pa.Array, first: int = 0) -> FoundPatterns:
         """Return which of some texts, none of them NULL, match each pattern.
 
         Parameters
@@ -100,7 +100,7 @@ class GlobSet:
         lay_out(read_only(offsets), read_only(data), self._folds, begins, written)
         written, begins = read_only(written), read_only(begins)
         if self._grams is None:
-            self._grams = grams(self._compiled, written[: min(int(begins[-1]), SAMPLE)])
+            self._grams = grams(self._compiled, written[: min(int(begins[-1]), SAMPLED_BYTES)])
         pairs = list[tuple[Int32, Int32]]()
         seen, met = np.full(self.n_patterns, -1, np.int32), np.full(256, -1, np.int32)
         patterns, texts = np.empty(room, np.int32), np.empty(room, np.int32)
@@ -115,16 +115,16 @@ class GlobSet:
         return pairs
 
 
-def merged(parts: Sequence[Found]) -> Found:
+def merged(parts: Sequence[FoundPatterns]) -> FoundPatterns:
     """Return the texts of each pattern, given those in consecutive parts of the texts."""
     n_patterns = len(parts[0].begins) - 1
     numbers = np.arange(n_patterns, dtype=np.int32)
     return grouped([(np.repeat(numbers, np.diff(part.begins)), part.texts) for part in parts], n_patterns)
 
 
-def grouped(pairs: Sequence[tuple[Int32, Int32]], n_patterns: int) -> Found:
+def grouped(pairs: Sequence[tuple[Int32, Int32]], n_patterns: int) -> FoundPatterns:
     """Return pairs of patterns and texts, ascending by text for each pattern, by pattern."""
     patterns, texts = (read_only(np.concatenate([np.empty(0, np.int32), *(pair[k] for pair in pairs)])) for k in (0, 1))
     begins, rows = np.empty(n_patterns + 1, np.int64), np.empty(len(patterns), np.int32)
     group_rows(patterns, begins, rows)
-    return Found(read_only(begins), read_only(texts[rows]))
+    return FoundPatterns(read_only(begins), read_only(texts[rows]))
