@@ -18,13 +18,14 @@ import pyarrow as pa
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.patterns import network
 from cer_gpu.ceql.traversal import walk
-from cer_gpu.columnar.columns import is_string
+from cer_gpu.columnar.columns import BOOLEAN, STRING, is_string, kind_of
 from cer_gpu.eql import syntax as e
 from cer_gpu.eql.fields import FoundField, fields_of, find_field, names_known
 from cer_gpu.eql.functions import CONDITION_FUNCTIONS, OF_NUMBERS, OF_VALUES, check_call
 from cer_gpu.eql.regexes import re2_of
 from cer_gpu.eql.strings import glob_of, glob_of_text, has_wildcards
 from cer_gpu.errors import QueryError, QueryTypeError, did_you_mean
+from cer_gpu.expressions.hints import article
 
 Tested = s.Predicate | bool
 """A predicate, or what it is for every event."""
@@ -103,7 +104,7 @@ class _Leaf:
 
 
 class EqlConditions:
-    """EqlConditions of one event.
+    """Conditions of one event.
 
     Parameters
     ----------
@@ -141,6 +142,9 @@ class EqlConditions:
             case e.ConstantValue(value=bool(value)):
                 return value != negated
             case e.Field():
+                self._check(
+                    node, lambda kind: kind in (BOOLEAN, None), "a condition", f"compare it: {node.name} == ..."
+                )
                 return self._test([node], lambda values: _is(values[0], True, node.span), negated, node.span)
             case e.Comparison():
                 return self._compare(node, negated)
@@ -210,21 +214,47 @@ class EqlConditions:
         if op == "!=":
             op, negated = "==", not negated
         sign = {"==": "="}.get(op, op)
-        operands = [left, self._as_text(left, right)] if sign == "=" else [left, right]
+        right = self._moment(left, self._as_text(left, right) if sign == "=" else right)
+        if isinstance(right, e.ConstantValue) and type(right.value) in (int, float):
+            self._check(
+                left, lambda kind: kind != STRING, "a number", f'texts are compared with texts: {op} "{right.text}"'
+            )
+        operands = [left, right]
         return self._test(
             operands, lambda values: s.Comparison(sign, values[0], values[1], node.span), negated, node.span
         )
 
+    def _type(self, node: e.EqlExpression) -> pa.DataType | None:
+        """Return the type of a field's values; None: it is none, or is not known."""
+        if not isinstance(node, e.Field) or node.names[0].startswith("$") or self._around.schema is None:
+            return None
+        names = node.names[1:] if node.names[0] in self._events and node.names[1:] else node.names
+        found = find_field(self._around.schema, names)
+        return None if found is None or pa.types.is_null(found.type) else found.type
+
+    def _check(self, node: e.EqlExpression, fits: Callable[[str | None], bool], expected: str, hint: str) -> None:
+        """Refuse a field whose type does not fit."""
+        data_type = self._type(node)
+        if data_type is not None and not fits(kind_of(data_type)):
+            assert isinstance(node, e.Field)
+            message = f"expected {expected}, and {node.name!r} is {article(data_type)}"
+            raise QueryTypeError(message, self._around.text, *node.span, hint)
+
     def _as_text(self, of: e.EqlExpression, value: Any) -> Any:
         """Return a whole number as it is written, where it is compared with a field of texts."""
-        if not isinstance(value, e.ConstantValue) or type(value.value) is not int or not isinstance(of, e.Field):
+        if not isinstance(value, e.ConstantValue) or type(value.value) is not int:
             return value
-        if of.names[0].startswith("$") or self._around.schema is None:
+        data_type = self._type(of)
+        return e.ConstantValue(value.text, span=value.span) if data_type is not None and is_string(data_type) else value
+
+    def _moment(self, of: e.EqlExpression, value: Any) -> Any:
+        """Return a time as texts have it, without the Z of UTC where the field has no time zone and is of UTC."""
+        data_type = self._type(of)
+        if not isinstance(value, e.ConstantValue) or not isinstance(value.value, str) or data_type is None:
             return value
-        names = of.names[1:] if of.names[0] in self._events and of.names[1:] else of.names
-        found = find_field(self._around.schema, names)
-        is_text = found is not None and is_string(found.type)
-        return e.ConstantValue(value.text, span=value.span) if is_text else value
+        if not pa.types.is_timestamp(data_type) or data_type.tz is not None or not value.value.endswith("Z"):
+            return value
+        return e.ConstantValue(value.value[:-1], span=value.span)
 
     def _is_null(self, node: e.EqlExpression, negated: bool, span: s.Span) -> Tested:
         """Return where a value is NULL.
@@ -276,8 +306,19 @@ class EqlConditions:
         """Return the constants at the right of an operator, and refuse anything else there."""
         found: list[e.ConstantValue] = []
         for value in node.values:
-            if not isinstance(value, e.ConstantValue) or value.value is None:
-                raise self._around.error(f"{node.op} takes constants at its right", value.span)
+            if isinstance(value, e.ConstantValue) and value.value is None:
+                raise self._around.error(f"{node.op!r} compares with no null", value.span, "write == null")
+            if not isinstance(value, e.ConstantValue):
+                raise self._around.error(
+                    f"{node.op!r} takes constants at its right", value.span, "fields are compared by =="
+                )
+            if isinstance(value.value, str) and node.op in (":", "like", "regex"):
+                self._check(
+                    node.left,
+                    lambda kind: kind in (STRING, None),
+                    "a text",
+                    f'string(...) of it, or a number at the right of ==: string(field) {node.op} "..."',
+                )
             if node.op in ("like", "regex") and not isinstance(value.value, str):
                 raise self._around.error(f"{node.op} takes strings at its right", value.span)
             if node.op == "regex":

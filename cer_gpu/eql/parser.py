@@ -17,7 +17,7 @@ from cer_gpu.ceql.values import Span
 from cer_gpu.eql import syntax as e
 from cer_gpu.eql.grammar import eql_tree_parser
 from cer_gpu.eql.strings import text_of
-from cer_gpu.eql.syntax_errors import eql_syntax_error
+from cer_gpu.eql.syntax_errors import KEYWORDS, eql_syntax_error
 from cer_gpu.errors import QuerySyntaxError, QueryTooLargeError
 
 SPAN_UNITS = {"ms": Fraction(1, 1000), "s": Fraction(1), "m": Fraction(60), "h": Fraction(3600), "d": Fraction(86_400)}
@@ -301,6 +301,11 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
     @lark.v_args(meta=True)
     def field(self, meta: Any, parts: list[Any]) -> e.Field:
         optional, *names = parts
+        word = str(names[0])
+        if len(names) == 1 and names[0].type == "NAME" and word.lower() in KEYWORDS:
+            raise self._error(
+                f"expected a field, found {word!r}", span_of(meta), f"keywords are in lower case: {word.lower()}"
+            )
         return e.Field(tuple(self._name(each) for each in names), optional is not None, span_of(meta))
 
 

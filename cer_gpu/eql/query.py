@@ -28,7 +28,7 @@ class WrittenQuery:
 
     Attributes
     ----------
-    written : cer_gpu.eql.syntax.Query
+    written : cer_gpu.eql.syntax.EqlSyntax
     type_column, time_column, time_unit
         As of `cer_gpu.compile`; a `Default` time column is one that events may do without.
     missing_fields : str

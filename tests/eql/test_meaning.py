@@ -183,6 +183,41 @@ def test_strings_have_escapes_and_raw_strings_have_none():
     assert rows_where('t == """x"y"""', odd) == [3]
 
 
+def test_times_are_compared_with_texts():
+    events = [{"@timestamp": second} for second in (0, 59, 60)]
+    for written in ("1970-01-01T00:00:59Z", "1970-01-01T00:00:59"):
+        assert rows_where(f'@timestamp > "{written}"', events) == [2]
+        assert rows_where(f'"{written}" == @timestamp', events) == [1]
+
+
+def test_whole_numbers_beside_texts_are_texts():
+    events = [{"t": "0"}, {"t": "00"}, {"t": None}]
+    assert rows_where("t == 0", events) == rows_where("t in (0, 1)", events) == [0]
+    assert rows_where("t != 0", events) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("condition", "said", "hint"),
+    [
+        ("name > 3", "expected a number, and 'name' is a string", '> "3"'),
+        ('n : "1*"', "expected a text, and 'n' is an int64", "string(field) :"),
+        ("name", "expected a condition, and 'name' is a string", "name == ..."),
+        ("name : null", "':' compares with no null", "== null"),
+        ('name == "a" or OR', "expected a field, found 'OR'", "lower case: or"),
+        ('name == ("a", "b")', "found ','", "name in ("),
+        ("name is null", "found 'is'", "== null"),
+        ('name contains "x"', "found 'contains'", ': "*text*"'),
+        ("n between 1 and 3", "found 'between'", ">= 1 and"),
+        ("n == 1 && n == 2", "found '&'", "write and"),
+    ],
+)
+def test_errors_speak_of_eql(condition, said, hint):
+    with pytest.raises(QueryError) as raised:
+        rows_where(condition, [{"name": "a", "n": 1}])
+    assert said in raised.value.message
+    assert hint in raised.value.hint
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
