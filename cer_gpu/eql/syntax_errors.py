@@ -53,7 +53,7 @@ _FOREIGN = {
     "between": "write a >= 1 and a <= 3; between(text, left, right) is a function of texts",
     ",": 'a list stands behind in, ":" and like: name in ("a", "b")',
 }
-"""What to write for words and signs of other languages."""
+"""Hints on words and signs of other languages, by these."""
 _MOST = 8
 """Most things that a message says it expected."""
 
