@@ -63,16 +63,16 @@ def test_a_statement_is_streamed_lazily():
 
 
 def test_a_language_comes_in_by_a_row_of_the_table(monkeypatch):
-    ours = replace(LANGUAGES[1], name="EQL", begins=re.compile("sequence "), front_end="tests_of_a_language")
+    ours = replace(LANGUAGES[-1], name="TQL", begins=re.compile("trace "), front_end="tests_of_a_language")
     front_end = type("module", (), {"analyse": staticmethod(lambda text, **options: (text.upper(), []))})
     monkeypatch.setitem(__import__("sys").modules, ours.front_end, front_end)
     monkeypatch.setattr(compilation, "LANGUAGES", (ours, *LANGUAGES))
-    assert language_of("sequence by x") is ours
-    assert cer_gpu.compile("sequence by x") == analyse_query("sequence by x")[0] == "SEQUENCE BY X"
+    assert language_of("trace by x") is ours
+    assert cer_gpu.compile("trace by x") == analyse_query("trace by x")[0] == "TRACE BY X"
 
 
 def test_only_the_table_knows_languages():
-    assert [each.name for each in LANGUAGES] == ["MATCH_RECOGNIZE", "CEQL"]
+    assert [each.name for each in LANGUAGES] == ["MATCH_RECOGNIZE", "EQL", "CEQL"]
     assert language_of(None).name == language_of("").name == "CEQL"
     query, (error,) = analyse_query(STATEMENT)
     assert query is None

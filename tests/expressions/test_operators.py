@@ -15,7 +15,7 @@ import pytest
 from host_device import Build, has_compiler
 
 from cer_gpu.backend import jit
-from cer_gpu.backend.joins.filters import HIGH, IS_KNOWN, VALUE, filters_of, run_events
+from cer_gpu.backend.joins.filters import HIGH, IS_KNOWN, VALUE, TextTables, filters_of, run_events
 from cer_gpu.backend.kernel_source import read_kernel_source
 from cer_gpu.columnar.columns import Block
 from cer_gpu.errors import EventsError
@@ -237,8 +237,8 @@ def test_programs_are_exact(symbol, of, left, right):
         else:
             continue
         stored = stored_values(columns, list(read))
-        ranks, conditions = np.zeros(1, np.int64), np.zeros((1, 9), np.int32)
-        filters = filters_of(conditions, list(program.instructions), (), ranks)
+        texts = TextTables(np.zeros(1, np.int64), np.zeros(2, np.int64), np.zeros(1, np.uint8))
+        filters = filters_of(np.zeros((1, 9), np.int32), list(program.instructions), (), texts)
         work = filters.work
         found: list[object] = []
         for row in range(len(exact)):

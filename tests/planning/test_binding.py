@@ -37,7 +37,7 @@ def test_an_evaluation_does_not_change_its_binding():
     query.evaluate(EVENTS)
     assert query._bind(EVENTS.schema) is binding
     assert {name: repr(value) for name, value in vars(binding.guards).items() if name != "inputs"} == before
-    assert all(table._values is None for _, table in binding.guards.inputs.tables)
+    assert all(table._table is None for _, table in binding.guards.inputs.tables)
     assert len(binding.guards.inputs.tables) == 1
 
 

@@ -127,7 +127,7 @@ def test_functions_relate_events(predicate, holds):
     ("predicate", "message"),
     [
         ("x[abs(text) = 1]", "abs takes a number or a duration, and column 'text' (string) is none"),
-        ("x[abs(text) = 1]", "hint: functions of texts are lower, upper, length"),
+        ("x[abs(text) = 1]", "hint: functions of texts are lower, upper, string, length"),
         ("x[lower(n) = 'a']", "lower takes a text, and column 'n' (int64) is none"),
         ("x[lower(lower(n)) = 'a']", "lower takes a text, and column 'n' (int64) is none"),
         ("x[length(abs(n)) = 1]", "length takes a text, and abs(n) (int64) is none"),

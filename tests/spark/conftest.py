@@ -19,8 +19,11 @@ def flights(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def java_options():
-    """Options of Java for jobs of a second each: its second compiler costs more than it gains."""
-    return "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    """Options of Java for jobs of a second each: its second compiler costs more than it gains.
+
+    Without it Java keeps 48 MB for code, which all jobs of a run together fill.
+    """
+    return "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 
 
 # Small jobs: to compile code for a plan costs more than it gains.

@@ -219,6 +219,6 @@ def test_a_folder_of_queries_on_the_command_line(spark, tmp_path, capsys):
     assert capsys.readouterr().out.startswith("range: each task reads a range of the stream")
     (rules / "wrong.ceql").write_text("SELECT * FROM S WHERE")
     assert main(["explain", *given]) == 1
-    assert "query 'wrong'" in capsys.readouterr().err
+    assert "wrong.ceql: the query ends too early" in capsys.readouterr().err
     assert main(["explain", "SELECT * FROM S WHERE A", *given]) == 2
     assert "expected QUERY or --queries FOLDER, and got both" in capsys.readouterr().err
