@@ -97,7 +97,9 @@ class _Lowering:
     def __init__(self, query: e.EqlSyntax, around: QueryFields, type_column: str | None, selection: str) -> None:
         self._query, self._around, self._selection = query, around, selection
         self._category = None if type_column is None else e.Field(tuple(type_column.split(".")))
-        self.types, self._by_test = _type_column(around, type_column)
+        self.types, self._by_test = _type_column(
+            around, type_column, any(n.category is not None for n in walk(query) if isinstance(n, e.EventFilter))
+        )
         first = {node.names[0] for node in walk(query) if isinstance(node, e.Field)}
         self._terms = [
             replace(term, name=term.name or _free(f"step{n}", first)) for n, term in enumerate(query.terms, 1)
@@ -346,8 +348,11 @@ def _free(name: str, taken: set[str]) -> str:
     return name
 
 
-def _type_column(around: QueryFields, type_column: str | None) -> tuple[str | None, bool]:
-    """Return the column of categories, and True if it is a list, so that the events' tests ask for it."""
+def _type_column(around: QueryFields, type_column: str | None, is_asked: bool) -> tuple[str | None, bool]:
+    """Return the column of categories, and True if it is a list, so that the events' tests ask for it.
+
+    Events need none if they are not asked for their categories.
+    """
     if around.schema is None or type_column is None:
         return type_column, False
     for names in ((type_column,), tuple(type_column.split("."))):
@@ -355,4 +360,4 @@ def _type_column(around: QueryFields, type_column: str | None) -> tuple[str | No
         if found is not None:
             around.found[names] = found
             return (None, True) if found.in_list else (found.attribute, False)
-    return type_column, False
+    return (type_column if is_asked else None), False

@@ -61,6 +61,18 @@ class WrittenQuery:
         self, lowered: Lowered, schema: pa.Schema | None
     ) -> tuple[Plan | None, Sequence[str], list[QueryError]]:
         """Return the plan and its notes, or the errors of the query."""
+        maxspan = self.written.maxspan
+        if maxspan is not None and self.time_column_of(schema) is None:
+            column = (
+                "there is no time column" if self.time_column is None else f"the events have no {self.time_column!r}"
+            )
+            error = QueryError(
+                f"maxspan needs the times of events, and {column}",
+                self.written.text,
+                *maxspan.span,
+                hint="name their column: time_column=... (--time-column)",
+            )
+            return None, (), [error]
         return planned(
             lowered.syntax,
             type_column=lowered.type_column,

@@ -26,9 +26,9 @@ def check_type_column(source: Source, name: str | None, types: Sequence[str]) ->
     name
         The column; None: the stream's name is the type of all events.
     types
-        Event types of the query.
+        Event types of the query; none: the events need no column of types.
     """
-    if name is None or attribute_type(source.schema, name) is not None or name in source.schema.names:
+    if name is None or not types or attribute_type(source.schema, name) is not None or name in source.schema.names:
         return
     holding: dict[str, list[str]] = {}
     if source.rereadable or source.reads_ahead:
