@@ -77,12 +77,14 @@ class QueryFields:
             name = ".".join(names)
             if not (node.optional or self.missing_is_null):
                 hint = did_you_mean(name, names_known(self.schema), "fields")
-                optional = f"?{name} or missing_fields='null' takes it for null"
+                optional = f"?{name}, or missing_fields='null' (--missing-fields null), takes it for null"
                 raise QueryTypeError(
                     f"the events have no field {name!r}",
                     self.text,
                     *node.span,
-                    hint=f"{hint}; {optional}" if hint else optional,
+                    hint=f"{hint} {optional}"
+                    if hint and hint.endswith("?")
+                    else "; ".join(filter(None, (hint, optional))),
                 )
         return found
 
