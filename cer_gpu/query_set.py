@@ -21,7 +21,7 @@ from cer_gpu.compilation import TYPE_COLUMN, CompiledQuery, compile_member, opti
 from cer_gpu.engine.evaluation import Evaluation, FoundBatches
 from cer_gpu.engine.member import InQuery, SetMember, empty_batch
 from cer_gpu.engine.options import OF_COUNTS, OF_EVENTS, EvaluationOptions, checking_names, taking
-from cer_gpu.engine.sharing import Sharing
+from cer_gpu.engine.sharing import BoundBefore, Sharing
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.evaluated import Evaluated, number_in
 from cer_gpu.explain.explanation import Explanation
@@ -118,6 +118,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
 
     def __init__(self, queries: Mapping[str, CompiledQuery]) -> None:
         self._queries = dict(queries)
+        self._bound = BoundBefore()
         if not queries:
             raise OptionError("expected at least one query, got none")
         for name, query in self._queries.items():
@@ -272,7 +273,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
     ) -> QuerySetEvaluator:
         """Return an evaluator with an output of each query."""
         several = STREAM_COLUMN if self._first.several_streams else None
-        sharing = Sharing(several, options.device) if shares else None
+        sharing = Sharing(several, options.device, self._bound) if shares else None
         members = {}
         for name, query in self._queries.items():
             asked = replace(options, output=outputs.get(name, options.output))

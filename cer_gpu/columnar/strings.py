@@ -55,13 +55,16 @@ class StringCoder:
 
     def number(self, array: pa.Array) -> npt.NDArray[np.int32]:
         """Return the codes of strings, or of byte strings."""
-        if array.null_count:  # the bytes of a NULL row are arbitrary
-            binary = pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)
-            array = array.fill_null(b"" if binary else "")
         if self._bounded and self._n_values > _MAX_VALUES:
             self._reset()
         codes = np.zeros(len(array), np.int32)
-        self._fill(*bytes_of(array), codes)
+        if not array.null_count:
+            self._fill(*bytes_of(array), codes)
+            return codes
+        known = array.drop_null()  # most columns of a log have no value in most rows
+        codes_of_known = np.zeros(len(known), np.int32)
+        self._fill(*bytes_of(known), codes_of_known)
+        codes[np.asarray(array.is_valid())] = codes_of_known
         return codes
 
     def values(self) -> pa.Array:

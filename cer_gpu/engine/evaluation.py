@@ -121,6 +121,8 @@ class Evaluation(Generic[_Piece, _Found]):
         if any(schema is known or schema.equals(known) for known in self._fitting):
             return
         changed = [self._expect(name, member, schema) for name, member in self._members.items()]
+        if self._sharing is not None:
+            self._sharing.all_bound()
         self._schema, self._names = schema, None
         self._fitting = [schema] if any(changed) else [schema, *self._fitting[:2]]
         self._intake.expect(schema)
@@ -348,7 +350,8 @@ class Evaluation(Generic[_Piece, _Found]):
         for columns in sharing.ahead(blocks.cut(events, SET_ROWS * self._longer)):
             batch = blocks.batch(columns.batch)
             block = blocks.read(columns)
-            sharing.next_block(each.pipeline for each in self._members.values() if isinstance(each, QueryMember))
+            awake = (each.awake for each in self._members.values() if isinstance(each, QueryMember))
+            sharing.next_block(each for each in awake if each is not None)
             for name, member in self._members.items():
                 for rows in () if member.is_full else member.read_whole(block, clocks, batch):
                     yield name, rows
@@ -388,7 +391,7 @@ class Evaluation(Generic[_Piece, _Found]):
     @property
     def _time_type(self) -> pa.DataType:
         timed = next(member for member in self._members.values() if isinstance(member, QueryMember))
-        time_type = timed.pipeline.binding.time_type
+        time_type = timed.binding.time_type
         assert time_type is not None
         return time_type
 

@@ -6,11 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from cer_gpu.automaton.table import Table
 from cer_gpu.columnar.clocks import Clock
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.recycling import Turn
@@ -30,6 +32,8 @@ from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.outputs import output_of
 from cer_gpu.planning.physical import physical_plan
 from cer_gpu.planning.plan import Plan
+from cer_gpu.predicates.placement import CPU
+from cer_gpu.predicates.shared_guards import SharedGuards, SharedWords, may_share
 from cer_gpu.predicates.types_met import TypesMet
 from cer_gpu.runtime.protocol import FoundBuffers
 
@@ -227,20 +231,28 @@ class QueryMember(SetMember):
     ) -> None:
         super().__init__(options)
         self._output = output
-        self._plan_for(bindings.plan)
         self._bindings, self._sharing = bindings, sharing
+        self._plan_for(bindings.plan)
         self._types_met = types_met or TypesMet(self.plan.event_types)
         self.limits_rows = not self.physical.output.numbered
         self._pipes = make_pipes(self.physical, options)
         self._turn: AbstractContextManager[Any] = nullcontext() if sharing is None else sharing.turn()
+        self._first: Binding | None = None  # to the first schema, which fixes the types of the results
+        self._binding: Binding | None = None  # to the last one
+        self._asleep: SharedWords | None = None  # until the first relevant event there is no pipeline
         self._pipeline: Pipeline | None = None
         self._read: list[str] | None = None  # columns and fields
 
     def _plan_for(self, plan: Plan) -> None:
         """Choose how to evaluate a plan: the query's, or that over the schema of the first events."""
         self.plan = plan
-        self.physical = physical_plan(plan, output_of(plan, self._output), share=self.options.share is not None)
-        self.table = self.physical.table()
+        self.physical = self._bindings.physical(plan, output_of(plan, self._output), self.options.share is not None)
+        self.__dict__.pop("table", None)
+
+    @cached_property
+    def table(self) -> Table:
+        """Symbol table of the runtime."""
+        return self.physical.table()
 
     @property
     def is_full(self) -> bool:
@@ -250,8 +262,21 @@ class QueryMember(SetMember):
     @property
     def pipeline(self) -> Pipeline:
         """Pipeline of stages; available after `expect`."""
+        if self._pipeline is None:
+            self._wake()
         assert self._pipeline is not None
         return self._pipeline
+
+    @property
+    def awake(self) -> Pipeline | None:
+        """Pipeline of stages; None: the query has read no relevant event, or no schema."""
+        return self._pipeline
+
+    @property
+    def binding(self) -> Binding:
+        """Binding to the schema of the last events; available after `expect`."""
+        assert self._binding is not None
+        return self._binding
 
     @property
     def n_left_out(self) -> int:
@@ -281,7 +306,7 @@ class QueryMember(SetMember):
     @property
     def clocks(self) -> tuple[str, ...]:  # type: ignore[override]
         """Columns of times, which must not decrease."""
-        return self.pipeline.binding.clocks
+        return self.binding.clocks
 
     @property
     def notes(self) -> list[str]:
@@ -308,7 +333,7 @@ class QueryMember(SetMember):
         """Window of the query; None: it cannot be evaluated by ranges, or shares of the keys are better."""
         if self.physical.dealing.threads != "range" or self.physical.output.numbered:
             return None
-        return self.pipeline.binding.reach
+        return self.binding.reach
 
     def another(self, options: EvaluationOptions, sharing: Sharing | None) -> QueryMember:
         """Return a member of another evaluation of the same query, which collects types of events together with it."""
@@ -322,19 +347,36 @@ class QueryMember(SetMember):
 
     def expect(self, schema: pa.Schema) -> bool:
         """See `SetMember`."""
-        if self._pipeline is not None and self._pipeline.binding.fits(schema):
+        if self._binding is not None and self._binding.fits(schema):
             return False
         binding, self._read = self.bind(schema), None
+        self._binding, self._first = binding, self._first or binding
         if self._sharing is not None:
             # made outside of its turn, as their memory is not that of one query
-            self._sharing.guards(schema, binding.guards.type_column)
+            guards = self._sharing.guards(schema, binding.guards.type_column)
             self._sharing.add_partitions(binding.keys)
+            if self._pipeline is None and self._may_sleep(binding, guards):
+                self._asleep = guards.words_for(binding.guards, self._types_met)
+                return True
+        if self._pipeline is None:
+            self._wake()
+            return True
         with self._turn:
-            if self._pipeline is None:
-                self._begin(binding)
-            else:
-                self._pipeline.rebind(binding)
+            self._pipeline.rebind(binding)
         return True
+
+    def _may_sleep(self, binding: Binding, guards: SharedGuards) -> bool:
+        """Return True if nothing need be known of the events before the first relevant one."""
+        of_all_events = bool(self.plan.partition or binding.derived or self.physical.output.by_starts)
+        return not of_all_events and guards.device == CPU and may_share(binding.guards, negates=self.plan.negates)
+
+    def _wake(self) -> None:
+        """Make the pipeline."""
+        assert self._first is not None
+        self._asleep = None
+        with self._turn:
+            self._begin(self._first)
+            self.pipeline.rebind(self.binding)
 
     def _choose(self, binding: Binding) -> None:
         """Evaluate the plan of a binding; list complex events for an aggregate, where its terms' types need that."""
@@ -342,12 +384,11 @@ class QueryMember(SetMember):
             self._plan_for(binding.plan)
         if self.physical.output.weighed and binding.weights is None:
             self.physical = physical_plan(self.plan, Aggregated, share=self.options.share is not None)
-            self.table = self.physical.table()
+            self.__dict__.pop("table", None)
 
     def _begin(self, binding: Binding) -> None:
         """Make the pipeline; the binding's schema fixes the types of the results."""
         self._choose(binding)
-        self._schema = binding.schema
         self._pipeline = Pipeline(
             self.physical,
             binding,
@@ -362,12 +403,12 @@ class QueryMember(SetMember):
     def attributes(self) -> list[str]:
         """Columns and fields that are read, known after `expect`."""
         if self._read is None:
-            self._read = self.pipeline.binding.columns_for(self.physical.output)
+            self._read = self.binding.columns_for(self.physical.output)
         return self._read
 
     def refuse_resident(self, batch: pa.RecordBatch) -> None:
         """See `SetMember`."""
-        output, binding = self.physical.output, self.pipeline.binding
+        output, binding = self.physical.output, self.binding
         for_all = (
             f"output={output.name!r}"
             if output.weighed or output.retains(self.plan.head, self.plan.having)
@@ -383,6 +424,9 @@ class QueryMember(SetMember):
     def restart(self, begin: int, first_end: int) -> None:
         """See `SetMember`."""
         super().restart(begin, first_end)
+        if self._pipeline is None:
+            self._binding = self._first
+            return
         self._memory = getattr(self, "_memory", {})
         with Turn(self._memory) if self._sharing is None else self._sharing.turn():
             self.pipeline.restart(self.options)
@@ -393,7 +437,9 @@ class QueryMember(SetMember):
 
     def read_whole(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
         """See `SetMember`."""
-        columns = block.columns.fork() if self.pipeline.binding.derived else block.columns
+        if self._asleep is not None and not self._asleep.any_in(block.columns):
+            return
+        columns = block.columns.fork() if self.binding.derived else block.columns
         for ready in self.pipeline.ahead([columns]):
             yield from self.read(replace(block, columns=ready), clocks, batch)
         if not self.is_full:
@@ -433,6 +479,8 @@ class QueryMember(SetMember):
 
     def advance(self, key: int, n_events: int) -> Iterator[pa.RecordBatch]:
         """See `SetMember`."""
+        if self._pipeline is None:
+            return
         for rows, found in self.pipeline.advance(key, n_events):
             yield self._first_of(rows, found)
         yield from self._rest(None)
@@ -489,9 +537,10 @@ class QueryMember(SetMember):
         if self._pipes is not None:
             arrays, state.tables["pipes"] = self._pipes.snapshot()
             state.add_arrays("pipes", arrays)
-        if self._pipeline is not None:
-            state.schemas["events"] = self._schema
-            if not self.is_full:
+        if self._first is not None:
+            state.schemas["events"] = self._first.schema
+            state.facts["asleep"] = self._pipeline is None
+            if self._pipeline is not None and not self.is_full:
                 self._pipeline.snapshot(state)
 
     def restore(self, state: NamedState) -> None:
@@ -503,12 +552,13 @@ class QueryMember(SetMember):
         if "events" not in state.schemas:
             return
         schema = state.schemas["events"]
-        if not self.is_full:
-            self._choose(self.bind(schema))
-            self.table.restore(state.facts["table"])
+        if state.facts["asleep"] or self.is_full:
+            self.expect(schema)
+            return
+        self._choose(self.bind(schema))
+        self.table.restore(state.facts["table"])
         self.expect(schema)
-        if not self.is_full:
-            self.pipeline.restore(state, self.bind(state.schemas["binding"]))
+        self.pipeline.restore(state, self.bind(state.schemas["binding"]))
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:

@@ -13,7 +13,14 @@ from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.partition.shared import MOST_SHARED, SharedPartitions, ViewOfPartitions
+from cer_gpu.predicates.placement import CPU
 from cer_gpu.predicates.shared_guards import SharedGuards
+
+
+class BoundBefore:
+    """Guards of a set as they were bound last, for its next evaluations."""
+
+    guards: SharedGuards | None = None
 
 
 class Sharing:
@@ -23,10 +30,13 @@ class Sharing:
     ----------
     stream_column, device
         As of `cer_gpu.predicates.shared_guards.SharedGuards`.
+    before
+        Guards that another evaluation of the set has bound.
     """
 
-    def __init__(self, stream_column: str | None, device: str) -> None:
+    def __init__(self, stream_column: str | None, device: str, before: BoundBefore | None = None) -> None:
         self._asked = stream_column, device
+        self._before = before or BoundBefore()
         self._guards: SharedGuards | None = None
         self._partitions: dict[tuple[Hashable, bool], SharedPartitions] = {}
         self._memory: dict[Hashable, Cell] = {}
@@ -34,7 +44,7 @@ class Sharing:
 
     def another(self) -> Sharing:
         """Return the same for another evaluation of the queries."""
-        return Sharing(*self._asked)
+        return Sharing(*self._asked, self._before)
 
     def restart(self) -> None:
         """Begin another part of the stream, whose partitions are not known."""
@@ -48,8 +58,15 @@ class Sharing:
     def guards(self, schema: pa.Schema, type_column: str | None) -> SharedGuards:
         """Return the guards over events of a schema, whose column of types is the same for all queries."""
         if self._guards is None or not self._guards.schema.equals(schema, check_metadata=True):
-            self._guards = SharedGuards(schema, type_column, *self._asked)
+            guards, before = SharedGuards(schema, type_column, *self._asked), self._before.guards
+            self._guards = before.another() if before is not None and guards.may_be(before) else guards
         return self._guards
+
+    def all_bound(self) -> None:
+        """Keep the guards for other evaluations, once all queries are bound."""
+        guards, before = self._guards, self._before.guards
+        if guards is not None and guards.device == CPU and (before is None or not guards.may_be(before)):
+            self._before.guards = guards.another()
 
     def ahead(self, blocks: Iterable[Block]) -> Iterable[Block]:
         """Yield blocks whose guards can be read; on a GPU, those of the next are already in flight."""

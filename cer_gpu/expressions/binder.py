@@ -74,6 +74,12 @@ class Binder:
         self.derived: dict[str, DerivedColumn] = {}
         self._elements: dict[lists.Elements, tuple[Binder, lists.ElementTests]] = {}
 
+    def fresh(self) -> Binder:
+        """Return a binder with the same slots for another evaluation."""
+        other = Binder(self.schema, self.text)
+        other.inputs, other.derived = self.inputs.fresh(), dict(self.derived)
+        return other
+
     def derive(self, node: Any) -> Any:
         """Return a predicate or expression with derived columns in place of what it reads."""
         return derive(node, self)

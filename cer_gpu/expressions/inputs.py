@@ -133,7 +133,9 @@ class Inputs:
         tables = [(column, fresh(column, table)) for column, table in self.tables]
         known = dict[object, Any]()
         given = [each.fresh(known) if isinstance(each, GivenWithState) else each for each in self.given]
-        return replace(self, tables=tables, text_sets=sets, given=given)
+        columns = list(self.columns)
+        constants = {dtype: list(values) for dtype, values in self.constants.items()}
+        return replace(self, columns=columns, constants=constants, tables=tables, text_sets=sets, given=given)
 
     def column(self, name: str, read: str = NUMBERS) -> Column:
         """Return the term for an existing column or field."""

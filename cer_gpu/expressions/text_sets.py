@@ -17,7 +17,7 @@ from cer_gpu.columnar.dictionaries import PerDictionary, same_memory
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions.by_arrow import arrow_rows
 from cer_gpu.expressions.globs.compiling import Pattern
-from cer_gpu.expressions.globs.matching import FoundPatterns, GlobSet, merged
+from cer_gpu.expressions.globs.matching import NO_TEXTS, FoundPatterns, GlobSet, merged
 from cer_gpu.expressions.texts import OneOfPatterns
 
 TOGETHER_FROM = 1 << 22
@@ -57,11 +57,29 @@ class _Together:
     def __init__(self, tests: list[OneOfPatterns]) -> None:
         numbers: dict[bool, dict[Pattern, int]] = {False: {}, True: {}}
         self.places = list[_Places]()
-        for test in tests:
+        askers: dict[bool, list[tuple[Int32, int]]] = {False: [], True: []}
+        for number, test in enumerate(tests):
             known = numbers[test.nocase]
             places = {known.setdefault(pattern, len(known)) for pattern in test.patterns}
-            self.places.append(_Places(test.nocase, read_only(np.array(sorted(places), np.int32))))
+            patterns = read_only(np.array(sorted(places), np.int32))
+            self.places.append(_Places(test.nocase, patterns))
+            askers[test.nocase].append((patterns, number))
         self.sets = {nocase: GlobSet(list(known), nocase) for nocase, known in numbers.items() if known}
+        self._askers = {
+            nocase: (
+                np.concatenate([patterns for patterns, _ in asking]),
+                np.repeat([number for _, number in asking], [len(patterns) for patterns, _ in asking]),
+            )
+            for nocase, asking in askers.items()
+            if asking
+        }
+
+    def asking(self, nocase: bool, found: FoundPatterns) -> Array:
+        """Return the numbers of the tests that ask for a pattern which was found."""
+        patterns, tests = self._askers[nocase]
+        is_found = found.begins[1:] > found.begins[:-1]
+        asking: Array = tests[is_found[patterns]]
+        return asking
 
 
 class _Tests:
@@ -105,6 +123,7 @@ class TextSet:
         self._together: _Together | None = None
         self._parts: dict[bool, list[FoundPatterns]] = {}
         self._n_read: dict[bool, int] = {}
+        self._holds: Bools = np.zeros(0, np.bool_)  # for each test, if one of the texts read satisfies it
         self.turn = 0
 
     def fresh(self) -> TextSet:
@@ -129,7 +148,12 @@ class TextSet:
             return
         self.turn += 1
         self._work += self._tests.n_readings * (texts.nbytes + READING)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Read the dictionary at hand from its beginning."""
         self._parts, self._n_read = {}, {}
+        self._holds = np.zeros(len(self._tests.tests), np.bool_)
 
     def keeps(self) -> bool:
         """Return True if the tables of the tests are kept for this dictionary."""
@@ -152,7 +176,10 @@ class TextSet:
         places = self._places(number)
         if places is None:
             return None
-        parts = [part.of(places.patterns) for part in self._found(places.nocase)]
+        found = self._found(places.nocase)
+        if not self._holds[number]:
+            return NO_TEXTS
+        parts = [part.of(places.patterns) for part in found]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _places(self, number: int) -> _Places | None:
@@ -161,7 +188,8 @@ class TextSet:
             return None
         together = self._tests.together()
         if together is not self._together:
-            self._together, self._parts, self._n_read = together, {}, {}
+            self._together = together
+            self._begin()
         return together.places[number]
 
     def _found(self, nocase: bool) -> list[FoundPatterns]:
@@ -173,6 +201,7 @@ class TextSet:
             texts = self._texts.slice(n_read)
             texts = texts.fill_null("") if texts.null_count else texts  # the bytes of a NULL are arbitrary
             parts.append(self._together.sets[nocase].find(texts, n_read))
+            self._holds[self._together.asking(nocase, parts[-1])] = True
             self._n_read[nocase] = len(self._texts)
             n_pairs = sum(len(part.texts) for part in parts)
             if len(parts) > MOST_DICTIONARY_PARTS or (len(parts) > 1 and n_pairs <= FEW_PAIRS * len(self._tests.tests)):

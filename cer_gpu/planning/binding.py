@@ -23,6 +23,7 @@ from cer_gpu.output.measures import BoundMeasures, bind_measures
 from cer_gpu.output.weights import BoundWeights, Linear, bind_weights
 from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.planning.pasts import BoundPasts, bind_pasts
+from cer_gpu.planning.physical import PhysicalPlan, physical_plan
 from cer_gpu.planning.plan import Plan
 from cer_gpu.planning.windows import same_clock
 from cer_gpu.predicates.guards import BoundGuards
@@ -335,7 +336,7 @@ def _derived(guards: BoundGuards, compared: BoundRelations | None) -> dict[str, 
 
 
 class Bindings:
-    """Cache of the last binding of a query; thread-safe.
+    """Cache of the last binding of a query, and of its last physical plan; thread-safe.
 
     Parameters
     ----------
@@ -345,7 +346,15 @@ class Bindings:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._last: Binding | None = None
+        self._physical: tuple[tuple[Plan, type[Output], bool], PhysicalPlan] | None = None
         self._lock = threading.Lock()
+
+    def physical(self, plan: Plan, output: type[Output], share: bool) -> PhysicalPlan:
+        """Return the physical plan of a plan of the query, as `physical_plan` makes it."""
+        last = self._physical
+        if last is None or last[0][0] is not plan or last[0][1:] != (output, share):
+            last = self._physical = (plan, output, share), physical_plan(plan, output, share=share)
+        return last[1]
 
     def bind(self, schema: pa.Schema, position_column: str | None = None) -> Binding:
         """Return the binding to a schema, as `bind` does."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from cer_gpu.automaton.atom_graph import AtomGraph
 from cer_gpu.automaton.cea import CEA
@@ -163,12 +164,12 @@ class Plan:
         """True if a predicate reads earlier events of the stream: ``LAG``, or an aggregate ``OVER`` the past."""
         return self.longest_lag > 0 or bool(self.pasts)
 
-    @property
+    @cached_property
     def longest_lag(self) -> int:
         """Most events that ``LAG`` goes back; 0: there is none."""
         return max((each.lag for predicate in self.predicates for each in attributes(predicate)), default=0)
 
-    @property
+    @cached_property
     def pasts(self) -> list[Past]:
         """Aggregates over the past in the predicates, each once."""
         read = (attribute.past for predicate in self.predicates for attribute in attributes(predicate))

@@ -10,8 +10,8 @@ which one must hold, the rows are taken together.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +38,10 @@ FEW_OF = 8
 MOST_CLASSES = 64
 """Most texts of an answer that is made of classes."""
 
+Parts = list[t.Test]
+"""Tests that must all hold; one that no row satisfied comes first, as it is asked first in the next block."""
+
+_UNKNOWN = None, None
 _NUMBERS = {t.I8: np.int64, t.U8: np.uint64, t.F8: np.float64}
 _RANGES = {"=": (1, 2), "<": (0, 1), "<=": (0, 2), ">": (2, None), ">=": (1, None)}
 """Classes that satisfy a comparison with constant 0 of one: below it, equal, above."""
@@ -54,9 +58,20 @@ class Answers:
     def __init__(self, schema: pa.Schema) -> None:
         self._binder = Binder(schema, "")  # each predicate was bound before, by itself
         self._classes: dict[object, _Classes] = {}
+        # by the addresses of tests, which are kept, so that no others get them
+        self._of_test: dict[int, tuple[t.Test, _Classes]] = {}
 
-    def bind(self, predicate: Predicate) -> t.Test:
-        """Return a predicate as a test, to be asked over blocks from the next one on."""
+    def fresh(self) -> Answers:
+        """Return the same for another evaluation, of the same tests."""
+        other = Answers.__new__(Answers)
+        other._binder = self._binder.fresh()
+        copies = {id(each): each.fresh(other._binder.inputs) for each in self._classes.values()}
+        other._classes = {key: copies[id(each)] for key, each in self._classes.items()}
+        other._of_test = {key: (test, copies[id(each)]) for key, (test, each) in self._of_test.items()}
+        return other
+
+    def bind(self, predicate: Predicate) -> Parts:
+        """Return a predicate as tests, to be asked over blocks from the next one on."""
         test = self._binder.bind(predicate)
         for each in _leaves(test):
             key = self._key(each)
@@ -66,13 +81,14 @@ class Answers:
                     of = _ByConstants if isinstance(each, t.Compare) else _ByText
                     known = self._classes[key] = of(self._binder.inputs)
                 known.add(each)
-        return test
+                self._of_test[id(each)] = each, known
+        return list(test.tests) if isinstance(test, t.And) else [test]
 
-    def rows(self, test: t.Test, block: Block) -> Array | None:
-        """Return the rows of a block, ascending, that satisfy a test; None: all of them."""
-        parts = _parts(test)
+    def rows(self, parts: Parts, block: Block) -> Array | None:
+        """Return the rows of a block, ascending, that satisfy tests which were bound; None: all of them."""
         few = self._fewest(parts, block) if block.n_rows >= FROM_ROWS else None
         if few is None:
+            test = parts[0] if len(parts) == 1 else t.And(tuple(parts))
             return _found(rows_of(test, self._binder.inputs, block), block.n_rows)
         rows = few.rows()
         others = [part for part in parts if part is not few.answered]
@@ -82,14 +98,16 @@ class Answers:
         found = _found(kept, len(rows))
         return rows if found is None else rows[found]
 
-    def _fewest(self, parts: tuple[t.Test, ...], block: Block) -> _Few | None:
+    def _fewest(self, parts: Sequence[t.Test], block: Block) -> _Few | None:
         """Return the rows that satisfy one of several tests; None: no test is known to have few."""
         least = None
-        for part in parts:
+        for i, part in enumerate(parts):
             few = self._few(part, block, block.n_rows // FEW_OF if least is None else least.n_rows - 1)
             if few is not None:
                 least = few
                 if few.n_rows == 0:
+                    if i and isinstance(parts, list):
+                        parts.insert(0, parts.pop(i))
                     break
         return least
 
@@ -108,7 +126,7 @@ class Answers:
         if isinstance(test, t.And):
             few = self._fewest(test.tests, block)
             return None if few is None or few.n_rows > most else few._replace(answered=None)
-        classes = self._classes.get(self._key(test))
+        classes = self._of_test.get(id(test), _UNKNOWN)[1]
         if classes is None or classes.n_tests < FROM_TESTS:
             return None
         ranges = classes.ranges(test, block)
@@ -122,10 +140,6 @@ class Answers:
             same = test.op in _RANGES and test.left.dtype == test.right.dtype
             return test.left if same and test.left.dtype in _NUMBERS else None
         return self._binder.inputs.columns[test.codes.slot] if isinstance(test, t.Lookup) else None
-
-
-def _parts(test: t.Test) -> tuple[t.Test, ...]:
-    return test.tests if isinstance(test, t.And) else (test,)
 
 
 def _leaves(test: t.Test) -> Iterator[t.Test]:
@@ -157,6 +171,12 @@ class _Classes(ABC):
         self._block: Block | None = None
         self._begins = np.zeros(1, np.int64)
         self._rows: Int32 = np.empty(0, np.int32)
+
+    def fresh(self, inputs: Inputs) -> Self:
+        """Return the same for another evaluation, given its inputs."""
+        other = type(self)(inputs)
+        other.n_tests = self.n_tests
+        return other
 
     def add(self, test: t.Test) -> None:
         """Answer one more test, from the next block on."""
@@ -217,6 +237,13 @@ class _ByConstants(_Classes):
         super().__init__(inputs)
         self._constants: Array = np.empty(0)
         self._known: set[int | float] = set()
+        self._ranges: dict[tuple[str, int | float], list[tuple[int, int]]] = {}  # in the block at hand
+
+    def fresh(self, inputs: Inputs) -> Self:
+        """See `_Classes`."""
+        other = super().fresh(inputs)
+        other._known = set(self._known)
+        return other
 
     def _constant(self, test: t.Test) -> int | float:
         assert isinstance(test, t.Compare)
@@ -232,6 +259,7 @@ class _ByConstants(_Classes):
     def _of(self, block: Block, test: t.Test) -> tuple[Int32, int]:
         assert isinstance(test, t.Compare)
         dtype = _NUMBERS[test.left.dtype]
+        self._ranges = {}
         self._constants = np.array(sorted(self._known), dtype)
         values, valid = values_of(test.left, self._inputs, block)
         values = np.broadcast_to(np.asarray(values, dtype), (block.n_rows,))
@@ -244,19 +272,26 @@ class _ByConstants(_Classes):
         """See `_Classes`."""
         assert isinstance(test, t.Compare)
         self._read(block, test)
-        i = 2 * int(np.searchsorted(self._constants, self._constants.dtype.type(self._constant(test))))
-        first, end = _RANGES[test.op]
-        first, end = 0 if test.op.startswith("<") else i + first, -1 if end is None else i + end
-        return [(int(self._begins[first]), int(self._begins[end]))]
+        constant = self._constant(test)
+        found = self._ranges.get((test.op, constant))
+        if found is None:
+            i = 2 * int(np.searchsorted(self._constants, self._constants.dtype.type(constant)))
+            first, end = _RANGES[test.op]
+            first, end = 0 if test.op.startswith("<") else i + first, -1 if end is None else i + end
+            found = self._ranges[test.op, constant] = [(int(self._begins[first]), int(self._begins[end]))]
+        return found
 
 
 class _ByText(_Classes):
     """Classes of texts: their codes."""
 
+    _values: pa.Array
+
     def _of(self, block: Block, test: t.Test) -> tuple[Int32, int]:
         assert isinstance(test, t.Lookup)
         name = self._inputs.columns[test.codes.slot][0]
         coded, valid = block.coded(name), block.valid(name)
+        self._values = coded.values
         codes = coded.codes.astype(np.int32)
         if valid is not None:
             codes[~valid] = -1
@@ -266,8 +301,7 @@ class _ByText(_Classes):
         """See `_Classes`."""
         assert isinstance(test, t.Lookup)
         self._read(block, test)
-        values = block.coded(self._inputs.columns[test.codes.slot][0]).values
-        codes = self._inputs.tables[test.table][1].codes(values)
+        codes = self._inputs.tables[test.table][1].codes(self._values)
         if not 0 < len(codes) <= MOST_CLASSES:
             return None if len(codes) else []
         return list(zip(self._begins[codes].tolist(), self._begins[codes + 1].tolist(), strict=True))

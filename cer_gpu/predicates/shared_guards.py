@@ -11,8 +11,8 @@ On a GPU, kernels make the bits of all guards for all rows of a block, from whic
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
-from weakref import WeakSet
+from typing import Any, Self
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +28,7 @@ from cer_gpu.columnar.groups import Groups, OfGroup, Picked
 from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.expressions.derived import is_descent
-from cer_gpu.expressions.terms import Test
-from cer_gpu.predicates.answers import Answers
+from cer_gpu.predicates.answers import Answers, Parts
 from cer_gpu.predicates.cuda.blocks import Job, one_ahead
 from cer_gpu.predicates.guards import INTERPRETED, BoundGuards, GuardWords, forced, type_names, words_pass
 from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement
@@ -90,6 +89,7 @@ class SharedGuards:
         self._users: WeakSet[SharedWords] = WeakSet()
         self._block: Block | None = None
         self._of_type: dict[str | None, _OfType] = {}
+        self._numbers_of: WeakKeyDictionary[BoundGuards, list[int]] = WeakKeyDictionary()
         self._number_of: dict[Guard, int] = {}
         self._guards: list[Guard] = []
         self._found: dict[int, List] = {}
@@ -103,6 +103,19 @@ class SharedGuards:
         }
         self.types: list[str | None] = []
 
+    def may_be(self, other: SharedGuards) -> bool:
+        """Return True if others, on the CPU, are for events of the same schema, types and streams."""
+        own, others = ((x._type_column, x._stream_column, x.asked, x.device) for x in (self, other))
+        return own == others and self.device == CPU and self.schema.equals(other.schema, check_metadata=True)
+
+    def another(self) -> SharedGuards:
+        """Return the same guards, bound as these are, for another evaluation on the CPU."""
+        other = SharedGuards(self.schema, self._type_column, self._stream_column, self.asked)
+        other._of_type = {event_type: each.fresh() for event_type, each in self._of_type.items()}
+        other._numbers_of, other._number_of = WeakKeyDictionary(self._numbers_of), dict(self._number_of)
+        other._guards = list(self._guards)
+        return other
+
     def words_for(self, bound: BoundGuards, types_met: TypesMet) -> SharedWords:
         """Return the view of one query, which must be allowed (`may_share`)."""
         self.know(bound)
@@ -114,9 +127,16 @@ class SharedGuards:
         """Group the events of the types of some guards, too, from the next block on."""
         for guard in bound.guards:
             if guard.event_type not in self._of_type:
-                of_all = guard.event_type is None and self._type_column is not None
+                of_all = guard.event_type is None or self._type_column is None
                 self._of_type[guard.event_type] = (_OfAll if of_all else _OfType)(self.schema)
                 self._block, self._groups = None, PerDictionary(self._groups_of)
+
+    def numbers(self, bound: BoundGuards) -> list[int]:
+        """Return the numbers of the guards of a query."""
+        numbers = self._numbers_of.get(bound)
+        if numbers is None:
+            numbers = self._numbers_of[bound] = [self.number(guard) for guard in bound.guards]
+        return numbers
 
     def number(self, guard: Guard) -> int:
         """Return the number of a guard, by which it is asked for."""
@@ -229,12 +249,20 @@ class _OfType:
     """The events of one type in a block, and the tests on them."""
 
     def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
         self._answers = Answers(schema)
         self._coders: dict[str, StringCoder] = {}
-        self._tests: dict[int, Test] = {}
+        self._tests: dict[int, Parts] = {}
         self._taken: OfGroup | None = None
         self.rows = self.places = NO_ROWS
         self.first = 0  # place
+
+    def fresh(self) -> Self:
+        """Return the same tests for another evaluation."""
+        other = type(self)(self._schema)
+        other._answers = self._answers.fresh()
+        other._tests = {number: list(parts) for number, parts in self._tests.items()}
+        return other
 
     def read(self, block: Block, groups: Groups, number: int) -> None:
         """Go on to another block, in which this type is the group of a number."""
@@ -340,10 +368,10 @@ class SharedWords:
     def __init__(self, shared: SharedGuards, bound: BoundGuards, types_met: TypesMet) -> None:
         self.tier = CUDA if shared.device == CUDA else INTERPRETED
         self._shared = shared
-        self._in_groups = bound.type_column is None or not bound.of_any_type
+        self._in_groups = bound.type_column is not None and not bound.of_any_type
         self._types: list[str | None] = []
         self.bound, self.types_met = bound, types_met
-        self._numbers = [shared.number(guard) for guard in bound.guards]
+        self._numbers = shared.numbers(bound)
         self.placement = Placement(shared.device, bound.program)
         if shared.device == CPU and shared.asked == AUTO:
             self.placement.reason = "predicates of several queries stay on the CPU, unless a GPU is asked for"
@@ -355,13 +383,21 @@ class SharedWords:
     def release(self) -> None:
         """Free nothing: the memory on a device is that of all queries (`SharedGuards.release`)."""
 
-    def select(self, block: Block, symbols: SymbolTable) -> Picked:
-        """Return the relevant events of a block, valid until the next call."""
+    def any_in(self, block: Block) -> bool:
+        """Return True if an event of a block satisfies one of the guards."""
+        return any(len(rows) for rows, _ in self._lists(block))
+
+    def _lists(self, block: Block) -> list[List]:
         shared = self._shared
         lists = [shared.rows(number, block) for number in self._numbers]
         if self._types is not shared.types:
             self._types = shared.types
             self.types_met.add(self._types)
+        return lists
+
+    def select(self, block: Block, symbols: SymbolTable) -> Picked:
+        """Return the relevant events of a block, valid until the next call."""
+        shared, lists = self._shared, self._lists(block)
         if not any(len(rows) for rows, _ in lists):
             return Picked(NO_ROWS, NO_ROWS)
         rows, places, words = shared.merge(lists, self.bound.dtype)

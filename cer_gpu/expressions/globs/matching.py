@@ -25,7 +25,7 @@ SAMPLED_BYTES = 1 << 18
 FOUND = 1 << 16
 """Pairs of a pattern and a text for which there is room at once, if there are not more patterns."""
 
-_NO_FOLDS = _NO_TEXTS = read_only(np.empty(0, np.int32))
+_NO_FOLDS = NO_TEXTS = read_only(np.empty(0, np.int32))
 
 
 class FoundPatterns(NamedTuple):
@@ -50,7 +50,7 @@ class FoundPatterns(NamedTuple):
         begins, ends = self.begins[patterns], self.begins[patterns + 1]
         some = np.flatnonzero(ends > begins)
         if not len(some):
-            return _NO_TEXTS
+            return NO_TEXTS
         parts = [self.texts[begins[k] : ends[k]] for k in some.tolist()]
         return parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
 
