@@ -12,59 +12,13 @@ from dataclasses import dataclass, field, replace
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
 _WORDS = frozenset(
-    [
-        "ALL",
-        "AND",
-        "ANY",
-        "AS",
-        "BETWEEN",
-        "BY",
-        "CONSUME",
-        "DAY",
-        "DAYS",
-        "DISTINCT",
-        "EACH",
-        "EVENT",
-        "EVENTS",
-        "EVERY",
-        "FALSE",
-        "FILTER",
-        "FOR",
-        "FROM",
-        "GLOB",
-        "HAVING",
-        "HOUR",
-        "HOURS",
-        "IN",
-        "IS",
-        "LAST",
-        "LIKE",
-        "LIMIT",
-        "MAX",
-        "MINUTE",
-        "MINUTES",
-        "NEXT",
-        "NOCASE",
-        "NONE",
-        "NOT",
-        "NULL",
-        "NXT",
-        "OR",
-        "OVER",
-        "PARTITION",
-        "RANGE",
-        "RECENT",
-        "SECOND",
-        "SECONDS",
-        "SELECT",
-        "STEP",
-        "STRICT",
-        "THEN",
-        "TRUE",
-        "UNTIL",
-        "WHERE",
-        "WITHIN",
-    ]
+    word
+    for line in (
+        "ALL AND ANY AS BETWEEN BY CONSUME DAY DAYS DISTINCT EACH EVENT EVENTS EVERY FALSE FILTER FOR FROM GLOB HAVING",
+        "HOUR HOURS IN IS LAST LIKE LIMIT MAX MINUTE MINUTES NEXT NOCASE NONE NOT NULL NXT OR OVER PARTITION RANGE",
+        "RECENT SECOND SECONDS SELECT STEP STRICT THEN TRUE UNTIL WHERE WITHIN",
+    )
+    for word in line.split()
 )
 """Words of CEQL, which are written in backquotes where they are names."""
 _SIGNS = str.maketrans({"*": "[*]", "?": "[?]", "[": "[[]"})
@@ -242,7 +196,7 @@ Formula = FieldTest | Presence | Likeness | Verbatim | All | Some | Negation
 
 def all_of(parts: Iterable[Formula]) -> Formula:
     """Return a conjunction, flat."""
-    flat = [each for part in parts for each in (part.parts if isinstance(part, All) else (part,))]
+    flat = [part for each in parts for part in (each.parts if isinstance(each, All) else (each,))]
     return flat[0] if len(flat) == 1 else All(tuple(flat))
 
 
@@ -250,7 +204,7 @@ def some_of(parts: Iterable[Formula]) -> Formula:
     """Return a disjunction, flat, in which the values of one field with one kind of test stand in one test."""
     places: dict[tuple[str | None, Kind], int] = {}
     flat: list[Formula] = []
-    for part in (each for part in parts for each in (part.parts if isinstance(part, Some) else (part,))):
+    for part in (part for each in parts for part in (each.parts if isinstance(each, Some) else (each,))):
         if not isinstance(part, FieldTest) or not part.kind.several:
             if part not in flat:
                 flat.append(part)

@@ -27,6 +27,10 @@ Columns = Mapping[str, str]
 """Columns by the names of fields, or of columns in their place."""
 
 
+class ChosenName(str):
+    """The name of a column that was asked for: no pipeline has another one for it."""
+
+
 @dataclass(frozen=True)
 class LogSource:
     """A log source: a kind of events that a rule is about.
@@ -49,6 +53,8 @@ class LogSource:
 
     def column_of(self, name: str, columns: Columns) -> Column:
         """Return the column of a field; `columns` has the last word."""
+        if isinstance(name, ChosenName):
+            return column(str(name))
         if name in columns:
             return column(columns[name])
         found = self.fields.get(name)
@@ -59,7 +65,7 @@ class LogSource:
     def adapted(self, formula: Formula) -> Formula:
         """Return a condition with the values that the columns have."""
         match formula:
-            case FieldTest(name, _, values) if name in self.values:
+            case FieldTest(str(name), _, values) if name in self.values:
                 adapt = self.values[name]
                 return replace(formula, values=tuple(dict.fromkeys(adapt(value) for value in values)))
             case All(parts) if self.values:
