@@ -23,9 +23,9 @@ from cer_gpu.errors import OptionError, QueryError, did_you_mean
 from cer_gpu.rule import Rule
 from cer_gpu.sigma.attack import tactics_of, techniques_of
 from cer_gpu.sigma.backend import CerGpuBackend
-from cer_gpu.sigma.loading import Refused, SigmaRules
+from cer_gpu.sigma.loading import ENDINGS, Refused, SigmaRules
 from cer_gpu.sigma.pipelines.named import FINDERS, chosen_columns, pipeline_named
-from cer_gpu.sigma.reading import ENDINGS, AnyRule, Given, file_of, read, title_of, words_of
+from cer_gpu.sigma.reading import AnyRule, Given, file_of, read, title_of, words_of
 
 _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (wrong.SigmaPlaceholderError, "have placeholders without values"),
