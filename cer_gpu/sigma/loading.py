@@ -13,7 +13,7 @@ import pyarrow as pa
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.rule import Rule
 
-INSTALL = "Sigma's rules need pySigma\nhint: pip install 'cer-gpu[sigma]'"
+PYSIGMA_MISSING = "Sigma's rules need pySigma\nhint: pip install 'cer-gpu[sigma]'"
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Refused:
         Title of the rule, else the name of its file.
     error : CerError
     kind : str
-        Kind of the reason, in words.
+        FieldTestKind of the reason, in words.
     """
 
     name: str
@@ -191,7 +191,7 @@ def load(
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "sigma":
             raise
-        raise OptionError(INSTALL) from None
+        raise OptionError(PYSIGMA_MISSING) from None
     return converted(rules, pipelines, dict(columns or {}))
 
 

@@ -21,7 +21,7 @@ from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.errors import OptionError
 from cer_gpu.sigma.loading import is_given_as_path
 
-ENDINGS = (".yml", ".yaml")
+YAML_ENDINGS = (".yml", ".yaml")
 _PARTS = ("detection", "correlation", "filter", "action")
 """Keys of YAML documents of Sigma: one of them is in each."""
 
@@ -29,7 +29,7 @@ AnyRule = SigmaRule | SigmaCorrelationRule
 
 
 @dataclass
-class Given:
+class GivenRules:
     """Rules that were read.
 
     Attributes
@@ -46,7 +46,7 @@ class Given:
     passed_over: Counter[str] = field(default_factory=Counter)
 
 
-def read(rules: Any, into: Given) -> None:
+def read_rules(rules: Any, into: GivenRules) -> None:
     """Read rules as `cer_gpu.sigma.load` takes them.
 
     Raises
@@ -66,7 +66,7 @@ def read(rules: Any, into: Given) -> None:
         into.rules.append(copy.deepcopy(rules))
     elif isinstance(rules, Iterable) and not isinstance(rules, (Mapping, bytes)):
         for each in rules:
-            read(each, into)
+            read_rules(each, into)
     else:
         raise OptionError(
             f"rules must be a path, YAML, rules of pySigma, or a list of these, got {type(rules).__name__}"
@@ -75,14 +75,14 @@ def read(rules: Any, into: Given) -> None:
 
 def _files(path: Path) -> Iterator[Path]:
     if path.is_dir():
-        yield from sorted(each for each in path.rglob("*") if each.suffix in ENDINGS and each.is_file())
+        yield from sorted(each for each in path.rglob("*") if each.suffix in YAML_ENDINGS and each.is_file())
     elif path.exists():
         yield path
     else:
         raise OptionError(f"{path}: expected a file or folder of Sigma's rules, found nothing")
 
 
-def _read_yaml(text: str, path: Path | None, into: Given) -> None:
+def _read_yaml(text: str, path: Path | None, into: GivenRules) -> None:
     name = "the text" if path is None else path.name
     try:
         documents = [each for each in yaml.load_all(text, SigmaYAMLLoader) if each is not None]
@@ -106,14 +106,14 @@ def _read_yaml(text: str, path: Path | None, into: Given) -> None:
     into.faults += [(name, error) for error in read.errors if not any(error is each for each in told)]
 
 
-def title_of(rule: AnyRule | SigmaFilter) -> str:
+def title_of_rule(rule: AnyRule | SigmaFilter) -> str:
     """Return the title of a rule, else the name of its file."""
     if rule.title:
         return str(rule.title)
     return "without a title" if rule.source is None else rule.source.path.stem
 
 
-def file_of(rule: AnyRule | SigmaFilter) -> Path | None:
+def file_of_rule(rule: AnyRule | SigmaFilter) -> Path | None:
     """Return the file of a rule; None: it was given as a text or an object."""
     return None if rule.source is None else rule.source.path
 
