@@ -16,8 +16,8 @@ from cer_gpu.cache import made_once
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.rule import Rule
 
-ENDINGS = (".yml", ".yaml")
-INSTALL = "Sigma's rules need pySigma\nhint: pip install 'cer-gpu[sigma]'"
+YAML_ENDINGS = (".yml", ".yaml")
+PYSIGMA_MISSING = "Sigma's rules need pySigma\nhint: pip install 'cer-gpu[sigma]'"
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Refused:
         Title of the rule, else the name of its file.
     error : CerError
     kind : str
-        Kind of the reason, in words.
+        FieldTestKind of the reason, in words.
     """
 
     name: str
@@ -197,7 +197,7 @@ def load(
         except ModuleNotFoundError as error:
             if (error.name or "").split(".")[0] != "sigma":
                 raise
-            raise OptionError(INSTALL) from None
+            raise OptionError(PYSIGMA_MISSING) from None
         return converted(rules, pipelines, dict(columns or {}))
 
     try:
@@ -211,7 +211,7 @@ def load(
 def files_in(path: Path) -> Iterator[Path]:
     """Yield the files of rules in a folder and in those in it, in order; of a file, itself."""
     if path.is_dir():
-        yield from sorted(each for each in path.rglob("*") if each.suffix in ENDINGS and each.is_file())
+        yield from sorted(each for each in path.rglob("*") if each.suffix in YAML_ENDINGS and each.is_file())
     else:
         yield path
 

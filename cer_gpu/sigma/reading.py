@@ -28,7 +28,7 @@ AnyRule = SigmaRule | SigmaCorrelationRule
 
 
 @dataclass
-class Given:
+class GivenRules:
     """Rules that were read.
 
     Attributes
@@ -45,7 +45,7 @@ class Given:
     passed_over: Counter[str] = field(default_factory=Counter)
 
 
-def read(rules: Any, into: Given) -> None:
+def read_rules(rules: Any, into: GivenRules) -> None:
     """Read rules as `cer_gpu.sigma.load` takes them.
 
     Raises
@@ -67,14 +67,14 @@ def read(rules: Any, into: Given) -> None:
         into.rules.append(copy.deepcopy(rules))
     elif isinstance(rules, Iterable) and not isinstance(rules, (Mapping, bytes)):
         for each in rules:
-            read(each, into)
+            read_rules(each, into)
     else:
         raise OptionError(
             f"rules must be a path, YAML, rules of pySigma, or a list of these, got {type(rules).__name__}"
         )
 
 
-def _read_yaml(text: str, path: Path | None, into: Given) -> None:
+def _read_yaml(text: str, path: Path | None, into: GivenRules) -> None:
     name = "the text" if path is None else path.name
     try:
         documents = [each for each in yaml.load_all(text, SigmaYAMLLoader) if each is not None]
@@ -98,14 +98,14 @@ def _read_yaml(text: str, path: Path | None, into: Given) -> None:
     into.faults += [(name, error) for error in read.errors if not any(error is each for each in told)]
 
 
-def title_of(rule: AnyRule | SigmaFilter) -> str:
+def title_of_rule(rule: AnyRule | SigmaFilter) -> str:
     """Return the title of a rule, else the name of its file."""
     if rule.title:
         return str(rule.title)
     return "without a title" if rule.source is None else rule.source.path.stem
 
 
-def file_of(rule: AnyRule | SigmaFilter) -> Path | None:
+def file_of_rule(rule: AnyRule | SigmaFilter) -> Path | None:
     """Return the file of a rule; None: it was given as a text or an object."""
     return None if rule.source is None else rule.source.path
 
