@@ -15,9 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from cer_gpu.cache import no_collection
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.columnar.fields import narrowest
-from cer_gpu.compilation import TYPE_COLUMN, CompiledQuery, compile_member, options_of_set
+from cer_gpu.compilation import TYPE_COLUMN, CompiledQuery, compile_member, compiled_together, options_of_set
 from cer_gpu.engine.evaluation import Evaluation, FoundBatches
 from cer_gpu.engine.member import InQuery, SetMember, empty_batch
 from cer_gpu.engine.options import OF_COUNTS, OF_EVENTS, EvaluationOptions, checking_names, taking
@@ -74,7 +75,6 @@ def compile_all(
     >>> {name: table["end"].to_pylist() for name, table in found.items()}
     {'ab': [1], 'ac': [3, 3]}
     """
-    compiled = {}
     texts = {name: read_query_file(q) if isinstance(q, os.PathLike) else q for name, q in queries.items()}
     options: dict[str, Any] = {
         "type_column": type_column,
@@ -84,10 +84,12 @@ def compile_all(
         "missing_fields": missing_fields,
         "selection": selection,
     }
-    options = options_of_set(texts.values(), options)
+    options = options_of_set(texts.values(), options) | {"schema": schema, "relations": relations}
+    compiled = compiled_together({name: (text, None) for name, text in texts.items()}, **options)
     for name, text in texts.items():
-        with InQuery(name):
-            compiled[name] = compile_member(text, schema=schema, relations=relations, **options)
+        if name not in compiled:
+            with InQuery(name):
+                compile_member(text, **options)
     return QuerySet(compiled)
 
 
@@ -246,9 +248,10 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
     def _schemas(self, schema: pa.Schema, options: EvaluationOptions) -> dict[str, pa.Schema]:
         """Return the schema of the results of each query."""
         schemas = {}
-        for name, query in self._queries.items():
-            with InQuery(name):
-                schemas[name] = query._asked(options).output_schema(schema, options.output)
+        with no_collection():
+            for name, query in self._queries.items():
+                with InQuery(name):
+                    schemas[name] = query._asked(options).output_schema(schema, options.output)
         return schemas
 
     def _source(self, events: Any, *, sort: bool = False, resident: bool = False) -> Source:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.compilation import TYPE_COLUMN, CompiledQuery, analyse_member, options_of_set
+from cer_gpu.compilation import TYPE_COLUMN, CompiledQuery, analyse_member, compiled_together, options_of_set
 from cer_gpu.engine.member import InQuery
 from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, checking_names, taking
 from cer_gpu.errors import CerError
@@ -139,13 +139,12 @@ def compile_rules(
         For the first rule that is wrong; the message begins with its name.
     """
     options = options_of_rules(rules.values(), {"type_column": TYPE_COLUMN, "time_column": None, **options})
-    queries: dict[str, CompiledQuery] = {}
+    queries = compiled_together({name: (rule.text, rule.language) for name, rule in rules.items()}, **options)
     wrong = list(skipped)
     for name, rule in rules.items():
-        query, errors = analyse_rule(rule, **options)
-        if query is not None:
-            queries[name] = query
+        if name in queries:
             continue
+        _, errors = analyse_rule(rule, **options)
         if not skip_wrong:
             with InQuery(name):
                 raise errors[0]

@@ -23,9 +23,9 @@ from cer_gpu.errors import OptionError, QueryError, did_you_mean
 from cer_gpu.rule import Rule
 from cer_gpu.sigma.attack import tactics_of, techniques_of
 from cer_gpu.sigma.backend import CerGpuBackend
-from cer_gpu.sigma.loading import Refused, SigmaRules
+from cer_gpu.sigma.loading import YAML_ENDINGS, Refused, SigmaRules
 from cer_gpu.sigma.pipelines.named import FINDERS, chosen_columns, pipeline_named
-from cer_gpu.sigma.reading import YAML_ENDINGS, AnyRule, GivenRules, file_of_rule, read_rules, title_of_rule, words_of
+from cer_gpu.sigma.reading import AnyRule, GivenRules, file_of_rule, read_rules, title_of_rule, words_of
 
 _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (wrong.SigmaPlaceholderError, "have placeholders without values"),

@@ -6,13 +6,17 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from cer_gpu.cache import made_once
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.rule import Rule
 
+YAML_ENDINGS = (".yml", ".yaml")
 PYSIGMA_MISSING = "Sigma's rules need pySigma\nhint: pip install 'cer-gpu[sigma]'"
 
 
@@ -186,13 +190,45 @@ def load(
     OptionError
         When there is no pySigma, nothing to read, or no pipeline of that name.
     """
+
+    def make() -> SigmaRules:
+        try:
+            from cer_gpu.sigma.converting import converted
+        except ModuleNotFoundError as error:
+            if (error.name or "").split(".")[0] != "sigma":
+                raise
+            raise OptionError(PYSIGMA_MISSING) from None
+        return converted(rules, pipelines, dict(columns or {}))
+
     try:
-        from cer_gpu.sigma.converting import converted
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != "sigma":
-            raise
-        raise OptionError(PYSIGMA_MISSING) from None
-    return converted(rules, pipelines, dict(columns or {}))
+        parts = [version("pysigma"), repr(sorted((columns or {}).items()))]
+        made_of = [*parts, *_contents(rules), "by", *_contents(pipelines)]
+    except (TypeError, OSError, PackageNotFoundError):
+        return make()  # objects, or what is not there, of which it tells
+    return made_once("sigma", made_of, make)
+
+
+def files_in(path: Path) -> Iterator[Path]:
+    """Yield the files of rules in a folder and in those in it, in order; of a file, itself."""
+    if path.is_dir():
+        yield from sorted(each for each in path.rglob("*") if each.suffix in YAML_ENDINGS and each.is_file())
+    else:
+        yield path
+
+
+def _contents(given: Any) -> Iterator[str | bytes]:
+    """Yield what tells rules, or pipelines, from others: texts, and files with their contents; TypeError: objects."""
+    if not isinstance(given, str | os.PathLike):
+        if not isinstance(given, list | tuple):
+            raise TypeError
+        for each in given:
+            yield from _contents(each)
+    elif is_given_as_path(given) and os.path.exists(given):
+        for path in files_in(Path(given)):
+            yield str(path)
+            yield path.read_bytes()
+    else:
+        yield str(given)
 
 
 def is_given_as_path(rules: object) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,8 @@ from sigma.rule.base import SigmaYAMLLoader
 
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.errors import OptionError
-from cer_gpu.sigma.loading import is_given_as_path
+from cer_gpu.sigma.loading import files_in, is_given_as_path
 
-YAML_ENDINGS = (".yml", ".yaml")
 _PARTS = ("detection", "correlation", "filter", "action")
 """Keys of YAML documents of Sigma: one of them is in each."""
 
@@ -55,7 +54,9 @@ def read_rules(rules: Any, into: GivenRules) -> None:
         When they are nothing that can be read.
     """
     if is_given_as_path(rules):
-        for path in _files(Path(rules)):
+        if not Path(rules).exists():
+            raise OptionError(f"{rules}: expected a file or folder of Sigma's rules, found nothing")
+        for path in files_in(Path(rules)):
             _read_yaml(read_query_file(path), path, into)
     elif isinstance(rules, str):
         _read_yaml(rules, None, into)
@@ -71,15 +72,6 @@ def read_rules(rules: Any, into: GivenRules) -> None:
         raise OptionError(
             f"rules must be a path, YAML, rules of pySigma, or a list of these, got {type(rules).__name__}"
         )
-
-
-def _files(path: Path) -> Iterator[Path]:
-    if path.is_dir():
-        yield from sorted(each for each in path.rglob("*") if each.suffix in YAML_ENDINGS and each.is_file())
-    elif path.exists():
-        yield path
-    else:
-        raise OptionError(f"{path}: expected a file or folder of Sigma's rules, found nothing")
 
 
 def _read_yaml(text: str, path: Path | None, into: GivenRules) -> None:
