@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from sigma.correlations import SigmaCorrelationRule
 from sigma.exceptions import SigmaLogsourceError
@@ -95,7 +94,3 @@ def chosen_columns(columns: Mapping[str, str]) -> ProcessingPipeline:
     """Return the pipeline that comes before all others."""
     item = ProcessingItem(transformation=ChosenColumnsTransformation(columns), identifier="cer_gpu_columns")
     return ProcessingPipeline(items=[item], priority=-1_000_000)
-
-
-GENERATORS = {f"cer_gpu_{name}": partial(pipeline_named, name) for name in FINDERS}
-"""Pipelines for the plugins of pySigma."""
