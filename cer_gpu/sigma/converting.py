@@ -24,13 +24,13 @@ from cer_gpu.rule import Rule
 from cer_gpu.sigma.attack import tactics_of, techniques_of
 from cer_gpu.sigma.backend import CerGpuBackend
 from cer_gpu.sigma.loading import YAML_ENDINGS, Refused, SigmaRules
-from cer_gpu.sigma.pipelines.named import FINDERS, chosen_columns, pipeline_named
+from cer_gpu.sigma.pipelines.named import FINDERS, UnknownLogSourceError, chosen_columns, pipeline_named
 from cer_gpu.sigma.reading import AnyRule, GivenRules, file_of_rule, read_rules, title_of_rule, words_of
 
 _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (wrong.SigmaPlaceholderError, "have placeholders without values"),
     (wrong.SigmaRegularExpressionError, "have regular expressions that RE2 does not take"),
-    (wrong.SigmaLogsourceError, "are about log sources that the pipelines do not know"),
+    (UnknownLogSourceError, "are about log sources that the pipelines do not know"),
     (wrong.SigmaRuleNotFoundError, "refer to rules that are not there"),
     (wrong.SigmaFeatureNotSupportedByBackendError, "ask for what is not supported"),
     (yaml.YAMLError, "are not YAML"),
