@@ -239,6 +239,22 @@ def compiled_together(queries: Mapping[str, tuple[str, str | None]], **options: 
     return made_once("queries", [of_schema, repr(plain), *(repr(query) for query in queries.items())], compiled)
 
 
+def fitted_together(queries: Mapping[str, CompiledQuery], schema: pa.Schema) -> dict[str, CompiledQuery]:
+    """Return the queries of a set that fit a schema over it, or take them as an earlier process has made them."""
+
+    def fitted() -> dict[str, CompiledQuery]:
+        found = {}
+        for name, query in queries.items():
+            with suppress(CerError):
+                found[name] = query.over(schema)
+        return found
+
+    made_of = [(name, query.compiled_by) for name, query in queries.items()]
+    if len(queries) < FROM_QUERIES or any(by is None for _, by in made_of):
+        return fitted()
+    return made_once("fitted", [schema.serialize().to_pybytes(), *map(repr, made_of)], fitted)
+
+
 def options_of_set(texts: Iterable[str], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `compile` for the queries of a set, which read the same columns of types and times.
 

@@ -67,7 +67,7 @@ def analyse(
     query = Query(plan, tuple(notes))
     if schema is not None:
         try:
-            query._bind(_with_stream(schema) if plan.several_streams else schema)
+            query._bind(with_stream(schema) if plan.several_streams else schema)
         except CerError as error:
             return None, [error]
     return query, []
@@ -116,7 +116,7 @@ def _listing_all(plan: Plan) -> Plan:
     return replace(plan, strategy=ALL if plan.strategy.most_at_an_end else plan.strategy, limit=None)
 
 
-def _with_stream(schema: pa.Schema) -> pa.Schema:
+def with_stream(schema: pa.Schema) -> pa.Schema:
     """Return the schema of one of several streams with the column that merged streams have."""
     return schema if STREAM_COLUMN in schema.names else schema.append(pa.field(STREAM_COLUMN, pa.string()))
 

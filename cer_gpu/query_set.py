@@ -18,7 +18,14 @@ import pyarrow as pa
 from cer_gpu.cache import no_collection
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.columnar.fields import narrowest
-from cer_gpu.compilation import TYPE_COLUMN, CompiledQuery, compile_member, compiled_together, options_of_set
+from cer_gpu.compilation import (
+    TYPE_COLUMN,
+    CompiledQuery,
+    compile_member,
+    compiled_together,
+    fitted_together,
+    options_of_set,
+)
 from cer_gpu.engine.evaluation import Evaluation, FoundBatches
 from cer_gpu.engine.member import InQuery, SetMember, empty_batch
 from cer_gpu.engine.options import OF_COUNTS, OF_EVENTS, EvaluationOptions, checking_names, taking
@@ -121,6 +128,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
     def __init__(self, queries: Mapping[str, CompiledQuery]) -> None:
         self._queries = dict(queries)
         self._bound = BoundBefore()
+        self._fitted: tuple[pa.Schema, QuerySet] | None = None  # over the last schema
         if not queries:
             raise OptionError("expected at least one query, got none")
         for name, query in self._queries.items():
@@ -223,6 +231,19 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
     def _opened(self, events: Any, options: EvaluationOptions) -> tuple[QuerySetEvaluator, Source]:
         options.check_time(self.time_column)
         return self._closed(options), self._source(events, sort=options.sort)
+
+    def over(self, schema: pa.Schema) -> QuerySet:
+        """Return the queries with the names of columns that they have over events of a schema.
+
+        QueryError: one does not fit; the message begins with its name.
+        """
+        if self._fitted is None or not self._fitted[0].equals(schema, check_metadata=True):
+            fitted = fitted_together(self._queries, schema)
+            for name, query in self._queries.items():
+                with InQuery(name):
+                    fitted[name] = fitted[name] if name in fitted else query.over(schema)
+            self._fitted = schema, QuerySet({name: fitted[name] for name in self._queries})
+        return self._fitted[1]
 
     def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
         """Return the schema of `stream` over events of a schema."""

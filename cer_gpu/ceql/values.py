@@ -312,6 +312,9 @@ class Apart(Node):
     parts = ("later", "earlier")
 
 
+SATISFIED_BY_NONE = Comparison("=", Literal(0, "0"), Literal(1, "1"))
+"""A predicate that no event satisfies."""
+
 PROCESS_IDS = ("process.entity_id", "process.parent.entity_id")
 """Columns of the id of an event's process, and of the parent of that."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
+import pyarrow as pa
 from click.core import ParameterSource
 
 from cer_gpu.cli.command_line import Command, file_of, read_query, say_errors_of
@@ -25,6 +26,7 @@ from cer_gpu.compilation import (
     analyse_member,
     analyse_query,
     compiled_together,
+    fitted_together,
     language_of,
 )
 from cer_gpu.errors import CerError, OptionError, QueryError
@@ -76,6 +78,14 @@ def _settle(errors: Wrong, results: Mapping[str, Any], skipped: Wrong | None) ->
         raise WrongQueries(errors)
     if skipped is not None:
         skipped += errors
+
+
+def over_events(
+    queries: Mapping[str, CompiledQuery], schema: pa.Schema, skipped: Wrong | None = None
+) -> dict[str, CompiledQuery]:
+    """Return queries over the schema of the events, as `for_each` does."""
+    fitted = {id(queries[name]): query for name, query in fitted_together(queries, schema).items()}
+    return for_each(queries, lambda query: fitted.get(id(query)) or query.over(schema), skipped)
 
 
 def with_progress(queries: Mapping[str, CompiledQuery]) -> tuple[dict[str, CompiledQuery], list[str]]:

@@ -1,4 +1,4 @@
-"""Fields of EQL in a schema: a name with dots is a column, a field of a struct, or leads through a list."""
+"""Fields in a schema: a name with dots is a column, a field of a struct, or leads through a list."""
 
 from __future__ import annotations
 
