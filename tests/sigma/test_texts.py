@@ -110,11 +110,10 @@ def test_a_test_of_a_field(tests, text):
     ],
 )
 def test_keywords_and_lists_of_maps(selection, text):
-    assert text_of(selection).replace("(a GLOB 'x' NOCASE AND b = 1)", "a GLOB 'x' NOCASE AND b = 1") == text
+    assert text_of(selection) == text
 
 
 DETECTIONS = "s1: {a: x}\ns2: {a: y}\nf1: {b: 1}\nf2: {c: z}\nk: [word]"
-MISSING = {"a": "a IS NULL", "b": "b IS NULL"}
 
 
 @pytest.mark.parametrize(
@@ -125,8 +124,8 @@ MISSING = {"a": "a IS NULL", "b": "b IS NULL"}
         ("all of s*", "a GLOB 'x' NOCASE AND a GLOB 'y' NOCASE"),
         ("s1 and not f1", "a GLOB 'x' NOCASE AND (b <> 1 OR b IS NULL)"),
         ("not 1 of s*", "a NOT GLOB {'x', 'y'} NOCASE OR a IS NULL"),
-        ("not all of f*", "(b <> 1 OR b IS NULL) OR (c NOT GLOB 'z' NOCASE OR c IS NULL)"),
-        ("not (s1 and not f1)", "(a NOT GLOB 'x' NOCASE OR a IS NULL) OR b = 1"),
+        ("not all of f*", "b <> 1 OR b IS NULL OR c NOT GLOB 'z' NOCASE OR c IS NULL"),
+        ("not (s1 and not f1)", "a NOT GLOB 'x' NOCASE OR a IS NULL OR b = 1"),
         ("not not s1", "a GLOB 'x' NOCASE"),
         ("not k", "NOT `*` GLOB '*word*' NOCASE"),
         ("s1 and (f1 or f2)", "a GLOB 'x' NOCASE AND (b = 1 OR c GLOB 'z' NOCASE)"),
@@ -134,8 +133,7 @@ MISSING = {"a": "a IS NULL", "b": "b IS NULL"}
     ],
 )
 def test_conditions_join_tests_and_negations_stand_at_tests(condition, text):
-    written = text_of(DETECTIONS, condition)
-    assert written.replace("(", "").replace(")", "") == text.replace("(", "").replace(")", "")
+    assert text_of(DETECTIONS, condition) == text
 
 
 EVENTS = pa.table(
