@@ -14,6 +14,7 @@ from sigma.collection import SigmaCollection
 from sigma.correlations import SigmaCorrelationRule
 from sigma.exceptions import SigmaError, SigmaRuleLocation
 from sigma.filters import SigmaFilter
+from sigma.modifiers import SigmaWideModifier, modifier_mapping
 from sigma.rule import SigmaRule
 from sigma.rule.base import SigmaYAMLLoader
 
@@ -24,6 +25,8 @@ from cer_gpu.sigma.values import POLICY
 
 _PARTS = ("detection", "correlation", "filter", "action")
 """Keys of YAML documents of Sigma: one of them is in each."""
+
+modifier_mapping.setdefault("utf16le", SigmaWideModifier)  # of the specification; pySigma knows its other name
 
 AnyRule = SigmaRule | SigmaCorrelationRule
 

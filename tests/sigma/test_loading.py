@@ -116,11 +116,11 @@ def test_one_wrong_rule_leaves_the_others(tmp_path):
         ("Admins", "the placeholder %admins% has no values: give t"),
     ]
     assert rules.summary().split("\n") == [
-        "1 rules loaded",
-        "5 rules have no text:",
-        "  2 are not YAML",
-        "  2 are wrong",
-        "  1 have placeholders without values",
+        "1 rule loaded",
+        "5 rules without a text:",
+        "  2: not YAML",
+        "  2: wrong",
+        "  1: placeholders without values",
     ]
 
 
@@ -130,9 +130,9 @@ def test_the_summary_tells_the_columns_that_events_have_not():
     assert rules.missing(schema) == {"LogonType": 1, "NewProcessName": 1}
     assert rules.summary(schema).split("\n") == [
         "2 rules loaded",
-        "2 rules read columns that the events have not (a test of one does not hold):",
-        "  1 LogonType",
-        "  1 NewProcessName",
+        "columns that the events have not, read by 2 rules (a test of one does not hold):",
+        "  1: LogonType",
+        "  1: NewProcessName",
     ]
     process = pa.struct([("executable", pa.string())])
     names = ["host.os.type", "event.category", "event.type"]
@@ -213,4 +213,4 @@ def test_rules_can_be_pickled():
         rules.fields,
         rules.summary(),
     )
-    assert repr(again) == "<SigmaRules: 1 rules, 1 without a text>"
+    assert repr(again) == "<SigmaRules: 1 rule, 1 without a text>"

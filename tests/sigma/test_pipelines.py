@@ -149,7 +149,7 @@ def test_a_log_source_that_no_pipeline_knows_is_refused(pipeline, logsource):
     ((_, error),) = rules.errors
     words = logsource.replace(":", "")
     assert error.message == f"the log source ({words}) is none of the pipeline {pipeline}"
-    assert "1 are about log sources that the pipelines do not know" in rules.summary()
+    assert "1: log sources that the pipelines do not know" in rules.summary()
 
 
 def test_pysigma_finds_the_plugin(monkeypatch):
@@ -182,5 +182,5 @@ def test_nearly_all_rules_of_sigmahq_for_windows_have_a_text(tmp_path):
     rules = load(tmp_path, "windows")
     assert len(rules) == 2856
     kinds = [line.strip() for line in rules.summary().split("\n")[2:]]
-    assert kinds == ["899 are about log sources that the pipelines do not know", "2 have placeholders without values"]
+    assert kinds == ["899: log sources that the pipelines do not know", "2: placeholders without values"]
     assert len(load(tmp_path)) == 3755

@@ -59,6 +59,7 @@ def text_of(selection, condition="s"):
         ("a|base64: foo", "a GLOB 'Zm9v' NOCASE"),
         ("a|base64offset|contains: foo", "a GLOB {'*Zm9v*', '*Zvb*', '*mb2*'} NOCASE"),
         ("a|wide|base64: foo", "a GLOB 'ZgBvAG8A' NOCASE"),
+        ("a|utf16le|base64: foo", "a GLOB 'ZgBvAG8A' NOCASE"),
         ("a|utf16be|base64: foo", "a GLOB 'AGYAbwBv' NOCASE"),
         ("a|utf16|base64: foo", "a GLOB '//5mAG8AbwA=' NOCASE"),
         ("a|windash: -x", "a GLOB {'-x', '/x', '–x', '—x', '―x'} NOCASE"),  # noqa: RUF001
