@@ -98,8 +98,7 @@ class PredicateFitter:
             values = values[: len(fitted)]
         if None in fitted or len(fitted) < 1 + isinstance(node, s.Membership):
             return False
-        if any(new is not old for new, old in zip(fitted, values, strict=True)):
-            node = with_children(node, fitted)
+        node = rebuilt(node, values, fitted)
         constant = constant_truth(node)
         if constant is not None:
             return constant != negated
@@ -130,11 +129,7 @@ class PredicateFitter:
         if not values:
             return node
         fitted = [self.value(value) for value in values]
-        if None in fitted:
-            return None
-        changed = any(new is not old for new, old in zip(fitted, values, strict=True))
-        made: s.Expression = with_children(node, fitted) if changed else node
-        return made
+        return None if None in fitted else rebuilt(node, values, fitted)
 
     def attribute(self, node: s.Attribute) -> s.Expression | None:
         """Return an attribute over the schema, or a value in its place; None: it is NULL."""
@@ -173,6 +168,12 @@ def names_read(predicate: s.Predicate) -> list[str]:
     return names
 
 
+def rebuilt(node: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
+    """Return a node with new children; itself where they are the old ones."""
+    same = all(mine is other for mine, other in zip(new, old, strict=True))
+    return node if same else with_children(node, new)
+
+
 def negation(predicate: s.Predicate) -> s.Predicate:
     """Return the negation of a predicate."""
     return predicate.operand if isinstance(predicate, s.Not) else s.Not(predicate, predicate.span)
@@ -186,7 +187,9 @@ def joined_truths(kind: type[s.And] | type[s.Or], parts: Sequence[Truth], span: 
     rest = [part for part in parts if not isinstance(part, bool)]
     if not rest:
         return not absorbing
-    return rest[0] if len(rest) == 1 else s.joined(kind, rest, span)
+    if len(rest) == 1:
+        return rest[0]
+    return s.joined(s.And, rest, span) if kind is s.And else s.joined(s.Or, rest, span)
 
 
 def predicate_of(truth: Truth) -> s.Predicate | None:

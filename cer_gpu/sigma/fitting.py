@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.traversal import children, mapped, walk, with_children
+from cer_gpu.ceql.traversal import children, mapped, walk
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of
 from cer_gpu.columnar.moments import read_moment
 from cer_gpu.fitting.fields import FoundField, fields_below, find_field
-from cer_gpu.fitting.predicates import PredicateFitter, Truth, constant_truth, joined_truths, negation
+from cer_gpu.fitting.predicates import PredicateFitter, Truth, constant_truth, joined_truths, negation, rebuilt
 
 KEYWORDS = "*"
 """Name of the pseudo column that stands for every column of texts."""
@@ -112,11 +112,10 @@ class LooseFitter(PredicateFitter):
             case s.Comparison():
                 left, right = self.value(node.left), self.value(node.right)
                 return None if left is None or right is None else self._compared(node, left, right)
-        values = [self.value(each) for each in children(node)]
-        if None in values:
-            return None
-        changed = any(new is not old for new, old in zip(values, children(node), strict=True))
-        return with_children(node, values) if changed else node  # type: ignore[no-any-return]
+        old = children(node)
+        values = [self.value(each) for each in old]
+        made: Truth | None = None if None in values else rebuilt(node, old, values)
+        return made
 
     def _null(self, node: s.IsNull) -> Truth:
         value = self.value(node.operand)
@@ -126,7 +125,7 @@ class LooseFitter(PredicateFitter):
             value, self._element = self._element.list, None
         return node if value is node.operand else replace(node, operand=value)
 
-    def _of_text(self, node: s.TextTest, value: s.Expression) -> Truth | None:
+    def _of_text(self, node: s.TextTest, value: s.Expression) -> Truth:
         """Return a test of texts, of a value of any kind."""
         kind = self._kind(value)
         if kind in (STRING, None):
@@ -137,8 +136,7 @@ class LooseFitter(PredicateFitter):
             if all(each is not None for each in constants):
                 known = [each for each in constants if each is not None]
                 return _equal(value, known, node.span)
-        text = self._as_text(value)
-        return None if text is None else replace(node, operand=text)
+        return replace(node, operand=self._as_text(value))
 
     def _member(self, node: s.Membership, value: s.Expression, values: list[s.Expression]) -> Truth | None:
         """Return the test that a value is one of several."""
@@ -161,15 +159,14 @@ class LooseFitter(PredicateFitter):
         if None in kinds or kinds[0] == kinds[1]:
             unchanged = left is node.left and right is node.right
             made = node if unchanged else replace(node, left=left, right=right)
-            constant = constant_truth(made)
-            return made if constant is None else constant
+            truth = constant_truth(made)
+            return made if truth is None else truth
         if _written(left) is not None and _written(right) is None:
             turned = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(node.op, node.op)
             return self._compared(s.Comparison(turned, right, left, node.span), right, left)
         text = _written(right)
         if text is None:
-            texts = [self._as_text(each) for each in (left, right)]
-            return None if None in texts else with_children(node, texts)  # type: ignore[no-any-return]
+            return replace(node, left=self._as_text(left), right=self._as_text(right))
         constant = self._constant(left, text, kinds[1] == BOOLEAN, node.span)
         if kinds[0] == STRING and kinds[1] == _NUMBER and node.op not in ("=", "<>"):
             number = s.Call("number", (left,), node.span)
@@ -177,13 +174,12 @@ class LooseFitter(PredicateFitter):
             return s.Comparison(node.op, number, right, node.span)
         if kinds[0] == STRING and kinds[1] == BOOLEAN:
             test = s.TextTest("GLOB", left, (s.Literal(text, span=right.span),), True, node.span)
-            return {"=": test, "<>": s.Not(test, node.span)}.get(node.op)
+            return test if node.op == "=" else s.Not(test, node.span) if node.op == "<>" else None
         if constant is not None:
             return s.Comparison(node.op, left, constant, node.span)
-        as_text = self._as_text(left)
-        if as_text is None or node.op not in ("=", "<>"):
+        if node.op not in ("=", "<>"):
             return None
-        return s.Comparison(node.op, as_text, s.Literal(text, span=right.span), node.span)
+        return s.Comparison(node.op, self._as_text(left), s.Literal(text, span=right.span), node.span)
 
     def _of_keywords(self, node: Any, negated: bool) -> Truth:
         """Return a test of every column of texts, of which one has to pass."""
@@ -191,7 +187,7 @@ class LooseFitter(PredicateFitter):
         for found in self.place(KEYWORDS):
             column = s.Attribute(found.attribute, node.span)
             element = s.Element(column, found.below, node.span) if found.in_list else None
-            test = mapped(node, s.Attribute, lambda each, of=element or column: of if each.name == KEYWORDS else each)
+            test = _with_keywords(node, element or column)
             null = s.IsNull(column, node.span)
             if isinstance(node, s.IsNull):
                 truths.append(negation(null) if negated else null)
@@ -212,29 +208,19 @@ class LooseFitter(PredicateFitter):
         values = children(node)
         if not values or isinstance(node, s.Element):
             return super().value(node)
-        fitted = [self.value(value) for value in values]
-        if None in fitted:
+        found = [self.value(value) for value in values]
+        fitted = [value for value in found if value is not None]
+        if len(fitted) < len(found):
             return None
-        changed = any(new is not old for new, old in zip(fitted, values, strict=True))
-        if isinstance(node, s.Call):
-            fitted = self._operands(node.function, [each for each in fitted if each is not None])
-            if None in fitted:
+        if isinstance(node, s.Call) and node.function in _OF_TIMES:
+            if self._kind(fitted[0]) not in (MOMENT, None):
                 return None
+        elif isinstance(node, s.Call) and node.function in _OF_TEXTS:
             if node.function == "number" and self._kind(fitted[0]) == _NUMBER:
                 return fitted[0]
-            changed = any(new is not old for new, old in zip(fitted, values, strict=True))
-        made: s.Expression = with_children(node, fitted) if changed else node
+            fitted = [each if isinstance(each, s.Literal) else self._as_text(each) for each in fitted]
+        made: s.Expression = rebuilt(node, values, fitted)
         return made
-
-    def _operands(self, function: str, values: Sequence[s.Expression]) -> list[s.Expression | None]:
-        """Return the operands of a function, of the kinds that it takes; None: one that cannot be such."""
-        if function in _OF_TIMES:
-            return [each if self._kind(each) in (MOMENT, None) else None for each in values]
-        if function == "number" and self._kind(values[0]) == _NUMBER:
-            return list(values)
-        if function in _OF_TEXTS:
-            return [each if isinstance(each, s.Literal) else self._as_text(each) for each in values]
-        return list(values)
 
     def attribute(self, node: s.Attribute) -> s.Expression | None:
         """Return an attribute over the schema, the element of a list, or a value in its place; None: it is NULL."""
@@ -277,7 +263,7 @@ class LooseFitter(PredicateFitter):
                 return _NUMBER
         return None
 
-    def _as_text(self, value: s.Expression) -> s.Expression | None:
+    def _as_text(self, value: s.Expression) -> s.Expression:
         """Return a value as a text."""
         text = _written(value)
         if text is not None:
@@ -312,6 +298,11 @@ def _written(value: s.Expression) -> str | None:
     if not isinstance(value, s.Literal):
         return None
     return str(value.value).lower() if isinstance(value.value, bool) else value.text or str(value.value)
+
+
+def _with_keywords(node: Any, value: s.Expression) -> Any:
+    """Return a test with a value in place of the pseudo column of keywords."""
+    return mapped(node, s.Attribute, lambda each: value if each.name == KEYWORDS else each)
 
 
 def _equal(value: s.Expression, constants: Sequence[s.Expression], span: s.Span) -> s.Predicate:
