@@ -16,7 +16,7 @@ install: .venv/.installed ## Make .venv with the pinned versions (again only aft
 		echo "cer-gpu needs Python 3.11 or newer, but '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)" >&2; \
 		echo "name another one: make install PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,docs,spark,bench]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,docs,spark,bench,sigma]'
 	@touch $@
 
 demo: install ## Find complex events in 665,297 flight events

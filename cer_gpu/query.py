@@ -279,7 +279,8 @@ class Query(CompiledQuery):
         Calls with the same schema return the same binding, which never changes.
         """
         binding = self._bindings.bind(schema)
-        binding.attribute_schema  # noqa: B018 - SELECT may name attributes that are not there
+        if self._plan.attributes is not None:
+            binding.attribute_schema  # noqa: B018 - SELECT may name attributes that are not there
         binding.measures  # noqa: B018 - and so may measures
         for name in self._plan.unread:
             column_type(schema, name.name, self.text, name.span)

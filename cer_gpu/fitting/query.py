@@ -158,6 +158,13 @@ class FittedQuery(Query):
         source, fitted, changes = self._made_of
         return type(self)(source, fitted, change(self._plan), self.notes, (*changes, change))
 
+    @property
+    def compiled_by(self) -> str | None:
+        """See `CompiledQuery`."""
+        source, fitted, changes = self._made_of
+        plain = {name: value for name, value in vars(source).items() if isinstance(value, str | None)}
+        return None if changes or fitted.knows_schema else repr((super().compiled_by, plain))
+
     def over(self, schema: pa.Schema) -> FittedQuery:
         """Return the query with the columns of a schema in place of the names that it was written with."""
         source, fitted, changes = self._made_of

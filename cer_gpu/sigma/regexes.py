@@ -22,7 +22,7 @@ _CODE_POINT = re.compile(r"u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})")
 _POSSESSIVE = re.compile(r"[*+?}]\+")
 
 
-def re2_of(pattern: str, flags: str = "") -> str:
+def re2_of_sigma(pattern: str, flags: str = "") -> str:
     """Return a regular expression for `LIKE`, which finds the texts in which RE2 finds it.
 
     Parameters

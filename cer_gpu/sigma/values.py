@@ -12,8 +12,8 @@ from sigma.types import (
     SpecialChars,
 )
 
-from cer_gpu.sigma.formulas import quoted, verbatim
-from cer_gpu.sigma.regexes import re2_of
+from cer_gpu.sigma.formulas import quoted_text, verbatim
+from cer_gpu.sigma.regexes import re2_of_sigma
 
 OPERATORS_OF_SIGMA = {
     CompareOperators.LT: "<",
@@ -25,7 +25,7 @@ OPERATORS_OF_SIGMA = {
 _RUN, _ONE = SpecialChars.WILDCARD_MULTI, SpecialChars.WILDCARD_SINGLE
 
 
-def glob_of(value: SigmaString, anywhere: bool = False) -> str:
+def glob_of_value(value: SigmaString, anywhere: bool = False) -> str:
     """Return the pattern of GLOB, in quotes, that matches as a text of Sigma does; `anywhere`: as a part of a text.
 
     Raises
@@ -47,7 +47,7 @@ def glob_of(value: SigmaString, anywhere: bool = False) -> str:
             *signs,
             *(() if signs[-1:] == ["*"] and signs[1:] else ("*",)),
         ]
-    return quoted("".join(signs))
+    return quoted_text("".join(signs))
 
 
 def regex_of_value(value: SigmaRegularExpression) -> str:
@@ -61,10 +61,10 @@ def regex_of_value(value: SigmaRegularExpression) -> str:
     for part in value.regexp.s:
         if isinstance(part, Placeholder):
             raise SigmaPlaceholderError(f"the placeholder %{part.name}% has no values: give them by a pipeline")
-    text = "".join(part if isinstance(part, str) else "*" if part is _RUN else "?" for part in value.regexp.s)  # type: ignore[misc]
+    text = "".join(part if isinstance(part, str) else "*" if part is _RUN else "?" for part in value.regexp.s)
     flags = "".join(sorted(value.sigma_to_re_flag[flag] for flag in value.flags))
     try:
-        return quoted(re2_of(text, flags))
+        return quoted_text(re2_of_sigma(text, flags))
     except ValueError as error:
         raise SigmaRegularExpressionError(f"{error}: {text!r}") from None
 

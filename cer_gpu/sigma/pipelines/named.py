@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from sigma.correlations import SigmaCorrelationRule
 from sigma.exceptions import SigmaLogsourceError
 from sigma.processing.pipeline import ProcessingItem, ProcessingPipeline
-from sigma.processing.transformations.base import PreprocessingTransformation
-from sigma.rule import SigmaRule
+from sigma.processing.transformations.base import DetectionItemTransformation, PreprocessingTransformation
+from sigma.rule import SigmaDetectionItem, SigmaRule
+from sigma.types import SigmaFieldReference
 
 from cer_gpu.sigma.pipelines.ecs import PIPELINES_OF_ECS
-from cer_gpu.sigma.pipelines.sources import EVERY_EVENT, LogSource
+from cer_gpu.sigma.pipelines.sources import EVERY_EVENT, ChosenName, LogSource
 from cer_gpu.sigma.pipelines.windows import PIPELINES
 
 Find = Callable[[str | None, str | None, str | None], Sequence[LogSource]]
@@ -70,5 +70,27 @@ def pipeline_named(name: str) -> ProcessingPipeline:
     )
 
 
-GENERATORS = {f"cer_gpu_{name}": partial(pipeline_named, name) for name in FINDERS}
-"""Pipelines for the plugins of pySigma."""
+@dataclass
+class ChosenColumnsTransformation(DetectionItemTransformation):
+    """The step that puts columns that were asked for in the place of fields, before all other steps.
+
+    Attributes
+    ----------
+    columns : mapping from str to str
+    """
+
+    columns: Mapping[str, str]
+
+    def apply_detection_item(self, detection_item: SigmaDetectionItem) -> None:
+        """Rename the field of a test, and the one that it is compared with."""
+        if detection_item.field is not None and detection_item.field in self.columns:
+            detection_item.field = ChosenName(self.columns[detection_item.field])
+        for value in detection_item.value:
+            if isinstance(value, SigmaFieldReference) and value.field in self.columns:
+                value.field = ChosenName(self.columns[value.field])
+
+
+def chosen_columns(columns: Mapping[str, str]) -> ProcessingPipeline:
+    """Return the pipeline that comes before all others."""
+    item = ProcessingItem(transformation=ChosenColumnsTransformation(columns), identifier="cer_gpu_columns")
+    return ProcessingPipeline(items=[item], priority=-1_000_000)
