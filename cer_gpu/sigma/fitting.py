@@ -29,7 +29,7 @@ _KINDS = {INTEGER: _NUMBER, FLOAT: _NUMBER, DECIMAL: _NUMBER, STRING: STRING, BO
 _LITERALS = {bool: BOOLEAN, int: _NUMBER, float: _NUMBER, str: STRING}
 _OF_TEXTS = frozenset(("lower", "upper", "length", "substring", "between", "indexof", "startswith", "endswith"))
 _OF_TEXTS |= {"contains", "concat", "number"}
-_OF_TIMES = frozenset(("hour", "day", "weekday"))
+_OF_TIMES = frozenset(["minute", "hour", "day", "weekday", "week", "month", "year"])
 _MADE = {
     **dict.fromkeys(("lower", "upper", "concat", "substring", "between", "string"), STRING),
     **dict.fromkeys(("startswith", "endswith", "contains"), BOOLEAN),
