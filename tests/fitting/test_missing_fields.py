@@ -156,7 +156,7 @@ def test_a_query_that_lacks_nothing_stays_as_it_is():
 )
 @strategies.property_test(0.5)
 def test_a_missing_column_is_one_without_values(queries, data):
-    case = Case(data, queries)
+    case = Case(data, queries, timestamps=True)
     kept = {name for names in case.query.partition_by for name in names} | {strategies.ORDER_COLUMN, ref.TIME}
     kept |= {name for names in case.query.brackets or () for name in names or ()}
     optional = sorted(name for name in ref.attributes(case.query) - kept if "." not in name)
