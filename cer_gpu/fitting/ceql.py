@@ -23,7 +23,7 @@ from cer_gpu.fitting.query import (
     compiled_over,
     has_column,
 )
-from cer_gpu.query import Query, check_time_unit, compiled
+from cer_gpu.query import Query, check_time_unit, compiled_syntax
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,9 @@ def analyse(
     except QueryError as error:
         return None, [error]
     if missing_fields == AS_ERROR and (type_column is None or names_types(syntax)):
-        return compiled(syntax, type_column=type_column, time_column=time_column, time_unit=time_unit, schema=schema)
+        return compiled_syntax(
+            syntax, type_column=type_column, time_column=time_column, time_unit=time_unit, schema=schema
+        )
     source = WrittenCeql(type_column, time_column, time_unit, syntax, missing_fields)
     return compiled_over(FittedQuery, source, schema)
 

@@ -10,7 +10,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.scopes import resolved
 from cer_gpu.ceql.traversal import children, fold, with_children
 from cer_gpu.columnar.columns import kind_of
-from cer_gpu.fitting.predicates import PredicateFitter, predicate_of
+from cer_gpu.fitting.predicates import PredicateFitter, predicate_of_truth
 
 _FILTERS = s.VariableFilter | s.Relation
 
@@ -36,7 +36,7 @@ def _fitted_formula(formula: s.Formula, fitter: PredicateFitter) -> s.Formula:
     def combine(node: Any, below: list[Any]) -> Any:
         nonlocal roles_changed
         if isinstance(node, s.VariableFilter):
-            predicate = predicate_of(fitter.fitted(node.predicate))
+            predicate = predicate_of_truth(fitter.fitted(node.predicate))
             return node if predicate is node.predicate else predicate and replace(node, predicate=predicate)
         if isinstance(node, s.Relation):
             made = _fitted_relation(node, fitter)

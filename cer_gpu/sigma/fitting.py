@@ -19,9 +19,9 @@ from cer_gpu.ceql.traversal import children, mapped, walk
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of
 from cer_gpu.columnar.moments import read_moment
 from cer_gpu.fitting.fields import FoundField, fields_below, find_field
-from cer_gpu.fitting.predicates import PredicateFitter, Truth, constant_truth, joined_truths, negation, rebuilt
+from cer_gpu.fitting.predicates import FittedTruth, PredicateFitter, constant_truth, joined_truths, negation, rebuilt
 
-KEYWORDS = "*"
+ANY_TEXT_COLUMN = "*"
 """Name of the pseudo column that stands for every column of texts."""
 
 _NUMBER = "number"
@@ -57,12 +57,12 @@ class LooseFitter(PredicateFitter):
 
     def find(self, schema: pa.Schema, names: tuple[str, ...]) -> Any:
         """Return where a field is; of keywords, where the columns of texts are; None: there is none."""
-        if names == (KEYWORDS,):
+        if names == (ANY_TEXT_COLUMN,):
             return tuple(_texts(schema))
         found = find_field(schema, tuple(".".join(names).split(".")))
         return found if found is not None and kind_of(found.type) is not None else None
 
-    def fitted(self, predicate: s.Predicate) -> Truth:
+    def fitted(self, predicate: s.Predicate) -> FittedTruth:
         """Return a predicate over the schema, or what it is for every event; itself if nothing changes."""
         return self.truth(predicate, negated=False)
 
@@ -77,11 +77,11 @@ class LooseFitter(PredicateFitter):
 
     # ---- tests ----------------------------------------------------------------------------------------------------
 
-    def leaf(self, node: Any, negated: bool) -> Truth:
+    def leaf(self, node: Any, negated: bool) -> FittedTruth:
         """Return where a test is TRUE; negated, where it is not."""
         if isinstance(node, s.AnyElement):
             return self.of_elements(node, negated)
-        if any(each.name == KEYWORDS and each.past is None for each in s.attributes(node)):
+        if any(each.name == ANY_TEXT_COLUMN and each.past is None for each in s.attributes(node)):
             return self._of_keywords(node, negated)
         around = self._element, self._converted
         self._element, self._converted = None, []
@@ -98,7 +98,7 @@ class LooseFitter(PredicateFitter):
             return made
         return joined_truths(s.Or, [negation(made), *(s.IsNull(each, node.span) for each in converted)], node.span)
 
-    def _test(self, node: Any) -> Truth | None:
+    def _test(self, node: Any) -> FittedTruth | None:
         """Return a test over the schema; None: it is NULL for every event."""
         match node:
             case s.IsNull():
@@ -114,10 +114,10 @@ class LooseFitter(PredicateFitter):
                 return None if left is None or right is None else self._compared(node, left, right)
         old = children(node)
         values = [self.value(each) for each in old]
-        made: Truth | None = None if None in values else rebuilt(node, old, values)
+        made: FittedTruth | None = None if None in values else rebuilt(node, old, values)
         return made
 
-    def _null(self, node: s.IsNull) -> Truth:
+    def _null(self, node: s.IsNull) -> FittedTruth:
         value = self.value(node.operand)
         if value is None:
             return True
@@ -125,7 +125,7 @@ class LooseFitter(PredicateFitter):
             value, self._element = self._element.list, None
         return node if value is node.operand else replace(node, operand=value)
 
-    def _of_text(self, node: s.TextTest, value: s.Expression) -> Truth:
+    def _of_text(self, node: s.TextTest, value: s.Expression) -> FittedTruth:
         """Return a test of texts, of a value of any kind."""
         kind = self._kind(value)
         if kind in (STRING, None):
@@ -138,7 +138,7 @@ class LooseFitter(PredicateFitter):
                 return _equal(value, known, node.span)
         return replace(node, operand=self._as_text(value))
 
-    def _member(self, node: s.Membership, value: s.Expression, values: list[s.Expression]) -> Truth | None:
+    def _member(self, node: s.Membership, value: s.Expression, values: list[s.Expression]) -> FittedTruth | None:
         """Return the test that a value is one of several."""
         kind = self._kind(value)
         if kind is None or all(self._kind(each) == kind for each in values):
@@ -153,7 +153,7 @@ class LooseFitter(PredicateFitter):
             return replace(node, operand=value, values=tuple(each.right for each in same))  # type: ignore[union-attr]
         return joined_truths(s.Or, same, node.span) if same else None
 
-    def _compared(self, node: s.Comparison, left: s.Expression, right: s.Expression) -> Truth | None:
+    def _compared(self, node: s.Comparison, left: s.Expression, right: s.Expression) -> FittedTruth | None:
         """Return a comparison of two values of any kinds."""
         kinds = self._kind(left), self._kind(right)
         if None in kinds or kinds[0] == kinds[1]:
@@ -181,10 +181,10 @@ class LooseFitter(PredicateFitter):
             return None
         return s.Comparison(node.op, self._as_text(left), s.Literal(text, span=right.span), node.span)
 
-    def _of_keywords(self, node: Any, negated: bool) -> Truth:
+    def _of_keywords(self, node: Any, negated: bool) -> FittedTruth:
         """Return a test of every column of texts, of which one has to pass."""
-        truths: list[Truth] = []
-        for found in self.place(KEYWORDS):
+        truths: list[FittedTruth] = []
+        for found in self.place(ANY_TEXT_COLUMN):
             column = s.Attribute(found.attribute, node.span)
             element = s.Element(column, found.below, node.span) if found.in_list else None
             test = _with_keywords(node, element or column)
@@ -302,7 +302,7 @@ def _written(value: s.Expression) -> str | None:
 
 def _with_keywords(node: Any, value: s.Expression) -> Any:
     """Return a test with a value in place of the pseudo column of keywords."""
-    return mapped(node, s.Attribute, lambda each: value if each.name == KEYWORDS else each)
+    return mapped(node, s.Attribute, lambda each: value if each.name == ANY_TEXT_COLUMN else each)
 
 
 def _equal(value: s.Expression, constants: Sequence[s.Expression], span: s.Span) -> s.Predicate:
