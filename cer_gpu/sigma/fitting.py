@@ -30,6 +30,7 @@ _LITERALS = {bool: BOOLEAN, int: _NUMBER, float: _NUMBER, str: STRING}
 _OF_TEXTS = frozenset(("lower", "upper", "length", "substring", "between", "indexof", "startswith", "endswith"))
 _OF_TEXTS |= {"contains", "concat", "number"}
 _OF_TIMES = frozenset(["minute", "hour", "day", "weekday", "week", "month", "year"])
+_OF_NUMBERS = frozenset(["SUM", "AVG", "MIN", "MAX", "STDDEV"])
 _MADE = {
     **dict.fromkeys(("lower", "upper", "concat", "substring", "between", "string"), STRING),
     **dict.fromkeys(("startswith", "endswith", "contains"), BOOLEAN),
@@ -225,7 +226,7 @@ class LooseFitter(PredicateFitter):
     def attribute(self, node: s.Attribute) -> s.Expression | None:
         """Return an attribute over the schema, the element of a list, or a value in its place; None: it is NULL."""
         if node.past is not None:
-            return super().attribute(node)
+            return self._aggregate(node, node.past)
         found = self.place(node.name)
         if found is None:
             return None if self._missing_is_null else node
@@ -239,6 +240,16 @@ class LooseFitter(PredicateFitter):
         self._element = s.Element(made, found.below, node.span)
         self._kinds.setdefault(made.name, self._kind_of(node.name))
         return self._element
+
+    def _aggregate(self, node: s.Attribute, past: s.Past) -> s.Expression | None:
+        """Return an aggregate OVER the past; one of numbers is that of no events where the field is of another kind."""
+        found = None if past.attribute is None else self.place(past.attribute)
+        if found is not None and past.attribute is not None:
+            if found.in_list or (past.function in _OF_NUMBERS and self._kind_of(past.attribute) != _NUMBER):
+                return super().attribute(replace(node, past=replace(past, predicate=s.SATISFIED_BY_NONE)))
+            if found.attribute != past.attribute:
+                node = replace(node, past=replace(past, attribute=found.attribute))
+        return super().attribute(node)
 
     def _kind_of(self, attribute: str) -> str | None:
         """Return the kind of an attribute; None: it is not known."""

@@ -129,6 +129,28 @@ def test_tests_fit_the_types_of_columns(predicate, ends):
     assert found(predicate) == ends
 
 
+@pytest.mark.parametrize(
+    ("predicate", "ends"),
+    [
+        ("RISES(COUNT(* FILTER s = 3 OR s = 'x') OVER 5 EVENTS >= 2, s = 3 OR s = 'x')", [1]),
+        ("RISES(COUNT(* FILTER `st.p` = 'X') OVER 5 EVENTS >= 1, `st.p` = 'X')", [0]),
+        ("RISES(COUNT(* FILTER x = 1) OVER 5 EVENTS >= 1, x = 1)", []),
+        ("RISES(COUNT(* FILTER x = 1) OVER 5 EVENTS >= 1, s = 3)", []),
+        ("RISES(COUNT(* FILTER x = 1) OVER 5 EVENTS >= 0, s = 'x')", [1]),
+        ("RISES(x IS NULL, x IS NULL)", [0]),
+        ("NOT RISES(x = 1, x = 1)", [0, 1, 2]),
+        ("COUNT(* FILTER RISES(x IS NULL, s = 'x')) OVER 5 EVENTS = 1", [1, 2]),
+        ("COUNT(*.`st.p`) OVER 5 EVENTS = 1", [0, 1, 2]),
+        ("COUNT(DISTINCT *.i) OVER 5 EVENTS = 2", [2]),
+        ("SUM(*.s) OVER 5 EVENTS > 0", []),
+        ("SUM(*.l) OVER 5 EVENTS > 0", []),
+        ("SUM(*.i) OVER 5 EVENTS > 12", [2]),
+    ],
+)
+def test_the_past_fits_too(predicate, ends):
+    assert found(predicate) == ends
+
+
 def test_keywords_where_no_column_is_text():
     numbers = pa.table({"i": [1, 2]})
     assert found("`*` GLOB '1'", numbers) == []
