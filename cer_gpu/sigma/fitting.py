@@ -18,6 +18,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import children, mapped, walk
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of
 from cer_gpu.columnar.moments import read_moment
+from cer_gpu.expressions.operators import FUNCTIONS, Function
 from cer_gpu.fitting.fields import FoundField, fields_below, find_field
 from cer_gpu.fitting.predicates import FittedTruth, PredicateFitter, constant_truth, joined_truths, negation, rebuilt
 
@@ -61,7 +62,8 @@ class LooseFitter(PredicateFitter):
         if names == (ANY_TEXT_COLUMN,):
             return tuple(_texts(schema))
         found = find_field(schema, tuple(".".join(names).split(".")))
-        return found if found is not None and kind_of(found.type) is not None else None
+        readable = found is not None and kind_of(found.type) is not None and not pa.types.is_duration(found.type)
+        return found if readable else None
 
     def fitted(self, predicate: s.Predicate) -> FittedTruth:
         """Return a predicate over the schema, or what it is for every event; itself if nothing changes."""
@@ -214,7 +216,7 @@ class LooseFitter(PredicateFitter):
         if len(fitted) < len(found):
             return None
         if isinstance(node, s.Call) and node.function in _OF_TIMES:
-            if self._kind(fitted[0]) not in (MOMENT, None):
+            if not self._has_part(fitted[0], node.function):
                 return None
         elif isinstance(node, s.Call) and node.function in _OF_TEXTS:
             if node.function == "number" and self._kind(fitted[0]) == _NUMBER:
@@ -273,6 +275,14 @@ class LooseFitter(PredicateFitter):
             case s.Negative() if isinstance(value.operand, s.Literal):
                 return _NUMBER
         return None
+
+    def _has_part(self, value: s.Expression, function: str) -> bool:
+        """Return True for a value that may have a part of a time."""
+        column = value.list if isinstance(value, s.Element) else value
+        if not isinstance(column, s.Attribute) or column.past is not None:
+            return False
+        found, part = self.place(column.name), FUNCTIONS[function]
+        return found is None or (isinstance(part, Function) and part.takes(found.type))
 
     def _as_text(self, value: s.Expression) -> s.Expression:
         """Return a value as a text."""
