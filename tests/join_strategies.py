@@ -234,7 +234,7 @@ def conditions(draw, variables, several=(), own=()):
 @st.composite
 def steps(draw, name):
     """Draw one step of a chain with the variable it defines, and True if that may hold several events."""
-    event = ref.EventType(draw(st.sampled_from(TYPES)))
+    event = ref.EventType(draw(st.sampled_from((*TYPES * 4, ref.ANY))))
     named = event if name is None else ref.As(event, name)
     variable = event.name if name is None else name
     shape = draw(st.sampled_from(["one"] * 8 + ["plus", "plus", "as plus", "contigplus", "either", "perhaps"]))

@@ -55,6 +55,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from reference_formulas import ANY as ANY
 from reference_formulas import EMPTY as EMPTY
 from reference_formulas import STREAM as STREAM
 from reference_formulas import TIME as TIME

@@ -18,6 +18,7 @@ from reference_predicates import DurationConst, Event, Predicate, attribute, des
 
 TYPE = "type"
 TIME = "ts"
+ANY = "*"  # the type that events of all types have
 STREAM = "$stream"
 UNNAMED = ""  # holds the event of a type that defines no variable, until an AS around it names the event
 PASSED = "\0"  # holds every event of a valuation, those of NOT too, where EACH STEP asks for them
@@ -70,7 +71,7 @@ FilterExpr = Unary | Relation | FilterAnd | FilterOr
 
 @dataclass(frozen=True)
 class EventType:
-    """R, or S>R; where it does not define a variable of its name, only an AS around it names the event."""
+    """R, S>R, or `*` for R; where it does not define a variable of its name, only an AS around it names the event."""
 
     name: str
     stream: str | None = None
@@ -231,7 +232,7 @@ def valuations(
     tested = [0]  # number of valuations that filters between events have tested
 
     def is_of(event: Event, name: str, of_stream: str | None) -> bool:
-        return event.get(TYPE) == name and of_stream in (None, event.get(STREAM))
+        return name in (ANY, event.get(TYPE)) and of_stream in (None, event.get(STREAM))
 
     def passed(position: int) -> set[tuple[str, int]]:
         return set() if each_step is None else {(PASSED, position)}

@@ -145,6 +145,7 @@ class _Writer:
             return self.rng.choice(COMMENTS)
         words = _wordlike(before[-1]) and _wordlike(after[0])
         same = before[-1] == after[0] and after[0] in "'`-"
+        same |= after == "*" and before in (":", "->")  # else the quantifiers :* and ->*
         return " " if words or same else self.rng.choice(["", " ", " ", "  "])
 
     # ----------------------------------------------------------------------------------------- clauses
@@ -205,7 +206,8 @@ class _Writer:
         """Return the tokens of a type in the formula: `R`, or `S>R`."""
         if stream is None and self.only_stream is not None and self.chance(0.5):
             stream = self.only_stream
-        return [self.name(name)] if stream is None else [self.name(stream), ">", self.name(name)]
+        own = name if name == ref.ANY and self.chance(0.8) else self.name(name)
+        return [own] if stream is None else [self.name(stream), ">", own]
 
     def bracket(self, names: tuple[str, ...]) -> list[str]:
         out = ["["]

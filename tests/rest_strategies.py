@@ -68,7 +68,7 @@ def event_conditions(draw, variable, scope, own, related):
 @st.composite
 def absent_events(draw, scope, related):
     """Draw R, R AS x, or one of them with a FILTER."""
-    event = ref.EventType(draw(st.sampled_from((*TYPES, "C", s.UNSEEN_TYPE))))
+    event = ref.EventType(draw(st.sampled_from((*TYPES, *TYPES, "C", "C", s.UNSEEN_TYPE, ref.ANY))))
     shape = draw(st.sampled_from(["type", "type", "filter", "as", "filter as", "filter as"]))
     if shape == "type":
         return event
@@ -87,7 +87,7 @@ def absences(draw, scope, related):
 @st.composite
 def single_events(draw, scope, related):
     """Draw one event, as it stands behind an arrow."""
-    event = ref.EventType(draw(st.sampled_from(TYPES)))
+    event = ref.EventType(draw(st.sampled_from((*TYPES * 4, ref.ANY))))
     shape = draw(st.sampled_from(["type", "type", "type", "as", "filter", "filter as", "not", "or"]))
     if shape == "not":
         return ref.Not(event.name, draw(st.none() | s.likely_conditions))
@@ -187,7 +187,7 @@ def formulas(draw, depth=3, pluses=2, related=False, conjunctions=True, scope=No
 @st.composite
 def leaves(draw):
     """Draw one event."""
-    event = ref.EventType(draw(st.sampled_from((*TYPES, *TYPES, s.UNSEEN_TYPE))))
+    event = ref.EventType(draw(s.types))
     shape = draw(st.sampled_from(["type", "type", "type", "as", "as", "not"]))
     if shape == "as":
         return ref.As(event, draw(st.sampled_from(VARIABLES)))

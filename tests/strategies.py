@@ -180,7 +180,7 @@ predicates = plain_comparisons | st.recursive(
 
 # -------------------------------------------------------------------------------------------------- formulas
 
-types = st.sampled_from(TYPES + TYPES + (UNSEEN_TYPE,))
+types = st.sampled_from(TYPES * 3 + (UNSEEN_TYPE, UNSEEN_TYPE, ref.ANY))
 
 
 def filters(variables, conditions=predicates):
@@ -382,7 +382,8 @@ def _with_parts(formula, change):
 def naming_streams(draw, formula, streams, typed=True):
     """Draw the formula with a stream's name before some of the types, and of the variables in filters."""
     if isinstance(formula, ref.EventType | ref.Not):
-        return replace(formula, stream=draw(st.sampled_from([None, None, *(streams if typed else [formula.name])])))
+        own = streams if typed or formula.name == ref.ANY else [formula.name]
+        return replace(formula, stream=draw(st.sampled_from([None, None, *own])))
     formula = _with_parts(formula, lambda part: draw(naming_streams(part, streams, typed)))
     if ref.absences(formula):
         absent = tuple(draw(naming_streams(event, streams, typed)) for event in ref.absences(formula))

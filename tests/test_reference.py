@@ -16,6 +16,7 @@ import strategies
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from reference import (
+    ANY,
     Arith,
     As,
     Attr,
@@ -604,7 +605,7 @@ class Membership:
         raise TypeError(formula)
 
     def of_type(self, i: int, name: str, stream: str | None) -> bool:
-        return self.stream[i]["type"] == name and (stream is None or self.stream[i]["$stream"] == stream)
+        return name in (ANY, self.stream[i]["type"]) and (stream is None or self.stream[i]["$stream"] == stream)
 
     def unites(self, left, right, i: int, j: int, mu: frozenset, before: frozenset) -> bool:
         inside = [(k, m) for k in range(i, j + 1) for m in range(k, j + 1)]

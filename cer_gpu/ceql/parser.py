@@ -156,6 +156,10 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
         stream, _, name = children
         return s.Name(name.name, stream.name if stream else None, span_of(meta))
 
+    def any_event(self, meta: Any, children: list[Any]) -> s.Name:
+        stream = children[0]
+        return s.Name(s.ANY_TYPE, stream.name if stream else None, span_of(meta))
+
     # expressions
     def number(self, meta: Any, children: list[Any]) -> s.Literal:
         text = str(children[0])

@@ -104,7 +104,7 @@ Filter = VariableFilter | Relation | FilterAnd | FilterOr
 
 
 ANY_TYPE = "*"
-"""Name of an event type that events of all types have (CEQL has no way to write it)."""
+"""Name of an event type that events of all types have."""
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ TERMS = "an atom binds attributes to variables and constants: T(id = x, loc = 3)
 
 
 def _hint(found: str, accepted: set[str], before: str) -> str | None:
-    names_only = accepted == {"NAME", "QUOTED_NAME"}
+    names_only = accepted - {"STAR"} == {"NAME", "QUOTED_NAME"}
     bare = (names_only and before.rstrip().endswith(">")) or ("'['" in map(_text, accepted) and found[0] in "=<!")
     dotted = found == "." and before[-1:].isidentifier()
     inside = before.rfind("[") > before.rfind("]")
@@ -159,7 +159,7 @@ def _hint(found: str, accepted: set[str], before: str) -> str | None:
         return "an attribute stands in brackets, x[price > 100], or behind its variable: x.price > 100"
     if found == "[" and re.search(r"\bHAVING\b", before, re.IGNORECASE):
         return "HAVING compares measures: x.price > 100, COUNT(x) > 2; a filter of single events stands in WHERE"
-    if dotted or (found == "]" and "COMPARISON" in accepted) or (found == "[" and "STAR" in accepted):
+    if dotted or (found == "]" and "COMPARISON" in accepted) or (found == "[" and "SLASH" in accepted):
         return WHOLE
     if found == "[" and accepted == {"LPAR", "DOT"}:
         return "NOT stands within the brackets: x[NOT price > 100]"

@@ -14,9 +14,9 @@ from cer_gpu.cli.preview import Preview, QueryTable, end_of, preview, table_widt
 from cer_gpu.cli.tally import Totals, counted
 from cer_gpu.io.sinks import Sink
 from cer_gpu.output.funnel import FunnelCounts
+from cer_gpu.rule import Rule, urgency
 from cer_gpu.rules.alerts import in_order_of_ends
 from cer_gpu.rules.near_misses import reached
-from cer_gpu.rules.rule import Rule, urgency
 
 SHOWN_RULES = 40
 """Most rules in a table."""

@@ -17,8 +17,8 @@ import click
 from cer_gpu.cli.json_output import error_facts, error_text, to_json
 from cer_gpu.cli.signals import SIGPIPE, Signals, Stopped
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean, nearest_file, out_of_memory
+from cer_gpu.rule import Rule
 from cer_gpu.rules.folder import READERS
-from cer_gpu.rules.rule import Rule
 from cer_gpu.rules.texts import read_text
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -17,8 +17,8 @@ from cer_gpu.engine.evaluation import FoundBatches
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.query_set import QuerySet, named
+from cer_gpu.rule import Rule
 from cer_gpu.rules.alerts import ALERTS, AlertRows, alert_output, time_type_in
-from cer_gpu.rules.rule import Rule
 from cer_gpu.stages import Stages
 
 

@@ -21,8 +21,8 @@ from cer_gpu.cli.options import QueryOptions, complete_files
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery, analyse, analyse_member, analyse_query, language_of
 from cer_gpu.errors import CerError, OptionError, QueryError
+from cer_gpu.rule import Rule
 from cer_gpu.rules.folder import READERS, passed_over_note, read_folder
-from cer_gpu.rules.rule import Rule
 from cer_gpu.rules.rule_set import analyse_rule
 
 _Result = TypeVar("_Result")

@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from cer_gpu.cli.command_line import Command
 from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.compilation import LANGUAGES, TYPE_COLUMN
-from cer_gpu.rules.rule import Rule
+from cer_gpu.rule import Rule
 from cer_gpu.rules.rule_set import options_of_rules
 
 

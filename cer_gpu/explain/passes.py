@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from cer_gpu.automaton.normal_form import Absent, Atom, Both, Either, NormalForm, Related, Repeat, Then, Trailing
+from cer_gpu.ceql.syntax import ANY_TYPE
 from cer_gpu.ceql.traversal import children, fold, walk
 from cer_gpu.explain.writing import guard_text, name_text, predicate_text, stream_of_variable, variable_text
 from cer_gpu.planning.plan import Plan
@@ -105,7 +106,9 @@ def normal_form_text(formula: NormalForm, streams: Collection[str] = ()) -> str:
         match part:
             case Atom():
                 names = [
-                    name for name in part.labels - {part.guard.event_type} if stream_of_variable(name, streams) is None
+                    name
+                    for name in part.labels - {part.guard.event_type, ANY_TYPE}
+                    if stream_of_variable(name, streams) is None
                 ]
                 return " AS ".join([guard_text(part.guard, part.negated), *map(name_text, sorted(names))])
             case Repeat():

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from cer_gpu.automaton.atom_graph import AtomGraph
 from cer_gpu.automaton.normal_form import Absent, Atom, Guard, NormalForm, Repeat, Then, copies_of
+from cer_gpu.ceql.syntax import ANY_TYPE
 from cer_gpu.ceql.traversal import children, fold
 from cer_gpu.explain.writing import guard_text, name_text
 
@@ -33,7 +34,7 @@ def place_names(graph: AtomGraph, formula: NormalForm) -> list[str]:
             names.append(f"!{kind}")
             continue
         told = (label for label in atom.labels if ">" not in label and label.isprintable())
-        aliases = sorted(label for label in told if label != atom.guard.event_type)
+        aliases = sorted(label for label in told if label not in (atom.guard.event_type, ANY_TYPE))
         related = [v for relation in graph.relations for v in relation.variables if v in aliases]
         if atom.negated:
             names.append(kind)

@@ -21,7 +21,17 @@ from cer_gpu.automaton.normal_form import (
     sequence,
 )
 from cer_gpu.automaton.strategies import Strategy
-from cer_gpu.ceql.syntax import Measure, Past, Predicate, QuerySyntax, Within, attributes, relations, variable_filters
+from cer_gpu.ceql.syntax import (
+    ANY_TYPE,
+    Measure,
+    Past,
+    Predicate,
+    QuerySyntax,
+    Within,
+    attributes,
+    relations,
+    variable_filters,
+)
 from cer_gpu.explain.writing import (
     aggregate_of_past,
     attribute_text,
@@ -255,7 +265,9 @@ def _absences(absent: Sequence[Absent], words: str) -> Iterator[str]:
         event = f"event that is not {_guarded(each.guard)}" if each.negated else _guarded(each.guard, one="event")
         tests = " and ".join(predicate_text(relation.predicate) for relation in each.relations)
         roles = (role for relation in each.relations for role in relation.roles if role.sites & each.sites)
-        names = dict.fromkeys(role.variable.name for role in roles if role.variable.name != each.guard.event_type)
+        names = dict.fromkeys(
+            role.variable.name for role in roles if role.variable.name not in (each.guard.event_type, ANY_TYPE)
+        )
         called = f", called {_listed(list(map(name_text, names)), 'and')}" if names else ""
         yield f"{words}no {event}{called}" + (f", such that {tests}" if tests else "")
 
@@ -315,7 +327,7 @@ def _event(atom: Atom, streams: Sequence[str], one: str = _ONE) -> str:
     event = _guarded(guard, atom.negated, one)
     if atom.negated:
         return event
-    own = streams if guard.event_type is None else [guard.event_type]
+    own = [*streams, ANY_TYPE] if guard.event_type is None else [guard.event_type]
     names = sorted(name for name in atom.labels if name not in own and stream_of_variable(name, streams) is None)
     return event + (f", called {_listed([name_text(name) for name in names], 'and')}" if names else "")
 

@@ -20,7 +20,7 @@ from cer_gpu.io.texts import plain_values
 from cer_gpu.report.events import ReportEvents, paths
 from cer_gpu.report.page import ReportSummary, digest, resource
 from cer_gpu.report.titles import title_of
-from cer_gpu.rules.rule import LEVELS, Rule, urgency
+from cer_gpu.rule import LEVELS, Rule, urgency
 from cer_gpu.rules.rule_set import RuleSet
 
 FIRST_ALERTS = 20

@@ -27,7 +27,7 @@ from cer_gpu.ceql.paths import dotted
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.engine.evaluation import FoundBatches
 from cer_gpu.io.texts import TEXT, json_texts, plain_values
-from cer_gpu.rules.rule import Rule
+from cer_gpu.rule import Rule
 
 ALERTS = "alerts"
 """Name of this form of the results."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cer_gpu.errors import CerError, OptionError
+from cer_gpu.rule import Rule
 from cer_gpu.rules.found import RulesFound
-from cer_gpu.rules.rule import Rule
 from cer_gpu.rules.texts import read_eql, read_text
 from cer_gpu.rules.toml import read_toml
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cer_gpu.rules.rule import Rule
+from cer_gpu.rule import Rule
 
 
 @dataclass(frozen=True)

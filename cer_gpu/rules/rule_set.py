@@ -14,9 +14,9 @@ from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, checking_names,
 from cer_gpu.errors import CerError
 from cer_gpu.io.source import Source
 from cer_gpu.query_set import QuerySet, QuerySetEvaluator
+from cer_gpu.rule import Rule
 from cer_gpu.rules.alerts import AlertRows, alert_output, in_order_of_ends, time_type_in
 from cer_gpu.rules.folder import read_folder
-from cer_gpu.rules.rule import Rule
 
 OF_ALERTS = tuple(name for name in OF_EVENTS if name not in ("output", "aggregate"))
 """Options of `RuleSet.alerts`."""

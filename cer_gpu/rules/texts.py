@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from cer_gpu.ceql.query_file import read_query_file
+from cer_gpu.rule import Rule
 from cer_gpu.rules.found import RulesFound
-from cer_gpu.rules.rule import Rule
 
 
 def read_text(path: Path, name: str) -> RulesFound:

@@ -24,8 +24,8 @@ from typing import Any
 
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.errors import OptionError
+from cer_gpu.rule import Rule
 from cer_gpu.rules.found import RulesFound
-from cer_gpu.rules.rule import Rule
 
 _TAKEN = {"eql": "eql", "ceql": None}
 """Languages of rules in TOML, and those of `cer_gpu.compile`; None: the text tells it."""

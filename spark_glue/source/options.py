@@ -14,8 +14,8 @@ from pathlib import Path
 from cer_gpu.compilation import TYPE_COLUMN
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.output.outputs import OUTPUTS
+from cer_gpu.rule import Rule
 from cer_gpu.rules.folder import read_folder
-from cer_gpu.rules.rule import Rule
 from spark_glue.deal import DEALINGS, MOST_PARTS, under_new_name
 from spark_glue.files.stores import relevant
 

@@ -3,9 +3,9 @@
 import pytest
 
 from cer_gpu.errors import OptionError, QueryError
+from cer_gpu.rule import urgency
 from cer_gpu.rules import LEVELS, Rule, read_folder
 from cer_gpu.rules.folder import passed_over_note
-from cer_gpu.rules.rule import urgency
 
 QUERY = "SELECT * FROM S WHERE A"
 DETECTION = '''

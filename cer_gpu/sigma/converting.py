@@ -1,0 +1,182 @@
+"""All rules through pipelines and the back end, with the reasons for those that have no text."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Any
+
+import yaml
+from sigma import exceptions as wrong
+from sigma.collection import SigmaCollection
+from sigma.correlations import SigmaCorrelationRule
+from sigma.exceptions import SigmaError
+from sigma.filters import SigmaFilter
+from sigma.processing.pipeline import ProcessingPipeline
+from sigma.rule import SigmaRule
+
+from cer_gpu.ceql.query_file import read_query_file
+from cer_gpu.errors import OptionError, QueryError, did_you_mean
+from cer_gpu.rule import Rule
+from cer_gpu.sigma.attack import tactics_of, techniques_of
+from cer_gpu.sigma.backend import CerGpuBackend
+from cer_gpu.sigma.loading import Refused, SigmaRules
+from cer_gpu.sigma.pipelines.named import FINDERS, chosen_columns, pipeline_named
+from cer_gpu.sigma.reading import ENDINGS, AnyRule, Given, file_of, read, title_of, words_of
+
+_KINDS: tuple[tuple[type[Exception], str], ...] = (
+    (wrong.SigmaPlaceholderError, "have placeholders without values"),
+    (wrong.SigmaRegularExpressionError, "have regular expressions that RE2 does not take"),
+    (wrong.SigmaLogsourceError, "are about log sources that the pipelines do not know"),
+    (wrong.SigmaRuleNotFoundError, "refer to rules that are not there"),
+    (wrong.SigmaFeatureNotSupportedByBackendError, "ask for what is not supported"),
+    (yaml.YAMLError, "are not YAML"),
+)
+"""Kinds of reasons by the errors of pySigma; all others are rules that are wrong."""
+
+
+def converted(rules: Any, pipelines: Any, columns: dict[str, str]) -> SigmaRules:
+    """Return the rules as texts; parameters and errors are those of `cer_gpu.sigma.load`."""
+    backend = CerGpuBackend(_pipeline(pipelines, columns), columns=columns)
+    backend.init_processing_pipeline()
+    given = Given()
+    read(rules, given)
+    refused = [_refused(name, error) for name, error in given.faults]
+    sound: list[AnyRule] = []
+    for rule in _filtered(given, refused):
+        if rule.errors:
+            refused.append(_refused(title_of(rule), rule.errors[0], rule))
+        else:
+            sound.append(rule)
+    texts: dict[int, str] = {}
+    for rule in _referenced_first(sound, refused):
+        try:
+            is_correlation = isinstance(rule, SigmaCorrelationRule)
+            made = backend.convert_correlation_rule(rule) if is_correlation else backend.convert_rule(rule)
+        except (SigmaError, ValueError, NotImplementedError) as error:
+            refused.append(_refused(title_of(rule), error, rule))
+            continue
+        texts.update((id(rule), text) for text in made)
+    found: dict[str, Rule] = {}
+    fields: dict[str, tuple[str, ...]] = {}
+    for rule in sound:
+        if id(rule) in texts:
+            name = _free_name(rule, found)
+            found[name] = _rule(name, texts[id(rule)], rule)
+            fields[name] = rule.get_conversion_result()[0].columns
+    return SigmaRules(found, fields, refused, +given.passed_over)
+
+
+def _pipeline(asked: Any, columns: Mapping[str, str]) -> ProcessingPipeline:
+    """Return all pipelines as one, in the order of their priorities."""
+    single = isinstance(asked, (str, os.PathLike, ProcessingPipeline))
+    pipelines = [_one_pipeline(each) for each in ([asked] if single else asked)]
+    if columns:
+        pipelines.append(chosen_columns(columns))
+    return reduce(add, sorted(pipelines, key=lambda each: each.priority), ProcessingPipeline())
+
+
+def _one_pipeline(asked: Any) -> ProcessingPipeline:
+    if isinstance(asked, ProcessingPipeline):
+        return asked
+    if not isinstance(asked, (str, os.PathLike)):
+        if callable(asked) and isinstance(made := asked(), ProcessingPipeline):
+            return made
+        raise OptionError(f"expected a pipeline of pySigma, or its name or path, got {type(asked).__name__}")
+    if isinstance(asked, str) and asked.removeprefix("cer_gpu_") in FINDERS:
+        return pipeline_named(asked.removeprefix("cer_gpu_"))
+    path = Path(asked)
+    if path.suffix in ENDINGS or path.is_file():
+        text = read_query_file(path)
+        try:
+            return ProcessingPipeline.from_yaml(text, source_path=str(path))
+        except (SigmaError, yaml.YAMLError, AttributeError, TypeError) as error:
+            raise OptionError(f"{path}: is no pipeline of pySigma: {words_of(error)}") from None
+    hint = did_you_mean(str(asked), FINDERS, "pipelines")
+    raise OptionError(f"there is no pipeline {str(asked)!r}, nor a file of that name\nhint: {hint}")
+
+
+def _filtered(given: Given, refused: list[Refused]) -> Iterator[AnyRule]:
+    """Yield the rules after all filters."""
+    filters = [each for each in given.rules if isinstance(each, SigmaFilter)]
+    for each in filters:
+        if each.errors:
+            refused.append(_refused(title_of(each), each.errors[0]))
+    filters = [each for each in filters if not each.errors]
+    for rule in given.rules:
+        if isinstance(rule, SigmaFilter):
+            continue
+        if isinstance(rule, SigmaRule) and not rule.errors:
+            try:
+                rule = reduce(lambda made, each: each.apply_on_rule(made), filters, rule)  # type: ignore[arg-type, return-value]
+            except SigmaError as error:
+                refused.append(_refused(title_of(rule), error, rule))
+                continue
+        yield rule
+
+
+def _referenced_first(rules: list[AnyRule], refused: list[Refused]) -> Iterator[AnyRule]:
+    """Yield rules, each after those that it refers to; correlations that refer to none of them are refused."""
+    collection = SigmaCollection(list(rules), resolve_references=False)
+    known: list[AnyRule] = []
+    for rule in rules:
+        try:
+            if isinstance(rule, SigmaCorrelationRule):
+                rule.resolve_rule_references(collection)
+        except SigmaError as error:
+            refused.append(_refused(title_of(rule), error, rule))
+            continue
+        known.append(rule)
+    placed: set[int] = set()
+
+    def place(rule: AnyRule) -> Iterator[AnyRule]:
+        if id(rule) in placed:
+            return
+        placed.add(id(rule))
+        if isinstance(rule, SigmaCorrelationRule):
+            for reference in rule.referenced_rules:
+                yield from place(reference.rule)
+        yield rule
+
+    sound = {id(rule) for rule in known}
+    for rule in known:
+        yield from (each for each in place(rule) if id(each) in sound)
+
+
+def _refused(name: str, error: Exception, rule: AnyRule | None = None) -> Refused:
+    """Return a rule without a text, with the reason."""
+    kind = next((words for each, words in _KINDS if isinstance(error, each)), "are wrong")
+    file = None if rule is None else file_of(rule)
+    said = " ".join(words_of(error).split()) if isinstance(error, yaml.YAMLError) else words_of(error)
+    return Refused(name, QueryError(said if file is None else f"{file}: {said}"), kind)
+
+
+def _free_name(rule: AnyRule, taken: Iterable[str]) -> str:
+    """Return the title of a rule, or one that tells it from those that are taken."""
+    title, file = title_of(rule), file_of(rule)
+    names = [title, *([] if file is None else [f"{title} ({file.stem})"])]
+    number = 2
+    while names[0] in taken:
+        names = names[1:] or [f"{title} ({number})"]
+        number += names[0] == f"{title} ({number})"
+    return names[0]
+
+
+def _rule(name: str, text: str, rule: AnyRule) -> Rule:
+    """Return a rule with what it says of itself."""
+    tags = tuple(map(str, rule.tags))
+    file = file_of(rule)
+    return Rule(
+        name=name,
+        text=text,
+        language="sigma",
+        level=None if rule.level is None else str(rule.level),
+        tags=tags,
+        id=None if rule.id is None else str(rule.id),
+        tactics=tactics_of(tags),
+        techniques=techniques_of(tags),
+        file=None if file is None else str(file),
+    )

@@ -1,0 +1,333 @@
+"""Conditions of Sigma as formulas of tests, written as predicates of CEQL.
+
+Sigma has two truths: a test of a value that is missing does not hold, and its negation does.  CEQL has three, so that
+negations are pushed down to the tests: a negated ``a GLOB 'x'`` is ``(a NOT GLOB 'x' OR a IS NULL)``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
+_WORDS = frozenset(
+    word
+    for line in (
+        "ALL AND ANY AS BETWEEN BY CONSUME DAY DAYS DISTINCT EACH EVENT EVENTS EVERY FALSE FILTER FOR FROM GLOB HAVING",
+        "HOUR HOURS IN IS LAST LIKE LIMIT MAX MINUTE MINUTES NEXT NOCASE NONE NOT NULL NXT OR OVER PARTITION RANGE",
+        "RECENT SECOND SECONDS SELECT STEP STRICT THEN TRUE UNTIL WHERE WITHIN",
+    )
+    for word in line.split()
+)
+"""Words of CEQL, which are written in backquotes where they are names."""
+_SIGNS = str.maketrans({"*": "[*]", "?": "[?]", "[": "[[]"})
+
+ANY_TEXT = "`*`"
+"""The pseudo column that stands for every column of texts."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the events, or a value made of some.
+
+    Attributes
+    ----------
+    text : str
+        As it is written in CEQL.
+    names : tuple of str
+        Names of the columns that it reads.
+    """
+
+    text: str
+    names: tuple[str, ...]
+
+
+def column(name: str) -> Column:
+    """Return the column of a name, in backquotes if CEQL needs them.
+
+    Raises
+    ------
+    ValueError
+        For a name that no query can hold.
+    """
+    if "`" in name or not name:
+        raise ValueError(f"{name!r} cannot be the name of a column: it is empty, or holds a backquote")
+    is_plain = _PLAIN.match(name) and name.upper() not in _WORDS
+    return Column(name if is_plain else f"`{name}`", (name,))
+
+
+def quoted(text: str) -> str:
+    """Return a text as a string of CEQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def verbatim(text: str) -> str:
+    """Return the pattern of GLOB that matches a text alone."""
+    return text.translate(_SIGNS)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of tests of one column against values.
+
+    Attributes
+    ----------
+    one : str
+        The test of ``{column}`` against ``{values}``, of one value.
+    several : str
+        The same, of several values of which one must fit; empty: each value has a test of its own.
+    negated, negated_several : str
+        The tests that hold where a column that has a value does not pass.
+    """
+
+    one: str
+    several: str = ""
+    negated: str = ""
+    negated_several: str = ""
+
+
+def _patterns(operator: str, behind: str = "") -> Kind:
+    several = f"{{column}} {{negation}}{operator} {{{{{{values}}}}}}{behind}"
+    one = f"{{column}} {{negation}}{operator} {{values}}{behind}"
+    return Kind(
+        one.replace("{negation}", ""),
+        several.replace("{negation}", ""),
+        one.replace("{negation}", "NOT "),
+        several.replace("{negation}", "NOT "),
+    )
+
+
+def _of(value: str) -> Kind:
+    return Kind(
+        f"{value} = {{values}}",
+        f"{value} IN {{{{{{values}}}}}}",
+        f"{value} <> {{values}}",
+        f"{value} NOT IN {{{{{{values}}}}}}",
+    )
+
+
+def _plain(test: str, several: str = "") -> Kind:
+    return Kind(test, several, f"NOT {test}", several and f"NOT {several}")
+
+
+GLOB = _patterns("GLOB", " NOCASE")
+GLOB_CASED = _patterns("GLOB")
+REGEX = Kind("{column} LIKE {values}", "", "{column} NOT LIKE {values}")
+NETWORK = _plain("CIDR({column}, {values})", "CIDR({column}, {values})")
+EQUAL = _of("{column}")
+PARTS_OF_TIME = {part: _of(f"{part}({{column}})") for part in ("minute", "hour", "day", "week", "month", "year")}
+"""Parts of times by the names of Sigma, which are those of CEQL."""
+_COMPARISONS = ("<", "<=", ">", ">=", "<>")
+COMPARED = {
+    (part, operator): _plain(f"{f'{part}({{column}})' if part else '{column}'} {operator} {{values}}")
+    for part in ("", *PARTS_OF_TIME)
+    for operator in _COMPARISONS
+}
+"""Comparisons of a number, or of a part of a time, by that part and the operator."""
+
+
+@dataclass(frozen=True)
+class FieldTest:
+    """A test of a field.
+
+    Attributes
+    ----------
+    field : str or None
+        A field of Sigma, or None for all texts (keywords).
+    kind : Kind
+    values : tuple of str
+        As they are written in CEQL.
+    """
+
+    field: str | None
+    kind: Kind
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Presence:
+    """A test that a field has a value, or has none."""
+
+    field: str
+    has_value: bool
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """A test of a field against another one: equal (no function), or a function of CEQL of both."""
+
+    field: str
+    other: str
+    function: str = ""
+
+
+@dataclass(frozen=True)
+class Verbatim:
+    """A test that a pipeline wrote in CEQL, where ``{field}`` stands for the column."""
+
+    field: str | None
+    text: str
+
+
+@dataclass(frozen=True)
+class All:
+    """Formulas that hold together."""
+
+    parts: tuple[Formula, ...]
+
+
+@dataclass(frozen=True)
+class Some:
+    """Formulas of which one holds, at least."""
+
+    parts: tuple[Formula, ...]
+
+
+@dataclass(frozen=True)
+class Negation:
+    """A formula that does not hold."""
+
+    part: Formula
+
+
+Formula = FieldTest | Presence | Likeness | Verbatim | All | Some | Negation
+
+
+def all_of(parts: Iterable[Formula]) -> Formula:
+    """Return a conjunction, flat."""
+    flat = [part for each in parts for part in (each.parts if isinstance(each, All) else (each,))]
+    return flat[0] if len(flat) == 1 else All(tuple(flat))
+
+
+def some_of(parts: Iterable[Formula]) -> Formula:
+    """Return a disjunction, flat, in which the values of one field with one kind of test stand in one test."""
+    places: dict[tuple[str | None, Kind], int] = {}
+    flat: list[Formula] = []
+    for part in (part for each in parts for part in (each.parts if isinstance(each, Some) else (each,))):
+        if not isinstance(part, FieldTest) or not part.kind.several:
+            if part not in flat:
+                flat.append(part)
+            continue
+        place = places.setdefault((part.field, part.kind), len(flat))
+        if place == len(flat):
+            flat.append(part)
+            continue
+        before = flat[place]
+        assert isinstance(before, FieldTest)
+        flat[place] = replace(before, values=tuple(dict.fromkeys(before.values + part.values)))
+    return flat[0] if len(flat) == 1 else Some(tuple(flat))
+
+
+def fields_of(formula: Formula) -> Iterator[str | None]:
+    """Yield the fields that a formula reads; None for all texts."""
+    match formula:
+        case All(parts) | Some(parts):
+            for part in parts:
+                yield from fields_of(part)
+        case Negation(part):
+            yield from fields_of(part)
+        case Likeness(name, other):
+            yield name
+            yield other
+        case FieldTest(name) | Presence(name) | Verbatim(name):
+            yield name
+
+
+_SOME, _ALL, _TEST = range(3)
+"""How tightly a text holds together: alternatives, a conjunction, and a test or a text in parentheses."""
+
+
+@dataclass
+class Writer:
+    """The writer of formulas as predicates over the columns of one log source.
+
+    Parameters
+    ----------
+    column_of
+        Function from a field to its column.
+
+    Attributes
+    ----------
+    columns : dict from str to None
+        Names of the columns that were read, in their order.
+    """
+
+    column_of: Callable[[str], Column]
+    columns: dict[str, None] = field(default_factory=dict)
+
+    def predicate(self, formula: Formula) -> str:
+        """Return the predicate that is TRUE where the formula holds."""
+        return self._written(formula, True)[0]
+
+    def conjunct(self, formula: Formula) -> str:
+        """Return the predicate as a part of a conjunction."""
+        text, level = self._written(formula, True)
+        return text if level >= _ALL else f"({text})"
+
+    def _written(self, formula: Formula, holds: bool) -> tuple[str, int]:
+        match formula:
+            case Negation(part):
+                return self._written(part, not holds)
+            case All(parts):
+                return self._joined(parts, holds, together=holds)
+            case Some(parts):
+                return self._joined(parts, holds, together=not holds)
+            case FieldTest():
+                return self._test(formula, holds)
+            case Presence(name, has_value):
+                return f"{self._column(name)} IS {'NOT ' if has_value == holds else ''}NULL", _TEST
+            case Likeness():
+                return self._likeness(formula, holds)
+            case Verbatim(name, text):
+                written = text.replace("{field}", self._column(name) if name else "")
+                return f"{'' if holds else 'NOT '}({written})", _TEST
+
+    def _joined(self, parts: Sequence[Formula], holds: bool, together: bool) -> tuple[str, int]:
+        written = [self._written(part, holds) for part in parts]
+        if len(written) == 1:
+            return written[0]
+        level = _ALL if together else _SOME
+        texts = [text if inner >= level else f"({text})" for text, inner in written]
+        return (" AND " if together else " OR ").join(dict.fromkeys(texts)), level
+
+    def _test(self, test: FieldTest, holds: bool) -> tuple[str, int]:
+        kind, several = test.kind, len(test.values) > 1
+        column = ANY_TEXT if test.field is None else self._column(test.field)
+        values = ", ".join(test.values)
+        if holds:
+            return (kind.several if several else kind.one).format(column=column, values=values), _TEST
+        if test.field is None:
+            return f"NOT {(kind.several if several else kind.one).format(column=column, values=values)}", _TEST
+        failed = (kind.negated_several if several else kind.negated).format(column=column, values=values)
+        return f"{failed} OR {column} IS NULL", _SOME
+
+    def _likeness(self, test: Likeness, holds: bool) -> tuple[str, int]:
+        a, b = self._column(test.field), self._column(test.other)
+        left, right = f"lower(string({a}))", f"lower(string({b}))"
+        passed = f"{test.function}({left}, {right})" if test.function else f"{left} = {right}"
+        return (passed, _TEST) if holds else (f"NOT {passed} OR {a} IS NULL OR {b} IS NULL", _SOME)
+
+    def _column(self, name: str) -> str:
+        found = self.column_of(name)
+        self.columns.update(dict.fromkeys(found.names))
+        return found.text
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """The predicate of a detection rule.
+
+    Attributes
+    ----------
+    text : str
+        In CEQL, without parentheses around it.
+    columns : tuple of str
+        Names of the columns that it reads.
+    column_of : callable
+        From a field to the texts of the columns that it becomes: one for each log source that has another one.
+    """
+
+    text: str
+    columns: tuple[str, ...]
+    column_of: Callable[[str], tuple[str, ...]]

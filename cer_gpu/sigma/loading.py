@@ -1,0 +1,200 @@
+"""Rules of Sigma as texts of CEQL by their titles: `load`."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from cer_gpu.errors import CerError, OptionError
+from cer_gpu.rule import Rule
+
+INSTALL = "Sigma's rules need pySigma\nhint: pip install 'cer-gpu[sigma]'"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A rule that is not in the mapping.
+
+    Attributes
+    ----------
+    name : str
+        Title of the rule, else the name of its file.
+    error : CerError
+    kind : str
+        Kind of the reason, in words.
+    """
+
+    name: str
+    error: CerError
+    kind: str
+
+
+class SigmaRules(Mapping[str, str]):
+    r"""Rules of Sigma as texts of CEQL, by their titles; made by `load`.
+
+    A title that an earlier rule has is followed by the name of the rule's file, or a number, in parentheses.
+
+    Parameters
+    ----------
+    rules
+        By name.
+    fields
+        Names of the columns that each rule reads.
+    refused
+        Rules that have no text.
+    passed_over
+        Number of YAML documents that are no rules, by the kind of them.
+
+    Attributes
+    ----------
+    rules : dict from str to cer_gpu.rules.Rule
+    fields : dict from str to tuple of str
+    errors : list of (str, CerError)
+        Names of the rules that have no text, with the reasons.
+    passed_over : dict from str to int
+
+    Examples
+    --------
+    >>> import cer_gpu, cer_gpu.sigma
+    >>> rules = cer_gpu.sigma.load('''
+    ... title: Whoami
+    ... logsource: {product: windows, category: process_creation}
+    ... detection:
+    ...   selection: {Image|endswith: '\whoami.exe'}
+    ...   condition: selection
+    ... ''')
+    >>> print(rules["Whoami"])
+    -- Sigma: Whoami
+    SELECT * FROM events WHERE * AS event FILTER event[Image GLOB '*\whoami.exe' NOCASE]
+    """
+
+    def __init__(
+        self,
+        rules: Mapping[str, Rule],
+        fields: Mapping[str, tuple[str, ...]],
+        refused: Iterable[Refused] = (),
+        passed_over: Mapping[str, int] | None = None,
+    ) -> None:
+        self.rules = dict(rules)
+        self.fields = dict(fields)
+        self._refused = list(refused)
+        self.passed_over = dict(passed_over or {})
+
+    def __getitem__(self, name: str) -> str:
+        """Return the text of a rule."""
+        return self.rules[name].text
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self.rules)
+
+    def __len__(self) -> int:
+        """Return the number of rules."""
+        return len(self.rules)
+
+    def __repr__(self) -> str:
+        """Return the numbers of rules with and without a text."""
+        return f"<SigmaRules: {len(self):,} rules, {len(self._refused):,} without a text>"
+
+    @property
+    def errors(self) -> list[tuple[str, CerError]]:
+        """The rules that have no text, with the reasons."""
+        return [(each.name, each.error) for each in self._refused]
+
+    def missing(self, schema: pa.Schema) -> dict[str, int]:
+        """Return the columns that events of a schema have not, with the number of rules that read each, most first."""
+        known = set(_names_in(schema))
+        counts = Counter(name for names in self.fields.values() for name in names if name not in known)
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def summary(self, schema: pa.Schema | None = None) -> str:
+        """Return the number of rules, the reasons why others have no text, and the columns that events have not.
+
+        Parameters
+        ----------
+        schema
+            That of the events; None: nothing is said of columns.
+        """
+        lines = [f"{len(self):,} rules loaded"]
+        kinds = Counter(each.kind for each in self._refused)
+        if kinds:
+            lines.append(f"{len(self._refused):,} rules have no text:")
+            lines += [f"  {count:,} {kind}" for kind, count in kinds.most_common()]
+        if self.passed_over:
+            listed = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.passed_over.items()))
+            lines.append(f"passed over: {listed}")
+        if schema is not None:
+            lines += _told(self.missing(schema), self._readers(schema))
+        return "\n".join(lines)
+
+    def _readers(self, schema: pa.Schema) -> int:
+        known = set(_names_in(schema))
+        return sum(any(name not in known for name in names) for names in self.fields.values())
+
+
+def _told(missing: Mapping[str, int], n_readers: int) -> Iterator[str]:
+    if not missing:
+        yield "the events have all columns that the rules read"
+        return
+    yield f"{n_readers:,} rules read columns that the events have not (a test of one does not hold):"
+    width = max(len(f"{count:,}") for count in missing.values())
+    yield from (f"  {count:>{width},} {name}" for name, count in missing.items())
+
+
+def _names_in(schema: pa.Schema) -> Iterator[str]:
+    """Yield the names of columns, and the paths of fields of structs."""
+    for field in schema:
+        yield from _paths(field.name, field.type)
+
+
+def _paths(name: str, data_type: pa.DataType) -> Iterator[str]:
+    yield name
+    if pa.types.is_struct(data_type):
+        for field in data_type:
+            yield from _paths(f"{name}.{field.name}", field.type)
+
+
+def load(
+    rules: Any,
+    pipelines: Any = (),
+    columns: Mapping[str, str] | None = None,
+) -> SigmaRules:
+    """Read rules of Sigma and write them in CEQL (docs/sigma.md).
+
+    Parameters
+    ----------
+    rules
+        The path of a file or folder, YAML as a text, a collection or rule of pySigma, or a list of these.
+    pipelines
+        Names of pipelines ("windows", "sysmon", "windows_audit", "ecs"), pipelines of pySigma, and paths of files with
+        such, in any number.  Without one, rules are tested on events of all log sources.
+    columns
+        Columns of the events by the names of fields, or of columns that a pipeline puts in their place: the last word.
+
+    Returns
+    -------
+    SigmaRules
+        A mapping from title to text, for `cer_gpu.compile_all`.  Rules that cannot be written are in its `errors`.
+
+    Raises
+    ------
+    OptionError
+        When there is no pySigma, nothing to read, or no pipeline of that name.
+    """
+    try:
+        from cer_gpu.sigma.converting import converted
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "sigma":
+            raise
+        raise OptionError(INSTALL) from None
+    return converted(rules, pipelines, dict(columns or {}))
+
+
+def is_given_as_path(rules: object) -> bool:
+    """Return True for a path, False for YAML; a text without a line break is a path."""
+    return isinstance(rules, os.PathLike) or (isinstance(rules, str) and "\n" not in rules)

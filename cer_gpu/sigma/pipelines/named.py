@@ -1,0 +1,101 @@
+"""Pipelines by name as pipelines of pySigma, which tell each rule its log sources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from sigma.correlations import SigmaCorrelationRule
+from sigma.exceptions import SigmaLogsourceError
+from sigma.processing.pipeline import ProcessingItem, ProcessingPipeline
+from sigma.processing.transformations.base import DetectionItemTransformation, PreprocessingTransformation
+from sigma.rule import SigmaDetectionItem, SigmaRule
+from sigma.types import SigmaFieldReference
+
+from cer_gpu.sigma.pipelines.ecs import PIPELINES_OF_ECS
+from cer_gpu.sigma.pipelines.sources import EVERY_EVENT, ChosenName, LogSource
+from cer_gpu.sigma.pipelines.windows import PIPELINES
+
+Find = Callable[[str | None, str | None, str | None], Sequence[LogSource]]
+FINDERS: dict[str, Find] = {**PIPELINES, **PIPELINES_OF_ECS}
+"""Functions from product, category and service to log sources, by names of pipelines."""
+_TAKEN = "cer_gpu_sources"
+
+
+@dataclass
+class LogSourceTransformation(PreprocessingTransformation):
+    """The step of a pipeline that finds the log sources of a rule, which the back end tests first.
+
+    Attributes
+    ----------
+    name : str
+        One of `FINDERS`.
+    """
+
+    name: str
+
+    def apply(self, rule: SigmaRule | SigmaCorrelationRule) -> None:
+        """Tell a rule its log sources."""
+        if isinstance(rule, SigmaRule):
+            source = rule.logsource
+            found = FINDERS[self.name](source.product, source.category, source.service)
+            rule.custom_attributes.setdefault(_TAKEN, {})[self.name] = found
+        super().apply(rule)
+
+
+def sources_of(rule: SigmaRule) -> Sequence[LogSource]:
+    """Return the log sources that pipelines have told a rule.
+
+    Raises
+    ------
+    SigmaLogsourceError
+        When the pipelines know none.
+    """
+    told = rule.custom_attributes.get(_TAKEN)
+    if told is None:
+        return (EVERY_EVENT,)
+    found = [source for sources in told.values() for source in sources]
+    if not found:
+        own = {name: getattr(rule.logsource, name) for name in ("product", "category", "service")}
+        words = ", ".join(f"{name} {value}" for name, value in own.items() if value is not None)
+        raise SigmaLogsourceError(f"the log source ({words}) is none of the pipeline {' or '.join(told)}")
+    return found
+
+
+def pipeline_named(name: str) -> ProcessingPipeline:
+    """Return a pipeline of this package, for pySigma."""
+    item = ProcessingItem(transformation=LogSourceTransformation(name), identifier=f"cer_gpu_{name}")
+    return ProcessingPipeline(
+        items=[item], name=f"cer_gpu_{name}", priority=90, allowed_backends=frozenset({"cer_gpu"})
+    )
+
+
+@dataclass
+class ChosenColumnsTransformation(DetectionItemTransformation):
+    """The step that puts columns that were asked for in the place of fields, before all other steps.
+
+    Attributes
+    ----------
+    columns : mapping from str to str
+    """
+
+    columns: Mapping[str, str]
+
+    def apply_detection_item(self, detection_item: SigmaDetectionItem) -> None:
+        """Rename the field of a test, and the one that it is compared with."""
+        if detection_item.field in self.columns:
+            detection_item.field = ChosenName(self.columns[detection_item.field])
+        for value in detection_item.value:
+            if isinstance(value, SigmaFieldReference) and value.field in self.columns:
+                value.field = ChosenName(self.columns[value.field])
+
+
+def chosen_columns(columns: Mapping[str, str]) -> ProcessingPipeline:
+    """Return the pipeline that comes before all others."""
+    item = ProcessingItem(transformation=ChosenColumnsTransformation(columns), identifier="cer_gpu_columns")
+    return ProcessingPipeline(items=[item], priority=-1_000_000)
+
+
+GENERATORS = {f"cer_gpu_{name}": partial(pipeline_named, name) for name in FINDERS}
+"""Pipelines for the plugins of pySigma."""

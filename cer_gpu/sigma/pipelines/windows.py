@@ -1,0 +1,260 @@
+"""Log sources of Windows: events of Sysmon, of the Security log, of PowerShell and of other channels.
+
+An event has its number in ``EventID`` and its log in ``Channel``; its fields are columns by their own names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from cer_gpu.sigma.formulas import Column, Formula, Negation, all_of
+from cer_gpu.sigma.pipelines.sources import EVERY_EVENT, LogSource, in_channel, is_number, is_text, values_of
+
+SYSMON = ("Microsoft-Windows-Sysmon/Operational",)
+SECURITY = ("Security",)
+_POWERSHELL = ("Microsoft-Windows-PowerShell/Operational", "PowerShellCore/Operational")
+_CLASSIC_POWERSHELL = ("Windows PowerShell",)
+
+SYSMON_EVENTS: Mapping[str, tuple[int, ...]] = {
+    "process_creation": (1,),
+    "file_change": (2,),
+    "network_connection": (3,),
+    "sysmon_status": (4, 16),
+    "process_termination": (5,),
+    "driver_load": (6,),
+    "image_load": (7,),
+    "create_remote_thread": (8,),
+    "raw_access_thread": (9,),
+    "process_access": (10,),
+    "file_event": (11,),
+    "registry_add": (12,),
+    "registry_delete": (12,),
+    "registry_set": (13,),
+    "registry_rename": (14,),
+    "registry_event": (12, 13, 14),
+    "create_stream_hash": (15,),
+    "pipe_created": (17, 18),
+    "wmi_event": (19, 20, 21),
+    "dns_query": (22,),
+    "file_delete": (23, 26),
+    "clipboard_capture": (24,),
+    "process_tampering": (25,),
+    "file_block": (27,),
+    "file_block_executable": (27,),
+    "file_block_shredding": (28,),
+    "file_executable_detected": (29,),
+    "sysmon_error": (255,),
+}
+"""Numbers of the events of Sysmon by categories of Sigma."""
+
+_OTHER_EVENTS: Mapping[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
+    "ps_module": (_POWERSHELL, (4103,)),
+    "ps_script": (_POWERSHELL, (4104,)),
+    "ps_classic_start": (_CLASSIC_POWERSHELL, (400,)),
+    "ps_classic_provider_start": (_CLASSIC_POWERSHELL, (600,)),
+    "ps_classic_script": (_CLASSIC_POWERSHELL, (800,)),
+}
+
+_KINDS_OF_EVENT_12: Mapping[str, Formula] = {
+    "registry_add": Negation(is_text("EventType", "DeleteKey", "DeleteValue")),
+    "registry_delete": Negation(is_text("EventType", "CreateKey")),
+}
+"""Event 12 of Sysmon is of keys that are made and of keys and values that are deleted; its EventType tells, if any."""
+
+_KERNEL_FILE = is_text("Provider_Name", "Microsoft-Windows-Kernel-File")
+_FILE_EVENTS = {"file_access": (12,), "file_rename": (19, 27)}
+
+CHANNELS: Mapping[str, tuple[str, ...]] = {
+    "security": SECURITY,
+    "system": ("System",),
+    "application": ("Application",),
+    "sysmon": SYSMON,
+    "powershell": _POWERSHELL,
+    "powershell-classic": _CLASSIC_POWERSHELL,
+    "windefend": ("Microsoft-Windows-Windows Defender/Operational",),
+    "firewall-as": ("Microsoft-Windows-Windows Firewall With Advanced Security/Firewall",),
+    "dns-server": ("DNS Server",),
+    "dns-server-audit": ("Microsoft-Windows-DNS-Server/Audit",),
+    "dns-server-analytic": ("Microsoft-Windows-DNS-Server/Analytical",),
+    "msexchange-management": ("MSExchange Management",),
+    "hyper-v-worker": ("Microsoft-Windows-Hyper-V-Worker",),
+    "kernel-event-tracing": ("Microsoft-Windows-Kernel-EventTracing",),
+    "openssh": ("OpenSSH/Operational",),
+    "iis-configuration": ("Microsoft-IIS-Configuration/Operational",),
+    "dns-client": ("Microsoft-Windows-DNS Client Events/Operational",),
+    **{
+        service: tuple(f"Microsoft-Windows-{log}" for log in logs)
+        for service, logs in {
+            "taskscheduler": ["TaskScheduler/Operational"],
+            "wmi": ["WMI-Activity/Operational"],
+            "driver-framework": ["DriverFrameworks-UserMode/Operational"],
+            "ntlm": ["NTLM/Operational"],
+            "dhcp": ["DHCP-Server/Operational"],
+            "applocker": [
+                f"AppLocker/{kind}"
+                for kind in ("MSI and Script", "EXE and DLL", "Packaged app-Deployment", "Packaged app-Execution")
+            ],
+            "printservice-admin": ["PrintService/Admin"],
+            "printservice-operational": ["PrintService/Operational"],
+            "codeintegrity-operational": ["CodeIntegrity/Operational"],
+            "smbclient-security": ["SmbClient/Security"],
+            "smbclient-connectivity": ["SmbClient/Connectivity"],
+            "smbserver-connectivity": ["SMBServer/Connectivity"],
+            "bits-client": ["Bits-Client/Operational"],
+            "terminalservices-localsessionmanager": ["TerminalServices-LocalSessionManager/Operational"],
+            "ldap": ["LDAP-Client/Debug"],
+            "ldap_debug": ["LDAP-Client/Debug"],
+            "security-mitigations": ["Security-Mitigations/Kernel Mode", "Security-Mitigations/User Mode"],
+            "diagnosis-scripted": ["Diagnosis-Scripted/Operational"],
+            "shell-core": ["Shell-Core/Operational"],
+            "bitlocker": ["BitLocker/BitLocker Management"],
+            "vhdmp": ["VHDMP/Operational"],
+            "appxdeployment-server": ["AppXDeploymentServer/Operational"],
+            "appxpackaging-om": ["AppxPackaging/Operational"],
+            "appmodel-runtime": ["AppModel-Runtime/Admin"],
+            "lsa-server": ["LSA/Operational"],
+            "capi2": ["CAPI2/Operational"],
+            "certificateservicesclient-lifecycle-system": ["CertificateServicesClient-Lifecycle-System/Operational"],
+            "application-experience": [
+                "Application-Experience/Program-Telemetry",
+                "Application-Experience/Program-Compatibility-Assistant",
+            ],
+            "kernel-shimengine": ["Kernel-ShimEngine/Operational", "Kernel-ShimEngine/Diagnostic"],
+            "ntfs": ["Ntfs/Operational"],
+            "sense": ["SENSE/Operational"],
+        }.items()
+    },
+    **dict.fromkeys(
+        ("servicebus-client", "microsoft-servicebus-client"),
+        ("Microsoft-ServiceBus-Client/Operational", "Microsoft-ServiceBus-Client/Admin"),
+    ),
+}
+"""Channels by services of Sigma."""
+
+_HIVES = (
+    (re.compile(r"(?i)^'HKLM\\"), r"'\\REGISTRY\\MACHINE\\"),
+    (re.compile(r"(?i)^'HKU\\"), r"'\\REGISTRY\\USER\\"),
+    (re.compile(r"(?i)^'HKCR\\"), r"'\\REGISTRY\\MACHINE\\SOFTWARE\\Classes\\"),
+    (re.compile(r"(?i)\\CurrentControlSet\\"), r"\\ControlSet???\\"),
+)
+
+
+def _of_registry(pattern: str) -> str:
+    """Return a path of the registry, as a pattern in quotes, as the Security log writes it."""
+    for sign, meant in _HIVES:
+        pattern = sign.sub(meant, pattern)
+    return pattern
+
+
+def _audited(number: int, fields: Mapping[str, str | Column], **values: Mapping[str, str]) -> LogSource:
+    return LogSource(in_channel(SECURITY, number), fields, {name: values_of(table) for name, table in values.items()})
+
+
+_REGISTRY = {
+    "Image": "ProcessName",
+    "Details": "NewValue",
+    "TargetObject": Column(r"concat(ObjectName, '\', ObjectValueName)", ("ObjectName", "ObjectValueName")),
+}
+_DELETED = is_text("OperationType", "%%1906")
+_ACCESS = {"FileName": "ObjectName", "TargetFilename": "ObjectName", "Image": "ProcessName"}
+
+
+def _audited_registry(kind: Formula | None) -> LogSource:
+    test = in_channel(SECURITY, 4657)
+    return LogSource(test if kind is None else all_of([test, kind]), _REGISTRY, {"TargetObject": _of_registry})
+
+
+AUDITED: Mapping[str, LogSource] = {
+    "process_creation": _audited(
+        4688,
+        {
+            "Image": "NewProcessName",
+            "ParentImage": "ParentProcessName",
+            "ProcessId": "NewProcessId",
+            "ParentProcessId": "ProcessId",
+            "LogonId": "SubjectLogonId",
+            "IntegrityLevel": "MandatoryLabel",
+        },
+        IntegrityLevel={
+            "low": "S-1-16-4096",
+            "medium": "S-1-16-8192",
+            "high": "S-1-16-12288",
+            "system": "S-1-16-16384",
+        },
+    ),
+    "process_termination": _audited(4689, {"Image": "ProcessName"}),
+    "network_connection": _audited(
+        5156,
+        {
+            "Image": "Application",
+            "SourceIp": "SourceAddress",
+            "DestinationIp": "DestAddress",
+            "DestinationPort": "DestPort",
+            "Initiated": "Direction",
+        },
+        Initiated={"true": "%%14593", "false": "%%14592"},
+    ),
+    "file_access": LogSource(all_of([in_channel(SECURITY, 4663), is_text("ObjectType", "File")]), _ACCESS),
+    "registry_set": _audited_registry(Negation(_DELETED)),
+    "registry_delete": _audited_registry(_DELETED),
+    "registry_event": _audited_registry(None),
+}
+"""Events of the Security log by categories of Sigma, with its own names of fields."""
+
+
+def of_sysmon(category: str) -> Iterator[LogSource]:
+    """Yield the events of Sysmon, of PowerShell and of the kernel that are of a category."""
+    if category in SYSMON_EVENTS:
+        test = in_channel(SYSMON, *SYSMON_EVENTS[category])
+        kind = _KINDS_OF_EVENT_12.get(category)
+        yield LogSource(test if kind is None else all_of([test, kind]))
+    elif category in _OTHER_EVENTS:
+        channels, numbers = _OTHER_EVENTS[category]
+        yield LogSource(in_channel(channels, *numbers))
+    elif category in _FILE_EVENTS:
+        yield LogSource(all_of([is_number("EventID", *_FILE_EVENTS[category]), _KERNEL_FILE]))
+
+
+def of_the_security_log(category: str) -> Iterator[LogSource]:
+    """Yield the events of the Security log that are of a category."""
+    if category in AUDITED:
+        yield AUDITED[category]
+
+
+def sources_in(
+    kinds: Iterable[Callable[[str], Iterable[LogSource]]],
+    product: str | None,
+    category: str | None,
+    service: str | None,
+) -> Sequence[LogSource]:
+    """Return the log sources of Windows that a rule names; (): it names none of these.
+
+    Parameters
+    ----------
+    kinds
+        Functions that give the sources of a category.
+    product, category, service
+        As the rule has them.
+    """
+    if product not in (None, "windows") or (service is not None and service not in CHANNELS):
+        return ()
+    if category is None:
+        if service is not None:
+            return (LogSource(in_channel(CHANNELS[service])),)
+        return () if product is None else (EVERY_EVENT,)
+    found = [source for kind in kinds for source in kind(category)]
+    if service is None:
+        return found
+    channel = in_channel(CHANNELS[service])
+    return [replace(source, test=all_of([source.test, channel])) for source in found if source.test is not None]
+
+
+PIPELINES = {
+    "windows": partial(sources_in, (of_sysmon, of_the_security_log)),
+    "sysmon": partial(sources_in, (of_sysmon,)),
+    "windows_audit": partial(sources_in, (of_the_security_log,)),
+}
+"""Pipelines by name, as functions from product, category and service to log sources."""

@@ -1,0 +1,126 @@
+"""Rules as they are given, as objects of pySigma with the files that they are from."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from sigma.collection import SigmaCollection
+from sigma.correlations import SigmaCorrelationRule
+from sigma.exceptions import SigmaError, SigmaRuleLocation
+from sigma.filters import SigmaFilter
+from sigma.rule import SigmaRule
+from sigma.rule.base import SigmaYAMLLoader
+
+from cer_gpu.ceql.query_file import read_query_file
+from cer_gpu.errors import OptionError
+from cer_gpu.sigma.loading import is_given_as_path
+
+ENDINGS = (".yml", ".yaml")
+_PARTS = ("detection", "correlation", "filter", "action")
+"""Keys of YAML documents of Sigma: one of them is in each."""
+
+AnyRule = SigmaRule | SigmaCorrelationRule
+
+
+@dataclass
+class Given:
+    """Rules that were read.
+
+    Attributes
+    ----------
+    rules : list of SigmaRule, SigmaCorrelationRule and SigmaFilter
+    faults : list of (str, Exception)
+        Names of files or rules, and what is wrong with them.
+    passed_over : Counter
+        YAML documents that are no rules, by their kind.
+    """
+
+    rules: list[AnyRule | SigmaFilter] = field(default_factory=list)
+    faults: list[tuple[str, Exception]] = field(default_factory=list)
+    passed_over: Counter[str] = field(default_factory=Counter)
+
+
+def read(rules: Any, into: Given) -> None:
+    """Read rules as `cer_gpu.sigma.load` takes them.
+
+    Raises
+    ------
+    OptionError
+        When they are nothing that can be read.
+    """
+    if is_given_as_path(rules):
+        for path in _files(Path(rules)):
+            _read_yaml(read_query_file(path), path, into)
+    elif isinstance(rules, str):
+        _read_yaml(rules, None, into)
+    elif isinstance(rules, SigmaCollection):
+        own = copy.deepcopy(rules)  # pipelines change rules
+        into.rules += [*own.rules, *own.filters]
+    elif isinstance(rules, (SigmaRule, SigmaCorrelationRule, SigmaFilter)):
+        into.rules.append(copy.deepcopy(rules))
+    elif isinstance(rules, Iterable) and not isinstance(rules, (Mapping, bytes)):
+        for each in rules:
+            read(each, into)
+    else:
+        raise OptionError(
+            f"rules must be a path, YAML, rules of pySigma, or a list of these, got {type(rules).__name__}"
+        )
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_dir():
+        yield from sorted(each for each in path.rglob("*") if each.suffix in ENDINGS and each.is_file())
+    elif path.exists():
+        yield path
+    else:
+        raise OptionError(f"{path}: expected a file or folder of Sigma's rules, found nothing")
+
+
+def _read_yaml(text: str, path: Path | None, into: Given) -> None:
+    name = "the text" if path is None else path.name
+    try:
+        documents = [each for each in yaml.load_all(text, SigmaYAMLLoader) if each is not None]
+    except yaml.YAMLError as error:
+        into.faults.append((name, error))
+        return
+    known = [each for each in documents if isinstance(each, dict) and any(part in each for part in _PARTS)]
+    into.passed_over["YAML without a detection"] += len(documents) - len(known)
+    if not known:
+        return
+    source = None if path is None else SigmaRuleLocation(path)
+    try:
+        read = SigmaCollection.from_dicts(
+            known, collect_errors=True, source=source, collect_filters=True, resolve_references=False
+        )
+    except Exception as error:  # anything may come of YAML that is no rule
+        into.faults.append((name, error))
+        return
+    into.rules += [*read.rules, *read.filters]
+    told = [error for rule in (*read.rules, *read.filters) for error in rule.errors]
+    into.faults += [(name, error) for error in read.errors if not any(error is each for each in told)]
+
+
+def title_of(rule: AnyRule | SigmaFilter) -> str:
+    """Return the title of a rule, else the name of its file."""
+    if rule.title:
+        return str(rule.title)
+    return "without a title" if rule.source is None else rule.source.path.stem
+
+
+def file_of(rule: AnyRule | SigmaFilter) -> Path | None:
+    """Return the file of a rule; None: it was given as a text or an object."""
+    return None if rule.source is None else rule.source.path
+
+
+def words_of(error: Exception) -> str:
+    """Return what an error says, without the file, which stands elsewhere."""
+    if isinstance(error, SigmaError):
+        error = copy.copy(error)
+        error.source = None
+    return str(error) or type(error).__name__

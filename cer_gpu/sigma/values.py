@@ -1,0 +1,74 @@
+"""Values of Sigma, as pySigma has them, as patterns and numbers of CEQL."""
+
+from __future__ import annotations
+
+from sigma.exceptions import SigmaPlaceholderError, SigmaRegularExpressionError
+from sigma.types import (
+    CompareOperators,
+    Placeholder,
+    SigmaNumber,
+    SigmaRegularExpression,
+    SigmaString,
+    SpecialChars,
+)
+
+from cer_gpu.sigma.formulas import quoted, verbatim
+from cer_gpu.sigma.regexes import re2_of
+
+OPERATORS_OF_SIGMA = {
+    CompareOperators.LT: "<",
+    CompareOperators.LTE: "<=",
+    CompareOperators.GT: ">",
+    CompareOperators.GTE: ">=",
+    CompareOperators.NEQ: "<>",
+}
+_RUN, _ONE = SpecialChars.WILDCARD_MULTI, SpecialChars.WILDCARD_SINGLE
+
+
+def glob_of(value: SigmaString, anywhere: bool = False) -> str:
+    """Return the pattern of GLOB, in quotes, that matches as a text of Sigma does; `anywhere`: as a part of a text.
+
+    Raises
+    ------
+    SigmaPlaceholderError
+        For a placeholder that no pipeline has replaced.
+    """
+    signs = []
+    for part in value.s:
+        if isinstance(part, str):
+            signs.append(verbatim(part))
+        elif isinstance(part, Placeholder):
+            raise SigmaPlaceholderError(f"the placeholder %{part.name}% has no values: give them by a pipeline")
+        else:
+            signs.append("*" if part is _RUN else "?")
+    if anywhere:
+        signs = [
+            *(() if signs[:1] == ["*"] else ("*",)),
+            *signs,
+            *(() if signs[-1:] == ["*"] and signs[1:] else ("*",)),
+        ]
+    return quoted("".join(signs))
+
+
+def regex_of_value(value: SigmaRegularExpression) -> str:
+    """Return the regular expression of LIKE, in quotes.
+
+    Raises
+    ------
+    SigmaRegularExpressionError
+        For what RE2 cannot say.
+    """
+    for part in value.regexp.s:
+        if isinstance(part, Placeholder):
+            raise SigmaPlaceholderError(f"the placeholder %{part.name}% has no values: give them by a pipeline")
+    text = "".join(part if isinstance(part, str) else "*" if part is _RUN else "?" for part in value.regexp.s)  # type: ignore[misc]
+    flags = "".join(sorted(value.sigma_to_re_flag[flag] for flag in value.flags))
+    try:
+        return quoted(re2_of(text, flags))
+    except ValueError as error:
+        raise SigmaRegularExpressionError(f"{error}: {text!r}") from None
+
+
+def number_of(value: SigmaNumber) -> str:
+    """Return a number of CEQL."""
+    return repr(value.number)

@@ -1,0 +1,61 @@
+"""An event of any type, ``*`` in place of a type."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import cer_gpu
+
+EVENTS = pa.table({"type": ["A", "B", None, "C", "A"], "x": [1, 2, 3, None, 5]})
+
+
+def found(text, **options):
+    return cer_gpu.compile(text, **options).evaluate(EVENTS)["positions"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("formula", "positions"),
+    [
+        ("*", [[0], [1], [2], [3], [4]]),
+        ("* AS e FILTER e[x > 2]", [[2], [4]]),
+        ("S>* AS e FILTER e[x > 2]", [[2], [4]]),
+        ("* FILTER `*`[x > 2]", [[2], [4]]),
+        ("A : *", [[0, 1]]),
+        ("A : * : * : C", [[0, 1, 2, 3]]),
+        ("A ; !* ; B", [[0, 1]]),
+        ("A ; !(* AS e FILTER e[x IS NULL]) ; *", [[0, 1], [0, 2], [0, 3]]),
+        ("NOT(*)", []),
+        ("NOT(* AS e FILTER e[x < 5]) ; A", [[4]]),
+        ("C ALL *", [[0, 3], [1, 3], [2, 3], [3], [3, 4]]),
+        ("(* AS a FILTER a[x = 2]) OR C", [[1], [3]]),
+        ("A AS a ; * AS b FILTER b.x = a.x + 2", [[0, 2]]),
+    ],
+)
+def test_an_event_of_any_type_stands_where_a_type_does(formula, positions):
+    assert sorted(found(f"SELECT * FROM S WHERE {formula}")) == positions
+
+
+def test_it_needs_no_column_of_types():
+    text = "SELECT * FROM S WHERE * AS e FILTER e[x > 2]"
+    assert found(text, type_column=None) == found(text) == [[2], [4]]
+
+
+def test_signs_that_follow_each_other():
+    assert found("SELECT * FROM S WHERE A : *? : C") == []
+    assert found("SELECT * FROM S WHERE A : *{2} : C") == [[0, 1, 2, 3]]
+    assert found("SELECT * FROM S WHERE A : *:{2} : C") == [[0, 1, 2, 3]]
+    assert found("SELECT * FROM S WHERE B : * * : C") == [[1, 2, 3]]
+
+
+def test_bindings_name_it_where_nothing_else_does():
+    bare = cer_gpu.compile("SELECT * FROM S WHERE A : *").evaluate(EVENTS, output="bindings")
+    assert bare.select(["A", "*"]).to_pylist() == [{"A": 0, "*": 1}]
+    named = cer_gpu.compile("SELECT * FROM S WHERE A : * AS b").evaluate(EVENTS, output="bindings")
+    assert named.column_names[-2:] == ["A", "b"]
+
+
+def test_the_explanation_says_any_event():
+    words = "\n".join(cer_gpu.compile("SELECT * FROM S WHERE A ; * AS b").explain().words)
+    assert "any event, called b" in words
+    assert "`*`" not in words
