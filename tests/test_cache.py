@@ -1,3 +1,4 @@
+import gc
 import os
 import stat
 import tempfile
@@ -5,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cer_gpu import cache
 from cer_gpu.cache import cache_folder
 
 
@@ -54,3 +56,69 @@ def test_a_temporary_folder_that_is_a_link_is_not_used(tmp_path, temporary):
     elsewhere.mkdir(mode=0o700)
     (temporary / f"cer-gpu-{os.getuid()}").symlink_to(elsewhere)
     assert not cache_folder("java", {}).resolve().is_relative_to(elsewhere)
+
+
+class _Counted:
+    """Counts how often a value is made."""
+
+    def __init__(self) -> None:
+        self.n_made = 0
+
+    def __call__(self) -> dict[str, list[int]]:
+        self.n_made += 1
+        return {"value": [self.n_made]}
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(cache, "WORTH_SECONDS", 0)
+    return tmp_path / "cer-gpu" / "values"
+
+
+def test_a_value_is_made_once_for_what_it_is_made_of(own_cache: Path) -> None:
+    make = _Counted()
+    first = cache.made_once("values", ["a", b"bc"], make)
+    assert cache.made_once("values", ["a", b"bc"], make) == first == {"value": [1]}
+    assert cache.made_once("values", ["ab", b"c"], make) == {"value": [2]}
+    assert make.n_made == 2
+
+
+def test_a_damaged_value_is_made_again(own_cache: Path) -> None:
+    make = _Counted()
+    cache.made_once("values", ["a"], make)
+    (path,) = own_cache.iterdir()
+    path.write_bytes(path.read_bytes()[:-5])
+    assert cache.made_once("values", ["a"], make) == {"value": [2]}
+    assert cache.made_once("values", ["a"], make) == {"value": [2]}
+
+
+def test_few_values_are_kept(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "MOST_KEPT", 3)
+    make = _Counted()
+    for i in range(5):
+        cache.made_once("values", [str(i)], make)
+    assert len(list(own_cache.iterdir())) == 3
+
+
+def test_what_cannot_be_kept_is_made_each_time(own_cache: Path) -> None:
+    assert cache.made_once("values", ["a"], lambda: _Counted)() is not None
+    made = cache.made_once("values", ["b"], lambda: lambda: 5)
+    assert made() == 5
+    assert not [path for path in own_cache.iterdir() if path.name.startswith(".")]
+
+
+def test_quick_values_are_not_kept(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "WORTH_SECONDS", 60)
+    make = _Counted()
+    assert [cache.made_once("values", ["a"], make)["value"] for _ in range(2)] == [[1], [2]]
+
+
+def test_garbage_is_collected_again_afterwards() -> None:
+    assert gc.isenabled()
+    with cache.no_collection():
+        assert not gc.isenabled()
+        with cache.no_collection():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
