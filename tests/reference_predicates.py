@@ -83,7 +83,7 @@ class Arith:
 
 @dataclass(frozen=True)
 class Call:
-    """`function(operand)`: abs, round, lower, upper, length, hour, day or weekday, NULL of NULL.
+    """`function(operand)`: abs, round, lower, upper, length, or a part of a time, NULL of NULL.
 
     `digits` are those behind the point that round keeps.
     """
@@ -345,9 +345,13 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "lower": str.lower,
     "upper": str.upper,
     "length": len,  # in code points
+    "minute": lambda moment: _moment(moment).minute,
     "hour": lambda moment: _moment(moment).hour,
     "day": lambda moment: _moment(moment).day,  # of the month
     "weekday": lambda moment: _moment(moment).weekday(),  # Monday is 0
+    "week": lambda moment: _moment(moment).isocalendar().week,  # of ISO 8601
+    "month": lambda moment: _moment(moment).month,
+    "year": lambda moment: _moment(moment).year,
 }
 
 

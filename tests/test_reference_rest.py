@@ -326,6 +326,12 @@ FUNCTION_VALUES = [
     ("day", 0, 1),
     ("day", -1, 31),
     ("weekday", 0, 3),
+    ("minute", 59_999, 0),
+    ("minute", -1, 59),
+    ("week", 0, 1),
+    ("week", -4 * 86_400_000, 52),  # Sunday, 28 December 1969
+    ("month", -1, 12),
+    ("year", -1, 1969),
     ("day", None, None),
 ]
 

@@ -99,7 +99,7 @@ _WORDS = (
     Word((TEST,), r"\|", "write OR"),
     Word((TEST,), r"!", "write NOT: x[NOT price > 100], x.price <> 100"),
     Word((TEST,), r",", "write BETWEEN 1 AND 3, or IN {1..3}", r"\bBETWEEN\s+\S+\s*$"),
-    Word((TEST,), r"FROM\b", "write hour(ts), day(ts) or weekday(ts)", r"\bEXTRACT\s*\(\s*\w+\s*$"),
+    Word((TEST,), r"FROM\b", "write hour(ts), day(ts), year(ts)", r"\bEXTRACT\s*\(\s*\w+\s*$"),
     Word((), r"AS\b", "numbers of all types are compared as they are, without CAST", r"\bCAST\s*\([^()]*$"),
     Word((TEST,), r"::", "numbers of all types are compared as they are, without ::"),
     Word((TEST,), r"WHEN\b|\w", "there is no CASE: write the cases with OR and AND", r"\bCASE\s*$"),
@@ -173,7 +173,7 @@ FUNCTIONS = {
     **dict.fromkeys(("NOW", "CURRENT_TIMESTAMP"), "there is no current time: a query reads the times of events"),
     **dict.fromkeys(("ROW_NUMBER", "RANK"), "results come by their ends; SELECT MAX, NEXT and LAST choose among them"),
     **dict.fromkeys(("COALESCE", "IFNULL", "NVL", "ISNULL"), "write price IS NULL OR price > 100"),
-    **dict.fromkeys(("YEAR", "MONTH", "MINUTE", "SECOND"), "of times there are hour(ts), day(ts) and weekday(ts)"),
+    **dict.fromkeys(("SECOND", "QUARTER"), "of times there are minute, hour, day, weekday, week, month and year"),
     **dict.fromkeys(
         ("STDDEV", "VARIANCE", "MEDIAN", "STDEV"),
         "aggregates are COUNT, SUM, AVG, MIN, MAX and LIST; of the past, also x[STDDEV(R.a) OVER 1 HOUR > 2]",

@@ -56,6 +56,11 @@ def is_date(data_type: pa.DataType) -> bool:
     return kind_of(data_type) == MOMENT and not pa.types.is_time(data_type)
 
 
+def is_clock(data_type: pa.DataType) -> bool:
+    """Return True for timestamps and times of day."""
+    return kind_of(data_type) == MOMENT and not pa.types.is_date(data_type)
+
+
 def integer_type(_: pa.DataType) -> pa.DataType:
     """Return the type of integers that are made."""
     return pa.int64()
@@ -110,21 +115,32 @@ def _texts_of_floats(values: pa.Array) -> pa.Array:
 
 def part_of_time(function: Compute) -> Callable[[int, pa.DataType], Compute]:
     """Return a function of times in the time zone of their type: hours, days, or weekdays, of which 0 is Monday."""
-    return lambda digits, data_type: lambda values: function(_near(values)).cast(pa.int64())
+    return lambda digits, data_type: lambda values: function(_near(values)[0]).cast(pa.int64())
 
 
-def _near(values: pa.Array) -> pa.Array:
-    """Return times in years that Arrow knows, of 16 bits: those farther away, some number of 400 years nearer."""
+def year_of_time(digits: int, data_type: pa.DataType) -> Compute:
+    """Return the function of times in the time zone of their type that gives their years."""
+
+    def computed(values: pa.Array) -> pa.Array:
+        near, eras = _near(values)
+        return pc.add(pc.year(near).cast(pa.int64()), pc.multiply(eras, 400))
+
+    return computed
+
+
+def _near(values: pa.Array) -> tuple[pa.Array, pa.Array | int]:
+    """Return times in years that Arrow knows, of 16 bits, and the eras of 400 years by which they are nearer."""
     if pa.types.is_time(values.type):
-        return values
+        return values, 0
     era = int(_ERA * per_second(values.type))
     whole = pa.int32() if pa.types.is_date32(values.type) else pa.int64()
     ends = pc.min_max(values.cast(whole)).as_py().values()
     if all(end is None or abs(end) <= 50 * era for end in ends):
-        return values
+        return values, 0
     local = pc.local_timestamp(values) if has_zone(values.type) else values
     numbers = local.cast(whole)
-    return pc.subtract(numbers, pc.multiply(pc.divide(numbers, era), era)).cast(whole).cast(local.type)
+    eras = pc.divide(numbers, era)
+    return pc.subtract(numbers, pc.multiply(eras, era)).cast(whole).cast(local.type), eras
 
 
 def _round_floats(values: pa.Array, digits: int) -> pa.Array:

@@ -229,20 +229,22 @@ _RECORDS: tuple[Operator | Function | TextFunction, ...] = (
     Function("upper", "a text", is_string, functions.text_type, functions.of_texts(pc.utf8_upper)),
     Function("string", "a single value", functions.is_value, functions.text_type, functions.as_text),
     Function("length", "a text", is_string, functions.integer_type, functions.of_texts(pc.utf8_length)),
-    Function(
-        "hour",
-        "a timestamp or a time of day",
-        lambda t: kind_of(t) == MOMENT and not pa.types.is_date(t),
-        functions.integer_type,
-        functions.part_of_time(pc.hour),
+    *(
+        Function(part, "a timestamp or a time of day", functions.is_clock, functions.integer_type, computed)
+        for part, computed in (
+            ("minute", functions.part_of_time(pc.minute)),
+            ("hour", functions.part_of_time(pc.hour)),
+        )
     ),
-    Function("day", "a timestamp or a date", functions.is_date, functions.integer_type, functions.part_of_time(pc.day)),
-    Function(
-        "weekday",
-        "a timestamp or a date",
-        functions.is_date,
-        functions.integer_type,
-        functions.part_of_time(pc.day_of_week),
+    *(
+        Function(part, "a timestamp or a date", functions.is_date, functions.integer_type, computed)
+        for part, computed in (
+            ("day", functions.part_of_time(pc.day)),
+            ("weekday", functions.part_of_time(pc.day_of_week)),
+            ("week", functions.part_of_time(pc.iso_week)),
+            ("month", functions.part_of_time(pc.month)),
+            ("year", functions.year_of_time),
+        )
     ),
     *TEXT_FUNCTIONS,
 )

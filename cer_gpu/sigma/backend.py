@@ -154,20 +154,22 @@ class CerGpuBackend(Backend):
 
     def convert_condition_or(self, cond: ConditionOR, state: ConversionState) -> Any:
         """Return a disjunction."""
-        return _joined(f.some_of, [self.convert_condition(each, state) for each in cond.args])  # type: ignore[arg-type]
+        return _joined(f.some_of, [self.convert_condition(each, state) for each in cond.args])
 
     def convert_condition_and(self, cond: ConditionAND, state: ConversionState) -> Any:
         """Return a conjunction."""
-        return _joined(f.all_of, [self.convert_condition(each, state) for each in cond.args])  # type: ignore[arg-type]
+        return _joined(f.all_of, [self.convert_condition(each, state) for each in cond.args])
 
     def convert_condition_not(self, cond: ConditionNOT, state: ConversionState) -> Any:
         """Return a negation."""
-        part = self.convert_condition(cond.args[0], state)  # type: ignore[arg-type]
+        part = self.convert_condition(cond.args[0], state)
         return None if part is None else f.Negation(part)
 
     def convert_condition_as_in_expression(self, cond: ConditionOR | ConditionAND, state: ConversionState) -> Any:
         """Return the same as for other conditions: `formulas.some_of` joins the values of a field."""
-        return (self.convert_condition_or if isinstance(cond, ConditionOR) else self.convert_condition_and)(cond, state)  # type: ignore[arg-type]
+        if isinstance(cond, ConditionOR):
+            return self.convert_condition_or(cond, state)
+        return self.convert_condition_and(cond, state)
 
     # ---- values of fields
 

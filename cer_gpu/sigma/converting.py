@@ -54,8 +54,10 @@ def converted(rules: Any, pipelines: Any, columns: dict[str, str]) -> SigmaRules
     texts: dict[int, str] = {}
     for rule in _referenced_first(sound, refused):
         try:
-            is_correlation = isinstance(rule, SigmaCorrelationRule)
-            made = backend.convert_correlation_rule(rule) if is_correlation else backend.convert_rule(rule)
+            if isinstance(rule, SigmaCorrelationRule):
+                made = backend.convert_correlation_rule(rule)
+            else:
+                made = backend.convert_rule(rule)
         except (SigmaError, ValueError, NotImplementedError) as error:
             refused.append(_refused(title_of(rule), error, rule))
             continue

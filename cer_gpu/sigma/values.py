@@ -61,7 +61,7 @@ def regex_of_value(value: SigmaRegularExpression) -> str:
     for part in value.regexp.s:
         if isinstance(part, Placeholder):
             raise SigmaPlaceholderError(f"the placeholder %{part.name}% has no values: give them by a pipeline")
-    text = "".join(part if isinstance(part, str) else "*" if part is _RUN else "?" for part in value.regexp.s)  # type: ignore[misc]
+    text = "".join(part if isinstance(part, str) else "*" if part is _RUN else "?" for part in value.regexp.s)
     flags = "".join(sorted(value.sigma_to_re_flag[flag] for flag in value.flags))
     try:
         return quoted(re2_of(text, flags))

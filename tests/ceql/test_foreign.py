@@ -85,7 +85,7 @@ ASKED = {
     A + "a[instr(name, 'x') > 3]": "indexof(name, 'ab')",
     A + "a[len(name) > 3]": "length(name)",
     A + "a[datediff(ts, ts) > 3]": "b.ts - a.ts <= 5 MINUTES",
-    A + "a[year(ts) = 3]": "hour(ts), day(ts)",
+    A + "a[second(ts) = 3]": "minute, hour, day",
     A + "a[coalesce(price, 0) = 3]": "IS NULL",
     # patterns
     "SELECT * WHERE NOT A": "A ; !B ; C",

@@ -63,6 +63,11 @@ CASES = [
     ("day(at) = 3 OR day(date) = 9", [time.day in (3, 9) for time in TIMES]),
     ("weekday(at) IN {5, 6}", [time.weekday() >= 5 for time in TIMES]),
     ("weekday(date) = 0", [time.weekday() == 0 for time in TIMES]),
+    ("minute(at) < 30", [time.minute < 30 for time in TIMES]),
+    ("minute(time) = 4", [time.minute == 4 for time in TIMES]),
+    ("week(at) <= 10 OR week(date) = 53", [time.isocalendar().week in (*range(11), 53) for time in TIMES]),
+    ("month(at) = 3 OR month(date) = 9", [time.month in (3, 9) for time in TIMES]),
+    ("year(at) >= 2000 AND year(date) < 2025", [2000 <= time.year < 2025 for time in TIMES]),
     ("abs(at - at) <= 0 SECONDS", [True] * N),
 ]
 for column in ("text", "coded", "view", "st.p"):
@@ -182,8 +187,12 @@ def test_parts_of_times_far_away_are_those_of_a_year_that_is_near(data_type):
         ("hour", [at.hour for at in near]),
         ("day", [at.day for at in near]),
         ("weekday", [at.weekday() for at in near]),
+        ("minute", [at.minute for at in near]),
+        ("week", [at.isocalendar().week for at in near]),
+        ("month", [at.month for at in near]),
+        ("year", [at.year + 400 * (int(x // a_second) // (146_097 * DAY)) for at, x in zip(near, far, strict=True)]),
     ):
-        if part == "hour" and bits == 31:
+        if part in ("hour", "minute") and bits == 31:
             continue
         for value in values:
             query = cer_gpu.compile(f"SELECT * FROM S WHERE A FILTER A[{part}(at) = {value}]")

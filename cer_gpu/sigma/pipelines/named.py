@@ -84,7 +84,7 @@ class ChosenColumnsTransformation(DetectionItemTransformation):
 
     def apply_detection_item(self, detection_item: SigmaDetectionItem) -> None:
         """Rename the field of a test, and the one that it is compared with."""
-        if detection_item.field in self.columns:
+        if detection_item.field is not None and detection_item.field in self.columns:
             detection_item.field = ChosenName(self.columns[detection_item.field])
         for value in detection_item.value:
             if isinstance(value, SigmaFieldReference) and value.field in self.columns:

@@ -65,7 +65,7 @@ class LogSource:
     def adapted(self, formula: Formula) -> Formula:
         """Return a condition with the values that the columns have."""
         match formula:
-            case FieldTest(name, _, values) if name in self.values:
+            case FieldTest(str(name), _, values) if name in self.values:
                 adapt = self.values[name]
                 return replace(formula, values=tuple(dict.fromkeys(adapt(value) for value in values)))
             case All(parts) if self.values:

@@ -153,7 +153,7 @@ def _audited(number: int, fields: Mapping[str, str | Column], **values: Mapping[
     return LogSource(in_channel(SECURITY, number), fields, {name: values_of(table) for name, table in values.items()})
 
 
-_REGISTRY = {
+_REGISTRY: Mapping[str, str | Column] = {
     "Image": "ProcessName",
     "Details": "NewValue",
     "TargetObject": Column(r"concat(ObjectName, '\', ObjectValueName)", ("ObjectName", "ObjectValueName")),
