@@ -52,7 +52,7 @@ def main(args: Sequence[str] | None = None) -> int:
 _queries_option = click.option(
     "--queries",
     metavar="FOLDER",
-    help="In place of QUERY: the folder of rules (*.ceql, *.eql, *.sql, *.toml) to evaluate in one job; "
+    help="In place of QUERY: the folder of rules (*.ceql, *.eql, *.sql, *.toml, *.yml) to evaluate in one job; "
     "the column `query` names them.",
 )
 

@@ -56,7 +56,12 @@ def read(rules: Any, into: Given) -> None:
     """
     if is_given_as_path(rules):
         for path in _files(Path(rules)):
-            _read_yaml(read_query_file(path), path, into)
+            try:
+                text = read_query_file(path)
+            except OptionError as error:
+                into.faults.append((str(path), error))
+                continue
+            _read_yaml(text, path, into)
     elif isinstance(rules, str):
         _read_yaml(rules, None, into)
     elif isinstance(rules, SigmaCollection):
@@ -83,7 +88,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _read_yaml(text: str, path: Path | None, into: Given) -> None:
-    name = "the text" if path is None else path.name
+    name = "the text" if path is None else str(path)
     try:
         documents = [each for each in yaml.load_all(text, SigmaYAMLLoader) if each is not None]
     except yaml.YAMLError as error:

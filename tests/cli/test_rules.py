@@ -159,7 +159,7 @@ def test_a_folder_whose_rules_are_all_wrong_is_an_error(cli):
 
 def test_rules_in_other_languages_are_told_once(cli):
     write({f"k{i}.toml": "[rule]\nlanguage = 'kuery'\nquery = 'x:y'" for i in range(3)})
-    said = "note: 3 rules passed over, in no language known here: 3 kuery\n"
+    said = "note: 3 passed over, no rules in a language known here: 3 kuery\n"
     assert said in cli(*ASKED)[2]
     assert said in cli("check", "--queries", "rules", "events.parquet", "--time-column", "ts")[1]
     assert json.loads(cli("check", "--queries", "rules", "--time-column", "ts", "--json")[1])["passed_over"] == {
@@ -173,4 +173,4 @@ def test_a_file_of_a_rule_is_a_query(cli):
     assert "A" in cli("explain", "rules/pair.toml", "--time-column", "ts")[1]
     write({"k.toml": "[rule]\nlanguage = 'kuery'\nquery = 'x:y'"})
     code, _, err = cli("check", "rules/k.toml")
-    assert (code, err) == (1, "error: rules/k.toml: expected a query, found a rule in kuery, no language known here\n")
+    assert (code, err) == (1, "error: rules/k.toml: expected a query, found none in a language known here: kuery\n")
