@@ -16,7 +16,7 @@ install: .venv/.installed ## Make .venv with the pinned versions (again only aft
 		echo "cer-gpu needs Python 3.11 or newer, but '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)" >&2; \
 		echo "name another one: make install PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,docs,spark,bench]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,docs,spark,bench,sigma]'
 	@touch $@
 
 demo: install ## Find complex events in 665,297 flight events
@@ -52,7 +52,7 @@ docs: install ## Write docs/errors.md and the picture of the rooms anew
 	$(BIN)/python docs/make_architecture.py
 
 site: install ## Make the site of README, docs/ and the reference of the Python API, to be searched offline; a broken link fails
-	$(BIN)/pdoc --docformat numpy --no-show-source -o build/reference/api cer_gpu cer_gpu.frames cer_gpu.report cer_gpu.plot spark_glue
+	$(BIN)/pdoc --docformat numpy --no-show-source -o build/reference/api cer_gpu cer_gpu.frames cer_gpu.report cer_gpu.plot cer_gpu.sigma spark_glue
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open build/site/index.html"
 

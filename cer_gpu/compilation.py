@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
+from cer_gpu.cache import made_once
 from cer_gpu.ceql.query_file import read_query_file, with_hint_of_a_file
 from cer_gpu.engine.options import Default, checking_names
 from cer_gpu.errors import CerError, OptionError, QueryError
@@ -42,6 +44,8 @@ class Language:
         Options of `compile` that it takes, and not every language does.
     type_column, time_column : str or None
         The columns of types and of times where none are named, if they are other ones than those of CEQL.
+    missing_fields : str
+        As of `compile`, where nobody gives it.
     """
 
     name: str
@@ -53,6 +57,7 @@ class Language:
     own_options: tuple[str, ...] = ()
     type_column: str | None = None
     time_column: str | None = None
+    missing_fields: str = "error"
 
 
 _BLANK = r"(?:\s|//[^\n]*|/\*(?:.|\n)*?\*/)*"
@@ -79,13 +84,23 @@ LANGUAGES = (
         type_column="event.category",
         time_column="@timestamp",
     ),
-    Language("CEQL", re.compile(""), "cer_gpu.query"),
+    Language(
+        "Sigma",
+        re.compile(r"\s*-- Sigma\b"),
+        "cer_gpu.sigma.query",
+        own_options=("missing_fields",),
+        missing_fields="null",
+    ),
+    Language("CEQL", re.compile(""), "cer_gpu.fitting.ceql", own_options=("missing_fields",)),
 )
 """Languages of queries; the first one that recognises a text is its language.  CEQL has conjunctive queries, too."""
 
+FROM_QUERIES = 64
+"""Queries of a set from which on it is looked up, and kept, as a whole."""
+
 TYPE_COLUMN = Default("type")
 """The column of types where none is named, and the language has no other one."""
-_OF_SOME = {"missing_fields": "error", "selection": "recent"}
+_OF_SOME = {"missing_fields": None, "selection": "recent"}
 """Options of `compile` that not every language takes, and what they are where nobody gives them."""
 
 
@@ -114,10 +129,10 @@ def compile(
     schema: pa.Schema | None = None,
     relations: Mapping[str, Sequence[str]] | None = None,
     language: str | None = None,
-    missing_fields: str = "error",
+    missing_fields: str | None = None,
     selection: str = "recent",
 ) -> CompiledQuery:
-    """Compile a query: CEQL, EQL, or a statement of SQL with MATCH_RECOGNIZE.
+    """Compile a query: CEQL, EQL, the text of a rule of Sigma, or a statement of SQL with MATCH_RECOGNIZE.
 
     Parameters
     ----------
@@ -138,9 +153,10 @@ def compile(
         The columns of each type, such as ``{"T": ["id"], "S": ["id", "loc"]}``, for the atoms of a conjunctive query
         whose arguments are by position: ``Q(x) <- T(x), S(x, 3)``.
     language
-        "ceql", "eql" or "match_recognize"; None: the text tells.
+        "ceql", "eql", "sigma" or "match_recognize"; None: the text tells.
     missing_fields
-        In EQL, a field that the events have not: "error", or "null": it has no value in any event.
+        A field that the events have not: "error", or "null": it has no value in any event.  None: "null" for Sigma,
+        else "error".
     selection
         In EQL, the matches of a sequence: "recent", as Elasticsearch chooses them (SELECT RECENT), or "all".
 
@@ -206,6 +222,50 @@ def analyse_member(text: str, **options: Any) -> tuple[CompiledQuery | None, Seq
     return analyse(text, **known)
 
 
+def compiled_together(queries: Mapping[str, tuple[str, str | None]], **options: Any) -> dict[str, CompiledQuery]:
+    """Compile the queries of a set that have no errors, or take them as an earlier process has compiled them.
+
+    Parameters
+    ----------
+    queries
+        Texts, and their languages (None: the text, or the option, tells it), by the names of the queries.
+    **options
+        Those of `compile_member`.
+    """
+
+    def compiled() -> dict[str, CompiledQuery]:
+        found = {}
+        for name, (text, language) in queries.items():
+            with suppress(CerError):
+                query, _ = analyse_member(text, **options if language is None else options | {"language": language})
+                if query is not None:
+                    found[name] = query
+        return found
+
+    if len(queries) < FROM_QUERIES:
+        return compiled()
+    schema = options.get("schema")
+    plain = sorted((name, type(value).__name__, value) for name, value in options.items() if name != "schema")
+    of_schema = b"" if schema is None else schema.serialize().to_pybytes()
+    return made_once("queries", [of_schema, repr(plain), *(repr(query) for query in queries.items())], compiled)
+
+
+def fitted_together(queries: Mapping[str, CompiledQuery], schema: pa.Schema) -> dict[str, CompiledQuery]:
+    """Return the queries of a set that fit a schema over it, or take them as an earlier process has made them."""
+
+    def fitted() -> dict[str, CompiledQuery]:
+        found = {}
+        for name, query in queries.items():
+            with suppress(CerError):
+                found[name] = query.over(schema)
+        return found
+
+    made_of = [(name, query.compiled_by) for name, query in queries.items()]
+    if len(queries) < FROM_QUERIES or any(by is None for _, by in made_of):
+        return fitted()
+    return made_once("fitted", [schema.serialize().to_pybytes(), *map(repr, made_of)], fitted)
+
+
 def options_of_set(texts: Iterable[str], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `compile` for the queries of a set, which read the same columns of types and times.
 
@@ -242,15 +302,17 @@ def analyse(text: str, **options: Any) -> tuple[CompiledQuery | None, Sequence[C
     """Compile a query of any language and return it, or its errors; parameters are those of `compile`."""
     language = _chosen(text, options.pop("language", None))
     for name, usual in _OF_SOME.items():
-        if name not in language.own_options and options.pop(name, usual) != usual:
+        if name in language.own_options:
+            continue
+        if options.pop(name, usual) not in (usual, None):
             takers = " and ".join(each.name for each in LANGUAGES if name in each.own_options)
             raise OptionError(f"{name} is an option of {takers}, and the query is {language.name}")
     if not language.reads_whole_table:
         options |= _columns(language, options)
         if options["type_column"] is not None:
             options["type_column"] = str(options["type_column"])
-        if language.time_column is None and options["time_column"] is not None:
-            options["time_column"] = str(options["time_column"])
+    if "missing_fields" in language.own_options and options.get("missing_fields") is None:
+        options["missing_fields"] = language.missing_fields
     found: tuple[CompiledQuery | None, Sequence[CerError]]
     found = import_module(language.front_end).analyse(text, **options)
     return found

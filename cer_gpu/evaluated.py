@@ -148,6 +148,11 @@ class CompiledQuery(Evaluated):
     def syntax(self) -> Any:
         """The formula with its clauses, or the statement, as immutable nodes that know their places in `text`."""
 
+    @property
+    def compiled_by(self) -> str | None:
+        """All that tells it from other queries, as text; None: it was changed since it was compiled."""
+        return repr((type(self).__name__, self.text, self.type_column, self.time_column, self.time_unit))
+
     def over(self, schema: pa.Schema) -> CompiledQuery:
         """Return the query with the names of columns that it has over events of a schema.
 

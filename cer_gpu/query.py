@@ -59,6 +59,18 @@ def analyse(
         syntax = parse(text, relations)
     except QueryError as error:
         return None, [error]
+    return compiled(syntax, type_column=type_column, time_column=time_column, time_unit=time_unit, schema=schema)
+
+
+def compiled(
+    syntax: QuerySyntax,
+    *,
+    type_column: str | None,
+    time_column: str | None,
+    time_unit: str | None,
+    schema: pa.Schema | None,
+) -> tuple[Query | None, Sequence[CerError]]:
+    """Compile a query as it was parsed and return it, or all its errors."""
     plan, notes, errors = planned(
         syntax, type_column=type_column, time_column=time_column, time_unit=time_unit, schema=schema
     )
@@ -67,7 +79,7 @@ def analyse(
     query = Query(plan, tuple(notes))
     if schema is not None:
         try:
-            query._bind(_with_stream(schema) if plan.several_streams else schema)
+            query._bind(with_stream(schema) if plan.several_streams else schema)
         except CerError as error:
             return None, [error]
     return query, []
@@ -116,7 +128,7 @@ def _listing_all(plan: Plan) -> Plan:
     return replace(plan, strategy=ALL if plan.strategy.most_at_an_end else plan.strategy, limit=None)
 
 
-def _with_stream(schema: pa.Schema) -> pa.Schema:
+def with_stream(schema: pa.Schema) -> pa.Schema:
     """Return the schema of one of several streams with the column that merged streams have."""
     return schema if STREAM_COLUMN in schema.names else schema.append(pa.field(STREAM_COLUMN, pa.string()))
 
@@ -267,7 +279,8 @@ class Query(CompiledQuery):
         Calls with the same schema return the same binding, which never changes.
         """
         binding = self._bindings.bind(schema)
-        binding.attribute_schema  # noqa: B018 - SELECT may name attributes that are not there
+        if self._plan.attributes is not None:
+            binding.attribute_schema  # noqa: B018 - SELECT may name attributes that are not there
         binding.measures  # noqa: B018 - and so may measures
         for name in self._plan.unread:
             column_type(schema, name.name, self.text, name.span)

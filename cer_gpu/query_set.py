@@ -15,9 +15,17 @@ from typing import Any
 
 import pyarrow as pa
 
+from cer_gpu.cache import no_collection
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.columnar.fields import narrowest
-from cer_gpu.compilation import TYPE_COLUMN, CompiledQuery, compile_member, options_of_set
+from cer_gpu.compilation import (
+    TYPE_COLUMN,
+    CompiledQuery,
+    compile_member,
+    compiled_together,
+    fitted_together,
+    options_of_set,
+)
 from cer_gpu.engine.evaluation import Evaluation, FoundBatches
 from cer_gpu.engine.member import InQuery, SetMember, empty_batch
 from cer_gpu.engine.options import OF_COUNTS, OF_EVENTS, EvaluationOptions, checking_names, taking
@@ -42,7 +50,7 @@ def compile_all(
     schema: pa.Schema | None = None,
     relations: Mapping[str, Any] | None = None,
     language: str | None = None,
-    missing_fields: str = "error",
+    missing_fields: str | None = None,
     selection: str = "recent",
 ) -> QuerySet:
     """Compile many queries, to be evaluated in one pass over the events.
@@ -74,7 +82,6 @@ def compile_all(
     >>> {name: table["end"].to_pylist() for name, table in found.items()}
     {'ab': [1], 'ac': [3, 3]}
     """
-    compiled = {}
     texts = {name: read_query_file(q) if isinstance(q, os.PathLike) else q for name, q in queries.items()}
     options: dict[str, Any] = {
         "type_column": type_column,
@@ -84,10 +91,12 @@ def compile_all(
         "missing_fields": missing_fields,
         "selection": selection,
     }
-    options = options_of_set(texts.values(), options)
+    options = options_of_set(texts.values(), options) | {"schema": schema, "relations": relations}
+    compiled = compiled_together({name: (text, None) for name, text in texts.items()}, **options)
     for name, text in texts.items():
-        with InQuery(name):
-            compiled[name] = compile_member(text, schema=schema, relations=relations, **options)
+        if name not in compiled:
+            with InQuery(name):
+                compile_member(text, **options)
     return QuerySet(compiled)
 
 
@@ -119,6 +128,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
     def __init__(self, queries: Mapping[str, CompiledQuery]) -> None:
         self._queries = dict(queries)
         self._bound = BoundBefore()
+        self._fitted: tuple[pa.Schema, QuerySet] | None = None  # over the last schema
         if not queries:
             raise OptionError("expected at least one query, got none")
         for name, query in self._queries.items():
@@ -222,6 +232,19 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         options.check_time(self.time_column)
         return self._closed(options), self._source(events, sort=options.sort)
 
+    def over(self, schema: pa.Schema) -> QuerySet:
+        """Return the queries with the names of columns that they have over events of a schema.
+
+        QueryError: one does not fit; the message begins with its name.
+        """
+        if self._fitted is None or not self._fitted[0].equals(schema, check_metadata=True):
+            fitted = fitted_together(self._queries, schema)
+            for name, query in self._queries.items():
+                with InQuery(name):
+                    fitted[name] = fitted[name] if name in fitted else query.over(schema)
+            self._fitted = schema, QuerySet({name: fitted[name] for name in self._queries})
+        return self._fitted[1]
+
     def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
         """Return the schema of `stream` over events of a schema."""
         return self._joined(self._schemas(schema, EvaluationOptions(output=output)))
@@ -246,9 +269,10 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
     def _schemas(self, schema: pa.Schema, options: EvaluationOptions) -> dict[str, pa.Schema]:
         """Return the schema of the results of each query."""
         schemas = {}
-        for name, query in self._queries.items():
-            with InQuery(name):
-                schemas[name] = query._asked(options).output_schema(schema, options.output)
+        with no_collection():
+            for name, query in self._queries.items():
+                with InQuery(name):
+                    schemas[name] = query._asked(options).output_schema(schema, options.output)
         return schemas
 
     def _source(self, events: Any, *, sort: bool = False, resident: bool = False) -> Source:

@@ -427,7 +427,11 @@ def function_conditions(draw):
 time_functions = st.builds(
     ref.Compare,
     operators,
-    st.builds(ref.Call, st.sampled_from(["minute", "hour", "day", "weekday", "week", "month", "year"]), st.just(ref.Attr(ref.TIME))),
+    st.builds(
+        ref.Call,
+        st.sampled_from(["minute", "hour", "day", "weekday", "week", "month", "year"]),
+        st.just(ref.Attr(ref.TIME)),
+    ),
     st.sampled_from([0, 1, 2, 3, 5]).map(ref.Const),
 )
 

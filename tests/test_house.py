@@ -33,6 +33,7 @@ SHARED_NAMES = {
     "Words": "the bits of the predicates of each event: on the CPU (symbols), and on a GPU (cuda.words)",
     "analyse": "the public verb over CEQL alone, and over CEQL or SQL",
     "explain": "the public verb: over a plan, a frame, and a job on Spark",
+    "load": "the public verb: the rules of a folder, compiled, and those of Sigma as texts",
     "main": "the entry point of each command line",
     "match": "the public verb: over a frame, and over a DataFrame of Spark",
     "read_plan": "one function for classic Spark and one for Spark Connect: one is imported in place of the other",
@@ -192,5 +193,7 @@ def test_the_package_has_every_folder():
         ".".join(path.parent.relative_to(ROOT).parts)
         for package in ("cer_gpu", "spark_glue")
         for path in (ROOT / package).rglob("__init__.py")
+        if "plugin" not in path.parts
     }
-    assert {*settings["tool"]["setuptools"]["packages"]} == folders | {"cer_gpu.kernels"}
+    elsewhere = {f"sigma.{kind}{name}" for kind in ("backends", "pipelines") for name in ("", ".cer_gpu")}
+    assert {*settings["tool"]["setuptools"]["packages"]} == folders | elsewhere | {"cer_gpu.kernels"}

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.cli.given_events import Streams
-from cer_gpu.cli.given_queries import Wrong, for_each
+from cer_gpu.cli.given_queries import Wrong, for_each, over_events
 from cer_gpu.cli.progress import watched
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.engine.evaluation import FoundBatches
@@ -69,7 +69,7 @@ class CommandEvaluation:
         options.check_time(asked.time_column)
         self._source = asked._source(streams.open(), sort=options.sort)
         schema = self._source.schema
-        fitting = for_each({name: queries[name] for name in outputs}, lambda query: query.over(schema), skipped)
+        fitting = over_events({name: queries[name] for name in outputs}, schema, skipped)
         self.schemas = for_each(fitting, lambda query: query.output_schema(schema, self._output_of(query)), skipped)
         self.queries = {name: fitting[name] for name in self.schemas}
         self.outputs = {name: outputs[name] for name in self.schemas}

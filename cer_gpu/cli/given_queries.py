@@ -13,13 +13,23 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
+import pyarrow as pa
 from click.core import ParameterSource
 
 from cer_gpu.cli.command_line import Command, file_of, read_query, say_errors_of
 from cer_gpu.cli.given_events import Asked, Streams, analyse_over, are_events
 from cer_gpu.cli.options import QueryOptions, complete_files
 from cer_gpu.cli.tally import counted
-from cer_gpu.compilation import CompiledQuery, analyse, analyse_member, analyse_query, language_named, language_of
+from cer_gpu.compilation import (
+    CompiledQuery,
+    analyse,
+    analyse_member,
+    analyse_query,
+    compiled_together,
+    fitted_together,
+    language_named,
+    language_of,
+)
 from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.rule import Rule
 from cer_gpu.rules.folder import READERS, passed_over_note, read_folder
@@ -70,6 +80,14 @@ def _settle(errors: Wrong, results: Mapping[str, Any], skipped: Wrong | None) ->
         raise WrongQueries(errors)
     if skipped is not None:
         skipped += errors
+
+
+def over_events(
+    queries: Mapping[str, CompiledQuery], schema: pa.Schema, skipped: Wrong | None = None
+) -> dict[str, CompiledQuery]:
+    """Return queries over the schema of the events, as `for_each` does."""
+    fitted = {id(queries[name]): query for name, query in fitted_together(queries, schema).items()}
+    return for_each(queries, lambda query: fitted.get(id(query)) or query.over(schema), skipped)
 
 
 def with_progress(queries: Mapping[str, CompiledQuery]) -> tuple[dict[str, CompiledQuery], list[str]]:
@@ -170,7 +188,14 @@ class GivenQueries:
         """
         queries: dict[str, CompiledQuery] = {}
         errors: Wrong = list(self.unread)
+        if self.is_set:
+            texts = {name: (rule.text, rule.language) for name, rule in self.rules.items()}
+            queries = compiled_together(texts, **self.compiling)
+            wrong = [name for name, query in queries.items() if of_ceql and query.reads_whole_table]
+            queries = {name: query for name, query in queries.items() if name not in wrong}
         for name in self.rules:
+            if name in queries:
+                continue
             query, own = analyse_over(partial(self.analyse, name, of_ceql=of_ceql), streams)
             errors += [(name, error) for error in own]
             if query is not None:

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from cer_gpu.cache import no_collection
 from cer_gpu.columnar.fields import columns_with, narrowest
 from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
 from cer_gpu.engine.blocks import BLOCK_ROWS, Blocks
@@ -120,7 +121,8 @@ class Evaluation(Generic[_Piece, _Found]):
         """
         if any(schema is known or schema.equals(known) for known in self._fitting):
             return
-        changed = [self._expect(name, member, schema) for name, member in self._members.items()]
+        with no_collection():
+            changed = [self._expect(name, member, schema) for name, member in self._members.items()]
         if self._sharing is not None:
             self._sharing.all_bound()
         self._schema, self._names = schema, None

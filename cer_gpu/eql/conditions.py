@@ -20,12 +20,12 @@ from cer_gpu.ceql.patterns import network
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.columnar.columns import BOOLEAN, STRING, is_string, kind_of
 from cer_gpu.eql import syntax as e
-from cer_gpu.eql.fields import FoundField, fields_of, find_field, names_known
 from cer_gpu.eql.functions import CONDITION_FUNCTIONS, OF_NUMBERS, OF_VALUES, check_call
 from cer_gpu.eql.regexes import re2_of
 from cer_gpu.eql.strings import glob_of, glob_of_text, has_wildcards
 from cer_gpu.errors import QueryError, QueryTypeError, did_you_mean
 from cer_gpu.expressions.hints import article
+from cer_gpu.fitting.fields import FoundField, fields_of, find_field, names_known
 
 Tested = s.Predicate | bool
 """A predicate, or what it is for every event."""
@@ -33,8 +33,6 @@ Tested = s.Predicate | bool
 _NULL = e.ConstantValue(None)
 _SEARCHES = ("_arraysearch", "arraysearch")
 _OPPOSITE = {"==": "!=", "!=": "=="}
-SATISFIED_BY_NONE = s.Comparison("=", s.Literal(0, "0"), s.Literal(1, "1"))
-"""A predicate that no event satisfies."""
 
 
 @dataclass
@@ -131,7 +129,7 @@ class EqlConditions:
             When it is no condition, or names something that there is not.
         """
         truth = self.truth(condition, negated=False)
-        return None if truth is True else SATISFIED_BY_NONE if truth is False else truth
+        return None if truth is True else s.SATISFIED_BY_NONE if truth is False else truth
 
     def truth(self, node: e.EqlExpression, negated: bool) -> Tested:
         """Return the predicate that is TRUE where a condition holds; negated, where it does not."""

@@ -8,8 +8,8 @@ Source: docs/eql.md, which names that of each rule.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,47 +20,13 @@ from cer_gpu.ceql.paths import names_of
 from cer_gpu.ceql.scopes import resolved
 from cer_gpu.ceql.traversal import mapped, walk
 from cer_gpu.eql import syntax as e
-from cer_gpu.eql.conditions import SATISFIED_BY_NONE, EqlConditions, QueryFields
-from cer_gpu.eql.fields import FoundField, find_field
+from cer_gpu.eql.conditions import EqlConditions, QueryFields
 from cer_gpu.eql.sampling import sampled
+from cer_gpu.fitting.fields import find_field
+from cer_gpu.fitting.query import Fitted
 
 PENDING_ONLY, EVERY_MATCH = "recent", "all"
 """Selections of a sequence: the most recent pending match of each step, as Elasticsearch, or all matches."""
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """A query over one schema.
-
-    Attributes
-    ----------
-    syntax : QuerySyntax
-    type_column : str or None
-        The column of categories; None: there is none, or it is a list, of which the events' tests ask.
-    found : dict from tuple of str to FoundField or None
-        Places of the fields in the schema, by the names on their paths; None: NULL, as it has none.
-    knows_schema : bool
-        False: every field is taken for a value that is there.
-    """
-
-    syntax: s.QuerySyntax
-    type_column: str | None
-    found: Mapping[tuple[str, ...], FoundField | None] = field(default_factory=dict)
-    knows_schema: bool = False
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """Fields that the schema has not."""
-        return tuple(".".join(names) for names, found in self.found.items() if found is None)
-
-    def fits(self, schema: pa.Schema) -> bool:
-        """Return True for a schema over which the query is the same."""
-        return self.knows_schema and all(find_field(schema, names) == found for names, found in self.found.items())
-
-    def is_read_as(self, other: Lowered) -> bool:
-        """Return True if the query reads the same columns in the same way as over another schema."""
-        mine, others = self.syntax, other.syntax
-        return (mine.formula, mine.partition, self.type_column) == (others.formula, others.partition, other.type_column)
 
 
 def lower(
@@ -70,7 +36,7 @@ def lower(
     schema: pa.Schema | None = None,
     missing_is_null: bool = False,
     selection: str = PENDING_ONLY,
-) -> Lowered:
+) -> Fitted:
     """Return a query as formula and clauses, over a schema if it is known.
 
     Raises
@@ -82,7 +48,7 @@ def lower(
     lowering = _Lowering(query, around, type_column, selection)
     syntax = lowering.query_syntax()
     check_nesting(syntax.formula, query.text)
-    return Lowered(replace(syntax, formula=resolved(syntax.formula)), lowering.types, around.found, schema is not None)
+    return Fitted(replace(syntax, formula=resolved(syntax.formula)), lowering.types, around.found, schema is not None)
 
 
 class _Lowering:
@@ -91,7 +57,7 @@ class _Lowering:
     Attributes
     ----------
     types : str or None
-        As `Lowered.type_column`.
+        As `cer_gpu.fitting.query.Fitted.type_column`: None, too, if it is a list, of which the events' tests ask.
     """
 
     def __init__(self, query: e.EqlSyntax, around: QueryFields, type_column: str | None, selection: str) -> None:
@@ -322,7 +288,7 @@ class _Lowering:
             event = replace(event, category=None, condition=e.And((test, event.condition), event.condition.span))
         predicate = EqlConditions(self._around, visible | {own} if own else visible, own).predicate(event.condition)
         if self._impossible:
-            predicate = SATISFIED_BY_NONE
+            predicate = s.SATISFIED_BY_NONE
         name = s.Name(s.ANY_TYPE if event.category is None else event.category, span=event.category_span)
         all_of = list(filters)
         held = s.Name(variable, span=event.category_span)

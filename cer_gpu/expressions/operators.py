@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.backend import operations
-from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, is_string, kind_of
+from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, is_string, kind_of
 from cer_gpu.expressions import functions, numbers
 from cer_gpu.expressions.terms import COMPARISONS, F8, I8, U8, WIDE
 from cer_gpu.expressions.text_functions import TEXT_FUNCTIONS, TextFunction

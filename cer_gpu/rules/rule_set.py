@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.compilation import TYPE_COLUMN, CompiledQuery, analyse_member, options_of_set
+from cer_gpu.cache import no_collection
+from cer_gpu.compilation import TYPE_COLUMN, CompiledQuery, analyse_member, compiled_together, options_of_set
 from cer_gpu.engine.member import InQuery
 from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, checking_names, taking
 from cer_gpu.errors import CerError
@@ -79,13 +80,13 @@ class RuleSet(QuerySet):
     ) -> tuple[pa.Schema, QuerySetEvaluator, Iterator[pa.RecordBatch]]:
         """Return the schema of alerts, their evaluator, and the alerts as they are found."""
         options.check_time(self.time_column)
-        queries: dict[str, CompiledQuery] = {}
+        together = self.over(source.schema)
+        queries = dict(together)
         schemas: dict[str, pa.Schema] = {}
-        for name, query in self._queries.items():
-            with InQuery(name):
-                queries[name] = query.over(source.schema)
-                schemas[name] = queries[name].output_schema(source.schema, alert_output(query))
-        together = QuerySet(queries)
+        with no_collection():
+            for name, query in queries.items():
+                with InQuery(name):
+                    schemas[name] = query.output_schema(source.schema, alert_output(query))
         evaluator = together._closed(options, {name: alert_output(query) for name, query in queries.items()})
         rows = AlertRows(self.rules, queries, time_type_in(schemas, queries))
         found = (rows.of(name, batch) for name, batch in together._found(source, evaluator, options.threads))
@@ -140,13 +141,12 @@ def compile_rules(
         For the first rule that is wrong; the message begins with its name.
     """
     options = options_of_rules(rules.values(), {"type_column": TYPE_COLUMN, "time_column": None, **options})
-    queries: dict[str, CompiledQuery] = {}
+    queries = compiled_together({name: (rule.text, rule.language) for name, rule in rules.items()}, **options)
     wrong = list(skipped)
     for name, rule in rules.items():
-        query, errors = analyse_rule(rule, **options)
-        if query is not None:
-            queries[name] = query
+        if name in queries:
             continue
+        _, errors = analyse_rule(rule, **options)
         if not skip_wrong:
             with InQuery(name):
                 raise errors[0]

@@ -37,10 +37,10 @@ from sigma.types import (
 
 from cer_gpu.sigma import formulas as f
 from cer_gpu.sigma.pipelines.named import sources_of
-from cer_gpu.sigma.pipelines.sources import Columns, predicate_of
-from cer_gpu.sigma.values import OPERATORS_OF_SIGMA, glob_of, number_of, regex_of_value
+from cer_gpu.sigma.pipelines.sources import ChosenColumns, predicate_of
+from cer_gpu.sigma.values import OPERATORS_OF_SIGMA, glob_of_value, number_of, regex_of_value
 
-HEADER = "-- Sigma: "
+TITLE_LINE = "-- Sigma: "
 """Beginning of the text of a rule."""
 FieldCondition = ConditionFieldEqualsValueExpression
 _FUNCTIONS = {(False, False): "", (True, False): "startswith", (False, True): "endswith", (True, True): "contains"}
@@ -48,7 +48,7 @@ _FUNCTIONS = {(False, False): "", (True, False): "startswith", (False, True): "e
 
 def with_header(title: str, query: str) -> str:
     """Return the text of a rule: its query below the line that tells its title."""
-    return f"{HEADER}{' '.join(title.split())}\n{query}"
+    return f"{TITLE_LINE}{' '.join(title.split())}\n{query}"
 
 
 class CerGpuBackend(Backend):
@@ -84,7 +84,7 @@ class CerGpuBackend(Backend):
         **backend_options: Any,
     ) -> None:
         super().__init__(processing_pipeline, collect_errors, **backend_options)
-        self._columns: Columns = dict(columns or {})
+        self._columns: ChosenColumns = dict(columns or {})
 
     # ---- rules
 
@@ -163,7 +163,7 @@ class CerGpuBackend(Backend):
     def convert_condition_not(self, cond: ConditionNOT, state: ConversionState) -> Any:
         """Return a negation."""
         part = self.convert_condition(cond.args[0], state)
-        return None if part is None else f.Negation(part)
+        return None if part is None else f.Negated(part)
 
     def convert_condition_as_in_expression(self, cond: ConditionOR | ConditionAND, state: ConversionState) -> Any:
         """Return the same as for other conditions: `formulas.some_of` joins the values of a field."""
@@ -175,11 +175,11 @@ class CerGpuBackend(Backend):
 
     def convert_condition_field_eq_val_str(self, cond: FieldCondition, state: ConversionState) -> Any:
         """Return the test of a text, which ignores case."""
-        return f.FieldTest(cond.field, f.GLOB, (glob_of(cast(SigmaString, cond.value)),))
+        return f.FieldTest(cond.field, f.GLOB, (glob_of_value(cast(SigmaString, cond.value)),))
 
     def convert_condition_field_eq_val_str_case_sensitive(self, cond: FieldCondition, state: ConversionState) -> Any:
         """Return the test of a text with its case."""
-        return f.FieldTest(cond.field, f.GLOB_CASED, (glob_of(cast(SigmaString, cond.value)),))
+        return f.FieldTest(cond.field, f.GLOB_CASED, (glob_of_value(cast(SigmaString, cond.value)),))
 
     def convert_condition_field_eq_val_num(self, cond: FieldCondition, state: ConversionState) -> Any:
         """Return the test of a number."""
@@ -192,7 +192,7 @@ class CerGpuBackend(Backend):
 
     def convert_condition_field_eq_val_bool(self, cond: FieldCondition, state: ConversionState) -> Any:
         """Return the test of a truth, as a text."""
-        return f.FieldTest(cond.field, f.GLOB, (f.quoted("true" if cond.value else "false"),))
+        return f.FieldTest(cond.field, f.GLOB, (f.quoted_text("true" if cond.value else "false"),))
 
     def convert_condition_field_eq_val_re(self, cond: FieldCondition, state: ConversionState) -> Any:
         """Return the search for a regular expression."""
@@ -200,7 +200,7 @@ class CerGpuBackend(Backend):
 
     def convert_condition_field_eq_val_cidr(self, cond: FieldCondition, state: ConversionState) -> Any:
         """Return the test of an address."""
-        return f.FieldTest(cond.field, f.NETWORK, (f.quoted(str(cast(SigmaCIDRExpression, cond.value).network)),))
+        return f.FieldTest(cond.field, f.NETWORK, (f.quoted_text(str(cast(SigmaCIDRExpression, cond.value).network)),))
 
     def convert_condition_field_compare_op_val(self, cond: FieldCondition, state: ConversionState) -> Any:
         """Return the comparison with a number, of the value or of a part of its time."""
@@ -228,18 +228,18 @@ class CerGpuBackend(Backend):
     def convert_condition_field_eq_query_expr(self, cond: FieldCondition, state: ConversionState) -> Any:
         """Return a test of CEQL that a pipeline wrote."""
         value = cast(SigmaQueryExpression, cond.value)
-        return f.Verbatim(cond.field, value.expr.replace("{id}", value.id))
+        return f.Verbatim(cond.field, value.expr.format(field="{field}", id=value.id))
 
     # ---- values without fields
 
     def convert_condition_val_str(self, cond: ConditionValueExpression, state: ConversionState) -> Any:
         """Return the test that a text stands in any column of texts."""
         kind = f.GLOB_CASED if isinstance(cond.value, SigmaCasedString) else f.GLOB
-        return f.FieldTest(None, kind, (glob_of(cast(SigmaString, cond.value), anywhere=True),))
+        return f.FieldTest(None, kind, (glob_of_value(cast(SigmaString, cond.value), anywhere=True),))
 
     def convert_condition_val_num(self, cond: ConditionValueExpression, state: ConversionState) -> Any:
         """Return the test that the digits of a number stand in any column of texts."""
-        return f.FieldTest(None, f.GLOB, (f.quoted(f"*{number_of(cast(SigmaNumber, cond.value))}*"),))
+        return f.FieldTest(None, f.GLOB, (f.quoted_text(f"*{number_of(cast(SigmaNumber, cond.value))}*"),))
 
     def convert_condition_val_re(self, cond: ConditionValueExpression, state: ConversionState) -> Any:
         """Return the search for a regular expression in all columns of texts."""
@@ -264,6 +264,8 @@ def _part(value: SigmaTimestampPart) -> str:
     return value.timestamp_part.name.lower()
 
 
-def _joined(join: Callable[[list[f.Formula]], f.Formula], parts: list[f.Formula | None]) -> f.Formula | None:
+def _joined(
+    join: Callable[[list[f.DetectionFormula]], f.DetectionFormula], parts: list[f.DetectionFormula | None]
+) -> f.DetectionFormula | None:
     known = [part for part in parts if part is not None]
     return join(known) if known else None

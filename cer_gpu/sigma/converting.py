@@ -23,18 +23,18 @@ from cer_gpu.errors import OptionError, QueryError, did_you_mean
 from cer_gpu.rule import Rule
 from cer_gpu.sigma.attack import tactics_of, techniques_of
 from cer_gpu.sigma.backend import CerGpuBackend
-from cer_gpu.sigma.loading import Refused, SigmaRules
-from cer_gpu.sigma.pipelines.named import FINDERS, chosen_columns, pipeline_named
-from cer_gpu.sigma.reading import ENDINGS, AnyRule, Given, file_of, read, title_of, words_of
+from cer_gpu.sigma.loading import YAML_ENDINGS, Refused, SigmaRules
+from cer_gpu.sigma.pipelines.named import FINDERS, UnknownLogSourceError, chosen_columns, pipeline_named
+from cer_gpu.sigma.reading import AnyRule, GivenRules, file_of_rule, read_rules, title_of_rule, words_of
 
 _KINDS: tuple[tuple[type[Exception], str], ...] = (
-    (wrong.SigmaPlaceholderError, "have placeholders without values"),
-    (wrong.SigmaRegularExpressionError, "have regular expressions that RE2 does not take"),
-    (wrong.SigmaLogsourceError, "are about log sources that the pipelines do not know"),
-    (wrong.SigmaRuleNotFoundError, "refer to rules that are not there"),
-    (wrong.SigmaFeatureNotSupportedByBackendError, "ask for what is not supported"),
-    (yaml.YAMLError, "are not YAML"),
-    (OptionError, "cannot be read"),
+    (wrong.SigmaPlaceholderError, "placeholders without values"),
+    (wrong.SigmaRegularExpressionError, "regular expressions that RE2 does not take"),
+    (UnknownLogSourceError, "log sources that the pipelines do not know"),
+    (wrong.SigmaRuleNotFoundError, "references to rules that are not there"),
+    (wrong.SigmaFeatureNotSupportedByBackendError, "not supported"),
+    (yaml.YAMLError, "not YAML"),
+    (OptionError, "not to be read"),
 )
 """Kinds of reasons by the errors of pySigma; all others are rules that are wrong."""
 
@@ -43,13 +43,13 @@ def converted(rules: Any, pipelines: Any, columns: dict[str, str]) -> SigmaRules
     """Return the rules as texts; parameters and errors are those of `cer_gpu.sigma.load`."""
     backend = CerGpuBackend(_pipeline(pipelines, columns), columns=columns)
     backend.init_processing_pipeline()
-    given = Given()
-    read(rules, given)
+    given = GivenRules()
+    read_rules(rules, given)
     refused = [_refused(name, error) for name, error in given.faults]
     sound: list[AnyRule] = []
     for rule in _filtered(given, refused):
         if rule.errors:
-            refused.append(_refused(title_of(rule), rule.errors[0], rule))
+            refused.append(_refused(title_of_rule(rule), rule.errors[0], rule))
         else:
             sound.append(rule)
     texts: dict[int, str] = {}
@@ -60,7 +60,7 @@ def converted(rules: Any, pipelines: Any, columns: dict[str, str]) -> SigmaRules
             else:
                 made = backend.convert_rule(rule)
         except (SigmaError, ValueError, NotImplementedError) as error:
-            refused.append(_refused(title_of(rule), error, rule))
+            refused.append(_refused(title_of_rule(rule), error, rule))
             continue
         texts.update((id(rule), text) for text in made)
     found: dict[str, Rule] = {}
@@ -92,7 +92,7 @@ def _one_pipeline(asked: Any) -> ProcessingPipeline:
     if isinstance(asked, str) and asked.removeprefix("cer_gpu_") in FINDERS:
         return pipeline_named(asked.removeprefix("cer_gpu_"))
     path = Path(asked)
-    if path.suffix in ENDINGS or path.is_file():
+    if path.suffix in YAML_ENDINGS or path.is_file():
         text = read_query_file(path)
         try:
             return ProcessingPipeline.from_yaml(text, source_path=str(path))
@@ -102,12 +102,12 @@ def _one_pipeline(asked: Any) -> ProcessingPipeline:
     raise OptionError(f"there is no pipeline {str(asked)!r}, nor a file of that name\nhint: {hint}")
 
 
-def _filtered(given: Given, refused: list[Refused]) -> Iterator[AnyRule]:
+def _filtered(given: GivenRules, refused: list[Refused]) -> Iterator[AnyRule]:
     """Yield the rules after all filters."""
     filters = [each for each in given.rules if isinstance(each, SigmaFilter)]
     for each in filters:
         if each.errors:
-            refused.append(_refused(title_of(each), each.errors[0], each))
+            refused.append(_refused(title_of_rule(each), each.errors[0], each))
     filters = [each for each in filters if not each.errors]
     for rule in given.rules:
         if isinstance(rule, SigmaFilter):
@@ -116,7 +116,7 @@ def _filtered(given: Given, refused: list[Refused]) -> Iterator[AnyRule]:
             try:
                 rule = reduce(lambda made, each: each.apply_on_rule(made), filters, rule)  # type: ignore[arg-type, return-value]
             except SigmaError as error:
-                refused.append(_refused(title_of(rule), error, rule))
+                refused.append(_refused(title_of_rule(rule), error, rule))
                 continue
         yield rule
 
@@ -130,7 +130,7 @@ def _referenced_first(rules: list[AnyRule], refused: list[Refused]) -> Iterator[
             if isinstance(rule, SigmaCorrelationRule):
                 rule.resolve_rule_references(collection)
         except SigmaError as error:
-            refused.append(_refused(title_of(rule), error, rule))
+            refused.append(_refused(title_of_rule(rule), error, rule))
             continue
         known.append(rule)
     placed: set[int] = set()
@@ -151,17 +151,17 @@ def _referenced_first(rules: list[AnyRule], refused: list[Refused]) -> Iterator[
 
 def _refused(name: str, error: Exception, rule: AnyRule | SigmaFilter | None = None) -> Refused:
     """Return a rule without a text, or a file without a rule, with the reason."""
-    kind = next((words for each, words in _KINDS if isinstance(error, each)), "are wrong")
+    kind = next((words for each, words in _KINDS if isinstance(error, each)), "wrong")
     if isinstance(error, OptionError):  # it names its file
         return Refused(name, error, kind)
-    file = name if rule is None else file_of(rule)
+    file = name if rule is None else file_of_rule(rule)
     said = " ".join(words_of(error).split()) if isinstance(error, yaml.YAMLError) else words_of(error)
     return Refused(name, QueryError(said if file is None else f"{file}: {said}"), kind)
 
 
 def _free_name(rule: AnyRule, taken: Iterable[str]) -> str:
     """Return the title of a rule, or one that tells it from those that are taken."""
-    title, file = title_of(rule), file_of(rule)
+    title, file = title_of_rule(rule), file_of_rule(rule)
     names = [title, *([] if file is None else [f"{title} ({file.stem})"])]
     number = 2
     while names[0] in taken:
@@ -173,7 +173,7 @@ def _free_name(rule: AnyRule, taken: Iterable[str]) -> str:
 def _rule(name: str, text: str, rule: AnyRule) -> Rule:
     """Return a rule with what it says of itself."""
     tags = tuple(map(str, rule.tags))
-    file = file_of(rule)
+    file = file_of_rule(rule)
     return Rule(
         name=name,
         text=text,

@@ -7,7 +7,7 @@ negations are pushed down to the tests: a negated ``a GLOB 'x'`` is ``(a NOT GLO
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
@@ -28,7 +28,7 @@ ANY_TEXT = "`*`"
 
 
 @dataclass(frozen=True)
-class Column:
+class EventColumn:
     """A column of the events, or a value made of some.
 
     Attributes
@@ -43,7 +43,7 @@ class Column:
     names: tuple[str, ...]
 
 
-def column(name: str) -> Column:
+def column(name: str) -> EventColumn:
     """Return the column of a name, in backquotes if CEQL needs them.
 
     Raises
@@ -54,10 +54,10 @@ def column(name: str) -> Column:
     if "`" in name or not name:
         raise ValueError(f"{name!r} cannot be the name of a column: it is empty, or holds a backquote")
     is_plain = _PLAIN.match(name) and name.upper() not in _WORDS
-    return Column(name if is_plain else f"`{name}`", (name,))
+    return EventColumn(name if is_plain else f"`{name}`", (name,))
 
 
-def quoted(text: str) -> str:
+def quoted_text(text: str) -> str:
     """Return a text as a string of CEQL."""
     return "'" + text.replace("'", "''") + "'"
 
@@ -68,7 +68,7 @@ def verbatim(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Kind:
+class FieldTestKind:
     """A kind of tests of one column against values.
 
     Attributes
@@ -87,36 +87,32 @@ class Kind:
     negated_several: str = ""
 
 
-def _patterns(operator: str, behind: str = "") -> Kind:
-    several = f"{{column}} {{negation}}{operator} {{{{{{values}}}}}}{behind}"
-    one = f"{{column}} {{negation}}{operator} {{values}}{behind}"
-    return Kind(
-        one.replace("{negation}", ""),
-        several.replace("{negation}", ""),
-        one.replace("{negation}", "NOT "),
-        several.replace("{negation}", "NOT "),
+_SET = "{{{values}}}"
+
+
+def _patterns(operator: str, behind: str = "") -> FieldTestKind:
+    passed, failed = (
+        [f"{{column}} {negation}{operator} {values}{behind}" for values in ("{values}", _SET)]
+        for negation in ("", "NOT ")
     )
+    return FieldTestKind(*passed, *failed)
 
 
-def _of(value: str) -> Kind:
-    return Kind(
-        f"{value} = {{values}}",
-        f"{value} IN {{{{{{values}}}}}}",
-        f"{value} <> {{values}}",
-        f"{value} NOT IN {{{{{{values}}}}}}",
-    )
-
-
-def _plain(test: str, several: str = "") -> Kind:
-    return Kind(test, several, f"NOT {test}", several and f"NOT {several}")
+def _plain(test: str, several: str = "") -> FieldTestKind:
+    return FieldTestKind(test, several, f"NOT {test}", several and f"NOT {several}")
 
 
 GLOB = _patterns("GLOB", " NOCASE")
 GLOB_CASED = _patterns("GLOB")
-REGEX = Kind("{column} LIKE {values}", "", "{column} NOT LIKE {values}")
+REGEX = FieldTestKind("{column} LIKE {values}", "", "{column} NOT LIKE {values}")
 NETWORK = _plain("CIDR({column}, {values})", "CIDR({column}, {values})")
-EQUAL = _of("{column}")
-PARTS_OF_TIME = {part: _of(f"{part}({{column}})") for part in ("minute", "hour", "day", "week", "month", "year")}
+EQUAL = FieldTestKind(
+    "{column} = {values}", f"{{column}} IN {_SET}", "{column} <> {values}", f"{{column}} NOT IN {_SET}"
+)
+PARTS_OF_TIME = {
+    part: _plain(f"{part}({{column}}) = {{values}}", f"{part}({{column}}) IN {_SET}")
+    for part in ("minute", "hour", "day", "week", "month", "year")
+}
 """Parts of times by the names of Sigma, which are those of CEQL."""
 _COMPARISONS = ("<", "<=", ">", ">=", "<>")
 COMPARED = {
@@ -135,13 +131,13 @@ class FieldTest:
     ----------
     field : str or None
         A field of Sigma, or None for all texts (keywords).
-    kind : Kind
+    kind : FieldTestKind
     values : tuple of str
         As they are written in CEQL.
     """
 
     field: str | None
-    kind: Kind
+    kind: FieldTestKind
     values: tuple[str, ...]
 
 
@@ -174,36 +170,36 @@ class Verbatim:
 class All:
     """Formulas that hold together."""
 
-    parts: tuple[Formula, ...]
+    parts: tuple[DetectionFormula, ...]
 
 
 @dataclass(frozen=True)
 class Some:
     """Formulas of which one holds, at least."""
 
-    parts: tuple[Formula, ...]
+    parts: tuple[DetectionFormula, ...]
 
 
 @dataclass(frozen=True)
-class Negation:
+class Negated:
     """A formula that does not hold."""
 
-    part: Formula
+    part: DetectionFormula
 
 
-Formula = FieldTest | Presence | Likeness | Verbatim | All | Some | Negation
+DetectionFormula = FieldTest | Presence | Likeness | Verbatim | All | Some | Negated
 
 
-def all_of(parts: Iterable[Formula]) -> Formula:
+def all_of(parts: Iterable[DetectionFormula]) -> DetectionFormula:
     """Return a conjunction, flat."""
     flat = [part for each in parts for part in (each.parts if isinstance(each, All) else (each,))]
     return flat[0] if len(flat) == 1 else All(tuple(flat))
 
 
-def some_of(parts: Iterable[Formula]) -> Formula:
+def some_of(parts: Iterable[DetectionFormula]) -> DetectionFormula:
     """Return a disjunction, flat, in which the values of one field with one kind of test stand in one test."""
-    places: dict[tuple[str | None, Kind], int] = {}
-    flat: list[Formula] = []
+    places: dict[tuple[str | None, FieldTestKind], int] = {}
+    flat: list[DetectionFormula] = []
     for part in (part for each in parts for part in (each.parts if isinstance(each, Some) else (each,))):
         if not isinstance(part, FieldTest) or not part.kind.several:
             if part not in flat:
@@ -219,27 +215,12 @@ def some_of(parts: Iterable[Formula]) -> Formula:
     return flat[0] if len(flat) == 1 else Some(tuple(flat))
 
 
-def fields_of(formula: Formula) -> Iterator[str | None]:
-    """Yield the fields that a formula reads; None for all texts."""
-    match formula:
-        case All(parts) | Some(parts):
-            for part in parts:
-                yield from fields_of(part)
-        case Negation(part):
-            yield from fields_of(part)
-        case Likeness(name, other):
-            yield name
-            yield other
-        case FieldTest(name) | Presence(name) | Verbatim(name):
-            yield name
-
-
 _SOME, _ALL, _TEST = range(3)
-"""How tightly a text holds together: alternatives, a conjunction, and a test or a text in parentheses."""
+"""Ranks of texts by how tightly they hold together: alternatives, a conjunction, a test or one in parentheses."""
 
 
 @dataclass
-class Writer:
+class PredicateWriter:
     """The writer of formulas as predicates over the columns of one log source.
 
     Parameters
@@ -253,21 +234,21 @@ class Writer:
         Names of the columns that were read, in their order.
     """
 
-    column_of: Callable[[str], Column]
+    column_of: Callable[[str], EventColumn]
     columns: dict[str, None] = field(default_factory=dict)
 
-    def predicate(self, formula: Formula) -> str:
+    def predicate(self, formula: DetectionFormula) -> str:
         """Return the predicate that is TRUE where the formula holds."""
         return self._written(formula, True)[0]
 
-    def conjunct(self, formula: Formula) -> str:
+    def conjunct(self, formula: DetectionFormula) -> str:
         """Return the predicate as a part of a conjunction."""
         text, level = self._written(formula, True)
         return text if level >= _ALL else f"({text})"
 
-    def _written(self, formula: Formula, holds: bool) -> tuple[str, int]:
+    def _written(self, formula: DetectionFormula, holds: bool) -> tuple[str, int]:
         match formula:
-            case Negation(part):
+            case Negated(part):
                 return self._written(part, not holds)
             case All(parts):
                 return self._joined(parts, holds, together=holds)
@@ -283,7 +264,7 @@ class Writer:
                 written = text.replace("{field}", self._column(name) if name else "")
                 return f"{'' if holds else 'NOT '}({written})", _TEST
 
-    def _joined(self, parts: Sequence[Formula], holds: bool, together: bool) -> tuple[str, int]:
+    def _joined(self, parts: Sequence[DetectionFormula], holds: bool, together: bool) -> tuple[str, int]:
         written = [self._written(part, holds) for part in parts]
         if len(written) == 1:
             return written[0]
@@ -315,7 +296,7 @@ class Writer:
 
 
 @dataclass(frozen=True)
-class Predicate:
+class RulePredicate:
     """The predicate of a detection rule.
 
     Attributes

@@ -6,14 +6,18 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from cer_gpu.cache import made_once
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.rule import Rule
 
-INSTALL = "Sigma's rules need pySigma\nhint: pip install 'cer-gpu[sigma]'"
+YAML_ENDINGS = (".yml", ".yaml")
+PYSIGMA_MISSING = "Sigma's rules need pySigma\nhint: pip install 'cer-gpu[sigma]'"
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class Refused:
         Title of the rule, else the name of its file.
     error : CerError
     kind : str
-        Kind of the reason, in words.
+        FieldTestKind of the reason, in words.
     """
 
     name: str
@@ -99,7 +103,7 @@ class SigmaRules(Mapping[str, str]):
 
     def __repr__(self) -> str:
         """Return the numbers of rules with and without a text."""
-        return f"<SigmaRules: {len(self):,} rules, {len(self._refused):,} without a text>"
+        return f"<SigmaRules: {_rules(len(self))}, {len(self._refused):,} without a text>"
 
     @property
     def errors(self) -> list[tuple[str, CerError]]:
@@ -120,11 +124,11 @@ class SigmaRules(Mapping[str, str]):
         schema
             That of the events; None: nothing is said of columns.
         """
-        lines = [f"{len(self):,} rules loaded"]
+        lines = [f"{_rules(len(self))} loaded"]
         kinds = Counter(each.kind for each in self._refused)
         if kinds:
-            lines.append(f"{len(self._refused):,} rules have no text:")
-            lines += [f"  {count:,} {kind}" for kind, count in kinds.most_common()]
+            lines.append(f"{_rules(len(self._refused))} without a text:")
+            lines += [f"  {count:,}: {kind}" for kind, count in kinds.most_common()]
         if self.passed_over:
             listed = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.passed_over.items()))
             lines.append(f"passed over: {listed}")
@@ -137,13 +141,17 @@ class SigmaRules(Mapping[str, str]):
         return sum(any(name not in known for name in names) for names in self.fields.values())
 
 
+def _rules(count: int) -> str:
+    return f"{count:,} rule{'' if count == 1 else 's'}"
+
+
 def _told(missing: Mapping[str, int], n_readers: int) -> Iterator[str]:
     if not missing:
         yield "the events have all columns that the rules read"
         return
-    yield f"{n_readers:,} rules read columns that the events have not (a test of one does not hold):"
+    yield f"columns that the events have not, read by {_rules(n_readers)} (a test of one does not hold):"
     width = max(len(f"{count:,}") for count in missing.values())
-    yield from (f"  {count:>{width},} {name}" for name, count in missing.items())
+    yield from (f"  {count:>{width},}: {name}" for name, count in missing.items())
 
 
 def _names_in(schema: pa.Schema) -> Iterator[str]:
@@ -186,13 +194,45 @@ def load(
     OptionError
         When there is no pySigma, nothing to read, or no pipeline of that name.
     """
+
+    def make() -> SigmaRules:
+        try:
+            from cer_gpu.sigma.converting import converted
+        except ModuleNotFoundError as error:
+            if (error.name or "").split(".")[0] != "sigma":
+                raise
+            raise OptionError(PYSIGMA_MISSING) from None
+        return converted(rules, pipelines, dict(columns or {}))
+
     try:
-        from cer_gpu.sigma.converting import converted
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != "sigma":
-            raise
-        raise OptionError(INSTALL) from None
-    return converted(rules, pipelines, dict(columns or {}))
+        parts = [version("pysigma"), repr(sorted((columns or {}).items()))]
+        made_of = [*parts, *_contents(rules), "by", *_contents(pipelines)]
+    except (TypeError, OSError, PackageNotFoundError):
+        return make()  # objects, or what is not there, of which it tells
+    return made_once("sigma", made_of, make)
+
+
+def files_in(path: Path) -> Iterator[Path]:
+    """Yield the files of rules in a folder and in those in it, in order; of a file, itself."""
+    if path.is_dir():
+        yield from sorted(each for each in path.rglob("*") if each.suffix in YAML_ENDINGS and each.is_file())
+    else:
+        yield path
+
+
+def _contents(given: Any) -> Iterator[str | bytes]:
+    """Yield what tells rules, or pipelines, from others: texts, and files with their contents; TypeError: objects."""
+    if not isinstance(given, str | os.PathLike):
+        if not isinstance(given, list | tuple):
+            raise TypeError
+        for each in given:
+            yield from _contents(each)
+    elif is_given_as_path(given) and os.path.exists(given):
+        for path in files_in(Path(given)):
+            yield str(path)
+            yield path.read_bytes()
+    else:
+        yield str(given)
 
 
 def is_given_as_path(rules: object) -> bool:

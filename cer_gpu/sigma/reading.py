@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,22 +14,25 @@ from sigma.collection import SigmaCollection
 from sigma.correlations import SigmaCorrelationRule
 from sigma.exceptions import SigmaError, SigmaRuleLocation
 from sigma.filters import SigmaFilter
+from sigma.modifiers import SigmaWideModifier, modifier_mapping
 from sigma.rule import SigmaRule
 from sigma.rule.base import SigmaYAMLLoader
 
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.errors import OptionError
-from cer_gpu.sigma.loading import is_given_as_path
+from cer_gpu.sigma.loading import files_in, is_given_as_path
+from cer_gpu.sigma.values import POLICY
 
-ENDINGS = (".yml", ".yaml")
 _PARTS = ("detection", "correlation", "filter", "action")
 """Keys of YAML documents of Sigma: one of them is in each."""
+
+modifier_mapping.setdefault("utf16le", SigmaWideModifier)  # of the specification; pySigma knows its other name
 
 AnyRule = SigmaRule | SigmaCorrelationRule
 
 
 @dataclass
-class Given:
+class GivenRules:
     """Rules that were read.
 
     Attributes
@@ -46,7 +49,7 @@ class Given:
     passed_over: Counter[str] = field(default_factory=Counter)
 
 
-def read(rules: Any, into: Given) -> None:
+def read_rules(rules: Any, into: GivenRules) -> None:
     """Read rules as `cer_gpu.sigma.load` takes them.
 
     Raises
@@ -55,7 +58,9 @@ def read(rules: Any, into: Given) -> None:
         When they are nothing that can be read.
     """
     if is_given_as_path(rules):
-        for path in _files(Path(rules)):
+        if not Path(rules).exists():
+            raise OptionError(f"{rules}: expected a file or folder of Sigma's rules, found nothing")
+        for path in files_in(Path(rules)):
             try:
                 text = read_query_file(path)
             except OptionError as error:
@@ -71,23 +76,14 @@ def read(rules: Any, into: Given) -> None:
         into.rules.append(copy.deepcopy(rules))
     elif isinstance(rules, Iterable) and not isinstance(rules, (Mapping, bytes)):
         for each in rules:
-            read(each, into)
+            read_rules(each, into)
     else:
         raise OptionError(
             f"rules must be a path, YAML, rules of pySigma, or a list of these, got {type(rules).__name__}"
         )
 
 
-def _files(path: Path) -> Iterator[Path]:
-    if path.is_dir():
-        yield from sorted(each for each in path.rglob("*") if each.suffix in ENDINGS and each.is_file())
-    elif path.exists():
-        yield path
-    else:
-        raise OptionError(f"{path}: expected a file or folder of Sigma's rules, found nothing")
-
-
-def _read_yaml(text: str, path: Path | None, into: Given) -> None:
+def _read_yaml(text: str, path: Path | None, into: GivenRules) -> None:
     name = "the text" if path is None else str(path)
     try:
         documents = [each for each in yaml.load_all(text, SigmaYAMLLoader) if each is not None]
@@ -101,7 +97,7 @@ def _read_yaml(text: str, path: Path | None, into: Given) -> None:
     source = None if path is None else SigmaRuleLocation(path)
     try:
         read = SigmaCollection.from_dicts(
-            known, collect_errors=True, source=source, collect_filters=True, resolve_references=False
+            known, collect_errors=True, source=source, collect_filters=True, resolve_references=False, policy=POLICY
         )
     except Exception as error:  # anything may come of YAML that is no rule
         into.faults.append((name, error))
@@ -111,14 +107,14 @@ def _read_yaml(text: str, path: Path | None, into: Given) -> None:
     into.faults += [(name, error) for error in read.errors if not any(error is each for each in told)]
 
 
-def title_of(rule: AnyRule | SigmaFilter) -> str:
+def title_of_rule(rule: AnyRule | SigmaFilter) -> str:
     """Return the title of a rule, else the name of its file."""
     if rule.title:
         return str(rule.title)
     return "without a title" if rule.source is None else rule.source.path.stem
 
 
-def file_of(rule: AnyRule | SigmaFilter) -> Path | None:
+def file_of_rule(rule: AnyRule | SigmaFilter) -> Path | None:
     """Return the file of a rule; None: it was given as a text or an object."""
     return None if rule.source is None else rule.source.path
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from sigma.exceptions import SigmaPlaceholderError, SigmaRegularExpressionError
+from sigma.policy import SigmaPolicy
+from sigma.policy.regex_engine import RE2RegexEngine, RegexPattern
 from sigma.types import (
     CompareOperators,
     Placeholder,
@@ -12,8 +14,8 @@ from sigma.types import (
     SpecialChars,
 )
 
-from cer_gpu.sigma.formulas import quoted, verbatim
-from cer_gpu.sigma.regexes import re2_of
+from cer_gpu.sigma.formulas import quoted_text, verbatim
+from cer_gpu.sigma.regexes import re2_of_sigma
 
 OPERATORS_OF_SIGMA = {
     CompareOperators.LT: "<",
@@ -25,7 +27,7 @@ OPERATORS_OF_SIGMA = {
 _RUN, _ONE = SpecialChars.WILDCARD_MULTI, SpecialChars.WILDCARD_SINGLE
 
 
-def glob_of(value: SigmaString, anywhere: bool = False) -> str:
+def glob_of_value(value: SigmaString, anywhere: bool = False) -> str:
     """Return the pattern of GLOB, in quotes, that matches as a text of Sigma does; `anywhere`: as a part of a text.
 
     Raises
@@ -47,7 +49,7 @@ def glob_of(value: SigmaString, anywhere: bool = False) -> str:
             *signs,
             *(() if signs[-1:] == ["*"] and signs[1:] else ("*",)),
         ]
-    return quoted("".join(signs))
+    return quoted_text("".join(signs))
 
 
 def regex_of_value(value: SigmaRegularExpression) -> str:
@@ -64,9 +66,30 @@ def regex_of_value(value: SigmaRegularExpression) -> str:
     text = "".join(part if isinstance(part, str) else "*" if part is _RUN else "?" for part in value.regexp.s)
     flags = "".join(sorted(value.sigma_to_re_flag[flag] for flag in value.flags))
     try:
-        return quoted(re2_of(text, flags))
+        return quoted_text(re2_of_sigma(text, flags))
     except ValueError as error:
-        raise SigmaRegularExpressionError(f"{error}: {text!r}") from None
+        raise SigmaRegularExpressionError(f"Regular expression {text!r} is invalid: {error}") from None
+
+
+class NamingEngine(RE2RegexEngine):
+    """The engine by which pySigma checks regular expressions: what RE2 has not is told by its name."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copy the engine as one that is made anew: it holds a module."""
+        return NamingEngine, ()
+
+    def compile(self, pattern: str, flags: int = 0) -> RegexPattern:
+        """Return a regular expression; ValueError: it is none of RE2."""
+        return super().compile(re2_of_sigma(pattern), flags)
+
+    @property
+    def error(self) -> type[Exception]:
+        """The error for texts that are no regular expressions."""
+        return ValueError
+
+
+POLICY = SigmaPolicy(regex_engine=NamingEngine())
+"""Settings of pySigma for rules that are read here."""
 
 
 def number_of(value: SigmaNumber) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cer_gpu.sigma.formulas import Column, Formula, Negation, Presence, all_of, some_of
-from cer_gpu.sigma.pipelines.sources import LogSource, is_number, is_text, values_of
+from cer_gpu.sigma.formulas import DetectionFormula, EventColumn, Negated, Presence, all_of, some_of
+from cer_gpu.sigma.pipelines.sources import LogSource, has_number, has_text, replaced_values
 from cer_gpu.sigma.pipelines.windows import CHANNELS, SYSMON_EVENTS
 
-_USER = Column(r"concat(`user.domain`, '\', `user.name`)", ("user.domain", "user.name"))
-FIELDS: Mapping[str, str | Column] = {
+_USER = EventColumn(r"concat(`user.domain`, '\', `user.name`)", ("user.domain", "user.name"))
+FIELDS_OF_ECS: Mapping[str, str | EventColumn] = {
     "EventID": "event.code",
     "Channel": "winlog.channel",
     "Provider_Name": "event.provider",
@@ -54,9 +54,9 @@ FIELDS: Mapping[str, str | Column] = {
 }
 """Fields of ECS by those of Sigma; others of Windows are below ``winlog.event_data``."""
 
-_VALUES = {"Initiated": values_of({"true": "egress", "false": "ingress"})}
+_VALUES = {"Initiated": replaced_values({"true": "egress", "false": "ingress"})}
 _IS_LOOKUP = Presence("dns.question.name", True)
-_PIPES = is_number("event.code", *SYSMON_EVENTS["pipe_created"])
+_PIPES = has_number("event.code", *SYSMON_EVENTS["pipe_created"])
 _POWERSHELL = {
     "ps_module": 4103,
     "ps_script": 4104,
@@ -66,54 +66,52 @@ _POWERSHELL = {
 }
 
 
-def _event(category: str, *kinds: str) -> Formula:
-    test = is_text("event.category", category)
-    return all_of([test, is_text("event.type", *kinds)]) if kinds else test
+def _event(category: str, *kinds: str) -> DetectionFormula:
+    test = has_text("event.category", category)
+    return all_of([test, has_text("event.type", *kinds)]) if kinds else test
 
 
-def _code(category: str, of_sigma: str) -> Formula:
-    return all_of([is_text("event.category", category), is_number("event.code", *SYSMON_EVENTS[of_sigma])])
+def _code(category: str, of_sigma: str) -> DetectionFormula:
+    return all_of([has_text("event.category", category), has_number("event.code", *SYSMON_EVENTS[of_sigma])])
 
 
-CATEGORIES: Mapping[str, Formula] = {
+CATEGORIES: Mapping[str, DetectionFormula] = {
     "process_creation": _event("process", "start"),
     "process_termination": _event("process", "end"),
     "process_access": _code("process", "process_access"),
     "create_remote_thread": _code("process", "create_remote_thread"),
     "image_load": _event("library"),
     "driver_load": _event("driver"),
-    "file_event": all_of([_event("file", "creation"), Negation(_PIPES)]),
+    "file_event": all_of([_event("file", "creation"), Negated(_PIPES)]),
     "file_change": _event("file", "change"),
     "file_delete": _event("file", "deletion"),
-    "file_access": all_of([_event("file", "access"), Negation(_PIPES)]),
-    "file_rename": all_of([_event("file"), is_text("event.action", "rename", "renamed")]),
+    "file_access": all_of([_event("file", "access"), Negated(_PIPES)]),
+    "file_rename": all_of([_event("file"), has_text("event.action", "rename", "renamed")]),
     "create_stream_hash": _code("file", "create_stream_hash"),
     "pipe_created": all_of([_event("file"), _PIPES]),
     "registry_set": _event("registry", "change"),
     "registry_add": _event("registry", "creation"),
     "registry_delete": _event("registry", "deletion"),
     "registry_event": _event("registry"),
-    "dns_query": all_of([is_text("event.category", "network", "dns"), _IS_LOOKUP]),
-    "network_connection": all_of([_event("network"), Negation(_IS_LOOKUP)]),
-    **{category: is_number("event.code", number) for category, number in _POWERSHELL.items()},
+    "dns_query": all_of([has_text("event.category", "network", "dns"), _IS_LOOKUP]),
+    "network_connection": all_of([_event("network"), Negated(_IS_LOOKUP)]),
+    **{category: has_number("event.code", number) for category, number in _POWERSHELL.items()},
 }
 """Tests of events by categories of Sigma."""
+_BY_NUMBER = ("security", "sysmon")
 _SYSTEMS = ("windows", "linux", "macos")
 
 
 def sources_in_ecs(product: str | None, category: str | None, service: str | None) -> Sequence[LogSource]:
-    """Return the log source that a rule names, as one under the names of ECS; (): there is none.
-
-    An event without a channel is of any service of Windows: its number alone tells it.
-    """
+    """Return the log source that a rule names, as one under the names of ECS; (): there is none."""
     if product not in (None, *_SYSTEMS) or (category is None and service is None):
         return ()
-    tests = [] if product is None else [is_text("host.os.type", product)]
+    tests = [] if product is None else [has_text("host.os.type", product)]
     if category is not None:
         if category in CATEGORIES:
             tests.append(CATEGORIES[category])
         elif product == "windows" and category in SYSMON_EVENTS:
-            tests += [is_number("event.code", *SYSMON_EVENTS[category]), _in("sysmon")]
+            tests += [has_number("event.code", *SYSMON_EVENTS[category]), _in("sysmon")]
         else:
             return ()
     if service is not None:
@@ -121,11 +119,13 @@ def sources_in_ecs(product: str | None, category: str | None, service: str | Non
             return ()
         tests.append(_in(service))
     others = _of_windows if product == "windows" else str
-    return (LogSource(all_of(tests), FIELDS, _VALUES, others),)
+    return (LogSource(all_of(tests), FIELDS_OF_ECS, _VALUES, others),)
 
 
-def _in(service: str) -> Formula:
-    return some_of([is_text("winlog.channel", *CHANNELS[service]), Presence("winlog.channel", False)])
+def _in(service: str) -> DetectionFormula:
+    """Return the test of a channel; events of the Security log and of Sysmon may have none, and are told by numbers."""
+    channel = has_text("winlog.channel", *CHANNELS[service])
+    return some_of([channel, Presence("winlog.channel", False)]) if service in _BY_NUMBER else channel
 
 
 def _of_windows(name: str) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from cer_gpu.sigma.formulas import Column, Formula, Negation, all_of
-from cer_gpu.sigma.pipelines.sources import EVERY_EVENT, LogSource, in_channel, is_number, is_text, values_of
+from cer_gpu.sigma.formulas import DetectionFormula, EventColumn, Negated, all_of
+from cer_gpu.sigma.pipelines.sources import EVERY_EVENT, LogSource, has_number, has_text, in_channel, replaced_values
 
 SYSMON = ("Microsoft-Windows-Sysmon/Operational",)
 SECURITY = ("Security",)
@@ -58,13 +58,13 @@ _OTHER_EVENTS: Mapping[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "ps_classic_script": (_CLASSIC_POWERSHELL, (800,)),
 }
 
-_KINDS_OF_EVENT_12: Mapping[str, Formula] = {
-    "registry_add": Negation(is_text("EventType", "DeleteKey", "DeleteValue")),
-    "registry_delete": Negation(is_text("EventType", "CreateKey")),
+_KINDS_OF_EVENT_12: Mapping[str, DetectionFormula] = {
+    "registry_add": Negated(has_text("EventType", "DeleteKey", "DeleteValue")),
+    "registry_delete": Negated(has_text("EventType", "CreateKey")),
 }
 """Event 12 of Sysmon is of keys that are made and of keys and values that are deleted; its EventType tells, if any."""
 
-_KERNEL_FILE = is_text("Provider_Name", "Microsoft-Windows-Kernel-File")
+_KERNEL_FILE = has_text("Provider_Name", "Microsoft-Windows-Kernel-File")
 _FILE_EVENTS = {"file_access": (12,), "file_rename": (19, 27)}
 
 CHANNELS: Mapping[str, tuple[str, ...]] = {
@@ -149,20 +149,22 @@ def _of_registry(pattern: str) -> str:
     return pattern
 
 
-def _audited(number: int, fields: Mapping[str, str | Column], **values: Mapping[str, str]) -> LogSource:
-    return LogSource(in_channel(SECURITY, number), fields, {name: values_of(table) for name, table in values.items()})
+def _audited(number: int, fields: Mapping[str, str | EventColumn], **values: Mapping[str, str]) -> LogSource:
+    return LogSource(
+        in_channel(SECURITY, number), fields, {name: replaced_values(table) for name, table in values.items()}
+    )
 
 
-_REGISTRY: Mapping[str, str | Column] = {
+_REGISTRY: Mapping[str, str | EventColumn] = {
     "Image": "ProcessName",
     "Details": "NewValue",
-    "TargetObject": Column(r"concat(ObjectName, '\', ObjectValueName)", ("ObjectName", "ObjectValueName")),
+    "TargetObject": EventColumn(r"concat(ObjectName, '\', ObjectValueName)", ("ObjectName", "ObjectValueName")),
 }
-_DELETED = is_text("OperationType", "%%1906")
+_DELETED = has_text("OperationType", "%%1906")
 _ACCESS = {"FileName": "ObjectName", "TargetFilename": "ObjectName", "Image": "ProcessName"}
 
 
-def _audited_registry(kind: Formula | None) -> LogSource:
+def _audited_registry(kind: DetectionFormula | None) -> LogSource:
     test = in_channel(SECURITY, 4657)
     return LogSource(test if kind is None else all_of([test, kind]), _REGISTRY, {"TargetObject": _of_registry})
 
@@ -197,8 +199,8 @@ AUDITED: Mapping[str, LogSource] = {
         },
         Initiated={"true": "%%14593", "false": "%%14592"},
     ),
-    "file_access": LogSource(all_of([in_channel(SECURITY, 4663), is_text("ObjectType", "File")]), _ACCESS),
-    "registry_set": _audited_registry(Negation(_DELETED)),
+    "file_access": LogSource(all_of([in_channel(SECURITY, 4663), has_text("ObjectType", "File")]), _ACCESS),
+    "registry_set": _audited_registry(Negated(_DELETED)),
     "registry_delete": _audited_registry(_DELETED),
     "registry_event": _audited_registry(None),
 }
@@ -215,7 +217,7 @@ def of_sysmon(category: str) -> Iterator[LogSource]:
         channels, numbers = _OTHER_EVENTS[category]
         yield LogSource(in_channel(channels, *numbers))
     elif category in _FILE_EVENTS:
-        yield LogSource(all_of([is_number("EventID", *_FILE_EVENTS[category]), _KERNEL_FILE]))
+        yield LogSource(all_of([has_number("EventID", *_FILE_EVENTS[category]), _KERNEL_FILE]))
 
 
 def of_the_security_log(category: str) -> Iterator[LogSource]:
