@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.rules.found import FieldColumns, RuleFile, RulesFound
-from cer_gpu.sigma.loading import INSTALL, load
+from cer_gpu.sigma.loading import PYSIGMA_MISSING, load
 
 OTHER_YAML = "YAML without a detection"
 _LIKE_A_RULE = re.compile(r"""^[ \t{]*["']?(?:detection|correlation)["']?[ \t]*:""", re.MULTILINE)
@@ -25,7 +25,7 @@ def read_sigma(files: Sequence[RuleFile], fields: FieldColumns) -> RulesFound:
     try:
         found = load([file.path for file in files], fields.pipelines, fields.columns)
     except OptionError as error:
-        if str(error) != INSTALL:
+        if str(error) != PYSIGMA_MISSING:
             raise
         return _without_pysigma(files, error)
     over = [kind for kind, n in found.passed_over.items() for _ in range(n)]

@@ -197,11 +197,11 @@ def load(
 
     def make() -> SigmaRules:
         try:
-            from cer_gpu.sigma.converting import converted
-        except ModuleNotFoundError as error:
-            if (error.name or "").split(".")[0] != "sigma":
-                raise
+            version("pysigma")
+        except PackageNotFoundError:
             raise OptionError(PYSIGMA_MISSING) from None
+        from cer_gpu.sigma.converting import converted
+
         return converted(rules, pipelines, dict(columns or {}))
 
     try:
