@@ -197,11 +197,12 @@ def load(
 
     def make() -> SigmaRules:
         try:
-            version("pysigma")
-        except PackageNotFoundError:
+            version("pysigma")  # the plugin alone is a package of the name sigma, too
+            from cer_gpu.sigma.converting import converted
+        except ModuleNotFoundError as error:
+            if (error.name or "").split(".")[0] not in ("pysigma", "sigma", "yaml"):
+                raise
             raise OptionError(PYSIGMA_MISSING) from None
-        from cer_gpu.sigma.converting import converted
-
         return converted(rules, pipelines, dict(columns or {}))
 
     try:
