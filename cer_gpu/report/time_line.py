@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow as pa
 from cer_gpu.arrays import Int64
 from cer_gpu.io.texts import plain_values
 
+_NO_FRACTION = re.compile(r"(:\d\d)\.0+(?!\d)")
 _BINS = 120
 _LABELS = 5
 _TALL, _LOW = 40, 24
@@ -87,4 +89,4 @@ class TimeLine:
         if self._kind.bit_width == 32:
             values = values.cast(pa.int32())
         texts: list[str] = plain_values(values.cast(self._kind)).to_pylist()
-        return texts
+        return [_NO_FRACTION.sub(r"\1", text) for text in texts]
