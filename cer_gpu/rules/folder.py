@@ -38,8 +38,7 @@ class RuleFolder:
     passed_over : dict from str to int
         Number of rules that are no query of a language known here, by their language or kind.
     errors : list of (str, CerError)
-        Errors in files that cannot be read, with the names of the files, and those of rules of Sigma that are no
-        query, with their names.
+        Errors in files that cannot be read, and of rules in them that are no query, with the names of the files.
     """
 
     rules: dict[str, Rule]

@@ -59,8 +59,7 @@ class RulesFound:
     passed_over : sequence of str
         For each rule that is no query of event patterns, its language or kind.
     errors : sequence of (str, CerError)
-        Errors in files that cannot be read, with the names of the files, and those of rules that are no query, with
-        their names.
+        Errors in files that cannot be read, and of rules in them that are no query, with the names of the files.
     """
 
     rules: Sequence[Rule] = ()

@@ -153,10 +153,12 @@ def _refused(name: str, error: Exception, rule: AnyRule | SigmaFilter | None = N
     """Return a rule without a text, or a file without a rule, with the reason."""
     kind = next((words for each, words in _KINDS if isinstance(error, each)), "wrong")
     if isinstance(error, OptionError):  # it names its file
-        return Refused(name, error, kind)
+        return Refused(name, error, kind, name)
     file = name if rule is None else file_of_rule(rule)
     said = " ".join(words_of(error).split()) if isinstance(error, yaml.YAMLError) else words_of(error)
-    return Refused(name, QueryError(said if file is None else f"{file}: {said}"), kind)
+    return Refused(
+        name, QueryError(said if file is None else f"{file}: {said}"), kind, None if file is None else str(file)
+    )
 
 
 def _free_name(rule: AnyRule, taken: Iterable[str]) -> str:

@@ -30,12 +30,14 @@ class Refused:
         Title of the rule, else the name of its file.
     error : CerError
     kind : str
-        FieldTestKind of the reason, in words.
+        Kind of the reason, in words.
+    file : str or None
     """
 
     name: str
     error: CerError
     kind: str
+    file: str | None = None
 
 
 class SigmaRules(Mapping[str, str]):
