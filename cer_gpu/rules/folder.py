@@ -10,13 +10,13 @@ from pathlib import Path
 
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.rule import Rule
-from cer_gpu.rules.found import AS_NAMED, FieldColumns, Reader, RuleFile, RulesFound, file_by_file
+from cer_gpu.rules.found import AS_NAMED, FieldColumns, RuleReader, RuleFile, RulesFound, file_by_file
 from cer_gpu.rules.sigma import read_sigma
 from cer_gpu.rules.texts import read_eql, read_text
 from cer_gpu.rules.toml import read_toml
 
 _TEXTS = file_by_file(read_text)
-READERS: Mapping[str, Reader] = {
+READERS: Mapping[str, RuleReader] = {
     ".ceql": _TEXTS,
     ".eql": file_by_file(read_eql),
     ".sql": _TEXTS,
@@ -98,7 +98,7 @@ def read_file(path: Path, fields: FieldColumns = AS_NAMED) -> RulesFound:
 
 def _read(files: Iterable[RuleFile], fields: FieldColumns) -> RulesFound:
     """Return all that the readers find, each of whom gets its files together."""
-    own: dict[Reader, list[RuleFile]] = {}
+    own: dict[RuleReader, list[RuleFile]] = {}
     for file in files:
         own.setdefault(READERS[file.path.suffix], []).append(file)
     found = [reader(each, fields) for reader, each in own.items()]

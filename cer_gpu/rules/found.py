@@ -67,11 +67,11 @@ class RulesFound:
     errors: Sequence[tuple[str, CerError]] = ()
 
 
-Reader = Callable[[Sequence[RuleFile], FieldColumns], RulesFound]
+RuleReader = Callable[[Sequence[RuleFile], FieldColumns], RulesFound]
 """Takes all files of its endings at once, as a rule may refer to one in another file."""
 
 
-def file_by_file(read: Callable[[Path, str], RulesFound]) -> Reader:
+def file_by_file(read: Callable[[Path, str], RulesFound]) -> RuleReader:
     """Return a reader of files that are read by themselves, each from its path and the name of a rule without one."""
 
     def reader(files: Sequence[RuleFile], fields: FieldColumns) -> RulesFound:
