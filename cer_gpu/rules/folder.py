@@ -10,7 +10,15 @@ from pathlib import Path
 
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.rule import Rule
-from cer_gpu.rules.found import AS_NAMED, FieldColumns, RuleReader, RuleFile, RulesFound, file_by_file
+from cer_gpu.rules.found import (
+    AS_NAMED,
+    TEST_ENDINGS,
+    FieldColumns,
+    RuleFile,
+    RuleReader,
+    RulesFound,
+    file_by_file,
+)
 from cer_gpu.rules.sigma import read_sigma
 from cer_gpu.rules.texts import read_eql, read_text
 from cer_gpu.rules.toml import read_toml
@@ -72,7 +80,8 @@ def read_folder(folder: str | os.PathLike[str], fields: FieldColumns = AS_NAMED)
     if not root.is_dir():
         seen = "a file" if root.exists() else "nothing"
         raise OptionError(f"{folder}: expected a folder of query files, found {seen}")
-    names = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.suffix in READERS}
+    paths = (path for path in root.rglob("*") if path.suffix in READERS and not path.name.endswith(TEST_ENDINGS))
+    names = {path.relative_to(root).as_posix(): path for path in paths}
     order = sorted(names, key=lambda name: (os.path.splitext(name), name))
     found = _read([RuleFile(names[name], os.path.splitext(name)[0]) for name in order if names[name].is_file()], fields)
     name_of = {str(names[name]): name for name in order}
