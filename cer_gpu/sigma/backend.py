@@ -18,7 +18,6 @@ from sigma.correlations import SigmaCorrelationRule
 from sigma.exceptions import (
     SigmaDetectionError,
     SigmaError,
-    SigmaFeatureNotSupportedByBackendError,
 )
 from sigma.processing.pipeline import ProcessingPipeline
 from sigma.rule import SigmaRule
@@ -36,6 +35,7 @@ from sigma.types import (
 )
 
 from cer_gpu.sigma import formulas as f
+from cer_gpu.sigma.correlations import correlated
 from cer_gpu.sigma.pipelines.named import sources_of
 from cer_gpu.sigma.pipelines.sources import ChosenColumns, predicate_of
 from cer_gpu.sigma.values import OPERATORS_OF_SIGMA, glob_of_value, number_of, regex_of_value
@@ -121,7 +121,21 @@ class CerGpuBackend(Backend):
         callback: Callable[..., Any] | None = None,
     ) -> list[Any]:
         """Return the text of a correlation; [] if it is not asked for."""
-        raise SigmaFeatureNotSupportedByBackendError("correlations are not supported", source=rule.source)
+        try:
+            if getattr(self, "last_processing_pipeline", None) is None:
+                self.init_processing_pipeline(output_format)
+            self.last_processing_pipeline.apply(rule)
+            query = correlated(rule)
+            rule.set_conversion_result([query])
+            if not rule._output:
+                return []
+            text = self.last_processing_pipeline.postprocess_query(rule, with_header(rule.title, query.query))
+            return [text if callback is None else callback(rule, output_format, 0, None, text)]
+        except SigmaError as error:
+            if not self.collect_errors:
+                raise
+            self.errors.append((rule, error))
+            return []
 
     def _by_rule(self, *_: Any, **__: Any) -> Any:
         raise NotImplementedError("convert_correlation_rule converts correlations of all types")
