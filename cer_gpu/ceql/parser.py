@@ -429,12 +429,12 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
         operand, (kind, items) = children
         if kind == "values":
             return s.Membership(operand, tuple(items), span_of(meta))
-        return s.between(operand, items[0], items[1], span_of(meta))
+        return s.within_bounds(operand, items[0], items[1], span_of(meta))
 
     not_in = _denied("in_")
 
     def in_range(self, meta: Any, children: list[Any]) -> s.Predicate:
-        return s.between(children[0], children[1], children[2], span_of(meta))
+        return s.within_bounds(children[0], children[1], children[2], span_of(meta))
 
     not_in_range = _denied("in_range")
     is_null = _node(s.IsNull)

@@ -391,7 +391,7 @@ def attributes(node: Expression | Predicate) -> Iterator[Attribute]:
     return (below for below in walk(node) if isinstance(below, Attribute))
 
 
-def between(operand: Expression, low: Expression | None, high: Expression | None, span: Span) -> Predicate:
+def within_bounds(operand: Expression, low: Expression | None, high: Expression | None, span: Span) -> Predicate:
     """Return ``low <= operand <= high``; None: no bound on that side."""
     tests = [Comparison(op, operand, bound, span) for op, bound in ((">=", low), ("<=", high)) if bound is not None]
     return tests[0] if len(tests) == 1 else And(tuple(tests), span)
