@@ -42,8 +42,10 @@ from cer_gpu.ceql.values import TextTest as TextTest
 from cer_gpu.ceql.values import Within as Within
 from cer_gpu.ceql.values import attributes as attributes
 from cer_gpu.ceql.values import descends as descends
+from cer_gpu.ceql.values import is_whole as is_whole
 from cer_gpu.ceql.values import leaves as leaves
 from cer_gpu.ceql.values import pasts_in as pasts_in
+from cer_gpu.ceql.values import within_bounds as within_bounds
 
 # ---- filters: predicates on the events of a variable ------------------------------------------------------
 

@@ -389,3 +389,16 @@ def pasts_in(node: Expression | Predicate) -> Iterator[Past]:
 def attributes(node: Expression | Predicate) -> Iterator[Attribute]:
     """Yield the attributes in an expression or predicate, from left to right."""
     return (below for below in walk(node) if isinstance(below, Attribute))
+
+
+def within_bounds(operand: Expression, low: Expression | None, high: Expression | None, span: Span) -> Predicate:
+    """Return ``low <= operand <= high``; None: no bound on that side."""
+    tests = [Comparison(op, operand, bound, span) for op, bound in ((">=", low), ("<=", high)) if bound is not None]
+    return tests[0] if len(tests) == 1 else And(tuple(tests), span)
+
+
+def is_whole(expression: Expression) -> bool:
+    """Return True for an integer as written, with or without a sign."""
+    if isinstance(expression, Negative):
+        return is_whole(expression.operand)
+    return isinstance(expression, Literal) and type(expression.value) is int

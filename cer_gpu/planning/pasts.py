@@ -29,7 +29,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class BoundPasts:
-    """What is read of the past, bound to a schema.
+    """Aggregates and tests of the past, bound to a schema.
 
     Attributes
     ----------
