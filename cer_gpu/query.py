@@ -59,10 +59,10 @@ def analyse(
         syntax = parse(text, relations)
     except QueryError as error:
         return None, [error]
-    return compiled(syntax, type_column=type_column, time_column=time_column, time_unit=time_unit, schema=schema)
+    return compiled_syntax(syntax, type_column=type_column, time_column=time_column, time_unit=time_unit, schema=schema)
 
 
-def compiled(
+def compiled_syntax(
     syntax: QuerySyntax,
     *,
     type_column: str | None,

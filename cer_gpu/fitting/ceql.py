@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from cer_gpu.fitting.query import (
     compiled_over,
     has_column,
 )
-from cer_gpu.query import Query, check_time_unit, compiled
+from cer_gpu.query import Query, check_time_unit, compiled_syntax
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,15 @@ class WrittenCeql(WrittenQuery):
     Attributes
     ----------
     syntax : cer_gpu.ceql.syntax.QuerySyntax
-    fitter : function
-        Makes the `PredicateFitter` of a schema; None: an attribute that the events have not is an error.
+    missing_fields : str
     """
 
     syntax: s.QuerySyntax
-    fitter: Callable[[pa.Schema], PredicateFitter] | None
+    missing_fields: str
+
+    def fitter(self, schema: pa.Schema) -> PredicateFitter | None:
+        """Return what fits predicates to a schema; None: they are the same for every schema."""
+        return PredicateFitter(schema) if self.missing_fields == AS_NULL else None
 
     def fitted(self, schema: pa.Schema | None) -> Fitted:
         """Return the query over a schema; events need no column of types that it names none of."""
@@ -47,9 +50,9 @@ class WrittenCeql(WrittenQuery):
             return Fitted(self.syntax, types)
         spared = types is not None and not names_types(self.syntax) and not has_column(schema, types)
         column = None if spared else types
-        if self.fitter is None:
-            return Fitted(self.syntax, column, types_asked=types, knows_schema=True)
         fitter = self.fitter(schema)
+        if fitter is None:
+            return Fitted(self.syntax, column, types_asked=types, knows_schema=True)
         syntax = fitted_query(self.syntax, fitter)
         return Fitted(syntax, column, fitter.found, types_asked=types, knows_schema=True, find=fitter.find)
 
@@ -73,9 +76,11 @@ def analyse(
     except QueryError as error:
         return None, [error]
     if missing_fields == AS_ERROR and (type_column is None or names_types(syntax)):
-        return compiled(syntax, type_column=type_column, time_column=time_column, time_unit=time_unit, schema=schema)
-    fitter = PredicateFitter if missing_fields == AS_NULL else None
-    return compiled_over(FittedQuery, WrittenCeql(type_column, time_column, time_unit, syntax, fitter), schema)
+        return compiled_syntax(
+            syntax, type_column=type_column, time_column=time_column, time_unit=time_unit, schema=schema
+        )
+    source = WrittenCeql(type_column, time_column, time_unit, syntax, missing_fields)
+    return compiled_over(FittedQuery, source, schema)
 
 
 def names_types(syntax: s.QuerySyntax) -> bool:

@@ -9,7 +9,8 @@ from typing import Any
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.scopes import resolved
 from cer_gpu.ceql.traversal import children, fold, with_children
-from cer_gpu.fitting.predicates import PredicateFitter, predicate_of
+from cer_gpu.columnar.columns import kind_of
+from cer_gpu.fitting.predicates import PredicateFitter, predicate_of_truth
 
 _FILTERS = s.VariableFilter | s.Relation
 
@@ -35,7 +36,7 @@ def _fitted_formula(formula: s.Formula, fitter: PredicateFitter) -> s.Formula:
     def combine(node: Any, below: list[Any]) -> Any:
         nonlocal roles_changed
         if isinstance(node, s.VariableFilter):
-            predicate = predicate_of(fitter.fitted(node.predicate))
+            predicate = predicate_of_truth(fitter.fitted(node.predicate))
             return node if predicate is node.predicate else predicate and replace(node, predicate=predicate)
         if isinstance(node, s.Relation):
             made = _fitted_relation(node, fitter)
@@ -60,15 +61,27 @@ def _fitted_formula(formula: s.Formula, fitter: PredicateFitter) -> s.Formula:
 
 
 def _fitted_relation(node: s.Relation, fitter: PredicateFitter) -> s.Relation | None:
-    """Return a filter between events over the schema; None: it is TRUE for all."""
+    """Return a filter between events over the schema; None: it is TRUE for all.
+
+    It is TRUE, too, where one of its variables holds no event: those that only tests of what is missing named stand in
+    a test that is never TRUE.
+    """
     truth = fitter.fitted(node.predicate)
     if truth is node.predicate or truth is True:
-        return node if truth is not True else None
-    if truth is False:  # of events of the same variables
-        name = next(name for name in fitter.schema.names if fitter.place(name) is not None)
-        null = [s.IsNull(s.Attribute(name, node.span, role.variable), node.span) for role in node.roles]
-        truth = s.joined(s.And, [*null, *(s.Not(each, node.span) for each in null)], node.span)
-    return replace(node, predicate=truth, roles=())
+        return None if truth is True else node
+    named = {} if truth is False else {_event_of(each): each for each in s.attributes(truth)}
+    others = {_event_of(each): each for each in s.attributes(node.predicate) if _event_of(each) not in named}
+    parts: list[s.Predicate] = [] if truth is False else [truth]
+    if others:
+        name = next(field.name for field in fitter.schema if kind_of(field.type) is not None)
+        plain = [s.Attribute(name, each.span, each.variable, each.event) for each in others.values()]
+        null = [s.IsNull(each, node.span) for each in plain]
+        parts.append(s.joined(s.And, [*null, *(s.Not(each, node.span) for each in null)], node.span))
+    return replace(node, predicate=parts[0] if len(parts) == 1 else s.joined(s.Or, parts, node.span), roles=())
+
+
+def _event_of(attribute: s.Attribute) -> tuple[s.Name | None, str]:
+    return attribute.variable, attribute.event
 
 
 def _fitted_keys(

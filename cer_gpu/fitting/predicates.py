@@ -2,7 +2,7 @@
 
 A test of NULL is UNKNOWN, and an event has to satisfy a filter by TRUE.  Negations are pushed to the tests, so that all
 above them only asks what is TRUE, and a test that is never TRUE is FALSE for every event: it falls out of an OR, and an
-AND with it is FALSE itself.  What is the same for every event reads no column in the end.
+AND with it is FALSE itself.  A query that is the same for every event reads no column in the end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cer_gpu.ceql.paths import names_of
 from cer_gpu.ceql.traversal import children, with_children
 from cer_gpu.columnar.fields import attribute_type
 
-Truth = s.Predicate | bool
+FittedTruth = s.Predicate | bool
 """A predicate, or what it is for every event."""
 
 _COUNTS = ("COUNT", "COUNT DISTINCT")
@@ -65,14 +65,14 @@ class PredicateFitter:
         """Return a key of PARTITION BY over the schema; None: the events have none."""
         return None if self.place(name.name) is None else name
 
-    def fitted(self, predicate: s.Predicate) -> Truth:
+    def fitted(self, predicate: s.Predicate) -> FittedTruth:
         """Return a predicate over the schema, or what it is for every event; itself if nothing of it is missing."""
         missing = [self.place(name) is None for name in names_read(predicate)]
         return self.truth(predicate, negated=False) if any(missing) else predicate
 
     # ---- truths ---------------------------------------------------------------------------------------------------
 
-    def truth(self, node: s.Predicate, negated: bool) -> Truth:
+    def truth(self, node: s.Predicate, negated: bool) -> FittedTruth:
         """Return the predicate that is TRUE where a predicate is; negated, where that is FALSE."""
         if isinstance(node, s.Not):
             made = self.truth(node.operand, not negated)
@@ -84,7 +84,7 @@ class PredicateFitter:
             return joined_truths(s.And if isinstance(node, s.And) != negated else s.Or, parts, node.span)
         return self.leaf(node, negated)
 
-    def leaf(self, node: Any, negated: bool) -> Truth:
+    def leaf(self, node: Any, negated: bool) -> FittedTruth:
         """Return where a test is TRUE; negated, where it is FALSE."""
         if isinstance(node, s.AnyElement):
             return self.of_elements(node, negated)
@@ -98,14 +98,13 @@ class PredicateFitter:
             values = values[: len(fitted)]
         if None in fitted or len(fitted) < 1 + isinstance(node, s.Membership):
             return False
-        if any(new is not old for new, old in zip(fitted, values, strict=True)):
-            node = with_children(node, fitted)
+        node = rebuilt(node, values, fitted)
         constant = constant_truth(node)
         if constant is not None:
             return constant != negated
         return negation(node) if negated else node
 
-    def of_elements(self, node: s.AnyElement, negated: bool) -> Truth:
+    def of_elements(self, node: s.AnyElement, negated: bool) -> FittedTruth:
         """Return where a test of the elements of a list is TRUE, or FALSE."""
         element, span = node.element, node.span
         if self.value(element.list) is None:
@@ -130,11 +129,7 @@ class PredicateFitter:
         if not values:
             return node
         fitted = [self.value(value) for value in values]
-        if None in fitted:
-            return None
-        changed = any(new is not old for new, old in zip(fitted, values, strict=True))
-        made: s.Expression = with_children(node, fitted) if changed else node
-        return made
+        return None if None in fitted else rebuilt(node, values, fitted)
 
     def attribute(self, node: s.Attribute) -> s.Expression | None:
         """Return an attribute over the schema, or a value in its place; None: it is NULL."""
@@ -173,12 +168,18 @@ def names_read(predicate: s.Predicate) -> list[str]:
     return names
 
 
+def rebuilt(node: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
+    """Return a node with new children; itself where they are the old ones."""
+    same = all(mine is other for mine, other in zip(new, old, strict=True))
+    return node if same else with_children(node, new)
+
+
 def negation(predicate: s.Predicate) -> s.Predicate:
     """Return the negation of a predicate."""
     return predicate.operand if isinstance(predicate, s.Not) else s.Not(predicate, predicate.span)
 
 
-def joined_truths(kind: type[s.And] | type[s.Or], parts: Sequence[Truth], span: s.Span) -> Truth:
+def joined_truths(kind: type[s.And] | type[s.Or], parts: Sequence[FittedTruth], span: s.Span) -> FittedTruth:
     """Return the conjunction or disjunction of predicates, without those that are the same for every event."""
     absorbing = kind is s.Or
     if any(part is absorbing for part in parts):
@@ -186,10 +187,12 @@ def joined_truths(kind: type[s.And] | type[s.Or], parts: Sequence[Truth], span: 
     rest = [part for part in parts if not isinstance(part, bool)]
     if not rest:
         return not absorbing
-    return rest[0] if len(rest) == 1 else s.joined(kind, rest, span)
+    if len(rest) == 1:
+        return rest[0]
+    return s.joined(s.And, rest, span) if kind is s.And else s.joined(s.Or, rest, span)
 
 
-def predicate_of(truth: Truth) -> s.Predicate | None:
+def predicate_of_truth(truth: FittedTruth) -> s.Predicate | None:
     """Return the predicate of a truth; None: every event satisfies it."""
     if isinstance(truth, bool):
         return None if truth else s.SATISFIED_BY_NONE

@@ -15,13 +15,13 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.traversal import children, mapped, walk, with_children
+from cer_gpu.ceql.traversal import children, mapped, walk
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of
 from cer_gpu.columnar.moments import read_moment
 from cer_gpu.fitting.fields import FoundField, fields_below, find_field
-from cer_gpu.fitting.predicates import PredicateFitter, Truth, constant_truth, joined_truths, negation
+from cer_gpu.fitting.predicates import FittedTruth, PredicateFitter, constant_truth, joined_truths, negation, rebuilt
 
-KEYWORDS = "*"
+ANY_TEXT_COLUMN = "*"
 """Name of the pseudo column that stands for every column of texts."""
 
 _NUMBER = "number"
@@ -29,7 +29,7 @@ _KINDS = {INTEGER: _NUMBER, FLOAT: _NUMBER, DECIMAL: _NUMBER, STRING: STRING, BO
 _LITERALS = {bool: BOOLEAN, int: _NUMBER, float: _NUMBER, str: STRING}
 _OF_TEXTS = frozenset(("lower", "upper", "length", "substring", "between", "indexof", "startswith", "endswith"))
 _OF_TEXTS |= {"contains", "concat", "number"}
-_OF_TIMES = frozenset(("hour", "day", "weekday"))
+_OF_TIMES = frozenset(["minute", "hour", "day", "weekday", "week", "month", "year"])
 _MADE = {
     **dict.fromkeys(("lower", "upper", "concat", "substring", "between", "string"), STRING),
     **dict.fromkeys(("startswith", "endswith", "contains"), BOOLEAN),
@@ -57,12 +57,12 @@ class LooseFitter(PredicateFitter):
 
     def find(self, schema: pa.Schema, names: tuple[str, ...]) -> Any:
         """Return where a field is; of keywords, where the columns of texts are; None: there is none."""
-        if names == (KEYWORDS,):
+        if names == (ANY_TEXT_COLUMN,):
             return tuple(_texts(schema))
         found = find_field(schema, tuple(".".join(names).split(".")))
         return found if found is not None and kind_of(found.type) is not None else None
 
-    def fitted(self, predicate: s.Predicate) -> Truth:
+    def fitted(self, predicate: s.Predicate) -> FittedTruth:
         """Return a predicate over the schema, or what it is for every event; itself if nothing changes."""
         return self.truth(predicate, negated=False)
 
@@ -77,11 +77,11 @@ class LooseFitter(PredicateFitter):
 
     # ---- tests ----------------------------------------------------------------------------------------------------
 
-    def leaf(self, node: Any, negated: bool) -> Truth:
+    def leaf(self, node: Any, negated: bool) -> FittedTruth:
         """Return where a test is TRUE; negated, where it is not."""
         if isinstance(node, s.AnyElement):
             return self.of_elements(node, negated)
-        if any(each.name == KEYWORDS and each.past is None for each in s.attributes(node)):
+        if any(each.name == ANY_TEXT_COLUMN and each.past is None for each in s.attributes(node)):
             return self._of_keywords(node, negated)
         around = self._element, self._converted
         self._element, self._converted = None, []
@@ -98,7 +98,7 @@ class LooseFitter(PredicateFitter):
             return made
         return joined_truths(s.Or, [negation(made), *(s.IsNull(each, node.span) for each in converted)], node.span)
 
-    def _test(self, node: Any) -> Truth | None:
+    def _test(self, node: Any) -> FittedTruth | None:
         """Return a test over the schema; None: it is NULL for every event."""
         match node:
             case s.IsNull():
@@ -112,13 +112,12 @@ class LooseFitter(PredicateFitter):
             case s.Comparison():
                 left, right = self.value(node.left), self.value(node.right)
                 return None if left is None or right is None else self._compared(node, left, right)
-        values = [self.value(each) for each in children(node)]
-        if None in values:
-            return None
-        changed = any(new is not old for new, old in zip(values, children(node), strict=True))
-        return with_children(node, values) if changed else node  # type: ignore[no-any-return]
+        old = children(node)
+        values = [self.value(each) for each in old]
+        made: FittedTruth | None = None if None in values else rebuilt(node, old, values)
+        return made
 
-    def _null(self, node: s.IsNull) -> Truth:
+    def _null(self, node: s.IsNull) -> FittedTruth:
         value = self.value(node.operand)
         if value is None:
             return True
@@ -126,7 +125,7 @@ class LooseFitter(PredicateFitter):
             value, self._element = self._element.list, None
         return node if value is node.operand else replace(node, operand=value)
 
-    def _of_text(self, node: s.TextTest, value: s.Expression) -> Truth | None:
+    def _of_text(self, node: s.TextTest, value: s.Expression) -> FittedTruth:
         """Return a test of texts, of a value of any kind."""
         kind = self._kind(value)
         if kind in (STRING, None):
@@ -137,10 +136,9 @@ class LooseFitter(PredicateFitter):
             if all(each is not None for each in constants):
                 known = [each for each in constants if each is not None]
                 return _equal(value, known, node.span)
-        text = self._as_text(value)
-        return None if text is None else replace(node, operand=text)
+        return replace(node, operand=self._as_text(value))
 
-    def _member(self, node: s.Membership, value: s.Expression, values: list[s.Expression]) -> Truth | None:
+    def _member(self, node: s.Membership, value: s.Expression, values: list[s.Expression]) -> FittedTruth | None:
         """Return the test that a value is one of several."""
         kind = self._kind(value)
         if kind is None or all(self._kind(each) == kind for each in values):
@@ -155,21 +153,20 @@ class LooseFitter(PredicateFitter):
             return replace(node, operand=value, values=tuple(each.right for each in same))  # type: ignore[union-attr]
         return joined_truths(s.Or, same, node.span) if same else None
 
-    def _compared(self, node: s.Comparison, left: s.Expression, right: s.Expression) -> Truth | None:
+    def _compared(self, node: s.Comparison, left: s.Expression, right: s.Expression) -> FittedTruth | None:
         """Return a comparison of two values of any kinds."""
         kinds = self._kind(left), self._kind(right)
         if None in kinds or kinds[0] == kinds[1]:
             unchanged = left is node.left and right is node.right
             made = node if unchanged else replace(node, left=left, right=right)
-            constant = constant_truth(made)
-            return made if constant is None else constant
+            truth = constant_truth(made)
+            return made if truth is None else truth
         if _written(left) is not None and _written(right) is None:
             turned = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(node.op, node.op)
             return self._compared(s.Comparison(turned, right, left, node.span), right, left)
         text = _written(right)
         if text is None:
-            texts = [self._as_text(each) for each in (left, right)]
-            return None if None in texts else with_children(node, texts)  # type: ignore[no-any-return]
+            return replace(node, left=self._as_text(left), right=self._as_text(right))
         constant = self._constant(left, text, kinds[1] == BOOLEAN, node.span)
         if kinds[0] == STRING and kinds[1] == _NUMBER and node.op not in ("=", "<>"):
             number = s.Call("number", (left,), node.span)
@@ -177,21 +174,20 @@ class LooseFitter(PredicateFitter):
             return s.Comparison(node.op, number, right, node.span)
         if kinds[0] == STRING and kinds[1] == BOOLEAN:
             test = s.TextTest("GLOB", left, (s.Literal(text, span=right.span),), True, node.span)
-            return {"=": test, "<>": s.Not(test, node.span)}.get(node.op)
+            return test if node.op == "=" else s.Not(test, node.span) if node.op == "<>" else None
         if constant is not None:
             return s.Comparison(node.op, left, constant, node.span)
-        as_text = self._as_text(left)
-        if as_text is None or node.op not in ("=", "<>"):
+        if node.op not in ("=", "<>"):
             return None
-        return s.Comparison(node.op, as_text, s.Literal(text, span=right.span), node.span)
+        return s.Comparison(node.op, self._as_text(left), s.Literal(text, span=right.span), node.span)
 
-    def _of_keywords(self, node: Any, negated: bool) -> Truth:
+    def _of_keywords(self, node: Any, negated: bool) -> FittedTruth:
         """Return a test of every column of texts, of which one has to pass."""
-        truths: list[Truth] = []
-        for found in self.place(KEYWORDS):
+        truths: list[FittedTruth] = []
+        for found in self.place(ANY_TEXT_COLUMN):
             column = s.Attribute(found.attribute, node.span)
             element = s.Element(column, found.below, node.span) if found.in_list else None
-            test = mapped(node, s.Attribute, lambda each, of=element or column: of if each.name == KEYWORDS else each)
+            test = _with_keywords(node, element or column)
             null = s.IsNull(column, node.span)
             if isinstance(node, s.IsNull):
                 truths.append(negation(null) if negated else null)
@@ -212,29 +208,19 @@ class LooseFitter(PredicateFitter):
         values = children(node)
         if not values or isinstance(node, s.Element):
             return super().value(node)
-        fitted = [self.value(value) for value in values]
-        if None in fitted:
+        found = [self.value(value) for value in values]
+        fitted = [value for value in found if value is not None]
+        if len(fitted) < len(found):
             return None
-        changed = any(new is not old for new, old in zip(fitted, values, strict=True))
-        if isinstance(node, s.Call):
-            fitted = self._operands(node.function, [each for each in fitted if each is not None])
-            if None in fitted:
+        if isinstance(node, s.Call) and node.function in _OF_TIMES:
+            if self._kind(fitted[0]) not in (MOMENT, None):
                 return None
+        elif isinstance(node, s.Call) and node.function in _OF_TEXTS:
             if node.function == "number" and self._kind(fitted[0]) == _NUMBER:
                 return fitted[0]
-            changed = any(new is not old for new, old in zip(fitted, values, strict=True))
-        made: s.Expression = with_children(node, fitted) if changed else node
+            fitted = [each if isinstance(each, s.Literal) else self._as_text(each) for each in fitted]
+        made: s.Expression = rebuilt(node, values, fitted)
         return made
-
-    def _operands(self, function: str, values: Sequence[s.Expression]) -> list[s.Expression | None]:
-        """Return the operands of a function, of the kinds that it takes; None: one that cannot be such."""
-        if function in _OF_TIMES:
-            return [each if self._kind(each) in (MOMENT, None) else None for each in values]
-        if function == "number" and self._kind(values[0]) == _NUMBER:
-            return list(values)
-        if function in _OF_TEXTS:
-            return [each if isinstance(each, s.Literal) else self._as_text(each) for each in values]
-        return list(values)
 
     def attribute(self, node: s.Attribute) -> s.Expression | None:
         """Return an attribute over the schema, the element of a list, or a value in its place; None: it is NULL."""
@@ -277,7 +263,7 @@ class LooseFitter(PredicateFitter):
                 return _NUMBER
         return None
 
-    def _as_text(self, value: s.Expression) -> s.Expression | None:
+    def _as_text(self, value: s.Expression) -> s.Expression:
         """Return a value as a text."""
         text = _written(value)
         if text is not None:
@@ -312,6 +298,11 @@ def _written(value: s.Expression) -> str | None:
     if not isinstance(value, s.Literal):
         return None
     return str(value.value).lower() if isinstance(value.value, bool) else value.text or str(value.value)
+
+
+def _with_keywords(node: Any, value: s.Expression) -> Any:
+    """Return a test with a value in place of the pseudo column of keywords."""
+    return mapped(node, s.Attribute, lambda each: value if each.name == ANY_TEXT_COLUMN else each)
 
 
 def _equal(value: s.Expression, constants: Sequence[s.Expression], span: s.Span) -> s.Predicate:

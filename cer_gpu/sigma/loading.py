@@ -199,7 +199,7 @@ def load(
         try:
             from cer_gpu.sigma.converting import converted
         except ModuleNotFoundError as error:
-            if (error.name or "").split(".")[0] != "sigma":
+            if (error.name or "").split(".")[0] not in ("sigma", "yaml"):
                 raise
             raise OptionError(PYSIGMA_MISSING) from None
         return converted(rules, pipelines, dict(columns or {}))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, cast
 
 import pyarrow as pa
@@ -14,6 +13,14 @@ from cer_gpu.fitting.ceql import WrittenCeql
 from cer_gpu.fitting.query import AS_NULL, FittedQuery, check_missing_fields, compiled_over
 from cer_gpu.query import check_time_unit
 from cer_gpu.sigma.fitting import LooseFitter
+
+
+class WrittenSigma(WrittenCeql):
+    """The text of a rule as it was read, and the options by which it is compiled."""
+
+    def fitter(self, schema: pa.Schema) -> LooseFitter:
+        """Return what fits predicates to a schema."""
+        return LooseFitter(schema, missing_is_null=self.missing_fields == AS_NULL)
 
 
 def analyse(
@@ -33,8 +40,7 @@ def analyse(
         syntax = parse(text, relations)
     except QueryError as error:
         return None, [error]
-    fitter = partial(LooseFitter, missing_is_null=missing_fields == AS_NULL)
-    source = WrittenCeql(type_column, time_column, time_unit, syntax, fitter)
+    source = WrittenSigma(type_column, time_column, time_unit, syntax, missing_fields)
     query, errors = compiled_over(SigmaQuery, source, schema)
     return cast(SigmaQuery | None, query), errors
 

@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 
 import pyarrow as pa
 import pytest
@@ -9,6 +11,7 @@ from sigma.collection import SigmaCollection
 from sigma.processing.pipeline import ProcessingItem, ProcessingPipeline
 from sigma.processing.transformations import FieldMappingTransformation
 from sigma.rule import SigmaRule
+from test_house import ROOT
 
 import cer_gpu
 from cer_gpu.rules import Rule
@@ -201,6 +204,19 @@ def test_what_cannot_be_read_is_an_error(tmp_path):
     (tmp_path / "p.yml").write_text("transformations: [{type: nosuch}]")
     with pytest.raises(cer_gpu.OptionError, match=r"p\.yml: is no pipeline of pySigma: .*nosuch"):
         load(WHOAMI, tmp_path / "p.yml")
+
+
+@pytest.mark.parametrize("missing", ["sigma", "sigma.rule", "yaml"])
+def test_without_pysigma_the_error_says_what_to_install(missing):
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "import cer_gpu, cer_gpu.sigma\n"
+        "assert len(cer_gpu.compile_all({'a': '-- Sigma: a\\nSELECT * FROM S WHERE *'})) == 1\n"
+        "try:\n    cer_gpu.sigma.load('title: a\\n')\n"
+        "except cer_gpu.OptionError as error:\n    print(error)\n"
+    )
+    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert said == "Sigma's rules need pySigma\nhint: pip install 'cer-gpu[sigma]'\n"
 
 
 def test_rules_can_be_pickled():
