@@ -73,10 +73,22 @@ class CorrelationDraw:
         Types of correlations.
     chained
         True: correlations may stand on correlations.
+    aliased
+        True: groups may be told by aliases.
+    own_groups
+        True: a correlation on which others stand may have groups of its own.
     """
 
-    def __init__(self, rnd: random.Random, types: tuple[str, ...], *, chained: bool = False) -> None:
-        self.rnd, self._types = rnd, types
+    def __init__(
+        self,
+        rnd: random.Random,
+        types: tuple[str, ...],
+        *,
+        chained: bool = False,
+        aliased: bool = False,
+        own_groups: bool = False,
+    ) -> None:
+        self.rnd, self._types, self._aliased, self._own_groups = rnd, types, aliased, own_groups
         self.documents: list[dict[str, Any]] = []
         self.by = rnd.sample(GROUPS, rnd.choice([0, 1, 1, 1, 2]))
         names = [self.detection(f"rule_{letter}") for letter in "abcd"[: rnd.randint(1, 4)]]
@@ -117,8 +129,13 @@ class CorrelationDraw:
         rnd = self.rnd
         kind = rnd.choice(self._types)
         correlation: dict[str, Any] = {"type": kind, "rules": names, "timespan": self.timespan()}
-        if self.by:
-            correlation["group-by"] = list(self.by)
+        by = rnd.sample(GROUPS, rnd.choice([0, 1, 2])) if self._own_groups and rnd.random() < 0.5 else list(self.by)
+        if self._aliased and rnd.random() < 0.7:
+            by = [*(each for each in by if each == "host"), "who"]
+            alias = {each: rnd.choice(["user", "target"]) for each in names}
+            correlation["aliases"] = {"who": alias}
+        if by:
+            correlation["group-by"] = by
         condition = self.condition(kind, names)
         if condition is not None:
             correlation["condition"] = condition
