@@ -18,6 +18,7 @@ Meaning (docs/sigma_correlations.md):
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -176,12 +177,9 @@ def aggregate(kind: str, values: Sequence[Any], condition: Mapping[str, Any]) ->
 
 
 def percentile(values: Sequence[Fraction], share: Fraction) -> Fraction:
-    """Return the value below which a share of values lies: between two neighbours in proportion."""
+    """Return the least value that a share of the values, and at least one, do not exceed."""
     ranked = sorted(values)
-    place = share * (len(ranked) - 1)
-    low = int(place)
-    high = min(low + 1, len(ranked) - 1)
-    return ranked[low] + (ranked[high] - ranked[low]) * (place - low)
+    return ranked[max(math.ceil(share * len(ranked)), 1) - 1]
 
 
 def ordered(

@@ -127,7 +127,8 @@ class CorrelationDraw:
     def correlation(self, name: str, names: list[str]) -> str:
         """Add a correlation over rules."""
         rnd = self.rnd
-        kind = rnd.choice(self._types)
+        kinds = self._types if name == "outer" else [each for each in self._types if each != "temporal_ordered"]
+        kind = rnd.choice(kinds or COUNTS)
         correlation: dict[str, Any] = {"type": kind, "rules": names, "timespan": self.timespan()}
         by = rnd.sample(GROUPS, rnd.choice([0, 1, 2])) if self._own_groups and rnd.random() < 0.5 else list(self.by)
         if self._aliased and rnd.random() < 0.7:
@@ -155,7 +156,7 @@ class CorrelationDraw:
         if kind == "event_count":
             return {op: rnd.randint(0, 4)}
         if kind == "value_count":
-            field = rnd.choice(["name", "host", "n", "user", ["name", "host"], ["n", "user"]])
+            field = rnd.choice(["name", "host", "n", "user", ["name"]])
             return {op: rnd.randint(0, 3), "field": field}
         if kind in METRICS:
             found = {op: rnd.choice([0, 1, 2, 0.5, -1, 3]), "field": rnd.choice(["n", "n", "x"])}

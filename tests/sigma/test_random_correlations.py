@@ -4,7 +4,7 @@ import random
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 from sizes import scaled
 from small_sizes import small_sizes
@@ -26,13 +26,15 @@ ALL = (*drawn.COUNTS, *drawn.METRICS, *drawn.TEMPORAL)
 class CorrelationCase:
     """Random rules, loaded and compiled, and random events."""
 
-    def __init__(self, seed, types, chained=False, n=30):
+    def __init__(self, seed, types, chained=False, n=30, **drawing):
         self.rnd = random.Random(seed)
-        self.draw = drawn.CorrelationDraw(self.rnd, types, chained=chained)
+        self.draw = drawn.CorrelationDraw(self.rnd, types, chained=chained, **drawing)
         text = yaml.safe_dump_all(self.draw.documents, sort_keys=False)
         note(text)
         self.loaded = cer_gpu.sigma.load(text)
-        assert not self.loaded.errors, self.loaded.errors
+        said = [str(error) for _, error in self.loaded.errors]
+        assert all(drawing and text.startswith("no query says this") for text in said), said
+        assume(not said)
         self.rows = drawn.rows_of(self.rnd, n)
         self.table = drawn.table_of(self.rows)
         rules = ref.CorrelatedRules(self.draw.documents, self.rows, drawn.detects)
@@ -80,6 +82,20 @@ def test_chained_correlations_fire_where_the_reference_says(seed):
 
 
 @settings(max_examples=scaled(100), deadline=None)
+@given(SEEDS)
+def test_aliases_tell_the_groups_of_ordered_rules(seed):
+    case = CorrelationCase(seed, ("temporal_ordered",), aliased=True)
+    assert positions(case.compiled.evaluate(case.table)) == case.expected["Correlation outer"]
+
+
+@settings(max_examples=scaled(100), deadline=None)
+@given(SEEDS)
+def test_other_aliases_and_groups_are_right_or_refused(seed):
+    case = CorrelationCase(seed, ALL, chained=seed % 2 == 1, aliased=True, own_groups=True)
+    assert positions(case.compiled.evaluate(case.table)) == case.expected["Correlation outer"]
+
+
+@settings(max_examples=scaled(100), deadline=None)
 @given(SEEDS, st.booleans())
 def test_any_cut_with_checkpoints_finds_the_same(seed, chained):
     case = CorrelationCase(seed, ALL, chained)
@@ -91,6 +107,7 @@ def test_any_cut_with_checkpoints_finds_the_same(seed, chained):
 @given(SEEDS, st.booleans())
 def test_all_rules_that_are_generated_find_the_same_as_one_set(seed, chained):
     case = CorrelationCase(seed, ALL, chained)
+    assert sorted(case.loaded) == sorted(ref.generated(case.draw.documents))
     found = cer_gpu.compile_all(case.loaded, time_column=ref.TIME).evaluate(case.table)
     assert {name: positions(rows) for name, rows in found.items()} == {
         name: case.expected[name] for name in case.loaded
