@@ -137,7 +137,7 @@ class CerGpuBackend(Backend):
         except SigmaError as error:
             if not self.collect_errors:
                 raise
-            self.errors.append((rule, error))
+            self.errors.append((cast(Any, rule), error))
             return []
 
     def _by_rule(self, *_: Any, **__: Any) -> Any:

@@ -262,13 +262,13 @@ class _Writer:
 
     def _at_least(self, number: int) -> str:
         """Return the test that so many rules occurred."""
-        tests = list(dict.fromkeys(self._tests))
+        tests = self._tests
         if number <= 0 or number > len(tests):
             return f"({self._count('*', self._any)} {'>=' if number <= 0 else '<'} 0)"
         if math.comb(len(tests), number) > MOST_COMBINATIONS:
             raise self._refused(f"{number} of {len(tests)} rules")
-        found = [" AND ".join(map(self._there, some)) for some in combinations(tests, number)]
-        return f"({' OR '.join(found)})"
+        found = [" AND ".join(dict.fromkeys(map(self._there, some))) for some in combinations(tests, number)]
+        return f"({' OR '.join(dict.fromkeys(found))})"
 
     def _there(self, test: str) -> str:
         return f"{self._count('*', test)} > 0"
