@@ -46,7 +46,7 @@ def test_the_tutorial_works(here, capsys):
         assert main(args) == 0, capsys.readouterr().err
         printed[command] = capsys.readouterr()
     alerts, near = (each for each in TABLES)
-    (run,) = (said for command, said in printed.items() if command.endswith("rules ecs.parquet") and " run " in command)
+    (run,) = (said for command, said in printed.items() if command.endswith("--pipeline ecs") and " run " in command)
     assert words(run.out) == words(alerts)
     for note in re.findall(r"^note: .*$", PAGE, re.MULTILINE):
         assert note in run.err.splitlines()
