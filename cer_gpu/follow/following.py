@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -33,7 +33,7 @@ from cer_gpu.follow.targets import LiveTarget
 from cer_gpu.io.files import open_next
 from cer_gpu.io.formats import format_of
 from cer_gpu.io.sinks import Sink
-from cer_gpu.io.source import Source
+from cer_gpu.io.source import BATCH_ROWS, Source
 
 LOG = "log.jsonl"
 STEPS = ("rows", "state", "commit", "publish", "clean")
@@ -268,7 +268,7 @@ class Follower:
 
     def _step(self, files: Sequence[Arrival], skipped: Mapping[str, str]) -> Step | None:
         step = self.number + 1
-        read, numbers = [], dict[str, int]()
+        read, numbers = list[dict[str, Any]](), dict[str, int]()
         evaluation = self._evaluation(files)
         if evaluation is None:
             if skipped and not files:
@@ -279,15 +279,11 @@ class Follower:
         evaluator = evaluation.evaluator
         begin = evaluator.n_pushed
         with self.target.writing(step, evaluation.schema) as file, evaluation.ordered(file) as sink:
-            for arrival in files:
-                first = evaluator.n_pushed
-                for name, batch in self._found(arrival, evaluator):
-                    rows = evaluation.rows(name, batch)
-                    if rows.num_rows:
-                        numbers[name] = numbers.get(name, 0) + rows.num_rows
-                        sink.write(rows)
-                n_events = evaluator.n_pushed - first
-                read.append({"name": arrival.name, "size": arrival.size, "first": first, "n_events": n_events})
+            for name, batch in self._found(files, evaluator, read):
+                rows = evaluation.rows(name, batch)
+                if rows.num_rows:
+                    numbers[name] = numbers.get(name, 0) + rows.num_rows
+                    sink.write(rows)
         self.passed("rows")
         place = self.target.place() if numbers else {}
         published = self.target.published(step) if numbers else None
@@ -347,25 +343,68 @@ class Follower:
         except EventsError as error:
             raise UnreadableFile(arrival, error) from error
 
-    def _found(self, arrival: Arrival, evaluator: Any) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield the results of a file."""
-        source = self._source(arrival, evaluator.n_pushed)
-        if source is None:
-            return
-        assert self.evaluation is not None and self._schema is not None
-        if source.schema.names != self._schema.names:
-            for name in self.evaluation.missing:
-                if attribute_type(source.schema, name) is not None:
-                    self.new_fields.setdefault(name, arrival.name)
-        names = evaluator.attributes(self._schema)
-        with source.locating(lambda: evaluator.n_events):
-            for batch in _readable(arrival, source.batches(names)):
+    def _found(
+        self, files: Sequence[Arrival], evaluator: Any, read: list[dict[str, Any]]
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield the results of files, and add facts on each file to `read`."""
+        schema, origins = self._schema, list[tuple[int, str]]()
+        assert schema is not None
+        names = [name for name in evaluator.attributes(schema) if attribute_type(schema, name) is not None]
+        together = Source(schema, iter, origins=origins)  # which only tells where an event is from
+        with together.locating(lambda: evaluator.n_events):
+            for arrival, batch in gathered(self._batches(files, names, evaluator.n_pushed, origins, read)):
                 self.tick()
                 try:
                     found = evaluator._pushed(batch)
                 except QueryTypeError as error:
                     raise UnreadableFile(arrival, EventsError(f"{arrival.file}: {error}")) from error
                 yield from found
+
+    def _batches(
+        self,
+        files: Sequence[Arrival],
+        names: list[str],
+        first: int,
+        origins: list[tuple[int, str]],
+        read: list[dict[str, Any]],
+    ) -> Iterator[tuple[Arrival, pa.RecordBatch]]:
+        """Yield the events of files with their files; the first of all is event `first`."""
+        assert self.evaluation is not None and self._schema is not None
+        for arrival in files:
+            origins.append((first, str(arrival.file)))
+            source, n_events = self._source(arrival, first), 0
+            if source is not None and source.schema.names != self._schema.names:
+                for name in self.evaluation.missing:
+                    if attribute_type(source.schema, name) is not None:
+                        self.new_fields.setdefault(name, arrival.name)
+            for batch in () if source is None else _readable(arrival, source.batches(names)):
+                n_events += batch.num_rows
+                yield arrival, batch
+            read.append({"name": arrival.name, "size": arrival.size, "first": first, "n_events": n_events})
+            first += n_events
+
+
+def gathered(batches: Iterable[tuple[Arrival, pa.RecordBatch]]) -> Iterator[tuple[Arrival, pa.RecordBatch]]:
+    """Yield the events of small files together, with the first of these: each batch costs some calls for every query.
+
+    The events of files whose columns have other types are not put together.
+    """
+    held: list[tuple[Arrival, pa.RecordBatch]] = []
+    n_rows = 0
+    for arrival, batch in batches:
+        if held and (n_rows + batch.num_rows > BATCH_ROWS or not batch.schema.equals(held[0][1].schema)):
+            yield from _together(held)
+            held, n_rows = [], 0
+        held.append((arrival, batch))
+        n_rows += batch.num_rows
+    yield from _together(held)
+
+
+def _together(held: list[tuple[Arrival, pa.RecordBatch]]) -> Iterator[tuple[Arrival, pa.RecordBatch]]:
+    if len(held) > 1:
+        with contextlib.suppress(pa.ArrowException):  # dictionaries with more values than fit together
+            held = [(held[0][0], pa.concat_batches([batch for _, batch in held]))]
+    yield from held
 
 
 def _readable(arrival: Arrival, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
