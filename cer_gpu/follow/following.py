@@ -26,6 +26,7 @@ import pyarrow as pa
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.errors import CerError, CheckpointError, EventsError, QueryTypeError, TimeOrderError
+from cer_gpu.fitting.fields import find_field
 from cer_gpu.follow.arrivals import Arrival, Arrivals
 from cer_gpu.follow.lock import locked
 from cer_gpu.follow.log import VERSION, CommitLog, sync_folder, write_whole
@@ -373,9 +374,9 @@ class Follower:
         for arrival in files:
             origins.append((first, str(arrival.file)))
             source, n_events = self._source(arrival, first), 0
-            if source is not None and source.schema.names != self._schema.names:
+            if source is not None and not source.schema.equals(self._schema):
                 for name in self.evaluation.missing:
-                    if attribute_type(source.schema, name) is not None:
+                    if find_field(source.schema, tuple(name.split("."))) is not None:
                         self.new_fields.setdefault(name, arrival.name)
             for batch in () if source is None else _readable(arrival, source.batches(names)):
                 n_events += batch.num_rows

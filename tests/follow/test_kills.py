@@ -34,7 +34,8 @@ class Feeder(threading.Thread):
         super().__init__()
         self.folder, self.rng = folder, random.Random(seed)
         self.n_files, self.feeding, self.stopping = 0, threading.Event(), threading.Event()
-        events = random_events(seed, 60_000)
+        self.adding = threading.Lock()
+        events = random_events(seed, 20_000)
         late = [time.value + self.rng.randrange(900_000) for time in events["ts"]]
         self.events = events.take(pc.sort_indices(pa.array(late)))
         self.n_events = 0
@@ -45,7 +46,8 @@ class Feeder(threading.Thread):
                 self.add_some()
 
     def add_some(self):
-        self.add(self.events.slice(self.n_events, self.rng.randint(1, 40)))
+        with self.adding:
+            self.add(self.events.slice(self.n_events, self.rng.randint(1, 40)))
 
     def add(self, events):
         add_file(self.folder, f"{self.n_files:06}.{self.rng.choice(['parquet', 'arrow', 'jsonl'])}", events)
@@ -103,10 +105,10 @@ def test_a_follower_killed_at_any_time_writes_each_alert_once(tmp_path, out):
         feeder.join()
     # the last event waits for those that may be late, and the one before tells that time has passed
     end = pa.table({"type": ["Z", "Z"], "ts": pa.array([10**12, 2 * 10**12], US), "k": [0, 0]})
+    events = pa.concat_tables([feeder.fed, end])
     feeder.add(end)
     code, _, said = finish(start(*args, "--once", stderr=subprocess.PIPE))
     assert code == 0, said
-    events = pa.concat_tables([feeder.fed, end])
     expected = load(tmp_path / "rules", time_column="ts").alerts(events, lateness=LATENESS)
     rows = found_in(tmp_path / "out" / out)
     n_steps, n_amid = (sum(numbers) for numbers in zip(*lives, strict=True))

@@ -130,9 +130,6 @@ class LiveRun:
                     continue
                 self._status.update(f"{self.summary()}; waiting for files in {self._live.folder}")
                 time.sleep(self._live.poll)
-        except Stopped as stopped:
-            if self._live.once or stopped.signum not in _STOPPED_BY:
-                raise
         except TimeOrderError as error:
             hint = "\nhint: --lateness TIME puts late events in order, and --late drop leaves out those that come later"
             raise TimeOrderError(f"{error}{hint if 'hint: ' not in str(error) else ''}") from None
@@ -248,6 +245,7 @@ def follow_files(
         if value:
             hint = "; --lateness puts late events in order" if name == "--sort" else ""
             raise click.UsageError(f"{name} is no option of --follow{hint}")
+    run = None
     try:
         run = LiveRun(
             given, live, options, alerts=alerts, out=out, format_=format_, signals=signals, hidden=no_progress or as_json
@@ -256,6 +254,9 @@ def follow_files(
     except WrongQueries as wrong:
         given.say(wrong.errors)
         return 1
+    except Stopped as stopped:
+        if run is None or live.once or stopped.signum not in _STOPPED_BY:
+            raise
     if as_json:
         click.echo(to_json(run.facts()))
         return 0
