@@ -52,7 +52,7 @@ docs: install ## Write docs/errors.md and the picture of the rooms anew
 	$(BIN)/python docs/make_architecture.py
 
 site: install ## Make the site of README, docs/ and the reference of the Python API, to be searched offline; a broken link fails
-	$(BIN)/pdoc --docformat numpy --no-show-source -o build/reference/api cer_gpu cer_gpu.frames cer_gpu.report cer_gpu.plot spark_glue
+	$(BIN)/pdoc --docformat numpy --no-show-source -o build/reference/api cer_gpu cer_gpu.frames cer_gpu.report cer_gpu.plot cer_gpu.sigma spark_glue
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open build/site/index.html"
 

@@ -12,8 +12,9 @@ A statement with MATCH_RECOGNIZE is a `RowPatternQuery`.  All errors that a user
 >>> print("".join(query.explain().words[1:3]))
   1. an event SELL, called a  2. later, an event BUY, called b
 
-Public are the names of ``cer_gpu.__all__``, and the modules `cer_gpu.report` (a page of the results) and `cer_gpu.plot`
-(pictures of them).  All other modules are internal.  README.md and docs/questions.md are the way in.
+Public are the names of ``cer_gpu.__all__``, and the modules `cer_gpu.report` (a page of the results), `cer_gpu.plot`
+(pictures of them) and `cer_gpu.sigma` (rules of Sigma as queries).  All other modules are internal.  README.md and
+docs/questions.md are the way in.
 """
 
 from importlib import import_module

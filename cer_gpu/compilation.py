@@ -44,6 +44,8 @@ class Language:
         Options of `compile` that it takes, and not every language does.
     type_column, time_column : str or None
         The columns of types and of times where none are named, if they are other ones than those of CEQL.
+    missing_fields : str
+        As of `compile`, where nobody gives it.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Language:
     own_options: tuple[str, ...] = ()
     type_column: str | None = None
     time_column: str | None = None
+    missing_fields: str = "error"
 
 
 _BLANK = r"(?:\s|//[^\n]*|/\*(?:.|\n)*?\*/)*"
@@ -81,7 +84,14 @@ LANGUAGES = (
         type_column="event.category",
         time_column="@timestamp",
     ),
-    Language("CEQL", re.compile(""), "cer_gpu.query"),
+    Language(
+        "Sigma",
+        re.compile(r"\s*-- Sigma\b"),
+        "cer_gpu.sigma.query",
+        own_options=("missing_fields",),
+        missing_fields="null",
+    ),
+    Language("CEQL", re.compile(""), "cer_gpu.fitting.ceql", own_options=("missing_fields",)),
 )
 """Languages of queries; the first one that recognises a text is its language.  CEQL has conjunctive queries, too."""
 
@@ -90,7 +100,7 @@ FROM_QUERIES = 64
 
 TYPE_COLUMN = Default("type")
 """The column of types where none is named, and the language has no other one."""
-_OF_SOME = {"missing_fields": "error", "selection": "recent"}
+_OF_SOME = {"missing_fields": None, "selection": "recent"}
 """Options of `compile` that not every language takes, and what they are where nobody gives them."""
 
 
@@ -119,10 +129,10 @@ def compile(
     schema: pa.Schema | None = None,
     relations: Mapping[str, Sequence[str]] | None = None,
     language: str | None = None,
-    missing_fields: str = "error",
+    missing_fields: str | None = None,
     selection: str = "recent",
 ) -> CompiledQuery:
-    """Compile a query: CEQL, EQL, or a statement of SQL with MATCH_RECOGNIZE.
+    """Compile a query: CEQL, EQL, the text of a rule of Sigma, or a statement of SQL with MATCH_RECOGNIZE.
 
     Parameters
     ----------
@@ -143,9 +153,10 @@ def compile(
         The columns of each type, such as ``{"T": ["id"], "S": ["id", "loc"]}``, for the atoms of a conjunctive query
         whose arguments are by position: ``Q(x) <- T(x), S(x, 3)``.
     language
-        "ceql", "eql" or "match_recognize"; None: the text tells.
+        "ceql", "eql", "sigma" or "match_recognize"; None: the text tells.
     missing_fields
-        In EQL, a field that the events have not: "error", or "null": it has no value in any event.
+        A field that the events have not: "error", or "null": it has no value in any event.  None: "null" for Sigma,
+        else "error".
     selection
         In EQL, the matches of a sequence: "recent", as Elasticsearch chooses them (SELECT RECENT), or "all".
 
@@ -291,15 +302,17 @@ def analyse(text: str, **options: Any) -> tuple[CompiledQuery | None, Sequence[C
     """Compile a query of any language and return it, or its errors; parameters are those of `compile`."""
     language = _chosen(text, options.pop("language", None))
     for name, usual in _OF_SOME.items():
-        if name not in language.own_options and options.pop(name, usual) != usual:
+        if name in language.own_options:
+            continue
+        if options.pop(name, usual) not in (usual, None):
             takers = " and ".join(each.name for each in LANGUAGES if name in each.own_options)
             raise OptionError(f"{name} is an option of {takers}, and the query is {language.name}")
     if not language.reads_whole_table:
         options |= _columns(language, options)
         if options["type_column"] is not None:
             options["type_column"] = str(options["type_column"])
-        if language.time_column is None and options["time_column"] is not None:
-            options["time_column"] = str(options["time_column"])
+    if "missing_fields" in language.own_options and options.get("missing_fields") is None:
+        options["missing_fields"] = language.missing_fields
     found: tuple[CompiledQuery | None, Sequence[CerError]]
     found = import_module(language.front_end).analyse(text, **options)
     return found

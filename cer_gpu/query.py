@@ -59,6 +59,18 @@ def analyse(
         syntax = parse(text, relations)
     except QueryError as error:
         return None, [error]
+    return compiled_syntax(syntax, type_column=type_column, time_column=time_column, time_unit=time_unit, schema=schema)
+
+
+def compiled_syntax(
+    syntax: QuerySyntax,
+    *,
+    type_column: str | None,
+    time_column: str | None,
+    time_unit: str | None,
+    schema: pa.Schema | None,
+) -> tuple[Query | None, Sequence[CerError]]:
+    """Compile a query as it was parsed and return it, or all its errors."""
     plan, notes, errors = planned(
         syntax, type_column=type_column, time_column=time_column, time_unit=time_unit, schema=schema
     )

@@ -50,7 +50,7 @@ def compile_all(
     schema: pa.Schema | None = None,
     relations: Mapping[str, Any] | None = None,
     language: str | None = None,
-    missing_fields: str = "error",
+    missing_fields: str | None = None,
     selection: str = "recent",
 ) -> QuerySet:
     """Compile many queries, to be evaluated in one pass over the events.

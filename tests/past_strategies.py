@@ -30,13 +30,27 @@ OF = {
 
 
 @st.composite
-def aggregates(draw, functions=tuple(OF)):
-    """Draw an aggregate over the past."""
+def aggregates(draw, functions=tuple(OF), depth=1):
+    """Draw an aggregate over the past, whose filter may read the past by itself."""
     function = draw(st.sampled_from(functions))
     name = draw(st.sampled_from(OF[function]))
-    condition = draw(st.none() | s.plain_comparisons | s.plain_comparisons)
+    plain = st.none() | s.plain_comparisons | s.plain_comparisons
+    condition = draw(plain | plain | plain | past_tests(depth - 1) if depth else plain)
     of = None if name is None else ref.Attr(name)
     return ref.Over(function, draw(st.sampled_from([*TYPES, None])), of, condition, draw(extents))
+
+
+@st.composite
+def past_tests(draw, depth=0):
+    """Draw a comparison of an aggregate with a constant, perhaps where it begins to hold."""
+    over = draw(aggregates(("COUNT", "COUNT DISTINCT", "MAX", "AVG"), depth))
+    test = ref.Compare(draw(operators), over, ref.Const(draw(st.sampled_from([0, 1, 2, 3]))))
+    if draw(st.booleans()):
+        return test
+    either = draw(st.booleans())
+    condition = ref.PredOr(test, draw(s.plain_comparisons)) if either else test
+    chosen = draw(s.plain_comparisons) if depth == 0 or draw(st.booleans()) else draw(past_tests(depth - 1))
+    return ref.Rises(condition, chosen)
 
 
 @st.composite
@@ -44,7 +58,10 @@ def conditions(draw):
     """Draw a predicate on an event that reads an aggregate over the past."""
     over = draw(aggregates())
     number = ref.Attr(draw(st.sampled_from(["n", "m", "v"])))
-    match draw(st.sampled_from(["constant", "constant", "own", "share", "null", "both", "function", "either"])):
+    kinds = ["constant", "constant", "own", "share", "null", "both", "function", "either", "rises", "rises"]
+    match draw(st.sampled_from(kinds)):
+        case "rises":
+            return draw(past_tests(2))
         case "constant":
             return ref.Compare(draw(operators), over, ref.Const(draw(st.sampled_from([0, 1, 2, 3, 0.5]))))
         case "own":

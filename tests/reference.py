@@ -129,6 +129,7 @@ from reference_predicates import PredAnd as PredAnd
 from reference_predicates import Predicate as Predicate
 from reference_predicates import PredNot as PredNot
 from reference_predicates import PredOr as PredOr
+from reference_predicates import Rises as Rises
 from reference_predicates import Texts as Texts
 from reference_predicates import Truth as Truth
 from reference_predicates import VarAttr as VarAttr

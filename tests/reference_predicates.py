@@ -223,7 +223,15 @@ class IsNull:
     negated: bool = False
 
 
-Predicate = Compare | PredNot | PredAnd | PredOr | Like | Glob | Cidr | In | InRange | Between | IsNull | AnyOf
+@dataclass(frozen=True)
+class Rises:
+    """`RISES(condition, chosen)`: both hold, and `condition` did not at the last event before that is chosen."""
+
+    condition: Predicate
+    chosen: Predicate
+
+
+Predicate = Compare | PredNot | PredAnd | PredOr | Like | Glob | Cidr | In | InRange | Between | IsNull | AnyOf | Rises
 
 
 # ---------------------------------------------------------------------------------------- the parts of a tree
@@ -272,6 +280,16 @@ def lagged(event: Event, name: str, lag: int) -> Any:
     for _ in range(lag):
         before = before and before.get(BEFORE)
     return None if before is None else attribute(before, name)
+
+
+def rises(test: Rises, event: Event) -> bool:
+    """Return True if a condition begins to hold at an event."""
+    if not (holds(test.chosen, event) and holds(test.condition, event)):
+        return False
+    before = event.get(BEFORE)
+    while before is not None and not holds(test.chosen, before):
+        before = before.get(BEFORE)
+    return before is None or not holds(test.condition, before)
 
 
 def over(aggregate: Over, event: Event) -> Any:
@@ -450,6 +468,8 @@ def truth(predicate: Predicate, event: Event, chosen: Chosen = NOTHING_CHOSEN) -
     match predicate:
         case Compare(op, left, right):
             return compared(op, left, right)
+        case Rises():
+            return rises(predicate, event)
         case PredNot(operand):
             return not_(of(operand))
         case PredAnd(left, right):

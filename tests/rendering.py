@@ -437,6 +437,11 @@ class _Writer:
                 return [*self.expression(left, SUM), spelling, *self.expression(right, SUM)], SIMPLE
             case ref.In() | ref.Between() | ref.IsNull():
                 return self.test(predicate, predicate.negated), SIMPLE
+            case ref.Rises(condition, chosen):
+                around, self.filtered, self.outside = (self.filtered, self.outside), None, False
+                inside = [*self.predicate(condition, EITHER), ",", *self.predicate(chosen, EITHER)]
+                self.filtered, self.outside = around
+                return [self.keyword("RISES"), "(", *inside, ")"], SIMPLE
         return self.test(predicate, negated=False), SIMPLE
 
     def test(self, test: Test, negated: bool) -> list[str]:
@@ -580,7 +585,7 @@ def _binding(formula: ref.Formula) -> int:
 
 def _looks_over(predicate: ref.Predicate) -> bool:
     """Return True if a predicate reads an aggregate over the past, which stands in brackets."""
-    return any(isinstance(node, ref.Over) for node in ref.descendants(predicate))
+    return any(isinstance(node, ref.Over | ref.Rises) for node in ref.descendants(predicate))
 
 
 def _names_a_stream(query: ref.Query) -> bool:

@@ -72,7 +72,7 @@ def test_a_language_comes_in_by_a_row_of_the_table(monkeypatch):
 
 
 def test_only_the_table_knows_languages():
-    assert [each.name for each in LANGUAGES] == ["MATCH_RECOGNIZE", "EQL", "CEQL"]
+    assert [each.name for each in LANGUAGES] == ["MATCH_RECOGNIZE", "EQL", "Sigma", "CEQL"]
     assert language_of(None).name == language_of("").name == "CEQL"
     query, (error,) = analyse_query(STATEMENT)
     assert query is None

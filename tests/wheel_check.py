@@ -44,6 +44,11 @@ found = cer_gpu.compile(%r).evaluate(events)
 assert found["positions"].to_pylist() == [[0, 1]], found
 print(COMPILING.count)
 """
+PLUGIN = """
+from sigma.plugins import InstalledSigmaPlugins
+found = InstalledSigmaPlugins.autodiscover(include_validators=False)
+assert "cer_gpu" in found.backends and "cer_gpu_windows" in found.pipelines, found
+"""
 
 
 def main() -> int:
@@ -56,6 +61,8 @@ def main() -> int:
         run([python, "-m", "pip", "check"], folder)
         run([python, "-c", example_runner(), str(ROOT / "README.md")], folder)
         print("README's first example prints what README says")
+        run([environment(folder / "sigma", [f"{wheel}[sigma]"]), "-c", PLUGIN], folder)
+        print("pySigma finds the plugin")
         command = [str(Path(python).with_name("cer-gpu"))]
         try_command("cer-gpu", command, folder, version)
         tools = Path(environment(folder / "tools", ["pipx", "uv"])).parent
@@ -152,7 +159,7 @@ def try_machine_code(python: str, folder: Path) -> None:
 def expected_files() -> set[str]:
     """Return the files of the packages in the checkout, by their names in a wheel."""
     found = {
-        path.relative_to(ROOT).as_posix()
+        path.relative_to(ROOT).as_posix().replace("cer_gpu/sigma/plugin/", "sigma/")
         for package in PACKAGES
         for pattern in ("*.py", *DATA)
         for path in (ROOT / package).rglob(pattern)

@@ -100,8 +100,8 @@ class _Checker:
                 (0, len(self.query.text)),
                 lambda: "add FROM and the name of the stream",
             )
-        pasts = (node.past for node in walk(self.query.formula) if isinstance(node, s.Attribute))
-        of_pasts = (past.event for past in pasts if past is not None and past.event is not None)
+        read = (node for node in walk(self.query.formula) if isinstance(node, s.Attribute))
+        of_pasts = (past.event for each in read for past in s.pasts_in(each) if past.event is not None)
         for event in (*s.event_names(self.query.formula), *of_pasts):
             self.stream_of(event)
             if event.name == s.ANY_TYPE:
@@ -275,15 +275,12 @@ class _Checker:
 
     def pasts(self, predicate: s.Predicate) -> None:
         """Check the aggregates OVER the past of a predicate: they know types, and no variables of the pattern."""
-        for attribute in s.attributes(predicate):
-            past = attribute.past
-            if past is None:
-                continue
+        for past in s.pasts_in(predicate):
             name = None if past.event is None else past.event.name
             if past.event is not None and name in self._whole and name not in self._types:
                 message = f"{past.function} OVER the past is of events of a type, and {name!r} is a variable"
                 self.error(message, past.event.span, lambda: "name their type: AVG(BUY.amount) OVER 30 DAYS")
-            for inner in s.attributes(past.predicate) if past.predicate is not None else ():
+            for inner in (each for below in past.below for each in s.attributes(below)):
                 first, *rest = names_of(inner.name)
                 if rest and first in self._whole:
                     message = "a filter of an aggregate OVER the past reads the event that it counts"

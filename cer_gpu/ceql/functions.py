@@ -44,6 +44,9 @@ CLEAR = "CLEAR"
 DESCENDANT = "DESCENDANT"
 """The test that an ancestor of the event's process satisfied a condition before."""
 
+RISES = "RISES"
+"""``RISES(p, q)``: the test that p begins to hold at an event that satisfies q."""
+
 EVENTS = ("FIRST", "LAST", "PREV")
 """Words that choose an event of a variable: ``FIRST(x).a``."""
 

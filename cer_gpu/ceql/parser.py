@@ -15,7 +15,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.clauses import QueryBuilder, exact, extent, span_of, unexpected
 from cer_gpu.ceql.conjunctive import Argument, QueryAtom, Relations, checked_relations
 from cer_gpu.ceql.foreign import FUNCTIONS
-from cer_gpu.ceql.functions import AGGREGATES, ANY_OF, EVENTS, LAG, NAMES, PASTS, SCALAR, TESTS, TRUTHS
+from cer_gpu.ceql.functions import AGGREGATES, ANY_OF, EVENTS, LAG, NAMES, PASTS, RISES, SCALAR, TESTS, TRUTHS
 from cer_gpu.ceql.grammar import UNITS, tree_parser
 from cer_gpu.ceql.measures import LONE, aggregate_operand
 from cer_gpu.ceql.nesting import check_nesting
@@ -307,13 +307,26 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
             if event is not None and owner is not None and owner.name != event.name:
                 raise self._error(f"expected a filter of {event.name}, found {owner.name!r}", owner.span, _PAST)
             predicate = self.past_filter_of(event, predicate)
-            for inner in s.attributes(predicate):
-                if inner.looks_back:
-                    message = "a filter of an aggregate OVER the past reads the events that it counts, and none before"
-                    raise self._error(message, inner.span, "let the test of LAG or OVER stand beside the aggregate")
+            self._refuse_lag(predicate, "a filter of an aggregate OVER the past")
         past = s.Past(upper, event, attribute, predicate, extent(self.text, length), span_of(meta))
         text = self.text[slice(*past.span)].replace("`", " ")
         return s.Attribute(f"`{' '.join(text.split())}`", past.span, past=past)
+
+    def rises(self, meta: Any, children: list[Any]) -> s.Comparison:
+        """Return the test that a condition begins to hold."""
+        _, condition, predicate = children
+        for each in (condition, predicate):
+            self._refuse_lag(each, "RISES")
+        past = s.Past(RISES, None, None, predicate, None, span_of(meta), condition=condition)
+        text = self.text[slice(*past.span)].replace("`", " ")
+        column = s.Attribute(f"`{' '.join(text.split())}`", past.span, past=past)
+        return s.Comparison("=", column, s.Literal(True, "", past.span), past.span)
+
+    def _refuse_lag(self, predicate: s.Predicate, who: str) -> None:
+        for inner in s.attributes(predicate):
+            if inner.lag:
+                message = f"{who} reads no LAG"
+                raise self._error(message, inner.span, "let the test of LAG stand beside it")
 
     def _past_operand(self, operand: Any) -> tuple[s.Name | None, str | None]:
         """Return the type and the attribute of the events of an aggregate; None: any type, and no attribute."""

@@ -42,6 +42,7 @@ from cer_gpu.ceql.values import Within as Within
 from cer_gpu.ceql.values import attributes as attributes
 from cer_gpu.ceql.values import descends as descends
 from cer_gpu.ceql.values import leaves as leaves
+from cer_gpu.ceql.values import pasts_in as pasts_in
 
 # ---- filters: predicates on the events of a variable ------------------------------------------------------
 
@@ -416,8 +417,8 @@ def lengths(query: QuerySyntax) -> Iterator[Within]:
             yield node.within
         elif isinstance(node, Absence) and node.length is not None:
             yield node.length
-        elif isinstance(node, Attribute) and node.past is not None and node.past.over is not None:
-            yield node.past.over
+        elif isinstance(node, Attribute) and node.past is not None:
+            yield from (past.over for past in pasts_in(node) if past.over is not None)
     yield from (each for each in (query.within, query.each_step, query.every) if each is not None)
 
 

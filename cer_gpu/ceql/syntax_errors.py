@@ -249,7 +249,7 @@ def _describe(accepted: set[str]) -> str:
         quantified = {t for t in accepted if _text(t) in _QUANTIFIERS or t in ("ANY_NUMBER", "OPEN_OTHER")}
         accepted = accepted - (quantified - _ARITHMETIC if "MINUS" in accepted else quantified)
         quantifiers = ("a quantifier (+ ? * {n,m})",)
-    accepted = accepted - {"COUNT_DISTINCT"}  # one more name
+    accepted = accepted - {"COUNT_DISTINCT", "RISES"}  # more names
     if "NONE" in accepted and "STAR" in accepted:  # behind SELECT, where a measure may begin with any value
         accepted = accepted - {"STRING", "NUMBER", "LPAR", "PLUS", "MINUS", "TRUE", "FALSE"}
     if "RSQB" in accepted and "MINUS" in accepted:  # within brackets, where a predicate may end

@@ -82,7 +82,9 @@ class Past:
 
     `function` is "COUNT", "COUNT DISTINCT", "SUM", "AVG", "MIN", "MAX" or "STDDEV".  `event` None: events of any type;
     `attribute` None: COUNT counts events.  The attributes of `predicate` name no variable.  `over` None: all events
-    before, of whatever key, which "DESCENDANT" alone reads; `ids` are its columns of a process and of its parent.
+    before.  "DESCENDANT" reads those of whatever key; `ids` are its columns of a process and of its parent.  "RISES"
+    reads those of the substream: TRUE where an event satisfies `predicate` and `condition`, and the last one before it
+    that satisfies `predicate` does not satisfy `condition`.
     """
 
     function: str
@@ -92,6 +94,12 @@ class Past:
     over: Within | None
     span: Span = _span()
     ids: tuple[str, ...] = ()
+    condition: Predicate | None = None
+
+    @property
+    def below(self) -> tuple[Predicate, ...]:
+        """Predicates on the events before."""
+        return tuple(each for each in (self.predicate, self.condition) if each is not None)
 
 
 @dataclass(frozen=True)
@@ -364,6 +372,15 @@ def leaves(predicate: Predicate) -> Iterator[Leaf]:
             yield node
         else:
             todo += reversed(children(node))
+
+
+def pasts_in(node: Expression | Predicate) -> Iterator[Past]:
+    """Yield what an expression or predicate reads of the past, and before it what that reads of the past."""
+    for attribute in attributes(node):
+        if attribute.past is not None:
+            for predicate in attribute.past.below:
+                yield from pasts_in(predicate)
+            yield attribute.past
 
 
 def attributes(node: Expression | Predicate) -> Iterator[Attribute]:

@@ -29,6 +29,7 @@ from cer_gpu.backend.past.pending import (
     count_past,
     distinct_past,
     extreme_past,
+    mark_rises,
 )
 from cer_gpu.backend.past.sums import ExactSums, sum_past
 from cer_gpu.ceql.functions import CLEAR
@@ -437,6 +438,36 @@ class DescentState:
     def restore_texts(self, texts: pa.Array) -> None:
         """Go on with the ids of a snapshot."""
         self._ids = texts
+
+
+class RisesState:
+    """Beginnings of a condition: for each key, if the last event that counts satisfied it."""
+
+    def __init__(self, column: PastColumn) -> None:
+        self._held = np.zeros(0, np.bool_)
+        self.rebind(column)
+
+    def rebind(self, column: PastColumn) -> None:
+        """Go on with the column of another schema."""
+        self.column = column
+
+    def make(self, rows: Array, keys: Array, n_keys: int, chosen: Bools, holds: Bools) -> pa.Array:
+        """Return the column of the next block, given which of its events count, and which satisfy the condition."""
+        if n_keys > len(self._held):
+            held = np.zeros(max(64, 2 * n_keys), np.bool_)
+            held[: len(self._held)] = self._held
+            self._held = held
+        found = np.zeros(len(chosen), np.bool_)
+        mark_rises(read_only(rows), read_only(keys), read_only(chosen), read_only(holds), self._held, found)
+        return pa.array(found)
+
+    def snapshot(self, n_keys: int) -> dict[str, Array]:
+        """Return the state as arrays."""
+        return {"held": self._held[:n_keys]}
+
+    def restore(self, arrays: dict[str, Array]) -> None:
+        """Go on from a snapshot."""
+        self._held = np.array(arrays["held"])
 
 
 def _what(column: PastColumn) -> int:

@@ -17,7 +17,8 @@ from cer_gpu.arrays import Array, Bools, Int32
 from cer_gpu.columnar.clocks import ordered
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.memory import read_only
-from cer_gpu.engine.past_columns import DescentState, DistinctState, PastState, new_state
+from cer_gpu.engine.past_columns import DescentState, DistinctState, PastState, RisesState, new_state
+from cer_gpu.expressions.derived import is_descent
 from cer_gpu.partition.dealt import partitions_of
 from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.planning.pasts import BoundPasts
@@ -76,10 +77,10 @@ class Pasts:
         self._types = types
         self._partitions = None if keys is None else partitions_of(types, deal, every=True, numbered=True)
         self._n_events = 0
-        self._states: list[PastState | DescentState] = []
+        self._states: list[PastState | DescentState | RisesState] = []
         for column in bound.columns:
             if column not in bound.reaches:
-                self._states.append(DescentState(column))
+                self._states.append(DescentState(column) if is_descent(column) else RisesState(column))
                 continue
             reach = bound.reaches[column]
             clock = np.dtype(np.float64 if isinstance(reach.length, np.float64) else np.uint64)
@@ -105,13 +106,23 @@ class Pasts:
 
     def add_to(self, block: Block) -> None:
         """Make the columns of the next block."""
-        rows, keys, ordinals = self._substreams(block) if self._bound.reaches else _NO_EVENTS
-        chosen_by = [test.of(block) for test in self._tests]
+        rows, keys, ordinals = self._substreams(block) if self._bound.of_substreams else _NO_EVENTS
+        answers: dict[int, Callable[[int], Bools]] = {}  # a test may read columns that are made before it is asked
+
+        def satisfied(place: tuple[int, int] | None) -> Bools:
+            if place is None:
+                return np.ones(block.n_rows, np.bool_)
+            test, guard = place
+            if test not in answers:
+                answers[test] = self._tests[test].of(block)
+            return answers[test](guard)
+
         clocks: dict[str | None, Array] = {None: ordinals}
         for state, (column, names) in zip(self._states, self._bound.columns.items(), strict=True):
-            test = self._bound.test[column]
-            chosen = np.ones(block.n_rows, np.bool_) if test is None else chosen_by[test[0]](test[1])
-            if isinstance(state, DescentState):
+            chosen = satisfied(self._bound.test[column])
+            if isinstance(state, RisesState):
+                made = state.make(rows, keys, self._n_keys, chosen, satisfied(self._bound.condition[column]))
+            elif isinstance(state, DescentState):
                 made = state.make(block, chosen)
                 for name in names:
                     block.source.put(name, made)  # for the guards that queries share

@@ -48,7 +48,8 @@ def lower(
     lowering = _Lowering(query, around, type_column, selection)
     syntax = lowering.query_syntax()
     check_nesting(syntax.formula, query.text)
-    return Fitted(replace(syntax, formula=resolved(syntax.formula)), lowering.types, around.found, schema is not None)
+    formula = resolved(syntax.formula)
+    return Fitted(replace(syntax, formula=formula), lowering.types, around.found, knows_schema=schema is not None)
 
 
 class _Lowering:

@@ -9,7 +9,7 @@ from typing import Any
 from cer_gpu.automaton.cea import ANY
 from cer_gpu.automaton.chain import ChainStep
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.ceql.functions import CLEAR
+from cer_gpu.ceql.functions import CLEAR, RISES
 from cer_gpu.errors import OptionError
 from cer_gpu.explain.recent import key_lines, memory_line
 from cer_gpu.explain.words import window_text
@@ -142,7 +142,9 @@ def _memory_of_the_past(plan: Plan) -> str:
     each, n = " of each partition" if plan.partition else "", plan.longest_lag
     words = f"; and holds, for LAG, values of the last {f'{n:,} events' if n > 1 else 'event'}{each}" if n else ""
     for past in plan.pasts:
-        if past.over is None:
+        if past.function == RISES:
+            words += f"; and holds, for {aggregate_of_past(past)}, if it held at the last such event{each}"
+        elif past.over is None:
             words += f"; and holds the id of each process that is such, or descends: {aggregate_of_past(past)}"
         elif past.function == CLEAR:
             assert past.event is not None

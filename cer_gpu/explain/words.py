@@ -29,6 +29,7 @@ from cer_gpu.ceql.syntax import (
     QuerySyntax,
     Within,
     attributes,
+    pasts_in,
     relations,
     variable_filters,
 )
@@ -149,7 +150,7 @@ def _looking_back(syntax: QuerySyntax) -> list[str]:
     predicates = [each.predicate for each in variable_filters(syntax.formula)]
     predicates += [each.predicate for each in relations(syntax.formula)]
     read = [each for predicate in predicates for each in attributes(predicate)]
-    pasts = dict.fromkeys(each.past for each in read if each.past is not None)
+    pasts = dict.fromkeys(past for each in read for past in pasts_in(each))
     lines = [_over(past, grouped=bool(syntax.partition)) for past in pasts]
     lagged = [each for each in read if each.lag]
     if not lagged:
@@ -167,6 +168,11 @@ def _over(past: Past, *, grouped: bool) -> str:
     events = "all events" if past.event is None else f"the events {held_text(past.event)}"
     if past.predicate is not None:
         events += f" with {predicate_text(past.predicate)}"
+    if past.condition is not None and past.predicate is not None:
+        of = " of its group" if grouped else ""
+        last = f"did not hold at the last event{of} before it that satisfies {predicate_text(past.predicate)}"
+        holds = predicate_text(past.condition)
+        return f"{aggregate_of_past(past)} is TRUE at an event for which {holds}, and that {last}."
     if past.over is None:
         child, parent = map(attribute_text, past.ids)
         ancestor = f"a process above that of the event (by {child} and {parent}) had one of {events} before"

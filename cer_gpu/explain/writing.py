@@ -175,6 +175,8 @@ def _attribute(attribute: s.Attribute) -> str:
 
 def aggregate_of_past(past: s.Past) -> str:
     """Return an aggregate over the past: ``AVG(BUY.amount FILTER amount > 0) OVER 30 DAYS``."""
+    if past.condition is not None and past.predicate is not None:
+        return f"RISES({_predicate(past.condition, _EITHER)}, {_predicate(past.predicate, _EITHER)})"
     if past.over is None:
         events = "any event" if past.event is None else held_text(past.event)
         such = "" if past.predicate is None else f" FILTER {_predicate(past.predicate, _EITHER)}"

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.functions import DESCENDANT
 from cer_gpu.ceql.traversal import children, fold, walk, with_children
 from cer_gpu.ceql.variables import of_event
 from cer_gpu.columnar.columns import (
@@ -137,7 +138,7 @@ def pasts_of(columns: Mapping[str, DerivedColumn]) -> dict[str, PastColumn]:
 
 def is_descent(column: DerivedColumn) -> bool:
     """Return True for a column that tells of processes, and depends on no clause of the query that asks for it."""
-    return isinstance(column, PastColumn) and column.past.over is None
+    return isinstance(column, PastColumn) and column.past.function == DESCENDANT
 
 
 def read_by(columns: Mapping[str, DerivedColumn]) -> list[str]:

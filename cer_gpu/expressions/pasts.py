@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.functions import CLEAR, DESCENDANT
+from cer_gpu.ceql.functions import CLEAR, DESCENDANT, RISES
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of, plain_type
 from cer_gpu.columnar.fields import fields_hint
@@ -56,7 +56,7 @@ def past_column(attribute: s.Attribute, binder: Binder) -> PastColumn:
     """
     past = attribute.past
     assert past is not None
-    if past.function == CLEAR:
+    if past.function in (CLEAR, RISES):
         return PastColumn(past, None, pa.bool_())
     if past.function == DESCENDANT:
         return _descent_column(past, binder)

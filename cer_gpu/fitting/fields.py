@@ -84,17 +84,35 @@ def fields_of(struct: pa.StructType, names: tuple[str, ...]) -> Iterator[tuple[t
             yield from (((name, *below), found) for below, found in fields_of(data_type, rest))
 
 
+def fields_below(schema: pa.Schema) -> Iterator[FoundField]:
+    """Yield the columns of a schema and the fields of its structs that hold values, and lists of values.
+
+    Examples
+    --------
+    >>> schema = pa.schema({"a": pa.struct({"b": pa.int64()}), "x": pa.list_(pa.string())})
+    >>> [(found.attribute, found.in_list) for found in fields_below(schema)]
+    [('`a`.`b`', False), ('x', True)]
+    """
+    for names in _paths(schema):
+        found = find_field(schema, names)
+        if found is not None and not isinstance(found.type, pa.StructType):
+            yield found
+
+
 def names_known(schema: pa.Schema) -> list[str]:
     """Return the names of columns and of fields of structs, with dots, for hints."""
-    known: list[str] = []
+    return [".".join(path) for path in _paths(schema)]
+
+
+def _paths(schema: pa.Schema) -> Iterator[tuple[str, ...]]:
+    """Yield the names on the paths of columns and of fields of structs."""
     todo: list[tuple[tuple[str, ...], pa.DataType]] = [((field.name,), field.type) for field in reversed(list(schema))]
     while todo:
         path, data_type = todo.pop()
         data_type = _plain(data_type)
-        known.append(".".join(path))
+        yield path
         if isinstance(data_type, pa.StructType):
             todo += [((*path, field.name), field.type) for field in reversed(list(data_type))]
-    return known
 
 
 def _plain(data_type: pa.DataType) -> pa.DataType:

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
+from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.engine.options import Default
 from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.fitting.fields import find_field
@@ -32,6 +33,11 @@ def check_missing_fields(value: str) -> None:
         raise OptionError(f"missing_fields must be one of {AS_ERROR!r}, {AS_NULL!r}, got {value!r}")
 
 
+def has_column(schema: pa.Schema, name: str) -> bool:
+    """Return True if a schema has a column, or a field of that path."""
+    return name in schema.names or attribute_type(schema, name) is not None
+
+
 Finder = Callable[[pa.Schema, tuple[str, ...]], object]
 """Function that returns where a field is in a schema, by the names on its path; None: nowhere."""
 
@@ -47,6 +53,8 @@ class Fitted:
         The column of types; None: there is none.
     found : dict from tuple of str to object
         Places of the fields in the schema, by the names on their paths; None: NULL, as it has none.
+    types_asked : str or None
+        Column of types that is read if the schema has it; None: it does not matter.
     knows_schema : bool
         False: every field is taken for a value that is there.
     find : function
@@ -56,6 +64,7 @@ class Fitted:
     syntax: s.QuerySyntax
     type_column: str | None
     found: Mapping[tuple[str, ...], Any] = field(default_factory=dict)
+    types_asked: str | None = None
     knows_schema: bool = False
     find: Finder = find_field
 
@@ -71,14 +80,17 @@ class Fitted:
 
     def fits(self, schema: pa.Schema) -> bool:
         """Return True for a schema over which the query is the same."""
-        return self.knows_schema and all(self.find(schema, names) == found for names, found in self.found.items())
+        if not self.knows_schema:
+            return False
+        if self.types_asked is not None and has_column(schema, self.types_asked) != (self.type_column is not None):
+            return False
+        return all(self.find(schema, names) == found for names, found in self.found.items())
 
     def is_read_as(self, other: Fitted) -> bool:
         """Return True if the query reads the same columns in the same way as over another schema."""
         mine, others = self.syntax, other.syntax
-        return mine is others or (
-            (mine.formula, mine.partition, self.type_column) == (others.formula, others.partition, other.type_column)
-        )
+        same = mine is others or (mine.formula, mine.partition) == (others.formula, others.partition)
+        return same and self.type_column == other.type_column
 
 
 @dataclass(frozen=True)

@@ -162,6 +162,8 @@ def _against_ranges(plan: Plan) -> str | None:
         return f"CONSUME BY {plan.consume} depends on what was found before"
     if plan.asks_for_descent:
         return "ancestors of a process may lie before the range"
+    if plan.asks_for_rises:
+        return "RISES reads the last such event, which may lie before the range"
     lengths = [past.over for past in plan.pasts if past.over is not None]
     if any(not same_clock(length, plan.within) for length in lengths if plan.within is not None):
         return "what is OVER the past is measured by another clock than WITHIN"

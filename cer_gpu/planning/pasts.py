@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.ceql.syntax import Past
+from cer_gpu.ceql.syntax import Past, pasts_in
 from cer_gpu.columnar.clocks import window_length
-from cer_gpu.expressions.derived import DerivedColumn, read_by
+from cer_gpu.expressions.derived import DerivedColumn, is_descent, pasts_of, read_by
+from cer_gpu.expressions.derived_names import is_derived
 from cer_gpu.expressions.pasts import PastColumn
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.planning.plan import Plan
@@ -28,30 +29,37 @@ class Reach:
 
 @dataclass(frozen=True)
 class BoundPasts:
-    """Aggregates over the past, bound to a schema.
+    """What is read of the past, bound to a schema.
 
     Attributes
     ----------
     columns : dict from PastColumn to list of str
-        Each once, with the names of the columns that it makes.
+        Each once, with the names of the columns that it makes; those that its tests read come before it.
     reaches : dict from PastColumn to Reach
-        The others have no length: they read all events before, of any key.
+        The others have no length.
     tests : tuple of BoundGuards
-        Tests of the events that they are of: those with a type, and those of any.
-    test : dict from PastColumn to (int, int) or None
-        The number in `tests` of its test, and the guard of that; None: it is of all events.
+        Tests of events before, by their types, those of any type apart; they read columns that come before.
+    test, condition : dict from PastColumn to (int, int) or None
+        The number in `tests`, and the guard of that, of the test of the events that it is of, and of its condition;
+        None: it is of all events, or has no condition.
     """
 
     columns: dict[PastColumn, list[str]]
     reaches: dict[PastColumn, Reach]
     tests: tuple[BoundGuards, ...]
     test: dict[PastColumn, tuple[int, int] | None]
+    condition: dict[PastColumn, tuple[int, int] | None]
 
     @property
     def clocks(self) -> tuple[str, ...]:
         """Columns in which they reach back, which must not decrease."""
         named = (reach.column for reach in self.reaches.values())
         return tuple(dict.fromkeys(column for column in named if column is not None))
+
+    @property
+    def of_substreams(self) -> bool:
+        """True if one of them is of the substream of PARTITION BY."""
+        return not all(map(is_descent, self.columns))
 
     @property
     def derived(self) -> dict[str, DerivedColumn]:
@@ -61,39 +69,75 @@ class BoundPasts:
     @property
     def read(self) -> tuple[str, ...]:
         """Columns and fields of the events that their tests read."""
-        return (*(name for guards in self.tests for name in guards.columns), *read_by(self.derived))
+        named = (name for guards in self.tests for name in guards.columns if not is_derived(name))
+        return (*named, *read_by(self.derived))
 
 
 def bind_pasts(pasts: Mapping[str, PastColumn], plan: Plan, schema: pa.Schema) -> BoundPasts | None:
-    """Bind aggregates over the past; None: there are none.
+    """Bind what is read of the past; None: there is nothing.
 
     Raises
     ------
     QueryTypeError
-        When their tests, or their clocks, do not fit the schema.
+        When tests, or clocks, do not fit the schema.
     """
     if not pasts:
         return None
     columns: dict[PastColumn, list[str]] = {}
-    for name, column in pasts.items():
-        columns.setdefault(column, []).append(name)
-    guards = {column: _guard_of(column.past, plan) for column in columns}
     tests: list[BoundGuards] = []
-    test: dict[PastColumn, tuple[int, int] | None] = dict.fromkeys(columns)
+    places: dict[tuple[Guard, int], tuple[int, int]] = {}
     streams = STREAM_COLUMN if plan.several_streams else None
-    # guards of any type are no row of the table of types
-    for typed, of_test in (True, (plan.type_column, streams)), (False, (None, streams)):
-        tested = [c for c, guard in guards.items() if guard != Guard(None) and (guard.event_type is not None) == typed]
-        some = tuple(dict.fromkeys(guards[column] for column in tested))
-        test |= {column: (len(tests), some.index(guards[column])) for column in tested}
-        if some:
-            tests.append(BoundGuards(some, schema, of_test[0], plan.text, of_test[1]))
+    found = dict(pasts)
+    while found:
+        new = [column for column in dict.fromkeys(found.values()) if column not in columns]
+        for name, column in found.items():
+            if name not in (names := columns.setdefault(column, [])):
+                names.append(name)
+        asked = dict.fromkeys(each for column in new for each in _guards_of(column.past, plan).values())
+        of_tests = list[BoundGuards]()
+        for depth in sorted({depth for _, depth in asked}):
+            # guards of any type are no row of the table of types
+            for typed, of_test in (True, (plan.type_column, streams)), (False, (None, streams)):
+                some = [
+                    guard
+                    for guard, own in asked
+                    if own == depth and (guard.event_type is not None) == typed and (guard, own) not in places
+                ]
+                if some:
+                    places |= {(guard, depth): (len(tests) + len(of_tests), i) for i, guard in enumerate(some)}
+                    of_tests.append(BoundGuards(tuple(some), schema, of_test[0], plan.text, of_test[1]))
+        tests += of_tests
+        found = pasts_of({name: column for guards in of_tests for name, column in guards.derived.items()})
+    columns = dict(sorted(columns.items(), key=lambda item: _depth(item[0].past)))
+    by_role = {column: _guards_of(column.past, plan) for column in columns}
+    test, condition = (
+        {column: places[asked[role]] if role in asked else None for column, asked in by_role.items()}
+        for role in ("test", "condition")
+    )
     reaches = {
         column: Reach(*window_length(column.past.over, schema, plan.time_column, plan.time_unit, plan.text))
         for column in columns
         if column.past.over is not None
     }
-    return BoundPasts(columns, reaches, tuple(tests), test)
+    return BoundPasts(columns, reaches, tuple(tests), test, condition)
+
+
+def _depth(past: Past) -> int:
+    """Return how many times what is read of the past reads of the past by itself."""
+    return max((1 + _depth(inner) for below in past.below for inner in pasts_in(below)), default=0)
+
+
+def _guards_of(past: Past, plan: Plan) -> dict[str, tuple[Guard, int]]:
+    """Return the tests of events before, those of all events left out, each with the depth of what it reads."""
+    guards = {"test": _guard_of(past, plan)}
+    if past.condition is not None:
+        guards["condition"] = Guard(None, past.condition)
+    read = {role: () if guard.predicate is None else tuple(pasts_in(guard.predicate)) for role, guard in guards.items()}
+    return {
+        role: (guard, max((1 + _depth(inner) for inner in read[role]), default=0))
+        for role, guard in guards.items()
+        if guard != Guard(None)
+    }
 
 
 def _guard_of(past: Past, plan: Plan) -> Guard:

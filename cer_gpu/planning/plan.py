@@ -12,7 +12,19 @@ from cer_gpu.automaton.normal_form import Guard, NormalForm
 from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.recent import RecentPattern
 from cer_gpu.automaton.strategies import Strategy
-from cer_gpu.ceql.syntax import Apart, HeadVariable, Name, Past, Pipe, Predicate, QuerySyntax, Within, attributes
+from cer_gpu.ceql.functions import DESCENDANT, RISES
+from cer_gpu.ceql.syntax import (
+    Apart,
+    HeadVariable,
+    Name,
+    Past,
+    Pipe,
+    Predicate,
+    QuerySyntax,
+    Within,
+    attributes,
+    pasts_in,
+)
 from cer_gpu.output.measures import NO_MEASURES, QueryMeasures
 from cer_gpu.output.reductions import Aggregation
 from cer_gpu.output.weights import Linear
@@ -171,14 +183,18 @@ class Plan:
 
     @cached_property
     def pasts(self) -> list[Past]:
-        """Aggregates over the past in the predicates, each once."""
-        read = (attribute.past for predicate in self.predicates for attribute in attributes(predicate))
-        return list(dict.fromkeys(past for past in read if past is not None))
+        """Aggregates over the past in the predicates, and in their own filters, each once."""
+        return list(dict.fromkeys(past for predicate in self.predicates for past in pasts_in(predicate)))
 
     @property
     def asks_for_descent(self) -> bool:
         """True if a predicate asks whether a process descends from another, which any event before may tell."""
-        return any(past.over is None for past in self.pasts)
+        return any(past.function == DESCENDANT for past in self.pasts)
+
+    @property
+    def asks_for_rises(self) -> bool:
+        """True if a predicate asks whether a condition begins to hold, which any event before may tell."""
+        return any(past.function == RISES for past in self.pasts)
 
     @property
     def predicates(self) -> list[Predicate]:

@@ -228,7 +228,7 @@ class CerGpuBackend(Backend):
     def convert_condition_field_eq_query_expr(self, cond: FieldCondition, state: ConversionState) -> Any:
         """Return a test of CEQL that a pipeline wrote."""
         value = cast(SigmaQueryExpression, cond.value)
-        return f.Verbatim(cond.field, value.expr.replace("{id}", value.id))
+        return f.Verbatim(cond.field, value.expr.format(field="{field}", id=value.id))
 
     # ---- values without fields
 

@@ -24,16 +24,16 @@ from cer_gpu.rule import Rule
 from cer_gpu.sigma.attack import tactics_of, techniques_of
 from cer_gpu.sigma.backend import CerGpuBackend
 from cer_gpu.sigma.loading import YAML_ENDINGS, Refused, SigmaRules
-from cer_gpu.sigma.pipelines.named import FINDERS, chosen_columns, pipeline_named
+from cer_gpu.sigma.pipelines.named import FINDERS, UnknownLogSourceError, chosen_columns, pipeline_named
 from cer_gpu.sigma.reading import AnyRule, GivenRules, file_of_rule, read_rules, title_of_rule, words_of
 
 _KINDS: tuple[tuple[type[Exception], str], ...] = (
-    (wrong.SigmaPlaceholderError, "have placeholders without values"),
-    (wrong.SigmaRegularExpressionError, "have regular expressions that RE2 does not take"),
-    (wrong.SigmaLogsourceError, "are about log sources that the pipelines do not know"),
-    (wrong.SigmaRuleNotFoundError, "refer to rules that are not there"),
-    (wrong.SigmaFeatureNotSupportedByBackendError, "ask for what is not supported"),
-    (yaml.YAMLError, "are not YAML"),
+    (wrong.SigmaPlaceholderError, "placeholders without values"),
+    (wrong.SigmaRegularExpressionError, "regular expressions that RE2 does not take"),
+    (UnknownLogSourceError, "log sources that the pipelines do not know"),
+    (wrong.SigmaRuleNotFoundError, "references to rules that are not there"),
+    (wrong.SigmaFeatureNotSupportedByBackendError, "not supported"),
+    (yaml.YAMLError, "not YAML"),
 )
 """Kinds of reasons by the errors of pySigma; all others are rules that are wrong."""
 
@@ -150,7 +150,7 @@ def _referenced_first(rules: list[AnyRule], refused: list[Refused]) -> Iterator[
 
 def _refused(name: str, error: Exception, rule: AnyRule | None = None) -> Refused:
     """Return a rule without a text, with the reason."""
-    kind = next((words for each, words in _KINDS if isinstance(error, each)), "are wrong")
+    kind = next((words for each, words in _KINDS if isinstance(error, each)), "wrong")
     file = None if rule is None else file_of_rule(rule)
     said = " ".join(words_of(error).split()) if isinstance(error, yaml.YAMLError) else words_of(error)
     return Refused(name, QueryError(said if file is None else f"{file}: {said}"), kind)

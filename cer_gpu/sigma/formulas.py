@@ -87,24 +87,15 @@ class FieldTestKind:
     negated_several: str = ""
 
 
+_SET = "{{{values}}}"
+
+
 def _patterns(operator: str, behind: str = "") -> FieldTestKind:
-    several = f"{{column}} {{negation}}{operator} {{{{{{values}}}}}}{behind}"
-    one = f"{{column}} {{negation}}{operator} {{values}}{behind}"
-    return FieldTestKind(
-        one.replace("{negation}", ""),
-        several.replace("{negation}", ""),
-        one.replace("{negation}", "NOT "),
-        several.replace("{negation}", "NOT "),
+    passed, failed = (
+        [f"{{column}} {negation}{operator} {values}{behind}" for values in ("{values}", _SET)]
+        for negation in ("", "NOT ")
     )
-
-
-def _of(value: str) -> FieldTestKind:
-    return FieldTestKind(
-        f"{value} = {{values}}",
-        f"{value} IN {{{{{{values}}}}}}",
-        f"{value} <> {{values}}",
-        f"{value} NOT IN {{{{{{values}}}}}}",
-    )
+    return FieldTestKind(*passed, *failed)
 
 
 def _plain(test: str, several: str = "") -> FieldTestKind:
@@ -115,8 +106,13 @@ GLOB = _patterns("GLOB", " NOCASE")
 GLOB_CASED = _patterns("GLOB")
 REGEX = FieldTestKind("{column} LIKE {values}", "", "{column} NOT LIKE {values}")
 NETWORK = _plain("CIDR({column}, {values})", "CIDR({column}, {values})")
-EQUAL = _of("{column}")
-PARTS_OF_TIME = {part: _of(f"{part}({{column}})") for part in ("minute", "hour", "day", "week", "month", "year")}
+EQUAL = FieldTestKind(
+    "{column} = {values}", f"{{column}} IN {_SET}", "{column} <> {values}", f"{{column}} NOT IN {_SET}"
+)
+PARTS_OF_TIME = {
+    part: _plain(f"{part}({{column}}) = {{values}}", f"{part}({{column}}) IN {_SET}")
+    for part in ("minute", "hour", "day", "week", "month", "year")
+}
 """Parts of times by the names of Sigma, which are those of CEQL."""
 _COMPARISONS = ("<", "<=", ">", ">=", "<>")
 COMPARED = {

@@ -103,7 +103,7 @@ class SigmaRules(Mapping[str, str]):
 
     def __repr__(self) -> str:
         """Return the numbers of rules with and without a text."""
-        return f"<SigmaRules: {len(self):,} rules, {len(self._refused):,} without a text>"
+        return f"<SigmaRules: {_rules(len(self))}, {len(self._refused):,} without a text>"
 
     @property
     def errors(self) -> list[tuple[str, CerError]]:
@@ -124,11 +124,11 @@ class SigmaRules(Mapping[str, str]):
         schema
             That of the events; None: nothing is said of columns.
         """
-        lines = [f"{len(self):,} rules loaded"]
+        lines = [f"{_rules(len(self))} loaded"]
         kinds = Counter(each.kind for each in self._refused)
         if kinds:
-            lines.append(f"{len(self._refused):,} rules have no text:")
-            lines += [f"  {count:,} {kind}" for kind, count in kinds.most_common()]
+            lines.append(f"{_rules(len(self._refused))} without a text:")
+            lines += [f"  {count:,}: {kind}" for kind, count in kinds.most_common()]
         if self.passed_over:
             listed = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.passed_over.items()))
             lines.append(f"passed over: {listed}")
@@ -141,13 +141,17 @@ class SigmaRules(Mapping[str, str]):
         return sum(any(name not in known for name in names) for names in self.fields.values())
 
 
+def _rules(count: int) -> str:
+    return f"{count:,} rule{'' if count == 1 else 's'}"
+
+
 def _told(missing: Mapping[str, int], n_readers: int) -> Iterator[str]:
     if not missing:
         yield "the events have all columns that the rules read"
         return
-    yield f"{n_readers:,} rules read columns that the events have not (a test of one does not hold):"
+    yield f"columns that the events have not, read by {_rules(n_readers)} (a test of one does not hold):"
     width = max(len(f"{count:,}") for count in missing.values())
-    yield from (f"  {count:>{width},} {name}" for name, count in missing.items())
+    yield from (f"  {count:>{width},}: {name}" for name, count in missing.items())
 
 
 def _names_in(schema: pa.Schema) -> Iterator[str]:
@@ -195,7 +199,7 @@ def load(
         try:
             from cer_gpu.sigma.converting import converted
         except ModuleNotFoundError as error:
-            if (error.name or "").split(".")[0] != "sigma":
+            if (error.name or "").split(".")[0] not in ("sigma", "yaml"):
                 raise
             raise OptionError(PYSIGMA_MISSING) from None
         return converted(rules, pipelines, dict(columns or {}))

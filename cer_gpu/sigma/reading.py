@@ -14,15 +14,19 @@ from sigma.collection import SigmaCollection
 from sigma.correlations import SigmaCorrelationRule
 from sigma.exceptions import SigmaError, SigmaRuleLocation
 from sigma.filters import SigmaFilter
+from sigma.modifiers import SigmaWideModifier, modifier_mapping
 from sigma.rule import SigmaRule
 from sigma.rule.base import SigmaYAMLLoader
 
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.errors import OptionError
 from cer_gpu.sigma.loading import files_in, is_given_as_path
+from cer_gpu.sigma.values import POLICY
 
 _PARTS = ("detection", "correlation", "filter", "action")
 """Keys of YAML documents of Sigma: one of them is in each."""
+
+modifier_mapping.setdefault("utf16le", SigmaWideModifier)  # of the specification; pySigma knows its other name
 
 AnyRule = SigmaRule | SigmaCorrelationRule
 
@@ -88,7 +92,7 @@ def _read_yaml(text: str, path: Path | None, into: GivenRules) -> None:
     source = None if path is None else SigmaRuleLocation(path)
     try:
         read = SigmaCollection.from_dicts(
-            known, collect_errors=True, source=source, collect_filters=True, resolve_references=False
+            known, collect_errors=True, source=source, collect_filters=True, resolve_references=False, policy=POLICY
         )
     except Exception as error:  # anything may come of YAML that is no rule
         into.faults.append((name, error))

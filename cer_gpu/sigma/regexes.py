@@ -55,9 +55,9 @@ def re2_of_sigma(pattern: str, flags: str = "") -> str:
         elif sign == "(":
             for begin in sorted(_LACKS, key=len, reverse=True):
                 if pattern.startswith(begin, i):
-                    raise ValueError(f"{_LACKS[begin]} of regular expressions: RE2 has none")
+                    raise ValueError(f"{_LACKS[begin]}, which RE2 has not")
         elif _POSSESSIVE.match(pattern, i):
-            raise ValueError(f"possessive repetition {pattern[i : i + 2]!r} of regular expressions: RE2 has none")
+            raise ValueError(f"possessive repetition {pattern[i : i + 2]}, which RE2 has not")
         written.append(sign)
         i += 1
     text = (f"(?{flags})" if flags else "") + "".join(written)
@@ -69,7 +69,7 @@ def _escape(pattern: str, i: int, in_class: bool) -> tuple[str, int]:
     """Return what stands behind a backslash, as RE2 writes it, and the place after it."""
     sign = pattern[i : i + 1]
     if not in_class and sign.isdigit() and sign != "0":
-        raise ValueError(f"back references \\{sign} of regular expressions: RE2 has none")
+        raise ValueError(f"back references \\{sign}, which RE2 has not")
     point = _CODE_POINT.match(pattern, i)
     if point:
         return rf"\x{{{point[1] or point[2]}}}", point.end()

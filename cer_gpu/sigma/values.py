@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from sigma.exceptions import SigmaPlaceholderError, SigmaRegularExpressionError
+from sigma.policy import SigmaPolicy
+from sigma.policy.regex_engine import RE2RegexEngine, RegexPattern
 from sigma.types import (
     CompareOperators,
     Placeholder,
@@ -66,7 +68,28 @@ def regex_of_value(value: SigmaRegularExpression) -> str:
     try:
         return quoted_text(re2_of_sigma(text, flags))
     except ValueError as error:
-        raise SigmaRegularExpressionError(f"{error}: {text!r}") from None
+        raise SigmaRegularExpressionError(f"Regular expression {text!r} is invalid: {error}") from None
+
+
+class NamingEngine(RE2RegexEngine):
+    """The engine by which pySigma checks regular expressions: what RE2 has not is told by its name."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copy the engine as one that is made anew: it holds a module."""
+        return NamingEngine, ()
+
+    def compile(self, pattern: str, flags: int = 0) -> RegexPattern:
+        """Return a regular expression; ValueError: it is none of RE2."""
+        return super().compile(re2_of_sigma(pattern), flags)
+
+    @property
+    def error(self) -> type[Exception]:
+        """The error for texts that are no regular expressions."""
+        return ValueError
+
+
+POLICY = SigmaPolicy(regex_engine=NamingEngine())
+"""Settings of pySigma for rules that are read here."""
 
 
 def number_of(value: SigmaNumber) -> str:

@@ -98,14 +98,12 @@ CATEGORIES: Mapping[str, DetectionFormula] = {
     **{category: has_number("event.code", number) for category, number in _POWERSHELL.items()},
 }
 """Tests of events by categories of Sigma."""
+_BY_NUMBER = ("security", "sysmon")
 _SYSTEMS = ("windows", "linux", "macos")
 
 
 def sources_in_ecs(product: str | None, category: str | None, service: str | None) -> Sequence[LogSource]:
-    """Return the log source that a rule names, as one under the names of ECS; (): there is none.
-
-    An event without a channel is of any service of Windows: its number alone tells it.
-    """
+    """Return the log source that a rule names, as one under the names of ECS; (): there is none."""
     if product not in (None, *_SYSTEMS) or (category is None and service is None):
         return ()
     tests = [] if product is None else [has_text("host.os.type", product)]
@@ -125,7 +123,9 @@ def sources_in_ecs(product: str | None, category: str | None, service: str | Non
 
 
 def _in(service: str) -> DetectionFormula:
-    return some_of([has_text("winlog.channel", *CHANNELS[service]), Presence("winlog.channel", False)])
+    """Return the test of a channel; events of the Security log and of Sysmon may have none, and are told by numbers."""
+    channel = has_text("winlog.channel", *CHANNELS[service])
+    return some_of([channel, Presence("winlog.channel", False)]) if service in _BY_NUMBER else channel
 
 
 def _of_windows(name: str) -> str:

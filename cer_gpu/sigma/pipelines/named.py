@@ -13,13 +13,17 @@ from sigma.rule import SigmaDetectionItem, SigmaRule
 from sigma.types import SigmaFieldReference
 
 from cer_gpu.sigma.pipelines.ecs import PIPELINES_OF_ECS
-from cer_gpu.sigma.pipelines.sources import EVERY_EVENT, ChosenName, LogSource
+from cer_gpu.sigma.pipelines.sources import CHOSEN, EVERY_EVENT, LogSource
 from cer_gpu.sigma.pipelines.windows import PIPELINES
 
 Find = Callable[[str | None, str | None, str | None], Sequence[LogSource]]
 FINDERS: dict[str, Find] = {**PIPELINES, **PIPELINES_OF_ECS}
 """Functions from product, category and service to log sources, by names of pipelines."""
 _TAKEN = "cer_gpu_sources"
+
+
+class UnknownLogSourceError(SigmaLogsourceError):
+    """Error of a rule about a log source that the pipelines do not know."""
 
 
 @dataclass
@@ -48,7 +52,7 @@ def sources_of(rule: SigmaRule) -> Sequence[LogSource]:
 
     Raises
     ------
-    SigmaLogsourceError
+    UnknownLogSourceError
         When the pipelines know none.
     """
     told = rule.custom_attributes.get(_TAKEN)
@@ -58,7 +62,7 @@ def sources_of(rule: SigmaRule) -> Sequence[LogSource]:
     if not found:
         own = {name: getattr(rule.logsource, name) for name in ("product", "category", "service")}
         words = ", ".join(f"{name} {value}" for name, value in own.items() if value is not None)
-        raise SigmaLogsourceError(f"the log source ({words}) is none of the pipeline {' or '.join(told)}")
+        raise UnknownLogSourceError(f"the log source ({words}) is none of the pipeline {' or '.join(told)}")
     return found
 
 
@@ -84,10 +88,10 @@ class ChosenColumnsTransformation(DetectionItemTransformation):
     def apply_detection_item(self, detection_item: SigmaDetectionItem) -> None:
         """Rename the field of a test, and the one that it is compared with."""
         if detection_item.field is not None and detection_item.field in self.columns:
-            detection_item.field = ChosenName(self.columns[detection_item.field])
+            detection_item.field = CHOSEN + self.columns[detection_item.field]
         for value in detection_item.value:
             if isinstance(value, SigmaFieldReference) and value.field in self.columns:
-                value.field = ChosenName(self.columns[value.field])
+                value.field = CHOSEN + self.columns[value.field]
 
 
 def chosen_columns(columns: Mapping[str, str]) -> ProcessingPipeline:

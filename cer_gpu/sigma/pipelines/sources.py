@@ -27,8 +27,8 @@ ChosenColumns = Mapping[str, str]
 """Columns by the names of fields, or of columns in their place."""
 
 
-class ChosenName(str):
-    """The name of a column that was asked for: no pipeline has another one for it."""
+CHOSEN = "\0"
+"""Sign before the name of a column that was asked for: no pipeline has another one for it."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class LogSource:
 
     def column_of(self, name: str, columns: ChosenColumns) -> EventColumn:
         """Return the column of a field; `columns` has the last word."""
-        if isinstance(name, ChosenName):
-            return column(str(name))
+        if CHOSEN in name:
+            return column(name.partition(CHOSEN)[2])
         if name in columns:
             return column(columns[name])
         found = self.fields.get(name)
