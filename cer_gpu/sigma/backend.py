@@ -35,11 +35,7 @@ from sigma.types import (
 )
 
 from cer_gpu.sigma import formulas as f
-<<<<<<< HEAD
-from cer_gpu.sigma.correlations import correlated
-=======
 from cer_gpu.sigma.correlations import correlation_query
->>>>>>> sfolder
 from cer_gpu.sigma.pipelines.named import sources_of
 from cer_gpu.sigma.pipelines.sources import ChosenColumns, predicate_of
 from cer_gpu.sigma.values import OPERATORS_OF_SIGMA, glob_of_value, number_of, regex_of_value
@@ -124,27 +120,11 @@ class CerGpuBackend(Backend):
         method: str | None = None,
         callback: Callable[..., Any] | None = None,
     ) -> list[Any]:
-<<<<<<< HEAD
-        """Return the text of a correlation; [] if it is not asked for."""
-=======
         """Return the text of a correlation, whose rules were converted before; [] if it is not asked for."""
->>>>>>> sfolder
         try:
             if getattr(self, "last_processing_pipeline", None) is None:
                 self.init_processing_pipeline(output_format)
             self.last_processing_pipeline.apply(rule)
-<<<<<<< HEAD
-            query = correlated(rule)
-            rule.set_conversion_result([query])
-            if not rule._output:
-                return []
-            text = self.last_processing_pipeline.postprocess_query(rule, with_header(rule.title, query.query))
-            return [text if callback is None else callback(rule, output_format, 0, None, text)]
-        except SigmaError as error:
-            if not self.collect_errors:
-                raise
-            self.errors.append((rule, error))
-=======
             made = correlation_query(rule)
             rule.set_conversion_result([made.predicate])
             rule.set_conversion_states([ConversionState(processing_state=dict(self.last_processing_pipeline.state))])
@@ -158,7 +138,6 @@ class CerGpuBackend(Backend):
             if not self.collect_errors:
                 raise
             self.errors.append((cast(Any, rule), error))
->>>>>>> sfolder
             return []
 
     def _by_rule(self, *_: Any, **__: Any) -> Any:
