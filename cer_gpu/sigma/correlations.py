@@ -39,7 +39,7 @@ _KINDS = SigmaCorrelationType
 _FUNCTIONS = {_KINDS.VALUE_COUNT: "COUNT DISTINCT", _KINDS.VALUE_SUM: "SUM", _KINDS.VALUE_AVG: "AVG"}
 _MEDIAN = 50
 
-Key = tuple[str, ...]
+GroupKey = tuple[str, ...]
 """Columns of a key, of which an event has the first that is not NULL."""
 
 
@@ -62,7 +62,7 @@ class CorrelationPredicate:
     text: str
     columns: tuple[str, ...]
     column_of: Callable[[str], tuple[str, ...]]
-    keys: tuple[Key, ...]
+    keys: tuple[GroupKey, ...]
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class _Writer:
     def query(self) -> CorrelationQuery:
         """Return the query."""
         ordered = self._rule.type == _KINDS.TEMPORAL_ORDERED
-        keys: tuple[Key, ...] = ()
+        keys: tuple[GroupKey, ...] = ()
         between: list[str] = []
         if ordered and len(self._parts) > 1 and self._has_unlike_aliases():
             between = list(self._equal_keys())
@@ -164,7 +164,7 @@ class _Writer:
     def _has_unlike_aliases(self) -> bool:
         return any(name in self._rule.aliases.aliases and len(set(self._columns(name))) > 1 for name in self._group_by)
 
-    def _key(self, name: str) -> Key:
+    def _key(self, name: str) -> GroupKey:
         """Return the key of a field of ``group-by``."""
         columns = self._columns(name)
         if name in self._rule.aliases.aliases and len(set(columns)) > 1:
