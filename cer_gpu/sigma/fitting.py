@@ -91,6 +91,8 @@ class LooseFitter(PredicateFitter):
         made = self._test(node)
         element, converted = self._element, self._converted
         self._element, self._converted = around
+        if element is not None and isinstance(node, s.Comparison) and node.op == "<>":
+            return self.leaf(replace(node, op="="), not negated)  # of a list no element is equal
         if made is None:
             return negated
         if isinstance(made, bool):
@@ -129,17 +131,27 @@ class LooseFitter(PredicateFitter):
         return node if value is node.operand else replace(node, operand=value)
 
     def _of_text(self, node: s.TextTest, value: s.Expression) -> FittedTruth:
-        """Return a test of texts, of a value of any kind."""
+        """Return a test of texts, of a value of any kind: patterns that write a value of the kind are that value."""
         kind = self._kind(value)
         if kind in (STRING, None):
             return node if value is node.operand else replace(node, operand=value)
-        plain = node.name == "GLOB" and not any(set(text) & set("*?[") for text in node.texts)
-        if plain and not (kind == MOMENT and len(node.texts) > 1):
-            constants = [self._constant(value, text, node.nocase, node.span) for text in node.texts]
-            if all(each is not None for each in constants):
-                known = [each for each in constants if each is not None]
-                return _equal(value, known, node.span)
-        return replace(node, operand=self._as_text(value))
+        constants: list[s.Expression] = []
+        patterns: list[s.Literal] = []
+        for pattern, text in zip(node.patterns, node.texts, strict=True):
+            is_plain = node.name == "GLOB" and not set(text) & set("*?[")
+            constant = self._constant(value, text, node.nocase, node.span) if is_plain else None
+            if constant is not None:
+                constants.append(constant)
+            else:
+                patterns.append(pattern)
+        tests: list[s.Predicate] = []
+        if kind == MOMENT:
+            tests += [_equal(value, [each], node.span) for each in constants]
+        elif constants:
+            tests.append(_equal(value, constants, node.span))
+        if patterns:
+            tests.append(replace(node, operand=self._as_text(value), patterns=tuple(patterns)))
+        return joined_truths(s.Or, tests, node.span)
 
     def _member(self, node: s.Membership, value: s.Expression, values: list[s.Expression]) -> FittedTruth | None:
         """Return the test that a value is one of several."""

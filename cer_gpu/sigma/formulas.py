@@ -214,6 +214,8 @@ def some_of(parts: Iterable[DetectionFormula]) -> DetectionFormula:
     return flat[0] if len(flat) == 1 else Some(tuple(flat))
 
 
+_AS_FUNCTIONS = {each: (each,) for each in ("", "startswith", "endswith")} | {"contains": ("contains", "startswith")}
+"""Functions of which one holds, by what is asked: all texts but not `contains` have the one without characters."""
 _SOME, _ALL, _TEST = range(3)
 """Ranks of texts by how tightly they hold together: alternatives, a conjunction, a test or one in parentheses."""
 
@@ -285,8 +287,11 @@ class PredicateWriter:
     def _likeness(self, test: Likeness, holds: bool) -> tuple[str, int]:
         a, b = self._column(test.field), self._column(test.other)
         left, right = f"lower(string({a}))", f"lower(string({b}))"
-        passed = f"{test.function}({left}, {right})" if test.function else f"{left} = {right}"
-        return (passed, _TEST) if holds else (f"NOT {passed} OR {a} IS NULL OR {b} IS NULL", _SOME)
+        passed = [f"{name}({left}, {right})" if name else f"{left} = {right}" for name in _AS_FUNCTIONS[test.function]]
+        if holds:
+            return " OR ".join(passed), _TEST if len(passed) == 1 else _SOME
+        failed = " AND ".join(f"NOT {each}" for each in passed)
+        return f"{failed} OR {a} IS NULL OR {b} IS NULL", _SOME
 
     def _column(self, name: str) -> str:
         found = self.column_of(name)
