@@ -10,7 +10,8 @@ from cer_gpu.columnar.batches import joined_batches
 
 
 def _batch(first: int, n: int, *, coded: bool = False) -> pa.RecordBatch:
-    texts = pa.array([f"t{i % 3}" for i in range(first, first + n)], pa.string())
+    numbers = range(first, first + n)
+    texts = pa.array([f"t{i % 3}" for i in numbers], pa.string())
     return pa.record_batch(
         {"i": pa.array(range(first, first + n), pa.int64()), "s": texts.dictionary_encode() if coded else texts}
     )
