@@ -14,7 +14,7 @@ from cer_gpu.io.files import find_files
 from cer_gpu.io.stores import StoredFile
 
 ORDERS = ("name", "modified")
-"""Orders of files: of their names, or of the times when they were last written to (those at one time by their names)."""
+"""Orders of files: that of their names, or of the times of their last changes, those of one time by their names."""
 MOST_FILES = 1_000
 MOST_BYTES = 1 << 28
 """Bounds of the files that one step reads, whichever comes first; a step reads at least one."""
@@ -107,7 +107,8 @@ class Arrivals:
         if self._order == "modified":
             coming.sort(key=lambda each: each.modified_ns)  # those at one time stay in the order of their names
         now, clock = time.time_ns(), time.monotonic()
-        seen, finished, n_bytes = {}, [], 0
+        finished, n_bytes = list[Arrival](), 0
+        seen: dict[str, tuple[tuple[int, int], float]] = {}
         for each in coming:
             stamp = each.size, each.modified_ns
             before, since = self._seen.get(each.name, (None, clock))

@@ -187,9 +187,10 @@ class Follower:
 
     def _check(self, header: Mapping[str, Any]) -> pa.Schema:
         """Return the schema of the events; refuse a state of another version, folder or options."""
-        if header.get("version") != VERSION:
+        version = header.get("version")
+        if version != VERSION:
             raise CheckpointError(
-                f"{self.target.state}: the state has version {header.get('version')}, and this cer_gpu reads {VERSION}\n"
+                f"{self.target.state}: the state has version {version}, and this cer_gpu reads {VERSION}\n"
                 "hint: go on with the cer_gpu that made it, or write to another place"
             )
         for name, value in self._facts.items():
@@ -370,7 +371,8 @@ class Follower:
         read: list[dict[str, Any]],
     ) -> Iterator[tuple[Arrival, pa.RecordBatch]]:
         """Yield the events of files with their files; the first of all is event `first`."""
-        assert self.evaluation is not None and self._schema is not None
+        assert self.evaluation is not None
+        assert self._schema is not None
         for arrival in files:
             origins.append((first, str(arrival.file)))
             source, n_events = self._source(arrival, first), 0

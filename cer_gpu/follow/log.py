@@ -1,7 +1,7 @@
 """Log of commits: one line of JSON for each step; a step is done once its line is on the disk.
 
-Only the last line can be incomplete, if the process was killed while it wrote it: that step is not done, and the line is
-cut off.
+Only the last line can be incomplete, if the process was killed while it wrote it: that step is not done, and the line
+is cut off.
 """
 
 from __future__ import annotations

@@ -6,14 +6,13 @@ import random
 import pyarrow as pa
 import pytest
 from follow.live import (
-    QUERY,
     TEXT,
     US,
     add_file,
     add_files,
     expected_rows,
-    follower,
     followed,
+    follower,
     found_in,
     random_events,
 )
@@ -265,5 +264,3 @@ def test_a_target_names_its_form(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(cer_gpu.OptionError, match="is no folder"):
         followed(tmp_path, "file")
-
-

@@ -22,7 +22,7 @@ from cer_gpu.cli.live.options import FollowOptions
 from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.cli.tally import FORMS, counted
 from cer_gpu.engine.options import EvaluationOptions
-from cer_gpu.errors import CerError, EventsError, OptionError, TimeOrderError
+from cer_gpu.errors import EventsError, OptionError, TimeOrderError
 from cer_gpu.follow.arrivals import Arrivals
 from cer_gpu.follow.following import Follower, Step
 from cer_gpu.follow.targets import live_target
@@ -136,7 +136,9 @@ class LiveRun:
         except EventsError as error:
             if "hint: " in str(error):
                 raise
-            raise EventsError(f"{error}\nhint: put it right or remove it, and begin again; or --skip-unreadable") from error
+            raise EventsError(
+                f"{error}\nhint: put it right or remove it, and begin again; or --skip-unreadable"
+            ) from error
 
     # ---- words --------------------------------------------------------------------------------------------------
 
@@ -223,7 +225,9 @@ def _check_apart(folder: str, out: os.PathLike[str]) -> None:
     """Refuse results that would be read as events."""
     target = os.path.realpath(out)
     if "://" not in folder and os.path.commonpath([folder, target]) == folder:
-        raise OptionError(f"{os.fspath(out)}: lies in the folder {folder}, from which the events come\nhint: another folder")
+        raise OptionError(
+            f"{os.fspath(out)}: lies in the folder {folder}, from which the events come\nhint: another folder"
+        )
 
 
 def follow_files(
@@ -247,8 +251,9 @@ def follow_files(
             raise click.UsageError(f"{name} is no option of --follow{hint}")
     run = None
     try:
+        hidden = no_progress or as_json
         run = LiveRun(
-            given, live, options, alerts=alerts, out=out, format_=format_, signals=signals, hidden=no_progress or as_json
+            given, live, options, alerts=alerts, out=out, format_=format_, signals=signals, hidden=hidden
         )  # fmt: skip
         run.run()
     except WrongQueries as wrong:
