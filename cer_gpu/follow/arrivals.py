@@ -43,7 +43,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Look:
-    """What a look into the folder found.
+    """Result of a look into the folder.
 
     Attributes
     ----------

@@ -15,7 +15,7 @@ from typing import Any
 
 from cer_gpu.errors import CheckpointError
 
-VERSION = 1
+LOG_VERSION = 1
 """Version of the log and of the state beside it."""
 _CHECK = "check"
 

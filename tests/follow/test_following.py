@@ -18,7 +18,7 @@ from follow.live import (
 )
 
 import cer_gpu
-from cer_gpu.follow.following import STEPS
+from cer_gpu.follow.following import PASSING
 
 OUTS = ("found", "found.jsonl")
 
@@ -59,7 +59,7 @@ def kill_at(name, after):
 
 
 @pytest.mark.parametrize("out", OUTS)
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", PASSING)
 def test_a_kill_at_each_part_of_a_step_loses_nothing_and_writes_nothing_twice(tmp_path, out, name):
     events = random_events(2, 240)
     n_rows = 0

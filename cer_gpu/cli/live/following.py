@@ -24,7 +24,7 @@ from cer_gpu.cli.tally import FORMS, counted
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import EventsError, OptionError, TimeOrderError
 from cer_gpu.follow.arrivals import Arrivals
-from cer_gpu.follow.following import Follower, Step
+from cer_gpu.follow.following import Follower, LiveStep
 from cer_gpu.follow.targets import live_target
 from cer_gpu.io.files import open_paths
 from cer_gpu.rules.alerts import ALERTS
@@ -142,7 +142,7 @@ class LiveRun:
 
     # ---- words --------------------------------------------------------------------------------------------------
 
-    def _tell(self, step: Step) -> None:
+    def _tell(self, step: LiveStep) -> None:
         self._n_steps += 1
         self._n_files += len(step.files)
         self._n_events += step.n_events
