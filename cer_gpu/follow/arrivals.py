@@ -86,6 +86,12 @@ class Arrivals:
         """The folder, by which it is told from others."""
         return self._folder if "://" in self._folder else os.path.realpath(self._folder)
 
+    def check(self) -> None:
+        """Raise EventsError unless there is such a folder."""
+        find_files(self._folder, may_be_none=True)
+        if "://" not in self._folder and not os.path.isdir(self._folder):
+            raise EventsError(f"{self._folder}: is no folder\nhint: name the folder in which files appear")
+
     def look(self, read: Mapping[str, int], but: Collection[str] = ()) -> Look:
         """Look into the folder.
 

@@ -159,9 +159,12 @@ class Follower:
         ------
         OptionError
             When another process has it, or there are results without a state.
+        EventsError
+            When there is no such folder of events.
         CheckpointError
             When it is of something else, or damaged.
         """
+        self.arrivals.check()
         if not (self.target.state / LOG).exists():
             self.target.check_new()
         self.target.state.mkdir(parents=True, exist_ok=True)

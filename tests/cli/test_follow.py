@@ -205,6 +205,7 @@ def test_the_schema_of_a_file_counts(cli):
         ([QUERY, "events.parquet", "--poll", "3"], "--poll is an option of --follow DIR"),
         ([QUERY, *ONCE, "-o", "in/out"], "lies in the folder"),
         ([QUERY, *ONCE, "-o", "out.parquet"], "cannot grow as events come"),
+        ([QUERY, "--time-column", "ts", "--follow", "nowhere", "-o", "out"], "nowhere: no such file"),
         (["SELECT * FROM A, B WHERE A>C ; B>D", *ONCE, "-o", "out"], "reads the streams A, B"),
     ],
 )

@@ -153,6 +153,11 @@ def test_a_state_of_another_query_folder_or_option_is_refused(tmp_path):
     other = cer_gpu.compile(TEXT.replace("4", "5"), time_column="ts")
     with pytest.raises(cer_gpu.CheckpointError, match=r"state-000000001: .*another query .*text differs"):
         followed(tmp_path, query=other, facts={"--lateness": None})
+    rules = {f"r{i}": TEXT for i in range(12)}
+    one, two = (cer_gpu.compile_all(each, time_column="ts") for each in (rules, {**rules, "new": TEXT}))
+    state = one.evaluator().checkpoint()
+    with pytest.raises(cer_gpu.CheckpointError, match="of other queries: of no other, and not of 'new'"):
+        two.restore(state)
     with pytest.raises(cer_gpu.CheckpointError, match="the state is of --lateness None, and not of '5s refuse'"):
         followed(tmp_path, facts={"--lateness": "5s refuse"})
     schema = random_events(1, 1).select(["type", "ts"]).schema
