@@ -76,7 +76,9 @@ def check_command(
     checked |= {name: _check(given, name, streams, None if as_json else told) for name in given.rules}
     if as_json:
         each = {name: found.facts(with_columns=bool(events)) for name, found in checked.items()}
-        is_ok = all(facts["ok"] and not (strict and facts["warnings"]) for facts in each.values())
+        for facts in each.values():
+            facts["ok"] = facts["ok"] and not (strict and facts["warnings"])
+        is_ok = all(facts["ok"] for facts in each.values())
         of_set = {"ok": is_ok, "queries": each, "passed_over": given.passed_over}
         click.echo(to_json(of_set if given.is_set else each[""]))
         return 0 if is_ok else 1
