@@ -261,8 +261,9 @@ class GivenQueries:
         over = passed_over_note(self.passed_over)
         notes = [*self._languages, *([] if over is None else [over])]
         if self.skipped:
-            wrong = dict.fromkeys(name for name, _ in self.skipped)
-            notes.append(f"{counted(len(wrong), 'rule')} left out for their errors (cer-gpu check tells all of them)")
+            known = {name for name, _ in self.skipped if name in self.rules}
+            n_wrong = len(known) + sum(name not in self.rules for name, _ in self.skipped)
+            notes.append(f"{counted(n_wrong, 'rule')} left out for their errors (cer-gpu check tells all of them)")
         return notes
 
 

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 
 from cer_gpu.cli.command_line import Command
 from cer_gpu.columnar.clocks import TIME_UNITS
-from cer_gpu.compilation import LANGUAGES, TYPE_COLUMN
+from cer_gpu.compilation import LANGUAGES, MISSING_IN_RULES, TYPE_COLUMN
 from cer_gpu.rule import Rule
 from cer_gpu.rules.found import AS_NAMED, FieldColumns
 from cer_gpu.rules.rule_set import options_of_rules
@@ -134,7 +134,7 @@ class QueryOptions:
         if self.language is not None:
             options["language"] = self.language
         given = {name: getattr(self, name) for name in _OF_SOME if getattr(self, name) is not None}
-        return {**({"missing_fields": "null"} if is_set else {}), **given, **options_of_rules(rules, options)}
+        return {**({"missing_fields": MISSING_IN_RULES} if is_set else {}), **given, **options_of_rules(rules, options)}
 
 
 def query_options(command: Command) -> Command:

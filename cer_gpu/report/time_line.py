@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,9 @@ import pyarrow as pa
 from cer_gpu.arrays import Int64
 from cer_gpu.io.texts import plain_values
 
+_NO_FRACTION = re.compile(r"(:\d\d)\.0+(?!\d)")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d.*")
+_DAY, _MINUTE, _SECOND = 10, 16, 19
 _BINS = 120
 _LABELS = 5
 _TALL, _LOW = 40, 24
@@ -67,7 +71,7 @@ class TimeLine:
     def labels(self, n_before: int) -> str:
         """Return a row of a table, with moments that lie evenly on the axis below its last column."""
         n = 1 if self._low == self._high else _LABELS
-        texts = self._texts(np.linspace(self._low, self._high, n).astype(np.int64))
+        texts = _as_short_as_distinct(self._texts(np.linspace(self._low, self._high, n).astype(np.int64)))
         labels = "".join(f"<span>{html.escape(text)}</span>" for text in texts)
         return f'<tr class="axis">{"<td></td>" * n_before}<td><div class="labels">{labels}</div></td></tr>'
 
@@ -87,4 +91,13 @@ class TimeLine:
         if self._kind.bit_width == 32:
             values = values.cast(pa.int32())
         texts: list[str] = plain_values(values.cast(self._kind)).to_pylist()
-        return texts
+        return [_NO_FRACTION.sub(r"\1", text) for text in texts]
+
+
+def _as_short_as_distinct(texts: list[str]) -> list[str]:
+    """Return moments to the day, the minute or the second, whichever tells them apart."""
+    if all(_MOMENT.fullmatch(text) for text in texts):
+        for length in (_DAY, _MINUTE, _SECOND):
+            if len(texts) > 1 and len({text[:length] for text in texts}) == len(texts):
+                return [text[:length] for text in texts]
+    return texts

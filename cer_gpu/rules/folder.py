@@ -10,13 +10,21 @@ from pathlib import Path
 
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.rule import Rule
-from cer_gpu.rules.found import AS_NAMED, TEST_ENDINGS, FieldColumns, Reader, RuleFile, RulesFound, file_by_file
+from cer_gpu.rules.found import (
+    AS_NAMED,
+    TEST_ENDINGS,
+    FieldColumns,
+    RuleFile,
+    RuleReader,
+    RulesFound,
+    file_by_file,
+)
 from cer_gpu.rules.sigma import read_sigma
 from cer_gpu.rules.texts import read_eql, read_text
 from cer_gpu.rules.toml import read_toml
 
 _TEXTS = file_by_file(read_text)
-READERS: Mapping[str, Reader] = {
+READERS: Mapping[str, RuleReader] = {
     ".ceql": _TEXTS,
     ".eql": file_by_file(read_eql),
     ".sql": _TEXTS,
@@ -38,8 +46,7 @@ class RuleFolder:
     passed_over : dict from str to int
         Number of rules that are no query of a language known here, by their language or kind.
     errors : list of (str, CerError)
-        Errors in files that cannot be read, with the names of the files, and those of rules of Sigma that are no
-        query, with their names.
+        Errors in files that cannot be read, and of rules in them that are no query, with the names of the files.
     """
 
     rules: dict[str, Rule]
@@ -100,7 +107,7 @@ def read_file(path: Path, fields: FieldColumns = AS_NAMED) -> RulesFound:
 
 def _read(files: Iterable[RuleFile], fields: FieldColumns) -> RulesFound:
     """Return all that the readers find, each of whom gets its files together."""
-    own: dict[Reader, list[RuleFile]] = {}
+    own: dict[RuleReader, list[RuleFile]] = {}
     for file in files:
         own.setdefault(READERS[file.path.suffix], []).append(file)
     found = [reader(each, fields) for reader, each in own.items()]

@@ -62,8 +62,7 @@ class RulesFound:
     passed_over : sequence of str
         For each rule that is no query of event patterns, its language or kind.
     errors : sequence of (str, CerError)
-        Errors in files that cannot be read, with the names of the files, and those of rules that are no query, with
-        their names.
+        Errors in files that cannot be read, and of rules in them that are no query, with the names of the files.
     """
 
     rules: Sequence[Rule] = ()
@@ -71,11 +70,11 @@ class RulesFound:
     errors: Sequence[tuple[str, CerError]] = ()
 
 
-Reader = Callable[[Sequence[RuleFile], FieldColumns], RulesFound]
+RuleReader = Callable[[Sequence[RuleFile], FieldColumns], RulesFound]
 """Takes all files of its endings at once, as a rule may refer to one in another file."""
 
 
-def file_by_file(read: Callable[[Path, str], RulesFound]) -> Reader:
+def file_by_file(read: Callable[[Path, str], RulesFound]) -> RuleReader:
     """Return a reader of files that are read by themselves, each from its path and the name of a rule without one."""
 
     def reader(files: Sequence[RuleFile], fields: FieldColumns) -> RulesFound:

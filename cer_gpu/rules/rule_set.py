@@ -9,7 +9,14 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.cache import no_collection
-from cer_gpu.compilation import TYPE_COLUMN, CompiledQuery, analyse_member, compiled_together, options_of_set
+from cer_gpu.compilation import (
+    MISSING_IN_RULES,
+    TYPE_COLUMN,
+    CompiledQuery,
+    analyse_member,
+    compiled_together,
+    options_of_set,
+)
 from cer_gpu.engine.member import InQuery
 from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, checking_names, taking
 from cer_gpu.errors import CerError
@@ -162,7 +169,7 @@ def load(
     time_column: str | None = None,
     time_unit: str | None = None,
     schema: pa.Schema | None = None,
-    missing_fields: str = "null",
+    missing_fields: str = MISSING_IN_RULES,
     selection: str = "recent",
     skip_wrong: bool = False,
     pipelines: Any = (),
@@ -177,7 +184,8 @@ def load(
         ``.yaml`` those of Sigma.
     type_column, time_column, time_unit, schema, missing_fields, selection
         As those of `cer_gpu.compile`, the same for all rules; the columns of types and times are those of EQL unless
-        they are named, if one of the rules is in EQL.  A field that the events have not is by default NULL.
+        they are named, if one of the rules is in EQL.  A field that the events have not is by default NULL in rules of
+        EQL and Sigma, and an error in others.
     skip_wrong
         True: rules with errors are left out, and told by `RuleSet.skipped`.
     pipelines, columns

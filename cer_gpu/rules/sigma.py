@@ -29,7 +29,8 @@ def read_sigma(files: Sequence[RuleFile], fields: FieldColumns) -> RulesFound:
             raise
         return _without_pysigma(files, error)
     over = [kind for kind, n in found.passed_over.items() for _ in range(n)]
-    return RulesFound(list(found.rules.values()), over, found.errors)
+    errors = [(each.file or each.name, each.error) for each in found._refused]
+    return RulesFound(list(found.rules.values()), over, errors)
 
 
 def _without_pysigma(files: Sequence[RuleFile], missing: OptionError) -> RulesFound:

@@ -198,23 +198,24 @@ def all_of(parts: Iterable[DetectionFormula]) -> DetectionFormula:
 
 def some_of(parts: Iterable[DetectionFormula]) -> DetectionFormula:
     """Return a disjunction, flat, in which the values of one field with one kind of test stand in one test."""
-    places: dict[tuple[str | None, FieldTestKind], int] = {}
+    values: dict[tuple[str | None, FieldTestKind], dict[str, None]] = {}
     flat: list[DetectionFormula] = []
     for part in (part for each in parts for part in (each.parts if isinstance(each, Some) else (each,))):
-        if not isinstance(part, FieldTest) or not part.kind.several:
-            if part not in flat:
+        if isinstance(part, FieldTest) and part.kind.several:
+            known = values.setdefault((part.field, part.kind), {})
+            if not known:
                 flat.append(part)
-            continue
-        place = places.setdefault((part.field, part.kind), len(flat))
-        if place == len(flat):
+            known.update(dict.fromkeys(part.values))
+        elif part not in flat:
             flat.append(part)
-            continue
-        before = flat[place]
-        assert isinstance(before, FieldTest)
-        flat[place] = replace(before, values=tuple(dict.fromkeys(before.values + part.values)))
+    for place, part in enumerate(flat):
+        if isinstance(part, FieldTest) and part.kind.several:
+            flat[place] = replace(part, values=tuple(values[part.field, part.kind]))
     return flat[0] if len(flat) == 1 else Some(tuple(flat))
 
 
+_AS_FUNCTIONS = {each: (each,) for each in ("", "startswith", "endswith")} | {"contains": ("contains", "startswith")}
+"""Functions of which one holds, by what is asked: all texts but not `contains` have the one without characters."""
 _SOME, _ALL, _TEST = range(3)
 """Ranks of texts by how tightly they hold together: alternatives, a conjunction, a test or one in parentheses."""
 
@@ -286,8 +287,11 @@ class PredicateWriter:
     def _likeness(self, test: Likeness, holds: bool) -> tuple[str, int]:
         a, b = self._column(test.field), self._column(test.other)
         left, right = f"lower(string({a}))", f"lower(string({b}))"
-        passed = f"{test.function}({left}, {right})" if test.function else f"{left} = {right}"
-        return (passed, _TEST) if holds else (f"NOT {passed} OR {a} IS NULL OR {b} IS NULL", _SOME)
+        passed = [f"{name}({left}, {right})" if name else f"{left} = {right}" for name in _AS_FUNCTIONS[test.function]]
+        if holds:
+            return " OR ".join(passed), _TEST if len(passed) == 1 else _SOME
+        failed = " AND ".join(f"NOT {each}" for each in passed)
+        return f"{failed} OR {a} IS NULL OR {b} IS NULL", _SOME
 
     def _column(self, name: str) -> str:
         found = self.column_of(name)

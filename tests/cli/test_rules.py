@@ -92,6 +92,19 @@ def test_the_summary_has_the_alerts_of_each_level(cli):
     assert said["output"] == "alerts"
 
 
+def test_every_level_has_some_of_the_rows_that_are_shown(cli):
+    for number in range(60):
+        level = ("high", "medium", "low")[number // 20]
+        rule = PAIR.replace("A, then B", f"rule {number:02}").replace("high", level)
+        write({f"{number}.toml": rule})
+    Path("rules/pair.toml").unlink()
+    out = cli(*ASKED)[1]
+    shown = [line.split()[0] for line in out.splitlines() if " rule " in line and "1970" in line]
+    assert [shown.count(level) for level in ("high", "medium", "low")] == [20, 14, 5]
+    assert "\nand 21 rules more: 6 medium, 15 low (-o FILE has all alerts)\n" in out
+    assert out.endswith("61 of 62 rules raised 361 alerts: 120 high, 120 medium, 120 low, 1 no level\n")
+
+
 def test_no_alerts_are_told(cli):
     Path("rules/one.ceql").unlink()
     Path("rules/pair.toml").unlink()

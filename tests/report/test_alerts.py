@@ -1,6 +1,7 @@
 """The page of alerts: its numbers, its order, its bounds, and that no text of rules or events ends an element."""
 
 import re
+from datetime import datetime, timedelta
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -142,6 +143,23 @@ def test_long_texts_of_rules_are_cut(tmp_path):
     listed = ", ".join(f"'{'x' * 20}{i}'" for i in range(5_000))
     _, page = written(tmp_path, [Rule("long", f"SELECT * FROM S WHERE A AS a FILTER a[user IN {{'ann', {listed}}}]")])
     assert len(page) < 40_000
+
+
+@pytest.mark.parametrize(
+    ("step", "labels"),
+    [
+        (timedelta(days=3), ["2024-02-29", "2024-05-26"]),
+        (timedelta(minutes=7), ["2024-02-29T23:59", "2024-03-01T03:22"]),
+        (timedelta(milliseconds=500), ["2024-02-29T23:59:58", "2024-03-01T00:00:12"]),
+        (timedelta(microseconds=1), ["2024-02-29T23:59:58", "2024-02-29T23:59:58.000029"]),
+    ],
+)
+def test_labels_are_as_short_as_they_are_told_apart(tmp_path, step, labels):
+    times = [datetime(2024, 2, 29, 23, 59, 58) + i * step for i in range(30)]
+    events = pa.table({"type": ["A"] * 30, "ts": pa.array(times, pa.timestamp("us"))})
+    _, page = written(tmp_path, [Rule("a", "SELECT * FROM S WHERE A")], events)
+    found = re.findall(r"<span>(2024[^<]*)</span>", page)
+    assert [found[0], found[4]] == labels
 
 
 def test_texts_of_rules_and_events_are_escaped(tmp_path):

@@ -112,13 +112,13 @@ def test_fields_are_columns_of_pipelines_and_of_names_that_are_given(tmp_path):
         read_folder(folder, FieldColumns(["window"]))
 
 
-def test_other_yaml_is_passed_over(tmp_path):
+def test_other_yaml_is_passed_over_and_cases_of_tests_are_left_aside(tmp_path):
     folder = write(tmp_path, {"a.yml": WHOAMI, "w.yaml": WORKFLOW, "a.test.yml": CASES})
     found = read_folder(folder)
     assert (list(found.rules), found.errors) == (["Whoami"], [])
-    assert found.passed_over == {OTHER_YAML: 2}
+    assert found.passed_over == {OTHER_YAML: 1}
     assert passed_over_note(found.passed_over) == (
-        "2 passed over, no rules in a language known here: 2 YAML without a detection"
+        "1 passed over, no rules in a language known here: 1 YAML without a detection"
     )
 
 
