@@ -46,6 +46,8 @@ class Language:
         The columns of types and of times where none are named, if they are other ones than those of CEQL.
     missing_fields : str
         As of `compile`, where nobody gives it.
+    of_any_schema : bool
+        True: its rules name fields of many kinds of events, so that those that are missing are NULL in a set of rules.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Language:
     type_column: str | None = None
     time_column: str | None = None
     missing_fields: str = "error"
+    of_any_schema: bool = False
 
 
 _BLANK = r"(?:\s|//[^\n]*|/\*(?:.|\n)*?\*/)*"
@@ -83,6 +86,7 @@ LANGUAGES = (
         own_options=("missing_fields", "selection"),
         type_column="event.category",
         time_column="@timestamp",
+        of_any_schema=True,
     ),
     Language(
         "Sigma",
@@ -90,6 +94,7 @@ LANGUAGES = (
         "cer_gpu.sigma.query",
         own_options=("missing_fields",),
         missing_fields="null",
+        of_any_schema=True,
     ),
     Language("CEQL", re.compile(""), "cer_gpu.fitting.ceql", own_options=("missing_fields",)),
 )
@@ -100,6 +105,8 @@ FROM_QUERIES = 64
 
 TYPE_COLUMN = Default("type")
 """The column of types where none is named, and the language has no other one."""
+MISSING_IN_RULES = Default("null")
+"""The treatment of missing fields in a set of rules where nobody gives one (`Language.of_any_schema`)."""
 _OF_SOME = {"missing_fields": None, "selection": "recent"}
 """Options of `compile` that not every language takes, and what they are where nobody gives them."""
 
@@ -311,8 +318,10 @@ def analyse(text: str, **options: Any) -> tuple[CompiledQuery | None, Sequence[C
         options |= _columns(language, options)
         if options["type_column"] is not None:
             options["type_column"] = str(options["type_column"])
-    if "missing_fields" in language.own_options and options.get("missing_fields") is None:
-        options["missing_fields"] = language.missing_fields
+    if "missing_fields" in language.own_options:
+        missing = options.get("missing_fields")
+        given = missing is not None and (language.of_any_schema or not isinstance(missing, Default))
+        options["missing_fields"] = str(missing) if given else language.missing_fields
     found: tuple[CompiledQuery | None, Sequence[CerError]]
     found = import_module(language.front_end).analyse(text, **options)
     return found

@@ -61,7 +61,7 @@ def compile_all(
         Texts, or `pathlib.Path` of files with them, by the names of the queries; at least one.  Statements with
         MATCH_RECOGNIZE are among them, for which all rows are held until the end of the stream.
     type_column, time_column, time_unit, schema, relations, language, missing_fields, selection
-        As those of `cer_gpu.compile`, the same for all queries; the last two for those in EQL.  Columns that are not
+        As those of `cer_gpu.compile`, the same for all queries; the last for those in EQL.  Columns that are not
         named are those of EQL if one query is in EQL.
 
     Returns

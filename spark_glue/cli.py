@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import cer_gpu
-from cer_gpu.cli.command_line import Commands, run_commands, say, say_errors
+from cer_gpu.cli.command_line import Commands, run_commands, say, say_errors, say_notes
 from cer_gpu.cli.given_events import Streams
 from cer_gpu.cli.given_queries import GivenQueries, WrongQueries, read_queries
 from cer_gpu.cli.options import QueryOptions, query_options, skip_wrong_option
@@ -52,7 +52,7 @@ def main(args: Sequence[str] | None = None) -> int:
 _queries_option = click.option(
     "--queries",
     metavar="FOLDER",
-    help="In place of QUERY: the folder of rules (*.ceql, *.eql, *.sql, *.toml) to evaluate in one job; "
+    help="In place of QUERY: the folder of rules (*.ceql, *.eql, *.sql, *.toml, *.yml) to evaluate in one job; "
     "the column `query` names them.",
 )
 
@@ -226,6 +226,7 @@ def _run_command(
         click.echo(json.dumps(summary.to_dict()))
     else:
         say(str(summary))
+        say_notes(given.notes)
     return 0
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from cer_gpu.ceql.traversal import Node, children, walk
 from cer_gpu.ceql.values import COUNTED_POSITION as COUNTED_POSITION
+from cer_gpu.ceql.values import SATISFIED_BY_ALL as SATISFIED_BY_ALL
 from cer_gpu.ceql.values import SATISFIED_BY_NONE as SATISFIED_BY_NONE
 from cer_gpu.ceql.values import Aggregate as Aggregate
 from cer_gpu.ceql.values import And as And

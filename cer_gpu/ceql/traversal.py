@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
+from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 N = TypeVar("N")
@@ -31,13 +32,32 @@ class Node:
 
 
 def _unpacked(nodes: list[tuple[type, tuple[Any, ...]]]) -> Any:
-    """Return the tree of nodes that were pickled."""
+    """Return the tree of nodes that were pickled, each of which is made once, with its children in their places."""
     results: list[Any] = []
     for kind, values in nodes:
-        node = kind(*values)
-        first = len(results) - len(children(node))
-        results[first:] = [with_children(node, results[first:])]
+        held = [(place, part) for place in _places_of_parts(kind) if (part := values[place]) is not None]
+        if held:
+            made = list(values)
+            at = first = len(results) - sum(len(part) if isinstance(part, tuple) else 1 for _, part in held)
+            for place, part in held:
+                if isinstance(part, tuple):
+                    made[place] = tuple(results[at : at + len(part)])
+                    at += len(part)
+                else:
+                    made[place] = results[at]
+                    at += 1
+            del results[first:]
+            results.append(kind(*made))
+        else:
+            results.append(kind(*values))
     return results[0]
+
+
+@cache
+def _places_of_parts(kind: type[Any]) -> tuple[int, ...]:
+    """Return where the fields of a kind of node are that hold its children, from left to right."""
+    names = [each.name for each in fields(kind)]
+    return tuple(names.index(name) for name in kind.parts)
 
 
 def children(node: Node) -> list[Any]:

@@ -323,6 +323,9 @@ class Apart(Node):
 SATISFIED_BY_NONE = Comparison("=", Literal(0, "0"), Literal(1, "1"))
 """A predicate that no event satisfies."""
 
+SATISFIED_BY_ALL = Comparison("=", Literal(0, "0"), Literal(0, "0"))
+"""A predicate that every event satisfies."""
+
 PROCESS_IDS = ("process.entity_id", "process.parent.entity_id")
 """Columns of the id of an event's process, and of the parent of that."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import click
 import pyarrow as pa
@@ -18,8 +18,11 @@ from cer_gpu.rule import Rule, urgency
 from cer_gpu.rules.alerts import in_order_of_ends
 from cer_gpu.rules.near_misses import reached
 
+NO_LEVEL = "no level"
 SHOWN_RULES = 40
 """Most rules in a table."""
+FEWEST_RULES = 5
+"""Rules of a level that a table shows however many there are of more urgent ones."""
 
 
 @contextlib.contextmanager
@@ -47,9 +50,21 @@ def by_level(numbers: Mapping[str, int], rules: Mapping[str, Rule]) -> dict[str,
     found: dict[str, int] = {}
     for name in sorted(numbers, key=lambda name: urgency(rules[name].level)):
         if numbers[name]:
-            level = rules[name].level or "no level"
+            level = rules[name].level or NO_LEVEL
             found[level] = found.get(level, 0) + numbers[name]
     return found
+
+
+def first_by_level(names: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return the first names of each level, `SHOWN_RULES` in all: most of urgent levels, some of each."""
+    fewest = {level: min(len(own), FEWEST_RULES) for level, own in names.items()}
+    room = max(SHOWN_RULES - sum(fewest.values()), 0)
+    shown = {}
+    for level, own in names.items():
+        more = min(room, len(own) - fewest[level])
+        room -= more
+        shown[level] = list(own[: fewest[level] + more])
+    return shown
 
 
 class AlertTable(QueryTable):
@@ -74,7 +89,11 @@ class AlertTable(QueryTable):
         if not raised:
             click.echo(f"no alerts {of_all}{so_far}")
             return
-        shown = raised[:SHOWN_RULES]
+        levels: dict[str, list[str]] = {}
+        for name in raised:
+            levels.setdefault(self._rules[name].level or NO_LEVEL, []).append(name)
+        first = first_by_level(levels)
+        shown = [name for own in first.values() for name in own]
         table = {
             "level": [self._rules[name].level or "" for name in shown],
             "rule": shown,
@@ -84,9 +103,11 @@ class AlertTable(QueryTable):
         }
         click.echo(preview(pa.table(table), table_width()))
         if len(raised) > len(shown):
-            click.echo(f"and {len(raised) - len(shown):,} more rules (-o FILE has all alerts)")
-        levels = ", ".join(f"{n:,} {level}" for level, n in by_level(numbers, self._rules).items())
-        click.echo(f"{len(raised):,} {of_all} raised {counted(sum(numbers.values()), 'alert')}: {levels}{so_far}")
+            left = {level: len(own) - len(first[level]) for level, own in levels.items()}
+            listed = ", ".join(f"{n:,} {level}" for level, n in left.items() if n)
+            click.echo(f"and {counted(len(raised) - len(shown), 'rule')} more: {listed} (-o FILE has all alerts)")
+        found = ", ".join(f"{n:,} {level}" for level, n in by_level(numbers, self._rules).items())
+        click.echo(f"{len(raised):,} {of_all} raised {counted(sum(numbers.values()), 'alert')}: {found}{so_far}")
 
 
 def _short(time: str) -> str:

@@ -59,7 +59,9 @@ def check_command(
     given.refuse_options_of_ceql()
     streams = given_streams(events)
     told = set[tuple[str | None, str]]()
-    checked = {file: _Checked({str(error): error_facts(error, file)}) for file, error in given.unread}
+    checked: dict[str, _Checked] = {}
+    for file, error in given.unread:
+        checked.setdefault(file, _Checked()).errors[str(error)] = error_facts(error, file)
     if not as_json:
         given.say(given.unread)
         told.update((file, str(error)) for file, error in given.unread)

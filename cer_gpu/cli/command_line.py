@@ -18,8 +18,8 @@ from cer_gpu.cli.json_output import error_facts, error_text, to_json
 from cer_gpu.cli.signals import SIGPIPE, Signals, Stopped
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean, nearest_file, out_of_memory
 from cer_gpu.rule import Rule
-from cer_gpu.rules.folder import READERS
-from cer_gpu.rules.texts import read_text
+from cer_gpu.rules.folder import READERS, read_file
+from cer_gpu.rules.found import AS_NAMED, FieldColumns
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -100,20 +100,22 @@ def abandon_stdout() -> None:
         os.close(nowhere)
 
 
-def read_query(given: str) -> Rule:
+def read_query(given: str, fields: FieldColumns = AS_NAMED) -> Rule:
     """Return the query of a file, or whose text is given, as a rule without a name.
 
     Raises
     ------
     OptionError
-        When it is neither, or the file cannot be read.
+        When it is neither, or the file cannot be read, or has several.
     """
     path = Path(given)
     if os.path.isfile(given):
-        found = READERS.get(path.suffix, read_text)(path, "")
-        if found.rules:
+        found = read_file(path, fields)
+        if len(found.rules) == 1:
             return replace(found.rules[0], name="", file=given)
-        kind = f"a rule in {found.passed_over[0]}, no language known here" if found.passed_over else "no rule"
+        kind = f"none in a language known here: {found.passed_over[0]}" if found.passed_over else "no rule"
+        if found.rules:
+            kind = f"{len(found.rules):,} rules\nhint: --queries takes all rules of a folder"
         raise OptionError(f"{given}: expected a query, found {kind}")
     one_word = given and not any(c.isspace() for c in given) and "<-" not in given  # other queries have several
     if path.suffix in READERS or one_word:

@@ -27,6 +27,7 @@ from cer_gpu.compilation import (
     analyse_query,
     compiled_together,
     fitted_together,
+    language_named,
     language_of,
 )
 from cer_gpu.errors import CerError, OptionError, QueryError
@@ -41,6 +42,7 @@ _LISTED = 8
 """Most fields, or rules, that a note lists."""
 _NAMED = 3
 """Most rules whose names stand before a note."""
+SIGMA = "sigma"
 _SHOWN = {"no_progress", "as_json", "analyze", "svg", "dot", "passes"}
 OF_TABLES = frozenset({"query", "queries", "events", "out", "format_", "limit", "device"} | _SHOWN)
 """Parameters of commands that a query over a whole table takes."""
@@ -243,13 +245,25 @@ class GivenQueries:
         say_errors_of([(self.file_of(name, error), error) for name, error in errors])
 
     @property
+    def _languages(self) -> list[str]:
+        """The number of rules in each language, if there are several."""
+        known = (
+            language_of(rule.text) if rule.language is None else language_named(rule.language)
+            for rule in self.rules.values()
+        )
+        names = Counter(language.name for language in known)
+        listed = ", ".join(f"{n:,} {name}" for name, n in names.most_common())
+        return [f"{counted(len(self.rules), 'rule')}: {listed}"] if len(names) > 1 else []
+
+    @property
     def notes(self) -> list[str]:
-        """Remarks on the rules that are not evaluated."""
+        """Remarks on the languages of the rules, and on those that are not evaluated."""
         over = passed_over_note(self.passed_over)
-        notes = [] if over is None else [over]
+        notes = [*self._languages, *([] if over is None else [over])]
         if self.skipped:
-            wrong = dict.fromkeys(name for name, _ in self.skipped)
-            notes.append(f"{counted(len(wrong), 'rule')} left out for their errors (cer-gpu check tells all of them)")
+            known = {name for name, _ in self.skipped if name in self.rules}
+            n_wrong = len(known) + sum(name not in self.rules for name, _ in self.skipped)
+            notes.append(f"{counted(n_wrong, 'rule')} left out for their errors (cer-gpu check tells all of them)")
         return notes
 
 
@@ -265,8 +279,11 @@ def read_queries(
     """
     if folder is None:
         assert query is not None
-        return GivenQueries({"": read_query(query)}, options, is_set=False)
-    found = read_folder(folder)
+        rule = read_query(query, options.fields)
+        if options.fields and rule.language != SIGMA:
+            raise click.UsageError("--pipeline and --columns are options of rules of Sigma (*.yml), and QUERY is none")
+        return GivenQueries({"": rule}, options, is_set=False)
+    found = read_folder(folder, options.fields)
     skipped: Wrong | None = [] if skip_wrong else None
     return GivenQueries(found.rules, options, True, found.passed_over, found.errors, skipped)
 
@@ -301,7 +318,7 @@ def query_and_events_arguments(*, events_required: bool = True) -> Callable[[Com
                 "--queries",
                 metavar="FOLDER",
                 shell_complete=complete_files,
-                help="All rules of this folder, in place of QUERY: *.ceql, *.eql, *.sql, *.toml.",
+                help="All rules of this folder, in place of QUERY: *.ceql, *.eql, *.sql, *.toml, *.yml.",
             ),
         ]
         made: Any = sorted_out

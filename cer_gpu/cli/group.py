@@ -14,6 +14,7 @@ from cer_gpu.cli.completion import completion
 from cer_gpu.cli.explain import explain_command
 from cer_gpu.cli.report import report
 from cer_gpu.cli.run import run_command
+from cer_gpu.cli.test import test_command
 from cer_gpu.cli.warm import warm_up
 
 
@@ -38,5 +39,5 @@ def cli() -> None:
     """Find complex events in recorded events with queries in CEQL."""
 
 
-for _command in (run_command, check_command, columns, report, explain_command, completion, warm_up):
+for _command in (run_command, check_command, test_command, columns, report, explain_command, completion, warm_up):
     cli.add_command(_command)

@@ -12,8 +12,9 @@ from click.shell_completion import CompletionItem
 
 from cer_gpu.cli.command_line import Command
 from cer_gpu.columnar.clocks import TIME_UNITS
-from cer_gpu.compilation import LANGUAGES, TYPE_COLUMN
+from cer_gpu.compilation import LANGUAGES, MISSING_IN_RULES, TYPE_COLUMN
 from cer_gpu.rule import Rule
+from cer_gpu.rules.found import AS_NAMED, FieldColumns
 from cer_gpu.rules.rule_set import options_of_rules
 
 
@@ -73,6 +74,20 @@ _OPTIONS = (
         type=click.Choice(SELECTIONS),
         help="Of EQL, the matches of a sequence: as Elasticsearch chooses them, or all.  [default: recent]",
     ),
+    click.option(
+        "--pipeline",
+        "pipelines",
+        multiple=True,
+        metavar="NAME|FILE",
+        shell_complete=complete_files,
+        help="Of Sigma, the log sources and fields of the events, such as windows or ecs; several are joined.",
+    ),
+    click.option(
+        "--columns",
+        multiple=True,
+        metavar="FIELD=COLUMN,...",
+        help="Of Sigma, columns of fields: the last word after all pipelines.",
+    ),
 )
 _NAMES = (
     "language",
@@ -82,6 +97,8 @@ _NAMES = (
     "time_unit",
     "missing_fields",
     "selection",
+    "pipelines",
+    "columns",
 )
 _OF_SOME = ("missing_fields", "selection")
 
@@ -95,6 +112,8 @@ class QueryOptions:
     type_column : str or None
         Column of event types, a `cer_gpu.engine.options.Default` where it was not given; None: there is none.
     time_column, time_unit, language, missing_fields, selection : str or None
+    fields : FieldColumns
+        Columns of the fields of Sigma.
     """
 
     type_column: str | None
@@ -103,6 +122,7 @@ class QueryOptions:
     language: str | None = None
     missing_fields: str | None = None
     selection: str | None = None
+    fields: FieldColumns = AS_NAMED
 
     def of_rules(self, rules: Iterable[Rule], *, is_set: bool) -> dict[str, Any]:
         """Return the options of `cer_gpu.compile` for rules, which read the same columns of types and times."""
@@ -114,7 +134,7 @@ class QueryOptions:
         if self.language is not None:
             options["language"] = self.language
         given = {name: getattr(self, name) for name in _OF_SOME if getattr(self, name) is not None}
-        return {**({"missing_fields": "null"} if is_set else {}), **given, **options_of_rules(rules, options)}
+        return {**({"missing_fields": MISSING_IN_RULES} if is_set else {}), **given, **options_of_rules(rules, options)}
 
 
 def query_options(command: Command) -> Command:
@@ -124,12 +144,25 @@ def query_options(command: Command) -> Command:
     def taking(*args: Any, **given: Any) -> Any:
         own = {name: given.pop(name) for name in _NAMES}
         types, none = own.pop("type_column"), own.pop("no_type_column")
+        fields = FieldColumns(own.pop("pipelines"), _pairs_of(own.pop("columns")))
         if none and types is not None:
             raise click.UsageError("--type-column and --no-type-column exclude each other")
-        compiling = QueryOptions(None if none else types or TYPE_COLUMN, **own)
+        compiling = QueryOptions(None if none else types or TYPE_COLUMN, fields=fields, **own)
         return command(*args, compiling=compiling, **given)
 
     made: Any = taking
     for option in reversed(_OPTIONS):
         made = option(made)
     return cast(Command, made)
+
+
+def _pairs_of(given: Iterable[str]) -> dict[str, str]:
+    """Return columns by fields, as --columns gives them."""
+    pairs = {}
+    for text in ",".join(given).split(","):
+        field, equals, column = (part.strip() for part in text.partition("="))
+        if equals and field and column:
+            pairs[field] = column
+        elif text.strip():
+            raise click.UsageError(f"--columns: expected FIELD=COLUMN, got {text.strip()!r}")
+    return pairs

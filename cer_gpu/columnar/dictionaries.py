@@ -9,6 +9,9 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Array
 
+FEW_VALUES = 4
+"""Values of a dictionary for each one that is asked for, from which on only these are computed."""
+
 
 class PerDictionary:
     """Table computed from the dictionary of a string column, and kept until the dictionary changes.
@@ -36,6 +39,21 @@ class PerDictionary:
                 self._table = np.concatenate([rows, np.zeros_like(rows, shape=(1, *rows.shape[1:]))])
             self._values = values
         return self._table
+
+    @property
+    def is_dear(self) -> bool:
+        """True if asking for few values may cost much less than asking for all."""
+        return True
+
+    def at(self, values: pa.Array, codes: Array) -> Array:
+        """Return the rows of a dictionary's table at some codes."""
+        known = self._table is not None and self._values is not None and same_memory(values, self._values)
+        if not known and FEW_VALUES * len(codes) < len(values):
+            few, places = np.unique(codes, return_inverse=True)
+            found: Array = self._compute(values.take(pa.array(few)))[places]
+            return found
+        at: Array = self(values)[codes]
+        return at
 
     def codes(self, values: pa.Array) -> Array:
         """Return the values of a dictionary, ascending, of which the table, of truths, is True."""

@@ -51,8 +51,10 @@ class WrittenEql(WrittenQuery):
             selection=self.selection,
         )
 
-    def planned(self, fitted: Fitted, schema: pa.Schema | None) -> tuple[Plan | None, Sequence[str], list[QueryError]]:
-        """Return the plan and its notes, or the errors of the query."""
+    def planned(
+        self, fitted: Fitted, schema: pa.Schema | None, *, tested: bool = True
+    ) -> tuple[Plan | None, Sequence[str], list[QueryError]]:
+        """Return the plan and its notes, or the errors of the query; not `tested`: without those against the schema."""
         maxspan = self.written.maxspan
         if maxspan is not None and self.time_column_of(schema) is None:
             column = (
@@ -65,7 +67,7 @@ class WrittenEql(WrittenQuery):
                 hint="name their column: time_column=... (--time-column)",
             )
             return None, (), [error]
-        return super().planned(fitted, schema)
+        return super().planned(fitted, schema, tested=tested)
 
 
 def analyse(

@@ -242,6 +242,25 @@ class TestTable(PerDictionary):
         self._turn, self._table = self._set.turn, table if self._set.keeps() else None
         return table
 
+    @property
+    def is_dear(self) -> bool:
+        """See `PerDictionary`."""
+        return False
+
+    def at(self, values: pa.Array, codes: Array) -> Array:
+        """See `PerDictionary`."""
+        self._set.read(values)
+        known = self._table is not None and self._turn == self._set.turn
+        held = None if known or values.null_count else self._set.codes(self._number)
+        if held is None:
+            at: Array = self(values)[codes]
+            return at
+        if not len(held):
+            return np.full(len(codes), self._negated)
+        places = np.searchsorted(held, codes)
+        found: Array = (held[np.minimum(places, len(held) - 1)] == codes) != self._negated
+        return found
+
     def codes(self, values: pa.Array) -> Array:
         """See `PerDictionary`."""
         self._set.read(values)

@@ -6,6 +6,7 @@ The ways in which they are written, and the checks of their patterns, are in `ce
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
@@ -25,6 +26,8 @@ Answer = Callable[[pa.Array], pa.Array]
 _MOST_CHARACTERS = 10_000
 """Most characters of patterns that become one regular expression: RE2 refuses very large ones."""
 _SIGNS = frozenset("*?[")
+_RUN = re.compile(r"(?:\(\?[ims]+\))?\.\{([0-9]{1,4}),[0-9]*\}\Z")
+"""A run of any characters but line breaks: its regular expression is slow, and reads only texts that have some."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,12 @@ def _groups(regexes: Iterable[str]) -> list[list[str]]:
 
 
 def _matches(texts: pa.Array, pattern: str, nocase: bool) -> pa.Array:
-    return pc.match_substring_regex(texts, pattern, ignore_case=nocase)
+    run = _RUN.match(pattern)
+    if run is None:
+        return pc.match_substring_regex(texts, pattern, ignore_case=nocase)
+    found = pc.greater_equal(pc.utf8_length(texts), int(run[1]))
+    cut = pc.fill_null(pc.and_(found, pc.match_substring(texts, "\n")), False)
+    return pc.replace_with_mask(found, cut, pc.match_substring_regex(texts.filter(cut), pattern, ignore_case=nocase))
 
 
 def _one_of(answers: Sequence[Answer], texts: pa.Array) -> pa.Array:

@@ -88,11 +88,6 @@ def names_types(syntax: s.QuerySyntax) -> bool:
     for node in walk(syntax.formula):
         if isinstance(node, s.EventType | s.Negation | s.Absence) and node.event.name != s.ANY_TYPE:
             return True
-        if isinstance(node, s.Attribute) and node.past is not None and _names_types_before(node.past):
+        if isinstance(node, s.Attribute) and any(past.event is not None for past in s.pasts_in(node)):
             return True
     return False
-
-
-def _names_types_before(past: s.Past) -> bool:
-    inner = () if past.predicate is None else s.attributes(past.predicate)
-    return past.event is not None or any(a.past is not None and _names_types_before(a.past) for a in inner)

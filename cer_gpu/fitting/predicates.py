@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.functions import DESCENDANT, RISES
 from cer_gpu.ceql.paths import names_of
 from cer_gpu.ceql.traversal import children, with_children
 from cer_gpu.columnar.fields import attribute_type
@@ -22,7 +23,8 @@ from cer_gpu.columnar.fields import attribute_type
 FittedTruth = s.Predicate | bool
 """A predicate, or what it is for every event."""
 
-_COUNTS = ("COUNT", "COUNT DISTINCT")
+_OF_NONE = {"COUNT": 0, "COUNT DISTINCT": 0, RISES: False, DESCENDANT: False}
+"""Aggregates OVER the past that are not NULL where no event counts, and what they are then."""
 _COMPARED = {
     "=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
@@ -136,18 +138,20 @@ class PredicateFitter:
         if node.past is None:
             return None if self.place(node.name) is None else node
         past = node.past
-        counts = past.function in _COUNTS
-        none = s.Literal(0, "0", node.span) if counts else None
+        of_none = s.Literal(_OF_NONE[past.function], "0", node.span) if past.function in _OF_NONE else None
         if past.attribute is not None and self.place(past.attribute) is None:
-            return none
-        if past.predicate is None:
+            return of_none
+        predicate = past.predicate and self.fitted(past.predicate)
+        condition = past.condition and self.fitted(past.condition)
+        if predicate is False or condition is False:
+            return of_none
+        if predicate is past.predicate and condition is past.condition:
             return node
-        predicate = self.fitted(past.predicate)
-        if predicate is False:
-            return none
-        if predicate is past.predicate:
-            return node
-        return replace(node, past=replace(past, predicate=None if predicate is True else predicate))
+        if condition is not None:  # of RISES, which has both
+            predicate, condition = (s.SATISFIED_BY_ALL if each is True else each for each in (predicate, condition))
+        return replace(
+            node, past=replace(past, predicate=None if predicate is True else predicate, condition=condition)
+        )
 
 
 # ---- predicates ----------------------------------------------------------------------------------------------------
@@ -164,7 +168,7 @@ def names_read(predicate: s.Predicate) -> list[str]:
                 names.append(attribute.name)
                 continue
             names += [] if past.attribute is None else [past.attribute]
-            todo += [] if past.predicate is None else [past.predicate]
+            todo += past.below
     return names
 
 
@@ -200,10 +204,10 @@ def predicate_of_truth(truth: FittedTruth) -> s.Predicate | None:
 
 
 def constant_truth(node: Any) -> bool | None:
-    """Return the truth of a comparison of two numbers; None: it is no such."""
+    """Return the truth of a comparison of two numbers, or of two truths; None: it is no such."""
     if not isinstance(node, s.Comparison):
         return None
     values = [each.value for each in (node.left, node.right) if isinstance(each, s.Literal)]
-    if len(values) < 2 or any(isinstance(value, str | bool) for value in values):
+    if len(values) < 2 or isinstance(values[0], str) or isinstance(values[0], bool) != isinstance(values[1], bool):
         return None
     return bool(_COMPARED[node.op](*values))

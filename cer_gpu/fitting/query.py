@@ -116,14 +116,16 @@ class WrittenQuery(ABC):
         spared = schema is not None and isinstance(self.time_column, Default) and self.time_column not in schema.names
         return None if spared or self.time_column is None else str(self.time_column)
 
-    def planned(self, fitted: Fitted, schema: pa.Schema | None) -> tuple[Plan | None, Sequence[str], list[QueryError]]:
-        """Return the plan and its notes, or the errors of the query."""
+    def planned(
+        self, fitted: Fitted, schema: pa.Schema | None, *, tested: bool = True
+    ) -> tuple[Plan | None, Sequence[str], list[QueryError]]:
+        """Return the plan and its notes, or the errors of the query; not `tested`: without those against the schema."""
         return planned(
             fitted.syntax,
             type_column=fitted.type_column,
             time_column=self.time_column_of(schema),
             time_unit=self.time_unit,
-            schema=schema,
+            schema=schema if tested else None,
         )
 
 
@@ -172,7 +174,11 @@ class FittedQuery(Query):
             return self
         own = [note for note in self.notes if note not in fitted.notes]
         fitted, plan = self._bindings.over(schema)
-        return type(self)(source, fitted, plan, (*own, *fitted.notes), changes)
+        query = type(self)(source, fitted, plan, (*own, *fitted.notes), changes)
+        errors = _errors_over(query, source, fitted, schema)
+        if errors:
+            raise errors[0]
+        return query
 
 
 def compiled_over(
@@ -183,16 +189,21 @@ def compiled_over(
         fitted = source.fitted(schema)
     except QueryError as error:
         return None, [error]
-    plan, notes, errors = source.planned(fitted, schema)
+    plan, notes, errors = source.planned(fitted, schema, tested=False)
     if plan is None:
-        return None, errors
+        return None, errors if schema is None else source.planned(fitted, schema)[2]
     query = kind(source, fitted, plan, (*notes, *fitted.notes))
-    if schema is not None:
-        try:
-            query._bind(with_stream(schema) if plan.several_streams else schema)
-        except CerError as error:
-            return None, [error]
-    return query, []
+    found = [] if schema is None else _errors_over(query, source, fitted, schema)
+    return (None, found) if found else (query, [])
+
+
+def _errors_over(query: FittedQuery, source: WrittenQuery, fitted: Fitted, schema: pa.Schema) -> Sequence[CerError]:
+    """Return the errors of a query against a schema, all of them; its types are tested once where there are none."""
+    try:
+        query._bind(with_stream(schema) if query._plan.several_streams else schema)
+    except CerError as error:
+        return source.planned(fitted, schema)[2] or [error]
+    return []
 
 
 class _SchemaBindings(Bindings):
@@ -227,7 +238,7 @@ class _SchemaBindings(Bindings):
         fitted = self._source.fitted(schema)
         if fitted.is_read_as(self._fitted) and self._source.time_column_of(schema) == self.plan.time_column:
             return fitted, self.plan
-        plan, _, errors = self._source.planned(fitted, schema)
+        plan, _, errors = self._source.planned(fitted, schema, tested=False)
         if plan is None:
             raise errors[0]
         return fitted, reduce(lambda made, change: change(made), self._changes, plan)

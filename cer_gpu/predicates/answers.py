@@ -10,7 +10,7 @@ which one must hold, the rows are taken together.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -60,6 +60,7 @@ class Answers:
         self._classes: dict[object, _Classes] = {}
         # by the addresses of tests, which are kept, so that no others get them
         self._of_test: dict[int, tuple[t.Test, _Classes]] = {}
+        self._parts_of: dict[int, tuple[t.Test, Parts]] = {}
 
     def fresh(self) -> Answers:
         """Return the same for another evaluation, of the same tests."""
@@ -67,6 +68,7 @@ class Answers:
         other._binder = self._binder.fresh()
         copies = {id(each): each.fresh(other._binder.inputs) for each in self._classes.values()}
         other._classes = {key: copies[id(each)] for key, each in self._classes.items()}
+        other._parts_of = {}
         other._of_test = {key: (test, copies[id(each)]) for key, (test, each) in self._of_test.items()}
         return other
 
@@ -98,15 +100,21 @@ class Answers:
         found = _found(kept, len(rows))
         return rows if found is None else rows[found]
 
-    def _fewest(self, parts: Sequence[t.Test], block: Block) -> _Few | None:
+    def _is_dear(self, test: t.Test) -> bool:
+        """Return True for a test of texts that is asked by itself: better of few of them."""
+        return isinstance(test, t.Lookup) and self._binder.inputs.tables[test.table][1].is_dear
+
+    def _fewest(self, parts: Parts, block: Block) -> _Few | None:
         """Return the rows that satisfy one of several tests; None: no test is known to have few."""
         least = None
         for i, part in enumerate(parts):
+            if least is not None and self._is_dear(part):
+                continue
             few = self._few(part, block, block.n_rows // FEW_OF if least is None else least.n_rows - 1)
             if few is not None:
                 least = few
                 if few.n_rows == 0:
-                    if i and isinstance(parts, list):
+                    if i:
                         parts.insert(0, parts.pop(i))
                     break
         return least
@@ -124,7 +132,7 @@ class Answers:
             exact = all(few.answered is part for few, part in zip(found, test.tests, strict=True))
             return _Few([place for few in found for place in few.places], test if exact else None)
         if isinstance(test, t.And):
-            few = self._fewest(test.tests, block)
+            few = self._fewest(self._parts_of.setdefault(id(test), (test, list(test.tests)))[1], block)
             return None if few is None or few.n_rows > most else few._replace(answered=None)
         classes = self._of_test.get(id(test), _UNKNOWN)[1]
         if classes is None or classes.n_tests < FROM_TESTS:

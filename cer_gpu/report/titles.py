@@ -27,9 +27,12 @@ def title_of(queries: Mapping[str, str], query_files: Sequence[str], events: Seq
     'late.ceql in flights.parquet'
     >>> title_of({"": "SELECT * FROM S WHERE A ; B"}, [], ["a.csv", "b.csv", "c.csv"])
     'SELECT * FROM S WHERE A ; B in a.csv and 2 more'
+    >>> title_of({"a": "...", "b": "..."}, ["rules/windows/a.eql", "rules/b.eql"], ["logs.parquet"])
+    'rules in logs.parquet'
     """
     if len(query_files) > 1 or (query_files and "" not in queries):
-        named = _base(os.path.dirname(query_files[0])) or "queries"
+        folders = [os.path.dirname(os.path.abspath(file)) for file in query_files]
+        named = _base(os.path.commonpath(folders)) or "queries"
     elif query_files:
         named = _base(query_files[0])
     elif len(queries) == 1:

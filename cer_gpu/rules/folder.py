@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.rule import Rule
-from cer_gpu.rules.found import RulesFound
+from cer_gpu.rules.found import (
+    AS_NAMED,
+    TEST_ENDINGS,
+    FieldColumns,
+    RuleFile,
+    RuleReader,
+    RulesFound,
+    file_by_file,
+)
+from cer_gpu.rules.sigma import read_sigma
 from cer_gpu.rules.texts import read_eql, read_text
 from cer_gpu.rules.toml import read_toml
 
-READERS: Mapping[str, Callable[[Path, str], RulesFound]] = {
-    ".ceql": read_text,
-    ".eql": read_eql,
-    ".sql": read_text,
-    ".toml": read_toml,
+_TEXTS = file_by_file(read_text)
+READERS: Mapping[str, RuleReader] = {
+    ".ceql": _TEXTS,
+    ".eql": file_by_file(read_eql),
+    ".sql": _TEXTS,
+    ".toml": file_by_file(read_toml),
+    ".yaml": read_sigma,
+    ".yml": read_sigma,
 }
-"""Readers of files by their endings; each takes the path, and the name of a rule that has no other."""
+"""Readers of files by their endings."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +46,7 @@ class RuleFolder:
     passed_over : dict from str to int
         Number of rules that are no query of a language known here, by their language or kind.
     errors : list of (str, CerError)
-        Errors in files that cannot be read, with the names of the files.
+        Errors in files that cannot be read, and of rules in them that are no query, with the names of the files.
     """
 
     rules: dict[str, Rule]
@@ -48,47 +60,69 @@ class RuleFolder:
         return self.rules
 
 
-def read_folder(folder: str | os.PathLike[str]) -> RuleFolder:
+def read_folder(folder: str | os.PathLike[str], fields: FieldColumns = AS_NAMED) -> RuleFolder:
     """Read the rules of a folder and of those in it, in the order of their paths.
 
     A rule in a file of texts has the name of its file without the ending, ``inner/name`` in a folder within.
 
+    Parameters
+    ----------
+    folder
+    fields
+        Columns of the fields of Sigma.
+
     Raises
     ------
     OptionError
-        When there is no such folder, or no file of rules in it.
+        When there is no such folder, or no file of rules in it, or no pipeline of a name.
     """
     root = Path(folder)
     if not root.is_dir():
         seen = "a file" if root.exists() else "nothing"
         raise OptionError(f"{folder}: expected a folder of query files, found {seen}")
-    paths = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.suffix in READERS}
+    paths = (path for path in root.rglob("*") if path.suffix in READERS and not path.name.endswith(TEST_ENDINGS))
+    names = {path.relative_to(root).as_posix(): path for path in paths}
+    order = sorted(names, key=lambda name: (os.path.splitext(name), name))
+    found = _read([RuleFile(names[name], os.path.splitext(name)[0]) for name in order if names[name].is_file()], fields)
+    name_of = {str(names[name]): name for name in order}
+    place = {file: i for i, file in enumerate(name_of)}
     rules: dict[str, Rule] = {}
-    passed_over: Counter[str] = Counter()
-    errors: list[tuple[str, CerError]] = []
-    for name, path in sorted(paths.items(), key=lambda item: (os.path.splitext(item[0]), item[0])):
-        if not path.is_file():
-            continue
-        try:
-            found = READERS[path.suffix](path, os.path.splitext(name)[0])
-        except OptionError as error:
-            errors.append((str(path), error))
-            continue
-        passed_over.update(found.passed_over)
-        for rule in found.rules:
-            rules[rule.name if rule.name not in rules else f"{rule.name} ({name})"] = rule
-    if not rules and not errors:
+    for rule in sorted(found.rules, key=lambda rule: place[rule.file or ""]):
+        rules[rule.name if rule.name not in rules else f"{rule.name} ({name_of[rule.file or '']})"] = rule
+    passed_over = Counter(found.passed_over)
+    if not rules and not found.errors:
         over = f"none but {_listed(passed_over)}" if passed_over else "none"
         raise OptionError(f"{folder}: expected query files ({', '.join(f'*{each}' for each in READERS)}), found {over}")
+    errors = sorted(found.errors, key=lambda each: place.get(each[0], len(place)))
     return RuleFolder(rules, dict(passed_over), errors)
+
+
+def read_file(path: Path, fields: FieldColumns = AS_NAMED) -> RulesFound:
+    """Read the rules of one file, a query without a name if its ending is none of `READERS`; raise the first error."""
+    found = READERS.get(path.suffix, _TEXTS)([RuleFile(path, "")], fields)
+    for _, error in found.errors:
+        raise error
+    return found
+
+
+def _read(files: Iterable[RuleFile], fields: FieldColumns) -> RulesFound:
+    """Return all that the readers find, each of whom gets its files together."""
+    own: dict[RuleReader, list[RuleFile]] = {}
+    for file in files:
+        own.setdefault(READERS[file.path.suffix], []).append(file)
+    found = [reader(each, fields) for reader, each in own.items()]
+    return RulesFound(
+        [rule for each in found for rule in each.rules],
+        [kind for each in found for kind in each.passed_over],
+        [error for each in found for error in each.errors],
+    )
 
 
 def passed_over_note(passed_over: Mapping[str, int]) -> str | None:
     """Return a line on the rules that were passed over; None: there are none."""
     if not passed_over:
         return None
-    n = sum(passed_over.values())
-    return f"{n:,} rule{'s' if n > 1 else ''} passed over, in no language known here: {_listed(passed_over)}"
+    return f"{sum(passed_over.values()):,} passed over, no rules in a language known here: {_listed(passed_over)}"
 
 
 def _listed(passed_over: Mapping[str, int]) -> str:

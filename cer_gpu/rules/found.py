@@ -1,23 +1,94 @@
-"""Contents of a file of rules."""
+"""Files of rules, and what readers find in them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
+from cer_gpu.errors import CerError, OptionError
 from cer_gpu.rule import Rule
+
+TEST_ENDINGS = (".test.yml", ".test.yaml")
+"""Endings of files of rule tests, which hold no rules."""
+
+
+@dataclass(frozen=True)
+class RuleFile:
+    """A file that may hold rules.
+
+    Attributes
+    ----------
+    path : Path
+    name : str
+        The name of a rule in it that has no other.
+    """
+
+    path: Path
+    name: str
+
+
+@dataclass(frozen=True)
+class FieldColumns:
+    """The columns of the fields of rules in Sigma, as those of `cer_gpu.sigma.load`.
+
+    Attributes
+    ----------
+    pipelines : name, file, pipeline of pySigma, or sequence of these
+    columns : mapping from str to str
+        Columns by fields: the last word.
+    """
+
+    pipelines: Any = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Return True if anything was asked for."""
+        return bool(self.pipelines or self.columns)
+
+
+AS_NAMED = FieldColumns()
+"""Fields are columns of their names."""
 
 
 @dataclass(frozen=True)
 class RulesFound:
-    """Rules of a file.
+    """Rules of files.
 
     Attributes
     ----------
     rules : sequence of Rule
     passed_over : sequence of str
         For each rule that is no query of event patterns, its language or kind.
+    errors : sequence of (str, CerError)
+        Errors in files that cannot be read, and of rules in them that are no query, with the names of the files.
     """
 
     rules: Sequence[Rule] = ()
     passed_over: Sequence[str] = ()
+    errors: Sequence[tuple[str, CerError]] = ()
+
+
+RuleReader = Callable[[Sequence[RuleFile], FieldColumns], RulesFound]
+"""Takes all files of its endings at once, as a rule may refer to one in another file."""
+
+
+def file_by_file(read: Callable[[Path, str], RulesFound]) -> RuleReader:
+    """Return a reader of files that are read by themselves, each from its path and the name of a rule without one."""
+
+    def reader(files: Sequence[RuleFile], fields: FieldColumns) -> RulesFound:
+        rules: list[Rule] = []
+        passed_over: list[str] = []
+        errors: list[tuple[str, CerError]] = []
+        for file in files:
+            try:
+                found = read(file.path, file.name)
+            except OptionError as error:
+                errors.append((str(file.path), error))
+                continue
+            rules += found.rules
+            passed_over += found.passed_over
+        return RulesFound(rules, passed_over, errors)
+
+    return reader

@@ -9,7 +9,14 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.cache import no_collection
-from cer_gpu.compilation import TYPE_COLUMN, CompiledQuery, analyse_member, compiled_together, options_of_set
+from cer_gpu.compilation import (
+    MISSING_IN_RULES,
+    TYPE_COLUMN,
+    CompiledQuery,
+    analyse_member,
+    compiled_together,
+    options_of_set,
+)
 from cer_gpu.engine.member import InQuery
 from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, checking_names, taking
 from cer_gpu.errors import CerError
@@ -18,6 +25,7 @@ from cer_gpu.query_set import QuerySet, QuerySetEvaluator
 from cer_gpu.rule import Rule
 from cer_gpu.rules.alerts import AlertRows, alert_output, in_order_of_ends, time_type_in
 from cer_gpu.rules.folder import read_folder
+from cer_gpu.rules.found import FieldColumns
 
 OF_ALERTS = tuple(name for name in OF_EVENTS if name not in ("output", "aggregate"))
 """Options of `RuleSet.alerts`."""
@@ -161,28 +169,34 @@ def load(
     time_column: str | None = None,
     time_unit: str | None = None,
     schema: pa.Schema | None = None,
-    missing_fields: str = "null",
+    missing_fields: str = MISSING_IN_RULES,
     selection: str = "recent",
     skip_wrong: bool = False,
+    pipelines: Any = (),
+    columns: Mapping[str, str] | None = None,
 ) -> RuleSet:
     """Read and compile the rules of a folder, and of those in it (docs/detection.md).
 
     Parameters
     ----------
     folder
-        Files ``.ceql``, ``.sql`` and ``.eql`` are queries; ``.toml`` are rules as Elastic publishes them.
+        Files ``.ceql``, ``.sql`` and ``.eql`` are queries; ``.toml`` are rules as Elastic publishes them, ``.yml`` and
+        ``.yaml`` those of Sigma.
     type_column, time_column, time_unit, schema, missing_fields, selection
         As those of `cer_gpu.compile`, the same for all rules; the columns of types and times are those of EQL unless
-        they are named, if one of the rules is in EQL.  A field that the events have not is by default NULL.
+        they are named, if one of the rules is in EQL.  A field that the events have not is by default NULL in rules of
+        EQL and Sigma, and an error in others.
     skip_wrong
         True: rules with errors are left out, and told by `RuleSet.skipped`.
+    pipelines, columns
+        Of Sigma, as those of `cer_gpu.sigma.load`.
 
     Raises
     ------
     QueryError, OptionError
         When there is no rule, or for the first that is wrong; the message begins with its name.
     """
-    found = read_folder(folder)
+    found = read_folder(folder, FieldColumns(pipelines, columns or {}))
     return compile_rules(
         found.rules if skip_wrong else found.checked(),
         skip_wrong=skip_wrong,

@@ -18,6 +18,7 @@ from sigma.filters import SigmaFilter
 from sigma.processing.pipeline import ProcessingPipeline
 from sigma.rule import SigmaRule
 
+from cer_gpu.cache import no_collection
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.errors import OptionError, QueryError, did_you_mean
 from cer_gpu.rule import Rule
@@ -34,10 +35,12 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (wrong.SigmaRuleNotFoundError, "references to rules that are not there"),
     (wrong.SigmaFeatureNotSupportedByBackendError, "not supported"),
     (yaml.YAMLError, "not YAML"),
+    (OptionError, "not to be read"),
 )
 """Kinds of reasons by the errors of pySigma; all others are rules that are wrong."""
 
 
+@no_collection()
 def converted(rules: Any, pipelines: Any, columns: dict[str, str]) -> SigmaRules:
     """Return the rules as texts; parameters and errors are those of `cer_gpu.sigma.load`."""
     backend = CerGpuBackend(_pipeline(pipelines, columns), columns=columns)
@@ -106,7 +109,7 @@ def _filtered(given: GivenRules, refused: list[Refused]) -> Iterator[AnyRule]:
     filters = [each for each in given.rules if isinstance(each, SigmaFilter)]
     for each in filters:
         if each.errors:
-            refused.append(_refused(title_of_rule(each), each.errors[0]))
+            refused.append(_refused(title_of_rule(each), each.errors[0], each))
     filters = [each for each in filters if not each.errors]
     for rule in given.rules:
         if isinstance(rule, SigmaFilter):
@@ -148,12 +151,16 @@ def _referenced_first(rules: list[AnyRule], refused: list[Refused]) -> Iterator[
         yield from (each for each in place(rule) if id(each) in sound)
 
 
-def _refused(name: str, error: Exception, rule: AnyRule | None = None) -> Refused:
-    """Return a rule without a text, with the reason."""
+def _refused(name: str, error: Exception, rule: AnyRule | SigmaFilter | None = None) -> Refused:
+    """Return a rule without a text, or a file without a rule, with the reason."""
     kind = next((words for each, words in _KINDS if isinstance(error, each)), "wrong")
-    file = None if rule is None else file_of_rule(rule)
+    if isinstance(error, OptionError):  # it names its file
+        return Refused(name, error, kind, name)
+    file = name if rule is None else file_of_rule(rule)
     said = " ".join(words_of(error).split()) if isinstance(error, yaml.YAMLError) else words_of(error)
-    return Refused(name, QueryError(said if file is None else f"{file}: {said}"), kind)
+    return Refused(
+        name, QueryError(said if file is None else f"{file}: {said}"), kind, None if file is None else str(file)
+    )
 
 
 def _free_name(rule: AnyRule, taken: Iterable[str]) -> str:

@@ -18,6 +18,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import children, mapped, walk
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of
 from cer_gpu.columnar.moments import read_moment
+from cer_gpu.expressions.operators import FUNCTIONS, Function
 from cer_gpu.fitting.fields import FoundField, fields_below, find_field
 from cer_gpu.fitting.predicates import FittedTruth, PredicateFitter, constant_truth, joined_truths, negation, rebuilt
 
@@ -30,6 +31,7 @@ _LITERALS = {bool: BOOLEAN, int: _NUMBER, float: _NUMBER, str: STRING}
 _OF_TEXTS = frozenset(("lower", "upper", "length", "substring", "between", "indexof", "startswith", "endswith"))
 _OF_TEXTS |= {"contains", "concat", "number"}
 _OF_TIMES = frozenset(["minute", "hour", "day", "weekday", "week", "month", "year"])
+_OF_NUMBERS = frozenset(["SUM", "AVG", "MIN", "MAX", "STDDEV"])
 _MADE = {
     **dict.fromkeys(("lower", "upper", "concat", "substring", "between", "string"), STRING),
     **dict.fromkeys(("startswith", "endswith", "contains"), BOOLEAN),
@@ -60,7 +62,8 @@ class LooseFitter(PredicateFitter):
         if names == (ANY_TEXT_COLUMN,):
             return tuple(_texts(schema))
         found = find_field(schema, tuple(".".join(names).split(".")))
-        return found if found is not None and kind_of(found.type) is not None else None
+        readable = found is not None and kind_of(found.type) is not None and not pa.types.is_duration(found.type)
+        return found if readable else None
 
     def fitted(self, predicate: s.Predicate) -> FittedTruth:
         """Return a predicate over the schema, or what it is for every event; itself if nothing changes."""
@@ -225,7 +228,7 @@ class LooseFitter(PredicateFitter):
         if len(fitted) < len(found):
             return None
         if isinstance(node, s.Call) and node.function in _OF_TIMES:
-            if self._kind(fitted[0]) not in (MOMENT, None):
+            if not self._has_part(fitted[0], node.function):
                 return None
         elif isinstance(node, s.Call) and node.function in _OF_TEXTS:
             if node.function == "number" and self._kind(fitted[0]) == _NUMBER:
@@ -237,7 +240,7 @@ class LooseFitter(PredicateFitter):
     def attribute(self, node: s.Attribute) -> s.Expression | None:
         """Return an attribute over the schema, the element of a list, or a value in its place; None: it is NULL."""
         if node.past is not None:
-            return super().attribute(node)
+            return self._aggregate(node, node.past)
         found = self.place(node.name)
         if found is None:
             return None if self._missing_is_null else node
@@ -251,6 +254,16 @@ class LooseFitter(PredicateFitter):
         self._element = s.Element(made, found.below, node.span)
         self._kinds.setdefault(made.name, self._kind_of(node.name))
         return self._element
+
+    def _aggregate(self, node: s.Attribute, past: s.Past) -> s.Expression | None:
+        """Return an aggregate OVER the past; one of numbers is that of no events where the field is of another kind."""
+        found = None if past.attribute is None else self.place(past.attribute)
+        if found is not None and past.attribute is not None:
+            if found.in_list or (past.function in _OF_NUMBERS and self._kind_of(past.attribute) != _NUMBER):
+                return super().attribute(replace(node, past=replace(past, predicate=s.SATISFIED_BY_NONE)))
+            if found.attribute != past.attribute:
+                node = replace(node, past=replace(past, attribute=found.attribute))
+        return super().attribute(node)
 
     def _kind_of(self, attribute: str) -> str | None:
         """Return the kind of an attribute; None: it is not known."""
@@ -274,6 +287,14 @@ class LooseFitter(PredicateFitter):
             case s.Negative() if isinstance(value.operand, s.Literal):
                 return _NUMBER
         return None
+
+    def _has_part(self, value: s.Expression, function: str) -> bool:
+        """Return True for a value that may have a part of a time."""
+        column = value.list if isinstance(value, s.Element) else value
+        if not isinstance(column, s.Attribute) or column.past is not None:
+            return False
+        found, part = self.place(column.name), FUNCTIONS[function]
+        return found is None or (isinstance(part, Function) and part.takes(found.type))
 
     def _as_text(self, value: s.Expression) -> s.Expression:
         """Return a value as a text."""

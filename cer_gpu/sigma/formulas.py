@@ -198,20 +198,19 @@ def all_of(parts: Iterable[DetectionFormula]) -> DetectionFormula:
 
 def some_of(parts: Iterable[DetectionFormula]) -> DetectionFormula:
     """Return a disjunction, flat, in which the values of one field with one kind of test stand in one test."""
-    places: dict[tuple[str | None, FieldTestKind], int] = {}
+    values: dict[tuple[str | None, FieldTestKind], dict[str, None]] = {}
     flat: list[DetectionFormula] = []
     for part in (part for each in parts for part in (each.parts if isinstance(each, Some) else (each,))):
-        if not isinstance(part, FieldTest) or not part.kind.several:
-            if part not in flat:
+        if isinstance(part, FieldTest) and part.kind.several:
+            known = values.setdefault((part.field, part.kind), {})
+            if not known:
                 flat.append(part)
-            continue
-        place = places.setdefault((part.field, part.kind), len(flat))
-        if place == len(flat):
+            known.update(dict.fromkeys(part.values))
+        elif part not in flat:
             flat.append(part)
-            continue
-        before = flat[place]
-        assert isinstance(before, FieldTest)
-        flat[place] = replace(before, values=tuple(dict.fromkeys(before.values + part.values)))
+    for place, part in enumerate(flat):
+        if isinstance(part, FieldTest) and part.kind.several:
+            flat[place] = replace(part, values=tuple(values[part.field, part.kind]))
     return flat[0] if len(flat) == 1 else Some(tuple(flat))
 
 

@@ -30,12 +30,14 @@ class Refused:
         Title of the rule, else the name of its file.
     error : CerError
     kind : str
-        FieldTestKind of the reason, in words.
+        Kind of the reason, in words.
+    file : str or None
     """
 
     name: str
     error: CerError
     kind: str
+    file: str | None = None
 
 
 class SigmaRules(Mapping[str, str]):
@@ -197,9 +199,10 @@ def load(
 
     def make() -> SigmaRules:
         try:
+            version("pysigma")  # the plugin alone is a package of the name sigma, too
             from cer_gpu.sigma.converting import converted
         except ModuleNotFoundError as error:
-            if (error.name or "").split(".")[0] not in ("sigma", "yaml"):
+            if (error.name or "").split(".")[0] not in ("pysigma", "sigma", "yaml"):
                 raise
             raise OptionError(PYSIGMA_MISSING) from None
         return converted(rules, pipelines, dict(columns or {}))

@@ -61,7 +61,12 @@ def read_rules(rules: Any, into: GivenRules) -> None:
         if not Path(rules).exists():
             raise OptionError(f"{rules}: expected a file or folder of Sigma's rules, found nothing")
         for path in files_in(Path(rules)):
-            _read_yaml(read_query_file(path), path, into)
+            try:
+                text = read_query_file(path)
+            except OptionError as error:
+                into.faults.append((str(path), error))
+                continue
+            _read_yaml(text, path, into)
     elif isinstance(rules, str):
         _read_yaml(rules, None, into)
     elif isinstance(rules, SigmaCollection):
@@ -79,7 +84,7 @@ def read_rules(rules: Any, into: GivenRules) -> None:
 
 
 def _read_yaml(text: str, path: Path | None, into: GivenRules) -> None:
-    name = "the text" if path is None else path.name
+    name = "the text" if path is None else str(path)
     try:
         documents = [each for each in yaml.load_all(text, SigmaYAMLLoader) if each is not None]
     except yaml.YAMLError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from cer_gpu.ceql.patterns import check_regex
 
@@ -22,6 +23,7 @@ _CODE_POINT = re.compile(r"u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})")
 _POSSESSIVE = re.compile(r"[*+?}]\+")
 
 
+@lru_cache(maxsize=1024)
 def re2_of_sigma(pattern: str, flags: str = "") -> str:
     """Return a regular expression for `LIKE`, which finds the texts in which RE2 finds it.
 

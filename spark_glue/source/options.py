@@ -16,6 +16,7 @@ from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rule import Rule
 from cer_gpu.rules.folder import read_folder
+from cer_gpu.rules.found import FieldColumns
 from spark_glue.deal import DEALINGS, MOST_PARTS, under_new_name
 from spark_glue.files.stores import relevant
 
@@ -23,6 +24,8 @@ OPTION_NAMES = {
     "query": "text of the query",
     "queryFile": "file with the query, where the driver runs",
     "queries": "folder of rules, where the driver runs: all of them, which the column query names",
+    "pipelines": "pipelines for rules of Sigma in the folder, names or files with commas between them",
+    "fields": "columns of fields of Sigma, as 'Computer=host.id', with commas between them",
     "path": "file, folder or pattern with the events",
     "paths": "JSON list of several of them",
     "orderBy": "columns that order the stream, with commas between them; by default the time column",
@@ -143,7 +146,7 @@ def asked(options: Mapping[str, str]) -> SourceRequest:
     if "columns" in options and not columns:
         raise OptionError("the option columns names none\nhint: columns 'start, end'")
     return SourceRequest(
-        query=_queries(*query),
+        query=_queries(*query, _fields(options)),
         paths=_paths(paths[1]) if paths[0] == "paths" else (paths[1],),
         order_by=order_by,
         type_column=options.get("typeColumn", TYPE_COLUMN) or None,
@@ -165,11 +168,21 @@ def _one_of(options: Mapping[str, str], names: Sequence[str], example: str) -> t
     return given[0]
 
 
-def _queries(option: str, value: str) -> str | Path | Mapping[str, Rule]:
+def _queries(option: str, value: str, fields: FieldColumns) -> str | Path | Mapping[str, Rule]:
     if option == "query":
         return value
     path = Path(os.path.expanduser(value))
-    return path if option == "queryFile" else read_folder(path).checked()
+    return path if option == "queryFile" else read_folder(path, fields).checked()
+
+
+def _fields(options: Mapping[str, str]) -> FieldColumns:
+    """Return the columns of fields of Sigma."""
+    pairs = [pair.partition("=") for pair in _names(options.get("fields", ""))]
+    for field_, equals, column in pairs:
+        if not (field_ and equals and column):
+            given = options["fields"]
+            raise OptionError(f"the option fields must be pairs, got {given!r}\nhint: fields 'Computer=host.id'")
+    return FieldColumns(_names(options.get("pipelines", "")), {field_: column for field_, _, column in pairs})
 
 
 def _paths(text: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cer_gpu.columnar.fields import columns_with
-from cer_gpu.compilation import compile_member
+from cer_gpu.compilation import MISSING_IN_RULES, compile_member
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.rules.rule_set import compile_rules
 from spark_glue import schema as types_of
@@ -129,7 +129,7 @@ def stored_query(asked: SourceRequest) -> StoredQuery:
     }
     given: Any = asked.query
     if isinstance(given, Mapping):
-        query: Any = compile_rules(given, missing_fields="null", **options)
+        query: Any = compile_rules(given, missing_fields=MISSING_IN_RULES, **options)
     else:
         query = compile_member(given, **options)
     work = work_of(query, asked.output)

@@ -92,6 +92,19 @@ def test_the_summary_has_the_alerts_of_each_level(cli):
     assert said["output"] == "alerts"
 
 
+def test_every_level_has_some_of_the_rows_that_are_shown(cli):
+    for number in range(60):
+        level = ("high", "medium", "low")[number // 20]
+        rule = PAIR.replace("A, then B", f"rule {number:02}").replace("high", level)
+        write({f"{number}.toml": rule})
+    Path("rules/pair.toml").unlink()
+    out = cli(*ASKED)[1]
+    shown = [line.split()[0] for line in out.splitlines() if " rule " in line and "1970" in line]
+    assert [shown.count(level) for level in ("high", "medium", "low")] == [20, 14, 5]
+    assert "\nand 21 rules more: 6 medium, 15 low (-o FILE has all alerts)\n" in out
+    assert out.endswith("61 of 62 rules raised 361 alerts: 120 high, 120 medium, 120 low, 1 no level\n")
+
+
 def test_no_alerts_are_told(cli):
     Path("rules/one.ceql").unlink()
     Path("rules/pair.toml").unlink()
@@ -159,7 +172,7 @@ def test_a_folder_whose_rules_are_all_wrong_is_an_error(cli):
 
 def test_rules_in_other_languages_are_told_once(cli):
     write({f"k{i}.toml": "[rule]\nlanguage = 'kuery'\nquery = 'x:y'" for i in range(3)})
-    said = "note: 3 rules passed over, in no language known here: 3 kuery\n"
+    said = "note: 3 passed over, no rules in a language known here: 3 kuery\n"
     assert said in cli(*ASKED)[2]
     assert said in cli("check", "--queries", "rules", "events.parquet", "--time-column", "ts")[1]
     assert json.loads(cli("check", "--queries", "rules", "--time-column", "ts", "--json")[1])["passed_over"] == {
@@ -173,4 +186,4 @@ def test_a_file_of_a_rule_is_a_query(cli):
     assert "A" in cli("explain", "rules/pair.toml", "--time-column", "ts")[1]
     write({"k.toml": "[rule]\nlanguage = 'kuery'\nquery = 'x:y'"})
     code, _, err = cli("check", "rules/k.toml")
-    assert (code, err) == (1, "error: rules/k.toml: expected a query, found a rule in kuery, no language known here\n")
+    assert (code, err) == (1, "error: rules/k.toml: expected a query, found none in a language known here: kuery\n")

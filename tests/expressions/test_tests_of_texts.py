@@ -4,6 +4,7 @@ import ipaddress
 import random
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import reference as ref
 import reference_predicates
@@ -115,3 +116,10 @@ def test_each_distinct_text_is_tested_once(monkeypatch):
 def test_globs_mean_what_the_page_says(pattern, text, nocase, expected):
     assert reference_predicates.glob_matches(pattern, text, nocase) is expected
     assert ANSWERS["GLOB"]([pattern], nocase)(pa.array([text])).to_pylist() == [expected]
+
+
+@pytest.mark.parametrize("pattern", [".{3,}", "(?i).{8,}", ".{3,4}", "(?s).{12,}", ".{0,}"])
+def test_a_run_of_characters_is_found_as_by_its_regular_expression(pattern):
+    column = pa.array(["", "a" * 2, None, "a" * 8, "ab\n" * 4, "é" * 3, "é" * 4 + "x" * 12, "\n\n\n"])
+    found = ANSWERS["LIKE"]([pattern], False)(column)
+    assert found.equals(pc.match_substring_regex(column, pattern))

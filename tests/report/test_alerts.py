@@ -1,12 +1,15 @@
 """The page of alerts: its numbers, its order, its bounds, and that no text of rules or events ends an element."""
 
 import re
+from datetime import datetime, timedelta
+from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 import pyarrow as pa
 import pytest
 
+from cer_gpu.report import alert_page, write_alerts
 from cer_gpu.report import alerts as page_of_alerts
-from cer_gpu.report import write_alerts
 from cer_gpu.rules import Rule, compile_rules
 
 EVENTS = pa.table(
@@ -39,7 +42,7 @@ def test_rules_stand_by_level_and_tactic(tmp_path):
     assert summary.of == {"one A": 20, "a <script>": 20, "pairs": 10, "never": 0, "plain": 10}
     assert "<h1>Night</h1>" in page
     order = re.findall(r'<h2 class="level">(.*?)</h2>|<h3>(.*?)</h3>|<span class="rule">(.*?)</span>', page)
-    assert ["".join(each) for each in order] == [
+    assert [re.sub(r"<[^>]*>", "", "".join(each)) for each in order] == [
         "critical",
         "Execution",
         "pairs",
@@ -57,7 +60,8 @@ def test_rules_stand_by_level_and_tactic(tmp_path):
 def test_a_rule_of_several_tactics_counts_for_each(tmp_path):
     _, page = written(tmp_path)
     table = page[page.index('<table class="tactics">') : page.index("</table>", page.index('<table class="tactics">'))]
-    rows = [re.sub(r"<[^>]*>", " ", row).split() for row in table.split("<tr>")[2:]]
+    drawn = re.sub(r"<svg.*?</svg>|<tr class=\"axis\">.*?</tr>", "", table)
+    rows = [re.sub(r"<[^>]*>", " ", row).split() for row in drawn.split("<tr>")[2:]]
     assert rows == [["Execution", "10", "20"], ["Impact", "20"], ["no", "tactic", "20", "10"]]
 
 
@@ -66,7 +70,96 @@ def test_the_bars_of_a_level_add_up(tmp_path):
     (row,) = re.findall(r'<tr class="critical"><td class="name">.*?</tr>', page)
     assert sum(int(n) for n in re.findall(r"<title>(\d+) from", row)) == 30
     labels = re.findall(r"<span>(1970[^<]*)</span>", page)
-    assert (labels[0], labels[-1], len(labels)) == ("1970-01-01T00:00:00", "1970-01-01T00:00:49", 5)
+    assert (labels[0], labels[4], len(labels)) == ("1970-01-01T00:00:00", "1970-01-01T00:00:49", 10)
+
+
+class Elements(HTMLParser):
+    """The open elements of a page, each of which must be closed."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.links, self._page = [], {}, ""
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in ("meta",):
+            self.open.append(tag)
+        if tag == "a":
+            self._page = dict(attributes)["href"]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag, attributes):
+        assert tag in ("path", "rect")
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "a":
+            self.links[self._page] = data
+
+
+def test_tactics_and_techniques_lead_to_their_pages(tmp_path):
+    tactics = ("Credential Access", "Own <tactic>", "Stealth", "TA0008")
+    techniques = ("T1110", "T1059.001", "<i>T1</i>", "T12345")
+    rule = Rule("a", "SELECT * FROM S WHERE A", tactics=tactics, techniques=techniques)
+    _, page = written(tmp_path, [rule])
+    elements = Elements()
+    elements.feed(page)
+    assert elements.open == []
+    assert elements.links == {
+        "https://attack.mitre.org/tactics/TA0006/": "Credential Access",
+        "https://attack.mitre.org/tactics/TA0005/": "Stealth",
+        "https://attack.mitre.org/tactics/TA0008/": "TA0008",
+        "https://attack.mitre.org/techniques/T1110/": "T1110",
+        "https://attack.mitre.org/techniques/T1059/001/": "T1059.001",
+    }
+    assert "&lt;i&gt;T1&lt;/i&gt;" in page
+    assert "Own &lt;tactic&gt;" in page
+
+
+def test_a_rule_says_when_its_first_and_last_alerts_were(tmp_path):
+    _, page = written(tmp_path)
+    (summary,) = re.findall(r'<span class="rule">pairs.*?</summary>', page)
+    assert re.findall(r'<span class="when">(.*?)</span>', summary) == ["1970-01-01T00:00:01", "1970-01-01T00:00:46"]
+    assert "<title>10 from 1970-01-01T00:00:01 to 1970-01-01T00:00:46</title>" in summary
+
+
+def test_pictures_are_xml_of_their_size(tmp_path):
+    _, page = written(tmp_path)
+    pictures = re.findall(r"<svg.*?</svg>", page)
+    assert len(pictures) == 3 + 3 + 4
+    for picture in pictures:
+        root = ElementTree.fromstring(picture)
+        width, height = map(float, root.get("viewBox").split()[2:])
+        for bar in root.iter("rect"):
+            assert 0 <= float(bar.get("x")) <= width - float(bar.get("width"))
+            assert float(bar.get("y")) + float(bar.get("height")) == pytest.approx(height)
+        for path in root.iter("path"):
+            bars = re.findall(r"M(\d+) 24v-(\d+)h9v(\d+)z", path.get("d"))
+            assert "".join(f"M{x} 24v-{up}h9v{down}z" for x, up, down in bars) == path.get("d")
+            assert all(int(x) <= width - 9 and 0 < int(up) == int(down) <= height for x, up, down in bars)
+
+
+def test_long_texts_of_rules_are_cut(tmp_path):
+    listed = ", ".join(f"'{'x' * 20}{i}'" for i in range(5_000))
+    _, page = written(tmp_path, [Rule("long", f"SELECT * FROM S WHERE A AS a FILTER a[user IN {{'ann', {listed}}}]")])
+    assert len(page) < 40_000
+
+
+@pytest.mark.parametrize(
+    ("step", "labels"),
+    [
+        (timedelta(days=3), ["2024-02-29", "2024-05-26"]),
+        (timedelta(minutes=7), ["2024-02-29T23:59", "2024-03-01T03:22"]),
+        (timedelta(milliseconds=500), ["2024-02-29T23:59:58", "2024-03-01T00:00:12"]),
+        (timedelta(microseconds=1), ["2024-02-29T23:59:58", "2024-02-29T23:59:58.000029"]),
+    ],
+)
+def test_labels_are_as_short_as_they_are_told_apart(tmp_path, step, labels):
+    times = [datetime(2024, 2, 29, 23, 59, 58) + i * step for i in range(30)]
+    events = pa.table({"type": ["A"] * 30, "ts": pa.array(times, pa.timestamp("us"))})
+    _, page = written(tmp_path, [Rule("a", "SELECT * FROM S WHERE A")], events)
+    found = re.findall(r"<span>(2024[^<]*)</span>", page)
+    assert [found[0], found[4]] == labels
 
 
 def test_texts_of_rules_and_events_are_escaped(tmp_path):
@@ -82,7 +175,7 @@ def test_only_the_first_alerts_of_a_rule_are_shown(tmp_path, monkeypatch):
     _, page = written(tmp_path)
     assert page.count("<code>") == 4 * 3
     assert "The first 3 of 20." in page
-    monkeypatch.setattr(page_of_alerts, "MOST_ALERTS", 8)
+    monkeypatch.setattr(alert_page, "MOST_ALERTS", 8)
     assert written(tmp_path)[1].count("<code>") == 4 * 2
 
 
@@ -101,7 +194,7 @@ def test_all_kinds_of_times_have_an_axis(tmp_path, times):
     events = EVENTS.drop_columns("ts") if times is None else EVENTS.set_column(2, "ts", times)
     summary, page = written(tmp_path, events=events, time_column=None if times is None else "ts")
     assert summary.n_matches == 60
-    assert page.count('<div class="labels">') == 1
+    assert page.count('<div class="labels">') == 2
 
 
 def test_a_page_without_alerts_says_so(tmp_path):

@@ -131,7 +131,7 @@ def test_rules_in_other_languages_are_counted(tmp_path):
     assert list(found.rules) == ["a"]
     assert found.passed_over == {"kuery": 3, "machine_learning": 1}
     assert passed_over_note(found.passed_over) == (
-        "4 rules passed over, in no language known here: 3 kuery, 1 machine_learning"
+        "4 passed over, no rules in a language known here: 3 kuery, 1 machine_learning"
     )
     assert passed_over_note({}) is None
 

@@ -129,6 +129,53 @@ def test_tests_fit_the_types_of_columns(predicate, ends):
     assert found(predicate) == ends
 
 
+@pytest.mark.parametrize(
+    ("predicate", "ends"),
+    [
+        ("RISES(COUNT(* FILTER s = 3 OR s = 'x') OVER 5 EVENTS >= 2, s = 3 OR s = 'x')", [1]),
+        ("RISES(COUNT(* FILTER `st.p` = 'X') OVER 5 EVENTS >= 1, `st.p` = 'X')", [0]),
+        ("RISES(COUNT(* FILTER x = 1) OVER 5 EVENTS >= 1, x = 1)", []),
+        ("RISES(COUNT(* FILTER x = 1) OVER 5 EVENTS >= 1, s = 3)", []),
+        ("RISES(COUNT(* FILTER x = 1) OVER 5 EVENTS >= 0, s = 'x')", [1]),
+        ("RISES(x IS NULL, x IS NULL)", [0]),
+        ("NOT RISES(x = 1, x = 1)", [0, 1, 2]),
+        ("COUNT(* FILTER RISES(x IS NULL, s = 'x')) OVER 5 EVENTS = 1", [1, 2]),
+        ("COUNT(*.`st.p`) OVER 5 EVENTS = 1", [0, 1, 2]),
+        ("COUNT(DISTINCT *.i) OVER 5 EVENTS = 2", [2]),
+        ("SUM(*.s) OVER 5 EVENTS > 0", []),
+        ("SUM(*.l) OVER 5 EVENTS > 0", []),
+        ("SUM(*.i) OVER 5 EVENTS > 12", [2]),
+    ],
+)
+def test_the_past_fits_too(predicate, ends):
+    assert found(predicate) == ends
+
+
+def test_columns_of_every_type_can_be_tested():
+    listed = [pa.list_(kind) for kind in (pa.bool_(), pa.timestamp("us"), pa.null(), pa.struct({"x": pa.int64()}))]
+    others = [pa.duration("s"), pa.time64("us"), pa.date32(), pa.decimal128(20, 3), pa.uint64(), pa.large_string()]
+    others += [pa.map_(pa.string(), pa.string()), pa.binary(), pa.struct({"x": pa.int64()}), pa.timestamp("ns", "UTC")]
+    tests = (
+        "a GLOB {'x*', '3'} NOCASE",
+        "a = 3",
+        "a IN {3, 4}",
+        "a < 3",
+        "hour(a) = 3",
+        "CIDR(a, '10.0.0.0/8')",
+        "a LIKE 'x'",
+    )
+    tests += (
+        "lower(string(a)) = lower(string(b))",
+        "concat(a, b) GLOB '*'",
+        "startswith(lower(string(a)), 'x')",
+        "a = TRUE",
+    )
+    for kind in (*listed, *others):
+        events = pa.table({"a": pa.nulls(2, kind), "b": ["x", None]})
+        assert found(" OR ".join(tests), events) == []
+        assert found(" AND ".join(f"(NOT {test} OR a IS NULL)" for test in tests), events) == [0, 1]
+
+
 def test_keywords_where_no_column_is_text():
     numbers = pa.table({"i": [1, 2]})
     assert found("`*` GLOB '1'", numbers) == []

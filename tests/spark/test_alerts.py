@@ -22,6 +22,14 @@ RULES = {
     "pair": Rule("pair", "SELECT * FROM S WHERE A ; B PARTITION BY [user] WITHIN 3 SECONDS", level="high", tags=("t",)),
     "c": Rule("c", "SELECT * FROM S WHERE C WITHIN 3 SECONDS", id="1", techniques=("T1", "T2")),
 }
+BOB = """
+title: Anything by Bob
+level: low
+logsource: {product: any}
+detection:
+  bob: {User: BOB}
+  condition: bob
+"""
 
 
 def rows(table):
@@ -58,14 +66,20 @@ def test_a_job_gives_alerts(spark, tmp_path, rules, source):
 
 
 def test_the_command_writes_alerts_of_a_folder_whose_rules_have_levels(spark, tmp_path, capsys):
+    pytest.importorskip("sigma.rule")
     pq.write_table(EVENTS, tmp_path / "events.parquet")
     (tmp_path / "rules").mkdir()
     for name, rule in RULES.items():
         text = f"[rule]\nname = '{name}'\nlanguage = 'ceql'\nseverity = 'high'\nquery = '''{rule.text}'''\n"
         (tmp_path / "rules" / f"{name}.toml").write_text(text)
+    (tmp_path / "rules" / "bob.yml").write_text(BOB)
     asked = ["run", "--queries", str(tmp_path / "rules"), "--input", str(tmp_path / "events.parquet")]
+    asked += ["--columns", "User=user"]
     assert main([*asked, "--order-by", "ts", "-o", str(tmp_path / "out")]) == 0, capsys.readouterr().err
     found = pq.read_table(tmp_path / "out")
-    assert found.num_rows == compile_rules(RULES, time_column="ts").alerts(EVENTS).num_rows
-    assert f"{found.num_rows} alerts, " in capsys.readouterr().err
-    assert set(found["level"].to_pylist()) == {"high"}
+    of_ceql = compile_rules(RULES, time_column="ts").alerts(EVENTS).num_rows
+    assert found.num_rows == of_ceql + EVENTS["user"].to_pylist().count("bob")
+    said = capsys.readouterr().err
+    assert f"{found.num_rows} alerts, " in said
+    assert "note: 3 rules: 2 CEQL, 1 Sigma" in said
+    assert set(found["level"].to_pylist()) == {"high", "low"}

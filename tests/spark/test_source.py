@@ -110,6 +110,17 @@ def test_all_options_are_read():
     assert found.store == {"fs.s3a.endpoint": "http://x", "dfs.nameservices": "n"}
 
 
+def test_rules_of_sigma_are_written_for_their_pipelines_and_columns(tmp_path):
+    pytest.importorskip("sigma.rule")
+    (tmp_path / "r.yml").write_text(
+        "title: R\nlogsource: {product: windows, service: security}\ndetection: {s: {a: 1}, condition: s}\n"
+    )
+    given = {"queries": str(tmp_path), "path": "p", "orderBy": "t", "pipelines": "windows", "fields": "a=b"}
+    assert "(Channel GLOB 'Security' NOCASE) AND (b = 1)" in asked(given_options(given)).query["R"].text
+    with pytest.raises(OptionError, match=r"pairs, got 'a'\nhint: fields 'Computer=host.id'"):
+        asked(given_options({**given, "fields": "a"}))
+
+
 def test_the_time_column_orders_where_no_other_is_named():
     assert asked({"query": "q", "path": "p", "timeColumn": "t"}) == SourceRequest("q", ("p",), ("t",), time_column="t")
 

@@ -49,7 +49,7 @@ def rows_of(test: t.Test, inputs: Inputs, block: Block) -> Rows:
             name = inputs.columns[test.codes.slot][0]
             coded = block.coded(name)
             valid = block.valid(name)
-            return both(inputs.tables[test.table][1](coded.values)[coded.codes], valid)  # type: ignore[no-any-return]
+            return both(inputs.tables[test.table][1].at(coded.values, coded.codes), valid)  # type: ignore[no-any-return]
         case t.Given():
             return inputs.given[test.slot](block)
     raise AssertionError(test)  # it reads several events

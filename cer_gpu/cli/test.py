@@ -1,0 +1,108 @@
+"""``cer-gpu test``: cases beside the rules, run."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cer_gpu.cli.command_line import say_notes
+from cer_gpu.cli.given_queries import first_of
+from cer_gpu.cli.options import QueryOptions, complete_files, query_options
+from cer_gpu.cli.tally import counted
+from cer_gpu.engine.options import Default
+from cer_gpu.errors import CerError, OptionError
+from cer_gpu.rule_tests import CaseOutcome, CaseRunner, read_cases, write_junit
+from cer_gpu.rule_tests.cases import case_files
+from cer_gpu.rule_tests.running import ERROR, FAILED, PASSED, in_all
+
+_SHOWN = {
+    PASSED: click.style("ok    ", fg="green"),
+    FAILED: click.style("FAILED", fg="red", bold=True),
+    ERROR: click.style("ERROR ", fg="red", bold=True),
+}
+
+
+@click.command(
+    "test",
+    epilog="""\b
+Examples:
+  cer-gpu test rules
+  cer-gpu test rules --junit outcomes.xml
+  cer-gpu test rules/guessed_password.test.yml --time-column ts""",
+)
+@click.argument("folder", shell_complete=complete_files)
+@click.option("--junit", metavar="FILE", shell_complete=complete_files, help="Write the outcomes as JUnit XML too.")
+@query_options
+def test_command(folder: str, junit: str | None, compiling: QueryOptions) -> int:
+    """Run the cases in FOLDER, the files *.test.yml beside its rules.
+
+    A case has events, and says what a rule finds in them: positions, rows, a count, or none. Each is told in a line,
+    with all that differs. FOLDER may be one such file. The exit code is 1 when a case fails, or when there is none.
+    """
+    given, begun = Path(folder), time.perf_counter()
+    files = case_files(given)
+    root = given if given.is_dir() else given.parent
+    runner = CaseRunner(root, _options_of(compiling), compiling.fields)
+    outcomes: dict[str, list[CaseOutcome]] = {}
+    for path in files:
+        of_file = outcomes.setdefault(path.relative_to(root).as_posix(), [])
+        cases, errors = read_cases(path)
+        for outcome in (_wrong(path, error) for error in errors):
+            of_file.append(outcome)
+            _tell(root, outcome)
+        for case in cases:
+            for outcome in runner.run(case):
+                of_file.append(outcome)
+                _tell(root, outcome)
+    if junit is not None:
+        _write(outcomes, Path(junit))
+    found = [each for of_file in outcomes.values() for each in of_file]
+    counts = in_all(found)
+    parts = [f"{counts[PASSED]:,} passed"]
+    parts += [f"{n:,} {word}" for word, n in (("failed", counts[FAILED]), ("with an error", counts[ERROR])) if n]
+    n_files = counted(len(files), "file")
+    click.echo(f"{counted(len(found), 'case')} in {n_files}: {', '.join(parts)}, {time.perf_counter() - begun:.2f} s")
+    if given.is_dir():
+        _say_untested(runner)
+    return 0 if counts[PASSED] == len(found) else 1
+
+
+def _options_of(compiling: QueryOptions) -> dict[str, Any]:
+    """Return the options of the command line for all cases, without those that were not given."""
+    names = ("time_column", "time_unit", "language", "missing_fields", "selection")
+    given = {name: value for name in names if (value := getattr(compiling, name)) is not None}
+    return given if isinstance(compiling.type_column, Default) else {**given, "type_column": compiling.type_column}
+
+
+def _wrong(path: Path, error: CerError) -> CaseOutcome:
+    """Return the outcome of a file, or a case, that cannot be read."""
+    return CaseOutcome(path, None, "reading the cases", None, ERROR, tuple(str(error).splitlines()))
+
+
+def _tell(root: Path, outcome: CaseOutcome) -> None:
+    place = outcome.path.relative_to(root).as_posix()
+    if outcome.status != PASSED and outcome.line is not None:
+        place = f"{place}:{outcome.line}"
+    rule = "" if outcome.rule is None else f" [{outcome.rule}]"
+    click.echo(f"{_SHOWN[outcome.status]} {place}: {outcome.name}{rule}")
+    for line in outcome.told:
+        click.echo(f"         {line}")
+
+
+def _write(outcomes: dict[str, list[CaseOutcome]], path: Path) -> None:
+    try:
+        write_junit(outcomes, path)
+    except OSError as error:
+        raise OptionError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _say_untested(runner: CaseRunner) -> None:
+    try:
+        names = runner.untested
+    except CerError:  # its cases have told it
+        return
+    if names:
+        say_notes([f"{counted(len(names), 'rule')} without a case: {first_of(names)}"])

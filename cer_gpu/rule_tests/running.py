@@ -1,0 +1,238 @@
+"""Cases of rule tests, run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cer_gpu.compilation import TYPE_COLUMN, CompiledQuery
+from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
+from cer_gpu.rule import Rule
+from cer_gpu.rule_tests.cases import NONE, RuleCase
+from cer_gpu.rule_tests.comparing import different_count, different_positions, different_rows
+from cer_gpu.rules.folder import READERS, RuleFolder, read_file, read_folder
+from cer_gpu.rules.found import AS_NAMED, TEST_ENDINGS, FieldColumns
+from cer_gpu.rules.rule_set import analyse_rule, options_of_rules
+
+PASSED, FAILED, ERROR = "passed", "failed", "error"
+
+
+@dataclass(frozen=True)
+class CaseOutcome:
+    """Outcome of a case for one rule.
+
+    Attributes
+    ----------
+    path : Path
+        File of the case.
+    line : int or None
+    name : str
+        Name of the case.
+    rule : str or None
+        Name of the rule; None: the case does not come to one.
+    status : str
+        "passed", "failed" or "error".
+    told : tuple of str
+        Lines on what differs, or on the error.
+    seconds : float
+    """
+
+    path: Path
+    line: int | None
+    name: str
+    rule: str | None = None
+    status: str = PASSED
+    told: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+class CaseRunner:
+    """Runs cases over the rules of a folder.
+
+    Parameters
+    ----------
+    root
+        Folder of the rules.
+    options
+        Options of `cer_gpu.rules.load` for all cases; those of a case come before them.
+    fields
+        Columns of the fields of Sigma.
+
+    Attributes
+    ----------
+    tested : set of str
+        Names of the rules of the folder that had a case so far.
+    """
+
+    def __init__(self, root: Path, options: Mapping[str, Any] | None = None, fields: FieldColumns = AS_NAMED) -> None:
+        self._root = root
+        self._options = dict(options or {})
+        self._fields = fields
+        self._folders: dict[str, _Rules] = {}
+        self._queries: dict[tuple[Any, ...], CompiledQuery] = {}
+        self.tested: set[str] = set()
+
+    @property
+    def untested(self) -> list[str]:
+        """Names of the rules of the folder that had no case so far."""
+        return [name for name in self._rules(self._fields).folder.rules if name not in self.tested]
+
+    def run(self, case: RuleCase) -> Iterator[CaseOutcome]:
+        """Yield the outcome of a case for each of its rules."""
+        begun = time.perf_counter()
+        try:
+            options = self._options | {name: value for name, value in case.options.items() if name not in _OF_FIELDS}
+            fields = self._fields
+            if any(name in case.options for name in _OF_FIELDS):
+                fields = FieldColumns(
+                    case.options.get("pipelines", fields.pipelines), case.options.get("columns") or fields.columns
+                )
+            known = self._rules(fields)
+            rules = known.of(case)
+        except CerError as error:
+            yield CaseOutcome(case.path, case.line, case.name, None, ERROR, _lines(error), time.perf_counter() - begun)
+            return
+        for name, rule in rules.items():
+            begun = time.perf_counter()
+            if name in known.folder.rules:
+                self.tested.add(name)
+            try:
+                told = self._different(case, rule, known, options)
+                status = FAILED if told else PASSED
+            except CerError as error:
+                status, told = ERROR, list(_lines(error, rule))
+            seconds = time.perf_counter() - begun
+            yield CaseOutcome(case.path, case.line, case.name, name, status, tuple(told), seconds)
+
+    def _rules(self, fields: FieldColumns) -> _Rules:
+        key = repr(fields)
+        if key not in self._folders:
+            self._folders[key] = _Rules(self._root, fields)
+        return self._folders[key]
+
+    def _different(self, case: RuleCase, rule: Rule, known: _Rules, options: Mapping[str, Any]) -> list[str]:
+        """Return what differs from what a case expects."""
+        sort = options.get("sort", False)
+        query = self._query(rule, known, {name: value for name, value in options.items() if name != "sort"})
+        events = case.open_events(query.time_column)
+        wanted = dict(case.expected)
+        lines: list[str] = []
+        if "positions" in wanted:
+            table = query.evaluate(events, output=query.output_for("positions"), sort=sort)
+            lines += different_positions(wanted.pop("positions"), table.column("positions").to_pylist())
+        if wanted:
+            table = query.evaluate(events, output=query.output_for(case.output), sort=sort)
+            rows = table.to_pylist()
+            if "count" in wanted:
+                lines += different_count(wanted["count"], rows)
+            if "rows" in wanted:
+                for name in dict.fromkeys(name for row in wanted["rows"] for name in row):
+                    if name not in table.column_names:
+                        raise OptionError(_no_column(name, query, case.output, table.column_names))
+                lines += different_rows(wanted["rows"], rows)
+        return lines
+
+    def _query(self, rule: Rule, known: _Rules, options: Mapping[str, Any]) -> CompiledQuery:
+        key = (rule, repr(sorted(options.items())))
+        if key not in self._queries:
+            usual = {"type_column": TYPE_COLUMN, "time_column": None, "missing_fields": "null"}
+            beside = known.folder.rules.values() if rule in known.folder.rules.values() else [rule]
+            chosen = options_of_rules(beside, usual | dict(options))
+            query, errors = analyse_rule(rule, **chosen)
+            if query is None:
+                raise errors[0]
+            self._queries[key] = query
+        return self._queries[key]
+
+
+_OF_FIELDS = ("pipelines", "columns")
+
+
+class _Rules:
+    """The rules that a case can name, with some columns of the fields of Sigma."""
+
+    def __init__(self, root: Path, fields: FieldColumns) -> None:
+        self._root = root
+        self._fields = fields
+
+    @cached_property
+    def folder(self) -> RuleFolder:
+        """The rules of the folder; none, if there is no file of rules in it."""
+        if any(path.suffix in READERS and not path.name.endswith(TEST_ENDINGS) for path in self._root.rglob("*")):
+            return read_folder(self._root, self._fields)
+        return RuleFolder({})
+
+    def of(self, case: RuleCase) -> dict[str, Rule]:
+        """Return the rules of a case by their names; OptionError: there is none of a name."""
+        found: dict[str, Rule] = {}
+        for asked in case.rules or [self._file_of(case)]:
+            found |= self._named(asked, case)
+        return found
+
+    def _file_of(self, case: RuleCase) -> str:
+        """Return the name of the file of rules beside a case that has its name."""
+        stem = case.path.name
+        for ending in TEST_ENDINGS:
+            stem = stem.removesuffix(ending)
+        names = [f"{stem}{ending}" for ending in READERS]
+        found = [name for name in names if (case.path.parent / name).is_file()]
+        if len(found) != 1:
+            seen = f"{' and '.join(found)} beside it" if found else f"no {stem}{{{','.join(READERS)}}} beside it"
+            raise OptionError(f"{case.path}:{case.line}: expected the rule of the case, found {seen}\nhint: rule: NAME")
+        return found[0]
+
+    def _named(self, asked: str, case: RuleCase) -> dict[str, Rule]:
+        if asked in self.folder.rules:
+            return {asked: self.folder.rules[asked]}
+        path = case.path.parent / asked
+        if path.is_file():
+            return self._in_file(path)
+        patterns = {name: rule for name, rule in self.folder.rules.items() if fnmatchcase(name, asked)}
+        if patterns:
+            return patterns
+        for name, error in self.folder.errors:
+            if name == asked:
+                raise error
+        files = [path.name for path in case.path.parent.iterdir() if path.suffix in READERS]
+        known = [*self.folder.rules, *(name for name in files if not name.endswith(TEST_ENDINGS))]
+        hint = did_you_mean(asked, known, "rules") or "the folder has none"
+        raise OptionError(f"{case.path}:{case.line}: expected a rule, found none called {asked!r}\nhint: {hint}")
+
+    def _in_file(self, path: Path) -> dict[str, Rule]:
+        """Return the rules of a file, those of the folder by the names that they have in it."""
+        here = path.resolve()
+        found = {name: rule for name, rule in self.folder.rules.items() if Path(rule.file or "").resolve() == here}
+        if found:
+            return found
+        for name, error in self.folder.errors:
+            if Path(name).resolve() == here:
+                raise error
+        rules = {rule.name or path.stem: rule for rule in read_file(path, self._fields).rules}
+        if not rules:
+            raise OptionError(f"{path}: expected a rule, found none")
+        return rules
+
+
+def _lines(error: CerError, rule: Rule | None = None) -> tuple[str, ...]:
+    in_text = rule is not None and isinstance(error, QueryError) and error.text is not None
+    place = rule.place(error) if rule is not None and in_text else None
+    return tuple(f"{f'{place}: ' if place else ''}{error}".splitlines())
+
+
+def _no_column(name: str, query: CompiledQuery, output: str | None, known: Sequence[str]) -> str:
+    others = [each for each in query.outputs if each not in (NONE, query.output_for(output))]
+    more = f"; output: {' or '.join(others)} has others" if others else ""
+    return f"expected the column {name!r} in the results\nhint: {did_you_mean(name, known, 'columns')}{more}"
+
+
+def in_all(outcomes: Iterable[CaseOutcome]) -> dict[str, int]:
+    """Return the number of outcomes by status."""
+    counts = {PASSED: 0, FAILED: 0, ERROR: 0}
+    for each in outcomes:
+        counts[each.status] += 1
+    return counts
