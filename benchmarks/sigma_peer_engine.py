@@ -42,22 +42,24 @@ def converted(lines: list[str]) -> tuple[dict[str, list[str]], dict[str, str], s
 def filled(events: list[dict[str, object]], columns: set[str]) -> sqlite3.Connection:
     """Return a database with the events, and NULL in columns that they have not."""
     kinds = {name: type(value) for event in events for name, value in event.items() if value is not None}
-    known = {name.lower() for name in kinds}
-    names = list(kinds) + [name for name in sorted(columns) if name.lower() not in known and not known.add(name.lower())]
+    names = list({name.lower(): name for name in [*sorted(columns), *kinds]}.values())  # SQLite minds no letter case
     quoted = ['"' + name.replace('"', '""') + '"' for name in names]
     declared = [
         f"{text} {'INTEGER' if kinds.get(name, str) is int else 'TEXT COLLATE NOCASE'}"
         for name, text in zip(names, quoted, strict=True)
     ]
     database = sqlite3.connect(":memory:")
-    database.create_function(
-        "REGEXP", 2, lambda pattern, text: text is not None and re.search(pattern, str(text)) is not None, deterministic=True
-    )
+    database.create_function("REGEXP", 2, found, deterministic=True)
     database.execute(f"CREATE TABLE events ({ROW} INTEGER PRIMARY KEY, {', '.join(declared)})")
     marks = ", ".join("?" * (len(names) + 1))
     rows = ([row, *(event.get(name) for name in names)] for row, event in enumerate(events))
     database.executemany(f"INSERT INTO events VALUES ({marks})", rows)
     return database
+
+
+def found(pattern: str, text: object) -> bool:
+    """Return True if a regular expression is found in a text."""
+    return text is not None and re.search(pattern, str(text)) is not None
 
 
 def main(folder: Path) -> None:
