@@ -72,7 +72,9 @@ class Maker:
     def text(self, modifiers: list[str], value: str) -> str:
         """Return a text that fits a value with its wildcards."""
         rnd = self.rnd
-        tokens = rnd.choice(ref.modified([each for each in modifiers if each not in ("all", "neq")], ref.tokens_of(value)))
+        tokens = rnd.choice(
+            ref.modified([each for each in modifiers if each not in ("all", "neq")], ref.tokens_of(value))
+        )
         made = "".join(
             rnd.choice(["", "", "x", "Yz 1"]) if each is ref.ANY else rnd.choice("qQ_") if each is ref.ONE else each
             for each in tokens
@@ -80,5 +82,3 @@ class Maker:
         if "base64" in "".join(modifiers) or rnd.random() < 0.7:
             return made
         return rnd.choice([made.upper(), made.lower(), made.swapcase(), made[:-1], f"{made}x", f" {made}"])
-
-

@@ -4,9 +4,9 @@ import datetime as dt
 
 import pytest
 
-yaml = pytest.importorskip("yaml")
-
 from tests.sigma import reference as ref
+
+yaml = pytest.importorskip("yaml")
 
 
 def finds(detection, event, condition="selection"):
