@@ -288,10 +288,12 @@ def read_queries(
     return GivenQueries(found.rules, options, True, found.passed_over, found.errors, skipped)
 
 
-def query_and_events_arguments(*, events_required: bool = True) -> Callable[[Command], Command]:
+def query_and_events_arguments(
+    *, events_required: bool = True, instead_of_events: str | None = None
+) -> Callable[[Command], Command]:
     """Return a decorator that adds the arguments QUERY and EVENTS, and --queries, with which all arguments are EVENTS.
 
-    The command gets one of `query` and `queries`, and `events`.
+    The command gets one of `query` and `queries`, and `events`, which are empty with the option `instead_of_events`.
     """
 
     def decorate(command: Command) -> Command:
@@ -306,7 +308,10 @@ def query_and_events_arguments(*, events_required: bool = True) -> Callable[[Com
                 raise _missing("query")
             if query is not None:
                 _check_order(query, events)
-            if events_required and not events:
+            if instead_of_events is not None and given[instead_of_events] is not None:
+                if events:
+                    raise click.UsageError(f"--{instead_of_events} and EVENTS exclude each other; EVENTS: {events[0]}")
+            elif events_required and not events:
                 raise _missing("events")
             return command(*args, query=query, queries=queries, events=events, **given)
 

@@ -15,6 +15,8 @@ from cer_gpu.cli.command_line import say, say_notes
 from cer_gpu.cli.given_events import STANDARD, given_streams
 from cer_gpu.cli.given_queries import WrongQueries, query_and_events_arguments, read_queries
 from cer_gpu.cli.json_output import to_json
+from cer_gpu.cli.live.following import follow_files
+from cer_gpu.cli.live.options import FollowOptions, follow_options
 from cer_gpu.cli.options import (
     QueryOptions,
     complete_files,
@@ -44,13 +46,14 @@ Examples:
   cer-gpu run late.ceql flights.parquet --time-column ts --sort --output count
   cer-gpu run --queries rules flights.parquet --time-column ts -o found.parquet
   cer-gpu run both.ceql Bids=bids.parquet Asks=asks.parquet --time-column ts
+  cer-gpu run --queries rules --follow /var/log/events --time-column ts -o alerts
   ... | cer-gpu run late.ceql - --time-column ts --lateness 5s --late drop -o - --format arrow | ...
 
 \b
 The file OUT ends in {", ".join(SINK_ENDINGS)}, or has the --format;
 it appears whole at the end or not at all.""",
 )
-@query_and_events_arguments()
+@query_and_events_arguments(instead_of_events="follow")
 @click.option(
     "-o",
     "out",
@@ -85,7 +88,12 @@ it appears whole at the end or not at all.""",
     "--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="Device that evaluates predicates."
 )
 @threads_option
-@click.option("--no-progress", is_flag=True, help="Show no progress bar (there is one on a terminal only).")
+@follow_options
+@click.option(
+    "--no-progress",
+    is_flag=True,
+    help="Show no progress bar (there is one on a terminal only), and of --follow no line for each step.",
+)
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output (standard error with -o -)."
 )
@@ -106,6 +114,7 @@ def run_command(
     late: str | None,
     device: str,
     threads: int | None,
+    live: FollowOptions,
     no_progress: bool,
     as_json: bool,
 ) -> int:
@@ -116,13 +125,17 @@ def run_command(
     EVENTS are Parquet, Arrow IPC, CSV or JSON lines files, folders of them, globs, or addresses such as
     s3://bucket/folder, read one after the other; - is standard input: an Arrow IPC stream, CSV or JSON lines.
     For a query over several streams, each is given as NAME=PATH.
+
+    With --follow DIR there are no EVENTS: files that appear in DIR are read as they come, and each result is written
+    exactly once, whatever is killed meanwhile.
     """
     if as_json:
         os.environ.setdefault(NOTICES, "off")  # nothing but JSON on standard error
     given = read_queries(query, queries, compiling, skip_wrong=skip_wrong)
     given.refuse_options_of_ceql()
     streams = given_streams(events)
-    format_ = chosen_format(out, format_)
+    if live.folder is None:
+        format_ = chosen_format(out, format_)
     needs_time(given.time_column, {"--sort": sort, "--lateness": lateness, "--late": late})
     if late is not None and lateness is None:
         lateness = "0"
@@ -138,6 +151,18 @@ def run_command(
         threads=threads,
         limit=limit,
     )
+    if live.folder is not None:
+        return follow_files(
+            given,
+            live,
+            options,
+            alerts=alerts,
+            out=out,
+            format_=format_,
+            signals=signals,
+            no_progress=no_progress,
+            as_json=as_json,
+        )
     try:
         running = CommandRun(given, streams, options, alerts=alerts, summed=out is None or as_json)
     except WrongQueries as wrong:

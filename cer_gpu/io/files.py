@@ -86,12 +86,46 @@ def open_paths(paths: Sequence[str | os.PathLike[str]]) -> Source:
     )
 
 
-def _open_file(file: StoredFile) -> Source:
+def open_next(file: StoredFile, first: int, expected: pa.Schema | None) -> Source:
+    """Open one of the files of a stream that grows, which follows on others.
+
+    Parameters
+    ----------
+    file
+    first
+        Position of its first event.
+    expected
+        Schema of the first of the files; None: this is the first.  Columns of JSON lines, and those that folders tell,
+        have its types; those that JSON lines have not are NULL.
+
+    Raises
+    ------
+    EventsError
+        When it cannot be read, or `expected` has a column that it has not, or has of another kind; the latter when the
+        column is read.
+    """
+    told = _folder_columns([file])
+    own = None
+    if expected is not None:
+        told |= {name: expected.field(name).type for name in told if name in expected.names}
+        own = pa.schema([field for field in expected if field.name not in told])
+    source = _with_folders(_open_file(file, own), file, told)
+
+    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        if expected is not None:
+            check_columns(file, source.schema, "the first file", expected, columns)
+        with _reading(file):
+            yield from validated(source.batches(columns), columns, str(file), first, runs=False)
+
+    return replace(source, read=lambda columns: ahead(read(columns)), origins=[(first, str(file))], parts=None)
+
+
+def _open_file(file: StoredFile, expected: pa.Schema | None = None) -> Source:
     found = format_of(file.name)
     assert found is not None
     format, codec = found
     with _reading(file):
-        source = format.open(file, codec)
+        source = format.open(file, codec) if expected is None else format.open_as(file, codec, expected)
         check_names(source.schema)
         return source
 
@@ -113,7 +147,7 @@ def _reason(error: Exception) -> str:
 # ---- finding --------------------------------------------------------------------------------------------------------
 
 
-def find_files(given: str) -> list[StoredFile]:
+def find_files(given: str, *, may_be_none: bool = False) -> list[StoredFile]:
     """Return the files that a path, a folder, a glob, or the address of one (``s3://bucket/folder``) names.
 
     Those of a folder and of all folders in it come in the order of their names, ``column=2`` before ``column=10``.
@@ -121,7 +155,7 @@ def find_files(given: str) -> list[StoredFile]:
     Raises
     ------
     EventsError
-        When there is none, or the store cannot be read.
+        When there is none, unless it is a folder that `may_be_none`, or the store cannot be read.
     """
     address = Address.of(given) if "://" in given or given.startswith("file:/") else Address("", "", given)
     store = None if address.is_local else open_store(address)
@@ -150,11 +184,15 @@ def find_files(given: str) -> list[StoredFile]:
             f"{given}: a table of {listed.table}, whose files may hold rows that were deleted since\n"
             "hint: give a pyarrow.dataset or a reader that its own library makes"
         )
-    return _in_order(given, place, listed, store, address)
+    files = _in_order(place, listed, store, address)
+    if not files and not may_be_none:
+        kind = "in this folder" if place == listed.base else "fits this pattern"
+        raise EventsError(f"{given}: no {FORMAT_NAMES} file {kind}")
+    return files
 
 
 def _in_order(
-    given: str, place: str, listed: StoreListing, store: fs.FileSystem | None, address: Address
+    place: str, listed: StoreListing, store: fs.FileSystem | None, address: Address
 ) -> list[StoredFile]:
     """Return the event files of a folder or a glob."""
     files = []
@@ -163,9 +201,6 @@ def _in_order(
             told = dict(name.split("=", 1) for name in names[:-1] if "=" in name.lstrip("="))
             folders = {name: unquote(value) for name, value in told.items()}
             files.append((names, StoredFile(path, uri_in_store(address, place, path), store, folders)))
-    if not files:
-        kind = "in this folder" if place == listed.base else "fits this pattern"
-        raise EventsError(f"{given}: no {FORMAT_NAMES} file {kind}")
     return [file for _, file in sorted(files, key=lambda each: [_rank(name) for name in each[0]])]
 
 

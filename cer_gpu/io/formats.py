@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -137,7 +137,7 @@ def csv_source(stream: Callable[[], Any], delimiter: str = ",") -> Source:
     return Source(schema, read)
 
 
-def json_source(stream: Callable[[], Any]) -> Source:
+def json_source(stream: Callable[[], Any], expected: pa.Schema | None = None) -> Source:
     """Return the rows of JSON lines, each an object; columns have the types of the first `TEXT_BYTES`.
 
     Texts that are moments in ISO 8601 become timestamps.  A column that is not among the first rows is left out.
@@ -146,14 +146,20 @@ def json_source(stream: Callable[[], Any]) -> Source:
     ----------
     stream
         Opens the bytes; called once for the schema, and once for the rows.
+    expected
+        Columns that have these types whatever the first rows have, and are NULL where there are none.  Other columns
+        and fields of the first rows are in the schema, too.
     """
     options = pa_json.ReadOptions(block_size=TEXT_BYTES)
     with pa_json.open_json(stream(), read_options=options) as reader:
         first = reader.read_next_batch()
     schema = pa.schema([pa.field(name, _with_moments(first.column(i))) for i, name in enumerate(first.schema.names)])
+    types = schema if expected is None else pa.schema(_added(expected, schema))
+    if expected is not None:
+        schema = pa.schema(_added(expected, schema, within=True))
 
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
-        wanted = pa.schema([schema.field(name) for name in columns or schema.names[:1]])
+        wanted = pa.schema([types.field(name) for name in columns or types.names[:1]])
         parse = pa_json.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore")
         try:
             with pa_json.open_json(stream(), read_options=options, parse_options=parse) as reader:
@@ -164,6 +170,18 @@ def json_source(stream: Callable[[], Any]) -> Source:
             ) from None
 
     return Source(schema, read)
+
+
+def _added(expected: Iterable[pa.Field], found: Iterable[pa.Field], *, within: bool = False) -> list[pa.Field]:
+    """Return fields with those found besides; `within` structs, too."""
+    more = {field.name: field for field in found}
+    fields = []
+    for field in expected:
+        other = more.pop(field.name, None)
+        if within and other is not None and pa.types.is_struct(field.type) and pa.types.is_struct(other.type):
+            field = field.with_type(pa.struct(_added(field.type, other.type, within=True)))
+        fields.append(field)
+    return [*fields, *more.values()]
 
 
 def _with_moments(column: pa.Array) -> pa.DataType:
@@ -200,14 +218,21 @@ class Format:
     open: Callable[[StoredFile, str | None], Source]
     is_text: bool = False
 
+    def open_as(self, stored: StoredFile, compression: str | None, expected: pa.Schema) -> Source:
+        """Return the rows of a file as those of a stream with a schema: JSON lines take its types."""
+        if self.name == _JSON_LINES:
+            return json_source(partial(stored.stream, compression), expected)
+        return self.open(stored, compression)
 
+
+_JSON_LINES = "JSON lines"
 _FORMATS = (
     Format("Parquet", (".parquet", ".pq", ".parq"), _open_parquet),
     Format("Arrow IPC", (".arrow", ".feather", ".ipc", ".arrows"), _open_ipc),
     Format("CSV", (".csv",), lambda stored, codec: csv_source(partial(stored.stream, codec)), is_text=True),
     Format("CSV", (".tsv",), lambda stored, codec: csv_source(partial(stored.stream, codec), "\t"), is_text=True),
     Format(
-        "JSON lines",
+        _JSON_LINES,
         (".jsonl", ".ndjson"),
         lambda stored, codec: json_source(partial(stored.stream, codec)),
         is_text=True,

@@ -88,17 +88,37 @@ def open_sink(
     """
     shown = Path(path)
     kind = _format(shown, format)
-    with result_file(shown, inputs) as file:
-        writer: Writer | None = None
-        try:
-            with naming(str(shown)):
-                writer = _writer(kind, file, schema)
-            sink = _FileSink(writer, str(shown), gather=kind in ("parquet", "arrow"))
-            yield sink
-            sink.close()
-        except BaseException:
-            _abandon(writer)
-            raise
+    with result_file(shown, inputs) as file, open_writer(file, schema, kind, str(shown)) as sink:
+        yield sink
+
+
+@contextlib.contextmanager
+def open_writer(file: IO[bytes], schema: pa.Schema, format: str, name: str) -> Iterator[Sink]:
+    """Write complex events to an open file, which stays open and is whole at the end of the ``with`` block.
+
+    Parameters
+    ----------
+    file, schema
+    format
+        One of SINK_FORMATS.
+    name
+        Name of the file for messages.
+
+    Raises
+    ------
+    OptionError, OSError
+        As `open_sink`.
+    """
+    writer: Writer | None = None
+    try:
+        with naming(name):
+            writer = _writer(format, file, schema)
+        sink = _FileSink(writer, name, gather=format in ("parquet", "arrow"))
+        yield sink
+        sink.close()
+    except BaseException:
+        _abandon(writer)
+        raise
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ from spark_streams import (
 )
 
 import cer_gpu
+from cer_gpu.rules import Rule, compile_rules
 
 pytest.importorskip("pyspark")
 
@@ -346,3 +347,32 @@ def test_a_set_is_streamed(spark, tmp_path):
             assert len(expected) > 5
             own = found.filter(pa.array([query == name for query in found["query"].to_pylist()]))
             assert rows_of(own.select(expected.schema.names).cast(expected.schema)) == rows_of(expected), name
+
+
+def test_rules_raise_alerts_on_a_stream(spark, tmp_path):
+    """The stream is stopped after half of the files, and started again from its checkpoint, by key and on the driver."""
+    rules = {
+        "keyed": Rule("keyed", KEYED, level="high", techniques=("T1",)),
+        "silent": Rule("silent", SILENT, level="low", id="1"),
+        "sequence": Rule("sequence", "sequence by k with maxspan=5s [A where true] [B where true]", "eql", tags=("t",)),
+        "missing": Rule("missing", "A where no.such.field == null and k == 1", "eql"),
+    }
+    rules = compile_rules(rules, time_column="ts", type_column="type", missing_fields="null")
+    keyed = {name: rule for name, rule in rules.rules.items() if name != "missing"}
+    keyed = compile_rules(keyed, time_column="ts", type_column="type", missing_fields="null")
+    events = random_events(9, 160, 80)
+    stream, states = stream_of(spark, tmp_path / "in"), str(tmp_path / "states")
+    found = {"keyed": match_stream(stream, keyed, lateness="0s", output="alerts", groups=3)}
+    pieces = [events.slice(0, 70), events.slice(70), end_at(1_000)]
+    for i, piece in enumerate(pieces):
+        add_files(tmp_path / "in", piece, 1, first=i)
+        run(found, tmp_path)
+        function = match_batches(rules, str(tmp_path / "b"), checkpoint=states, lateness="0s", output="alerts")
+        function(as_df(spark, piece), i)
+    by_key = spark.read.parquet(f"{tmp_path}/keyed/out").toArrow()
+    for table, queries in (by_key, keyed), (found_in(str(tmp_path / "b"), 3), rules):
+        expected = queries.alerts(pa.concat_tables(pieces)).cast(table.schema)
+        assert min(expected["rule"].to_pylist().count(name) for name in queries) > 5
+        # positions count the events of a group
+        assert rows_of(table, without=POSITIONS) == rows_of(expected, without=POSITIONS)
+    assert rows_of(table) == rows_of(expected)

@@ -9,6 +9,7 @@ import pytest
 from spark_streams import US, all_types
 
 import cer_gpu
+from cer_gpu.rules import Rule, compile_rules
 from spark_glue.stage import plain_schema
 from spark_glue.streaming.evaluation import StreamEvaluation, microseconds
 from spark_glue.streaming.ordering import in_order
@@ -137,6 +138,34 @@ def test_micro_batches_of_a_set_find_what_its_queries_find(number):
         if name == "q2":  # windows of events end only with events
             expected = expected.slice(0, len(own))
         assert shown(own) == shown(expected)
+
+
+RULES = {
+    "keyed": Rule("keyed", CASES[0][0], level="high", techniques=("T1",)),
+    "silent": Rule("silent", CASES[1][0], level="low", id="1"),
+    "sequence": Rule("sequence", "sequence by k with maxspan=3s [A where true] [B where true]", "eql", tags=("t",)),
+    "missing": Rule("missing", "A where no.such.field == null and k == 1", "eql"),
+}
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_micro_batches_of_rules_raise_the_alerts_of_one_evaluation(number):
+    rng = random.Random(number)
+    options = {"time_column": "ts", "type_column": "type", "missing_fields": "null"}
+    rules, events = compile_rules(RULES, **options), random_events(rng)
+    evaluation = evaluation_of(rules, "alerts", microseconds("2s"))
+    arrived, stream, found, row = jumbled(rng, events, 2_000_000), evaluation.begin(), [], 0
+    while row < len(events):
+        n = rng.randint(0, 30)
+        found += [*stream.push(arrived.slice(row, n)), *stream.advance_by_events()]
+        row += n
+        if rng.random() < 0.5:
+            stream = evaluation.resume(stream.to_bytes())
+    while (due := stream.due) is not None:
+        found += stream.advance(due)
+    table, expected = pa.Table.from_batches(found), rules.alerts(events)
+    assert min(table["rule"].to_pylist().count(name) for name in RULES) > 5
+    assert sorted(shown(table)) == sorted(shown(expected.cast(table.schema)))
 
 
 def test_events_are_late_by_the_lateness_or_the_watermark():

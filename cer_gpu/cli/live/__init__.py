@@ -1,0 +1,1 @@
+"""``cer-gpu run --follow``: queries over files that appear in a folder."""

@@ -1,0 +1,265 @@
+"""A run over a live source: it looks for files, tells of each step, and stops by a signal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import pyarrow as pa
+from rich.console import Console
+
+from cer_gpu.cli.alerts import by_level
+from cer_gpu.cli.command_line import say, say_notes
+from cer_gpu.cli.given_events import STANDARD, Streams
+from cer_gpu.cli.given_queries import GivenQueries, WrongQueries, first_of
+from cer_gpu.cli.json_output import to_json
+from cer_gpu.cli.live.evaluating import CommandFollowed, endless
+from cer_gpu.cli.live.options import FollowOptions
+from cer_gpu.cli.signals import Signals, Stopped
+from cer_gpu.cli.tally import FORMS, counted
+from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.errors import CerError, EventsError, OptionError, TimeOrderError
+from cer_gpu.follow.arrivals import Arrivals
+from cer_gpu.follow.following import Follower, Step
+from cer_gpu.follow.targets import live_target
+from cer_gpu.io.files import open_paths
+from cer_gpu.rules.alerts import ALERTS
+
+_STOPPED_BY = (signal.SIGINT, signal.SIGTERM)
+
+
+class LiveRun:
+    """Run of queries over the files that appear in a folder.
+
+    Parameters
+    ----------
+    given, live, options
+    alerts
+        True: the results are alerts of rules.
+    out
+        Path of the results.
+    format_
+        Format of part files; None: the usual one.
+    signals
+    hidden
+        True: nothing is told before the end.
+
+    Raises
+    ------
+    WrongQueries
+        When queries are wrong, or never come to results, and are not left out.
+    OptionError
+        When the results cannot be there.
+    """
+
+    def __init__(
+        self,
+        given: GivenQueries,
+        live: FollowOptions,
+        options: EvaluationOptions,
+        *,
+        alerts: bool,
+        out: str,
+        format_: str | None,
+        signals: Signals,
+        hidden: bool,
+    ) -> None:
+        assert live.folder is not None
+        self._given, self._live, self._options, self._alerts = given, live, options, alerts
+        self._signals, self._hidden = signals, hidden
+        self._compiled = endless(given.compile(Streams({None: []})), given.skipped)
+        self._out = out
+        self._outputs: dict[str, str] = {}
+        self._n_rows: dict[str, int] = {}
+        self._n_steps = self._n_files = self._n_events = 0
+        self._noted: set[str] = set()
+        target = live_target(out, format_)
+        arrivals = Arrivals(live.folder, live.settle, live.order)
+        _check_apart(arrivals.identity, target.out)
+        expected = None if live.schema_of is None else open_paths([live.schema_of]).schema
+        facts = {"--output": options.output or (ALERTS if alerts else None), "--lateness": _lateness(options)}
+        self._follower = Follower(
+            arrivals,
+            target,
+            self._begin,
+            facts,
+            expected,
+            skip=live.skip_unreadable,
+            whole=signals.held,
+            tick=signals.check,
+            told=self._tell,
+        )
+        self._console = Console(stderr=True)
+        self._status = self._console.status("looking for files")
+
+    def _begin(self, schema: pa.Schema) -> CommandFollowed:
+        followed = CommandFollowed(self._given, self._compiled, self._options, schema, alerts=self._alerts)
+        self._outputs = followed.outputs
+        self._note(followed.notes)
+        return followed
+
+    def run(self) -> None:
+        """Read files until a signal comes, or, with --once, all that are there."""
+        shows = self._console.is_terminal and not self._hidden
+        with self._follower.opened():
+            self._note([*self._given.notes])
+            if shows:
+                self._status.start()
+            try:
+                self._until_stopped()
+            finally:
+                self._status.stop()
+
+    def _until_stopped(self) -> None:
+        waited = False
+        try:
+            while True:
+                step = self._follower.step()
+                self._tell_notes()
+                if step is not None:
+                    continue
+                if self._live.once:
+                    if waited or not self._follower.waiting:
+                        return
+                    waited = True  # those that came a moment ago
+                    time.sleep(self._live.settle)
+                    continue
+                self._status.update(f"{self.summary()}; waiting for files in {self._live.folder}")
+                time.sleep(self._live.poll)
+        except TimeOrderError as error:
+            hint = "\nhint: --lateness TIME puts late events in order, and --late drop leaves out those that come later"
+            raise TimeOrderError(f"{error}{hint if 'hint: ' not in str(error) else ''}") from None
+        except EventsError as error:
+            if "hint: " in str(error):
+                raise
+            raise EventsError(f"{error}\nhint: put it right or remove it, and begin again; or --skip-unreadable") from error
+
+    # ---- words --------------------------------------------------------------------------------------------------
+
+    def _tell(self, step: Step) -> None:
+        self._n_steps += 1
+        self._n_files += len(step.files)
+        self._n_events += step.n_events
+        for name, n_rows in step.n_rows.items():
+            self._n_rows[name] = self._n_rows.get(name, 0) + n_rows
+        for error in step.skipped.values():
+            self._note([f"left out: {error}"])
+        if self._hidden or not step.files:
+            return
+        last = step.files[-1] if len(step.files) == 1 else f"{step.files[0]} to {step.files[-1]}"
+        target = "" if step.target is None else f" -> {step.target}"
+        self._say(f"{last}: {counted(step.n_events, 'row')}, {self._rows(step.n_rows)}{target}")
+
+    def _tell_notes(self) -> None:
+        follower = self._follower
+        for name, file in follower.new_fields.items():
+            self._note([
+                f"{file} has the field {name!r}, which the first file had not, and which is null in all events of this "
+                "run: --schema-of a file that has all, with results in another place"
+            ])  # fmt: skip
+        for name in follower.grown:
+            self._note([f"{name} has changed since it was read; what was added is not read (--settle)"])
+
+    def _note(self, notes: Sequence[str]) -> None:
+        for note in notes:
+            if note not in self._noted:
+                self._noted.add(note)
+                self._say(f"note: {note}")
+
+    def _say(self, text: str) -> None:
+        if self._console.is_terminal and not self._hidden:
+            self._console.print(text, soft_wrap=True, markup=False, highlight=False)
+        else:
+            say(text)
+
+    def _rows(self, numbers: dict[str, int] | Any) -> str:
+        forms = {self._outputs[name] for name in numbers or self._outputs if name in self._outputs}
+        row = FORMS[forms.pop()].row if len(forms) == 1 else "row"
+        said = counted(sum(numbers.values()), row)
+        if self._alerts and numbers:
+            said += f" ({', '.join(f'{n:,} {level}' for level, n in by_level(numbers, self._given.rules).items())})"
+        return said
+
+    def summary(self) -> str:
+        """Return the summary up to now as a line."""
+        said = [counted(self._n_files, "file"), counted(self._n_events, "row"), self._rows(self._n_rows)]
+        evaluation = self._follower.evaluation
+        if self._options.late == "drop" and evaluation is not None:
+            said.append(f"{counted(evaluation.evaluator.n_late, 'late event')} dropped")
+        return ", ".join(said)
+
+    def last_words(self) -> list[str]:
+        """Return remarks for the end."""
+        waiting = self._follower.waiting
+        if not self._live.once or not waiting:
+            return []
+        return [f"{counted(len(waiting), 'file')} changed less than {self._live.settle:g} s ago, or after one that "
+                f"did, left for the next run: {first_of(waiting)}"]  # fmt: skip
+
+    def facts(self) -> dict[str, Any]:
+        """Return the summary up to now as plain data."""
+        return {
+            "n_steps": self._n_steps,
+            "n_files": self._n_files,
+            "n_events": self._n_events,
+            "n_rows": sum(self._n_rows.values()),
+            "queries": self._n_rows,
+            "n_events_of_all_runs": self._follower.n_events,
+            "skipped": self._follower.skipped,
+            "waiting": list(self._follower.waiting),
+            "out": self._out,
+        }
+
+
+def _lateness(options: EvaluationOptions) -> str | None:
+    return None if options.lateness is None else f"{options.lateness} {options.late}"
+
+
+def _check_apart(folder: str, out: os.PathLike[str]) -> None:
+    """Refuse results that would be read as events."""
+    target = os.path.realpath(out)
+    if "://" not in folder and os.path.commonpath([folder, target]) == folder:
+        raise OptionError(f"{os.fspath(out)}: lies in the folder {folder}, from which the events come\nhint: another folder")
+
+
+def follow_files(
+    given: GivenQueries,
+    live: FollowOptions,
+    options: EvaluationOptions,
+    *,
+    alerts: bool,
+    out: str | None,
+    format_: str | None,
+    signals: Signals,
+    no_progress: bool,
+    as_json: bool,
+) -> int:
+    """Evaluate the files that appear in a folder, and return the exit code."""
+    if out is None or out == STANDARD:
+        raise click.UsageError("--follow needs a place for the results: -o FOLDER, or -o FILE.jsonl")
+    for name, value in {"--sort": options.sort, "--limit": options.limit, "--threads": options.threads}.items():
+        if value:
+            hint = "; --lateness puts late events in order" if name == "--sort" else ""
+            raise click.UsageError(f"{name} is no option of --follow{hint}")
+    run = None
+    try:
+        run = LiveRun(
+            given, live, options, alerts=alerts, out=out, format_=format_, signals=signals, hidden=no_progress or as_json
+        )  # fmt: skip
+        run.run()
+    except WrongQueries as wrong:
+        given.say(wrong.errors)
+        return 1
+    except Stopped as stopped:
+        if run is None or live.once or stopped.signum not in _STOPPED_BY:
+            raise
+    if as_json:
+        click.echo(to_json(run.facts()))
+        return 0
+    say(f"{run.summary()} -> {out}")
+    say_notes(run.last_words())
+    return 0

@@ -1,0 +1,145 @@
+"""Arrivals: the files of a folder that nobody writes any more, and that were not read yet, in a stated order."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyarrow import fs
+
+from cer_gpu.errors import EventsError
+from cer_gpu.io.files import find_files
+from cer_gpu.io.stores import StoredFile
+
+ORDERS = ("name", "modified")
+"""Orders of files: of their names, or of the times when they were last written to (those at one time by their names)."""
+MOST_FILES = 1_000
+MOST_BYTES = 1 << 28
+"""Bounds of the files that one step reads, whichever comes first; a step reads at least one."""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A file of the folder.
+
+    Attributes
+    ----------
+    name
+        Its path from the folder, with ``/`` between folders.
+    file : StoredFile
+    size : int
+        Its bytes.
+    modified_ns : int
+        The time when it was last written to.
+    """
+
+    name: str
+    file: StoredFile
+    size: int
+    modified_ns: int
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a look into the folder found.
+
+    Attributes
+    ----------
+    finished : sequence of Arrival
+        Files to be read now, in their order.
+    waiting : sequence of str
+        Names of files that are still written, or that come after one of these.
+    grown : sequence of str
+        Names of files whose size is no more the one that they were read with.
+    """
+
+    finished: Sequence[Arrival]
+    waiting: Sequence[str]
+    grown: Sequence[str]
+
+
+class Arrivals:
+    """Files that appear in a folder, and in the folders in it.
+
+    A file counts once its name ends as one with events does: writers may use any other ending, such as ``.tmp``, or a
+    name that begins with ``.`` or ``_``, and rename the file at the end.  It is finished once it has not changed for
+    `settle` seconds.  A file waits for unfinished ones before it in the order.
+
+    Parameters
+    ----------
+    folder
+        Path or address of the folder.
+    settle
+        Seconds for which a finished file has not changed; 0: every file is finished as soon as it is seen.
+    order
+        One of `ORDERS`.
+    """
+
+    def __init__(self, folder: str, settle: float, order: str = ORDERS[0]) -> None:
+        self._folder, self._settle, self._order = folder, settle, order
+        self._seen: dict[str, tuple[tuple[int, int], float]] = {}  # size and time, and when these were first seen
+
+    @property
+    def identity(self) -> str:
+        """The folder, by which it is told from others."""
+        return self._folder if "://" in self._folder else os.path.realpath(self._folder)
+
+    def look(self, read: Mapping[str, int], but: Collection[str] = ()) -> Look:
+        """Look into the folder.
+
+        Parameters
+        ----------
+        read
+            Sizes of the files that were read before, by their names.
+        but
+            Names of other files that are not to be read.
+
+        Raises
+        ------
+        EventsError
+            When the folder cannot be read.
+        """
+        here = self._files()
+        grown = [each.name for each in here if each.name in read and each.size != read[each.name]]
+        coming = [each for each in here if each.name not in read and each.name not in but]
+        if self._order == "modified":
+            coming.sort(key=lambda each: each.modified_ns)  # those at one time stay in the order of their names
+        now, clock = time.time_ns(), time.monotonic()
+        seen, finished, n_bytes = {}, [], 0
+        for each in coming:
+            stamp = each.size, each.modified_ns
+            before, since = self._seen.get(each.name, (None, clock))
+            seen[each.name] = stamp, since if before == stamp else clock
+        self._seen = seen
+        for each in coming:
+            # the clock of the file system may be another one, or ahead of ours
+            age = max((now - each.modified_ns) / 1e9, clock - seen[each.name][1])
+            if age < self._settle or len(finished) == MOST_FILES or (finished and n_bytes + each.size > MOST_BYTES):
+                break
+            finished.append(each)
+            n_bytes += each.size
+        return Look(finished, [each.name for each in coming[len(finished) :]], grown)
+
+    def _files(self) -> list[Arrival]:
+        files = find_files(self._folder, may_be_none=True)
+        store = files[0].store if files else None
+        try:
+            infos = (store or fs.LocalFileSystem()).get_file_info([file.path for file in files])
+        except OSError as error:
+            raise EventsError(f"cannot find the events: {self._folder}: {error}") from error
+        base = len(self._base(files))
+        return [
+            Arrival(file.path[base:].lstrip("/").replace(os.sep, "/"), file, info.size, info.mtime_ns)
+            for file, info in zip(files, infos, strict=True)
+            if info.type == fs.FileType.File  # not deleted meanwhile
+        ]
+
+    def _base(self, files: Sequence[StoredFile]) -> str:
+        """Return the part of the paths that is that of the folder."""
+        if not files or files[0].store is None:
+            return self._folder if len(self._folder) == 1 else self._folder.rstrip("/")
+        path = files[0].path
+        inside = files[0].shown[len(self._folder.rstrip("/")) :]
+        return path[: len(path) - len(inside)]

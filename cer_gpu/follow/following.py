@@ -1,0 +1,422 @@
+"""The loop of a live source: step by step, each of which reads the files that have come, and is committed as a whole.
+
+| a step | |
+| --- | --- |
+| 1 | evaluates the files, and writes the rows where no reader looks |
+| 2 | writes the state of the evaluation after them |
+| 3 | appends a line to the log: names of the files, numbers of rows; with it the step is committed |
+| 4 | publishes the rows |
+| 5 | removes the state before |
+
+A process that begins reads the log.  Of the last step in it, it does 4 and 5 again, which change nothing where they are
+done; all that was written for a further step is removed, and its files are read again.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from cer_gpu.columnar.fields import attribute_type
+from cer_gpu.engine.checkpoint import NamedState
+from cer_gpu.errors import CerError, CheckpointError, EventsError, QueryTypeError, TimeOrderError
+from cer_gpu.fitting.fields import find_field
+from cer_gpu.follow.arrivals import Arrival, Arrivals
+from cer_gpu.follow.lock import locked
+from cer_gpu.follow.log import VERSION, CommitLog, sync_folder, write_whole
+from cer_gpu.follow.targets import LiveTarget
+from cer_gpu.io.files import open_next
+from cer_gpu.io.formats import format_of
+from cer_gpu.io.sinks import Sink
+from cer_gpu.io.source import BATCH_ROWS, Source
+
+LOG = "log.jsonl"
+STEPS = ("rows", "state", "commit", "publish", "clean")
+"""Names of the parts of a step, told to `passed` when they are done."""
+
+
+class LiveEvaluation(Protocol):
+    """Evaluation of one query or of several, before their first event.
+
+    Attributes
+    ----------
+    evaluator : cer_gpu.engine.evaluation.Evaluation
+    missing : set of str
+        Fields that queries name, the events have not, and that are taken for NULL.
+    """
+
+    evaluator: Any
+    missing: frozenset[str]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the rows."""
+
+    def rows(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return results of a query as rows."""
+
+    def ordered(self, sink: Sink) -> AbstractContextManager[Sink]:
+        """Return a context with the sink that takes the rows of a step, and gives them to `sink` in their order."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that was committed.
+
+    Attributes
+    ----------
+    number : int
+    files : sequence of str
+        Names of the files that were read.
+    n_events : int
+    n_rows : dict from str to int
+        Number of rows of each query that has some.
+    target : str or None
+        Name of the file that has them; None: there are no rows.
+    skipped : dict from str to str
+        Errors of files that were left out, by their names.
+    """
+
+    number: int
+    files: Sequence[str]
+    n_events: int
+    n_rows: Mapping[str, int]
+    target: str | None
+    skipped: Mapping[str, str]
+
+
+class UnreadableFile(Exception):
+    """File that cannot be read, or does not fit those before it."""
+
+    def __init__(self, arrival: Arrival, error: CerError) -> None:
+        self.arrival, self.error = arrival, error
+
+
+def _nothing(_: Any) -> None:
+    """Do nothing."""
+
+
+@dataclass
+class Follower:
+    """The state of a live source on the disk, and the evaluation in memory.
+
+    Parameters
+    ----------
+    arrivals
+    target
+    begin
+        Returns an evaluation for events of a schema.
+    facts
+        Options that a state depends on, by their names on the command line.
+    expected
+        Schema of the events; None: that of the first file.
+    skip
+        True: files that cannot be read are left out.
+    whole
+        Makes a context that defers interrupts: steps are committed within such contexts.
+    tick
+        Called before each batch of events.
+    told
+        Called with each step as soon as it is committed.
+    passed
+        Called with the names of `STEPS`.
+    """
+
+    arrivals: Arrivals
+    target: LiveTarget
+    begin: Callable[[pa.Schema], LiveEvaluation]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    expected: pa.Schema | None = None
+    skip: bool = False
+    whole: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
+    tick: Callable[[], None] = lambda: None
+    told: Callable[[Step], None] = _nothing
+    passed: Callable[[str], None] = _nothing
+
+    def __post_init__(self) -> None:
+        """Begin with nothing read."""
+        self.evaluation: LiveEvaluation | None = None
+        self.read: dict[str, int] = {}
+        self.skipped: dict[str, str] = {}
+        self.new_fields: dict[str, str] = {}
+        """Fields that are taken for NULL, and that a later file has, with the name of the first such file."""
+        self.waiting: Sequence[str] = ()
+        self.grown: Sequence[str] = ()
+        self._schema: pa.Schema | None = None
+        self._log: CommitLog
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Follower]:
+        """Hold the state during the block: it is made, or read and brought into order.
+
+        Raises
+        ------
+        OptionError
+            When another process has it, or there are results without a state.
+        CheckpointError
+            When it is of something else, or damaged.
+        """
+        if not (self.target.state / LOG).exists():
+            self.target.check_new()
+        self.target.state.mkdir(parents=True, exist_ok=True)
+        with locked(self.target.state):
+            self._log = CommitLog(self.target.state / LOG)
+            self._recover()
+            yield self
+
+    def _recover(self) -> None:
+        for entry in self._log.entries[1:]:
+            self.read |= {each["name"]: each["size"] for each in entry["files"]}
+            self.skipped |= entry["skipped"]
+        if self._log.entries:
+            self._schema = self._check(self._log.entries[0])
+        if self.number:
+            self._settle(self._log.entries[-1])
+        self.target.drop_pending()
+        for each in self.target.state.glob("state-*"):
+            if each != self._state(self.number):
+                each.unlink()
+        if self._schema is not None:
+            self._restore(self._schema)
+
+    def _check(self, header: Mapping[str, Any]) -> pa.Schema:
+        """Return the schema of the events; refuse a state of another version, folder or options."""
+        if header.get("version") != VERSION:
+            raise CheckpointError(
+                f"{self.target.state}: the state has version {header.get('version')}, and this cer_gpu reads {VERSION}\n"
+                "hint: go on with the cer_gpu that made it, or write to another place"
+            )
+        for name, value in self._facts.items():
+            if header["facts"].get(name) != value:
+                raise CheckpointError(
+                    f"{self.target.state}: the state is of {name} {header['facts'].get(name)!r}, and not of {value!r}\n"
+                    f"hint: the same {name}, or results in another place"
+                )
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(header["schema"])))
+        if self.expected is not None and not self.expected.equals(schema):
+            raise CheckpointError(
+                f"{self.target.state}: the state is of events with another schema\n"
+                f"hint: leave the option out, or write to another place; its schema: {schema.to_string()}"
+            )
+        return schema
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        return {"--follow": self.arrivals.identity, "--format": self.target.format, **self.facts}
+
+    @property
+    def number(self) -> int:
+        """Number of the last step; 0: there was none."""
+        return max(len(self._log.entries) - 1, 0)
+
+    @property
+    def n_events(self) -> int:
+        """Number of events that were read."""
+        return 0 if self.evaluation is None else int(self.evaluation.evaluator.n_pushed)
+
+    def _state(self, step: int) -> Any:
+        return self.target.state / f"state-{step:09}"
+
+    def _restore(self, schema: pa.Schema) -> None:
+        """Begin an evaluation, and take over the state of the last step."""
+        self.evaluation = self.begin(schema)
+        evaluator = self.evaluation.evaluator
+        if not self.number:
+            evaluator.expect(schema)
+            return
+        try:
+            blob = self._state(self.number).read_bytes()
+            evaluator._restore(NamedState.from_bytes(evaluator.identities, blob))
+        except FileNotFoundError as error:
+            raise CheckpointError(
+                f"{error.filename}: is not there, and the log says that it is\nhint: restore the folder from a copy"
+            ) from None
+        except CheckpointError as error:
+            raise CheckpointError(f"{self._state(self.number)}: {error}") from None
+
+    # ---- steps ------------------------------------------------------------------------------------------------
+
+    def step(self) -> Step | None:
+        """Read the files that have come, and commit their results; None: no file has come.
+
+        Raises
+        ------
+        EventsError, QueryTypeError
+            When a file cannot be read, does not fit, or has events that are late; nothing of the step is kept.
+        OSError
+            When the results cannot be written; nothing of the step is kept, unless it is committed already.
+        """
+        look = self.arrivals.look(self.read, self.skipped)
+        self.waiting, self.grown = look.waiting, look.grown
+        skipped: dict[str, str] = {}
+        while True:
+            files = [each for each in look.finished if each.name not in skipped]
+            if not files and not skipped:
+                return None
+            try:
+                return self._step(files, skipped)
+            except UnreadableFile as unreadable:
+                if not self.skip:
+                    raise unreadable.error from unreadable.error.__cause__
+                skipped[unreadable.arrival.name] = str(unreadable.error)
+                self.evaluation = None  # which may have read a part of the file
+
+    def _step(self, files: Sequence[Arrival], skipped: Mapping[str, str]) -> Step | None:
+        step = self.number + 1
+        read, numbers = list[dict[str, Any]](), dict[str, int]()
+        evaluation = self._evaluation(files)
+        if evaluation is None:
+            if skipped and not files:
+                self.skipped |= skipped  # told again after a restart: there is no log yet
+                self.told(nothing := Step(0, [], 0, {}, None, skipped))
+                return nothing
+            return None
+        evaluator = evaluation.evaluator
+        begin = evaluator.n_pushed
+        with self.target.writing(step, evaluation.schema) as file, evaluation.ordered(file) as sink:
+            for name, batch in self._found(files, evaluator, read):
+                rows = evaluation.rows(name, batch)
+                if rows.num_rows:
+                    numbers[name] = numbers.get(name, 0) + rows.num_rows
+                    sink.write(rows)
+        self.passed("rows")
+        place = self.target.place() if numbers else {}
+        published = self.target.published(step) if numbers else None
+        entry = {"step": step, "files": read, "skipped": dict(skipped), "n_rows": numbers, "target": published, **place}
+        state = evaluator.checkpoint()
+        with self.whole():
+            write_whole(self._state(step), state)
+            sync_folder(self.target.state)
+            self.passed("state")
+            self._log.append(entry)
+            self.read |= {each.name: each.size for each in files}
+            self.skipped |= skipped
+            self.passed("commit")
+            n_events = evaluator.n_pushed - begin
+            done = Step(step, [each.name for each in files], n_events, numbers, published, skipped)
+            self.told(done)
+            self._settle(entry)
+        return done
+
+    def _settle(self, entry: Mapping[str, Any]) -> None:
+        """Publish the rows of a committed step, and remove the state before."""
+        step = entry["step"]
+        if entry["target"] is None:
+            self.target.pending(step).unlink(missing_ok=True)
+        else:
+            self.target.publish(step, entry)
+        self.passed("publish")
+        self._state(step - 1).unlink(missing_ok=True)
+        self.passed("clean")
+
+    def _evaluation(self, files: Sequence[Arrival]) -> LiveEvaluation | None:
+        """Return the evaluation, which the first file with a schema begins; None: there is none yet."""
+        if self._schema is None:
+            self._schema = self.expected
+            for arrival in files if self._schema is None else ():
+                source = self._source(arrival)
+                if source is not None:
+                    self._schema = source.schema
+                    break
+            if self._schema is None:
+                return None
+            self._restore(self._schema)  # queries that do not fit leave no state behind
+        if not self._log.entries:
+            schema = base64.b64encode(self._schema.serialize().to_pybytes()).decode()
+            self._log.append({"version": VERSION, "facts": self._facts, "schema": schema})
+        if self.evaluation is None:
+            self._restore(self._schema)
+        return self.evaluation
+
+    def _source(self, arrival: Arrival, first: int = 0) -> Source | None:
+        """Open a file; None: it has no events and no schema."""
+        found = format_of(arrival.name)
+        if not arrival.size and found is not None and found[0].is_text:
+            return None
+        try:
+            return open_next(arrival.file, first, self._schema)
+        except EventsError as error:
+            raise UnreadableFile(arrival, error) from error
+
+    def _found(
+        self, files: Sequence[Arrival], evaluator: Any, read: list[dict[str, Any]]
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield the results of files, and add facts on each file to `read`."""
+        schema, origins = self._schema, list[tuple[int, str]]()
+        assert schema is not None
+        names = [name for name in evaluator.attributes(schema) if attribute_type(schema, name) is not None]
+        together = Source(schema, iter, origins=origins)  # which only tells where an event is from
+        with together.locating(lambda: evaluator.n_events):
+            for arrival, batch in gathered(self._batches(files, names, evaluator.n_pushed, origins, read)):
+                self.tick()
+                try:
+                    found = evaluator._pushed(batch)
+                except QueryTypeError as error:
+                    raise UnreadableFile(arrival, EventsError(f"{arrival.file}: {error}")) from error
+                yield from found
+
+    def _batches(
+        self,
+        files: Sequence[Arrival],
+        names: list[str],
+        first: int,
+        origins: list[tuple[int, str]],
+        read: list[dict[str, Any]],
+    ) -> Iterator[tuple[Arrival, pa.RecordBatch]]:
+        """Yield the events of files with their files; the first of all is event `first`."""
+        assert self.evaluation is not None and self._schema is not None
+        for arrival in files:
+            origins.append((first, str(arrival.file)))
+            source, n_events = self._source(arrival, first), 0
+            if source is not None and not source.schema.equals(self._schema):
+                for name in self.evaluation.missing:
+                    if find_field(source.schema, tuple(name.split("."))) is not None:
+                        self.new_fields.setdefault(name, arrival.name)
+            for batch in () if source is None else _readable(arrival, source.batches(names)):
+                n_events += batch.num_rows
+                yield arrival, batch
+            read.append({"name": arrival.name, "size": arrival.size, "first": first, "n_events": n_events})
+            first += n_events
+
+
+def gathered(batches: Iterable[tuple[Arrival, pa.RecordBatch]]) -> Iterator[tuple[Arrival, pa.RecordBatch]]:
+    """Yield the events of small files together, with the first of these: each batch costs some calls for every query.
+
+    The events of files whose columns have other types are not put together.
+    """
+    held: list[tuple[Arrival, pa.RecordBatch]] = []
+    n_rows = 0
+    for arrival, batch in batches:
+        if held and (n_rows + batch.num_rows > BATCH_ROWS or not batch.schema.equals(held[0][1].schema)):
+            yield from _together(held)
+            held, n_rows = [], 0
+        held.append((arrival, batch))
+        n_rows += batch.num_rows
+    yield from _together(held)
+
+
+def _together(held: list[tuple[Arrival, pa.RecordBatch]]) -> Iterator[tuple[Arrival, pa.RecordBatch]]:
+    if len(held) > 1:
+        with contextlib.suppress(pa.ArrowException):  # dictionaries with more values than fit together
+            held = [(held[0][0], pa.concat_batches([batch for _, batch in held]))]
+    yield from held
+
+
+def _readable(arrival: Arrival, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches; errors of reading them tell the file."""
+    while True:
+        try:
+            batch = next(batches, None)
+        except TimeOrderError:
+            raise
+        except EventsError as error:
+            raise UnreadableFile(arrival, error) from error
+        if batch is None:
+            return
+        yield batch

@@ -1,0 +1,110 @@
+"""Log of commits: one line of JSON for each step; a step is done once its line is on the disk.
+
+Only the last line can be incomplete, if the process was killed while it wrote it: that step is not done, and the line is
+cut off.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cer_gpu.errors import CheckpointError
+
+VERSION = 1
+"""Version of the log and of the state beside it."""
+_CHECK = "check"
+
+
+class CommitLog:
+    """Lines of facts in a file, each with a checksum.
+
+    Parameters
+    ----------
+    path
+        The file; it need not exist.
+
+    Raises
+    ------
+    CheckpointError
+        When a line that is not the last one is damaged.
+
+    Attributes
+    ----------
+    entries : list of dict
+        Facts of the complete lines, in their order.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.entries: list[dict[str, Any]] = []
+        data = path.read_bytes() if path.exists() else b""
+        *lines, rest = data.split(b"\n")
+        n_good = 0
+        for number, line in enumerate(lines, 1):
+            entry = _entry(line)
+            if entry is None:
+                if number < len(lines):
+                    raise CheckpointError(
+                        f"{path}: line {number} is damaged\nhint: restore the folder from a copy, or begin with another"
+                    )
+                rest = line
+                break
+            self.entries.append(entry)
+            n_good += len(line) + 1
+        if rest or n_good < len(data):
+            with open(path, "r+b") as file:
+                file.truncate(n_good)
+                os.fsync(file.fileno())
+
+    def append(self, entry: dict[str, Any]) -> None:
+        """Write a line, which is on the disk when this returns."""
+        with open(self._path, "ab") as file:
+            file.write(_line(entry))
+            file.flush()
+            os.fsync(file.fileno())
+        if not self.entries:
+            sync_folder(self._path.parent)
+        self.entries.append(entry)
+
+    def of(self, name: str) -> Iterator[Any]:
+        """Yield the values of a name in the entries that have it."""
+        return (entry[name] for entry in self.entries if name in entry)
+
+
+def _line(entry: dict[str, Any]) -> bytes:
+    text = json.dumps(entry)
+    return json.dumps({**entry, _CHECK: zlib.crc32(text.encode())}).encode() + b"\n"
+
+
+def _entry(line: bytes) -> dict[str, Any] | None:
+    """Return the facts of a line; None: it is not whole."""
+    try:
+        entry: dict[str, Any] = json.loads(line)
+        check = entry.pop(_CHECK)
+    except (ValueError, KeyError, AttributeError):
+        return None
+    return entry if zlib.crc32(json.dumps(entry).encode()) == check else None
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file of the state; it is on the disk when this returns."""
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names of the files of a folder are on the disk."""
+    if os.name == "nt":  # where folders cannot be opened
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

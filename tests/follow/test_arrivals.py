@@ -1,0 +1,94 @@
+"""Files that have come: finished ones only, in a stated order."""
+
+import os
+import time
+
+import pytest
+
+import cer_gpu
+from cer_gpu.follow import arrivals
+from cer_gpu.follow.arrivals import Arrivals
+
+
+def touch(path, age=100.0, data="x"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(data)
+    stamp = time.time() - age
+    os.utime(path, (stamp, stamp))
+
+
+def names(look):
+    return [each.name for each in look.finished]
+
+
+def test_files_come_by_name_and_those_of_other_kinds_do_not_count(tmp_path):
+    for name in ("b.parquet", "a.jsonl", "c.arrow", "d.tmp", ".e.parquet", "_f.parquet", "_g/h.parquet", "z/a.parquet"):
+        touch(tmp_path / name)
+    for n in (10, 9):
+        touch(tmp_path / f"day={n}" / "x.parquet")
+    look = Arrivals(str(tmp_path), 5).look({})
+    # a number in the name of a folder is a number
+    assert names(look) == ["a.jsonl", "b.parquet", "c.arrow", "day=9/x.parquet", "day=10/x.parquet", "z/a.parquet"]
+    assert names(Arrivals(f"{tmp_path}/", 5).look({"b.parquet": 1}, ["c.arrow"])) == [
+        "a.jsonl", "day=9/x.parquet", "day=10/x.parquet", "z/a.parquet",
+    ]  # fmt: skip
+
+
+def test_a_relative_folder_names_the_same_files(tmp_path, monkeypatch):
+    touch(tmp_path / "in" / "d" / "a.parquet")
+    monkeypatch.chdir(tmp_path)
+    for given in ("in", "./in", "in/"):
+        assert names(Arrivals(given, 5).look({})) == ["d/a.parquet"], given
+    monkeypatch.chdir(tmp_path / "in")
+    assert names(Arrivals(".", 5).look({})) == ["d/a.parquet"]
+
+
+def test_a_file_waits_for_unfinished_ones_before_it(tmp_path):
+    touch(tmp_path / "1.parquet")
+    touch(tmp_path / "2.parquet", age=0)
+    touch(tmp_path / "3.parquet")
+    look = Arrivals(str(tmp_path), 5).look({})
+    assert names(look) == ["1.parquet"]
+    assert look.waiting == ["2.parquet", "3.parquet"]
+    assert names(Arrivals(str(tmp_path), 0).look({})) == ["1.parquet", "2.parquet", "3.parquet"]
+
+
+def test_the_order_of_times(tmp_path):
+    touch(tmp_path / "1.parquet", age=50)
+    touch(tmp_path / "2.parquet", age=200)
+    touch(tmp_path / "3.parquet", age=100)
+    assert names(Arrivals(str(tmp_path), 5, "modified").look({})) == ["2.parquet", "3.parquet", "1.parquet"]
+
+
+def test_a_file_of_the_future_is_finished_once_it_was_seen_unchanged(tmp_path):
+    touch(tmp_path / "1.parquet", age=-1_000)
+    coming = Arrivals(str(tmp_path), 0.05)
+    assert names(coming.look({})) == []
+    time.sleep(0.06)
+    touch(tmp_path / "1.parquet", age=-1_000, data="more")
+    assert names(coming.look({})) == []
+    time.sleep(0.06)
+    assert names(coming.look({})) == ["1.parquet"]
+
+
+def test_a_step_is_bounded(tmp_path, monkeypatch):
+    for i in range(6):
+        touch(tmp_path / f"{i}.jsonl", data="x" * 10)
+    monkeypatch.setattr(arrivals, "MOST_FILES", 4)
+    assert len(names(Arrivals(str(tmp_path), 5).look({}))) == 4
+    monkeypatch.setattr(arrivals, "MOST_BYTES", 25)
+    assert len(names(Arrivals(str(tmp_path), 5).look({}))) == 2
+    monkeypatch.setattr(arrivals, "MOST_BYTES", 5)
+    assert len(names(Arrivals(str(tmp_path), 5).look({}))) == 1
+
+
+def test_files_that_grow_after_they_were_read_are_told(tmp_path):
+    touch(tmp_path / "a.jsonl", data="xx")
+    assert Arrivals(str(tmp_path), 5).look({"a.jsonl": 2}).grown == []
+    assert Arrivals(str(tmp_path), 5).look({"a.jsonl": 1}).grown == ["a.jsonl"]
+
+
+def test_an_empty_folder_is_no_error_and_none_is_one(tmp_path):
+    assert names(Arrivals(str(tmp_path), 5).look({})) == []
+    with pytest.raises(cer_gpu.EventsError, match="no such file"):
+        Arrivals(str(tmp_path / "none"), 5).look({})
