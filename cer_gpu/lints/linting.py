@@ -22,9 +22,9 @@ from cer_gpu.ceql.traversal import walk
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.errors import QueryError
 from cer_gpu.explain.writing import expression_text
-from cer_gpu.lints.truths import NULL, ORDER, TEST, VALUE, Contradiction, Truths, TypeOf, below_of, truths
+from cer_gpu.lints.truths import OF_NULL, OF_ORDER, OF_TEST, OF_VALUE, Contradiction, Truths, TypeOf, below_of, truths
 
-NO_WINDOW, NEVER, ALWAYS, UNUSED, NO_TYPE = "no window", "never", "always", "unused variable", "no such type"
+NO_WINDOW, NEVER_TRUE, ALWAYS_TRUE, UNUSED, NO_TYPE = "no window", "never", "always", "unused variable", "no such type"
 _CEQL = "CEQL"
 _WINDOWS = {
     _CEQL: "add WITHIN, such as WITHIN 10 MINUTES or WITHIN 1000 EVENTS",
@@ -149,7 +149,7 @@ class _Linter:
             reason = truths(together, self._type_of, nan=True)[id(together)].if_true
             if isinstance(reason, Contradiction) and reason.kind:
                 who = " and ".join(map(repr, names))
-                self.tell(NEVER, f"no event passes all filters of {who}: {_why(reason)}", items[-1].span)
+                self.tell(NEVER_TRUE, f"no event passes all filters of {who}: {_why(reason)}", items[-1].span)
 
     def predicate(self, predicate: s.Predicate, span: s.Span) -> bool:
         """Tell of the parts of a predicate that are never or always TRUE; return False for the whole of one such."""
@@ -167,13 +167,13 @@ class _Linter:
                 below = [] if isinstance(node, s.Not) else [each for each in below if _is_never(with_nan[id(each)])]
                 if not below and (never.kind or self._of_constants):
                     what = "this alternative never holds" if is_alternative else "no event passes this"
-                    self.tell(NEVER, f"{what}: {_why(never)}", place)
+                    self.tell(NEVER_TRUE, f"{what}: {_why(never)}", place)
             elif isinstance(always, Contradiction):
                 below = [] if isinstance(node, s.Not) else [each for each in below if _is_always(without[id(each)])]
                 if not below and (always.kind or self._of_constants):
                     names = ", ".join(dict.fromkeys(map(_shown, read)))
                     with_values = f"every event with a value of {names}" if names else "every event"
-                    self.tell(ALWAYS, f"{with_values} passes this", place)
+                    self.tell(ALWAYS_TRUE, f"{with_values} passes this", place)
             todo += [(each, place, isinstance(node, s.Or)) for each in below]
         return not _is_never(with_nan[id(predicate)]) and not _is_always(without[id(predicate)])
 
@@ -227,15 +227,15 @@ def _shown(expression: s.Expression) -> str:
 
 def _why(reason: Contradiction) -> str:
     """Return the words for a contradiction."""
-    if reason.kind == VALUE:
+    if reason.kind == OF_VALUE:
         return f"no value of {_shown(reason.of)!r} passes all of its tests"
-    if reason.kind == NULL:
+    if reason.kind == OF_NULL:
         return f"{_shown(reason.of)!r} would have to be NULL and not NULL"
-    if reason.kind == ORDER:
+    if reason.kind == OF_ORDER:
         one, other = map(_shown, reason.of)
         return f"the tests of {one!r} and {other!r} exclude each other"
-    if reason.kind == TEST:
-        return "a test and its negation"
+    if reason.kind == OF_TEST:
+        return "a test and its negation exclude each other"
     return "its constants tell it"
 
 
