@@ -21,6 +21,7 @@ TABLES = re.findall(r"```\n( .*?)```", PAGE, re.DOTALL)
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     pytest.importorskip("duckdb")
+    pytest.importorskip("sigma.rule")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     os.symlink(ROOT / "examples", "examples")
@@ -45,14 +46,16 @@ def test_the_tutorial_works(here, capsys):
         assert main(args) == 0, capsys.readouterr().err
         printed[command] = capsys.readouterr()
     alerts, near = (each for each in TABLES)
-    (run,) = (said for command, said in printed.items() if command.endswith("rules ecs.parquet") and " run " in command)
+    (run,) = (said for command, said in printed.items() if command.endswith("--pipeline ecs") and " run " in command)
     assert words(run.out) == words(alerts)
     for note in re.findall(r"^note: .*$", PAGE, re.MULTILINE):
         assert note in run.err.splitlines()
     (progress,) = (said for command, said in printed.items() if command.endswith("progress"))
     assert words(progress.out) == words(near)
-    assert pq.read_table("alerts.parquet").num_rows == 6
-    assert "Password guessed over the network" in Path("alerts.html").read_text(encoding="utf-8")
+    assert pq.read_table("alerts.parquet").num_rows == 8
+    page = Path("alerts.html").read_text(encoding="utf-8")
+    assert "Password guessed over the network" in page
+    assert "https://attack.mitre.org/techniques/T1069/002/" in page  # of a correlation of Sigma
 
 
 def test_the_events_are_those_that_the_script_makes(here):

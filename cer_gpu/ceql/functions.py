@@ -61,3 +61,17 @@ TRUTHS = tuple(name for name, test in TEXT_TESTS.items() if test.call)
 
 NAMES = (*EVENTS, LAG, *AGGREGATES, *SCALAR, *TRUTHS, ANY_OF)
 """All names that may stand before parentheses in an expression."""
+
+
+def numbered_operands(least: int, most: int | None) -> str:
+    """Return how many operands a function takes, as `SCALAR` has it.
+
+    Examples
+    --------
+    >>> numbered_operands(1, 1), numbered_operands(2, 3), numbered_operands(2, None)
+    ('one operand', 'two or three operands', 'two operands or more')
+    """
+    words = ("no", "one", "two", "three", "four")
+    if most is not None and most != least:
+        return f"{words[least]} or {words[most]} operands"
+    return f"{words[least]} operand{'s' * (least > 1)}{' or more' * (most is None)}"

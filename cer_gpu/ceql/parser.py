@@ -15,7 +15,19 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.clauses import QueryBuilder, exact, extent, span_of, unexpected
 from cer_gpu.ceql.conjunctive import Argument, QueryAtom, Relations, checked_relations
 from cer_gpu.ceql.foreign import FUNCTIONS
-from cer_gpu.ceql.functions import AGGREGATES, ANY_OF, EVENTS, LAG, NAMES, PASTS, RISES, SCALAR, TESTS, TRUTHS
+from cer_gpu.ceql.functions import (
+    AGGREGATES,
+    ANY_OF,
+    EVENTS,
+    LAG,
+    NAMES,
+    PASTS,
+    RISES,
+    SCALAR,
+    TESTS,
+    TRUTHS,
+    numbered_operands,
+)
 from cer_gpu.ceql.grammar import UNITS, tree_parser
 from cer_gpu.ceql.measures import LONE, aggregate_operand
 from cer_gpu.ceql.nesting import check_nesting
@@ -126,12 +138,6 @@ def _denied(method: str) -> Any:
 
 def _compare(op: str) -> str:
     return {"==": "=", "!=": "<>"}.get(op, op)
-
-
-def _between(operand: s.Expression, low: s.Expression | None, high: s.Expression | None, at: s.Span) -> s.Predicate:
-    """Return ``low <= operand <= high``; None: no bound on that side."""
-    tests = [s.Comparison(op, operand, bound, at) for op, bound in ((">=", low), ("<=", high)) if bound is not None]
-    return tests[0] if len(tests) == 1 else s.And(tuple(tests), at)
 
 
 @lark.v_args(meta=True)
@@ -252,9 +258,9 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
             raise self._error(f"there is no function {shortened(name.name)!r}", name.span, hint)
         least, most = SCALAR[lower]
         if len(operands) < least or (most is not None and len(operands) > most):
-            expected = _numbered(least, most)
+            expected = numbered_operands(least, most)
             raise self._error(f"{lower} takes {expected}, and {len(operands)} are given", span_of(meta))
-        if lower == "round" and len(operands) == 2 and not _is_whole(operands[1]):
+        if lower == "round" and len(operands) == 2 and not s.is_whole(operands[1]):
             raise self._error(f"the second operand of {lower} is a whole number", operands[1].span, "round(price, 2)")
         return s.Call(lower, tuple(operands), span_of(meta))
 
@@ -289,11 +295,12 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
             if word.name.upper() != "DISTINCT" or function.name.upper() != "COUNT":
                 raise self._error(f"expected COUNT(DISTINCT R.a), found {shortened(word.name)!r}", word.span, _PAST)
         name = s.Name("COUNT DISTINCT", None, span_of(meta))
-        return self.past(meta, [name, *(each for each in others if each is not None)])
+        *others, keys = others
+        return self.past(meta, [name, *(each for each in others if each is not None), keys])
 
     def past(self, meta: Any, children: list[Any]) -> s.Attribute:
         """Return an aggregate OVER the past as an attribute, whose name is its text."""
-        function, operand, *predicates, length = children
+        function, operand, *predicates, length, keys = children
         upper = function.name.upper()
         if upper not in PASTS or self.text[function.span[0]] == "`":
             hint = did_you_mean(upper, PASTS, "aggregates") or _PAST
@@ -308,19 +315,37 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
                 raise self._error(f"expected a filter of {event.name}, found {owner.name!r}", owner.span, _PAST)
             predicate = self.past_filter_of(event, predicate)
             self._refuse_lag(predicate, "a filter of an aggregate OVER the past")
-        past = s.Past(upper, event, attribute, predicate, extent(self.text, length), span_of(meta))
+        past = s.Past(upper, event, attribute, predicate, extent(self.text, length), span_of(meta), keys=keys)
         text = self.text[slice(*past.span)].replace("`", " ")
         return s.Attribute(f"`{' '.join(text.split())}`", past.span, past=past)
 
     def rises(self, meta: Any, children: list[Any]) -> s.Comparison:
         """Return the test that a condition begins to hold."""
-        _, condition, predicate = children
+        _, condition, predicate, keys = children
         for each in (condition, predicate):
             self._refuse_lag(each, "RISES")
-        past = s.Past(RISES, None, None, predicate, None, span_of(meta), condition=condition)
+        past = s.Past(RISES, None, None, predicate, None, span_of(meta), condition=condition, keys=keys)
         text = self.text[slice(*past.span)].replace("`", " ")
         column = s.Attribute(f"`{' '.join(text.split())}`", past.span, past=past)
         return s.Comparison("=", column, s.Literal(True, "", past.span), past.span)
+
+    def own_keys(self, meta: Any, children: list[Any]) -> tuple[tuple[s.OwnKey, ...], ...]:
+        """Return the keys of what is OVER the past: () for those of one pair of empty brackets."""
+        keys = [each for each in children if isinstance(each, tuple)]
+        if not all(keys) and len(keys) > 1:
+            raise self._error("expected a column in each of several keys", span_of(meta), _OWN_KEYS)
+        return tuple(key for key in keys if key)
+
+    def own_key(self, meta: Any, children: list[Any]) -> tuple[s.OwnKey, ...]:
+        """Return a key, of alternatives."""
+        return tuple(each for each in children if each is not None)
+
+    def own_key_part(self, meta: Any, children: list[Any]) -> s.OwnKey:
+        """Return a column of a key, and the events whose key it is."""
+        name, predicate = children
+        if predicate is not None:
+            self._refuse_lag(predicate, "a key")
+        return s.OwnKey(name, predicate)
 
     def _refuse_lag(self, predicate: s.Predicate, who: str) -> None:
         for inner in s.attributes(predicate):
@@ -353,7 +378,7 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
         lag = 1
         if numbers:
             (number,) = numbers
-            if not isinstance(number, s.Literal) or not _is_whole(number) or not 0 < int(number.value) <= MAX_LAG:
+            if not isinstance(number, s.Literal) or not s.is_whole(number) or not 0 < int(number.value) <= MAX_LAG:
                 raise self._error("the second operand of LAG is a number of events, from 1", number.span, _LAGS)
             lag = int(number.value)
         return replace(attribute, lag=lag, span=span_of(meta))
@@ -423,12 +448,12 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
         operand, (kind, items) = children
         if kind == "values":
             return s.Membership(operand, tuple(items), span_of(meta))
-        return _between(operand, items[0], items[1], span_of(meta))
+        return s.within_bounds(operand, items[0], items[1], span_of(meta))
 
     not_in = _denied("in_")
 
     def in_range(self, meta: Any, children: list[Any]) -> s.Predicate:
-        return _between(children[0], children[1], children[2], span_of(meta))
+        return s.within_bounds(children[0], children[1], children[2], span_of(meta))
 
     not_in_range = _denied("in_range")
     is_null = _node(s.IsNull)
@@ -572,17 +597,10 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
 _COUNT_ALL = "COUNT(*) counts all kept events; of one attribute it is SUM(x.price), AVG(x.price), ..."
 _AGGREGATED = "of a match: SELECT and HAVING, as in SELECT x, COUNT(x); of the past: x[COUNT(FAIL) OVER 1 MINUTE > 3]"
 _OF_LIST = "a test that one element of a list passes: ANY(tags) = 'x', ANY(tags) LIKE '^x', ANY(prices) > 3"
+_OWN_KEYS = "PARTITION BY [user], [host]; PARTITION BY [] for all events"
 _PAST = "COUNT(FAIL) OVER 1 MINUTE, AVG(BUY.amount FILTER amount > 0) OVER 30 DAYS, COUNT(DISTINCT R.user) OVER 1 HOUR"
 _LAGS = "of the event just before in the stream, and of the third before: LAG(price), LAG(price, 3)"
 _TIMES = "A{2} is two, A{2,} two or more, A{2,4} two to four, A? none or one"
-
-
-def _numbered(least: int, most: int | None) -> str:
-    """Return how many operands a function takes."""
-    words = ("no", "one", "two", "three", "four")
-    if most is not None and most != least:
-        return f"{words[least]} or {words[most]} operands"
-    return f"{words[least]} operand{'s' * (least > 1)}{' or more' * (most is None)}"
 
 
 def _elements(operand: Any) -> Iterator[s.Element]:
@@ -592,13 +610,6 @@ def _elements(operand: Any) -> Iterator[s.Element]:
     elif isinstance(operand, s.Call) and operand.function not in AGGREGATES:
         for each in operand.operands:
             yield from _elements(each)
-
-
-def _is_whole(expression: s.Expression) -> bool:
-    """Return True for an integer as written, with or without a sign."""
-    if isinstance(expression, s.Negative):
-        return _is_whole(expression.operand)
-    return isinstance(expression, s.Literal) and type(expression.value) is int
 
 
 def _unquote(token: Any) -> str:

@@ -35,6 +35,7 @@ from cer_gpu.ceql.values import Name as Name
 from cer_gpu.ceql.values import Negative as Negative
 from cer_gpu.ceql.values import Not as Not
 from cer_gpu.ceql.values import Or as Or
+from cer_gpu.ceql.values import OwnKey as OwnKey
 from cer_gpu.ceql.values import Past as Past
 from cer_gpu.ceql.values import Predicate as Predicate
 from cer_gpu.ceql.values import Span as Span
@@ -42,8 +43,10 @@ from cer_gpu.ceql.values import TextTest as TextTest
 from cer_gpu.ceql.values import Within as Within
 from cer_gpu.ceql.values import attributes as attributes
 from cer_gpu.ceql.values import descends as descends
+from cer_gpu.ceql.values import is_whole as is_whole
 from cer_gpu.ceql.values import leaves as leaves
 from cer_gpu.ceql.values import pasts_in as pasts_in
+from cer_gpu.ceql.values import within_bounds as within_bounds
 
 # ---- filters: predicates on the events of a variable ------------------------------------------------------
 

@@ -77,6 +77,17 @@ class Within:
 
 
 @dataclass(frozen=True)
+class OwnKey:
+    """A column of a key of what is OVER the past, for events that satisfy `predicate`; None: for all.
+
+    The attributes of `predicate` name no variable.
+    """
+
+    name: Name
+    predicate: Predicate | None = None
+
+
+@dataclass(frozen=True)
 class Past:
     """``function(event.attribute FILTER predicate) OVER over``: an aggregate over the events before, and this one.
 
@@ -84,7 +95,8 @@ class Past:
     `attribute` None: COUNT counts events.  The attributes of `predicate` name no variable.  `over` None: all events
     before.  "DESCENDANT" reads those of whatever key; `ids` are its columns of a process and of its parent.  "RISES"
     reads those of the substream: TRUE where an event satisfies `predicate` and `condition`, and the last one before it
-    that satisfies `predicate` does not satisfy `condition`.
+    that satisfies `predicate` does not satisfy `condition`.  `keys` are its own, each the first of some columns that an
+    event has, in place of those of the query: () for none; None: it is of the substream.
     """
 
     function: str
@@ -95,11 +107,13 @@ class Past:
     span: Span = _span()
     ids: tuple[str, ...] = ()
     condition: Predicate | None = None
+    keys: tuple[tuple[OwnKey, ...], ...] | None = None
 
     @property
     def below(self) -> tuple[Predicate, ...]:
         """Predicates on the events before."""
-        return tuple(each for each in (self.predicate, self.condition) if each is not None)
+        of_keys = (part.predicate for key in self.keys or () for part in key)
+        return tuple(each for each in (self.predicate, self.condition, *of_keys) if each is not None)
 
 
 @dataclass(frozen=True)
@@ -389,3 +403,16 @@ def pasts_in(node: Expression | Predicate) -> Iterator[Past]:
 def attributes(node: Expression | Predicate) -> Iterator[Attribute]:
     """Yield the attributes in an expression or predicate, from left to right."""
     return (below for below in walk(node) if isinstance(below, Attribute))
+
+
+def within_bounds(operand: Expression, low: Expression | None, high: Expression | None, span: Span) -> Predicate:
+    """Return ``low <= operand <= high``; None: no bound on that side."""
+    tests = [Comparison(op, operand, bound, span) for op, bound in ((">=", low), ("<=", high)) if bound is not None]
+    return tests[0] if len(tests) == 1 else And(tuple(tests), span)
+
+
+def is_whole(expression: Expression) -> bool:
+    """Return True for an integer as written, with or without a sign."""
+    if isinstance(expression, Negative):
+        return is_whole(expression.operand)
+    return isinstance(expression, Literal) and type(expression.value) is int

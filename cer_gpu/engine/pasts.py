@@ -7,13 +7,13 @@ exact, so that they are those of the values in the window alone (`cer_gpu.backen
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.arrays import Array, Bools, Int32
+from cer_gpu.arrays import Array, Bools
 from cer_gpu.columnar.clocks import ordered
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.memory import read_only
@@ -27,7 +27,8 @@ from cer_gpu.predicates.shared_guards import SharedGuards, may_share
 
 _WITH_TEXTS = DescentState | DistinctState
 """States that number texts."""
-_NO_EVENTS = np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.uint64)
+_MOST_KEYS = 1 << 16
+"""Most keys of an event."""
 
 
 class _Chosen:
@@ -74,9 +75,8 @@ class Pasts:
         deal: tuple[int, int] | None = None,
         shared: SharedGuards | None = None,
     ) -> None:
-        self._types = types
-        self._partitions = None if keys is None else partitions_of(types, deal, every=True, numbered=True)
-        self._n_events = 0
+        self._substreams = _Substreams(keys, types, deal)
+        self._own = [_Substreams(own.columns, own.columns.parts) for own in dict.fromkeys(bound.own_keys.values())]
         self._states: list[PastState | DescentState | RisesState] = []
         for column in bound.columns:
             if column not in bound.reaches:
@@ -84,7 +84,9 @@ class Pasts:
                 continue
             reach = bound.reaches[column]
             clock = np.dtype(np.float64 if isinstance(reach.length, np.float64) else np.uint64)
-            self._states.append(new_state(column, clock, reach.column is not None or keys is None))
+            own = bound.own_keys.get(column)
+            grouped = keys is not None if own is None else bool(own.columns.names)
+            self._states.append(new_state(column, clock, reach.column is not None or not grouped))
         self.rebind(bound, keys, shared)
 
     def rebind(self, bound: BoundPasts, keys: PartitionKeys | None, shared: SharedGuards | None = None) -> None:
@@ -95,18 +97,18 @@ class Pasts:
         EventsError
             When the values kept so far are of another type.
         """
-        self._bound, self._keys = bound, keys
+        self._bound = bound
+        self._substreams.keys = keys
+        distinct = list(dict.fromkeys(bound.own_keys.values()))
+        for group, keys_of_group in zip(self._own, distinct, strict=True):
+            group.keys = keys_of_group.columns
+        self._group = {column: self._own[distinct.index(own)] for column, own in bound.own_keys.items()}
         self._tests = [_Chosen(guards, shared) for guards in bound.tests]
         for state, column in zip(self._states, bound.columns, strict=True):
             state.rebind(column)
 
-    @property
-    def _n_keys(self) -> int:
-        return 1 if self._partitions is None else self._partitions.n
-
     def add_to(self, block: Block) -> None:
         """Make the columns of the next block."""
-        rows, keys, ordinals = self._substreams(block) if self._bound.of_substreams else _NO_EVENTS
         answers: dict[int, Callable[[int], Bools]] = {}  # a test may read columns that are made before it is asked
 
         def satisfied(place: tuple[int, int] | None) -> Bools:
@@ -117,60 +119,128 @@ class Pasts:
                 answers[test] = self._tests[test].of(block)
             return answers[test](guard)
 
-        clocks: dict[str | None, Array] = {None: ordinals}
+        if self._bound.of_substreams:
+            self._substreams.read(block)
+        for group in self._own:
+            group.forget()
         for state, (column, names) in zip(self._states, self._bound.columns.items(), strict=True):
+            group = self._group.get(column, self._substreams)
+            if not group.is_read and not isinstance(state, DescentState):
+                tests = self._bound.own_keys[column].tests
+                group.read(block, [[None if place is None else satisfied(place) for place in key] for key in tests])
             chosen = satisfied(self._bound.test[column])
             if isinstance(state, RisesState):
-                made = state.make(rows, keys, self._n_keys, chosen, satisfied(self._bound.condition[column]))
+                holds = satisfied(self._bound.condition[column])
+                made = state.make(group.rows, group.numbers, group.n_keys, chosen, holds)
             elif isinstance(state, DescentState):
                 made = state.make(block, chosen)
                 for name in names:
                     block.source.put(name, made)  # for the guards that queries share
             else:
                 reach = self._bound.reaches[column]
-                if reach.column not in clocks:
-                    assert reach.column is not None
-                    of_rows = ordered(block.numbers(reach.column))
-                    clocks[reach.column] = of_rows if len(rows) == block.n_rows else of_rows[rows]
-                made = state.make(block, rows, keys, self._n_keys, clocks[reach.column], reach.length, chosen)
+                clocks = group.clock(block, reach.column)
+                made = state.make(block, group.rows, group.numbers, group.n_keys, clocks, reach.length, chosen)
             for name in names:
                 block.put(name, made)
-        self._n_events += block.n_rows
-
-    def _substreams(self, block: Block) -> tuple[Int32, Int32, Array]:
-        """Return the events that have a key, their keys, and the place of each in its substream."""
-        rows = np.arange(block.n_rows, dtype=np.int32)
-        if self._partitions is None:
-            ordinals = np.arange(self._n_events, self._n_events + block.n_rows, dtype=np.uint64)
-            return rows, np.zeros(block.n_rows, np.int32), ordinals
-        assert self._keys is not None
-        _, rows, keys, places = self._partitions.assign(self._keys.arrays(block.batch, self._types), rows, rows)
-        return rows, keys, places.view(np.uint64)
+        for group in (self._substreams, *self._own):
+            group.n_events += block.n_rows
 
     # ---- checkpoints ----------------------------------------------------------------------------------------
 
     def snapshot(self) -> tuple[dict[str, Any], dict[int, pa.Array], dict[int, pa.Array]]:
         """Return the state: arrays, the values of keys that are texts, and the texts that are counted."""
-        arrays: dict[str, Any] = {"n_events": np.array([self._n_events])}
+        arrays: dict[str, Any] = {"n_events": np.array([self._substreams.n_events])}
         of_keys: dict[int, pa.Array] = {}
-        if self._partitions is not None:
-            found, of_keys = self._partitions.snapshot()
-            arrays |= {f"keys.{name}": array for name, array in found.items()}
-        for i, state in enumerate(self._states):
-            arrays |= {f"{i}.{name}": array for name, array in state.snapshot(self._n_keys).items()}
+        for group, (name, first) in zip((self._substreams, *self._own), self._named_groups(), strict=True):
+            if group.partitions is not None:
+                found, texts = group.partitions.snapshot()
+                arrays |= {f"{name}.{each}": array for each, array in found.items()}
+                of_keys |= {first + number: array for number, array in texts.items()}
+        for i, (state, column) in enumerate(zip(self._states, self._bound.columns, strict=True)):
+            n_keys = self._group.get(column, self._substreams).n_keys
+            arrays |= {f"{i}.{name}": array for name, array in state.snapshot(n_keys).items()}
         counted = {i: each.texts() for i, each in enumerate(self._states) if isinstance(each, _WITH_TEXTS)}
         return arrays, of_keys, counted
 
     def restore(self, arrays: dict[str, Any], texts: dict[int, pa.Array], counted: dict[int, pa.Array]) -> None:
         """Go on from a snapshot."""
-        self._n_events = int(arrays["n_events"][0])
-        if self._partitions is not None:
-            self._partitions.restore({n: arrays[f"keys.{n}"] for n in ("keys", "counts")}, texts)
+        for group, (name, first) in zip((self._substreams, *self._own), self._named_groups(), strict=True):
+            group.n_events = int(arrays["n_events"][0])
+            if group.partitions is not None:
+                ours = {n - first: array for n, array in texts.items() if first <= n < first + _MOST_KEYS}
+                group.partitions.restore({n: arrays[f"{name}.{n}"] for n in ("keys", "counts")}, ours)
         for i, state in enumerate(self._states):
             own = f"{i}."
             state.restore({name[len(own) :]: array for name, array in arrays.items() if name.startswith(own)})
             if isinstance(state, _WITH_TEXTS):
                 state.restore_texts(counted[i])
+
+    def _named_groups(self) -> Iterator[tuple[str, int]]:
+        """Yield the name of each group in a checkpoint, and the number of its first key."""
+        yield "keys", 0
+        yield from ((f"keys{i}", i * _MOST_KEYS) for i in range(1, len(self._own) + 1))
+
+
+class _Substreams:
+    """Substreams of the events of blocks.
+
+    Parameters
+    ----------
+    keys
+        Keys of the events; None, or without columns: there is one substream.
+    types
+        Types of the keys.
+    deal
+        As that of `Pasts`.
+
+    Attributes
+    ----------
+    rows, numbers : int32, shape (n,)
+        Events of the block that have a key, and the numbers of their substreams.
+    is_read : bool
+        True if they are those of the block at hand.
+    """
+
+    def __init__(
+        self, keys: PartitionKeys | None, types: list[pa.DataType], deal: tuple[int, int] | None = None
+    ) -> None:
+        self.keys, self._types = keys, types
+        one = keys is None or not keys.names
+        self.partitions = None if one else partitions_of(types, deal, every=True, numbered=True)
+        self.n_events = 0
+        self.forget()
+
+    @property
+    def n_keys(self) -> int:
+        """Number of substreams."""
+        return 1 if self.partitions is None else self.partitions.n
+
+    def forget(self) -> None:
+        """Read nothing of the next block yet."""
+        self.rows = self.numbers = np.empty(0, np.int32)
+        self._clocks: dict[str | None, Array] = {}
+        self.is_read = False
+
+    def read(self, block: Block, having: Sequence[Sequence[Bools | None]] = ()) -> None:
+        """Find the substreams of the events of a block; `having` is that of `PartitionKeys.arrays`."""
+        self.is_read = True
+        rows = np.arange(block.n_rows, dtype=np.int32)
+        if self.partitions is None:
+            self.rows, self.numbers = rows, np.zeros(block.n_rows, np.int32)
+            self._clocks = {None: np.arange(self.n_events, self.n_events + block.n_rows, dtype=np.uint64)}
+            return
+        assert self.keys is not None
+        arrays = self.keys.arrays(block.batch, self._types, having)
+        _, self.rows, self.numbers, places = self.partitions.assign(arrays, rows, rows)
+        self._clocks = {None: places.view(np.uint64)}
+
+    def clock(self, block: Block, column: str | None) -> Array:
+        """Return the clock of the events that have a key: a column, or for None their places in their substreams."""
+        if column not in self._clocks:
+            assert column is not None
+            of_rows = ordered(block.numbers(column))
+            self._clocks[column] = of_rows if len(self.rows) == block.n_rows else of_rows[self.rows]
+        return self._clocks[column]
 
 
 def _has_bit(words: Array, bit: int) -> Bools:

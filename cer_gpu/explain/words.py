@@ -40,6 +40,7 @@ from cer_gpu.explain.writing import (
     held_text,
     limit_text,
     name_text,
+    own_keys_text,
     predicate_text,
     printable,
     stream_of_variable,
@@ -165,11 +166,12 @@ def _looking_back(syntax: QuerySyntax) -> list[str]:
 
 def _over(past: Past, *, grouped: bool) -> str:
     """Return the line that says which events an aggregate over the past is of."""
+    own = own_keys_text(past)
+    of = f" of the same {own}" if past.keys else "" if past.keys == () else " of its group" if grouped else ""
     events = "all events" if past.event is None else f"the events {held_text(past.event)}"
     if past.predicate is not None:
         events += f" with {predicate_text(past.predicate)}"
     if past.condition is not None and past.predicate is not None:
-        of = " of its group" if grouped else ""
         last = f"did not hold at the last event{of} before it that satisfies {predicate_text(past.predicate)}"
         holds = predicate_text(past.condition)
         return f"{aggregate_of_past(past)} is TRUE at an event for which {holds}, and that {last}."
@@ -177,7 +179,6 @@ def _over(past: Past, *, grouped: bool) -> str:
         child, parent = map(attribute_text, past.ids)
         ancestor = f"a process above that of the event (by {child} and {parent}) had one of {events} before"
         return f"{aggregate_of_past(past)} is TRUE where {ancestor}, in the whole stream."
-    of = " of its group" if grouped else ""
     none = "0" if past.function.startswith("COUNT") else "NULL"
     reach = f"at most {window_text(past.over)} before it, itself included"
     return f"{aggregate_of_past(past)} at an event is over {events}{of} {reach}; {none} over none."

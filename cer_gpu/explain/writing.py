@@ -176,7 +176,8 @@ def _attribute(attribute: s.Attribute) -> str:
 def aggregate_of_past(past: s.Past) -> str:
     """Return an aggregate over the past: ``AVG(BUY.amount FILTER amount > 0) OVER 30 DAYS``."""
     if past.condition is not None and past.predicate is not None:
-        return f"RISES({_predicate(past.condition, _EITHER)}, {_predicate(past.predicate, _EITHER)})"
+        holds = f"{_predicate(past.condition, _EITHER)}, {_predicate(past.predicate, _EITHER)}"
+        return f"RISES({holds}{own_keys_text(past, ' PARTITION BY ')})"
     if past.over is None:
         events = "any event" if past.event is None else held_text(past.event)
         such = "" if past.predicate is None else f" FILTER {_predicate(past.predicate, _EITHER)}"
@@ -185,7 +186,21 @@ def aggregate_of_past(past: s.Past) -> str:
     of = "*" if past.event is None else held_text(past.event)
     of += "" if past.attribute is None else f".{attribute_text(past.attribute)}"
     test = "" if past.predicate is None else f" FILTER {_predicate(past.predicate, _EITHER)}"
-    return f"{function}({' '.join([*distinct, of])}{test}) OVER {limit_text(past.over)}"
+    length = f"{limit_text(past.over)}{own_keys_text(past, ' PARTITION BY ')}"
+    return f"{function}({' '.join([*distinct, of])}{test}) OVER {length}"
+
+
+def own_keys_text(past: s.Past, before: str = "") -> str:
+    """Return the keys of its own that something over the past has, behind some words; "" if it has none."""
+    if past.keys is None:
+        return ""
+    keys = [", ".join(map(_own_key, key)) for key in past.keys] or [""]
+    return before + ", ".join(f"[{key}]" for key in keys)
+
+
+def _own_key(part: s.OwnKey) -> str:
+    such = "" if part.predicate is None else f" FILTER {_predicate(part.predicate, _EITHER)}"
+    return f"{attribute_text(part.name.name)}{such}"
 
 
 def _aggregate(aggregate: s.Aggregate) -> str:

@@ -143,15 +143,27 @@ class PredicateFitter:
             return of_none
         predicate = past.predicate and self.fitted(past.predicate)
         condition = past.condition and self.fitted(past.condition)
-        if predicate is False or condition is False:
+        keys = past.keys and self._own_keys(past.keys)
+        if predicate is False or condition is False or (keys is not None and not all(keys)):
             return of_none
-        if predicate is past.predicate and condition is past.condition:
+        if predicate is past.predicate and condition is past.condition and keys == past.keys:
             return node
         if condition is not None:  # of RISES, which has both
             predicate, condition = (s.SATISFIED_BY_ALL if each is True else each for each in (predicate, condition))
-        return replace(
-            node, past=replace(past, predicate=None if predicate is True else predicate, condition=condition)
-        )
+        predicate = None if predicate is True else predicate
+        return replace(node, past=replace(past, predicate=predicate, condition=condition, keys=keys))
+
+    def _own_keys(self, keys: tuple[tuple[s.OwnKey, ...], ...]) -> tuple[tuple[s.OwnKey, ...], ...]:
+        """Return keys over the schema: without columns that the events have not, or that are of none of them."""
+        made = []
+        for key in keys:
+            parts = []
+            for part in key:
+                name, truth = self.key(part.name), True if part.predicate is None else self.fitted(part.predicate)
+                if name is not None and truth is not False:
+                    parts.append(s.OwnKey(name, None if truth is True else truth))
+            made.append(tuple(parts))
+        return tuple(made)
 
 
 # ---- predicates ----------------------------------------------------------------------------------------------------
@@ -168,6 +180,7 @@ def names_read(predicate: s.Predicate) -> list[str]:
                 names.append(attribute.name)
                 continue
             names += [] if past.attribute is None else [past.attribute]
+            names += [part.name.name for key in past.keys or () for part in key]
             todo += past.below
     return names
 

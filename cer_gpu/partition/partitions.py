@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -73,18 +74,25 @@ class PartitionKeys:
         """Facts that tell them from the keys of other queries over the same events."""
         return (self.brackets, self.nullable) if any(self.nullable) else self.brackets
 
-    def arrays(self, batch: pa.RecordBatch, parts: list[pa.DataType]) -> list[pa.Array]:
+    def arrays(
+        self, batch: pa.RecordBatch, parts: list[pa.DataType], having: Sequence[Sequence[Bools | None]] = ()
+    ) -> list[pa.Array]:
         """Return the columns that tell keys apart: for each event, the first of the alternatives that is not NULL.
 
         Parameters
         ----------
         parts
             Types of these columns (`parts`), to which others are cast; texts may keep their dictionary.
+        having
+            For each key, and each of its columns, the events whose key it is; None: all.
         """
         columns = {name: array_of(batch, name) for name in self.columns}
         found, kinds = [], iter(parts)
-        for names, nullable in zip(self.brackets, self.nullable, strict=True):
-            key = self._key([columns[name] for name in names], names, kind := next(kinds))
+        for i, (names, nullable) in enumerate(zip(self.brackets, self.nullable, strict=True)):
+            of_key = [columns[name] for name in names]
+            if having:
+                of_key = [_where(column, events) for column, events in zip(of_key, having[i], strict=True)]
+            key = self._key(of_key, names, kind := next(kinds))
             found += _with_null(key, kind) if nullable and next(kinds) is not None else [key]
         return found
 
@@ -115,6 +123,15 @@ def _readable(column: pa.Array) -> pa.Array:
     if pa.types.is_string_view(column.type.value_type):
         return pa.DictionaryArray.from_arrays(column.indices, plain_texts(column.dictionary))
     return column
+
+
+def _where(column: pa.Array, events: Bools | None) -> pa.Array:
+    """Return a column that is NULL but for some events."""
+    if events is None or events.all():
+        return column
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    return pc.if_else(pa.array(events), column, pa.scalar(None, column.type))
 
 
 def _with_null(key: pa.Array, kind: pa.DataType) -> list[pa.Array]:

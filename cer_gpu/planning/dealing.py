@@ -10,6 +10,7 @@ from cer_gpu.ceql.syntax import Attribute
 from cer_gpu.planning.plan import Plan
 from cer_gpu.planning.windows import same_clock
 
+_OWN_KEYS = "what is OVER the past has keys of its own, whose events may lie anywhere before"
 _PIPES = "{} chooses among the results of all events"
 
 
@@ -130,6 +131,8 @@ def _key_of(plan: Plan, pattern: RecentPattern) -> tuple[tuple[str | None, str],
 def _against_keys(plan: Plan) -> str | None:
     if not plan.partition:
         return "the query has no PARTITION BY"
+    if any(past.keys is not None for past in plan.pasts):
+        return _OWN_KEYS
     if plan.pipes:
         return _PIPES.format(plan.pipes[0].kind)
     if plan.consume == "ANY":
@@ -162,6 +165,8 @@ def _against_ranges(plan: Plan) -> str | None:
         return f"CONSUME BY {plan.consume} depends on what was found before"
     if plan.asks_for_descent:
         return "ancestors of a process may lie before the range"
+    if any(past.keys is not None for past in plan.pasts):
+        return _OWN_KEYS
     if plan.asks_for_rises:
         return "RISES reads the last such event, which may lie before the range"
     lengths = [past.over for past in plan.pasts if past.over is not None]

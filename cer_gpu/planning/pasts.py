@@ -9,12 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.ceql.syntax import Past, pasts_in
+from cer_gpu.ceql.syntax import OwnKey, Past, pasts_in
 from cer_gpu.columnar.clocks import window_length
 from cer_gpu.expressions.derived import DerivedColumn, is_descent, pasts_of, read_by
 from cer_gpu.expressions.derived_names import is_derived
 from cer_gpu.expressions.pasts import PastColumn
 from cer_gpu.order.streams import STREAM_COLUMN
+from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates.guards import BoundGuards
 
@@ -27,9 +28,28 @@ class Reach:
     length: np.uint64 | np.float64
 
 
+Place = tuple[int, int]
+"""The number of a test among those of `BoundPasts`, and the guard of that."""
+
+
+@dataclass(frozen=True)
+class OwnKeys:
+    """Keys of what is over the past, in place of those of the query.
+
+    Attributes
+    ----------
+    columns : PartitionKeys
+    tests : tuple of tuple of (Place or None)
+        For each key, the places of the tests of the events that have each of its columns; None: all have.
+    """
+
+    columns: PartitionKeys
+    tests: tuple[tuple[Place | None, ...], ...]
+
+
 @dataclass(frozen=True)
 class BoundPasts:
-    """What is read of the past, bound to a schema.
+    """Aggregates and tests of the past, bound to a schema.
 
     Attributes
     ----------
@@ -39,16 +59,18 @@ class BoundPasts:
         The others have no length.
     tests : tuple of BoundGuards
         Tests of events before, by their types, those of any type apart; they read columns that come before.
-    test, condition : dict from PastColumn to (int, int) or None
-        The number in `tests`, and the guard of that, of the test of the events that it is of, and of its condition;
-        None: it is of all events, or has no condition.
+    test, condition : dict from PastColumn to Place or None
+        Of the test of the events that it is of, and of its condition; None: it is of all events, or has no condition.
+    own_keys : dict from PastColumn to OwnKeys
+        Of those that have keys of their own.
     """
 
     columns: dict[PastColumn, list[str]]
     reaches: dict[PastColumn, Reach]
     tests: tuple[BoundGuards, ...]
-    test: dict[PastColumn, tuple[int, int] | None]
-    condition: dict[PastColumn, tuple[int, int] | None]
+    test: dict[PastColumn, Place | None]
+    condition: dict[PastColumn, Place | None]
+    own_keys: dict[PastColumn, OwnKeys]
 
     @property
     def clocks(self) -> tuple[str, ...]:
@@ -59,7 +81,7 @@ class BoundPasts:
     @property
     def of_substreams(self) -> bool:
         """True if one of them is of the substream of PARTITION BY."""
-        return not all(map(is_descent, self.columns))
+        return not all(is_descent(column) or column in self.own_keys for column in self.columns)
 
     @property
     def derived(self) -> dict[str, DerivedColumn]:
@@ -70,7 +92,8 @@ class BoundPasts:
     def read(self) -> tuple[str, ...]:
         """Columns and fields of the events that their tests read."""
         named = (name for guards in self.tests for name in guards.columns if not is_derived(name))
-        return (*named, *read_by(self.derived))
+        of_keys = (name for keys in self.own_keys.values() for name in keys.columns.columns)
+        return (*named, *read_by(self.derived), *of_keys)
 
 
 def bind_pasts(pasts: Mapping[str, PastColumn], plan: Plan, schema: pa.Schema) -> BoundPasts | None:
@@ -85,7 +108,7 @@ def bind_pasts(pasts: Mapping[str, PastColumn], plan: Plan, schema: pa.Schema) -
         return None
     columns: dict[PastColumn, list[str]] = {}
     tests: list[BoundGuards] = []
-    places: dict[tuple[Guard, int], tuple[int, int]] = {}
+    places: dict[tuple[Guard, int], Place] = {}
     streams = STREAM_COLUMN if plan.several_streams else None
     found = dict(pasts)
     while found:
@@ -119,7 +142,24 @@ def bind_pasts(pasts: Mapping[str, PastColumn], plan: Plan, schema: pa.Schema) -
         for column in columns
         if column.past.over is not None
     }
-    return BoundPasts(columns, reaches, tuple(tests), test, condition)
+    own: dict[tuple[tuple[OwnKey, ...], ...], OwnKeys] = {}
+    own_keys = {}
+    for column, of_column in by_role.items():
+        keys = column.past.keys
+        if keys is None:
+            continue
+        if keys not in own:
+            own[keys] = OwnKeys(
+                PartitionKeys(tuple(tuple(part.name for part in key) for key in keys), schema, plan.text),
+                tuple(
+                    tuple(
+                        places[of_column[role]] if (role := _role(i, j)) in of_column else None for j in range(len(key))
+                    )
+                    for i, key in enumerate(keys)
+                ),
+            )
+        own_keys[column] = own[keys]
+    return BoundPasts(columns, reaches, tuple(tests), test, condition, own_keys)
 
 
 def _depth(past: Past) -> int:
@@ -132,12 +172,18 @@ def _guards_of(past: Past, plan: Plan) -> dict[str, tuple[Guard, int]]:
     guards = {"test": _guard_of(past, plan)}
     if past.condition is not None:
         guards["condition"] = Guard(None, past.condition)
+    for i, key in enumerate(past.keys or ()):
+        guards |= {_role(i, j): Guard(None, part.predicate) for j, part in enumerate(key)}
     read = {role: () if guard.predicate is None else tuple(pasts_in(guard.predicate)) for role, guard in guards.items()}
     return {
         role: (guard, max((1 + _depth(inner) for inner in read[role]), default=0))
         for role, guard in guards.items()
         if guard != Guard(None)
     }
+
+
+def _role(key: int, part: int) -> str:
+    return f"key {key} {part}"
 
 
 def _guard_of(past: Past, plan: Plan) -> Guard:

@@ -18,7 +18,6 @@ from sigma.correlations import SigmaCorrelationRule
 from sigma.exceptions import (
     SigmaDetectionError,
     SigmaError,
-    SigmaFeatureNotSupportedByBackendError,
 )
 from sigma.processing.pipeline import ProcessingPipeline
 from sigma.rule import SigmaRule
@@ -36,6 +35,7 @@ from sigma.types import (
 )
 
 from cer_gpu.sigma import formulas as f
+from cer_gpu.sigma.correlations import correlation_query
 from cer_gpu.sigma.pipelines.named import sources_of
 from cer_gpu.sigma.pipelines.sources import ChosenColumns, predicate_of
 from cer_gpu.sigma.values import OPERATORS_OF_SIGMA, glob_of_value, number_of, regex_of_value
@@ -120,8 +120,25 @@ class CerGpuBackend(Backend):
         method: str | None = None,
         callback: Callable[..., Any] | None = None,
     ) -> list[Any]:
-        """Return the text of a correlation; [] if it is not asked for."""
-        raise SigmaFeatureNotSupportedByBackendError("correlations are not supported", source=rule.source)
+        """Return the text of a correlation, whose rules were converted before; [] if it is not asked for."""
+        try:
+            if getattr(self, "last_processing_pipeline", None) is None:
+                self.init_processing_pipeline(output_format)
+            self.last_processing_pipeline.apply(rule)
+            made = correlation_query(rule)
+            rule.set_conversion_result([made.predicate])
+            rule.set_conversion_states([ConversionState(processing_state=dict(self.last_processing_pipeline.state))])
+            text: str | None = with_header(rule.title, made.text)
+            if callback is not None:
+                text = callback(rule, output_format, 0, rule.condition, text)
+            if not rule._output or text is None:
+                return []
+            return [self.last_processing_pipeline.postprocess_query(rule, text)]
+        except SigmaError as error:
+            if not self.collect_errors:
+                raise
+            self.errors.append((cast(Any, rule), error))
+            return []
 
     def _by_rule(self, *_: Any, **__: Any) -> Any:
         raise NotImplementedError("convert_correlation_rule converts correlations of all types")

@@ -148,6 +148,25 @@ def test_titles_of_several_rules_are_told_apart(tmp_path):
     assert {rule.file for rule in found.rules.values()} == {str(tmp_path / "rules" / name) for name in files}
 
 
+def test_a_correlation_counts_what_a_rule_of_another_file_finds(tmp_path):
+    folder = write(tmp_path, {"z/failed.yml": FAILURE, "many.yml": MANY})
+    rules = load(folder, time_column="ts", pipelines="windows")
+    assert list(rules) == ["Many failed logons"]
+    users = ["ann", "ben", "ann", "ann", "ben", "ann", "ben"]
+    times = [0, 10, 20, 30, 40, 50, 330]
+    columns = {"EventID": [4625] * 7, "Channel": ["Security"] * 7, "TargetUserName": users}
+    alerts = rules.alerts(pa.table({**columns, "ts": pa.array(times, pa.timestamp("s"))})).to_pylist()
+    assert [(each["end"], each["level"], dict(each["key"])) for each in alerts] == [
+        (3, "medium", {"TargetUserName": "ann"}),
+    ]
+    (folder / "many.yml").write_text(MANY.replace("correlation:", "correlation:\n  generate: true"))
+    assert list(load(folder, time_column="ts")) == ["Many failed logons", "Failed logon"]
+    (folder / "z" / "failed.yml").unlink()
+    ((_, error),) = read_folder(folder).errors
+    assert f"{folder}/many.yml: " in str(error)
+    assert "failed" in str(error)
+
+
 def test_a_file_with_a_rule_is_a_query(tmp_path):
     folder = write(tmp_path, {"a.yml": WHOAMI, "w.yml": WORKFLOW})
     (rule,) = read_file(folder / "a.yml").rules

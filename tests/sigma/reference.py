@@ -411,7 +411,7 @@ def is_equal(value: Any, other: Any) -> bool:
             return isinstance(other, str) and dt.datetime.fromisoformat(other) == value
         except ValueError:
             return False
-    if isinstance(value, str) or isinstance(value, bool) or isinstance(other, bool):
+    if isinstance(value, (str, bool)) or isinstance(other, bool):
         return fold(text_of(value)) == fold(text_of(other))
     if isinstance(other, str):
         return _NUMBER.fullmatch(other) is not None and float(other) == value

@@ -31,7 +31,7 @@ WORDS = (
     "a\\*b",
     "it's",
     "x -a /b",
-    "x /A –b",
+    "x /A \N{EN DASH}b",
     "a-b",
     "a\nb",
     "12",

@@ -10,13 +10,12 @@ from sizes import scaled
 from small_sizes import small_sizes
 
 import cer_gpu
-
-pytest.importorskip("sigma")
-yaml = pytest.importorskip("yaml")
-
 import cer_gpu.sigma
 from tests.sigma import reference as ref
 from tests.sigma import strategies as drawn
+
+yaml = pytest.importorskip("yaml")
+pytest.importorskip("sigma")
 
 SEEDS = st.integers(0, 2**32)
 
@@ -48,7 +47,7 @@ def ends(answer):
     return answer.column("end").to_pylist()
 
 
-@settings(max_examples=scaled(600), deadline=None)
+@settings(max_examples=scaled(250), deadline=None)
 @given(SEEDS, st.booleans())
 def test_a_rule_finds_what_the_reference_says(seed, knows_schema):
     case = Case(seed)
@@ -57,7 +56,7 @@ def test_a_rule_finds_what_the_reference_says(seed, knows_schema):
     assert ends(query.evaluate(case.table)) == case.expected["rule 0"]
 
 
-@settings(max_examples=scaled(100), deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 @given(SEEDS)
 def test_a_set_of_rules_finds_what_the_reference_says(seed):
     case = Case(seed, n_rules=12)
@@ -65,7 +64,7 @@ def test_a_set_of_rules_finds_what_the_reference_says(seed):
     assert {name: ends(answer) for name, answer in found.items()} == case.expected
 
 
-@settings(max_examples=scaled(60), deadline=None)
+@settings(max_examples=scaled(30), deadline=None)
 @given(SEEDS)
 def test_any_cut_into_batches_finds_the_same(seed):
     case = Case(seed, n_rules=3)

@@ -72,7 +72,10 @@ def text_of(selection, condition="s"):
         ("a|fieldref: b", "lower(string(a)) = lower(string(b))"),
         ("a|fieldref|startswith: b", "startswith(lower(string(a)), lower(string(b)))"),
         ("a|fieldref|endswith: b", "endswith(lower(string(a)), lower(string(b)))"),
-        ("a|fieldref|contains: b", "contains(lower(string(a)), lower(string(b)))"),
+        (
+            "a|fieldref|contains: b",
+            "contains(lower(string(a)), lower(string(b))) OR startswith(lower(string(a)), lower(string(b)))",
+        ),
         ("a|lt: 5", "a < 5"),
         ("a|lte: 5", "a <= 5"),
         ("a|gt: 5", "a > 5"),

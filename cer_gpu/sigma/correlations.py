@@ -1,0 +1,364 @@
+"""Correlations of Sigma as queries: aggregates over the past of a group, and sequences of steps.
+
+A correlation fires at an event of one of its rules at which its condition begins to hold in the group of the event:
+``RISES(condition, p)``, p being the predicate of any of its rules.  The condition is over the events of the time span
+before: ``COUNT(* FILTER (p)) OVER 5 MINUTES >= 10``.  ``temporal_ordered`` is a sequence, in which the latest chain of
+events waits for the next step (RECENT).
+
+A correlation on others has their predicates in place of those of rules.  Groups are those of PARTITION BY; where they
+depend on the rule, or are those of a correlation below another, what is OVER the past names them by itself:
+``COUNT(* FILTER (p)) OVER 5 MINUTES PARTITION BY [source FILTER q, target FILTER r]``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from sigma.correlations import (
+    CorrelationConditionAND,
+    CorrelationConditionItem,
+    CorrelationConditionNOT,
+    CorrelationConditionOR,
+    SigmaCorrelationCondition,
+    SigmaCorrelationConditionOperator,
+    SigmaCorrelationRule,
+    SigmaCorrelationType,
+    SigmaExtendedCorrelationCondition,
+    SigmaRuleReference,
+)
+from sigma.exceptions import SigmaCorrelationConditionError, SigmaError, SigmaFeatureNotSupportedByBackendError
+
+MOST_COMBINATIONS = 1_000
+"""Most combinations of rules of which one has to have occurred."""
+_Op = SigmaCorrelationConditionOperator
+_SIGNS = {_Op.GT: ">", _Op.GTE: ">=", _Op.LT: "<", _Op.LTE: "<=", _Op.EQ: "=", _Op.NEQ: "<>"}
+_SECONDS = (("DAY", 86_400), ("HOUR", 3_600), ("MINUTE", 60), ("SECOND", 1))
+_KINDS = SigmaCorrelationType
+_FUNCTIONS = {_KINDS.VALUE_COUNT: "COUNT DISTINCT", _KINDS.VALUE_SUM: "SUM", _KINDS.VALUE_AVG: "AVG"}
+_MEDIAN = 50
+
+
+@dataclass(frozen=True)
+class CorrelationPredicate:
+    """What other correlations read of one.
+
+    Attributes
+    ----------
+    text : str
+        The predicate of the events at which it fires, in its groups; empty: no predicate can say it.
+    in_groups : str
+        The same in a query that is parted by its groups.
+    columns : tuple of str
+        Names of the columns that it reads.
+    column_of : callable
+        As `formulas.RulePredicate.column_of`: of the events at which it fires.
+    keys : str
+        Its groups, as PARTITION BY has them.
+    """
+
+    text: str
+    in_groups: str
+    columns: tuple[str, ...]
+    column_of: Callable[[str], tuple[str, ...]]
+    keys: str
+
+
+@dataclass(frozen=True)
+class CorrelationQuery:
+    """A correlation as a query.
+
+    Attributes
+    ----------
+    text : str
+        The query, without the line of its title.
+    predicate : CorrelationPredicate
+    """
+
+    text: str
+    predicate: CorrelationPredicate
+
+
+def correlation_query(rule: SigmaCorrelationRule) -> CorrelationQuery:
+    """Return the query of a correlation, whose rules were converted before.
+
+    Raises
+    ------
+    SigmaFeatureNotSupportedByBackendError
+        For what no query says.
+    SigmaCorrelationConditionError
+        For a condition that does not fit the type of the correlation.
+    """
+    return _Writer(rule).query()
+
+
+class _Writer:
+    """Writer of the query of a correlation."""
+
+    def __init__(self, rule: SigmaCorrelationRule) -> None:
+        self._rule = rule
+        self._names = [each.reference for each in rule.referenced_rules]
+        self._parts = [self._converted(each) for each in rule.referenced_rules]
+        self._length = _length(rule.timespan.seconds)
+        self._read: dict[str, None] = {}  # columns that groups and values are in
+        self._keys = self._own = ""
+        self._in_groups(False)
+        keys = [self._key(name) for name in rule.group_by or ()]
+        self._keys = ", ".join(f"[{key}]" for key in keys)
+        self._depends = any(" FILTER " in key for key in keys)
+
+    def _in_groups(self, parted: bool) -> None:
+        """Write for a query that is parted by the groups of the correlation, or for any other one."""
+        self._tests = [
+            _grouped(part.in_groups if parted and _has_keys(part, self._keys) else part.text) for part in self._parts
+        ]
+        self._any = _grouped(" OR ".join(dict.fromkeys(self._tests)))
+        self._own = "" if parted else f" PARTITION BY {self._keys or '[]'}"
+
+    def query(self) -> CorrelationQuery:
+        """Return the query."""
+        text = own = parted = ""
+        if self._rule.type == _KINDS.TEMPORAL_ORDERED:
+            text = self._sequence()
+        else:
+            self._in_groups(False)
+            own = self._predicate()
+            self._in_groups(True)
+            parted = "" if self._depends else self._predicate()
+            by = f" PARTITION BY {self._keys}" if parted and self._keys else ""
+            text = f"SELECT * FROM events WHERE * AS event FILTER event[{parted or own}]{by}"
+        columns = tuple(dict.fromkeys([*(name for part in self._parts for name in part.columns), *self._read]))
+        predicate = CorrelationPredicate(own, parted or own, columns, self._column_of, self._keys)
+        return CorrelationQuery(text, predicate)
+
+    def _predicate(self) -> str:
+        return f"RISES({_bare(self._condition())}, {_bare(self._any)}{self._own})"
+
+    # ---- rules and groups
+
+    def _converted(self, reference: SigmaRuleReference) -> Any:
+        try:
+            (part,) = reference.rule.get_conversion_result()
+        except SigmaError:
+            raise self._refused(f"{reference.reference!r} has no query") from None
+        if isinstance(part, CorrelationPredicate) and not part.text:
+            raise self._refused(
+                f"{reference.reference!r} is temporal_ordered, and no other correlation can stand on it"
+            )
+        return part
+
+    def _field(self, name: str, rule: str) -> str:
+        """Return the field that a name, perhaps an alias, stands for in the events of a rule."""
+        alias = self._rule.aliases.aliases.get(name)
+        if alias is None:
+            return name
+        return next((field for each, field in alias.mapping.items() if each.reference == rule), name)
+
+    def _columns(self, name: str) -> list[tuple[str, ...]]:
+        """Return the columns of a name in the events of each rule."""
+        fields = [self._field(name, rule) for rule in self._names]
+        return [self._of_field(field, part) for field, part in zip(fields, self._parts, strict=True)]
+
+    def _column_of(self, field: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(column for part in self._parts for column in part.column_of(field)))
+
+    def _key(self, name: str) -> str:
+        """Return the columns of a field of ``group-by``; those of each rule for its events, where they are unlike."""
+        columns = self._columns(name)
+        if len(set(columns)) == 1:
+            return ", ".join(columns[0])
+        found = dict.fromkeys(
+            f"{each} FILTER {test}" for of, test in zip(columns, self._tests, strict=True) for each in of
+        )
+        return ", ".join(found)
+
+    def _of_field(self, field: str, part: Any) -> tuple[str, ...]:
+        """Return the columns of a field in the events of a rule.
+
+        Those of other names come first: they are of one log source, where the name may stand in events of several.
+        """
+        columns = part.column_of(field)
+        for each in columns:
+            if each.endswith(")"):
+                raise self._refused(f"{field!r} is made of several columns: {each}")
+            self._read[_plain(each)] = None
+        return tuple(sorted(columns, key=lambda each: _plain(each) == field))
+
+    # ---- conditions
+
+    def _condition(self) -> str:
+        kind, condition = self._rule.type, self._rule.condition
+        if isinstance(condition, SigmaExtendedCorrelationCondition):
+            return self._extended(condition.parsed)
+        if kind == _KINDS.TEMPORAL:
+            return self._occurred(condition)
+        value = _number(condition.count)
+        sign = _SIGNS[condition.op]
+        if kind == _KINDS.EVENT_COUNT:
+            return f"{self._count('*', self._any)} {sign} {value}"
+        column = self._value_column(condition)
+        if kind in _FUNCTIONS:
+            return f"{self._over(_FUNCTIONS[kind], column, self._any)} {sign} {value}"
+        share = _MEDIAN if kind == _KINDS.VALUE_MEDIAN else condition.percentile
+        if share is None or not 0 <= share <= 100:
+            said = "none" if share is None else share
+            raise SigmaCorrelationConditionError(
+                f"value_percentile: expected a percentile from 0 to 100, found {said}", source=self._rule.source
+            )
+        return self._ranked(condition.op, column, share, value)
+
+    def _over(self, function: str, column: str, test: str) -> str:
+        operand = column if column == "*" else f"*.{column}"
+        if function == "COUNT DISTINCT":
+            return f"COUNT(DISTINCT {operand} FILTER {test}) OVER {self._length}{self._own}"
+        return f"{function}({operand} FILTER {test}) OVER {self._length}{self._own}"
+
+    def _count(self, column: str, test: str) -> str:
+        return self._over("COUNT", column, test)
+
+    def _value_column(self, condition: SigmaCorrelationCondition) -> str:
+        """Return the column whose values are counted, or added up."""
+        fields = condition.fieldref
+        if isinstance(fields, list):
+            if len(fields) != 1:
+                raise self._refused("values of several fields")
+            fields = fields[0]
+        assert fields is not None
+        columns = list(dict.fromkeys(each for of in self._columns(fields) for each in of))
+        if len(columns) > 1:
+            raise self._refused(f"values of {fields!r}, which is in several columns: {', '.join(columns)}")
+        return columns[0]
+
+    def _ranked(self, op: SigmaCorrelationConditionOperator, column: str, share: int, value: str) -> str:
+        """Return the comparison of a percentile by nearest rank: of the least value that so many do not exceed."""
+        if op == _Op.EQ:
+            return f"{self._ranked(_Op.GTE, column, share, value)} AND {self._ranked(_Op.LTE, column, share, value)}"
+        if op == _Op.NEQ:
+            return f"({self._ranked(_Op.GT, column, share, value)} OR {self._ranked(_Op.LT, column, share, value)})"
+        below = "<" if op in (_Op.GTE, _Op.LT) else "<="
+        number = self._count(column, self._any)
+        less = self._count("*", f"({self._any} AND {column} {below} {value})")
+        if op in (_Op.LT, _Op.LTE):
+            return f"({less} > 0 AND 100 * {less} >= {share} * {number})"
+        return f"({number} > 0 AND ({less} = 0 OR 100 * {less} < {share} * {number}))"
+
+    def _occurred(self, condition: SigmaCorrelationCondition) -> str:
+        """Return the comparison of the number of rules that occurred."""
+        value, op = condition.count, condition.op
+        if op in (_Op.EQ, _Op.NEQ):
+            least = self._at_least(math.ceil(value))
+            equal = f"{least} AND NOT {self._at_least(math.floor(value) + 1)}"
+            return f"({equal})" if op == _Op.EQ else f"NOT ({equal})"
+        least = self._at_least(math.ceil(value) if op in (_Op.GTE, _Op.LT) else math.floor(value) + 1)
+        return least if op in (_Op.GTE, _Op.GT) else f"NOT {least}"
+
+    def _at_least(self, number: int) -> str:
+        """Return the test that so many rules occurred."""
+        tests = self._tests
+        if number <= 0 or number > len(tests):
+            return f"({self._count('*', self._any)} {'>=' if number <= 0 else '<'} 0)"
+        if math.comb(len(tests), number) > MOST_COMBINATIONS:
+            raise self._refused(f"{number} of {len(tests)} rules")
+        found = [" AND ".join(dict.fromkeys(map(self._there, some))) for some in combinations(tests, number)]
+        return f"({' OR '.join(dict.fromkeys(found))})"
+
+    def _there(self, test: str) -> str:
+        return f"{self._count('*', test)} > 0"
+
+    def _extended(self, node: CorrelationConditionItem | SigmaRuleReference) -> str:
+        """Return a condition of names of rules."""
+        if isinstance(node, SigmaRuleReference):
+            return self._there(self._tests[self._names.index(node.reference)])
+        parts = [self._extended(each) for each in node.args]
+        if isinstance(node, CorrelationConditionNOT):
+            return f"NOT ({parts[0]})"
+        return f"({(' AND ' if isinstance(node, CorrelationConditionAND) else ' OR ').join(parts)})"
+
+    # ---- sequences
+
+    def _sequence(self) -> str:
+        """Return the query of an order of rules."""
+        condition = self._rule.condition
+        if isinstance(condition, SigmaExtendedCorrelationCondition):
+            some = any(isinstance(each, CorrelationConditionOR | CorrelationConditionNOT) for each in _nodes(condition))
+        else:
+            some = condition.op not in (_Op.GTE, _Op.EQ) or condition.count != len(self._parts)
+        if some:
+            raise self._refused("an order of rules of which some need not occur")
+        self._in_groups(not self._depends)
+        steps = [f"step_{i}" for i in range(1, len(self._parts) + 1)]
+        tests = [f"{step}[{_bare(test)}]" for step, test in zip(steps, self._tests, strict=True)]
+        by = f" PARTITION BY {self._keys}" if self._keys and not self._depends else ""
+        if self._depends:
+            tests += self._equal_keys(steps)
+        found = f"FROM events WHERE {' ; '.join(f'* AS {step}' for step in steps)} FILTER {' AND '.join(tests)}{by}"
+        return f"SELECT * {found}" if len(steps) == 1 else f"SELECT RECENT * {found} WITHIN {self._length}"
+
+    def _equal_keys(self, steps: Sequence[str]) -> Iterator[str]:
+        """Yield the filters that make the groups of neighbouring steps equal."""
+        for name in self._rule.group_by or ():
+            columns = self._columns(name)
+            if any(len(each) > 1 for each in columns):
+                raise self._refused(f"an order by {name!r}, which has several columns in the events of one rule")
+            for i in range(len(steps) - 1):
+                yield f"{steps[i]}.{columns[i][0]} = {steps[i + 1]}.{columns[i + 1][0]}"
+
+    def _refused(self, what: str) -> SigmaFeatureNotSupportedByBackendError:
+        return SigmaFeatureNotSupportedByBackendError(f"no query says this: {what}", source=self._rule.source)
+
+
+def _nodes(condition: SigmaExtendedCorrelationCondition) -> Iterator[CorrelationConditionItem]:
+    todo = [condition.parsed]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, CorrelationConditionItem):
+            yield node
+            todo += node.args
+
+
+def _has_keys(part: Any, keys: str) -> bool:
+    return isinstance(part, CorrelationPredicate) and part.keys == keys
+
+
+def _plain(column: str) -> str:
+    """Return the name of a column, without backquotes."""
+    return column.strip("`")
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.17g}"
+
+
+def _length(seconds: int) -> str:
+    """Return a length of time in its largest unit."""
+    unit, size = next((unit, size) for unit, size in _SECONDS if seconds % size == 0)
+    return f"{seconds // size} {unit}{'' if seconds == size else 'S'}"
+
+
+def _grouped(text: str) -> str:
+    """Return a predicate as an operand: in parentheses, unless it is one test, or stands in some."""
+    around = "".join(sign for sign, depth in _depths(text) if depth == 0)
+    return f"({text})" if " AND " in around or " OR " in around or text.startswith("NOT ") else text
+
+
+def _bare(text: str) -> str:
+    """Return a predicate without the parentheses around all of it."""
+    depths = [depth for _, depth in _depths(text)]
+    return text[1:-1] if text[0] == "(" and 0 not in depths[1:-1] else text
+
+
+def _depths(text: str) -> Iterator[tuple[str, int]]:
+    """Yield each sign with the number of parentheses around it; those of texts and names in quotes do not count."""
+    depth, quote = 0, ""
+    for sign in text:
+        if quote:
+            quote = "" if sign == quote else quote
+        elif sign in "'`":
+            quote = sign
+        elif sign == ")":
+            depth -= 1
+        yield sign, depth + (quote != "")
+        depth += not quote and sign == "("
