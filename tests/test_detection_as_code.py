@@ -31,7 +31,7 @@ def test_the_cases_of_the_example_pass(here, capsys):
     assert main(shlex.split(command)[1:]) == 0
     *lines, total = capsys.readouterr().out.splitlines()
     assert lines == OUTPUTS[0].splitlines()
-    assert total.startswith(f"{len(lines)} cases in 4 files: {len(lines)} passed, ")
+    assert total.startswith(f"{len(lines)} cases in 5 files: {len(lines)} passed, ")
     assert ElementTree.parse("junit.xml").getroot().get("tests") == str(len(lines))
 
 

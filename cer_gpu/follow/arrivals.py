@@ -15,8 +15,8 @@ from cer_gpu.io.stores import StoredFile
 
 ORDERS = ("name", "modified")
 """Orders of files: that of their names, or of the times of their last changes, those of one time by their names."""
-MOST_FILES = 1_000
-MOST_BYTES = 1 << 28
+STEP_FILES = 1_000
+STEP_BYTES = 1 << 28
 """Bounds of the files that one step reads, whichever comes first; a step reads at least one."""
 
 
@@ -123,7 +123,7 @@ class Arrivals:
         for each in coming:
             # the clock of the file system may be another one, or ahead of ours
             age = max((now - each.modified_ns) / 1e9, clock - seen[each.name][1])
-            if age < self._settle or len(finished) == MOST_FILES or (finished and n_bytes + each.size > MOST_BYTES):
+            if age < self._settle or len(finished) == STEP_FILES or (finished and n_bytes + each.size > STEP_BYTES):
                 break
             finished.append(each)
             n_bytes += each.size

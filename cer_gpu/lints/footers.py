@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-Bounds = tuple[str, str]
+_Bounds = tuple[str, str]
 
 
-def types_outside(types: Iterable[str], paths: Sequence[str], column: str) -> tuple[list[str], Bounds] | None:
+def types_outside(types: Iterable[str], paths: Sequence[str], column: str) -> tuple[list[str], _Bounds] | None:
     """Return the types that no event of some files can have, and the least and greatest value of the column of types.
 
     Parameters
@@ -47,7 +47,7 @@ def _files(path: str) -> list[str]:
     return [path]
 
 
-def _bounds_in(file: str, column: str) -> list[Bounds | None]:
+def _bounds_in(file: str, column: str) -> list[_Bounds | None]:
     """Return the bounds of a column in each row group that has rows; None: they are not known."""
     try:
         footer = pq.ParquetFile(file).metadata
@@ -56,7 +56,7 @@ def _bounds_in(file: str, column: str) -> list[Bounds | None]:
     places = [i for i in range(len(footer.schema)) if footer.schema.column(i).path == column]
     if len(places) != 1:
         return [None]
-    found: list[Bounds | None] = []
+    found: list[_Bounds | None] = []
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
         if group.num_rows == 0:

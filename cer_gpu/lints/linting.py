@@ -22,10 +22,15 @@ from cer_gpu.ceql.traversal import walk
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.errors import QueryError
 from cer_gpu.explain.writing import expression_text
-from cer_gpu.lints.truths import NULL, ORDER, TEST, VALUE, Contradiction, Truths, TypeOf, below_of, truths
+from cer_gpu.lints.truths import OF_NULL, OF_ORDER, OF_TEST, OF_VALUE, Contradiction, Truths, TypeOf, below_of, truths
 
-NO_WINDOW, NEVER, ALWAYS, UNUSED, NO_TYPE = "no window", "never", "always", "unused variable", "no such type"
+NO_WINDOW, NEVER_TRUE, ALWAYS_TRUE, UNUSED, NO_TYPE = "no window", "never", "always", "unused variable", "no such type"
 _CEQL = "CEQL"
+_WINDOWS = {
+    _CEQL: "add WITHIN, such as WITHIN 10 MINUTES or WITHIN 1000 EVENTS",
+    "EQL": "add with maxspan=10m behind sequence, or behind its by",
+}
+"""Hints on a window, by the language."""
 _BOUNDED = ("RECENT", "STRICT")
 """Selection strategies whose partial matches are few, whatever they wait for."""
 
@@ -52,9 +57,11 @@ def lint(query: s.QuerySyntax, *, language: str = _CEQL, schema: pa.Schema | Non
     ----------
     query
     language
-        Language of its text: variables of texts other than of CEQL are not of their authors' making.
+        Language of its text.  In other languages than CEQL nothing is said of variables, which their authors did not
+        name, and of tests only with a schema: a field may have a list of values, of which each test asks for one.
     schema
-        That of the events: a test that values of a type of integers cannot pass is told, too.
+        That of the events, over which the query was compiled: a test that values of a type of integers cannot pass is
+        told, too; and nothing of constants, which may stand for fields that the events have not.
 
     Examples
     --------
@@ -64,21 +71,24 @@ def lint(query: s.QuerySyntax, *, language: str = _CEQL, schema: pa.Schema | Non
     >>> [remark.found.message for remark in lint(query.syntax)]
     ["no event passes this: no value of 'x' passes all of its tests"]
     """
-    linter = _Linter(query, schema, of_constants=language == _CEQL)
-    linter.filters()
+    is_plain = language == _CEQL
+    linter = _Linter(query, schema, language)
+    if is_plain or schema is not None:
+        linter.filters()
     linter.window()
-    if language == _CEQL and query.head is None:
+    if is_plain and query.head is None:
         linter.variables()
     return sorted(linter.found, key=lambda each: (each.found.start or 0, each.found.end or 0))
 
 
 class _Linter:
-    def __init__(self, query: s.QuerySyntax, schema: pa.Schema | None, *, of_constants: bool) -> None:
+    def __init__(self, query: s.QuerySyntax, schema: pa.Schema | None, language: str) -> None:
         self.query = query
         self.found: list[Lint] = []
         self._told: set[tuple[str, s.Span]] = set()
         self._type_of = _types(schema)
-        self._of_constants = of_constants
+        self._language = language
+        self._of_constants = language == _CEQL and schema is None
 
     def tell(self, kind: str, message: str, span: s.Span, hint: str | None = None) -> None:
         if (kind, span) not in self._told:
@@ -101,8 +111,8 @@ class _Linter:
                     which = "the repeated events may lie any distance apart"
                 case _:
                     continue
-            hint = "add WITHIN, such as WITHIN 10 MINUTES or WITHIN 1000 EVENTS"
-            self.tell(NO_WINDOW, f"no window: {which}, and partial matches are kept to the end", formula.span, hint)
+            message = f"no window: {which}, and partial matches are kept to the end"
+            self.tell(NO_WINDOW, message, formula.span, _WINDOWS.get(self._language, _WINDOWS[_CEQL]))
             return
 
     # ---- filters ------------------------------------------------------------------------------------------------
@@ -137,9 +147,9 @@ class _Linter:
                 continue
             together = s.joined(s.And, (item.predicate for item in items))
             reason = truths(together, self._type_of, nan=True)[id(together)].if_true
-            if isinstance(reason, Contradiction):
+            if isinstance(reason, Contradiction) and reason.kind:
                 who = " and ".join(map(repr, names))
-                self.tell(NEVER, f"no event passes all filters of {who}: {_why(reason)}", items[-1].span)
+                self.tell(NEVER_TRUE, f"no event passes all filters of {who}: {_why(reason)}", items[-1].span)
 
     def predicate(self, predicate: s.Predicate, span: s.Span) -> bool:
         """Tell of the parts of a predicate that are never or always TRUE; return False for the whole of one such."""
@@ -155,15 +165,15 @@ class _Linter:
                 continue
             if isinstance(never, Contradiction):
                 below = [] if isinstance(node, s.Not) else [each for each in below if _is_never(with_nan[id(each)])]
-                if not below:
+                if not below and (never.kind or self._of_constants):
                     what = "this alternative never holds" if is_alternative else "no event passes this"
-                    self.tell(NEVER, f"{what}: {_why(never)}", place)
+                    self.tell(NEVER_TRUE, f"{what}: {_why(never)}", place)
             elif isinstance(always, Contradiction):
                 below = [] if isinstance(node, s.Not) else [each for each in below if _is_always(without[id(each)])]
-                if not below:
+                if not below and (always.kind or self._of_constants):
                     names = ", ".join(dict.fromkeys(map(_shown, read)))
                     with_values = f"every event with a value of {names}" if names else "every event"
-                    self.tell(ALWAYS, f"{with_values} passes this", place)
+                    self.tell(ALWAYS_TRUE, f"{with_values} passes this", place)
             todo += [(each, place, isinstance(node, s.Or)) for each in below]
         return not _is_never(with_nan[id(predicate)]) and not _is_always(without[id(predicate)])
 
@@ -217,15 +227,15 @@ def _shown(expression: s.Expression) -> str:
 
 def _why(reason: Contradiction) -> str:
     """Return the words for a contradiction."""
-    if reason.kind == VALUE:
+    if reason.kind == OF_VALUE:
         return f"no value of {_shown(reason.of)!r} passes all of its tests"
-    if reason.kind == NULL:
+    if reason.kind == OF_NULL:
         return f"{_shown(reason.of)!r} would have to be NULL and not NULL"
-    if reason.kind == ORDER:
+    if reason.kind == OF_ORDER:
         one, other = map(_shown, reason.of)
         return f"the tests of {one!r} and {other!r} exclude each other"
-    if reason.kind == TEST:
-        return "a test and its negation"
+    if reason.kind == OF_TEST:
+        return "a test and its negation exclude each other"
     return "its constants tell it"
 
 

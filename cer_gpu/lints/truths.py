@@ -1,4 +1,4 @@
-"""Conditions under which predicates are TRUE or FALSE, as far as constants tell them.
+"""Necessary under which predicates are TRUE or FALSE, as far as constants tell them.
 
 For each node of a predicate two sets of conditions are computed, for it to be TRUE and for it to be FALSE: what has to
 hold of single values (`x` lies in an interval), of NULL, of the order of two values, and of other tests.  They are
@@ -17,13 +17,13 @@ import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import fold
-from cer_gpu.lints.values import MOST_INTERVALS, Values, compared, one_of
+from cer_gpu.lints.values import MOST_INTERVALS, ValueSet, one_of, values_that_are
 
 _FLIPPED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _NAN = "NaN"
 _OF_BOOLEANS = {"=": operator.eq, "<>": operator.ne}
-VALUE, NULL, ORDER, TEST = "value", "null", "order", "test"
+OF_VALUE, OF_NULL, OF_ORDER, OF_TEST = "value", "null", "order", "test"
 
 TypeOf = Callable[[s.Attribute], pa.DataType | None]
 """Function that returns the type of an attribute; None: it is not known."""
@@ -45,16 +45,16 @@ class Contradiction:
     of: Any
 
 
-Conditions = Mapping[Hashable, Any] | Contradiction
-"""Conditions by what they are on, or the reason why they cannot be satisfied."""
+Necessary = Mapping[Hashable, Any] | Contradiction
+"""Necessary by what they are on, or the reason why they cannot be satisfied."""
 
 
 @dataclass(frozen=True)
 class Truths:
-    """Conditions of a node: for it to be TRUE, and to be FALSE."""
+    """Necessary of a node: for it to be TRUE, and to be FALSE."""
 
-    if_true: Conditions
-    if_false: Conditions
+    if_true: Necessary
+    if_false: Necessary
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def below_of(node: s.Predicate) -> tuple[s.Predicate, ...]:
     return ()
 
 
-def _all(parts: list[Conditions]) -> Conditions:
+def _all(parts: list[Necessary]) -> Necessary:
     """Return conditions that all hold."""
     found: dict[Hashable, Any] = {}
     for part in parts:
@@ -111,7 +111,7 @@ def _all(parts: list[Conditions]) -> Conditions:
     return found
 
 
-def _any(parts: list[Conditions]) -> Conditions:
+def _any(parts: list[Necessary]) -> Necessary:
     """Return what holds under one of several conditions."""
     possible = [part for part in parts if not isinstance(part, Contradiction)]
     if not possible:
@@ -128,16 +128,16 @@ def _any(parts: list[Conditions]) -> Conditions:
 
 
 def _meet(one: Any, other: Any) -> Any:
-    return one.meet(other) if isinstance(one, Values) else one & other
+    return one.meet(other) if isinstance(one, ValueSet) else one & other
 
 
 def _join(one: Any, other: Any) -> Any:
-    return one.join(other) if isinstance(one, Values) else one | other
+    return one.join(other) if isinstance(one, ValueSet) else one | other
 
 
 def _contradiction(key: Any) -> Contradiction:
     kind, *of = key
-    return Contradiction(kind, of[-1] if kind != ORDER else tuple(of))
+    return Contradiction(kind, of[-1] if kind != OF_ORDER else tuple(of))
 
 
 # ---- leaves ---------------------------------------------------------------------------------------------------------
@@ -146,13 +146,13 @@ def _contradiction(key: Any) -> Contradiction:
 def _of_leaf(leaf: Any, about: _About) -> Truths:
     match leaf:
         case s.IsNull():
-            return Truths({(NULL, leaf.operand): frozenset({True})}, {(NULL, leaf.operand): frozenset({False})})
+            return Truths({(OF_NULL, leaf.operand): frozenset({True})}, {(OF_NULL, leaf.operand): frozenset({False})})
         case s.Comparison():
             return _of_comparison(leaf, about)
         case s.Membership():
             return _of_membership(leaf, about)
     there = _there(leaf.operand) if isinstance(leaf, s.TextTest) else {}
-    return Truths({(TEST, leaf): frozenset({True}), **there}, {(TEST, leaf): frozenset({False}), **there})
+    return Truths({(OF_TEST, leaf): frozenset({True}), **there}, {(OF_TEST, leaf): frozenset({False}), **there})
 
 
 def _of_comparison(leaf: s.Comparison, about: _About) -> Truths:
@@ -174,7 +174,7 @@ def _of_comparison(leaf: s.Comparison, about: _About) -> Truths:
         return Truths({}, {})
     if repr(left) > repr(right):
         op, left, right = _FLIPPED[op], right, left
-    key, there = (ORDER, left, right), {**_there(left), **_there(right)}
+    key, there = (OF_ORDER, left, right), {**_there(left), **_there(right)}
     nan = {_NAN} if about.nan else set()
     if_true = frozenset(op) | (nan if op == "<>" else set())
     if_false = frozenset(_OPPOSITE[op]) | (set() if op == "<>" else nan)
@@ -193,7 +193,7 @@ def _of_membership(leaf: s.Membership, about: _About) -> Truths:
     constants = [_constant(value) for value in leaf.values]
     kinds = {None if each is None else each[0] for each in constants}
     if len(kinds) != 1 or None in kinds or _constant(leaf.operand) is not None or len(constants) >= MOST_INTERVALS:
-        return Truths({(TEST, leaf): frozenset({True})}, {(TEST, leaf): frozenset({False})})
+        return Truths({(OF_TEST, leaf): frozenset({True})}, {(OF_TEST, leaf): frozenset({False})})
     kind = next(each[0] for each in constants if each is not None)
     values = [each[1] for each in constants if each is not None]
     if kind == "boolean":
@@ -211,10 +211,10 @@ def _of_membership(leaf: s.Membership, about: _About) -> Truths:
 def _allowed(op: str, kind: str, constant: Any) -> Any:
     if kind == "boolean":
         return frozenset(value for value in (True, False) if _OF_BOOLEANS[op](value, constant))
-    return compared(op, constant)
+    return values_that_are(op, constant)
 
 
-def _on_value(operand: s.Expression, kind: str, allowed: Any, about: _About, *, nan: bool = False) -> Conditions:
+def _on_value(operand: s.Expression, kind: str, allowed: Any, about: _About, *, nan: bool = False) -> Necessary:
     """Return the conditions for the value of an expression to be among some, with NaN if `nan`, and not NULL."""
     if kind == "number":
         data_type = about.type_of(operand) if isinstance(operand, s.Attribute) else None
@@ -225,12 +225,12 @@ def _on_value(operand: s.Expression, kind: str, allowed: Any, about: _About, *, 
         elif nan and about.nan:
             allowed = replace(allowed, nan=True)
     # a number and a text are never compared here: whether '1' is 1 is a matter of the language
-    key = (VALUE, kind, operand)
+    key = (OF_VALUE, kind, operand)
     return {key: allowed, **_there(operand)} if allowed else _contradiction(key)
 
 
 def _there(operand: s.Expression) -> dict[Hashable, Any]:
-    return {(NULL, operand): frozenset({False})} if isinstance(operand, s.Attribute) else {}
+    return {(OF_NULL, operand): frozenset({False})} if isinstance(operand, s.Attribute) else {}
 
 
 def _constant(expression: s.Expression) -> tuple[str, Any] | None:

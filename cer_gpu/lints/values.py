@@ -14,7 +14,7 @@ MOST_INTERVALS = 256
 
 
 class Interval(NamedTuple):
-    """Values from `low` to `high`, without those if open; None: no bound."""
+    """ValueSet from `low` to `high`, without those if open; None: no bound."""
 
     low: Any
     low_open: bool
@@ -30,7 +30,7 @@ class Interval(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Values:
+class ValueSet:
     """A set of values.
 
     Attributes
@@ -47,47 +47,47 @@ class Values:
         """Return True if there are values in it."""
         return bool(self.intervals) or self.nan
 
-    def meet(self, other: Values) -> Values:
+    def meet(self, other: ValueSet) -> ValueSet:
         """Return the values that are in both sets."""
         both = (_both(mine, its) for mine in self.intervals for its in other.intervals)
         return _values(both, self.nan and other.nan)
 
-    def join(self, other: Values) -> Values | None:
+    def join(self, other: ValueSet) -> ValueSet | None:
         """Return the values that are in one of the sets; None: too many intervals."""
         joined = tuple(dict.fromkeys((*self.intervals, *other.intervals)))
-        return Values(joined, self.nan or other.nan) if len(joined) <= MOST_INTERVALS else None
+        return ValueSet(joined, self.nan or other.nan) if len(joined) <= MOST_INTERVALS else None
 
-    def of_integers(self, least: int | None = None, most: int | None = None) -> Values:
+    def of_integers(self, least: int | None = None, most: int | None = None) -> ValueSet:
         """Return the values that are whole numbers from `least` to `most`."""
         between = Interval(least, False, most, False)
         return _values(_both(_whole(each), between) for each in self.intervals)
 
 
-def compared(op: str, constant: Any) -> Values:
+def values_that_are(op: str, constant: Any) -> ValueSet:
     """Return the values that are ``= <> < <= > >=`` a constant."""
     below, above = Interval(None, False, constant, True), Interval(constant, True, None, False)
     point = Interval(constant, False, constant, False)
     return {
-        "=": Values((point,)),
-        "<>": Values((below, above)),
-        "<": Values((below,)),
-        "<=": Values((Interval(None, False, constant, False),)),
-        ">": Values((above,)),
-        ">=": Values((Interval(constant, False, None, False),)),
+        "=": ValueSet((point,)),
+        "<>": ValueSet((below, above)),
+        "<": ValueSet((below,)),
+        "<=": ValueSet((Interval(None, False, constant, False),)),
+        ">": ValueSet((above,)),
+        ">=": ValueSet((Interval(constant, False, None, False),)),
     }[op]
 
 
-def one_of(constants: Iterable[Any], *, negated: bool = False) -> Values:
+def one_of(constants: Iterable[Any], *, negated: bool = False) -> ValueSet:
     """Return the values that are among constants, or not among them."""
     points = sorted(set(constants))
     if not negated:
-        return Values(tuple(Interval(point, False, point, False) for point in points))
+        return ValueSet(tuple(Interval(point, False, point, False) for point in points))
     ends = [None, *points, None]
-    return Values(tuple(Interval(low, True, high, True) for low, high in itertools.pairwise(ends)))
+    return ValueSet(tuple(Interval(low, True, high, True) for low, high in itertools.pairwise(ends)))
 
 
-def _values(intervals: Iterable[Interval], nan: bool = False) -> Values:
-    return Values(tuple(dict.fromkeys(each for each in intervals if not each.is_empty)), nan)
+def _values(intervals: Iterable[Interval], nan: bool = False) -> ValueSet:
+    return ValueSet(tuple(dict.fromkeys(each for each in intervals if not each.is_empty)), nan)
 
 
 def _both(one: Interval, other: Interval) -> Interval:

@@ -140,10 +140,7 @@ class CaseRunner:
     def _query(self, rule: Rule, known: _Rules, options: Mapping[str, Any]) -> CompiledQuery:
         key = (rule, repr(sorted(options.items())))
         if key not in self._queries:
-            usual = {"type_column": TYPE_COLUMN, "time_column": None, "missing_fields": "null"}
-            beside = known.folder.rules.values() if rule in known.folder.rules.values() else [rule]
-            chosen = options_of_rules(beside, usual | dict(options))
-            query, errors = analyse_rule(rule, **chosen)
+            query, errors = analyse_rule(rule, **known.options_of(rule, options))
             if query is None:
                 raise errors[0]
             self._queries[key] = query
@@ -159,6 +156,21 @@ class _Rules:
     def __init__(self, root: Path, fields: FieldColumns) -> None:
         self._root = root
         self._fields = fields
+        self._options: dict[str, dict[str, Any]] = {}
+
+    def options_of(self, rule: Rule, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options by which a rule is compiled: the columns are those of the folder, if it is in that."""
+        usual = {"type_column": TYPE_COLUMN, "time_column": None, "missing_fields": "null"}
+        if id(rule) not in self._ids:
+            return options_of_rules([rule], usual | dict(options))
+        asked = repr(sorted(options.items()))
+        if asked not in self._options:
+            self._options[asked] = options_of_rules(self.folder.rules.values(), usual | dict(options))
+        return self._options[asked]
+
+    @cached_property
+    def _ids(self) -> set[int]:
+        return set(map(id, self.folder.rules.values()))
 
     @cached_property
     def folder(self) -> RuleFolder:

@@ -74,11 +74,11 @@ def test_a_file_of_the_future_is_finished_once_it_was_seen_unchanged(tmp_path):
 def test_a_step_is_bounded(tmp_path, monkeypatch):
     for i in range(6):
         touch(tmp_path / f"{i}.jsonl", data="x" * 10)
-    monkeypatch.setattr(arrivals, "MOST_FILES", 4)
+    monkeypatch.setattr(arrivals, "STEP_FILES", 4)
     assert len(names(Arrivals(str(tmp_path), 5).look({}))) == 4
-    monkeypatch.setattr(arrivals, "MOST_BYTES", 25)
+    monkeypatch.setattr(arrivals, "STEP_BYTES", 25)
     assert len(names(Arrivals(str(tmp_path), 5).look({}))) == 2
-    monkeypatch.setattr(arrivals, "MOST_BYTES", 5)
+    monkeypatch.setattr(arrivals, "STEP_BYTES", 5)
     assert len(names(Arrivals(str(tmp_path), 5).look({}))) == 1
 
 

@@ -266,6 +266,7 @@ def test_columns_that_folders_tell(tmp_path):
 def test_a_target_names_its_form(tmp_path):
     with pytest.raises(cer_gpu.OptionError, match=r"one parquet file cannot grow .*\nhint: name a folder"):
         follower(tmp_path, "found.parquet")
+    (tmp_path / "in").mkdir()
     (tmp_path / "file").write_text("")
     with pytest.raises(cer_gpu.OptionError, match="is no folder"):
         followed(tmp_path, "file")

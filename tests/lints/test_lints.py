@@ -169,7 +169,34 @@ def test_variables_that_nothing_reads(text):
     assert [place for kind, place in remarks(text) if kind == "unused variable"] == VARIABLES[text]
 
 
-def test_queries_in_other_languages():
-    assert remarks("process where x == 1 and x == 2") == [("never", "x == 1 and x == 2")]
-    assert remarks("any where true") == []
-    assert remarks("-- Sigma: a\nSELECT * FROM events WHERE * AS event FILTER event[EventID = 1 AND EventID = 3]")
+EQL = "process where x == 1 and x == 2"
+EVENTS = {"type": pa.string(), "event.category": pa.string(), "@timestamp": pa.timestamp("us")}
+
+
+def over(text, **types):
+    schema = pa.schema({**EVENTS, **types})
+    query = cer_gpu.compile(text, schema=schema, missing_fields="null")
+    return [each.kind for each in lint(query.syntax, language=query.language, schema=schema)]
+
+
+def test_fields_of_eql_may_be_lists():
+    assert remarks(EQL) == []
+    assert over(EQL, x=pa.int64()) == ["never"]
+    assert over(EQL, x=pa.list_(pa.int64())) == []
+
+
+def test_fields_that_the_events_have_not_are_no_lint():
+    assert over(EQL) == []
+    assert over("process where not (x == 1) or y == 2", y=pa.int64()) == []
+    assert over("SELECT * FROM S WHERE process AS p FILTER p[x = 1 AND y = 2]", y=pa.int64()) == []
+
+
+def test_rules_of_sigma():
+    text = "-- Sigma: a\nSELECT * FROM events WHERE * AS event FILTER event[EventID = 1 AND EventID = 3]"
+    assert remarks(text) == []
+    assert over(text, EventID=pa.int32()) == ["never"]
+
+
+def test_eql_has_no_remarks_on_what_its_authors_did_not_write():
+    assert over("any where true") == []
+    assert over("sequence [process where true] [file where true]") == []
