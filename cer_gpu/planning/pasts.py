@@ -60,9 +60,9 @@ class BoundPasts:
     tests : tuple of BoundGuards
         Tests of events before, by their types, those of any type apart; they read columns that come before.
     test, condition : dict from PastColumn to TestPlace or None
-        Of the test of the events that it is of, and of its condition; None: it is of all events, or has no condition.
+        Places of the test of the events that it is of, and of its condition; None: it has none.
     own_keys : dict from PastColumn to OwnKeys
-        Of those that have keys of their own.
+        Keys of those that have some of their own.
     """
 
     columns: dict[PastColumn, list[str]]

@@ -44,7 +44,7 @@ _MEDIAN = 50
 
 @dataclass(frozen=True)
 class CorrelationPredicate:
-    """What other correlations read of one.
+    """A correlation as others read it.
 
     Attributes
     ----------
