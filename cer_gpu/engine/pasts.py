@@ -8,20 +8,22 @@ exact, so that they are those of the values in the window alone (`cer_gpu.backen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.arrays import Array, Bools
+from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.columnar.clocks import ordered
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.engine.past_columns import DescentState, DistinctState, PastState, RisesState, new_state
 from cer_gpu.expressions.derived import is_descent
+from cer_gpu.expressions.pasts import PastColumn
 from cer_gpu.partition.dealt import partitions_of
 from cer_gpu.partition.partitions import PartitionKeys
-from cer_gpu.planning.pasts import BoundPasts
+from cer_gpu.planning.pasts import BoundPasts, TestPlace
 from cer_gpu.predicates.guards import BoundGuards, GuardWords
 from cer_gpu.predicates.shared_guards import SharedGuards, may_share
 
@@ -75,8 +77,10 @@ class Pasts:
         deal: tuple[int, int] | None = None,
         shared: SharedGuards | None = None,
     ) -> None:
-        self._substreams = _Substreams(keys, types, deal)
-        self._own = [_Substreams(own.columns, own.columns.parts) for own in dict.fromkeys(bound.own_keys.values())]
+        every = bound.needed is None
+        distinct = dict.fromkeys(bound.own_keys.values())
+        self._substreams = _Substreams(keys, types, deal, every=every)
+        self._own = [_Substreams(own.columns, own.columns.parts, every=every) for own in distinct]
         self._states: list[PastState | DescentState | RisesState] = []
         for column in bound.columns:
             if column not in bound.reaches:
@@ -111,7 +115,7 @@ class Pasts:
         """Make the columns of the next block."""
         answers: dict[int, Callable[[int], Bools]] = {}  # a test may read columns that are made before it is asked
 
-        def satisfied(place: tuple[int, int] | None) -> Bools:
+        def satisfied(place: TestPlace | None) -> Bools:
             if place is None:
                 return np.ones(block.n_rows, np.bool_)
             test, guard = place
@@ -119,16 +123,21 @@ class Pasts:
                 answers[test] = self._tests[test].of(block)
             return answers[test](guard)
 
-        if self._bound.of_substreams:
-            self._substreams.read(block)
-        for group in self._own:
+        needed = self._bound.needed
+        for group in (self._substreams, *self._own):
             group.forget()
         for state, (column, names) in zip(self._states, self._bound.columns.items(), strict=True):
             group = self._group.get(column, self._substreams)
-            if not group.is_read and not isinstance(state, DescentState):
-                tests = self._bound.own_keys[column].tests
-                group.read(block, [[None if place is None else satisfied(place) for place in key] for key in tests])
             chosen = satisfied(self._bound.test[column])
+            if isinstance(state, DescentState):
+                pass
+            elif needed is not None:
+                rows, read = None, needed[column]
+                if read is not None and None not in read:
+                    (rows,) = np.nonzero(reduce(np.logical_or, map(satisfied, read), chosen))
+                group.read(block, self._having(column, satisfied), rows)
+            elif not group.is_read:
+                group.read(block, self._having(column, satisfied))
             if isinstance(state, RisesState):
                 holds = satisfied(self._bound.condition[column])
                 made = state.make(group.rows, group.numbers, group.n_keys, chosen, holds)
@@ -144,6 +153,12 @@ class Pasts:
                 block.put(name, made)
         for group in (self._substreams, *self._own):
             group.n_events += block.n_rows
+
+    def _having(self, column: PastColumn, satisfied: Callable[[TestPlace | None], Bools]) -> list[list[Bools | None]]:
+        """Return for each own key of a column the events that have each of its alternatives; None: all."""
+        own = self._bound.own_keys.get(column)
+        tests = () if own is None else own.tests
+        return [[None if place is None else satisfied(place) for place in key] for key in tests]
 
     # ---- checkpoints ----------------------------------------------------------------------------------------
 
@@ -192,6 +207,8 @@ class _Substreams:
         Types of the keys.
     deal
         As that of `Pasts`.
+    every
+        True: all events of a block are looked up at once.
 
     Attributes
     ----------
@@ -202,11 +219,17 @@ class _Substreams:
     """
 
     def __init__(
-        self, keys: PartitionKeys | None, types: list[pa.DataType], deal: tuple[int, int] | None = None
+        self,
+        keys: PartitionKeys | None,
+        types: list[pa.DataType],
+        deal: tuple[int, int] | None = None,
+        *,
+        every: bool,
     ) -> None:
         self.keys, self._types = keys, types
         one = keys is None or not keys.names
-        self.partitions = None if one else partitions_of(types, deal, every=True, numbered=True)
+        self.partitions = None if one else partitions_of(types, deal, every=every, numbered=every)
+        self._every = every
         self.n_events = 0
         self.forget()
 
@@ -221,18 +244,23 @@ class _Substreams:
         self._clocks: dict[str | None, Array] = {}
         self.is_read = False
 
-    def read(self, block: Block, having: Sequence[Sequence[Bools | None]] = ()) -> None:
-        """Find the substreams of the events of a block; `having` is that of `PartitionKeys.arrays`."""
-        self.is_read = True
-        rows = np.arange(block.n_rows, dtype=np.int32)
+    def read(self, block: Block, having: Sequence[Sequence[Bools | None]] = (), events: Int64 | None = None) -> None:
+        """Find the substreams of some events of a block, or of all; `having` is that of `PartitionKeys.arrays`."""
+        self.is_read, self._clocks = True, {}
+        rows = np.arange(block.n_rows, dtype=np.int32) if events is None else events.astype(np.int32)
         if self.partitions is None:
-            self.rows, self.numbers = rows, np.zeros(block.n_rows, np.int32)
-            self._clocks = {None: np.arange(self.n_events, self.n_events + block.n_rows, dtype=np.uint64)}
+            self.rows, self.numbers = rows, np.zeros(len(rows), np.int32)
+            if self._every:
+                self._clocks = {None: np.arange(self.n_events, self.n_events + block.n_rows, dtype=np.uint64)}
+            return
+        if not len(rows):
+            self.rows = self.numbers = rows
             return
         assert self.keys is not None
         arrays = self.keys.arrays(block.batch, self._types, having)
         _, self.rows, self.numbers, places = self.partitions.assign(arrays, rows, rows)
-        self._clocks = {None: places.view(np.uint64)}
+        if self._every:
+            self._clocks = {None: places.view(np.uint64)}
 
     def clock(self, block: Block, column: str | None) -> Array:
         """Return the clock of the events that have a key: a column, or for None their places in their substreams."""

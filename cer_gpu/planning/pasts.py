@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.ceql.syntax import OwnKey, Past, pasts_in
+from cer_gpu.ceql.functions import RISES
+from cer_gpu.ceql.syntax import OwnKey, Past, Predicate, attributes, pasts_in
 from cer_gpu.columnar.clocks import window_length
 from cer_gpu.expressions.derived import DerivedColumn, is_descent, pasts_of, read_by
 from cer_gpu.expressions.derived_names import is_derived
@@ -63,6 +64,9 @@ class BoundPasts:
         Places of the test of the events that it is of, and of its condition; None: it has none.
     own_keys : dict from PastColumn to OwnKeys
         Keys of those that have some of their own.
+    needed : dict from PastColumn to (tuple of (TestPlace or None) or None), or None
+        Tests of the events at which each is read (None among them: all events), beside those that it is of; all events
+        of those that have None.  None: all of them are read at all events.
     """
 
     columns: dict[PastColumn, list[str]]
@@ -71,17 +75,13 @@ class BoundPasts:
     test: dict[PastColumn, TestPlace | None]
     condition: dict[PastColumn, TestPlace | None]
     own_keys: dict[PastColumn, OwnKeys]
+    needed: dict[PastColumn, tuple[TestPlace | None, ...] | None] | None
 
     @property
     def clocks(self) -> tuple[str, ...]:
         """Columns in which they reach back, which must not decrease."""
         named = (reach.column for reach in self.reaches.values())
         return tuple(dict.fromkeys(column for column in named if column is not None))
-
-    @property
-    def of_substreams(self) -> bool:
-        """True if one of them is of the substream of PARTITION BY."""
-        return not all(is_descent(column) or column in self.own_keys for column in self.columns)
 
     @property
     def derived(self) -> dict[str, DerivedColumn]:
@@ -159,7 +159,42 @@ def bind_pasts(pasts: Mapping[str, PastColumn], plan: Plan, schema: pa.Schema) -
                 ),
             )
         own_keys[column] = own[keys]
-    return BoundPasts(columns, reaches, tuple(tests), test, condition, own_keys)
+    needed = None
+    if _only_rises(pasts.values(), columns, reaches):
+        needed = {column: _needed(column, columns, plan, test) for column in columns}
+    return BoundPasts(columns, reaches, tuple(tests), test, condition, own_keys, needed)
+
+
+def _only_rises(
+    asked: Iterable[PastColumn], columns: Iterable[PastColumn], reaches: Mapping[PastColumn, Reach]
+) -> bool:
+    """Return True if aggregates are read in the conditions of RISES alone, and none counts events as its clock."""
+    tests = (each for column in columns for each in column.past.below if each is not column.past.condition)
+    read = [column.past for column in asked] + [past for test in tests for past in directly_in(test)]
+    return all(past.function == RISES for past in read) and all(
+        column in reaches and reaches[column].column is not None for column in columns if column.past.function != RISES
+    )
+
+
+def _needed(
+    column: PastColumn, columns: Iterable[PastColumn], plan: Plan, test: Mapping[PastColumn, TestPlace | None]
+) -> tuple[TestPlace | None, ...] | None:
+    """Return the tests of the events at which an aggregate is read; None: some are known too late, so all events."""
+    places: list[TestPlace | None] = []
+    for other in columns:
+        condition = other.past.condition
+        if condition is None or column.past not in directly_in(condition):
+            continue
+        asked = _guards_of(other.past, plan)
+        if "test" in asked and asked["test"][1] > _depth(column.past):
+            return None
+        places.append(test[other])
+    return tuple(places)
+
+
+def directly_in(predicate: Predicate) -> list[Past]:
+    """Return what a predicate reads of the past, without what that reads."""
+    return [attribute.past for attribute in attributes(predicate) if attribute.past is not None]
 
 
 def _depth(past: Past) -> int:
