@@ -251,6 +251,12 @@ SECTIONS: dict[str, list[str]] = {
         f"report {AB} events.parquet",
         f"report {AB} events.parquet -o -",
         "run --queries rules",
+        f"run {AB} --follow empty_folder",
+        f"run {AB} --follow nowhere -o found",
+        f"run {AB} --follow events.parquet -o found",
+        f"run {AB} events.parquet --follow empty_folder -o found",
+        f"run {AB} --follow empty_folder -o found --time-column ts --sort",
+        f"run {AB} events.parquet --once",
         "run late.ceql events.parquet --queries rules",
     ],
     "Output": [
@@ -261,6 +267,9 @@ SECTIONS: dict[str, list[str]] = {
         f"run {AB} events.parquet -o events.parquet",
         f"run {AB} events.parquet --format csv",
         f"run {AB} events.parquet -o - --format parquet",
+        f"run {AB} --follow empty_folder -o found.parquet",
+        f"run {AB} --follow empty_folder -o events.jsonl --format csv",
+        f"run {AB} --follow empty_folder -o empty_folder/found",
         f"report {AB} events.parquet -o nowhere/report.html",
     ],
 }

@@ -331,7 +331,7 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
 
     def own_keys(self, meta: Any, children: list[Any]) -> tuple[tuple[s.OwnKey, ...], ...]:
         """Return the keys of what is OVER the past: () for those of one pair of empty brackets."""
-        _, *keys = children
+        keys = [each for each in children if isinstance(each, tuple)]
         if not all(keys) and len(keys) > 1:
             raise self._error("expected a column in each of several keys", span_of(meta), _OWN_KEYS)
         return tuple(key for key in keys if key)

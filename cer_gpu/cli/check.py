@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,8 +10,9 @@ import click
 import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted
+from cer_gpu.ceql.syntax import QuerySyntax, event_names
 from cer_gpu.cli.command_line import say
-from cer_gpu.cli.given_events import Streams, given_streams
+from cer_gpu.cli.given_events import STANDARD, Streams, given_streams
 from cer_gpu.cli.given_queries import (
     GivenQueries,
     missing_notes,
@@ -22,8 +24,10 @@ from cer_gpu.cli.json_output import error_facts, to_json
 from cer_gpu.cli.options import QueryOptions, query_options
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery
-from cer_gpu.errors import CerError, QueryTypeError
+from cer_gpu.errors import CerError, QueryError, QueryTypeError
 from cer_gpu.io.sources import open_events
+from cer_gpu.lints import Lint, lint, types_outside
+from cer_gpu.lints.linting import NO_TYPE
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 
@@ -42,18 +46,22 @@ Examples:
 )
 @query_and_events_arguments(events_required=False)
 @query_options
+@click.option("--strict", is_flag=True, help="Warnings make the exit code 1, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer, errors too, as JSON on standard output.")
 def check_command(
     query: str | None,
     queries: str | None,
     events: tuple[str, ...],
     compiling: QueryOptions,
+    strict: bool,
     as_json: bool,
 ) -> int:
     """Say what is wrong with QUERY; no event is read.
 
     All errors are told at once, and with EVENTS also whether the query fits their columns; with --queries,
-    those of all queries of a folder. The exit code is 1 when there are errors.
+    those of all queries of a folder. Warnings tell of what is hardly meant so: no window, a test that no event
+    passes or every one, a variable that nothing reads, a type that the events cannot have. The exit code is 1 when
+    there are errors.
     """
     given = read_queries(query, queries, compiling)
     given.refuse_options_of_ceql()
@@ -68,10 +76,16 @@ def check_command(
     checked |= {name: _check(given, name, streams, None if as_json else told) for name in given.rules}
     if as_json:
         each = {name: found.facts(with_columns=bool(events)) for name, found in checked.items()}
+        for facts in each.values():
+            facts["ok"] = facts["ok"] and not (strict and facts["warnings"])
         is_ok = all(facts["ok"] for facts in each.values())
         of_set = {"ok": is_ok, "queries": each, "passed_over": given.passed_over}
         click.echo(to_json(of_set if given.is_set else each[""]))
         return 0 if is_ok else 1
+    lints = [(name, own.found) for name, found in checked.items() for own in found.warnings]
+    warnings = [(given.file_of(name, warning), warning) for name, warning in lints]
+    for place, warning in warnings:
+        click.echo(click.style("warning: ", fg="yellow", bold=True) + (f"{place}: " if place else "") + str(warning))
     notes = notes_of((name, note) for name, found in checked.items() for note in found.notes)
     for note in [*notes, *given.notes, *missing_notes({name: found.missing for name, found in checked.items()})]:
         click.echo(f"note: {note}")
@@ -79,6 +93,9 @@ def check_command(
         n_wrong = sum(any(error["file"] for error in found.errors.values()) for found in checked.values())
         of_all = f" in {n_wrong:,} of {counted(len(checked), 'query')}" if given.is_set and n_wrong else ""
         say(counted(len(told), "error") + of_all)
+        return 1
+    if strict and warnings:
+        say(counted(len(warnings), "warning"))
         return 1
     who = f"the {counted(len(checked), 'query')}" if given.is_set else "the query"
     several = len(checked) > 1
@@ -104,11 +121,25 @@ class _Checked:
     columns: list[str] = field(default_factory=list)
     types: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    warnings: list[Lint] = field(default_factory=list)
+    file: str | None = None
+
+    def warn(self, lints: Iterable[Lint]) -> None:
+        """Take in remarks, those on one place once."""
+        known = {(each.kind, each.found.start, each.found.end) for each in self.warnings}
+        self.warnings += [each for each in lints if (each.kind, each.found.start, each.found.end) not in known]
 
     def facts(self, *, with_columns: bool) -> dict[str, Any]:
         """Return the findings as plain data."""
         columns = self.columns if with_columns else None
-        facts = {"ok": not self.errors, "errors": list(self.errors.values()), "notes": self.notes, "columns": columns}
+        warnings = [{"kind": each.kind, **error_facts(each.found, self.file)} for each in self.warnings]
+        facts = {
+            "ok": not self.errors,
+            "errors": list(self.errors.values()),
+            "warnings": [{name: value for name, value in each.items() if name != "type"} for each in warnings],
+            "notes": self.notes,
+            "columns": columns,
+        }
         return facts | ({"missing_fields": self.missing} if self.missing else {})
 
 
@@ -146,12 +177,40 @@ def _check(
             if len(sources) > 1 and any(isinstance(error, QueryTypeError) for error in new):
                 say(f"(for the events in {shown})")
         if compiled is not None and schema is not None:
+            found.warn(_lints(compiled, schema))
+            found.warn(_types_that_are_not(compiled, source))
             found.columns = [
                 dotted(name) for name in compiled.columns(schema) if name not in (STREAM_COLUMN, ROW_COLUMN)
             ]
         found.missing += [] if compiled is None else compiled.missing_fields
+    if compiled is not None:
+        found.warn(_lints(compiled, None))
+        found.warnings.sort(key=lambda each: each.found.start or 0)
+    found.file = given.rules[name].file
     found.types = list(compiled.types) if compiled else []
     return found
+
+
+def _lints(query: CompiledQuery, schema: pa.Schema | None) -> list[Lint]:
+    syntax = query.syntax
+    return lint(syntax, language=query.language, schema=schema) if isinstance(syntax, QuerySyntax) else []
+
+
+def _types_that_are_not(query: CompiledQuery, source: Streams | None) -> Iterator[Lint]:
+    """Yield a remark on each type of events that files cannot have."""
+    if source is None or query.type_column is None or not isinstance(query.syntax, QuerySyntax):
+        return
+    if STANDARD in (path for paths in source.named.values() for path in paths):
+        return
+    outside = types_outside(query.types, source.paths, query.type_column)
+    if outside is None:
+        return
+    names, (least, greatest) = outside
+    spans = {name.name: name.span for name in reversed(list(event_names(query.syntax.formula)))}
+    for name in names:
+        start, end = spans.get(name, (None, None))
+        message = f"no event has the type {name!r}: those in {query.type_column} are from {least!r} to {greatest!r}"
+        yield Lint(NO_TYPE, QueryError(message, query.text, start, end))
 
 
 def _schema(query: CompiledQuery | None, streams: Streams) -> pa.Schema | None:

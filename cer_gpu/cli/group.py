@@ -10,12 +10,11 @@ import cer_gpu
 from cer_gpu.cli.check import check_command
 from cer_gpu.cli.columns import columns
 from cer_gpu.cli.command_line import Commands, run_commands
-from cer_gpu.cli.completion import completion
 from cer_gpu.cli.explain import explain_command
+from cer_gpu.cli.preparing import completion, warm_up
 from cer_gpu.cli.report import report
 from cer_gpu.cli.run import run_command
 from cer_gpu.cli.test import test_command
-from cer_gpu.cli.warm import warm_up
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -16,10 +16,10 @@ from cer_gpu.engine.options import Default
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.rule_tests import CaseOutcome, CaseRunner, read_cases, write_junit
 from cer_gpu.rule_tests.cases import case_files
-from cer_gpu.rule_tests.running import ERROR, FAILED, PASSED, in_all
+from cer_gpu.rule_tests.running import AS_EXPECTED, ERROR, FAILED, in_all
 
 _SHOWN = {
-    PASSED: click.style("ok    ", fg="green"),
+    AS_EXPECTED: click.style("ok    ", fg="green"),
     FAILED: click.style("FAILED", fg="red", bold=True),
     ERROR: click.style("ERROR ", fg="red", bold=True),
 }
@@ -61,13 +61,13 @@ def test_command(folder: str, junit: str | None, compiling: QueryOptions) -> int
         _write(outcomes, Path(junit))
     found = [each for of_file in outcomes.values() for each in of_file]
     counts = in_all(found)
-    parts = [f"{counts[PASSED]:,} passed"]
+    parts = [f"{counts[AS_EXPECTED]:,} passed"]
     parts += [f"{n:,} {word}" for word, n in (("failed", counts[FAILED]), ("with an error", counts[ERROR])) if n]
     n_files = counted(len(files), "file")
     click.echo(f"{counted(len(found), 'case')} in {n_files}: {', '.join(parts)}, {time.perf_counter() - begun:.2f} s")
     if given.is_dir():
         _say_untested(runner)
-    return 0 if counts[PASSED] == len(found) else 1
+    return 0 if counts[AS_EXPECTED] == len(found) else 1
 
 
 def _options_of(compiling: QueryOptions) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def _wrong(path: Path, error: CerError) -> CaseOutcome:
 
 def _tell(root: Path, outcome: CaseOutcome) -> None:
     place = outcome.path.relative_to(root).as_posix()
-    if outcome.status != PASSED and outcome.line is not None:
+    if outcome.status != AS_EXPECTED and outcome.line is not None:
         place = f"{place}:{outcome.line}"
     rule = "" if outcome.rule is None else f" [{outcome.rule}]"
     click.echo(f"{_SHOWN[outcome.status]} {place}: {outcome.name}{rule}")

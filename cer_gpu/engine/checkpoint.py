@@ -22,6 +22,8 @@ VERSION = 8
 """Version of the layout of the state; a checkpoint of another version cannot be read."""
 
 _DIGEST = 32
+_NAMED = 8
+"""Most queries that a message names."""
 Row = tuple[str | None, str, str, list[int], bytes]
 _SCHEMA = pa.schema(
     [
@@ -141,7 +143,10 @@ class NamedState:
 def _check_queries(kept: dict[str, dict[str, Any]], queries: dict[str, dict[str, Any]]) -> None:
     """Refuse a checkpoint whose queries are other ones."""
     if kept.keys() != queries.keys():
-        named = [", ".join(map(repr, filter(None, names))) or "one query" for names in (kept, queries)]
+        only = [kept, queries]
+        if max(len(kept), len(queries)) > _NAMED:  # those that are not in both tell more
+            only = [{name: {} for name in a if name not in b} for a, b in ((kept, queries), (queries, kept))]
+        named = [_in_words(list(names)) for names in only]
         raise CheckpointError(
             f"the checkpoint is of other queries: of {named[0]}, and not of {named[1]}\n"
             "hint: restore it with the set that made it, and the queries that were added"
@@ -154,6 +159,13 @@ def _check_queries(kept: dict[str, dict[str, Any]], queries: dict[str, dict[str,
                 f"the checkpoint is of another query{whose} (its {', '.join(different)} differs)\n"
                 f"hint: restore it with the query that made it: {kept[name]['text'].strip()[:200]!r}"
             )
+
+
+def _in_words(names: list[str]) -> str:
+    if not names:
+        return "no other"
+    more = f", and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(map(repr, filter(None, names[:_NAMED]))) + more or "one query"
 
 
 def _readable(schema: pa.Schema) -> pa.Schema:

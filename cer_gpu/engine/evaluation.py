@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.cache import no_collection
+from cer_gpu.columnar.batches import joined_batches
 from cer_gpu.columnar.fields import columns_with, narrowest
 from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
 from cer_gpu.engine.blocks import BLOCK_ROWS, Blocks
@@ -298,6 +299,8 @@ class Evaluation(Generic[_Piece, _Found]):
         """Push all batches, finish, and yield the complex events; `n_rows`, if known, is the number of all events."""
         if n_rows is not None:
             self._blocks.end = self.n_events + n_rows
+            if self._longer > 1:
+                batches = joined_batches(batches, SET_ROWS)
         if not self.is_full:
             for batch in batches:
                 yield from self._pushed(batch)

@@ -14,7 +14,7 @@ from cer_gpu.io.files import find_files
 from cer_gpu.io.stores import StoredFile
 
 ORDERS = ("name", "modified")
-"""Orders of files: of their names, or of the times when they were last written to (those at one time by their names)."""
+"""Orders of files: that of their names, or of the times of their last changes, those of one time by their names."""
 MOST_FILES = 1_000
 MOST_BYTES = 1 << 28
 """Bounds of the files that one step reads, whichever comes first; a step reads at least one."""
@@ -43,7 +43,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Look:
-    """What a look into the folder found.
+    """Result of a look into the folder.
 
     Attributes
     ----------
@@ -86,6 +86,12 @@ class Arrivals:
         """The folder, by which it is told from others."""
         return self._folder if "://" in self._folder else os.path.realpath(self._folder)
 
+    def check(self) -> None:
+        """Raise EventsError unless there is such a folder."""
+        find_files(self._folder, may_be_none=True)
+        if "://" not in self._folder and not os.path.isdir(self._folder):
+            raise EventsError(f"{self._folder}: is no folder\nhint: name the folder in which files appear")
+
     def look(self, read: Mapping[str, int], but: Collection[str] = ()) -> Look:
         """Look into the folder.
 
@@ -107,7 +113,8 @@ class Arrivals:
         if self._order == "modified":
             coming.sort(key=lambda each: each.modified_ns)  # those at one time stay in the order of their names
         now, clock = time.time_ns(), time.monotonic()
-        seen, finished, n_bytes = {}, [], 0
+        finished, n_bytes = list[Arrival](), 0
+        seen: dict[str, tuple[tuple[int, int], float]] = {}
         for each in coming:
             stamp = each.size, each.modified_ns
             before, since = self._seen.get(each.name, (None, clock))

@@ -8,7 +8,7 @@
 | 4 | publishes the rows |
 | 5 | removes the state before |
 
-A process that begins reads the log.  Of the last step in it, it does 4 and 5 again, which change nothing where they are
+A process that begins reads the log.  It does 4 and 5 of the last step in it again, which change nothing where they are
 done; all that was written for a further step is removed, and its files are read again.
 """
 
@@ -29,7 +29,7 @@ from cer_gpu.errors import CerError, CheckpointError, EventsError, QueryTypeErro
 from cer_gpu.fitting.fields import find_field
 from cer_gpu.follow.arrivals import Arrival, Arrivals
 from cer_gpu.follow.lock import locked
-from cer_gpu.follow.log import VERSION, CommitLog, sync_folder, write_whole
+from cer_gpu.follow.log import LOG_VERSION, CommitLog, sync_folder, write_whole
 from cer_gpu.follow.targets import LiveTarget
 from cer_gpu.io.files import open_next
 from cer_gpu.io.formats import format_of
@@ -37,7 +37,7 @@ from cer_gpu.io.sinks import Sink
 from cer_gpu.io.source import BATCH_ROWS, Source
 
 LOG = "log.jsonl"
-STEPS = ("rows", "state", "commit", "publish", "clean")
+PASSING = ("rows", "state", "commit", "publish", "clean")
 """Names of the parts of a step, told to `passed` when they are done."""
 
 
@@ -66,7 +66,7 @@ class LiveEvaluation(Protocol):
 
 
 @dataclass(frozen=True)
-class Step:
+class LiveStep:
     """A step that was committed.
 
     Attributes
@@ -125,7 +125,7 @@ class Follower:
     told
         Called with each step as soon as it is committed.
     passed
-        Called with the names of `STEPS`.
+        Called with the names of `PASSING`.
     """
 
     arrivals: Arrivals
@@ -136,7 +136,7 @@ class Follower:
     skip: bool = False
     whole: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
     tick: Callable[[], None] = lambda: None
-    told: Callable[[Step], None] = _nothing
+    told: Callable[[LiveStep], None] = _nothing
     passed: Callable[[str], None] = _nothing
 
     def __post_init__(self) -> None:
@@ -159,9 +159,12 @@ class Follower:
         ------
         OptionError
             When another process has it, or there are results without a state.
+        EventsError
+            When there is no such folder of events.
         CheckpointError
             When it is of something else, or damaged.
         """
+        self.arrivals.check()
         if not (self.target.state / LOG).exists():
             self.target.check_new()
         self.target.state.mkdir(parents=True, exist_ok=True)
@@ -187,9 +190,10 @@ class Follower:
 
     def _check(self, header: Mapping[str, Any]) -> pa.Schema:
         """Return the schema of the events; refuse a state of another version, folder or options."""
-        if header.get("version") != VERSION:
+        version = header.get("version")
+        if version != LOG_VERSION:
             raise CheckpointError(
-                f"{self.target.state}: the state has version {header.get('version')}, and this cer_gpu reads {VERSION}\n"
+                f"{self.target.state}: the state has version {version}, and this cer_gpu reads {LOG_VERSION}\n"
                 "hint: go on with the cer_gpu that made it, or write to another place"
             )
         for name, value in self._facts.items():
@@ -242,7 +246,7 @@ class Follower:
 
     # ---- steps ------------------------------------------------------------------------------------------------
 
-    def step(self) -> Step | None:
+    def step(self) -> LiveStep | None:
         """Read the files that have come, and commit their results; None: no file has come.
 
         Raises
@@ -267,14 +271,14 @@ class Follower:
                 skipped[unreadable.arrival.name] = str(unreadable.error)
                 self.evaluation = None  # which may have read a part of the file
 
-    def _step(self, files: Sequence[Arrival], skipped: Mapping[str, str]) -> Step | None:
+    def _step(self, files: Sequence[Arrival], skipped: Mapping[str, str]) -> LiveStep | None:
         step = self.number + 1
         read, numbers = list[dict[str, Any]](), dict[str, int]()
         evaluation = self._evaluation(files)
         if evaluation is None:
             if skipped and not files:
                 self.skipped |= skipped  # told again after a restart: there is no log yet
-                self.told(nothing := Step(0, [], 0, {}, None, skipped))
+                self.told(nothing := LiveStep(0, [], 0, {}, None, skipped))
                 return nothing
             return None
         evaluator = evaluation.evaluator
@@ -299,7 +303,7 @@ class Follower:
             self.skipped |= skipped
             self.passed("commit")
             n_events = evaluator.n_pushed - begin
-            done = Step(step, [each.name for each in files], n_events, numbers, published, skipped)
+            done = LiveStep(step, [each.name for each in files], n_events, numbers, published, skipped)
             self.told(done)
             self._settle(entry)
         return done
@@ -329,7 +333,7 @@ class Follower:
             self._restore(self._schema)  # queries that do not fit leave no state behind
         if not self._log.entries:
             schema = base64.b64encode(self._schema.serialize().to_pybytes()).decode()
-            self._log.append({"version": VERSION, "facts": self._facts, "schema": schema})
+            self._log.append({"version": LOG_VERSION, "facts": self._facts, "schema": schema})
         if self.evaluation is None:
             self._restore(self._schema)
         return self.evaluation
@@ -353,7 +357,7 @@ class Follower:
         names = [name for name in evaluator.attributes(schema) if attribute_type(schema, name) is not None]
         together = Source(schema, iter, origins=origins)  # which only tells where an event is from
         with together.locating(lambda: evaluator.n_events):
-            for arrival, batch in gathered(self._batches(files, names, evaluator.n_pushed, origins, read)):
+            for arrival, batch in taken_together(self._batches(files, names, evaluator.n_pushed, origins, read)):
                 self.tick()
                 try:
                     found = evaluator._pushed(batch)
@@ -370,7 +374,8 @@ class Follower:
         read: list[dict[str, Any]],
     ) -> Iterator[tuple[Arrival, pa.RecordBatch]]:
         """Yield the events of files with their files; the first of all is event `first`."""
-        assert self.evaluation is not None and self._schema is not None
+        assert self.evaluation is not None
+        assert self._schema is not None
         for arrival in files:
             origins.append((first, str(arrival.file)))
             source, n_events = self._source(arrival, first), 0
@@ -385,7 +390,7 @@ class Follower:
             first += n_events
 
 
-def gathered(batches: Iterable[tuple[Arrival, pa.RecordBatch]]) -> Iterator[tuple[Arrival, pa.RecordBatch]]:
+def taken_together(batches: Iterable[tuple[Arrival, pa.RecordBatch]]) -> Iterator[tuple[Arrival, pa.RecordBatch]]:
     """Yield the events of small files together, with the first of these: each batch costs some calls for every query.
 
     The events of files whose columns have other types are not put together.

@@ -1,7 +1,7 @@
 """Log of commits: one line of JSON for each step; a step is done once its line is on the disk.
 
-Only the last line can be incomplete, if the process was killed while it wrote it: that step is not done, and the line is
-cut off.
+Only the last line can be incomplete, if the process was killed while it wrote it: that step is not done, and the line
+is cut off.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from cer_gpu.errors import CheckpointError
 
-VERSION = 1
+LOG_VERSION = 1
 """Version of the log and of the state beside it."""
 _CHECK = "check"
 

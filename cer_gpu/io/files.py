@@ -191,9 +191,7 @@ def find_files(given: str, *, may_be_none: bool = False) -> list[StoredFile]:
     return files
 
 
-def _in_order(
-    place: str, listed: StoreListing, store: fs.FileSystem | None, address: Address
-) -> list[StoredFile]:
+def _in_order(place: str, listed: StoreListing, store: fs.FileSystem | None, address: Address) -> list[StoredFile]:
     """Return the event files of a folder or a glob."""
     files = []
     for path, names in listed.files:

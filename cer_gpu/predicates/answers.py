@@ -38,7 +38,7 @@ FEW_OF = 8
 MOST_CLASSES = 64
 """Most texts of an answer that is made of classes."""
 
-Parts = list[t.Test]
+TestParts = list[t.Test]
 """Tests that must all hold; one that no row satisfied comes first, as it is asked first in the next block."""
 
 _UNKNOWN = None, None
@@ -60,7 +60,7 @@ class Answers:
         self._classes: dict[object, _Classes] = {}
         # by the addresses of tests, which are kept, so that no others get them
         self._of_test: dict[int, tuple[t.Test, _Classes]] = {}
-        self._parts_of: dict[int, tuple[t.Test, Parts]] = {}
+        self._parts_of: dict[int, tuple[t.Test, TestParts]] = {}
 
     def fresh(self) -> Answers:
         """Return the same for another evaluation, of the same tests."""
@@ -72,7 +72,7 @@ class Answers:
         other._of_test = {key: (test, copies[id(each)]) for key, (test, each) in self._of_test.items()}
         return other
 
-    def bind(self, predicate: Predicate) -> Parts:
+    def bind(self, predicate: Predicate) -> TestParts:
         """Return a predicate as tests, to be asked over blocks from the next one on."""
         test = self._binder.bind(predicate)
         for each in _leaves(test):
@@ -86,7 +86,7 @@ class Answers:
                 self._of_test[id(each)] = each, known
         return list(test.tests) if isinstance(test, t.And) else [test]
 
-    def rows(self, parts: Parts, block: Block) -> Array | None:
+    def rows(self, parts: TestParts, block: Block) -> Array | None:
         """Return the rows of a block, ascending, that satisfy tests which were bound; None: all of them."""
         few = self._fewest(parts, block) if block.n_rows >= FROM_ROWS else None
         if few is None:
@@ -104,7 +104,7 @@ class Answers:
         """Return True for a test of texts that is asked by itself: better of few of them."""
         return isinstance(test, t.Lookup) and self._binder.inputs.tables[test.table][1].is_dear
 
-    def _fewest(self, parts: Parts, block: Block) -> _Few | None:
+    def _fewest(self, parts: TestParts, block: Block) -> _Few | None:
         """Return the rows that satisfy one of several tests; None: no test is known to have few."""
         least = None
         for i, part in enumerate(parts):

@@ -28,7 +28,7 @@ from cer_gpu.columnar.groups import Groups, OfGroup, Picked
 from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.expressions.derived import is_descent
-from cer_gpu.predicates.answers import Answers, Parts
+from cer_gpu.predicates.answers import Answers, TestParts
 from cer_gpu.predicates.cuda.blocks import Job, one_ahead
 from cer_gpu.predicates.guards import INTERPRETED, BoundGuards, GuardWords, forced, type_names, words_pass
 from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement
@@ -252,7 +252,7 @@ class _OfType:
         self._schema = schema
         self._answers = Answers(schema)
         self._coders: dict[str, StringCoder] = {}
-        self._tests: dict[int, Parts] = {}
+        self._tests: dict[int, TestParts] = {}
         self._taken: OfGroup | None = None
         self.rows = self.places = NO_ROWS
         self.first = 0  # place

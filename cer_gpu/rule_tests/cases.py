@@ -24,11 +24,11 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.errors import CerError, OptionError, did_you_mean
-from cer_gpu.rule_tests.inline import rows_of, table_of
+from cer_gpu.rule_tests.inline import inline_rows, inline_table
 from cer_gpu.rule_tests.written import WrittenValue, read_yaml
 from cer_gpu.rules.found import TEST_ENDINGS
 
-NONE = "none"
+NO_MATCH = "none"
 EXPECTATIONS = ("count", "positions", "rows")
 _SHARED = ("rule", "events", "types", "options", "output")
 _KEYS = ("name", *_SHARED, "expect")
@@ -87,7 +87,7 @@ class RuleCase:
             Column whose texts are times; None: none.
         """
         if self.events.is_list:
-            return table_of(self.events, self.types, time_column)
+            return inline_table(self.events, self.types, time_column)
         path = self.path.parent / self.events.text("events")
         if not path.exists():
             raise self.events.error(f"expected events, a list or the path of some seen from this file, found no {path}")
@@ -152,7 +152,7 @@ def _case(path: Path, written: WrittenValue, above: Mapping[str, WrittenValue], 
         if needed not in both:
             raise written.error(f"a case needs {needed!r}, and this one has none")
     if both["events"].is_list:
-        rows_of(both["events"])  # of which errors are told once, not for each rule
+        inline_rows(both["events"])  # of which errors are told once, not for each rule
     options: dict[str, Any] = {}
     for part in (above, own):
         if "options" in part:
@@ -194,11 +194,11 @@ def _types(written: WrittenValue) -> dict[str, pa.DataType]:
 
 def _expected(written: WrittenValue) -> dict[str, Any]:
     """Return the expectations of a case."""
-    if written.plain == NONE:
+    if written.plain == NO_MATCH:
         return {"count": 0}
-    listed = f"{NONE}, or {', '.join(EXPECTATIONS[:-1])} or {EXPECTATIONS[-1]}"
+    listed = f"{NO_MATCH}, or {', '.join(EXPECTATIONS[:-1])} or {EXPECTATIONS[-1]}"
     if isinstance(written.plain, str):
-        hint = did_you_mean(written.plain, (NONE,)) or f"write expect: {NONE}"
+        hint = did_you_mean(written.plain, (NO_MATCH,)) or f"write expect: {NO_MATCH}"
         raise written.error(f"expected {listed}, got {written.shown()}\nhint: {hint}")
     found = written.mapping("expect", EXPECTATIONS) if written.plain is not None else {}
     if not found:

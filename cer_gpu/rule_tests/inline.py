@@ -11,7 +11,7 @@ import pyarrow as pa
 from cer_gpu.rule_tests.written import WrittenValue
 
 
-def rows_of(written: WrittenValue) -> list[dict[str, Any]]:
+def inline_rows(written: WrittenValue) -> list[dict[str, Any]]:
     """Return the events of a list; OptionError: it holds none, or other things."""
     rows: list[dict[str, Any]] = []
     for each in written.items("events"):
@@ -22,7 +22,7 @@ def rows_of(written: WrittenValue) -> list[dict[str, Any]]:
     return rows
 
 
-def table_of(written: WrittenValue, types: Mapping[str, pa.DataType], time_column: str | None) -> pa.Table:
+def inline_table(written: WrittenValue, types: Mapping[str, pa.DataType], time_column: str | None) -> pa.Table:
     """Return the table of a list of mappings.
 
     A column has the type of its values; one without a value is left out, unless `types` has it.
@@ -35,7 +35,7 @@ def table_of(written: WrittenValue, types: Mapping[str, pa.DataType], time_colum
     time_column
         Column whose texts are times in ISO 8601; None: none.
     """
-    rows = rows_of(written)
+    rows = inline_rows(written)
     columns: dict[str, list[Any]] = {name: [] for row in rows for name in row}
     for row in rows:
         for name, values in columns.items():

@@ -13,13 +13,13 @@ from typing import Any
 from cer_gpu.compilation import TYPE_COLUMN, CompiledQuery
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
 from cer_gpu.rule import Rule
-from cer_gpu.rule_tests.cases import NONE, RuleCase
+from cer_gpu.rule_tests.cases import NO_MATCH, RuleCase
 from cer_gpu.rule_tests.comparing import different_count, different_positions, different_rows
 from cer_gpu.rules.folder import READERS, RuleFolder, read_file, read_folder
 from cer_gpu.rules.found import AS_NAMED, TEST_ENDINGS, FieldColumns
 from cer_gpu.rules.rule_set import analyse_rule, options_of_rules
 
-PASSED, FAILED, ERROR = "passed", "failed", "error"
+AS_EXPECTED, FAILED, ERROR = "passed", "failed", "error"
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class CaseOutcome:
     line: int | None
     name: str
     rule: str | None = None
-    status: str = PASSED
+    status: str = AS_EXPECTED
     told: tuple[str, ...] = ()
     seconds: float = 0.0
 
@@ -103,7 +103,7 @@ class CaseRunner:
                 self.tested.add(name)
             try:
                 told = self._different(case, rule, known, options)
-                status = FAILED if told else PASSED
+                status = FAILED if told else AS_EXPECTED
             except CerError as error:
                 status, told = ERROR, list(_lines(error, rule))
             seconds = time.perf_counter() - begun
@@ -225,14 +225,14 @@ def _lines(error: CerError, rule: Rule | None = None) -> tuple[str, ...]:
 
 
 def _no_column(name: str, query: CompiledQuery, output: str | None, known: Sequence[str]) -> str:
-    others = [each for each in query.outputs if each not in (NONE, query.output_for(output))]
+    others = [each for each in query.outputs if each not in (NO_MATCH, query.output_for(output))]
     more = f"; output: {' or '.join(others)} has others" if others else ""
     return f"expected the column {name!r} in the results\nhint: {did_you_mean(name, known, 'columns')}{more}"
 
 
 def in_all(outcomes: Iterable[CaseOutcome]) -> dict[str, int]:
     """Return the number of outcomes by status."""
-    counts = {PASSED: 0, FAILED: 0, ERROR: 0}
+    counts = {AS_EXPECTED: 0, FAILED: 0, ERROR: 0}
     for each in outcomes:
         counts[each.status] += 1
     return counts

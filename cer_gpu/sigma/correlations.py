@@ -5,7 +5,9 @@ A correlation fires at an event of one of its rules at which its condition begin
 before: ``COUNT(* FILTER (p)) OVER 5 MINUTES >= 10``.  ``temporal_ordered`` is a sequence, in which the latest chain of
 events waits for the next step (RECENT).
 
-A correlation on others has their predicates in place of those of rules.
+A correlation on others has their predicates in place of those of rules.  Groups are those of PARTITION BY; where they
+depend on the rule, or are those of a correlation below another, what is OVER the past names them by itself:
+``COUNT(* FILTER (p)) OVER 5 MINUTES PARTITION BY [source FILTER q, target FILTER r]``.
 """
 
 from __future__ import annotations
@@ -39,9 +41,6 @@ _KINDS = SigmaCorrelationType
 _FUNCTIONS = {_KINDS.VALUE_COUNT: "COUNT DISTINCT", _KINDS.VALUE_SUM: "SUM", _KINDS.VALUE_AVG: "AVG"}
 _MEDIAN = 50
 
-GroupKey = tuple[str, ...]
-"""Columns of a key, of which an event has the first that is not NULL."""
-
 
 @dataclass(frozen=True)
 class CorrelationPredicate:
@@ -50,19 +49,22 @@ class CorrelationPredicate:
     Attributes
     ----------
     text : str
-        The predicate of the events at which it fires; empty: no predicate can say it.
+        The predicate of the events at which it fires, in its groups; empty: no predicate can say it.
+    in_groups : str
+        The same in a query that is parted by its groups.
     columns : tuple of str
         Names of the columns that it reads.
     column_of : callable
         As `formulas.RulePredicate.column_of`: of the events at which it fires.
-    keys : tuple of tuple of str
-        Its groups.
+    keys : str
+        Its groups, as PARTITION BY has them.
     """
 
     text: str
+    in_groups: str
     columns: tuple[str, ...]
     column_of: Callable[[str], tuple[str, ...]]
-    keys: tuple[GroupKey, ...]
+    keys: str
 
 
 @dataclass(frozen=True)
@@ -101,34 +103,39 @@ class _Writer:
         self._names = [each.reference for each in rule.referenced_rules]
         self._parts = [self._converted(each) for each in rule.referenced_rules]
         self._length = _length(rule.timespan.seconds)
-        self._tests = [_grouped(part.text) for part in self._parts]
+        self._read: dict[str, None] = {}  # columns that groups and values are in
+        self._keys = self._own = ""
+        self._in_groups(False)
+        keys = [self._key(name) for name in rule.group_by or ()]
+        self._keys = ", ".join(f"[{key}]" for key in keys)
+        self._depends = any(" FILTER " in key for key in keys)
+
+    def _in_groups(self, parted: bool) -> None:
+        """Write for a query that is parted by the groups of the correlation, or for any other one."""
+        self._tests = [
+            _grouped(part.in_groups if parted and _has_keys(part, self._keys) else part.text) for part in self._parts
+        ]
         self._any = _grouped(" OR ".join(dict.fromkeys(self._tests)))
+        self._own = "" if parted else f" PARTITION BY {self._keys or '[]'}"
 
     def query(self) -> CorrelationQuery:
         """Return the query."""
-        ordered = self._rule.type == _KINDS.TEMPORAL_ORDERED
-        keys: tuple[GroupKey, ...] = ()
-        between: list[str] = []
-        if ordered and len(self._parts) > 1 and self._has_unlike_aliases():
-            between = list(self._equal_keys())
+        text = own = parted = ""
+        if self._rule.type == _KINDS.TEMPORAL_ORDERED:
+            text = self._sequence()
         else:
-            keys = tuple(self._key(name) for name in self._group_by)
-        for name, part in zip(self._names, self._parts, strict=True):
-            if isinstance(part, CorrelationPredicate) and (between or set(part.keys) != set(keys)):
-                own, outer = (", ".join(" or ".join(key) for key in each) or "none" for each in (part.keys, keys))
-                raise self._refused(f"{name!r} has other groups (by {own}) than the correlation on it (by {outer})")
-        columns = tuple(dict.fromkeys(name for part in self._parts for name in part.columns))
-        columns = tuple(dict.fromkeys((*columns, *(_plain(name) for key in keys for name in key))))
-        brackets = ", ".join(f"[{', '.join(key)}]" for key in keys)
-        by = f" PARTITION BY {brackets}" if keys else ""
-        if ordered:
-            self._check_ordered()
-            text, predicate = self._sequence(between) + by, ""
-            text += f" WITHIN {self._length}" if len(self._parts) > 1 else ""
-        else:
-            predicate = f"RISES({_bare(self._condition())}, {_bare(self._any)})"
-            text = f"SELECT * FROM events WHERE * AS event FILTER event[{predicate}]{by}"
-        return CorrelationQuery(text, CorrelationPredicate(predicate, columns, self._column_of, keys))
+            self._in_groups(False)
+            own = self._predicate()
+            self._in_groups(True)
+            parted = "" if self._depends else self._predicate()
+            by = f" PARTITION BY {self._keys}" if parted and self._keys else ""
+            text = f"SELECT * FROM events WHERE * AS event FILTER event[{parted or own}]{by}"
+        columns = tuple(dict.fromkeys([*(name for part in self._parts for name in part.columns), *self._read]))
+        predicate = CorrelationPredicate(own, parted or own, columns, self._column_of, self._keys)
+        return CorrelationQuery(text, predicate)
+
+    def _predicate(self) -> str:
+        return f"RISES({_bare(self._condition())}, {_bare(self._any)}{self._own})"
 
     # ---- rules and groups
 
@@ -143,10 +150,6 @@ class _Writer:
             )
         return part
 
-    @property
-    def _group_by(self) -> list[str]:
-        return list(self._rule.group_by or ())
-
     def _field(self, name: str, rule: str) -> str:
         """Return the field that a name, perhaps an alias, stands for in the events of a rule."""
         alias = self._rule.aliases.aliases.get(name)
@@ -156,40 +159,33 @@ class _Writer:
 
     def _columns(self, name: str) -> list[tuple[str, ...]]:
         """Return the columns of a name in the events of each rule."""
-        return [part.column_of(self._field(name, rule)) for rule, part in zip(self._names, self._parts, strict=True)]
+        fields = [self._field(name, rule) for rule in self._names]
+        return [self._of_field(field, part) for field, part in zip(fields, self._parts, strict=True)]
 
     def _column_of(self, field: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys(column for part in self._parts for column in part.column_of(field)))
 
-    def _has_unlike_aliases(self) -> bool:
-        return any(name in self._rule.aliases.aliases and len(set(self._columns(name))) > 1 for name in self._group_by)
-
-    def _key(self, name: str) -> GroupKey:
-        """Return the key of a field of ``group-by``."""
+    def _key(self, name: str) -> str:
+        """Return the columns of a field of ``group-by``; those of each rule for its events, where they are unlike."""
         columns = self._columns(name)
-        if name in self._rule.aliases.aliases and len(set(columns)) > 1:
-            told = ", ".join(" or ".join(each) for each in columns)
-            raise self._refused(f"the alias {name!r} stands for other columns in each rule: {told}")
-        # a column by another name than the field is of its own log source; those of others may lie in its events too
-        found = sorted(dict.fromkeys(each for of in columns for each in of), key=lambda each: _plain(each) == name)
-        for each in found:
-            self._check_column(name, each)
-        return tuple(found)
+        if len(set(columns)) == 1:
+            return ", ".join(columns[0])
+        found = dict.fromkeys(
+            f"{each} FILTER {test}" for of, test in zip(columns, self._tests, strict=True) for each in of
+        )
+        return ", ".join(found)
 
-    def _equal_keys(self) -> Iterator[str]:
-        """Yield the filters that make the groups of neighbouring steps equal."""
-        for name in self._group_by:
-            columns = self._columns(name)
-            if any(len(each) > 1 for each in columns):
-                raise self._refused(f"the alias {name!r} has several columns in the events of one rule")
-            for each in columns:
-                self._check_column(name, each[0])
-            for i in range(len(columns) - 1):
-                yield f"{_step(i)}.{columns[i][0]} = {_step(i + 1)}.{columns[i + 1][0]}"
+    def _of_field(self, field: str, part: Any) -> tuple[str, ...]:
+        """Return the columns of a field in the events of a rule.
 
-    def _check_column(self, name: str, column: str) -> None:
-        if column.endswith(")"):
-            raise self._refused(f"{name!r} is made of several columns: {column}")
+        Those of other names come first: they are of one log source, where the name may stand in events of several.
+        """
+        columns = part.column_of(field)
+        for each in columns:
+            if each.endswith(")"):
+                raise self._refused(f"{field!r} is made of several columns: {each}")
+            self._read[_plain(each)] = None
+        return tuple(sorted(columns, key=lambda each: _plain(each) == field))
 
     # ---- conditions
 
@@ -217,8 +213,8 @@ class _Writer:
     def _over(self, function: str, column: str, test: str) -> str:
         operand = column if column == "*" else f"*.{column}"
         if function == "COUNT DISTINCT":
-            return f"COUNT(DISTINCT {operand} FILTER {test}) OVER {self._length}"
-        return f"{function}({operand} FILTER {test}) OVER {self._length}"
+            return f"COUNT(DISTINCT {operand} FILTER {test}) OVER {self._length}{self._own}"
+        return f"{function}({operand} FILTER {test}) OVER {self._length}{self._own}"
 
     def _count(self, column: str, test: str) -> str:
         return self._over("COUNT", column, test)
@@ -234,7 +230,6 @@ class _Writer:
         columns = list(dict.fromkeys(each for of in self._columns(fields) for each in of))
         if len(columns) > 1:
             raise self._refused(f"values of {fields!r}, which is in several columns: {', '.join(columns)}")
-        self._check_column(fields, columns[0])
         return columns[0]
 
     def _ranked(self, op: SigmaCorrelationConditionOperator, column: str, share: int, value: str) -> str:
@@ -284,20 +279,32 @@ class _Writer:
 
     # ---- sequences
 
-    def _check_ordered(self) -> None:
-        """Raise unless all rules are to occur, which is all that an order can be of."""
+    def _sequence(self) -> str:
+        """Return the query of an order of rules."""
         condition = self._rule.condition
         if isinstance(condition, SigmaExtendedCorrelationCondition):
-            if any(isinstance(each, CorrelationConditionOR | CorrelationConditionNOT) for each in _nodes(condition)):
-                raise self._refused("an order of rules of which some need not occur")
-        elif condition.op not in (_Op.GTE, _Op.EQ) or condition.count != len(self._parts):
+            some = any(isinstance(each, CorrelationConditionOR | CorrelationConditionNOT) for each in _nodes(condition))
+        else:
+            some = condition.op not in (_Op.GTE, _Op.EQ) or condition.count != len(self._parts)
+        if some:
             raise self._refused("an order of rules of which some need not occur")
+        self._in_groups(not self._depends)
+        steps = [f"step_{i}" for i in range(1, len(self._parts) + 1)]
+        tests = [f"{step}[{_bare(test)}]" for step, test in zip(steps, self._tests, strict=True)]
+        by = f" PARTITION BY {self._keys}" if self._keys and not self._depends else ""
+        if self._depends:
+            tests += self._equal_keys(steps)
+        found = f"FROM events WHERE {' ; '.join(f'* AS {step}' for step in steps)} FILTER {' AND '.join(tests)}{by}"
+        return f"SELECT * {found}" if len(steps) == 1 else f"SELECT RECENT * {found} WITHIN {self._length}"
 
-    def _sequence(self, between: Sequence[str]) -> str:
-        steps = " ; ".join(f"* AS {_step(i)}" for i in range(len(self._parts)))
-        tests = [f"{_step(i)}[{part.text}]" for i, part in enumerate(self._parts)]
-        strategy = "RECENT " if len(tests) > 1 else ""
-        return f"SELECT {strategy}* FROM events WHERE {steps} FILTER {' AND '.join([*tests, *between])}"
+    def _equal_keys(self, steps: Sequence[str]) -> Iterator[str]:
+        """Yield the filters that make the groups of neighbouring steps equal."""
+        for name in self._rule.group_by or ():
+            columns = self._columns(name)
+            if any(len(each) > 1 for each in columns):
+                raise self._refused(f"an order by {name!r}, which has several columns in the events of one rule")
+            for i in range(len(steps) - 1):
+                yield f"{steps[i]}.{columns[i][0]} = {steps[i + 1]}.{columns[i + 1][0]}"
 
     def _refused(self, what: str) -> SigmaFeatureNotSupportedByBackendError:
         return SigmaFeatureNotSupportedByBackendError(f"no query says this: {what}", source=self._rule.source)
@@ -312,8 +319,8 @@ def _nodes(condition: SigmaExtendedCorrelationCondition) -> Iterator[Correlation
             todo += node.args
 
 
-def _step(i: int) -> str:
-    return f"step_{i + 1}"
+def _has_keys(part: Any, keys: str) -> bool:
+    return isinstance(part, CorrelationPredicate) and part.keys == keys
 
 
 def _plain(column: str) -> str:

@@ -333,7 +333,7 @@ def test_the_rate_leaves_the_first_batch_out(cli):
 
 
 def test_check_says_ok_and_notes(cli):
-    code, out, err = cli("check", "SELECT * FROM S WHERE A+ FILTER A[price > 1]")
+    code, out, err = cli("check", "SELECT * FROM S WHERE A+ FILTER A[price > 1] WITHIN 9 EVENTS")
     assert (code, err) == (0, "")
     assert out.splitlines()[0].startswith("note: variable 'A' can hold several events")
     assert out.splitlines()[-1] == "ok: the query has no errors"

@@ -39,7 +39,9 @@ def test_each_run_reads_the_files_that_have_come(cli):
     add("0", EVENTS.slice(0, 4))
     code, out, err = cli("run", QUERY, *ONCE, "-o", "out")
     assert (code, out) == (0, "")
-    assert err == "0.parquet: 4 rows, 1 complex event -> part-000000001.parquet\n1 file, 4 rows, 1 complex event -> out\n"
+    assert (
+        err == "0.parquet: 4 rows, 1 complex event -> part-000000001.parquet\n1 file, 4 rows, 1 complex event -> out\n"
+    )
     code, _, err = cli("run", QUERY, *ONCE, "-o", "out")
     assert (code, err) == (0, "0 files, 0 rows, 0 complex events -> out\n")
     add("1", EVENTS.slice(4))
@@ -70,7 +72,8 @@ def test_rules_of_a_folder_raise_alerts_in_lines(cli):
         add(str(i), EVENTS.slice(4 * i, 4))
         code, _, err = cli("run", *options)
         assert code == 0
-        assert " alerts (" in err and " -> found.jsonl\n" in err
+        assert " alerts (" in err
+        assert " -> found.jsonl\n" in err
         assert ("note: the query names fields" in err) or "1 of 2 rules names fields" in err
     found = [json.loads(line) for line in Path("found.jsonl").read_text().splitlines()]
     expected = load("rules", time_column="ts", type_column="type").alerts(EVENTS).to_pylist()
@@ -188,14 +191,21 @@ def test_the_schema_of_a_file_counts(cli):
     [
         ([QUERY, *ONCE], "--follow needs a place for the results"),
         ([QUERY, *ONCE, "-o", "-"], "--follow needs a place for the results"),
-        ([QUERY, *ONCE, "-o", "out", "events.parquet"], "--follow and EVENTS exclude each other; EVENTS: events.parquet"),
-        ([QUERY, *ONCE, "-o", "out", "--sort"], "--sort is no option of --follow; --lateness puts late events in order"),
+        (
+            [QUERY, *ONCE, "-o", "out", "events.parquet"],
+            "--follow and EVENTS exclude each other; EVENTS: events.parquet",
+        ),
+        (
+            [QUERY, *ONCE, "-o", "out", "--sort"],
+            "--sort is no option of --follow; --lateness puts late events in order",
+        ),
         ([QUERY, *ONCE, "-o", "out", "--limit", "3"], "--limit is no option of --follow"),
         ([QUERY, *ONCE, "-o", "out", "--threads", "3"], "--threads is no option of --follow"),
         ([QUERY, "events.parquet", "--once"], "--once is an option of --follow DIR"),
         ([QUERY, "events.parquet", "--poll", "3"], "--poll is an option of --follow DIR"),
         ([QUERY, *ONCE, "-o", "in/out"], "lies in the folder"),
         ([QUERY, *ONCE, "-o", "out.parquet"], "cannot grow as events come"),
+        ([QUERY, "--time-column", "ts", "--follow", "nowhere", "-o", "out"], "nowhere: no such file"),
         (["SELECT * FROM A, B WHERE A>C ; B>D", *ONCE, "-o", "out"], "reads the streams A, B"),
     ],
 )

@@ -105,7 +105,13 @@ def test_every_error_is_json(cli, args, code, kind, message):
 def test_check_prints_errors_and_columns_as_json(cli):
     code, out, err = cli("check", QUERY, "events.parquet", "--time-column", "ts", "--json")
     assert (code, err) == (0, "")
-    assert json.loads(out) == {"ok": True, "errors": [], "notes": [], "columns": ["type", "price", "ts"]}
+    assert json.loads(out) == {
+        "ok": True,
+        "errors": [],
+        "warnings": [],
+        "notes": [],
+        "columns": ["type", "price", "ts"],
+    }
     code, out, err = cli(
         "check", "SELECT x FROM S WHERE A+ FILTER A[prize > 1] AND b[n > 1]", "events.parquet", "--json"
     )

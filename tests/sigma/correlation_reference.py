@@ -7,7 +7,8 @@ Meaning (docs/sigma_correlations.md):
 
 - A detection *occurs* at each event that it is true of.  A correlation occurs at each event at which it fires.
 - The *group* of an event for a rule is the values of the fields of ``group-by``, each through the alias of that rule if
-  it is one.  An event that lacks one of them belongs to no group.
+  it is one.  Of several rules that occur at an event the first one tells each value that has it.  An event that lacks
+  one of them belongs to no group.
 - The *window* of an event is the events of its group up to it, it included, that are at most ``timespan`` before it.
 - Counts and values are over the events of the window at which one of the referenced rules occurs, each event once.
   They know only values that are not missing; of no values only counts tell anything.
@@ -77,13 +78,20 @@ class CorrelatedRules:
         names = references(correlation)
         span = seconds(correlation["timespan"]) * 1000
         groups: dict[tuple[Any, ...], dict[int, set[str]]] = {}  # of each event the rules that occur at it
+        at: dict[int, list[str]] = {}
         for name in names:
             for i in self.occurrences(self._known[name]):
-                key = group_of(self._rows[i], name, correlation)
-                if None not in key:
-                    groups.setdefault(key, {}).setdefault(i, set()).add(name)
+                at.setdefault(i, []).append(name)
+        for i, found_here in sorted(at.items()):
+            if kind == "temporal_ordered":  # each step is of its own rule
+                for name in found_here:
+                    groups.setdefault(group_of(self._rows[i], [name], correlation), {}).setdefault(i, set()).add(name)
+            else:
+                groups.setdefault(group_of(self._rows[i], found_here, correlation), {})[i] = set(found_here)
         found: list[tuple[int, ...]] = []
-        for group in groups.values():
+        for key, group in groups.items():
+            if None in key:
+                continue
             events = sorted(group.items())
             if kind == "temporal_ordered":
                 found += ordered(names, events, [self._rows[i][TIME] for i, _ in events], span)
@@ -151,11 +159,12 @@ def field_of(name: str, rule: str, correlation: Mapping[str, Any]) -> str:
     return name if alias is None else alias.get(rule, name)
 
 
-def group_of(row: Row, rule: str, correlation: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the group of an event for a rule."""
+def group_of(row: Row, rules: Sequence[str], correlation: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the group of an event at which some rules occur: the values of the first of them that has one."""
     by = correlation.get("group-by") or []
     by = [by] if isinstance(by, str) else by
-    return tuple(row.get(field_of(name, rule, correlation)) for name in by)
+    values = ([row.get(field_of(name, rule, correlation)) for rule in rules] for name in by)
+    return tuple(next((value for value in each if value is not None), None) for each in values)
 
 
 def compared(condition: Mapping[str, Any], value: Any) -> bool:

@@ -350,7 +350,7 @@ def test_a_set_is_streamed(spark, tmp_path):
 
 
 def test_rules_raise_alerts_on_a_stream(spark, tmp_path):
-    """The stream is stopped after half of the files, and started again from its checkpoint, by key and on the driver."""
+    """The stream is stopped after each file, and started again from its checkpoint, by key and on the driver."""
     rules = {
         "keyed": Rule("keyed", KEYED, level="high", techniques=("T1",)),
         "silent": Rule("silent", SILENT, level="low", id="1"),

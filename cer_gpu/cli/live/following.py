@@ -22,9 +22,9 @@ from cer_gpu.cli.live.options import FollowOptions
 from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.cli.tally import FORMS, counted
 from cer_gpu.engine.options import EvaluationOptions
-from cer_gpu.errors import CerError, EventsError, OptionError, TimeOrderError
+from cer_gpu.errors import EventsError, OptionError, TimeOrderError
 from cer_gpu.follow.arrivals import Arrivals
-from cer_gpu.follow.following import Follower, Step
+from cer_gpu.follow.following import Follower, LiveStep
 from cer_gpu.follow.targets import live_target
 from cer_gpu.io.files import open_paths
 from cer_gpu.rules.alerts import ALERTS
@@ -79,7 +79,7 @@ class LiveRun:
         self._noted: set[str] = set()
         target = live_target(out, format_)
         arrivals = Arrivals(live.folder, live.settle, live.order)
-        _check_apart(arrivals.identity, target.out)
+        _check_apart(live.folder, target.out)
         expected = None if live.schema_of is None else open_paths([live.schema_of]).schema
         facts = {"--output": options.output or (ALERTS if alerts else None), "--lateness": _lateness(options)}
         self._follower = Follower(
@@ -99,14 +99,13 @@ class LiveRun:
     def _begin(self, schema: pa.Schema) -> CommandFollowed:
         followed = CommandFollowed(self._given, self._compiled, self._options, schema, alerts=self._alerts)
         self._outputs = followed.outputs
-        self._note(followed.notes)
+        self._note([*self._given.notes, *followed.notes])
         return followed
 
     def run(self) -> None:
         """Read files until a signal comes, or, with --once, all that are there."""
         shows = self._console.is_terminal and not self._hidden
         with self._follower.opened():
-            self._note([*self._given.notes])
             if shows:
                 self._status.start()
             try:
@@ -136,11 +135,13 @@ class LiveRun:
         except EventsError as error:
             if "hint: " in str(error):
                 raise
-            raise EventsError(f"{error}\nhint: put it right or remove it, and begin again; or --skip-unreadable") from error
+            raise EventsError(
+                f"{error}\nhint: put it right or remove it, and begin again; or --skip-unreadable"
+            ) from error
 
     # ---- words --------------------------------------------------------------------------------------------------
 
-    def _tell(self, step: Step) -> None:
+    def _tell(self, step: LiveStep) -> None:
         self._n_steps += 1
         self._n_files += len(step.files)
         self._n_events += step.n_events
@@ -221,9 +222,11 @@ def _lateness(options: EvaluationOptions) -> str | None:
 
 def _check_apart(folder: str, out: os.PathLike[str]) -> None:
     """Refuse results that would be read as events."""
-    target = os.path.realpath(out)
-    if "://" not in folder and os.path.commonpath([folder, target]) == folder:
-        raise OptionError(f"{os.fspath(out)}: lies in the folder {folder}, from which the events come\nhint: another folder")
+    events, target = os.path.realpath(folder), os.path.realpath(out)
+    if "://" not in folder and os.path.commonpath([events, target]) == events:
+        raise OptionError(
+            f"{os.fspath(out)}: lies in the folder {folder}, from which the events come\nhint: another folder"
+        )
 
 
 def follow_files(
@@ -247,8 +250,9 @@ def follow_files(
             raise click.UsageError(f"{name} is no option of --follow{hint}")
     run = None
     try:
+        hidden = no_progress or as_json
         run = LiveRun(
-            given, live, options, alerts=alerts, out=out, format_=format_, signals=signals, hidden=no_progress or as_json
+            given, live, options, alerts=alerts, out=out, format_=format_, signals=signals, hidden=hidden
         )  # fmt: skip
         run.run()
     except WrongQueries as wrong:

@@ -1,4 +1,4 @@
-"""``cer-gpu warm``: compile the loops ahead of the first evaluation."""
+"""Commands that prepare a machine: ``cer-gpu warm`` compiles the loops, and ``cer-gpu completion`` is for shells."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import time
 
 import click
+from click.shell_completion import get_completion_class
 
 from cer_gpu.backend.evaluation import evaluate_events
 from cer_gpu.backend.jit import NOTICES, folder_of
@@ -36,4 +37,24 @@ def warm_up() -> int:
     taken = time.perf_counter() - begun
     folder = folder_of(evaluate_events)
     click.echo(f"{counted(n_compiled, 'function')} compiled in {taken:.1f} s; the loops are kept in {folder}")
+    return 0
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  eval "$(cer-gpu completion bash)"
+  cer-gpu completion zsh > ~/.zfunc/_cer-gpu
+  cer-gpu completion fish > ~/.config/fish/completions/cer-gpu.fish"""
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> int:
+    """Print the completion script for SHELL.
+
+    It completes the commands, options and files of cer-gpu.
+    """
+    made = get_completion_class(shell)
+    assert made is not None
+    click.echo(made(context.find_root().command, {}, "cer-gpu", "_CER_GPU_COMPLETE").source())
     return 0

@@ -1,0 +1,33 @@
+"""Batches joined to larger ones, where each batch costs some calls for every query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+MOST_BYTES = 1 << 29
+"""Bytes of batches that are joined to one."""
+
+
+def joined_batches(batches: Iterable[pa.RecordBatch], n_rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows in batches of at most so many rows, unless a batch has more by itself."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        fits = held and batch.schema.equals(held[0].schema)
+        rows, size = sum(each.num_rows for each in held), sum(each.nbytes for each in held)
+        if held and not (fits and rows + batch.num_rows <= n_rows and size + batch.nbytes <= MOST_BYTES):
+            yield from _joined(held)
+            held = []
+        held.append(batch)
+    yield from _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if len(batches) < 2:
+        yield from batches
+        return
+    table = pa.Table.from_batches(batches)
+    if any(pa.types.is_dictionary(field.type) for field in table.schema):
+        table = table.unify_dictionaries()
+    yield from table.combine_chunks().to_batches()

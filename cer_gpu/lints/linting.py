@@ -1,0 +1,252 @@
+"""Remarks on a query that compiles: what it names `Lint.kind`, and where.
+
+| kind | |
+| --- | --- |
+| "no window" | a pattern of several events that may lie any distance apart |
+| "never" | a test that no event passes |
+| "always" | a test that every event with a value passes |
+| "unused variable" | ``AS x``, where nothing reads x |
+
+Nothing is said that is not certain: a test is called so only if its constants tell it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.traversal import walk
+from cer_gpu.columnar.fields import attribute_type
+from cer_gpu.errors import QueryError
+from cer_gpu.explain.writing import expression_text
+from cer_gpu.lints.truths import NULL, ORDER, TEST, VALUE, Contradiction, Truths, TypeOf, below_of, truths
+
+NO_WINDOW, NEVER, ALWAYS, UNUSED, NO_TYPE = "no window", "never", "always", "unused variable", "no such type"
+_CEQL = "CEQL"
+_BOUNDED = ("RECENT", "STRICT")
+"""Selection strategies whose partial matches are few, whatever they wait for."""
+
+
+@dataclass(frozen=True)
+class Lint:
+    """A remark on a query.
+
+    Attributes
+    ----------
+    kind : str
+    found : QueryError
+        Message, place and hint; nobody raises it.
+    """
+
+    kind: str
+    found: QueryError
+
+
+def lint(query: s.QuerySyntax, *, language: str = _CEQL, schema: pa.Schema | None = None) -> list[Lint]:
+    """Return the remarks on a query, in the order of their places.
+
+    Parameters
+    ----------
+    query
+    language
+        Language of its text: variables of texts other than of CEQL are not of their authors' making.
+    schema
+        That of the events: a test that values of a type of integers cannot pass is told, too.
+
+    Examples
+    --------
+    >>> import cer_gpu
+    >>> from cer_gpu.lints import lint
+    >>> query = cer_gpu.compile("SELECT * FROM S WHERE A AS a FILTER a[x > 5 AND x < 3]")
+    >>> [remark.found.message for remark in lint(query.syntax)]
+    ["no event passes this: no value of 'x' passes all of its tests"]
+    """
+    linter = _Linter(query, schema, of_constants=language == _CEQL)
+    linter.filters()
+    linter.window()
+    if language == _CEQL and query.head is None:
+        linter.variables()
+    return sorted(linter.found, key=lambda each: (each.found.start or 0, each.found.end or 0))
+
+
+class _Linter:
+    def __init__(self, query: s.QuerySyntax, schema: pa.Schema | None, *, of_constants: bool) -> None:
+        self.query = query
+        self.found: list[Lint] = []
+        self._told: set[tuple[str, s.Span]] = set()
+        self._type_of = _types(schema)
+        self._of_constants = of_constants
+
+    def tell(self, kind: str, message: str, span: s.Span, hint: str | None = None) -> None:
+        if (kind, span) not in self._told:
+            self._told.add((kind, span))
+            start, end = span if span[1] > span[0] else (None, None)
+            self.found.append(Lint(kind, QueryError(message, self.query.text, start, end, hint)))
+
+    # ---- the window ---------------------------------------------------------------------------------------------
+
+    def window(self) -> None:
+        """Tell of a pattern of several events without any bound on the distance between them."""
+        query = self.query
+        if query.within is not None or query.each_step is not None or query.select.strategy in _BOUNDED:
+            return
+        for formula in _outside_windows(query.formula):
+            match formula:
+                case s.Sequence(contiguous=False) | s.Conjunction():
+                    which = "the events of this pattern may lie any distance apart"
+                case s.Iteration(contiguous=False) if formula.most != 1:
+                    which = "the repeated events may lie any distance apart"
+                case _:
+                    continue
+            hint = "add WITHIN, such as WITHIN 10 MINUTES or WITHIN 1000 EVENTS"
+            self.tell(NO_WINDOW, f"no window: {which}, and partial matches are kept to the end", formula.span, hint)
+            return
+
+    # ---- filters ------------------------------------------------------------------------------------------------
+
+    def filters(self) -> None:
+        """Tell of tests that no event passes, or every one."""
+        done: set[int] = set()
+        for node in walk(self.query.formula):
+            if isinstance(node, s.Filtered) and id(node) not in done:
+                above: list[s.Filter] = []
+                while isinstance(node, s.Filtered):
+                    done.add(id(node))
+                    above.insert(0, node.filter)
+                    node = node.formula
+                self.on(above)
+            elif isinstance(node, s.Negation | s.Absence) and node.filter is not None:
+                self.on([node.filter])
+
+    def on(self, filters: Iterable[s.Filter]) -> None:
+        """Look at filters that hold together."""
+        alike: dict[tuple[str, ...], list[s.VariableFilter | s.Relation]] = {}
+        for whole in filters:
+            conjuncts = set(map(id, whole.operands if isinstance(whole, s.FilterAnd) else (whole,)))
+            for item in walk(whole):
+                if not isinstance(item, s.VariableFilter | s.Relation):
+                    continue
+                is_open = self.predicate(item.predicate, item.span)
+                if is_open and id(item) in conjuncts:
+                    alike.setdefault(_variables_of(item), []).append(item)
+        for names, items in alike.items():
+            if len(items) == 1:
+                continue
+            together = s.joined(s.And, (item.predicate for item in items))
+            reason = truths(together, self._type_of, nan=True)[id(together)].if_true
+            if isinstance(reason, Contradiction):
+                who = " and ".join(map(repr, names))
+                self.tell(NEVER, f"no event passes all filters of {who}: {_why(reason)}", items[-1].span)
+
+    def predicate(self, predicate: s.Predicate, span: s.Span) -> bool:
+        """Tell of the parts of a predicate that are never or always TRUE; return False for the whole of one such."""
+        with_nan = truths(predicate, self._type_of, nan=True)
+        without = truths(predicate, self._type_of, nan=False)
+        todo: list[tuple[s.Predicate, s.Span, bool]] = [(predicate, span, False)]
+        for node, around, is_alternative in todo:
+            place = node.span if node.span[1] > node.span[0] else around
+            read = list(s.attributes(node))
+            below: Sequence[s.Predicate] = below_of(node)
+            never, always = with_nan[id(node)].if_true, without[id(node)].if_false
+            if not read and not self._of_constants:
+                continue
+            if isinstance(never, Contradiction):
+                below = [] if isinstance(node, s.Not) else [each for each in below if _is_never(with_nan[id(each)])]
+                if not below:
+                    what = "this alternative never holds" if is_alternative else "no event passes this"
+                    self.tell(NEVER, f"{what}: {_why(never)}", place)
+            elif isinstance(always, Contradiction):
+                below = [] if isinstance(node, s.Not) else [each for each in below if _is_always(without[id(each)])]
+                if not below:
+                    names = ", ".join(dict.fromkeys(map(_shown, read)))
+                    with_values = f"every event with a value of {names}" if names else "every event"
+                    self.tell(ALWAYS, f"{with_values} passes this", place)
+            todo += [(each, place, isinstance(node, s.Or)) for each in below]
+        return not _is_never(with_nan[id(predicate)]) and not _is_always(without[id(predicate)])
+
+    # ---- variables ----------------------------------------------------------------------------------------------
+
+    def variables(self) -> None:
+        """Tell of the variables that nothing reads."""
+        select = self.query.select
+        read = {item.variable.name for item in select.items or ()}
+        for node in walk(self.query.formula):
+            match node:
+                case s.VariableFilter():
+                    read.add(node.variable.name)
+                case s.Relation():
+                    read.update(role.variable.name for role in node.roles)
+                case s.Attribute(variable=s.Name() as owner):
+                    read.add(owner.name)
+        for node in walk(self.query.formula):
+            if isinstance(node, s.Assign) and select.items is not None:
+                variable: s.Name | None = node.variable
+                outcome = "neither SELECT nor a filter reads it"
+            elif isinstance(node, s.Negation | s.Absence):
+                variable, outcome = node.variable, "no filter reads it"
+            else:
+                continue
+            if variable is not None and variable.name not in read:
+                message = f"variable {variable.name!r} is not used: {outcome}"
+                self.tell(UNUSED, message, variable.span, "leave AS out, or select it")
+
+
+def _is_never(found: Truths) -> bool:
+    return isinstance(found.if_true, Contradiction)
+
+
+def _is_always(found: Truths) -> bool:
+    return isinstance(found.if_false, Contradiction)
+
+
+def _variables_of(item: s.VariableFilter | s.Relation) -> tuple[str, ...]:
+    """Return the variables of whose events a filter is."""
+    if isinstance(item, s.VariableFilter):
+        return (item.variable.name,)
+    return tuple(sorted({role.variable.name for role in item.roles}))
+
+
+def _shown(expression: s.Expression) -> str:
+    if isinstance(expression, s.Attribute) and not expression.looks_back and expression.event == "EACH":
+        return expression_text(expression).replace("`", "")
+    return expression_text(expression)
+
+
+def _why(reason: Contradiction) -> str:
+    """Return the words for a contradiction."""
+    if reason.kind == VALUE:
+        return f"no value of {_shown(reason.of)!r} passes all of its tests"
+    if reason.kind == NULL:
+        return f"{_shown(reason.of)!r} would have to be NULL and not NULL"
+    if reason.kind == ORDER:
+        one, other = map(_shown, reason.of)
+        return f"the tests of {one!r} and {other!r} exclude each other"
+    if reason.kind == TEST:
+        return "a test and its negation"
+    return "its constants tell it"
+
+
+def _outside_windows(formula: s.Formula) -> Iterator[s.Formula]:
+    """Yield the formulas within a formula that no local window bounds, from the outside to the inside."""
+    todo = [formula]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, s.Windowed):
+            continue
+        yield node
+        todo += reversed(s.subformulas(node))
+
+
+def _types(schema: pa.Schema | None) -> TypeOf:
+    """Return the function that tells types of attributes of the event that a test is of."""
+
+    def type_of(attribute: s.Attribute) -> pa.DataType | None:
+        if schema is None or attribute.looks_back:
+            return None
+        found = attribute_type(schema, attribute.name)
+        return found.value_type if found is not None and pa.types.is_dictionary(found) else found
+
+    return type_of

@@ -1,0 +1,253 @@
+"""Conditions under which predicates are TRUE or FALSE, as far as constants tell them.
+
+For each node of a predicate two sets of conditions are computed, for it to be TRUE and for it to be FALSE: what has to
+hold of single values (`x` lies in an interval), of NULL, of the order of two values, and of other tests.  They are
+necessary, and not always enough: where they contradict each other, the node is never TRUE, or never FALSE.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+
+from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.traversal import fold
+from cer_gpu.lints.values import MOST_INTERVALS, Values, compared, one_of
+
+_FLIPPED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_NAN = "NaN"
+_OF_BOOLEANS = {"=": operator.eq, "<>": operator.ne}
+VALUE, NULL, ORDER, TEST = "value", "null", "order", "test"
+
+TypeOf = Callable[[s.Attribute], pa.DataType | None]
+"""Function that returns the type of an attribute; None: it is not known."""
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """Why conditions contradict each other.
+
+    Attributes
+    ----------
+    kind : str
+        "value", "null", "order" or "test"; "" for constants.
+    of : object
+        The expressions, or the test, that would have to be two things at once.
+    """
+
+    kind: str
+    of: Any
+
+
+Conditions = Mapping[Hashable, Any] | Contradiction
+"""Conditions by what they are on, or the reason why they cannot be satisfied."""
+
+
+@dataclass(frozen=True)
+class Truths:
+    """Conditions of a node: for it to be TRUE, and to be FALSE."""
+
+    if_true: Conditions
+    if_false: Conditions
+
+
+@dataclass(frozen=True)
+class _About:
+    """The values that there are: types of attributes, and whether a number that is no integer may be NaN."""
+
+    type_of: TypeOf
+    nan: bool
+
+
+def truths(predicate: s.Predicate, type_of: TypeOf, *, nan: bool) -> dict[int, Truths]:
+    """Return the truths of all nodes of a predicate by their `id`; `nan`: a number may be NaN."""
+    found: dict[int, Truths] = {}
+    about = _About(type_of, nan)
+
+    def combine(node: s.Predicate, below: list[Truths]) -> Truths:
+        match node:
+            case s.And():
+                own = Truths(_all([each.if_true for each in below]), _any([each.if_false for each in below]))
+            case s.Or():
+                own = Truths(_any([each.if_true for each in below]), _all([each.if_false for each in below]))
+            case s.Not():
+                own = Truths(below[0].if_false, below[0].if_true)
+            case _:
+                own = _of_leaf(node, about)
+        found[id(node)] = own
+        return own
+
+    fold(predicate, combine, below_of)
+    return found
+
+
+def below_of(node: s.Predicate) -> tuple[s.Predicate, ...]:
+    """Return the predicates of which a predicate is made."""
+    match node:
+        case s.And() | s.Or():
+            return node.operands
+        case s.Not():
+            return (node.operand,)
+    return ()
+
+
+def _all(parts: list[Conditions]) -> Conditions:
+    """Return conditions that all hold."""
+    found: dict[Hashable, Any] = {}
+    for part in parts:
+        if isinstance(part, Contradiction):
+            return part
+        for key, allowed in part.items():
+            both = allowed if key not in found else _meet(found[key], allowed)
+            if not both:
+                return _contradiction(key)
+            found[key] = both
+    return found
+
+
+def _any(parts: list[Conditions]) -> Conditions:
+    """Return what holds under one of several conditions."""
+    possible = [part for part in parts if not isinstance(part, Contradiction)]
+    if not possible:
+        return parts[0]
+    found: dict[Hashable, Any] = dict(possible[0])
+    for part in possible[1:]:
+        for key in list(found):
+            either = None if key not in part else _join(found[key], part[key])
+            if either is None:
+                del found[key]
+            else:
+                found[key] = either
+    return found
+
+
+def _meet(one: Any, other: Any) -> Any:
+    return one.meet(other) if isinstance(one, Values) else one & other
+
+
+def _join(one: Any, other: Any) -> Any:
+    return one.join(other) if isinstance(one, Values) else one | other
+
+
+def _contradiction(key: Any) -> Contradiction:
+    kind, *of = key
+    return Contradiction(kind, of[-1] if kind != ORDER else tuple(of))
+
+
+# ---- leaves ---------------------------------------------------------------------------------------------------------
+
+
+def _of_leaf(leaf: Any, about: _About) -> Truths:
+    match leaf:
+        case s.IsNull():
+            return Truths({(NULL, leaf.operand): frozenset({True})}, {(NULL, leaf.operand): frozenset({False})})
+        case s.Comparison():
+            return _of_comparison(leaf, about)
+        case s.Membership():
+            return _of_membership(leaf, about)
+    there = _there(leaf.operand) if isinstance(leaf, s.TextTest) else {}
+    return Truths({(TEST, leaf): frozenset({True}), **there}, {(TEST, leaf): frozenset({False}), **there})
+
+
+def _of_comparison(leaf: s.Comparison, about: _About) -> Truths:
+    op, left, right = leaf.op, leaf.left, leaf.right
+    one, other = _constant(left), _constant(right)
+    if one is not None and other is not None:
+        return _of_constants(op, one, other)
+    if one is not None:
+        op, left, other = _FLIPPED[op], right, one
+    if other is not None:
+        kind, constant = other
+        if kind == "boolean" and op not in _OF_BOOLEANS:
+            return Truths({}, {})
+        return Truths(
+            _on_value(left, kind, _allowed(op, kind, constant), about, nan=op == "<>"),
+            _on_value(left, kind, _allowed(_OPPOSITE[op], kind, constant), about, nan=op != "<>"),
+        )
+    if left == right:  # x <> x asks for NaN
+        return Truths({}, {})
+    if repr(left) > repr(right):
+        op, left, right = _FLIPPED[op], right, left
+    key, there = (ORDER, left, right), {**_there(left), **_there(right)}
+    nan = {_NAN} if about.nan else set()
+    if_true = frozenset(op) | (nan if op == "<>" else set())
+    if_false = frozenset(_OPPOSITE[op]) | (set() if op == "<>" else nan)
+    return Truths({key: if_true, **there}, {key: if_false, **there})
+
+
+def _of_constants(op: str, one: tuple[str, Any], other: tuple[str, Any]) -> Truths:
+    if one[0] != other[0]:
+        return Truths({}, {})
+    tests = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, **_OF_BOOLEANS}
+    never = Contradiction("", None)
+    return Truths({}, never) if tests[op](one[1], other[1]) else Truths(never, {})
+
+
+def _of_membership(leaf: s.Membership, about: _About) -> Truths:
+    constants = [_constant(value) for value in leaf.values]
+    kinds = {None if each is None else each[0] for each in constants}
+    if len(kinds) != 1 or None in kinds or _constant(leaf.operand) is not None or len(constants) >= MOST_INTERVALS:
+        return Truths({(TEST, leaf): frozenset({True})}, {(TEST, leaf): frozenset({False})})
+    kind = next(each[0] for each in constants if each is not None)
+    values = [each[1] for each in constants if each is not None]
+    if kind == "boolean":
+        among = frozenset(values)
+        return Truths(
+            _on_value(leaf.operand, kind, among, about),
+            _on_value(leaf.operand, kind, frozenset({True, False}) - among, about),
+        )
+    return Truths(
+        _on_value(leaf.operand, kind, one_of(values), about),
+        _on_value(leaf.operand, kind, one_of(values, negated=True), about, nan=True),
+    )
+
+
+def _allowed(op: str, kind: str, constant: Any) -> Any:
+    if kind == "boolean":
+        return frozenset(value for value in (True, False) if _OF_BOOLEANS[op](value, constant))
+    return compared(op, constant)
+
+
+def _on_value(operand: s.Expression, kind: str, allowed: Any, about: _About, *, nan: bool = False) -> Conditions:
+    """Return the conditions for the value of an expression to be among some, with NaN if `nan`, and not NULL."""
+    if kind == "number":
+        data_type = about.type_of(operand) if isinstance(operand, s.Attribute) else None
+        if data_type is not None and pa.types.is_integer(data_type):
+            signed = pa.types.is_signed_integer(data_type)
+            most = 2 ** (data_type.bit_width - signed)
+            allowed = allowed.of_integers(-most if signed else 0, most - 1)
+        elif nan and about.nan:
+            allowed = replace(allowed, nan=True)
+    # a number and a text are never compared here: whether '1' is 1 is a matter of the language
+    key = (VALUE, kind, operand)
+    return {key: allowed, **_there(operand)} if allowed else _contradiction(key)
+
+
+def _there(operand: s.Expression) -> dict[Hashable, Any]:
+    return {(NULL, operand): frozenset({False})} if isinstance(operand, s.Attribute) else {}
+
+
+def _constant(expression: s.Expression) -> tuple[str, Any] | None:
+    """Return the kind and the value of a constant; None: it is none."""
+    match expression:
+        case s.Literal(value=bool()):
+            return "boolean", expression.value
+        case s.Literal(value=str()):
+            return "text", expression.value
+        case s.Literal():
+            try:
+                return "number", Fraction(expression.text or expression.value)  # decimals exactly
+            except (ValueError, OverflowError):  # infinite, or no number
+                return None
+        case s.Duration():
+            return "duration", expression.length
+        case s.Negative():
+            inner = _constant(expression.operand)
+            return (inner[0], -inner[1]) if inner is not None and inner[0] in ("number", "duration") else None
+    return None
