@@ -22,6 +22,31 @@ MAX_LIMIT = (1 << 63) - 1
 _WITHIN = ("within", "within_each_step", "each_step_alone")
 
 
+class OwnKeysBuilder:
+    """Builder of the keys that what is OVER the past has in place of those of the query."""
+
+    text: str
+
+    @lark.v_args(meta=True)
+    def own_keys(self, meta: Any, children: list[Any]) -> tuple[tuple[s.OwnKey, ...], ...]:
+        """Return the keys; () for one pair of empty brackets."""
+        keys = [each for each in children if isinstance(each, tuple)]
+        if len(keys) > 1 and not all(keys):
+            hint = "PARTITION BY [user], [host]; PARTITION BY [] for the whole stream"
+            raise QuerySyntaxError("expected a column in each key", self.text, *span_of(meta), hint=hint)
+        return tuple(key for key in keys if key)
+
+    @lark.v_args(meta=True)
+    def own_key(self, meta: Any, children: list[Any]) -> tuple[s.OwnKey, ...]:
+        """Return a key, of alternatives."""
+        return tuple(each for each in children if each is not None)
+
+    @lark.v_args(meta=True)
+    def own_key_part(self, meta: Any, children: list[Any]) -> s.OwnKey:
+        """Return a column of a key, and the events whose key it is."""
+        return s.OwnKey(*children)
+
+
 class QueryBuilder:
     """Builder of the query from its clauses."""
 

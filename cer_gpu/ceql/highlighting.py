@@ -23,6 +23,7 @@ _TOKENS = {
     "GLOB": Operator.Word, "NOCASE": Operator.Word,
     "BETWEEN": Operator.Word, "IS": Operator.Word, "TRUE": Keyword.Constant, "FALSE": Keyword.Constant,
     "NULL": Keyword.Constant, "NUMBER": Number, "STRING": String.Single, "NAME": Name, "QUOTED_NAME": Name,
+    "NEXT_KEY": Punctuation,
 }  # fmt: skip
 """Kinds of token for terminals; other words are keywords, and other signs operators or punctuation."""
 _PUNCTUATION = frozenset("()[],.")

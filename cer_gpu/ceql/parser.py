@@ -12,7 +12,7 @@ import lark
 from lark.visitors import Transformer_NonRecursive
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.clauses import QueryBuilder, exact, extent, span_of, unexpected
+from cer_gpu.ceql.clauses import OwnKeysBuilder, QueryBuilder, exact, extent, span_of, unexpected
 from cer_gpu.ceql.conjunctive import Argument, QueryAtom, Relations, checked_relations
 from cer_gpu.ceql.foreign import FUNCTIONS
 from cer_gpu.ceql.functions import (
@@ -141,7 +141,7 @@ def _compare(op: str) -> str:
 
 
 @lark.v_args(meta=True)
-class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
+class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
     """Builder of formulas, filters and predicates, from the leaves up and without recursion."""
 
     def __init__(self, text: str) -> None:
@@ -314,41 +314,22 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
             if event is not None and owner is not None and owner.name != event.name:
                 raise self._error(f"expected a filter of {event.name}, found {owner.name!r}", owner.span, _PAST)
             predicate = self.past_filter_of(event, predicate)
-            self._refuse_lag(predicate, "a filter of an aggregate OVER the past")
         past = s.Past(upper, event, attribute, predicate, extent(self.text, length), span_of(meta), keys=keys)
+        self._refuse_lag(past, "a filter of an aggregate OVER the past")
         text = self.text[slice(*past.span)].replace("`", " ")
         return s.Attribute(f"`{' '.join(text.split())}`", past.span, past=past)
 
     def rises(self, meta: Any, children: list[Any]) -> s.Comparison:
         """Return the test that a condition begins to hold."""
         _, condition, predicate, keys = children
-        for each in (condition, predicate):
-            self._refuse_lag(each, "RISES")
         past = s.Past(RISES, None, None, predicate, None, span_of(meta), condition=condition, keys=keys)
+        self._refuse_lag(past, RISES)
         text = self.text[slice(*past.span)].replace("`", " ")
         column = s.Attribute(f"`{' '.join(text.split())}`", past.span, past=past)
         return s.Comparison("=", column, s.Literal(True, "", past.span), past.span)
 
-    def own_keys(self, meta: Any, children: list[Any]) -> tuple[tuple[s.OwnKey, ...], ...]:
-        """Return the keys of what is OVER the past: () for those of one pair of empty brackets."""
-        keys = [each for each in children if isinstance(each, tuple)]
-        if not all(keys) and len(keys) > 1:
-            raise self._error("expected a column in each of several keys", span_of(meta), _OWN_KEYS)
-        return tuple(key for key in keys if key)
-
-    def own_key(self, meta: Any, children: list[Any]) -> tuple[s.OwnKey, ...]:
-        """Return a key, of alternatives."""
-        return tuple(each for each in children if each is not None)
-
-    def own_key_part(self, meta: Any, children: list[Any]) -> s.OwnKey:
-        """Return a column of a key, and the events whose key it is."""
-        name, predicate = children
-        if predicate is not None:
-            self._refuse_lag(predicate, "a key")
-        return s.OwnKey(name, predicate)
-
-    def _refuse_lag(self, predicate: s.Predicate, who: str) -> None:
-        for inner in s.attributes(predicate):
+    def _refuse_lag(self, past: s.Past, who: str) -> None:
+        for inner in (each for predicate in past.below for each in s.attributes(predicate)):
             if inner.lag:
                 message = f"{who} reads no LAG"
                 raise self._error(message, inner.span, "let the test of LAG stand beside it")
@@ -597,7 +578,6 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
 _COUNT_ALL = "COUNT(*) counts all kept events; of one attribute it is SUM(x.price), AVG(x.price), ..."
 _AGGREGATED = "of a match: SELECT and HAVING, as in SELECT x, COUNT(x); of the past: x[COUNT(FAIL) OVER 1 MINUTE > 3]"
 _OF_LIST = "a test that one element of a list passes: ANY(tags) = 'x', ANY(tags) LIKE '^x', ANY(prices) > 3"
-_OWN_KEYS = "PARTITION BY [user], [host]; PARTITION BY [] for all events"
 _PAST = "COUNT(FAIL) OVER 1 MINUTE, AVG(BUY.amount FILTER amount > 0) OVER 30 DAYS, COUNT(DISTINCT R.user) OVER 1 HOUR"
 _LAGS = "of the event just before in the stream, and of the third before: LAG(price), LAG(price, 3)"
 _TIMES = "A{2} is two, A{2,} two or more, A{2,4} two to four, A? none or one"

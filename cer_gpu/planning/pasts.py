@@ -28,7 +28,7 @@ class Reach:
     length: np.uint64 | np.float64
 
 
-Place = tuple[int, int]
+TestPlace = tuple[int, int]
 """The number of a test among those of `BoundPasts`, and the guard of that."""
 
 
@@ -39,12 +39,12 @@ class OwnKeys:
     Attributes
     ----------
     columns : PartitionKeys
-    tests : tuple of tuple of (Place or None)
+    tests : tuple of tuple of (TestPlace or None)
         For each key, the places of the tests of the events that have each of its columns; None: all have.
     """
 
     columns: PartitionKeys
-    tests: tuple[tuple[Place | None, ...], ...]
+    tests: tuple[tuple[TestPlace | None, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -59,17 +59,17 @@ class BoundPasts:
         The others have no length.
     tests : tuple of BoundGuards
         Tests of events before, by their types, those of any type apart; they read columns that come before.
-    test, condition : dict from PastColumn to Place or None
-        Of the test of the events that it is of, and of its condition; None: it is of all events, or has no condition.
+    test, condition : dict from PastColumn to TestPlace or None
+        Places of the test of the events that it is of, and of its condition; None: it has none.
     own_keys : dict from PastColumn to OwnKeys
-        Of those that have keys of their own.
+        Keys of those that have some of their own.
     """
 
     columns: dict[PastColumn, list[str]]
     reaches: dict[PastColumn, Reach]
     tests: tuple[BoundGuards, ...]
-    test: dict[PastColumn, Place | None]
-    condition: dict[PastColumn, Place | None]
+    test: dict[PastColumn, TestPlace | None]
+    condition: dict[PastColumn, TestPlace | None]
     own_keys: dict[PastColumn, OwnKeys]
 
     @property
@@ -108,7 +108,7 @@ def bind_pasts(pasts: Mapping[str, PastColumn], plan: Plan, schema: pa.Schema) -
         return None
     columns: dict[PastColumn, list[str]] = {}
     tests: list[BoundGuards] = []
-    places: dict[tuple[Guard, int], Place] = {}
+    places: dict[tuple[Guard, int], TestPlace] = {}
     streams = STREAM_COLUMN if plan.several_streams else None
     found = dict(pasts)
     while found:

@@ -13,6 +13,7 @@ depend on the rule, or are those of a correlation below another, what is OVER th
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -40,11 +41,13 @@ _SECONDS = (("DAY", 86_400), ("HOUR", 3_600), ("MINUTE", 60), ("SECOND", 1))
 _KINDS = SigmaCorrelationType
 _FUNCTIONS = {_KINDS.VALUE_COUNT: "COUNT DISTINCT", _KINDS.VALUE_SUM: "SUM", _KINDS.VALUE_AVG: "AVG"}
 _MEDIAN = 50
+_JOINED = "concat("
+_TEXTS, _COLUMNS = re.compile(r"'[^']*'"), re.compile(r"`[^`]+`|[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
 class CorrelationPredicate:
-    """What other correlations read of one.
+    """A correlation as others read it.
 
     Attributes
     ----------
@@ -106,7 +109,7 @@ class _Writer:
         self._read: dict[str, None] = {}  # columns that groups and values are in
         self._keys = self._own = ""
         self._in_groups(False)
-        keys = [self._key(name) for name in rule.group_by or ()]
+        keys = [key for name in rule.group_by or () for key in self._keys_of(name)]
         self._keys = ", ".join(f"[{key}]" for key in keys)
         self._depends = any(" FILTER " in key for key in keys)
 
@@ -165,15 +168,27 @@ class _Writer:
     def _column_of(self, field: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys(column for part in self._parts for column in part.column_of(field)))
 
-    def _key(self, name: str) -> str:
-        """Return the columns of a field of ``group-by``; those of each rule for its events, where they are unlike."""
+    def _keys_of(self, name: str) -> Iterator[str]:
+        """Yield the columns of a field of ``group-by``; those of each rule for its events, where they are unlike.
+
+        A field that is made of several columns is a key for each of them.
+        """
+        fields = [self._field(name, rule) for rule in self._names]
+        made = {part.column_of(field) for field, part in zip(fields, self._parts, strict=True)}
+        texts = [each for (each, *others) in made if not others]
+        if len(made) == 1 and texts and texts[0].startswith(_JOINED):
+            for each in _COLUMNS.findall(_TEXTS.sub("", texts[0].removeprefix(_JOINED))):
+                self._read[_plain(each)] = None
+                yield each
+            return
         columns = self._columns(name)
         if len(set(columns)) == 1:
-            return ", ".join(columns[0])
+            yield ", ".join(columns[0])
+            return
         found = dict.fromkeys(
             f"{each} FILTER {test}" for of, test in zip(columns, self._tests, strict=True) for each in of
         )
-        return ", ".join(found)
+        yield ", ".join(found)
 
     def _of_field(self, field: str, part: Any) -> tuple[str, ...]:
         """Return the columns of a field in the events of a rule.

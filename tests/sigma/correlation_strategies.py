@@ -58,9 +58,9 @@ def rows_of(rnd: random.Random, n: int) -> list[ref.Row]:
     return found
 
 
-def table_of(rows: list[ref.Row]) -> pa.Table:
-    """Return events as a table."""
-    return pa.Table.from_pylist(rows, SCHEMA)
+def table_of(rows: list[ref.Row], lacking: str | None = None) -> pa.Table:
+    """Return events as a table, which may lack a column."""
+    return pa.Table.from_pylist(rows, pa.schema([field for field in SCHEMA if field.name != lacking]))
 
 
 class CorrelationDraw:

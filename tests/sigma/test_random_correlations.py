@@ -34,7 +34,9 @@ class CorrelationCase:
         self.loaded = cer_gpu.sigma.load(text)
         assert not self.loaded.errors
         self.rows = drawn.rows_of(self.rnd, n)
-        self.table = drawn.table_of(self.rows)
+        lacking = self.rnd.choice(["user", "target", "host", "name", "x", "n"]) if self.rnd.random() < 0.15 else None
+        self.rows = [{name: value for name, value in row.items() if name != lacking} for row in self.rows]
+        self.table = drawn.table_of(self.rows, lacking)
         rules = ref.CorrelatedRules(self.draw.documents, self.rows, drawn.detects)
         self.expected = {each["title"]: rules.found(each) for each in self.draw.documents}
         self.text = self.loaded["Correlation outer"]

@@ -1,0 +1,106 @@
+"""Correlations of Sigma as texts: groups, units, and what is refused."""
+
+import pytest
+
+pytest.importorskip("sigma", reason="pySigma is an extra")
+
+import cer_gpu
+import cer_gpu.sigma
+
+RULES = r"""
+title: A
+name: a
+logsource: {product: windows, category: process_creation}
+detection: {s: {Image: x}, condition: s}
+---
+title: B
+name: b
+logsource: {product: windows, category: network_connection}
+detection: {s: {Image: y}, condition: s}
+---
+title: Order
+name: order
+correlation: {type: temporal_ordered, rules: [a, b], group-by: [Image], timespan: 1m}
+---
+"""
+
+
+def loaded(correlation, **options):
+    return cer_gpu.sigma.load(f"{RULES}title: C\nname: c\ncorrelation: {correlation}", **options)
+
+
+def text(correlation, **options):
+    rules = loaded(correlation, **options)
+    assert "C" in rules, rules.errors
+    cer_gpu.compile(rules["C"], time_column="ts")
+    return rules["C"].partition("\n")[2]
+
+
+def test_a_count_is_over_the_past_of_its_group():
+    found = text("{type: event_count, rules: [a], group-by: [User], timespan: 90m, condition: {gt: 9}}")
+    assert found == (
+        "SELECT * FROM events WHERE * AS event "
+        "FILTER event[RISES(COUNT(* FILTER Image GLOB 'x' NOCASE) OVER 90 MINUTES > 9, Image GLOB 'x' NOCASE)] "
+        "PARTITION BY [User]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("timespan", "length"),
+    [("30s", "30 SECONDS"), ("120m", "2 HOURS"), ("1d", "1 DAY"), ("2w", "14 DAYS"), ("1M", "2629746 SECONDS")],
+)
+def test_time_spans_are_lengths_in_their_largest_unit(timespan, length):
+    found = text(f"{{type: event_count, rules: [a], timespan: {timespan}, condition: {{gte: 2}}}}")
+    assert f" OVER {length} >= 2" in found
+
+
+def test_aliases_of_unlike_columns_are_keys_of_the_events_of_each_rule():
+    alias = "{who: {a: User, b: SourceHostname}}"
+    found = text(f"{{type: temporal, rules: [a, b], group-by: [who], timespan: 1m, aliases: {alias}}}")
+    keys = "PARTITION BY [User FILTER Image GLOB 'x' NOCASE, SourceHostname FILTER Image GLOB 'y' NOCASE]"
+    assert found.count(keys) == 3
+    assert found.endswith("]")
+    found = text(f"{{type: temporal_ordered, rules: [a, b], group-by: [who], timespan: 1m, aliases: {alias}}}")
+    assert found.endswith("AND step_1.User = step_2.SourceHostname WITHIN 1 MINUTE")
+
+
+def test_a_correlation_below_another_names_its_groups_if_they_are_others():
+    inner = "{type: event_count, rules: [a], group-by: [User], timespan: 1m, condition: {gte: 2}}\n---\n"
+    outer = "title: D\ncorrelation: {type: temporal_ordered, rules: [c, b], group-by: [%s], timespan: 1h}"
+    same = loaded(inner + outer % "User")["D"]
+    assert "OVER 1 MINUTE >= 2" in same
+    other = loaded(inner + outer % "Computer")["D"]
+    assert "OVER 1 MINUTE PARTITION BY [User] >= 2" in other
+    assert other.endswith("PARTITION BY [Computer] WITHIN 1 HOUR")
+
+
+def test_columns_of_one_log_source_come_before_those_that_several_may_have():
+    count = "{type: event_count, rules: [a], group-by: [ProcessId], timespan: 1m, condition: {gte: 2}}"
+    assert text(count, pipelines="windows").endswith("PARTITION BY [NewProcessId, ProcessId]")
+
+
+def test_a_field_of_several_columns_is_several_keys():
+    count = "{type: event_count, rules: [a], group-by: [User], timespan: 1m, condition: {gte: 2}}"
+    assert text(count, pipelines="ecs").endswith("PARTITION BY [`user.domain`], [`user.name`]")
+
+
+@pytest.mark.parametrize(
+    ("correlation", "said"),
+    [
+        ("{type: temporal, rules: [order, b], timespan: 1m}", "'order' is temporal_ordered"),
+        ("{type: temporal_ordered, rules: [a, b], timespan: 1m, condition: {gte: 1}}", "some need not occur"),
+        ("{type: temporal_ordered, timespan: 1m, condition: a or b}", "some need not occur"),
+        ("{type: value_count, rules: [a], timespan: 1m, condition: {gte: 2, field: [x, y]}}", "several fields"),
+        ("{type: value_percentile, rules: [a], timespan: 1m, condition: {gte: 2, field: x}}", "expected a percentile"),
+        ("{type: event_count, rules: [none], timespan: 1m, condition: {gte: 2}}", "none"),
+    ],
+)
+def test_what_no_query_says_is_told_by_name(correlation, said):
+    rules = loaded(correlation)
+    assert "C" not in rules
+    assert said in str(dict(rules.errors)["C"])
+
+
+def test_an_order_by_words_is_the_order_of_the_words():
+    found = text("{type: temporal_ordered, timespan: 1m, condition: b and a}")
+    assert "step_1[Image GLOB 'y' NOCASE] AND step_2[Image GLOB 'x' NOCASE]" in found
