@@ -19,6 +19,7 @@ from cer_gpu.cache import no_collection
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.columnar.fields import narrowest
 from cer_gpu.compilation import (
+    FROM_QUERIES,
     TYPE_COLUMN,
     CompiledQuery,
     compile_member,
@@ -188,8 +189,8 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         dict from str to pyarrow.Table
             For each query, the table that `Query.evaluate` returns.
         """
-        evaluator, source = self._opened(events, options)
-        schemas = self._schemas(source.schema, options)
+        together, evaluator, source = self._opened(events, options)
+        schemas = together._schemas(source.schema, options)
         found: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._queries}
         for name, rows in self._found(source, evaluator, options.threads):
             found[name].append(rows)
@@ -212,8 +213,8 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         OptionError
             When a column has types in two queries that are not the same.
         """
-        evaluator, source = self._opened(events, options)
-        schema = self._joined(self._schemas(source.schema, options))
+        together, evaluator, source = self._opened(events, options)
+        schema = self._joined(together._schemas(source.schema, options))
         return pa.RecordBatchReader.from_batches(schema, named(self._found(source, evaluator, options.threads), schema))
 
     @taking(OF_COUNTS)
@@ -228,9 +229,11 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
             counts[name] += number_in(rows, outputs[name])
         return counts
 
-    def _opened(self, events: Any, options: EvaluationOptions) -> tuple[QuerySetEvaluator, Source]:
+    def _opened(self, events: Any, options: EvaluationOptions) -> tuple[QuerySet, QuerySetEvaluator, Source]:
         options.check_time(self.time_column)
-        return self._closed(options), self._source(events, sort=options.sort)
+        source = self._source(events, sort=options.sort)
+        together = self.over(source.schema) if len(self) >= FROM_QUERIES else self  # which an earlier process has made
+        return together, together._closed(options), source
 
     def over(self, schema: pa.Schema) -> QuerySet:
         """Return the queries with the names of columns that they have over events of a schema.

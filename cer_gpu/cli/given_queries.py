@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import shlex
 from collections import Counter
@@ -21,6 +22,7 @@ from cer_gpu.cli.given_events import Asked, Streams, analyse_over, are_events
 from cer_gpu.cli.options import QueryOptions, complete_files
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import (
+    FROM_QUERIES,
     CompiledQuery,
     analyse,
     analyse_member,
@@ -87,6 +89,8 @@ def over_events(
 ) -> dict[str, CompiledQuery]:
     """Return queries over the schema of the events, as `for_each` does."""
     fitted = {id(queries[name]): query for name, query in fitted_together(queries, schema).items()}
+    if len(queries) >= FROM_QUERIES:
+        gc.freeze()  # their nodes stay until the process ends: garbage is looked for among others
     return for_each(queries, lambda query: fitted.get(id(query)) or query.over(schema), skipped)
 
 

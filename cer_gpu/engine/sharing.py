@@ -38,6 +38,7 @@ class Sharing:
         self._asked = stream_column, device
         self._before = before or BoundBefore()
         self._guards: SharedGuards | None = None
+        self._guards_before: SharedGuards | None = None  # over another schema
         self._partitions: dict[tuple[Hashable, bool], SharedPartitions] = {}
         self._memory: dict[Hashable, Cell] = {}
         self._kept: NamedState | None = None  # of the partitions that no query shares yet
@@ -58,6 +59,9 @@ class Sharing:
     def guards(self, schema: pa.Schema, type_column: str | None) -> SharedGuards:
         """Return the guards over events of a schema, whose column of types is the same for all queries."""
         if self._guards is None or not self._guards.schema.equals(schema, check_metadata=True):
+            # a query that wakes is bound to the first schema, and then to that of the block
+            self._guards, self._guards_before = self._guards_before, self._guards
+        if self._guards is None or not self._guards.schema.equals(schema, check_metadata=True):
             guards, before = SharedGuards(schema, type_column, *self._asked), self._before.guards
             self._guards = before.another() if before is not None and guards.may_be(before) else guards
         return self._guards
@@ -74,8 +78,9 @@ class Sharing:
 
     def release(self) -> None:
         """Free the memory on a device."""
-        if self._guards is not None:
-            self._guards.release()
+        for guards in (self._guards, self._guards_before):
+            if guards is not None:
+                guards.release()
 
     def add_partitions(self, keys: PartitionKeys) -> None:
         """Let queries with these keys of PARTITION BY share their partitions."""

@@ -189,7 +189,7 @@ def load(
     skip_wrong
         True: rules with errors are left out, and told by `RuleSet.skipped`.
     pipelines, columns
-        Of Sigma, as those of `cer_gpu.sigma.load`.
+        As those of `cer_gpu.sigma.load`, for rules of Sigma.
 
     Raises
     ------

@@ -101,3 +101,25 @@ def test_guards_are_bound_once_for_all_evaluations() -> None:
         name: table.num_rows for name, table in first.items()
     }
     assert rules._bound.guards is not kept
+
+
+def test_queries_that_wake_over_another_schema_share_their_guards(monkeypatch):
+    from cer_gpu.engine import sharing
+
+    made = []
+
+    class Counted(sharing.SharedGuards):
+        def __init__(self, *given):
+            super().__init__(*given)
+            made.append(self)
+
+    monkeypatch.setattr(sharing, "SharedGuards", Counted)
+    queries = cer_gpu.compile_all({f"{n}": f"SELECT * FROM S WHERE A AS a FILTER a[x = {n}]" for n in range(20)})
+    evaluator = queries.evaluator()
+    found = 0
+    evaluator.push(pa.record_batch({"type": ["A"], "x": pa.array([-1], pa.int64())}))
+    for n in range(20):
+        batch = pa.record_batch({"type": ["A"], "x": pa.array([n], pa.int32())})
+        found += sum(rows.num_rows for rows in evaluator.push(batch).values())
+    assert found == 20
+    assert len(made) <= 2

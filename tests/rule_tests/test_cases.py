@@ -25,8 +25,7 @@ WRONG = {
     HEAD + "expect:\n  positions: [0, 1]": "4: expected the positions of a match, such as [0, 3]: a list, got 0",
     HEAD + "expect:\n  positions: [[a]]": "4: expected the number of a row from 0 on, got 'a'",
     HEAD + "expect:\n  rows: [1]": "4: expected a row: keys with values, got 1",
-    HEAD
-    + "expect: none\noptions: {sorted: 1}": "4: unknown key 'sorted' of options\nhint: did you mean 'sort'?",
+    HEAD + "expect: none\noptions: {sorted: 1}": "4: unknown key 'sorted' of options\nhint: did you mean 'sort'?",
     HEAD + "expect: none\ntypes: {x: int33}": "4: expected an Arrow type, such as int32 or string, got 'int33'",
     "rule: []\nevents: [{type: A}]\nexpect: none": "1: expected rules, got an empty list",
     "events: []\nexpect: none": "1: expected at least one event",

@@ -1,16 +1,17 @@
 """Reference of Sigma's detection rules: an event against a rule, by brute force, from YAML alone.
 
-Written from Sigma's specification (github.com/SigmaHQ/sigma-specification), without pySigma and without the engine.  A
+It follows Sigma's specification (github.com/SigmaHQ/sigma-specification) and imports neither pySigma nor the engine.  A
 rule is what YAML makes of it, an event a dict in which a value that is missing is None or not there.
 
-Meaning, where the specification is silent:
+Meaning, where the specification is silent, by the choices of docs/sigma.md:
 
 - A test of a missing value does not hold, and its negation does.
 - Everything is a text, of which letter case does not matter (Unicode's simple folding).  Beside a number, a text that
   writes a number is that number; beside a time, one that writes a time is that time.
 - A list passes a test if one element does, and elements that are missing do not; a list, even an empty one, is a value.
 - A keyword is a part of one value of the event that is a text.
-- `windash` replaces ``-`` and ``/`` before a word and not behind one.
+- `windash` replaces ``-`` and ``/`` before a word and not behind one, as in pySigma.
+- A text of digits, with blanks or zeros around, is compared by `lt` and its kin as a number.
 - `re` searches.  Weeks are those of ISO 8601.
 """
 
