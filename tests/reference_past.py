@@ -32,6 +32,7 @@ class Over:
     condition: Any
     within: tuple[Any, ...]
     variable: str | None = None
+    itself: bool = True
 
 
 @dataclass(frozen=True)

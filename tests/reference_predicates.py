@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
+import itertools
 import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -225,7 +226,7 @@ class IsNull:
 
 @dataclass(frozen=True)
 class Rises:
-    """`RISES(condition, chosen)`: both hold, and `condition` did not at the last event before that is chosen."""
+    """`RISES(condition, chosen)`: both hold, and `condition` did not just before: over the past without the event."""
 
     condition: Predicate
     chosen: Predicate
@@ -284,19 +285,28 @@ def lagged(event: Event, name: str, lag: int) -> Any:
 
 def rises(test: Rises, event: Event) -> bool:
     """Return True if a condition begins to hold at an event."""
-    if not (holds(test.chosen, event) and holds(test.condition, event)):
-        return False
-    before = event.get(BEFORE)
-    while before is not None and not holds(test.chosen, before):
-        before = before.get(BEFORE)
-    return before is None or not holds(test.condition, before)
+    return holds(test.chosen, event) and holds(test.condition, event) and not holds(just_before(test.condition), event)
+
+
+def just_before(node: Any) -> Any:
+    """Return a predicate in whose aggregates the event itself does not count; what is below these stays."""
+    if isinstance(node, Over):
+        return replace(node, itself=False)
+    if isinstance(node, Rises) or not hasattr(node, "__dataclass_fields__"):
+        return node
+    parts = {name: getattr(node, name) for name in node.__dataclass_fields__}
+    changed = {
+        name: tuple(map(just_before, part)) if isinstance(part, tuple) else just_before(part)
+        for name, part in parts.items()
+    }
+    return replace(node, **changed)
 
 
 def over(aggregate: Over, event: Event) -> Any:
     """Return the value of an aggregate over the past at an event."""
     found = [
         before
-        for before in within_reach(event, aggregate.within)
+        for before in itertools.islice(within_reach(event, aggregate.within), not aggregate.itself, None)
         if aggregate.type in (None, before.get("type"))
         and (aggregate.condition is None or holds(aggregate.condition, before))
     ]

@@ -6,12 +6,12 @@ Immutable nodes, of which `cer_gpu.ceql.syntax` makes filters and formulas; that
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Generic, TypeVar
 
 from cer_gpu.ceql.functions import DESCENDANT
-from cer_gpu.ceql.traversal import Node, children, walk
+from cer_gpu.ceql.traversal import Node, children, mapped, walk
 
 Span = tuple[int, int]
 """Offsets into the query text, end exclusive."""
@@ -94,9 +94,9 @@ class Past:
     `function` is "COUNT", "COUNT DISTINCT", "SUM", "AVG", "MIN", "MAX" or "STDDEV".  `event` None: events of any type;
     `attribute` None: COUNT counts events.  The attributes of `predicate` name no variable.  `over` None: all events
     before.  "DESCENDANT" reads those of whatever key; `ids` are its columns of a process and of its parent.  "RISES"
-    reads those of the substream: TRUE where an event satisfies `predicate` and `condition`, and the last one before it
-    that satisfies `predicate` does not satisfy `condition`.  `keys` are its own, each the first of some columns that an
-    event has, in place of those of the query: () for none; None: it is of the substream.
+    is TRUE where an event satisfies `predicate` and `condition`, and did not satisfy `condition` just before, by the
+    aggregates that this reads, `itself` False: without the event.  `keys` are its own, each the first of some columns
+    that an event has, in place of those of the query: () for none; None: it is of the substream.
     """
 
     function: str
@@ -108,6 +108,19 @@ class Past:
     ids: tuple[str, ...] = ()
     condition: Predicate | None = None
     keys: tuple[tuple[OwnKey, ...], ...] | None = None
+    itself: bool = True
+
+    @property
+    def before(self) -> Predicate | None:
+        """The condition of "RISES" just before an event."""
+
+        def without(attribute: Attribute) -> Attribute:
+            past = attribute.past
+            if past is None or past.over is None:
+                return attribute
+            return replace(attribute, past=replace(past, itself=False))
+
+        return None if self.condition is None else mapped(self.condition, Attribute, without)
 
     @property
     def below(self) -> tuple[Predicate, ...]:

@@ -29,7 +29,6 @@ from cer_gpu.backend.past.pending import (
     count_past,
     distinct_past,
     extreme_past,
-    mark_rises,
 )
 from cer_gpu.backend.past.sums import ExactSums, sum_past
 from cer_gpu.ceql.functions import CLEAR
@@ -119,7 +118,9 @@ class PastState(ABC):
         given = PastEvents(
             read_only(rows), read_only(keys), read_only(clocks), length, read_only(chosen), read_only(values)
         )
-        return self._made(given, block.n_rows, n_keys)
+        if self.column.past.itself:
+            return self._made(given, block.n_rows, n_keys)
+        return self._made(_twice(given), 2 * block.n_rows, n_keys).take(pa.array(np.arange(0, 2 * block.n_rows, 2)))
 
     def _grow_keys(self, n: int) -> None:
         state = zeros((n, self.width), np.int64)
@@ -441,33 +442,39 @@ class DescentState:
 
 
 class RisesState:
-    """Beginnings of a condition: for each key, if the last event that counts satisfied it."""
+    """Beginnings of a condition, which aggregates with and without the event tell: it keeps nothing by itself."""
 
     def __init__(self, column: PastColumn) -> None:
-        self._held = np.zeros(0, np.bool_)
         self.rebind(column)
 
     def rebind(self, column: PastColumn) -> None:
         """Go on with the column of another schema."""
         self.column = column
 
-    def make(self, rows: Array, keys: Array, n_keys: int, chosen: Bools, holds: Bools) -> pa.Array:
-        """Return the column of the next block, given which of its events count, and which satisfy the condition."""
-        if n_keys > len(self._held):
-            held = np.zeros(max(64, 2 * n_keys), np.bool_)
-            held[: len(self._held)] = self._held
-            self._held = held
-        found = np.zeros(len(chosen), np.bool_)
-        mark_rises(read_only(rows), read_only(keys), read_only(chosen), read_only(holds), self._held, found)
+    def make(self, rows: Array, rises: Bools) -> pa.Array:
+        """Return the column of the next block, given its events that have a key, and those at which it holds anew."""
+        found = np.zeros(len(rises), np.bool_)
+        found[rows] = rises[rows]
         return pa.array(found)
 
     def snapshot(self, n_keys: int) -> dict[str, Array]:
         """Return the state as arrays."""
-        return {"held": self._held[:n_keys]}
+        return {}
 
     def restore(self, arrays: dict[str, Array]) -> None:
         """Go on from a snapshot."""
-        self._held = np.array(arrays["held"])
+
+
+def _twice(given: PastEvents) -> PastEvents:
+    """Return each event twice: at first it is not chosen, so that the aggregate is of those before it."""
+    rows = np.repeat(2 * given.rows, 2)
+    rows[1::2] += 1
+    chosen = np.zeros(2 * len(given.chosen), np.bool_)
+    chosen[1::2] = given.chosen
+    others = (np.repeat(each, 2) for each in (given.keys, given.clocks))
+    values = given.values if given.values is _NOTHING else np.repeat(given.values, 2)
+    keys, clocks = map(read_only, others)
+    return PastEvents(read_only(rows), keys, clocks, given.length, read_only(chosen), read_only(values))
 
 
 def _what(column: PastColumn) -> int:

@@ -139,8 +139,8 @@ class Pasts:
             elif not group.is_read:
                 group.read(block, self._having(column, satisfied))
             if isinstance(state, RisesState):
-                holds = satisfied(self._bound.condition[column])
-                made = state.make(group.rows, group.numbers, group.n_keys, chosen, holds)
+                holds, held = satisfied(self._bound.condition[column]), satisfied(self._bound.before[column])
+                made = state.make(group.rows, chosen & holds & ~held)
             elif isinstance(state, DescentState):
                 made = state.make(block, chosen)
                 for name in names:

@@ -143,8 +143,8 @@ def _memory_of_the_past(plan: Plan) -> str:
     words = f"; and holds, for LAG, values of the last {f'{n:,} events' if n > 1 else 'event'}{each}" if n else ""
     for past in plan.pasts:
         if past.function == RISES:
-            words += f"; and holds, for {aggregate_of_past(past)}, if it held at the last such event{each}"
-        elif past.over is None:
+            continue  # its aggregates hold what it reads
+        if past.over is None:
             words += f"; and holds the id of each process that is such, or descends: {aggregate_of_past(past)}"
         elif past.function == CLEAR:
             assert past.event is not None

@@ -172,9 +172,9 @@ def _over(past: Past, *, grouped: bool) -> str:
     if past.predicate is not None:
         events += f" with {predicate_text(past.predicate)}"
     if past.condition is not None and past.predicate is not None:
-        last = f"did not hold at the last event{of} before it that satisfies {predicate_text(past.predicate)}"
-        holds = predicate_text(past.condition)
-        return f"{aggregate_of_past(past)} is TRUE at an event for which {holds}, and that {last}."
+        holds = f"{predicate_text(past.predicate)} and {predicate_text(past.condition)}"
+        before = "and the condition did not hold just before: over the same past without the event"
+        return f"{aggregate_of_past(past)} is TRUE at an event for which {holds}, {before}."
     if past.over is None:
         child, parent = map(attribute_text, past.ids)
         ancestor = f"a process above that of the event (by {child} and {parent}) had one of {events} before"

@@ -167,8 +167,8 @@ def _against_ranges(plan: Plan) -> str | None:
         return "ancestors of a process may lie before the range"
     if any(past.keys is not None for past in plan.pasts):
         return _OWN_KEYS
-    if plan.asks_for_rises:
-        return "RISES reads the last such event, which may lie before the range"
+    if plan.nests_pasts:
+        return "what is OVER the past reads the past by itself, further back than a range does"
     lengths = [past.over for past in plan.pasts if past.over is not None]
     if any(not same_clock(length, plan.within) for length in lengths if plan.within is not None):
         return "what is OVER the past is measured by another clock than WITHIN"

@@ -12,7 +12,7 @@ from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql.functions import RISES
 from cer_gpu.ceql.syntax import OwnKey, Past, Predicate, attributes, pasts_in
 from cer_gpu.columnar.clocks import window_length
-from cer_gpu.expressions.derived import DerivedColumn, is_descent, pasts_of, read_by
+from cer_gpu.expressions.derived import DerivedColumn, pasts_of, read_by
 from cer_gpu.expressions.derived_names import is_derived
 from cer_gpu.expressions.pasts import PastColumn
 from cer_gpu.order.streams import STREAM_COLUMN
@@ -60,8 +60,8 @@ class BoundPasts:
         The others have no length.
     tests : tuple of BoundGuards
         Tests of events before, by their types, those of any type apart; they read columns that come before.
-    test, condition : dict from PastColumn to TestPlace or None
-        Places of the test of the events that it is of, and of its condition; None: it has none.
+    test, condition, before : dict from PastColumn to TestPlace or None
+        Places of the test of the events that it is of, of its condition, and of that just before; None: it has none.
     own_keys : dict from PastColumn to OwnKeys
         Keys of those that have some of their own.
     needed : dict from PastColumn to (tuple of (TestPlace or None) or None), or None
@@ -74,6 +74,7 @@ class BoundPasts:
     tests: tuple[BoundGuards, ...]
     test: dict[PastColumn, TestPlace | None]
     condition: dict[PastColumn, TestPlace | None]
+    before: dict[PastColumn, TestPlace | None]
     own_keys: dict[PastColumn, OwnKeys]
     needed: dict[PastColumn, tuple[TestPlace | None, ...] | None] | None
 
@@ -133,9 +134,9 @@ def bind_pasts(pasts: Mapping[str, PastColumn], plan: Plan, schema: pa.Schema) -
         found = pasts_of({name: column for guards in of_tests for name, column in guards.derived.items()})
     columns = dict(sorted(columns.items(), key=lambda item: _depth(item[0].past)))
     by_role = {column: _guards_of(column.past, plan) for column in columns}
-    test, condition = (
+    test, condition, before = (
         {column: places[asked[role]] if role in asked else None for column, asked in by_role.items()}
-        for role in ("test", "condition")
+        for role in ("test", "condition", "before")
     )
     reaches = {
         column: Reach(*window_length(column.past.over, schema, plan.time_column, plan.time_unit, plan.text))
@@ -162,7 +163,7 @@ def bind_pasts(pasts: Mapping[str, PastColumn], plan: Plan, schema: pa.Schema) -
     needed = None
     if _only_rises(pasts.values(), columns, reaches):
         needed = {column: _needed(column, columns, plan, test) for column in columns}
-    return BoundPasts(columns, reaches, tuple(tests), test, condition, own_keys, needed)
+    return BoundPasts(columns, reaches, tuple(tests), test, condition, before, own_keys, needed)
 
 
 def _only_rises(
@@ -182,8 +183,10 @@ def _needed(
     """Return the tests of the events at which an aggregate is read; None: some are known too late, so all events."""
     places: list[TestPlace | None] = []
     for other in columns:
-        condition = other.past.condition
-        if condition is None or column.past not in directly_in(condition):
+        read = [
+            past for each in (other.past.condition, other.past.before) if each is not None for past in directly_in(each)
+        ]
+        if column.past not in read:
             continue
         asked = _guards_of(other.past, plan)
         if "test" in asked and asked["test"][1] > _depth(column.past):
@@ -206,7 +209,7 @@ def _guards_of(past: Past, plan: Plan) -> dict[str, tuple[Guard, int]]:
     """Return the tests of events before, those of all events left out, each with the depth of what it reads."""
     guards = {"test": _guard_of(past, plan)}
     if past.condition is not None:
-        guards["condition"] = Guard(None, past.condition)
+        guards |= {"condition": Guard(None, past.condition), "before": Guard(None, past.before)}
     for i, key in enumerate(past.keys or ()):
         guards |= {_role(i, j): Guard(None, part.predicate) for j, part in enumerate(key)}
     read = {role: () if guard.predicate is None else tuple(pasts_in(guard.predicate)) for role, guard in guards.items()}

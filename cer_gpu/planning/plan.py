@@ -12,7 +12,7 @@ from cer_gpu.automaton.normal_form import Guard, NormalForm
 from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.recent import RecentPattern
 from cer_gpu.automaton.strategies import Strategy
-from cer_gpu.ceql.functions import DESCENDANT, RISES
+from cer_gpu.ceql.functions import DESCENDANT
 from cer_gpu.ceql.syntax import (
     Apart,
     HeadVariable,
@@ -192,9 +192,9 @@ class Plan:
         return any(past.function == DESCENDANT for past in self.pasts)
 
     @property
-    def asks_for_rises(self) -> bool:
-        """True if a predicate asks whether a condition begins to hold, which any event before may tell."""
-        return any(past.function == RISES for past in self.pasts)
+    def nests_pasts(self) -> bool:
+        """True if what is read of the past reads of the past by itself."""
+        return any(True for past in self.pasts for below in past.below for _ in pasts_in(below))
 
     @property
     def predicates(self) -> list[Predicate]:

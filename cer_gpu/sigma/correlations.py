@@ -205,6 +205,12 @@ class _Writer:
     # ---- conditions
 
     def _condition(self) -> str:
+        """Return the condition over a window, which holds over none that is empty."""
+        op = getattr(self._rule.condition, "op", None)
+        condition = self._over_window()
+        return condition if op in (_Op.GT, _Op.GTE) else f"{self._count('*', self._any)} > 0 AND ({_bare(condition)})"
+
+    def _over_window(self) -> str:
         kind, condition = self._rule.type, self._rule.condition
         if isinstance(condition, SigmaExtendedCorrelationCondition):
             return self._extended(condition.parsed)

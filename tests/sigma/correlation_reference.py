@@ -12,8 +12,8 @@ Meaning (docs/sigma_correlations.md):
 - The *window* of an event is the events of its group up to it, it included, that are at most ``timespan`` before it.
 - Counts and values are over the events of the window at which one of the referenced rules occurs, each event once.
   They know only values that are not missing; of no values only counts tell anything.
-- A correlation fires at an event at which one of its rules occurs if its condition holds there, and did not at the last
-  event before of the group at which one of them occurs.
+- A correlation fires at an event at which one of its rules occurs if its condition holds there, and did not just
+  before: over the window without the event.  No condition holds over a window without events.
 - ``temporal_ordered`` fires at an event at which the last rule occurs and a chain is complete: see `ordered`.
 """
 
@@ -96,14 +96,12 @@ class CorrelatedRules:
             if kind == "temporal_ordered":
                 found += ordered(names, events, [self._rows[i][TIME] for i, _ in events], span)
                 continue
-            held = False
             for n, (i, _) in enumerate(events):
                 time = self._rows[i][TIME]
-                window = [(j, of) for j, of in events[: n + 1] if time - self._rows[j][TIME] <= span]
-                holds = self._holds(correlation, kind, condition, names, window)
-                if holds and not held:
+                *before, itself = [(j, of) for j, of in events[: n + 1] if time - self._rows[j][TIME] <= span]
+                holds = self._holds(correlation, kind, condition, names, [*before, itself])
+                if holds and not (before and self._holds(correlation, kind, condition, names, before)):
                     found.append((i,))
-                held = holds
         return sorted(found, key=lambda places: (places[-1], places))
 
     def _holds(

@@ -430,23 +430,3 @@ def clear_before(given, met, last, found):
         if given.chosen[row]:
             met[key] = True
             last[key] = clock
-
-
-@kernel
-def mark_rises(rows, keys, chosen, holds, held, found):
-    """Find the chosen events that satisfy a condition, which the last chosen one of their key before did not.
-
-    Parameters
-    ----------
-    rows, keys : int32, shape (n,)
-        Events that have a key, and their keys.
-    chosen, holds : bool, shape (block,)
-    held : bool, shape (keys,), written
-        True for the keys whose last chosen event satisfied the condition.
-    found : bool, shape (block,), written
-    """
-    for k in range(rows.shape[0]):
-        row, key = _U(rows[_U(k)]), _U(keys[_U(k)])
-        if chosen[row]:
-            found[row] = holds[row] and not held[key]
-            held[key] = holds[row]
