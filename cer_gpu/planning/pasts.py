@@ -12,7 +12,7 @@ from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql.functions import RISES
 from cer_gpu.ceql.syntax import OwnKey, Past, Predicate, attributes, pasts_in
 from cer_gpu.columnar.clocks import window_length
-from cer_gpu.expressions.derived import DerivedColumn, is_descent, pasts_of, read_by
+from cer_gpu.expressions.derived import DerivedColumn, pasts_of, read_by
 from cer_gpu.expressions.derived_names import is_derived
 from cer_gpu.expressions.pasts import PastColumn
 from cer_gpu.order.streams import STREAM_COLUMN
