@@ -430,6 +430,7 @@ class QueryMember(SetMember):
         self._memory = getattr(self, "_memory", {})
         with Turn(self._memory) if self._sharing is None else self._sharing.turn():
             self.pipeline.restart(self.options)
+        self._binding, self._read = self.pipeline.binding, None
 
     def ahead(self, blocks: Iterable[Block]) -> Iterable[Block]:
         """Yield blocks with derived columns; on a GPU, the predicates of the next block are already in flight."""
