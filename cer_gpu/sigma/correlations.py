@@ -59,6 +59,8 @@ class CorrelationPredicate:
         Names of the columns that it reads.
     column_of : callable
         As `formulas.RulePredicate.column_of`: of the events at which it fires.
+    tested : callable
+        As `formulas.RulePredicate.tested`.
     keys : str
         Its groups, as PARTITION BY has them.
     """
@@ -67,6 +69,7 @@ class CorrelationPredicate:
     in_groups: str
     columns: tuple[str, ...]
     column_of: Callable[[str], tuple[str, ...]]
+    tested: Callable[[str], tuple[tuple[str, str], ...]]
     keys: str
 
 
@@ -134,7 +137,7 @@ class _Writer:
             by = f" PARTITION BY {self._keys}" if parted and self._keys else ""
             text = f"SELECT * FROM events WHERE * AS event FILTER event[{parted or own}]{by}"
         columns = tuple(dict.fromkeys([*(name for part in self._parts for name in part.columns), *self._read]))
-        predicate = CorrelationPredicate(own, parted or own, columns, self._column_of, self._keys)
+        predicate = CorrelationPredicate(own, parted or own, columns, self._column_of, self._tested, self._keys)
         return CorrelationQuery(text, predicate)
 
     def _predicate(self) -> str:
@@ -165,6 +168,9 @@ class _Writer:
         fields = [self._field(name, rule) for rule in self._names]
         return [self._of_field(field, part) for field, part in zip(fields, self._parts, strict=True)]
 
+    def _tested(self, field: str) -> tuple[tuple[str, str], ...]:
+        return tuple(dict.fromkeys(each for part in self._parts for each in part.tested(field)))
+
     def _column_of(self, field: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys(column for part in self._parts for column in part.column_of(field)))
 
@@ -182,12 +188,16 @@ class _Writer:
                 yield each
             return
         columns = self._columns(name)
-        if len(set(columns)) == 1:
-            yield ", ".join(columns[0])
+        unlike = len(set(columns)) > 1
+        if not unlike and len(columns[0]) == 1:
+            yield columns[0][0]
             return
-        found = dict.fromkeys(
-            f"{each} FILTER {test}" for of, test in zip(columns, self._tests, strict=True) for each in of
-        )
+        found: dict[str, None] = {}
+        for field, part, test in zip(fields, self._parts, self._tests, strict=True):
+            tested = part.tested(field)
+            for column, of_source in tested:
+                tests = [each for each in (test * unlike, of_source * (len(tested) > 1)) if each]
+                found[f"{column} FILTER {' AND '.join(tests)}" if tests else column] = None
         yield ", ".join(found)
 
     def _of_field(self, field: str, part: Any) -> tuple[str, ...]:
@@ -206,9 +216,12 @@ class _Writer:
 
     def _condition(self) -> str:
         """Return the condition over a window, which holds over none that is empty."""
-        op = getattr(self._rule.condition, "op", None)
-        condition = self._over_window()
-        return condition if op in (_Op.GT, _Op.GTE) else f"{self._count('*', self._any)} > 0 AND ({_bare(condition)})"
+        asked, text = self._rule.condition, self._over_window()
+        if isinstance(asked, SigmaCorrelationCondition):
+            fails_of_none = (asked.op == _Op.GT and asked.count >= 0) or (asked.op == _Op.GTE and asked.count > 0)
+            if fails_of_none:
+                return text
+        return f"{self._count('*', self._any)} > 0 AND ({_bare(text)})"
 
     def _over_window(self) -> str:
         kind, condition = self._rule.type, self._rule.condition

@@ -311,8 +311,11 @@ class RulePredicate:
         Names of the columns that it reads.
     column_of : callable
         From a field to the texts of the columns that it becomes: one for each log source that has another one.
+    tested : callable
+        The same, each column with the test of the log source in whose events it stands; empty: in all.
     """
 
     text: str
     columns: tuple[str, ...]
     column_of: Callable[[str], tuple[str, ...]]
+    tested: Callable[[str], tuple[tuple[str, str], ...]]

@@ -71,8 +71,8 @@ class Draw:
                 if away <= extent and such[1](j):
                     yield j
 
-        def test(i):
-            found = list(values(i))
+        def test(i, itself=True):
+            found = [j for j in values(i) if itself or j != i]
             if function == "COUNT":
                 return OPERATORS[op](len(found), n)
             known = [self.rows[j]["a"] for j in found if self.rows[j]["a"] is not None]
@@ -90,8 +90,7 @@ class Draw:
         def test(i):
             if group(i) is None or not (such[1](i) and condition[1](i)):
                 return False
-            before = next((j for j in range(i - 1, -1, -1) if group(j) == group(i) and such[1](j)), None)
-            return before is None or not condition[1](before)
+            return not condition[1](i, itself=False)
 
         return f"RISES({condition[0]}, {such[0]}{keys})", test
 
@@ -99,12 +98,13 @@ class Draw:
         """Return a predicate that reads the past so many times by itself at most."""
         kind = self.rnd.choice(["plain", "over", "over", "rises", "and", "not"]) if depth > 0 else "plain"
         if kind in ("plain", "over", "rises"):
-            return self.plain() if kind == "plain" else getattr(self, kind)(depth)
+            text, test = self.plain() if kind == "plain" else getattr(self, kind)(depth)
+            return text, test if kind == "over" else lambda i, itself=True: test(i)
         one = self.predicate(depth - 1)
         if kind == "not":
-            return f"NOT ({one[0]})", lambda i: _not(one[1](i))
+            return f"NOT ({one[0]})", lambda i, itself=True: _not(one[1](i, itself))
         other = self.predicate(depth)
-        return f"(({one[0]}) AND ({other[0]}))", lambda i: _and(one[1](i), other[1](i))
+        return f"(({one[0]}) AND ({other[0]}))", lambda i, itself=True: _and(one[1](i, itself), other[1](i, itself))
 
 
 def _not(value):

