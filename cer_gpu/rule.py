@@ -9,6 +9,9 @@ from cer_gpu.errors import CerError, QueryError
 LEVELS = ("critical", "high", "medium", "low", "informational")
 """Levels of rules, the most urgent first; a rule may have none, or another."""
 
+TEST_ENDINGS = (".test.yml", ".test.yaml")
+"""Endings of files of rule tests, which hold no rules."""
+
 
 @dataclass(frozen=True)
 class Rule:

@@ -24,9 +24,9 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.errors import CerError, OptionError, did_you_mean
+from cer_gpu.rule import TEST_ENDINGS
 from cer_gpu.rule_tests.inline import inline_rows, inline_table
 from cer_gpu.rule_tests.written import WrittenValue, read_yaml
-from cer_gpu.rules.found import TEST_ENDINGS
 
 NO_MATCH = "none"
 EXPECTATIONS = ("count", "positions", "rows")

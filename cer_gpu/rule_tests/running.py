@@ -12,11 +12,11 @@ from typing import Any
 
 from cer_gpu.compilation import TYPE_COLUMN, CompiledQuery
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
-from cer_gpu.rule import Rule
+from cer_gpu.rule import TEST_ENDINGS, Rule
 from cer_gpu.rule_tests.cases import NO_MATCH, RuleCase
 from cer_gpu.rule_tests.comparing import different_count, different_positions, different_rows
 from cer_gpu.rules.folder import READERS, RuleFolder, read_file, read_folder
-from cer_gpu.rules.found import AS_NAMED, TEST_ENDINGS, FieldColumns
+from cer_gpu.rules.found import AS_NAMED, FieldColumns
 from cer_gpu.rules.rule_set import analyse_rule, options_of_rules
 
 AS_EXPECTED, FAILED, ERROR = "passed", "failed", "error"

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cer_gpu.errors import CerError, OptionError
-from cer_gpu.rule import Rule
+from cer_gpu.rule import TEST_ENDINGS, Rule
 from cer_gpu.rules.found import (
     AS_NAMED,
-    TEST_ENDINGS,
     FieldColumns,
     RuleFile,
     RuleReader,

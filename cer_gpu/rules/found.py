@@ -10,9 +10,6 @@ from typing import Any
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.rule import Rule
 
-TEST_ENDINGS = (".test.yml", ".test.yaml")
-"""Endings of files of rule tests, which hold no rules."""
-
 
 @dataclass(frozen=True)
 class RuleFile:

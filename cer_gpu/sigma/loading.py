@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from cer_gpu.cache import made_once
 from cer_gpu.errors import CerError, OptionError
-from cer_gpu.rule import Rule
+from cer_gpu.rule import TEST_ENDINGS, Rule
 
 YAML_ENDINGS = (".yml", ".yaml")
 PYSIGMA_MISSING = "Sigma's rules need pySigma\nhint: pip install 'cer-gpu[sigma]'"
@@ -196,6 +196,10 @@ def load(
     OptionError
         When there is no pySigma, nothing to read, or no pipeline of that name.
     """
+    if columns is not None and not (isinstance(columns, Mapping) and all(map(_is_text, columns.values()))):
+        raise OptionError(f"columns must map fields to names of columns, got {columns!r}")
+    if not isinstance(pipelines, str | os.PathLike | Iterable) and not hasattr(pipelines, "apply"):
+        raise OptionError(f"pipelines must be names, paths or pipelines of pySigma, got {type(pipelines).__name__}")
 
     def make() -> SigmaRules:
         try:
@@ -215,12 +219,20 @@ def load(
     return made_once("sigma", made_of, make)
 
 
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
 def files_in(path: Path) -> Iterator[Path]:
     """Yield the files of rules in a folder and in those in it, in order; of a file, itself."""
     if path.is_dir():
-        yield from sorted(each for each in path.rglob("*") if each.suffix in YAML_ENDINGS and each.is_file())
+        yield from sorted(each for each in path.rglob("*") if _is_of_rules(each))
     else:
         yield path
+
+
+def _is_of_rules(path: Path) -> bool:
+    return path.suffix in YAML_ENDINGS and not path.name.endswith(TEST_ENDINGS) and path.is_file()
 
 
 def _contents(given: Any) -> Iterator[str | bytes]:
@@ -239,5 +251,5 @@ def _contents(given: Any) -> Iterator[str | bytes]:
 
 
 def is_given_as_path(rules: object) -> bool:
-    """Return True for a path, False for YAML; a text without a line break is a path."""
-    return isinstance(rules, os.PathLike) or (isinstance(rules, str) and "\n" not in rules)
+    """Return True for a path, False for YAML; a text without a line break is a path, unless it is empty."""
+    return isinstance(rules, os.PathLike) or (isinstance(rules, str) and "\n" not in rules.strip() != "")

@@ -19,7 +19,7 @@ from sigma.rule import SigmaRule
 from sigma.rule.base import SigmaYAMLLoader
 
 from cer_gpu.ceql.query_file import read_query_file
-from cer_gpu.errors import OptionError
+from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.sigma.loading import files_in, is_given_as_path
 from cer_gpu.sigma.values import POLICY
 
@@ -92,19 +92,27 @@ def _read_yaml(text: str, path: Path | None, into: GivenRules) -> None:
         return
     known = [each for each in documents if isinstance(each, dict) and any(part in each for part in _PARTS)]
     into.passed_over["YAML without a detection"] += len(documents) - len(known)
-    if not known:
-        return
+    for each in documents:
+        if isinstance(each, dict) and each not in known and {"title", "logsource"} <= each.keys():
+            close = did_you_mean("detection", [str(key) for key in each], "keys")
+            hint = f"\nhint: {close}" if close else ""
+            into.faults.append((str(each["title"]), OptionError(f"expected a detection, found none{hint}")))
+            into.passed_over["YAML without a detection"] -= 1
     source = None if path is None else SigmaRuleLocation(path)
-    try:
-        read = SigmaCollection.from_dicts(
-            known, collect_errors=True, source=source, collect_filters=True, resolve_references=False, policy=POLICY
-        )
-    except Exception as error:  # anything may come of YAML that is no rule
-        into.faults.append((name, error))
-        return
-    into.rules += [*read.rules, *read.filters]
-    told = [error for rule in (*read.rules, *read.filters) for error in rule.errors]
-    into.faults += [(name, error) for error in read.errors if not any(error is each for each in told)]
+    # a document that is wrong stops no others, unless they tell of one another
+    together = [known] if any("action" in each for each in known) else [[each] for each in known]
+    for some in together:
+        try:
+            read = SigmaCollection.from_dicts(
+                some, collect_errors=True, source=source, collect_filters=True, resolve_references=False, policy=POLICY
+            )
+        except Exception as error:  # anything may come of YAML that is no rule
+            title = some[0].get("title") if len(some) == 1 else None
+            into.faults.append((str(title or name), error))
+            continue
+        into.rules += [*read.rules, *read.filters]
+        told = [error for rule in (*read.rules, *read.filters) for error in rule.errors]
+        into.faults += [(name, error) for error in read.errors if not any(error is each for each in told)]
 
 
 def title_of_rule(rule: AnyRule | SigmaFilter) -> str:
