@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from html import escape
 from typing import Any
@@ -192,8 +193,9 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         together, evaluator, source = self._opened(events, options)
         schemas = together._schemas(source.schema, options)
         found: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._queries}
-        for name, rows in self._found(source, evaluator, options.threads):
-            found[name].append(rows)
+        with no_collection() if len(self) >= FROM_QUERIES else nullcontext():  # it would look through all queries
+            for name, rows in self._found(source, evaluator, options.threads):
+                found[name].append(rows)
         return {name: pa.Table.from_batches(found[name], schemas[name]) for name in self._queries}
 
     @taking(OF_EVENTS)
