@@ -20,7 +20,7 @@ from cer_gpu.expressions.globs.compiling import Pattern
 from cer_gpu.expressions.globs.matching import NO_TEXTS, FoundPatterns, GlobSet, merged
 from cer_gpu.expressions.texts import OneOfPatterns
 
-TOGETHER_FROM = 1 << 22
+TOGETHER_FROM = 1 << 19
 """Bytes that the tests of a column would read one by one, each pattern by itself, to be answered together."""
 
 READING = 1 << 14
