@@ -63,7 +63,7 @@ class Language:
     of_any_schema: bool = False
 
 
-_BLANK = r"(?:\s|//[^\n]*|/\*(?:.|\n)*?\*/)*"
+_BLANK = r"(?:\s|//[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/)*+"  # each part in one way: it must not be tried in others
 _CATEGORY = r"(?:[A-Za-z_@][\w@]*|`[^`]+`|\"[^\"\n]*\")"
 _ORDER = "ORDER BY names the order of its rows"
 LANGUAGES = (

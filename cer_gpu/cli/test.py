@@ -37,7 +37,7 @@ Examples:
 @click.option("--junit", metavar="FILE", shell_complete=complete_files, help="Write the outcomes as JUnit XML too.")
 @query_options
 def test_command(folder: str, junit: str | None, compiling: QueryOptions) -> int:
-    """Run the cases in FOLDER, the files *.test.yml beside its rules.
+    """Run the cases beside the rules of FOLDER: *.test.yml.
 
     A case has events, and says what a rule finds in them: positions, rows, a count, or none. Each is told in a line,
     with all that differs. FOLDER may be one such file. The exit code is 1 when a case fails, or when there is none.

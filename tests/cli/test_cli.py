@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -432,7 +433,7 @@ def test_the_examples_of_the_documentation_work(cli, monkeypatch, here):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     text = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
     commands = [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
-    assert len(commands) == 27
+    assert len(commands) == 29
     for command in commands:
         program, *args = shlex.split(command)
         assert program == "cer-gpu"
@@ -441,6 +442,10 @@ def test_the_examples_of_the_documentation_work(cli, monkeypatch, here):
             err = done.stderr
             assert done.stdout
         else:
+            if "--follow" in args:  # until there is nothing more to read
+                os.mkdir("landings")
+                shutil.copy(ROOT / "examples" / "data" / "flights.parquet", "landings")
+                args += ["--once", "--settle", "0"]
             code, _, err = cli(*args)
             assert code == 0, err
         assert "error" not in err

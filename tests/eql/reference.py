@@ -339,18 +339,13 @@ def evaluate(query: Query, rows: list[Row], *, here: bool = False) -> list[tuple
         case "sequence":
             found = sequence(query, rows, here)
             if here and query.terms[-1].absent:
-                found.sort(key=lambda answer: (known_at(query, rows, answer), answer[-1]))
+                # in the order in which maxspan passes
+                found.sort(key=lambda answer: (rows[answer[0]][TIME], answer[-1]))
         case "sample":
             found = sample(query, rows)
     for name, n in query.pipes:
         found = found[:n] if name == "head" else found[max(len(found) - n, 0) :]
     return found
-
-
-def known_at(query: Query, rows: list[Row], answer: tuple[int, ...]) -> int:
-    """Return the first row by which it is known that no event follows an answer within maxspan."""
-    last = rows[answer[0]][TIME] + query.maxspan
-    return next((i for i, row in enumerate(rows) if row[TIME] > last), len(rows))
 
 
 def satisfies(term: Term, row: Row) -> bool:
