@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from cer_gpu.automaton.strategies import ALL
 from cer_gpu.ceql.checks import check
-from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.syntax import QuerySyntax
 from cer_gpu.ceql.variables import variables
 from cer_gpu.columnar.clocks import TIME_UNITS
@@ -42,24 +41,6 @@ from cer_gpu.planning.passes import plan_of, schema_errors, strategy_notes
 from cer_gpu.planning.physical import PhysicalPlan, physical_plan
 from cer_gpu.planning.plan import Plan
 from cer_gpu.planning.type_columns import check_type_column
-
-
-def analyse(
-    text: str,
-    *,
-    type_column: str | None = "type",
-    time_column: str | None = None,
-    time_unit: str | None = None,
-    schema: pa.Schema | None = None,
-    relations: Mapping[str, Sequence[str]] | None = None,
-) -> tuple[Query | None, Sequence[CerError]]:
-    """Compile a query in CEQL and return it, or all its errors; parameters are those of `cer_gpu.compile`."""
-    check_time_unit(time_unit)
-    try:
-        syntax = parse(text, relations)
-    except QueryError as error:
-        return None, [error]
-    return compiled_syntax(syntax, type_column=type_column, time_column=time_column, time_unit=time_unit, schema=schema)
 
 
 def compiled_syntax(

@@ -13,12 +13,12 @@ MOST_BYTES = 1 << 29
 def joined_batches(batches: Iterable[pa.RecordBatch], n_rows: int) -> Iterator[pa.RecordBatch]:
     """Yield the same rows in batches of at most so many rows, unless a batch has more by itself."""
     held: list[pa.RecordBatch] = []
+    rows = size = 0
     for batch in batches:
-        fits = held and batch.schema.equals(held[0].schema)
-        rows, size = sum(each.num_rows for each in held), sum(each.nbytes for each in held)
-        if held and not (fits and rows + batch.num_rows <= n_rows and size + batch.nbytes <= MOST_BYTES):
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if held and not (batch.schema.equals(held[0].schema) and rows <= n_rows and size <= MOST_BYTES):
             yield from _joined(held)
-            held = []
+            held, rows, size = [], batch.num_rows, batch.nbytes
         held.append(batch)
     yield from _joined(held)
 

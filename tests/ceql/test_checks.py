@@ -8,6 +8,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.checks import Findings, check
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.variables import defined_names, variables
+from cer_gpu.fitting.ceql import analyse
 
 
 def found(text, **options):
@@ -239,7 +240,7 @@ def test_clauses_that_contradict_themselves_are_refused(text, wrong):
 
 def test_without_a_type_column_a_stream_has_one_type():
     text = "SELECT * FROM S, T WHERE S>T"
-    (error,) = cer_gpu.query.analyse(text, type_column=None)[1]
+    (error,) = analyse(text, type_column=None)[1]
     assert error.message.startswith("no events of type 'T' in stream 'S'")
 
 
