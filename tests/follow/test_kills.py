@@ -118,6 +118,8 @@ def test_a_follower_killed_at_any_time_writes_each_alert_once(tmp_path, out):
     finally:
         feeder.stopping.set()
         feeder.join()
+    while feeder.n_events < 40 * N_KILLS:  # a slow machine has fed few before its kills
+        feeder.add_some()
     # the last event waits for those that may be late, and the one before tells that time has passed
     end = pa.table({"type": ["Z", "Z"], "ts": pa.array([10**12, 2 * 10**12], US), "k": [0, 0]})
     events = pa.concat_tables([feeder.fed, end])
