@@ -41,10 +41,11 @@ test-long: install ## Run the property tests on some 100,000 random cases, and k
 		tests/spark/test_dealing.py tests/test_query_set.py tests/test_warming.py tests/ceql/test_changed_queries.py \
 		tests/io/test_damaged_files.py tests/io/test_texts.py tests/kernels/test_nvrtc.py tests/predicates/test_cuda.py tests/predicates/test_cuda_properties.py
 
-lint: install ## Check style, types and import directions
+lint: install ## Check style, types (their completeness too) and import directions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tests/type_completeness.py
 	$(BIN)/lint-imports
 
 docs: install ## Write docs/errors.md and the picture of the rooms anew
