@@ -48,8 +48,9 @@ lint: install ## Check style, types (their completeness too) and import directio
 	$(BIN)/python tests/type_completeness.py
 	$(BIN)/lint-imports
 
-docs: install ## Write docs/errors.md and the picture of the rooms anew
+docs: install ## Write docs/errors.md, docs/api.md and the picture of the rooms anew
 	$(BIN)/python docs/make_errors.py
+	$(BIN)/python docs/make_api.py
 	$(BIN)/python docs/make_architecture.py
 
 site: install ## Make the site of README, docs/ and the reference of the Python API, to be searched offline; a broken link fails

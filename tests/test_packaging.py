@@ -1,0 +1,47 @@
+"""Files about a release: they tell one version, and the same dependencies."""
+
+import datetime
+import re
+import tomllib
+from pathlib import Path
+
+import yaml
+
+import cer_gpu
+
+ROOT = Path(__file__).parent.parent
+CHANGES = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def test_the_changelog_begins_with_what_is_unreleased_and_then_this_version():
+    headings = re.findall(r"^## (.*)$", CHANGES, re.MULTILINE)
+    assert headings[0] == "[Unreleased]"
+    version, date = headings[1].split(" - ")
+    assert version == f"[{cer_gpu.__version__}]"
+    datetime.date.fromisoformat(date)
+
+
+def test_the_citation_tells_this_version_and_its_date():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= cited.keys()
+    assert cited["version"] == cer_gpu.__version__
+    assert f"## [{cited['version']}] - {cited['date-released']}\n" in CHANGES
+    assert cited["license"] == PROJECT["license"]
+
+
+def test_the_recipe_for_conda_has_this_version_and_the_dependencies_of_the_project():
+    text = (ROOT / "docs" / "packaging" / "recipe" / "meta.yaml").read_text(encoding="utf-8")
+    assert f'{{% set version = "{cer_gpu.__version__}" %}}' in text
+    recipe = yaml.safe_load(re.sub(r"\{\{ *(\w+) *\}\}", r"\1", re.sub(r"\{%.*%\}", "", text)))
+    needed = [each.replace(" ", "") for each in recipe["requirements"]["run"]]
+    assert needed == [f"python{PROJECT['requires-python']}", *PROJECT["dependencies"]]
+    entry_points = {f"{name} = {target}" for name, target in PROJECT["scripts"].items()}
+    assert set(recipe["build"]["entry_points"]) == entry_points
+
+
+def test_one_page_says_how_to_set_up_and_the_other_points_to_it():
+    first, more = ((ROOT / name).read_text(encoding="utf-8") for name in ("CONTRIBUTING.md", "docs/contributing.md"))
+    assert "(docs/contributing.md)" in first
+    assert "(../CONTRIBUTING.md)" in more
+    assert "pre-commit install" not in more
