@@ -54,8 +54,9 @@ docs: install ## Write docs/errors.md, docs/api.md and the picture of the rooms 
 	$(BIN)/python docs/make_architecture.py
 
 site: install ## Make the site of README, docs/ and the reference of the Python API, to be searched offline; a broken link fails
-	$(BIN)/pdoc --docformat numpy --no-show-source -o build/reference/api cer_gpu cer_gpu.frames cer_gpu.report cer_gpu.plot cer_gpu.sigma spark_glue
+	$(BIN)/pdoc --docformat numpy --no-show-source --template-directory docs/reference -o build/reference/api cer_gpu cer_gpu.frames cer_gpu.report cer_gpu.plot cer_gpu.rules cer_gpu.sigma spark_glue
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python docs/check_links.py build/site
 	@echo "open build/site/index.html"
 
 wheel: install ## Build an sdist and a wheel into dist/, and try the wheel in a clean environment, by pipx and by uvx

@@ -1,6 +1,7 @@
 """Files about a release: they tell one version, and the same dependencies."""
 
 import datetime
+import importlib.util
 import re
 import tomllib
 from pathlib import Path
@@ -45,3 +46,22 @@ def test_one_page_says_how_to_set_up_and_the_other_points_to_it():
     assert "(docs/contributing.md)" in first
     assert "(../CONTRIBUTING.md)" in more
     assert "pre-commit install" not in more
+
+
+def test_links_of_the_site_to_nowhere_are_told(tmp_path):
+    spec = importlib.util.spec_from_file_location("check_links", ROOT / "docs" / "check_links.py")
+    assert spec is not None
+    assert spec.loader is not None
+    check_links = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(check_links)
+    (tmp_path / "a.html").write_text(
+        '<p id="x"><a href="#x"><a href="#y"><a href="b.html#z"><a href="c.html"><a href="http://d.e/"><img src="f.svg">'
+    )
+    (tmp_path / "b.html").write_text('<h2 id="z">')
+    assert [line.split(": ")[1] for line in check_links.wrong_in_site(tmp_path)] == [
+        "#y",
+        "c.html",
+        "http://d.e/",
+        "f.svg",
+    ]
+    assert check_links.wrong_in_checkout() == []
