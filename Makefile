@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo demo-spark test test-all test-long lint docs site wheel bench bench-quick gpu-check clean
+.PHONY: help install demo demo-spark test test-all test-long lint docs site wheel sbom bench bench-quick gpu-check clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -61,6 +61,9 @@ site: install ## Make the site of README, docs/ and the reference of the Python 
 
 wheel: install ## Build an sdist and a wheel into dist/, and try the wheel in a clean environment, by pipx and by uvx
 	$(BIN)/python tests/wheel_check.py
+
+sbom: install ## Write a bill of materials of the wheel in dist/, in CycloneDX
+	$(BIN)/python tests/sbom.py
 
 bench: install ## Run all benchmarks, with peers, and write benchmarks/results/ (about 15 minutes)
 	$(BIN)/python benchmarks/run.py --save

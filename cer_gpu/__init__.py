@@ -13,8 +13,8 @@ A statement with MATCH_RECOGNIZE is a `RowPatternQuery`.  All errors that a user
   1. an event SELL, called a  2. later, an event BUY, called b
 
 Public are the names of ``cer_gpu.__all__``, and the modules `cer_gpu.report` (a page of the results), `cer_gpu.plot`
-(pictures of them), `cer_gpu.rules` (folders of rules), `cer_gpu.frames` and `cer_gpu.sigma` (rules of Sigma as queries):
-docs/api.md lists all of it.  All other modules are internal.  README.md and docs/questions.md are the way in.
+(pictures of them), `cer_gpu.rules` (folders of rules), `cer_gpu.frames` and `cer_gpu.sigma` (rules of Sigma as
+queries): docs/api.md lists all of it.  All other modules are internal.  README.md and docs/questions.md are the way in.
 """
 
 from importlib import import_module

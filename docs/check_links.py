@@ -1,4 +1,4 @@
-"""Check every link of the built site: to pages, to headings and names in them, and to pictures and scripts (`make site`).
+"""Check every link of the built site: to pages, headings and names in them, pictures and scripts (`make site`).
 
     .venv/bin/python docs/check_links.py build/site
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
-from functools import lru_cache
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -39,7 +39,7 @@ class Page(HTMLParser):
                 self.places.add(value)
 
 
-@lru_cache(maxsize=None)
+@cache
 def page(path: Path) -> Page:
     """Return a page of the site."""
     return Page(path.read_text(encoding="utf-8"))

@@ -23,7 +23,7 @@ import click
 PAGE = Path(__file__).with_name("api.md")
 MODULES = {
     "cer_gpu": "queries, their evaluation, and errors",
-    "cer_gpu.frames": "frames of any library; `cer_gpu.polars`, `cer_gpu.pandas` and `cer_gpu.duckdb` have the same names",
+    "cer_gpu.frames": "frames; `cer_gpu.polars`, `cer_gpu.pandas` and `cer_gpu.duckdb` have the same names",
     "cer_gpu.report": "the results as one page",
     "cer_gpu.plot": "pictures of the results (extra `plot`)",
     "cer_gpu.rules": "folders of rules, and alerts",
@@ -33,10 +33,11 @@ MODULES = {
 """Public modules, with what is in them."""
 BY_HAND = ("DeviceEvents", "EvaluationOptions", "FieldColumns", "Rule")
 """Classes that callers construct; functions give the others."""
-INTERNAL = frozenset(
-    "begin check_time compiled_by deal dealing_for due engine expect first_end given holds_back identities physical "
-    "physical_plan pipeline placement stages syntax window_attribute window_kind".split()
-)
+INTERNAL = {
+    *("begin", "check_time", "compiled_by", "deal", "dealing_for", "due", "engine", "expect", "first_end", "given"),
+    *("holds_back", "identities", "physical", "physical_plan", "pipeline", "placement", "stages", "syntax"),
+    *("window_attribute", "window_kind"),
+}
 """Members that other rooms of the packages call, and nobody else."""
 COMMANDS = {"cer-gpu": ("cer_gpu.cli.group", "cli"), "python -m spark_glue": ("spark_glue.cli", "commands")}
 """Programs, with the module and the name of their commands."""
@@ -44,15 +45,15 @@ COMMANDS = {"cer-gpu": ("cer_gpu.cli.group", "cli"), "python -m spark_glue": ("s
 INTRODUCTION = """\
 # What is public
 
-All that this page lists is stable: it stays, with these names, parameters and defaults, for all versions 1.x, and goes only after
-[a deprecation](stability.md). A name that is not on it is internal, whatever module it is in, and may change in any version. What the
-names do is in their docstrings (`help(cer_gpu)`, and the Python API in the site that `make site` makes); types of parameters are in the
-sources, and known to type checkers.
+All that this page lists is stable: it stays, with these names, parameters and defaults, for all versions 1.x, and
+goes only after [a deprecation](stability.md). A name that is not on it is internal, whatever module it is in, and may
+change in any version. The names are explained by their docstrings (`help(cer_gpu)`, and the Python API in the site that
+`make site` makes); types of parameters are in the sources, and known to type checkers.
 
 <!-- docs/make_api.py writes this page from the code, and tests/test_api_page.py holds the code to it -->
 
-New parameters are always keywords with a default, and may be added in any version. Of a class without parameters here no instance is made
-by hand: functions give it.
+New parameters are always keywords with a default, and may be added in any version. Of a class without parameters here
+no instance is made by hand: functions give it.
 """
 
 
