@@ -183,7 +183,7 @@ def environment(folder: Path, packages: Sequence[str]) -> str:
 
 
 def resolve(wheel: Path, folder: Path) -> None:
-    """Ask pip for wheels of all that the wheel needs on Linux with aarch64, in the pinned versions; none is installed."""
+    """Ask pip for wheels of all that the wheel needs on Linux with aarch64, as pinned; none is installed."""
     asked = ["install", "--quiet", "--dry-run", "--target", str(folder / "elsewhere"), "--only-binary=:all:"]
     for platform_tag in AARCH64:
         asked += ["--platform", platform_tag]
