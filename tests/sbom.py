@@ -23,7 +23,7 @@ def main() -> int:
         folder = Path(temporary)
         wheel = next(iter(DIST.glob("*-py3-none-any.whl")), None) or build()
         version = wheel.name.split("-")[1]
-        release = environment(folder / "release", [f"{wheel}[{EXTRAS}]"])
+        release = environment(folder / "release", [f"{wheel}[{EXTRAS}]", "setuptools"])  # one of them needs it
         tool = str(Path(environment(folder / "tool", ["cyclonedx-bom"])).with_name("cyclonedx-py"))
         written = DIST / f"cer_gpu-{version}.cdx.json"
         options = ["--mc-type", "library", "--output-reproducible", "--validate"]
@@ -38,10 +38,10 @@ def main() -> int:
 
 
 def finish(written: Path, version: str) -> list[dict[str, Any]]:
-    """Add the version, which the tool does not read from the code, and drop what comes with each environment."""
+    """Add the version, which the tool does not read from the code, and drop pip, which comes with each environment."""
     bill = json.loads(written.read_text(encoding="utf-8"))
     bill["metadata"]["component"] |= {"version": version, "purl": f"pkg:pypi/cer-gpu@{version}"}
-    dropped = {each["bom-ref"] for each in bill["components"] if each["name"] in ("pip", "setuptools")}
+    dropped = {each["bom-ref"] for each in bill["components"] if each["name"] == "pip"}
     bill["components"] = [each for each in bill["components"] if each["bom-ref"] not in dropped]
     bill["dependencies"] = [each for each in bill["dependencies"] if each["ref"] not in dropped]
     written.write_text(json.dumps(bill, indent=2) + "\n", encoding="utf-8")
