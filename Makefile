@@ -47,9 +47,10 @@ lint: install ## Check style, types and import directions
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: install ## Write docs/errors.md and the picture of the rooms anew
+docs: install ## Write docs/errors.md, the picture of the rooms and the grammar for editors anew
 	$(BIN)/python docs/make_errors.py
 	$(BIN)/python docs/make_architecture.py
+	$(BIN)/python docs/make_textmate.py
 
 site: install ## Make the site of README, docs/ and the reference of the Python API, to be searched offline; a broken link fails
 	$(BIN)/pdoc --docformat numpy --no-show-source -o build/reference/api cer_gpu cer_gpu.frames cer_gpu.report cer_gpu.plot cer_gpu.sigma spark_glue

@@ -1,7 +1,6 @@
 """Completions: the words, columns, variables and functions that may stand at a place of a query.
 
-In CEQL and EQL the parser tells the words that it accepts there; a text that is wrong before the place is offered all of
-them.
+In CEQL and EQL the parser tells the words that it accepts there; behind an error all of them are offered.
 """
 
 from __future__ import annotations
@@ -178,7 +177,8 @@ def _accepted(language: str, before: str) -> set[str] | None:
     with suppress(lark.exceptions.UnexpectedInput, KeyError):
         parsed = _PARSERS[language]().parse_interactive(before, start="query")
         parsed.exhaust_lexer()
-        return parsed.accepts()
+        accepted: set[str] = parsed.accepts()  # type: ignore[no-untyped-call]
+        return accepted
     return None
 
 

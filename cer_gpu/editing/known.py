@@ -155,12 +155,12 @@ _NAMED = re.compile(r"^[ \t]*(?:--|//)[ \t]*events:[ \t]*(.+?)[ \t\r]*$", re.MUL
 
 
 def events_named(text: str) -> str | None:
-    """Return the events that a comment before a query names, ``-- events: trades.parquet``; None: none does.
+    r"""Return the events that a comment before a query names, ``-- events: trades.parquet``; None: none does.
 
     Examples
     --------
     >>> from cer_gpu.editing.known import events_named
-    >>> events_named("-- events: trades.parquet\\nSELECT * FROM S WHERE A")
+    >>> events_named("-- events: trades.parquet\nSELECT * FROM S WHERE A")
     'trades.parquet'
     """
     first = _FIRST_COMMENTS.match(text)

@@ -57,10 +57,10 @@ def problems(text: str, schema: pa.Schema | None = None, options: Mapping[str, A
     Examples
     --------
     >>> from cer_gpu.editing.problems import problems
-    >>> for found in problems("SELECT * FROM S WHERE A AS a ; B FILTER c[x > 1] WITHIN 9 EVENTS"):
+    >>> for found in problems("SELECT * FROM S WHERE A AS sale ; B FILTER sail[x > 1] WITHIN 9 EVENTS"):
     ...     print(found.start, found.end, found.message)
-    40 41 FILTER names 'c', which the formula does not define
-    hint: did you mean 'a'?
+    43 47 FILTER names 'sail', which the formula does not define
+    hint: did you mean 'sale'?
     """
     if not text.strip():
         return []

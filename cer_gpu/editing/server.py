@@ -122,12 +122,14 @@ class QueryServer(LanguageServer):
         lines = document.source.split("\n")
         if position.line >= len(lines):
             return len(document.source)
-        line, n_units = lines[position.line], 0
-        for i, character in enumerate([*line, ""]):
+        offset = sum(len(each) + 1 for each in lines[: position.line])
+        n_units = 0
+        for character in lines[position.line]:
             if n_units >= position.character:
                 break
             n_units += document.position_codec.client_num_units(character)
-        return sum(len(each) + 1 for each in lines[: position.line]) + i
+            offset += 1
+        return offset
 
 
 @lru_cache(maxsize=32)

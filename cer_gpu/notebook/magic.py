@@ -73,7 +73,7 @@ class CeqlMagics(Magics):
     @argument("--explain", action="store_true", help="Explain the query in place of evaluating it.")
     @argument("-o", "--out", metavar="NAME", help="A variable for the result: a frame of the kind of the events.")
     @cell_magic
-    def ceql(self, line: str, cell: str) -> Shown | Explanation:
+    def ceql(self, line: str, cell: str) -> Shown | Explanation | dict[str, Explanation]:
         """Evaluate the query in the cell, in CEQL, EQL or SQL with MATCH_RECOGNIZE, and show the first of its results.
 
         Examples::
@@ -96,7 +96,7 @@ class CeqlMagics(Magics):
             kind = self._events(given.events)
             query, rest = checked(cell, options)
             if given.explain:
-                return query.explain(kind.events)  # type: ignore[no-any-return]
+                return query.explain(kind.events)
             found = query.evaluate(kind.events, **rest)
             shown = Shown(query, kind.back(found), found, rest.get("output"), given.rows)
         except QueryError as error:
@@ -120,7 +120,7 @@ class CeqlMagics(Magics):
         except (CerError, OSError):
             return KnownEvents()
 
-    @context_matcher()  # type: ignore[untyped-decorator]
+    @context_matcher()
     def complete(self, context: CompletionContext) -> SimpleMatcherResult:
         """Return what may stand at the cursor of a cell that is a query: words, and columns of its events."""
         head, _, cell = context.full_text.partition("\n")

@@ -7,7 +7,7 @@ import pytest
 from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 
-import cer_gpu
+import cer_gpu.polars  # also where a test has imported cer_gpu before Polars
 from cer_gpu.notebook import shown
 
 QUERY = "SELECT * FROM S WHERE A AS a ; B AS b FILTER a[x < 3] WITHIN 10 [x]"

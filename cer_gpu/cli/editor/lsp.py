@@ -39,7 +39,7 @@ def lsp_command(events: str | None, compiling: QueryOptions) -> int:
     try:
         from cer_gpu.editing.server import query_server
     except ModuleNotFoundError as error:
-        if error.name not in ("pygls", "lsprotocol"):
+        if (error.name or "").partition(".")[0] not in ("pygls", "lsprotocol"):
             raise
         raise OptionError(PYGLS_MISSING) from None
     given: dict[str, Any] = compiling.of_rules([], is_set=False)
