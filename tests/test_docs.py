@@ -16,14 +16,14 @@ import outside_data
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(
     r"(?P<skipped><!-- not run -->\s*)?(?:<!-- run where (?P<needed>[\w.]+) is -->\s*)?^```python\n(?P<code>.*?)^```",
     re.MULTILINE | re.DOTALL,
 )
 RUN_ELSEWHERE = {"spark.md"}  # tests/spark runs its block, which is plain code
 
-pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
 def blocks(page):
@@ -155,7 +155,8 @@ def test_the_navigation_of_the_site_names_every_page():
     settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     named = re.findall(r": ([\w/]+\.md)$", settings[settings.index("\nnav:") :], flags=re.MULTILINE)
     outside = ["index.md", "CHANGELOG.md", "examples/data/README.md"]
-    assert sorted(named) == sorted([*outside, *(page.name for page in (ROOT / "docs").glob("*.md"))])
+    pages = [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")]
+    assert sorted(named) == sorted([*outside, *(page for page in pages if not page.startswith("editors/"))])
 
 
 def test_links_between_readme_and_docs_lead_to_places_in_the_site(monkeypatch):
