@@ -151,6 +151,17 @@ def test_the_language_page_has_examples_of_every_operator_and_clause():
         assert word in code, word
 
 
+def test_rates_of_the_comparison_are_those_that_were_measured():
+    measured = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "compare.md").read_text(encoding="utf-8")
+    table = page[page.index("## Rates") :].split("```")[0]
+    rows = [line.split("|")[2:-1] for line in table.splitlines() if line.startswith("|")][2:]
+    rates = [cell.strip(" *") for row in rows for cell in row if cell.strip()]
+    assert len(rates) > 30
+    known = set(re.findall(r"[^\s|*]+", measured))
+    assert [rate for rate in rates if rate not in known] == []
+
+
 def test_the_navigation_of_the_site_names_every_page():
     settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     named = re.findall(r": ([\w/]+\.md)$", settings[settings.index("\nnav:") :], flags=re.MULTILINE)
