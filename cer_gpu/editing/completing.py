@@ -17,7 +17,7 @@ import pyarrow as pa
 from cer_gpu.ceql.functions import AGGREGATES, EVENTS, LAG, SCALAR, TRUTHS
 from cer_gpu.ceql.grammar import tree_parser
 from cer_gpu.compilation import language_named, language_of
-from cer_gpu.editing.known import KnownEvents, fields_below
+from cer_gpu.editing.known import KnownEvents, fields_on_path
 from cer_gpu.eql.grammar import eql_tree_parser
 from cer_gpu.explain.writing import name_text
 
@@ -192,7 +192,7 @@ def _columns(schema: pa.Schema | None, path: list[str], written: Callable[[str],
     if schema is None:
         return
     for names in (path, path[1:]):
-        fields = fields_below(schema, names)
+        fields = fields_on_path(schema, names)
         if fields is not None:
             for field in fields:
                 yield Completion(written(field.name), CompletionKind.COLUMN, str(field.type))

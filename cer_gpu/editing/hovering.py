@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from cer_gpu.editing.known import KnownEvents, fields_below
+from cer_gpu.editing.known import KnownEvents, fields_on_path
 from cer_gpu.editing.problems import compiled_or_errors
 from cer_gpu.explain.writing import printable
 
@@ -56,7 +56,7 @@ def _column_at(text: str, offset: int, known: KnownEvents) -> tuple[str, str] | 
         return None
     names = match[0].split(".")
     for path in ([match[0].strip("`")], names, names[1:]):  # a name with dots, a path, and one behind a variable
-        for field in (fields_below(known.schema, path[:-1]) or []) if path else []:
+        for field in (fields_on_path(known.schema, path[:-1]) or []) if path else []:
             if field.name == path[-1]:
                 return ".".join(path), str(field.type)
     return None

@@ -74,7 +74,7 @@ def read_known(path: str | os.PathLike[str]) -> KnownEvents:
         raise OptionError(f"{path}: {_SHAPE}")
     fields = []
     for each in columns:
-        kind = type_of(each["type"])
+        kind = arrow_type_of(each["type"])
         if kind is None:
             raise OptionError(f"{path}: column {each['name']!r}: expected an Arrow type, got {each['type']!r}")
         fields.append(pa.field(each["name"], kind))
@@ -83,14 +83,14 @@ def read_known(path: str | os.PathLike[str]) -> KnownEvents:
     return KnownEvents(pa.schema(fields), tuple(name for name in names if isinstance(name, str)))
 
 
-def fields_below(schema: pa.Schema, path: Sequence[str]) -> list[pa.Field] | None:
+def fields_on_path(schema: pa.Schema, path: Sequence[str]) -> list[pa.Field] | None:
     """Return the fields of the struct with these names on its path, of the schema if there are none; None: no struct.
 
     Examples
     --------
     >>> import pyarrow as pa
-    >>> from cer_gpu.editing.known import fields_below
-    >>> [field.name for field in fields_below(pa.schema({"st": pa.struct({"p": pa.int64()})}), ["st"])]
+    >>> from cer_gpu.editing.known import fields_on_path
+    >>> [field.name for field in fields_on_path(pa.schema({"st": pa.struct({"p": pa.int64()})}), ["st"])]
     ['p']
     """
     fields = list(schema)
@@ -106,13 +106,13 @@ def _is_column(each: Any) -> bool:
     return isinstance(each, dict) and isinstance(each.get("name"), str) and isinstance(each.get("type"), str)
 
 
-def type_of(text: str) -> pa.DataType | None:
+def arrow_type_of(text: str) -> pa.DataType | None:
     """Return the Arrow type that `str` shows as `text`; None: no type is known by that name.
 
     Examples
     --------
-    >>> from cer_gpu.editing.known import type_of
-    >>> type_of("struct<name: string, at: timestamp[us, tz=UTC]>").num_fields
+    >>> from cer_gpu.editing.known import arrow_type_of
+    >>> arrow_type_of("struct<name: string, at: timestamp[us, tz=UTC]>").num_fields
     2
     """
     text = text.strip()
@@ -129,7 +129,7 @@ def type_of(text: str) -> pa.DataType | None:
     fields = []
     for part in _parts(nested[2]):
         name, colon, kind = part.partition(": ")
-        found = type_of(kind.removesuffix(" not null"))
+        found = arrow_type_of(kind.removesuffix(" not null"))
         if not colon or found is None:
             return None
         fields.append(pa.field(name.strip(), found))

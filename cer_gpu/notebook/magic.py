@@ -24,7 +24,7 @@ from cer_gpu.editing.problems import compiled_or_errors
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.frames.kinds import Kind, kind_of_frame
-from cer_gpu.frames.matching import COMPILING, checked
+from cer_gpu.frames.matching import COMPILING_OPTIONS, checked
 from cer_gpu.io.sources import open_events
 from cer_gpu.notebook.shown import Shown
 
@@ -109,7 +109,7 @@ class CeqlMagics(Magics):
 
     def _all_errors(self, cell: str, options: Mapping[str, Any], name: str) -> str:
         """Return all errors of a query, each with its place; "" where there are none before events are read."""
-        compiling = {each: value for each, value in options.items() if each in COMPILING}
+        compiling = {each: value for each, value in options.items() if each in COMPILING_OPTIONS}
         _, errors = compiled_or_errors(cell, self._known(name).schema, compiling)
         return "\n\n".join(dict.fromkeys(map(str, errors)))
 

@@ -11,7 +11,7 @@ from cer_gpu.cli import main
 from cer_gpu.editing import completing, hovering, known, problems
 from cer_gpu.editing.completing import completions
 from cer_gpu.editing.hovering import hover_text
-from cer_gpu.editing.known import KnownEvents, events_named, read_known, type_of
+from cer_gpu.editing.known import KnownEvents, arrow_type_of, events_named, read_known
 from cer_gpu.editing.problems import problems as problems_of
 from cer_gpu.errors import OptionError
 
@@ -122,7 +122,7 @@ TYPES = [
 
 @pytest.mark.parametrize("kind", TYPES, ids=str)
 def test_types_are_read_as_they_are_shown(kind):
-    assert type_of(str(kind)) == kind
+    assert arrow_type_of(str(kind)) == kind
 
 
 def test_a_schema_file_is_what_the_command_columns_prints(tmp_path, capsys, monkeypatch):

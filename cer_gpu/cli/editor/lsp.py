@@ -29,7 +29,7 @@ Examples:
 )
 @query_options
 def lsp_command(events: str | None, compiling: QueryOptions) -> int:
-    """Serve an editor: errors as one types, completion, and the meaning of a query.
+    """Serve an editor: errors, completion, meaning.
 
     It speaks the Language Server Protocol on standard input and output; an editor starts it. A query names its own
     events in a comment before it, such as -- events: flights.parquet (from the folder of the query).
