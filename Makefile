@@ -48,10 +48,11 @@ lint: install ## Check style, types (their completeness too) and import directio
 	$(BIN)/python tests/type_completeness.py
 	$(BIN)/lint-imports
 
-docs: install ## Write docs/errors.md, docs/api.md and the picture of the rooms anew
+docs: install ## Write docs/errors.md, docs/api.md, the picture of the rooms and the grammar for editors anew
 	$(BIN)/python docs/make_errors.py
 	$(BIN)/python docs/make_api.py
 	$(BIN)/python docs/make_architecture.py
+	$(BIN)/python docs/make_textmate.py
 
 site: install ## Make the site of README, docs/ and the reference of the Python API, to be searched offline; a broken link fails
 	$(BIN)/pdoc --docformat numpy --no-show-source --template-directory docs/reference -o build/reference/api cer_gpu cer_gpu.frames cer_gpu.report cer_gpu.plot cer_gpu.rules cer_gpu.sigma spark_glue
