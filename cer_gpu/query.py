@@ -363,9 +363,11 @@ class Query(CompiledQuery):
         sources = {name: open_events(each, resident=resident) for name, each in given.items()}
         for source in sources.values():
             check_type_column(source, self._bindings.plan_over(source.schema).type_column, self.types)
-        if sort:
-            assert time_column is not None
-            sources = {name: sort_source(source, time_column) for name, source in sources.items()}
+        if time_column is not None:
+            sources = {
+                name: sort_source(source, time_column) if sort or not source.ordered else source
+                for name, source in sources.items()
+            }
         if len(sources) == 1 and not self._plan.several_streams:
             return next(iter(sources.values()))
         return merge_sources(sources, time_column) if isinstance(events, Mapping) else sources[""]

@@ -70,6 +70,8 @@ class Source:
         True if columns may lie in the memory of a GPU, where the host must not read them.
     reads_fields : bool
         True if `read` also takes fields of structs, and omits their other fields.
+    ordered : bool
+        False: the rows have an order only by their times, as those of a table.
     """
 
     schema: pa.Schema
@@ -83,6 +85,7 @@ class Source:
     parts: Parts | None = None
     resident: bool = False
     reads_fields: bool = False
+    ordered: bool = True
 
     def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Yield the events; batches have at least the named columns and fields."""

@@ -1,0 +1,182 @@
+"""A snapshot of a table: its files in the order of their commits, and their rows as a source of events."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+import pyarrow as pa
+
+from cer_gpu.columnar.validation import validated
+from cer_gpu.errors import EventsError
+from cer_gpu.io.source import READ_ERRORS, Parts, Source, ahead
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a table tells of the values of a column in one file.
+
+    Attributes
+    ----------
+    least, greatest
+        No value is less, or greater; NULL and NaN are not counted. None: not known.
+    """
+
+    least: Any
+    greatest: Any
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of a table.
+
+    Attributes
+    ----------
+    name
+        Its path, for messages.
+    read
+        Yields its rows without those that were deleted, in their order, with the named columns of the table's schema.
+    n_rows
+        Number of these rows; None: it is not known before they are read.
+    begins
+        First rows of the parts in which it can be read, as `Parts.begins`; None: it is one part.
+    read_part
+        Reads some of these rows, as `Parts.read`; None: it is one part.
+    bounds
+        Bounds of its columns by their names, as far as they are known.
+    """
+
+    name: str
+    read: Callable[[list[str]], Iterator[pa.RecordBatch]]
+    n_rows: int | None
+    begins: Sequence[int] | None = None
+    read_part: Callable[[list[str], int, int], Iterator[pa.RecordBatch]] | None = None
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+
+
+class Table(ABC):
+    """A snapshot of a table, which stays as it is when the table changes.
+
+    Attributes
+    ----------
+    name : str
+        The table, for messages.
+    version : str
+        Its version (Delta) or the id of its snapshot (Iceberg); "": a table of Iceberg into which nothing was written.
+    schema : pyarrow.Schema
+    """
+
+    name: str
+    version: str
+    schema: pa.Schema
+
+    @abstractmethod
+    def files(self) -> list[DataFile]:
+        """Return the files of the snapshot, in the order of their commits, those of one in the order of their names."""
+
+    def source(self) -> Source:
+        """Return all rows of the snapshot, as a source whose rows have an order only by their times."""
+        return source_of_files(self.name, self.schema, self.files())
+
+
+def source_of_files(name: str, schema: pa.Schema, files: Sequence[DataFile]) -> Source:
+    """Return the rows of files one after the other.
+
+    Parameters
+    ----------
+    name
+        The table, for messages.
+    schema
+        Schema of the rows that files give.
+    files
+    """
+    origins: list[tuple[int, str]] = []
+
+    def read_file(file: DataFile, columns: list[str], first: int) -> Iterator[pa.RecordBatch]:
+        with reading_file(file.name):
+            yield from validated(file.read(columns), columns, file.name, first, runs=False)
+
+    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        n_rows = 0
+        for i, file in enumerate(files):
+            origins[i:] = [(n_rows, file.name)]
+            for batch in read_file(file, columns, n_rows):
+                yield batch
+                n_rows += batch.num_rows
+
+    known = [file.n_rows for file in files if file.n_rows is not None]
+    firsts = [0, *accumulate(known)]
+    starts = [
+        first + begin
+        for file, first in zip(files, firsts, strict=False)
+        for begin in (file.begins or (0, file.n_rows or 0))[:-1]
+    ]
+
+    def read_parts(columns: list[str], begin: int, end: int) -> Iterator[pa.RecordBatch]:
+        for file, first, last in zip(files, firsts, firsts[1:], strict=True):
+            if not (begin < last and first < end):
+                continue
+            start, stop = max(begin, first), min(end, last)
+            if file.read_part is None:  # begins with a part, which is all of it
+                yield from _first_rows(read_file(file, columns, first), stop - start)
+                continue
+            with reading_file(file.name):
+                batches = file.read_part(columns, start - first, stop - first)
+                yield from validated(batches, columns, file.name, start, runs=False)
+
+    in_parts = len(known) == len(files)
+    if in_parts:
+        origins += [(first, file.name) for first, file in zip(firsts, files, strict=False)]
+    return Source(
+        schema,
+        lambda columns: ahead(read(columns)),
+        firsts[-1] if in_parts else None,
+        origins,
+        rereadable=True,
+        reads_ahead=True,
+        parts=Parts([*starts, firsts[-1]], read_parts) if in_parts else None,
+        ordered=False,
+    )
+
+
+def _first_rows(batches: Iterator[pa.RecordBatch], n_rows: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.slice(0, n_rows)
+        n_rows -= batch.num_rows
+        if n_rows <= 0:
+            return
+
+
+@contextmanager
+def reading_file(name: str) -> Iterator[None]:
+    """Make errors of reading name the file of a table."""
+    try:
+        yield
+    except EventsError:
+        raise
+    except FileNotFoundError as error:
+        raise EventsError(
+            f"{name}: is not there, though the table names it\n"
+            "hint: it was removed (VACUUM, expired snapshots); read a newer version"
+        ) from error
+    except READ_ERRORS as error:
+        raise EventsError(f"{name}: cannot be read: {error}") from error
+
+
+def conformed(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a column as one of a type of a table; texts may be a dictionary.
+
+    Raises
+    ------
+    pyarrow.ArrowException
+        When its values do not fit.
+    """
+    if column.type == kind or (pa.types.is_dictionary(column.type) and column.type.value_type == kind):
+        return column
+    if pa.types.is_dictionary(column.type):
+        return column.dictionary_decode().cast(kind)
+    return column.cast(kind)
