@@ -213,7 +213,7 @@ class _FileSink:
                     self._writer.write(piece)
             return
         # the dictionaries of all batches may have too many values for one
-        self._gathered.append(_decoded(batch))
+        self._gathered.append(decoded_rows(batch))
         self._n_rows += batch.num_rows
         self._n_bytes += batch.nbytes
         if self._n_rows >= WRITE_ROWS or self._n_bytes >= WRITE_BYTES:
@@ -245,7 +245,7 @@ class _PipeSink:
         self._whole = whole
 
     def write(self, batch: pa.RecordBatch) -> None:
-        for piece in _pieces(_decoded(batch)):
+        for piece in _pieces(decoded_rows(batch)):
             with self._whole(), naming(self._name):
                 self._writer.write(piece)
                 self._file.flush()
@@ -259,13 +259,14 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, n_rows)
 
 
-def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+def decoded_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch with its dictionaries decoded, those inside of lists and structs too."""
-    schema = _decoded_schema(batch.schema)
+    schema = decoded_schema(batch.schema)
     return batch if schema.equals(batch.schema) else batch.cast(schema)
 
 
-def _decoded_schema(schema: pa.Schema) -> pa.Schema:
+def decoded_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of a batch that `decoded_rows` returns."""
     return pa.schema([_decoded_field(field) for field in schema], schema.metadata)
 
 
@@ -332,10 +333,10 @@ def _is_nowhere(path: Path) -> bool:
 def _writer(format: str, file: IO[bytes], schema: pa.Schema, *, seekable: bool = True) -> Writer:
     match format:
         case "parquet":
-            return pq.ParquetWriter(file, _decoded_schema(schema))  # type: ignore[no-any-return]
+            return pq.ParquetWriter(file, decoded_schema(schema))  # type: ignore[no-any-return]
         case "arrow":
             new = pa.ipc.new_file if seekable else pa.ipc.new_stream
-            return new(file, _decoded_schema(schema))  # type: ignore[no-any-return]
+            return new(file, decoded_schema(schema))  # type: ignore[no-any-return]
         case "csv":
             return _CsvWriter(file, schema)
         case _:

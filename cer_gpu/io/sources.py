@@ -85,7 +85,7 @@ def open_events(events: Any, *, resident: bool = False) -> Source:
 
 def _open_named(names: Sequence[str | os.PathLike[str]]) -> Source:
     """Open the events of files, or of one table."""
-    tables = [name for name in map(os.fspath, names) if table_name_of(name) is not None]
+    tables = [name for name in names if table_name_of(os.fspath(name)) is not None]
     if not tables:
         return open_paths(names)
     if len(names) > 1:
@@ -93,7 +93,7 @@ def _open_named(names: Sequence[str | os.PathLike[str]]) -> Source:
             f"{tables[0]}: is a table, which is a whole stream: no files or tables come before it or after it\n"
             "hint: merge streams by time, each with its name: NAME=PATH, or a mapping"
         )
-    return open_table(tables[0]).source()
+    return open_table(os.fspath(tables[0])).source()
 
 
 # ---- in memory and streams --------------------------------------------------------------------------------------

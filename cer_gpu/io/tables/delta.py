@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -48,19 +48,19 @@ def delta_options(place: str) -> dict[str, str]:
 
 
 @contextmanager
-def telling_delta_errors(name: str) -> Iterator[None]:
-    """Make errors of `deltalake` those of events."""
+def telling_delta_errors(name: str, done: str = "read") -> Iterator[None]:
+    """Make errors of `deltalake` those of events: the table cannot be "read" or "written"."""
     exceptions = package_of("delta", "exceptions")
     try:
         yield
     except exceptions.TableNotFoundError as error:
         raise EventsError(f"{name}: there is no table of Delta: {_first_line(error)}") from error
     except (exceptions.DeltaError, OSError, ValueError, pa.ArrowException) as error:
-        raise EventsError(f"{name}: cannot be read as a table of Delta: {_first_line(error)}") from error
+        raise EventsError(f"{name}: cannot be {done} as a table of Delta: {_first_line(error)}") from error
     except Exception as error:
         if type(error) is not Exception:  # the class of errors from below `deltalake`
             raise
-        raise EventsError(f"{name}: cannot be read as a table of Delta: {_first_line(error)}") from error
+        raise EventsError(f"{name}: cannot be {done} as a table of Delta: {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:
@@ -87,6 +87,18 @@ class LoggedFile:
     partition: Mapping[str, Any]
     n_rows: int | None = None
     bounds: Mapping[str, Bounds] | None = None
+
+    @classmethod
+    def of(cls, add: Mapping[str, Any]) -> LoggedFile:
+        """Return the file of an action of the log."""
+        stats = json.loads(add.get("stats") or "{}")
+        return cls(add["path"], add.get("partitionValues") or {}, stats.get("numRecords"))
+
+
+def data_files_later(table: DeltaSnapshot, logged: Sequence[LoggedFile]) -> Callable[[], list[DataFile]]:
+    """Return what returns files of the log with their rows, in the order of their names."""
+    ordered = sorted(logged, key=lambda file: natural(file.path))
+    return lambda: table.data_files(ordered)
 
 
 class DeltaSnapshot(Table):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import logging
+import struct
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,8 +18,8 @@ from cer_gpu.io.tables.table import Bounds, DataFile, Table, conformed
 
 
 @contextmanager
-def telling_iceberg_errors(name: str) -> Iterator[None]:
-    """Make errors of `pyiceberg` those of events."""
+def telling_iceberg_errors(name: str, done: str = "read") -> Iterator[None]:
+    """Make errors of `pyiceberg` those of events: the table cannot be "read" or "written"."""
     exceptions = package_of("iceberg", "exceptions")
     try:
         yield
@@ -26,11 +28,11 @@ def telling_iceberg_errors(name: str) -> Iterator[None]:
     except (exceptions.NoSuchNamespaceError, exceptions.NoSuchIcebergTableError) as error:
         raise EventsError(f"{name}: there is no such table of Iceberg: {error}") from error
     except (pa.ArrowException, OSError, ValueError, NotImplementedError) as error:
-        raise EventsError(f"{name}: cannot be read as a table of Iceberg: {error}") from error
+        raise EventsError(f"{name}: cannot be {done} as a table of Iceberg: {error}") from error
     except Exception as error:
         if not type(error).__module__.startswith(("pyiceberg.", "sqlalchemy.")):
             raise
-        raise EventsError(f"{name}: cannot be read as a table of Iceberg: {error}") from error
+        raise EventsError(f"{name}: cannot be {done} as a table of Iceberg: {error}") from error
 
 
 def catalogue_of(given: TableName) -> tuple[Any, str]:
@@ -79,7 +81,8 @@ class IcebergSnapshot(Table):
         with telling_iceberg_errors(self.name):
             self._scan = self._table.scan(snapshot_id=asked)
             self._fields = self._scan.projection()
-            self.schema = package_of("iceberg", "io.pyarrow").schema_to_pyarrow(self._fields, include_field_ids=False)
+            told = package_of("iceberg", "io.pyarrow").schema_to_pyarrow(self._fields, include_field_ids=False)
+        self.schema = pa.schema([field.with_type(_plain(field.type)) for field in told])
 
     def _named(self, text: str) -> Any:
         """Return the snapshot of an id, of a branch or tag, or of a moment."""
@@ -94,6 +97,26 @@ class IcebergSnapshot(Table):
                 f"hint: an id, a branch, a tag, or a moment in ISO 8601; the last: {', '.join(known) or 'none'}"
             )
         return found
+
+    def ancestors(self) -> Iterator[Any]:
+        """Yield the snapshot, that from which it came, and so on, as far as they have not expired."""
+        snapshot = self._snapshot
+        while snapshot is not None:
+            yield snapshot
+            parent = snapshot.parent_snapshot_id
+            snapshot = None if parent is None else self._table.snapshot_by_id(parent)
+
+    def appended_by(self, snapshot: Any) -> Callable[[], list[DataFile]]:
+        """Return what returns the files that one of the ancestors appended, in the order of their names."""
+
+        def files() -> list[DataFile]:
+            with telling_iceberg_errors(self.name):
+                scan = self._table.incremental_append_scan().to_snapshot_id_inclusive(snapshot.snapshot_id)
+                if snapshot.parent_snapshot_id is not None:
+                    scan = scan.from_snapshot_id_exclusive(snapshot.parent_snapshot_id)
+                return self.data_files(scan.plan_files())
+
+        return files
 
     # ---- files --------------------------------------------------------------------------------------------------
 
@@ -146,8 +169,38 @@ class IcebergSnapshot(Table):
             low, high = least.get(field.field_id), greatest.get(field.field_id)
             if low is None or high is None or not field.field_type.is_primitive:
                 continue
+            kind = self.schema.field(field.name).type
             try:
-                found[field.name] = Bounds(value_of(field.field_type, low), value_of(field.field_type, high))
-            except (ValueError, TypeError, NotImplementedError, ArithmeticError):
+                ends = [_value(value_of(field.field_type, end), kind) for end in (low, high)]
+            except (ValueError, TypeError, NotImplementedError, ArithmeticError, struct.error, pa.ArrowException):
                 continue  # bounds of a type that the column had before
+            found[field.name] = Bounds(*ends)
         return found
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Return a type without the large offsets that `pyiceberg` tells for texts and lists."""
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_large_list(kind) or pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
+    return kind
+
+
+def _value(value: Any, kind: pa.DataType) -> Any:
+    """Return a bound as a value of Python; moments and days are told as numbers."""
+    if pa.types.is_temporal(kind) and isinstance(value, int):
+        return pa.scalar(value, pa.int32() if pa.types.is_date32(kind) else pa.int64()).cast(kind).as_py()
+    return value
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Return False for the warning that texts were asked for as dictionaries, which they are, to be read faster."""
+    return not str(record.msg).startswith("Iceberg does not have a dictionary type")
+
+
+logging.getLogger("pyiceberg.io.pyarrow").addFilter(_is_news)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
@@ -56,6 +56,22 @@ class DataFile:
     begins: Sequence[int] | None = None
     read_part: Callable[[list[str], int, int], Iterator[pa.RecordBatch]] | None = None
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
+
+    def with_types(self, own: pa.Schema, expected: pa.Schema) -> DataFile:
+        """Return the file with columns of the types of a schema; those that `own`, its schema, has not are NULL."""
+
+        def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+            there = [name for name in columns if name in own.names]
+            for batch in self.read(there):
+                arrays = [
+                    conformed(batch.column(name), expected.field(name).type)
+                    if name in there
+                    else pa.nulls(batch.num_rows, expected.field(name).type)
+                    for name in columns
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, names=columns) if columns else batch
+
+        return replace(self, read=read, begins=None, read_part=None)
 
 
 class Table(ABC):
