@@ -15,6 +15,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from cer_gpu.errors import OptionError
+from cer_gpu.io.stored_results import is_stored, stored_result_file
 from cer_gpu.io.texts import TEXT, csv_header, csv_lines, is_quoted, json_lines, to_csv
 
 SINK_FORMATS = ("parquet", "arrow", "csv", "jsonl")
@@ -60,12 +61,13 @@ def open_sink(
     """Write a file of complex events.
 
     The rows go to a hidden file beside it, which takes the name at the end of the ``with`` block. If the block ends
-    with any error, the hidden file is removed, and an earlier file of the name stays unchanged.
+    with any error, the hidden file is removed, and an earlier file of the name stays unchanged.  Those of a store are
+    gathered in a temporary file of this machine, which is put there at the end of the block.
 
     Parameters
     ----------
     path
-        Path of the file; without `format`, it must end in one of SINK_ENDINGS.
+        Path of the file, or its address in a store; without `format`, it must end in one of SINK_ENDINGS.
     schema
         Schema of the complex events.
     inputs
@@ -86,10 +88,15 @@ def open_sink(
     `cer_gpu.io.texts` defines the texts of values in CSV and JSON lines. Dictionaries are written as their values, as
     an Arrow file has only one dictionary for all its rows.
     """
-    shown = Path(path)
-    kind = _format(shown, format)
-    with result_file(shown, inputs) as file, open_writer(file, schema, kind, str(shown)) as sink:
-        yield sink
+    name = os.fspath(path)
+    kind = _format(Path(path), format)
+    with contextlib.ExitStack() as stack:
+        if is_stored(name):
+            stack.enter_context(naming(name))
+            file = stack.enter_context(stored_result_file(name, inputs))
+        else:
+            file = stack.enter_context(result_file(path, inputs))
+        yield stack.enter_context(open_writer(file, schema, kind, name))
 
 
 @contextlib.contextmanager

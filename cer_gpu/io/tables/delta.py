@@ -21,7 +21,7 @@ from cer_gpu.columnar.columns import is_string
 from cer_gpu.errors import EventsError
 from cer_gpu.io.formats import format_of
 from cer_gpu.io.source import READ_ERRORS, Source
-from cer_gpu.io.stores import Address, StoredFile, open_store, path_in_store
+from cer_gpu.io.stores import Address, StoredFile, open_store, path_in_store, s3_endpoint
 from cer_gpu.io.tables.names import TableName, moment_in, package_of
 from cer_gpu.io.tables.order import natural
 from cer_gpu.io.tables.table import Bounds, DataFile, Table, conformed, reading_file
@@ -41,8 +41,8 @@ _READABLE = {
 
 def delta_options(place: str) -> dict[str, str]:
     """Return settings of a store beside those that `deltalake` takes from the environment itself."""
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-    if place.startswith(("s3://", "s3a://")) and endpoint.startswith("http://"):
+    endpoint = s3_endpoint()
+    if place.startswith(("s3://", "s3a://")) and endpoint is not None and endpoint.startswith("http://"):
         return {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true"}
     return {}
 
