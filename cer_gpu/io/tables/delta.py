@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,11 +19,11 @@ import pyarrow as pa
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.errors import EventsError
 from cer_gpu.io.formats import format_of
-from cer_gpu.io.source import READ_ERRORS, Source
+from cer_gpu.io.source import READ_ERRORS, Bounds, Source
 from cer_gpu.io.stores import Address, StoredFile, open_store, path_in_store, s3_endpoint
 from cer_gpu.io.tables.names import TableName, moment_in, package_of
 from cer_gpu.io.tables.order import natural
-from cer_gpu.io.tables.table import Bounds, DataFile, Table, conformed, reading_file
+from cer_gpu.io.tables.table import DataFile, Table, conformed, reading_file
 
 _MANY_FILES = 64
 """Files from which on their footers are not read before their rows are needed, if the log tells how many they have."""

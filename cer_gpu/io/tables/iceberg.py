@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.errors import EventsError, did_you_mean
+from cer_gpu.io.source import Bounds
 from cer_gpu.io.tables.names import TableName, moment_in, package_of
 from cer_gpu.io.tables.order import natural
-from cer_gpu.io.tables.table import Bounds, DataFile, Table, conformed
+from cer_gpu.io.tables.table import DataFile, Table, conformed
 
 
 @contextmanager

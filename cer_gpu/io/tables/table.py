@@ -7,27 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Any
 
 import pyarrow as pa
 
 from cer_gpu.columnar.validation import validated
 from cer_gpu.errors import EventsError
-from cer_gpu.io.source import READ_ERRORS, Parts, Source, ahead
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """What a table tells of the values of a column in one file.
-
-    Attributes
-    ----------
-    least, greatest
-        No value is less, or greater; NULL and NaN are not counted. None: not known.
-    """
-
-    least: Any
-    greatest: Any
+from cer_gpu.io.source import BATCH_ROWS, READ_ERRORS, Bounds, MayHold, Parts, Source, ahead
 
 
 @dataclass(frozen=True)
@@ -72,6 +57,29 @@ class DataFile:
                 yield pa.RecordBatch.from_arrays(arrays, names=columns) if columns else batch
 
         return replace(self, read=read, begins=None, read_part=None)
+
+    def without_values(self, schema: pa.Schema, kept: frozenset[str]) -> DataFile:
+        """Return the file with NULL in all columns but some, which alone are read."""
+        n_rows = self.n_rows
+        if n_rows is None:
+            return self
+
+        def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+            own = [name for name in columns if name in kept]
+            for batch in self.read(own) if own else _empty_rows(n_rows):
+                arrays = [
+                    batch.column(name) if name in kept else pa.nulls(batch.num_rows, schema.field(name).type)
+                    for name in columns
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, names=columns) if columns else batch
+
+        return replace(self, read=read, begins=None, read_part=None)
+
+
+def _empty_rows(n_rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield rows of no columns that a query reads."""
+    for first in range(0, n_rows, BATCH_ROWS):
+        yield pa.RecordBatch.from_arrays([pa.nulls(min(BATCH_ROWS, n_rows - first))], names=[""])
 
 
 class Table(ABC):
@@ -144,6 +152,17 @@ def source_of_files(name: str, schema: pa.Schema, files: Sequence[DataFile]) -> 
                 batches = file.read_part(columns, start - first, stop - first)
                 yield from validated(batches, columns, file.name, start, runs=False)
 
+    def without(may_hold: MayHold, kept: frozenset[str]) -> Source:
+        needed = may_hold([file.bounds for file in files])
+        return source_of_files(
+            name,
+            schema,
+            [
+                file if is_needed else file.without_values(schema, kept)
+                for file, is_needed in zip(files, needed, strict=True)
+            ],
+        )
+
     in_parts = len(known) == len(files)
     if in_parts:
         origins += [(first, file.name) for first, file in zip(firsts, files, strict=False)]
@@ -156,6 +175,7 @@ def source_of_files(name: str, schema: pa.Schema, files: Sequence[DataFile]) -> 
         reads_ahead=True,
         parts=Parts([*starts, firsts[-1]], read_parts) if in_parts else None,
         ordered=False,
+        without=without,
     )
 
 
