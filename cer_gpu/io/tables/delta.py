@@ -26,7 +26,7 @@ from cer_gpu.io.tables.order import natural
 from cer_gpu.io.tables.table import DataFile, Table, conformed, reading_file
 
 _MANY_FILES = 64
-"""Files from which on their footers are not read before their rows are needed, if the log tells how many they have."""
+"""Files from which on each is one part: their footers are not read to share them between threads."""
 _LOGS_AT_ONCE = 16
 """Commits of the log that are read at once."""
 _MAPPING = "delta.columnMapping.mode"
@@ -186,14 +186,16 @@ class DeltaSnapshot(Table):
             for batch in batches if mask is None else _kept(batches, mask):
                 yield self._conformed(batch, columns, own, constants)
 
+        def begins() -> Sequence[int]:
+            parts = opened().parts
+            assert parts is not None
+            return parts.begins
+
         n_rows = file.n_rows
-        begins, read_part = None, None
-        if few or n_rows is None:
+        if n_rows is None:
             with reading_file(stored.shown):
-                parts = opened().parts
                 n_rows = opened().n_rows
-            if mask is None and parts is not None and len(parts.begins) > 2:
-                begins, read_part = parts.begins, read
+        in_parts = mask is None and few
         if mask is not None and n_rows is not None:
             n_rows -= int((~mask[:n_rows]).sum())
         bounds = {
@@ -202,7 +204,7 @@ class DeltaSnapshot(Table):
             if physical in (file.bounds or {})
         }
         bounds |= {name: Bounds(value.as_py(), value.as_py()) for name, value in constants.items() if value.is_valid}
-        return DataFile(stored.shown, read, n_rows, begins, read_part, bounds)
+        return DataFile(stored.shown, read, n_rows, begins if in_parts else None, read if in_parts else None, bounds)
 
     def _conformed(
         self, batch: pa.RecordBatch, columns: list[str], own: Mapping[str, str], constants: Mapping[str, pa.Scalar]

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ class DataFile:
     n_rows
         Number of these rows; None: it is not known before they are read.
     begins
-        First rows of the parts in which it can be read, as `Parts.begins`; None: it is one part.
+        Returns the first rows of the parts in which it can be read, as `Parts.begins`; None: it is one part.
     read_part
         Reads some of these rows, as `Parts.read`; None: it is one part.
     bounds
@@ -38,7 +39,7 @@ class DataFile:
     name: str
     read: Callable[[list[str]], Iterator[pa.RecordBatch]]
     n_rows: int | None
-    begins: Sequence[int] | None = None
+    begins: Callable[[], Sequence[int]] | None = None
     read_part: Callable[[list[str], int, int], Iterator[pa.RecordBatch]] | None = None
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
 
@@ -134,11 +135,6 @@ def source_of_files(name: str, schema: pa.Schema, files: Sequence[DataFile]) -> 
 
     known = [file.n_rows for file in files if file.n_rows is not None]
     firsts = [0, *accumulate(known)]
-    starts = [
-        first + begin
-        for file, first in zip(files, firsts, strict=False)
-        for begin in (file.begins or (0, file.n_rows or 0))[:-1]
-    ]
 
     def read_parts(columns: list[str], begin: int, end: int) -> Iterator[pa.RecordBatch]:
         for file, first, last in zip(files, firsts, firsts[1:], strict=True):
@@ -173,10 +169,33 @@ def source_of_files(name: str, schema: pa.Schema, files: Sequence[DataFile]) -> 
         origins,
         rereadable=True,
         reads_ahead=True,
-        parts=Parts([*starts, firsts[-1]], read_parts) if in_parts else None,
+        parts=_PartsOfFiles(files, firsts, read_parts) if in_parts else None,
         ordered=False,
         without=without,
     )
+
+
+class _PartsOfFiles(Parts):
+    """Parts of files, whose begins are looked for when they are asked for: files that nobody reads stay closed."""
+
+    def __init__(
+        self,
+        files: Sequence[DataFile],
+        firsts: Sequence[int],
+        read: Callable[[list[str], int, int], Iterator[pa.RecordBatch]],
+    ) -> None:
+        object.__setattr__(self, "read", read)
+        object.__setattr__(self, "_places", (files, firsts))
+
+    @cached_property
+    def begins(self) -> list[int]:  # type: ignore[override]
+        """Positions of the first rows of the parts, and the number of all rows."""
+        files, firsts = self._places  # type: ignore[attr-defined]
+        found = []
+        for file, first in zip(files, firsts, strict=False):
+            with reading_file(file.name):
+                found += [first + begin for begin in ((0,) if file.begins is None else file.begins()[:-1])]
+        return [*found, firsts[-1]]
 
 
 def _first_rows(batches: Iterator[pa.RecordBatch], n_rows: int) -> Iterator[pa.RecordBatch]:
