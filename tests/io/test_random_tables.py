@@ -135,4 +135,3 @@ def test_files_that_hold_no_relevant_event_are_not_read(tmp_path):
     assert open_events(path).n_rows == 5
     with pytest.raises(cer_gpu.EventsError, match="is not there"):
         cer_gpu.compile("SELECT * WHERE A ; B").evaluate(path)
-

@@ -188,7 +188,7 @@ class _PartsOfFiles(Parts):
         object.__setattr__(self, "_places", (files, firsts))
 
     @cached_property
-    def begins(self) -> list[int]:  # type: ignore[override]
+    def begins(self) -> list[int]:
         """Positions of the first rows of the parts, and the number of all rows."""
         files, firsts = self._places  # type: ignore[attr-defined]
         found = []
