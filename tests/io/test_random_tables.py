@@ -55,6 +55,12 @@ def check(name, reference):
     reference = reference.select(source.schema.names).cast(source.schema).sort_by("ts")
     assert sorted(rows_of(source), key=str) == sorted(reference.to_pylist(), key=str)
     assert source.n_rows in (None, reference.num_rows)
+    if source.parts is not None:
+        every, begins, names = rows_of(source), source.parts.begins, source.schema.names
+        for begin in begins[:-1]:
+            for end in (begin + 1, begins[-1]):
+                part = [row for batch in source.parts.read(names, begin, end) for row in batch.to_pylist()]
+                assert part == every[begin:end]
     renamed = "n" in reference.column_names
     for query, text in zip(QUERIES, TEXTS, strict=True):
         if renamed:

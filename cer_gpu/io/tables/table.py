@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import pyarrow as pa
 
@@ -137,7 +137,7 @@ def source_of_files(name: str, schema: pa.Schema, files: Sequence[DataFile]) -> 
     firsts = [0, *accumulate(known)]
 
     def read_parts(columns: list[str], begin: int, end: int) -> Iterator[pa.RecordBatch]:
-        for file, first, last in zip(files, firsts, firsts[1:], strict=True):
+        for file, (first, last) in zip(files, pairwise(firsts), strict=True):
             if not (begin < last and first < end):
                 continue
             start, stop = max(begin, first), min(end, last)
