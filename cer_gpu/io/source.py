@@ -47,8 +47,8 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Bounds:
-    """What is told of the values of a column in one file.
+class ColumnBounds:
+    """Bounds of the values of a column in one file.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Bounds:
     greatest: Any
 
 
-MayHold = Callable[[Sequence[Mapping[str, Bounds]]], list[bool]]
+MayHold = Callable[[Sequence[Mapping[str, ColumnBounds]]], list[bool]]
 """Tells the files that may hold an event, by the bounds of their columns."""
 
 

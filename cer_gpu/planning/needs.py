@@ -21,19 +21,19 @@ from cer_gpu.columnar.columns import Block, is_string, plain_type
 from cer_gpu.errors import CerError
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.targets.numpy import rows_of
-from cer_gpu.io.source import Bounds, MayHold, Source
+from cer_gpu.io.source import ColumnBounds, MayHold, Source
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Bindings
 from cer_gpu.planning.physical import physical_plan
 from cer_gpu.planning.plan import Plan
 
-FileBounds = Sequence[Mapping[str, Bounds]]
+FileBounds = Sequence[Mapping[str, ColumnBounds]]
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a query needs of events that lie in files.
+    """Needs of a query over events that lie in files.
 
     Attributes
     ----------

@@ -5,7 +5,6 @@ CER_GPU_MOTO names another ``moto_server``.
 """
 
 import os
-import shutil
 import socket
 import subprocess
 import time
@@ -28,16 +27,16 @@ from cer_gpu.io.tables.opening import open_table
 from cer_gpu.io.tables.writing import append_rows, committed_step
 
 OWN = Path(__file__).parents[2] / ".venv" / "s3" / "bin" / "moto_server"
-SERVER = os.environ.get("CER_GPU_MOTO") or (str(OWN) if OWN.exists() else shutil.which("moto_server"))
+SERVER = os.environ.get("CER_GPU_MOTO") or (str(OWN) if OWN.exists() else None)
 QUERY = cer_gpu.compile("SELECT * WHERE A ; B")
 EVENTS = pa.table({"type": ["A", "B", "C"], "x": [1, 2, 3], "day": ["d", "d", "e"]})
 RESULTS = pa.schema([("positions", pa.list_(pa.int64()))])
 
-pytestmark = pytest.mark.skipif(SERVER is None, reason="there is no moto_server: make .venv/s3/.installed")
-
 
 @pytest.fixture(scope="module")
 def server():
+    if SERVER is None:
+        pytest.skip("there is no moto_server: make .venv/s3/.installed")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -104,3 +103,19 @@ def test_results_appear_whole_or_not_at_all(store):
         open_sink("s3://box/r.csv", RESULTS, ["s3://box/r.csv"]),
     ):
         pass
+
+
+def test_stores_of_fsspec_are_read_and_written():
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    with memory.open("/box/1.csv", "w") as file:
+        file.write("type,x\nA,1\nB,2\n")
+    try:
+        found = QUERY.evaluate("memory://box")
+        with open_sink("memory://box/found.jsonl", found.schema) as sink:
+            for batch in found.to_batches():
+                sink.write(batch)
+        assert memory.cat("/box/found.jsonl") == b'{"start": 0, "end": 1, "positions": [0, 1]}\n'
+        assert sorted(memory.ls("/box", detail=False)) == ["/box/1.csv", "/box/found.jsonl"]
+    finally:
+        memory.rm("/box", recursive=True)

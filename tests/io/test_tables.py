@@ -97,6 +97,18 @@ def test_columns_are_mapped_by_name(tmp_path):
     assert sorted(rows, key=str) == sorted(delta_rows(path), key=str)
 
 
+def test_a_type_that_became_wider_holds_the_older_values(tmp_path):
+    path = str(tmp_path / "t")
+    write_deltalake(path, events(("A", 1, 1, "d"), ("B", 2, None, "d")))
+    log = tmp_path / "t" / "_delta_log" / f"{0:020}.json"
+    log.write_text(log.read_text().replace('\\"integer\\"', '\\"long\\"'))
+    write_deltalake(path, events(("C", 3, 2**40, "d"), schema=SCHEMA.set(2, pa.field("x", pa.int64()))), mode="append")
+    source = open_events(path)
+    assert source.schema.field("x").type == pa.int64()
+    assert [row["x"] for row in rows_of(source)] == [1, None, 2**40]
+    assert cer_gpu.compile("SELECT * WHERE A AS a ; C AS c FILTER c[x > 2]").evaluate(path).num_rows == 1
+
+
 def test_files_are_read_in_the_order_of_their_commits_and_with_times_in_theirs(tmp_path):
     path = str(tmp_path / "t")
     for i in (2, 0, 1):

@@ -11,7 +11,7 @@ import pyarrow as pa
 from cer_gpu.errors import EventsError
 from cer_gpu.io.source import Source
 from cer_gpu.io.tables.names import package_of
-from cer_gpu.io.tables.table import DataFile, Table, source_of_files
+from cer_gpu.io.tables.table import DataFile, TableSnapshot, source_of_files
 
 if TYPE_CHECKING:
     from cer_gpu.io.tables.delta import DeltaSnapshot
@@ -33,7 +33,7 @@ class Addition:
     """
 
     version: str
-    table: Table
+    table: TableSnapshot
     files: Callable[[], Sequence[DataFile]]
 
     @property
@@ -64,7 +64,7 @@ class Addition:
         return [file.with_types(self.table.schema, expected) for file in self.files()]
 
 
-def appended_since(table: Table, since: str | None) -> list[Addition]:
+def appended_since(table: TableSnapshot, since: str | None) -> list[Addition]:
     """Return the additions after a version up to that of a table, the oldest first.
 
     Commits that change no data, such as compactions, are passed over.
@@ -74,7 +74,7 @@ def appended_since(table: Table, since: str | None) -> list[Addition]:
     table
         The newest snapshot, as `cer_gpu.io.tables.opening.open_table` opens it.
     since
-        A `Table.version`, or an `Addition.version`; None: all rows of the snapshot are one addition.
+        A `TableSnapshot.version`, or an `Addition.version`; None: all rows of the snapshot are one addition.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def appended_since(table: Table, since: str | None) -> list[Addition]:
     return _of_iceberg(cast("IcebergSnapshot", table), since)
 
 
-def _refused(table: Table, version: object, operation: str) -> EventsError:
+def _refused(table: TableSnapshot, version: object, operation: str) -> EventsError:
     return EventsError(
         f"{table.name}: {operation} in version {version} deleted or rewrote rows that were read before\n"
         "hint: a job over what is new reads tables to which rows are only appended; begin anew, with another state"

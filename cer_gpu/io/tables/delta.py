@@ -19,11 +19,11 @@ import pyarrow as pa
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.errors import EventsError
 from cer_gpu.io.formats import format_of
-from cer_gpu.io.source import READ_ERRORS, Bounds, Source
+from cer_gpu.io.source import READ_ERRORS, ColumnBounds, Source
 from cer_gpu.io.stores import Address, StoredFile, open_store, path_in_store, s3_endpoint
 from cer_gpu.io.tables.names import TableName, moment_in, package_of
 from cer_gpu.io.tables.order import natural
-from cer_gpu.io.tables.table import DataFile, Table, conformed, reading_file
+from cer_gpu.io.tables.table import DataFile, TableSnapshot, conformed, reading_file
 
 _MANY_FILES = 64
 """Files from which on each is one part: their footers are not read to share them between threads."""
@@ -79,13 +79,13 @@ class LoggedFile:
     n_rows
         Number of its rows, deleted ones too; None: it is not told.
     bounds
-        Bounds of columns by their physical names.
+        ColumnBounds of columns by their physical names.
     """
 
     path: str
     partition: Mapping[str, Any]
     n_rows: int | None = None
-    bounds: Mapping[str, Bounds] | None = None
+    bounds: Mapping[str, ColumnBounds] | None = None
 
     @classmethod
     def of(cls, add: Mapping[str, Any]) -> LoggedFile:
@@ -100,7 +100,7 @@ def data_files_later(table: DeltaSnapshot, logged: Sequence[LoggedFile]) -> Call
     return lambda: table.data_files(ordered)
 
 
-class DeltaSnapshot(Table):
+class DeltaSnapshot(TableSnapshot):
     """A version of a table of Delta."""
 
     def __init__(self, given: TableName) -> None:
@@ -203,7 +203,9 @@ class DeltaSnapshot(Table):
             for name, physical in self._physical.items()
             if physical in (file.bounds or {})
         }
-        bounds |= {name: Bounds(value.as_py(), value.as_py()) for name, value in constants.items() if value.is_valid}
+        bounds |= {
+            name: ColumnBounds(value.as_py(), value.as_py()) for name, value in constants.items() if value.is_valid
+        }
         return DataFile(stored.shown, read, n_rows, begins if in_parts else None, read if in_parts else None, bounds)
 
     def _conformed(
@@ -332,7 +334,7 @@ def repeated(value: pa.Scalar, n_rows: int) -> pa.Array:
     return pa.repeat(value, n_rows)
 
 
-def _bounds_in(row: Mapping[str, Any]) -> dict[str, Bounds]:
+def _bounds_in(row: Mapping[str, Any]) -> dict[str, ColumnBounds]:
     """Return the bounds of the columns of a file, those of moments with the part of a millisecond that is cut off."""
     least, greatest = row.get("min") or {}, row.get("max") or {}
     found = {}
@@ -340,5 +342,5 @@ def _bounds_in(row: Mapping[str, Any]) -> dict[str, Bounds]:
         low, high = least[name], greatest[name]
         if low is None or high is None or isinstance(low, dict | list):
             continue
-        found[name] = Bounds(low, high + timedelta(milliseconds=1) if hasattr(high, "microsecond") else high)
+        found[name] = ColumnBounds(low, high + timedelta(milliseconds=1) if hasattr(high, "microsecond") else high)
     return found

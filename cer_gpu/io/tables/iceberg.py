@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.errors import EventsError, did_you_mean
-from cer_gpu.io.source import Bounds
+from cer_gpu.io.source import ColumnBounds
 from cer_gpu.io.tables.names import TableName, moment_in, package_of
 from cer_gpu.io.tables.order import natural
-from cer_gpu.io.tables.table import DataFile, Table, conformed
+from cer_gpu.io.tables.table import DataFile, TableSnapshot, conformed
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def catalogue_of(given: TableName) -> tuple[Any, str]:
         return package_of("iceberg", "catalog").load_catalog(first, **settings.get_catalog_config(first)), rest
 
 
-class IcebergSnapshot(Table):
+class IcebergSnapshot(TableSnapshot):
     """A snapshot of a table of Iceberg."""
 
     def __init__(self, given: TableName) -> None:
@@ -161,7 +161,7 @@ class IcebergSnapshot(Table):
         n_rows = None if task.delete_files else task.file.record_count
         return DataFile(path, read, n_rows, bounds=self._bounds(task.file))
 
-    def _bounds(self, file: Any) -> dict[str, Bounds]:
+    def _bounds(self, file: Any) -> dict[str, ColumnBounds]:
         """Return the bounds of columns, and the values of columns by which the table is partitioned as they are."""
         value_of = package_of("iceberg", "conversions").from_bytes
         found = {}
@@ -175,7 +175,7 @@ class IcebergSnapshot(Table):
                 ends = [_value(value_of(field.field_type, end), kind) for end in (low, high)]
             except (ValueError, TypeError, NotImplementedError, ArithmeticError, struct.error, pa.ArrowException):
                 continue  # bounds of a type that the column had before
-            found[field.name] = Bounds(*ends)
+            found[field.name] = ColumnBounds(*ends)
         return found
 
 

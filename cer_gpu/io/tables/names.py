@@ -10,9 +10,9 @@ from typing import Any
 
 from cer_gpu.errors import EventsError, OptionError
 
-KINDS = {"delta": "deltalake", "iceberg": "pyiceberg"}
+TABLE_PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg"}
 """Packages that read a kind of table, by the prefix of its names; each is an extra of that prefix."""
-_NAME = re.compile(rf"({'|'.join(KINDS)}):(.*)", re.DOTALL)
+_NAME = re.compile(rf"({'|'.join(TABLE_PACKAGES)}):(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class TableName:
     Attributes
     ----------
     kind
-        One of `KINDS`.
+        One of `TABLE_PACKAGES`.
     place
         A path, an address, or a name in a catalogue.
     snapshot
@@ -82,7 +82,7 @@ def package_of(kind: str, module: str | None = None) -> Any:
     OptionError
         When it is not installed.
     """
-    package = KINDS[kind]
+    package = TABLE_PACKAGES[kind]
     try:
         return importlib.import_module(package if module is None else f"{package}.{module}")
     except ModuleNotFoundError as error:

@@ -11,10 +11,10 @@ from cer_gpu.errors import EventsError
 from cer_gpu.io.formats import format_of
 from cer_gpu.io.stores import Address, open_store, path_in_store
 from cer_gpu.io.tables.names import TableName
-from cer_gpu.io.tables.table import Table
+from cer_gpu.io.tables.table import TableSnapshot
 
 _SPECIAL = re.compile(r"[*?\[{]")
-LOG = "_delta_log"
+DELTA_LOG = "_delta_log"
 """Folder that makes the folder above it a table of Delta."""
 
 
@@ -39,16 +39,16 @@ def _may_be_folder(text: str) -> bool:
 def _holds_log(text: str) -> bool:
     address = Address.of(text) if "://" in text or text.startswith("file:/") else Address("", "", text)
     if address.is_local:
-        return os.path.isdir(os.path.join(address.path, LOG))
+        return os.path.isdir(os.path.join(address.path, DELTA_LOG))
     try:
         store = open_store(address)
-        selector = fs.FileSelector(path_in_store(address, store).rstrip("/") + "/" + LOG, allow_not_found=True)
+        selector = fs.FileSelector(path_in_store(address, store).rstrip("/") + "/" + DELTA_LOG, allow_not_found=True)
         return bool(store.get_file_info(selector))
     except (EventsError, OSError, ValueError):
         return False  # whoever reads the files says why they cannot be read
 
 
-def open_table(name: str | TableName) -> Table:
+def open_table(name: str | TableName) -> TableSnapshot:
     """Open a snapshot of a table.
 
     Raises

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from cer_gpu.columnar.validation import validated
 from cer_gpu.errors import EventsError
-from cer_gpu.io.source import BATCH_ROWS, READ_ERRORS, Bounds, MayHold, Parts, Source, ahead
+from cer_gpu.io.source import BATCH_ROWS, READ_ERRORS, ColumnBounds, MayHold, Parts, Source, ahead
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class DataFile:
     read_part
         Reads some of these rows, as `Parts.read`; None: it is one part.
     bounds
-        Bounds of its columns by their names, as far as they are known.
+        ColumnBounds of its columns by their names, as far as they are known.
     """
 
     name: str
@@ -41,7 +41,7 @@ class DataFile:
     n_rows: int | None
     begins: Callable[[], Sequence[int]] | None = None
     read_part: Callable[[list[str], int, int], Iterator[pa.RecordBatch]] | None = None
-    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    bounds: Mapping[str, ColumnBounds] = field(default_factory=dict)
 
     def with_types(self, own: pa.Schema, expected: pa.Schema) -> DataFile:
         """Return the file with columns of the types of a schema; those that `own`, its schema, has not are NULL."""
@@ -83,7 +83,7 @@ def _empty_rows(n_rows: int) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays([pa.nulls(min(BATCH_ROWS, n_rows - first))], names=[""])
 
 
-class Table(ABC):
+class TableSnapshot(ABC):
     """A snapshot of a table, which stays as it is when the table changes.
 
     Attributes

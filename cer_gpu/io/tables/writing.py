@@ -16,14 +16,14 @@ from cer_gpu.io.tables.delta import delta_options, telling_delta_errors
 from cer_gpu.io.tables.iceberg import catalogue_of, telling_iceberg_errors
 from cer_gpu.io.tables.names import TableName, package_of
 
-Step = tuple[str, int]
+CommitStep = tuple[str, int]
 """Application, and the number of its step that a commit is."""
-_STEP = "cer_gpu.step."
+_STEP = "cer-gpu.step."
 """Property of a snapshot of Iceberg with the number of a step, before the name of the application."""
 
 
 @contextmanager
-def open_table_sink(name: str, schema: pa.Schema, step: Step | None = None) -> Iterator[Sink]:
+def open_table_sink(name: str, schema: pa.Schema, step: CommitStep | None = None) -> Iterator[Sink]:
     """Append results to a table by one commit at the end of the ``with`` block; with any error nothing is appended.
 
     The table is made if there is none.  Columns go by their names; those that the table has and the results have not
@@ -56,7 +56,9 @@ def open_table_sink(name: str, schema: pa.Schema, step: Step | None = None) -> I
             target.append(_reader(reader), reader.num_record_batches > 0, step)
 
 
-def append_rows(name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], step: Step | None = None) -> None:
+def append_rows(
+    name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], step: CommitStep | None = None
+) -> None:
     """Append rows to a table by one commit, as `open_table_sink` does; with a `step`, also if there are no rows."""
     with open_table_sink(name, schema, step) as sink:
         for batch in batches:
@@ -145,7 +147,7 @@ class _Target:
         except (pa.ArrowException, ValueError) as error:
             raise OptionError(f"{self._given}: the table cannot hold these results: {error}") from error
 
-    def append(self, rows: pa.RecordBatchReader, has_rows: bool, step: Step | None) -> None:
+    def append(self, rows: pa.RecordBatchReader, has_rows: bool, step: CommitStep | None) -> None:
         """Append rows by one commit; without rows, only if the table must be made, or there is a step."""
         raise NotImplementedError
 
@@ -169,7 +171,7 @@ class _DeltaTarget(_Target):
             found = self._table.transaction_version(application)
         return None if found is None else int(found)
 
-    def append(self, rows: pa.RecordBatchReader, has_rows: bool, step: Step | None) -> None:
+    def append(self, rows: pa.RecordBatchReader, has_rows: bool, step: CommitStep | None) -> None:
         if not has_rows and self._table is not None and step is None:
             return
         delta = package_of("delta")
@@ -209,7 +211,7 @@ class _IcebergTarget(_Target):
             snapshot = None if parent is None else self._table.snapshot_by_id(parent)
         return None
 
-    def append(self, rows: pa.RecordBatchReader, has_rows: bool, step: Step | None) -> None:
+    def append(self, rows: pa.RecordBatchReader, has_rows: bool, step: CommitStep | None) -> None:
         if not has_rows and self._table is not None and step is None:
             return
         marks = {} if step is None else {_STEP + step[0]: str(step[1])}
