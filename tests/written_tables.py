@@ -2,11 +2,25 @@
 
 import json
 import struct
+import uuid
 from pathlib import Path
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.catalog import load_catalog
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestWriterV2,
+)
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import _FastAppendFiles
+from pyiceberg.typedef import Record
 
 SCHEMA = pa.schema([("type", pa.string()), ("ts", pa.timestamp("us")), ("x", pa.int32()), ("day", pa.string())])
 _LETTERS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
@@ -73,3 +87,51 @@ def _z85(data):
             digits.append(_LETTERS[digit])
         found += "".join(reversed(digits))
     return found
+
+
+def delete_positions(table, deleted):
+    """Commit a file of position deletes for the only data file of a table of Iceberg, as other engines write them."""
+    (task,) = table.scan().plan_files()
+    path = f"{table.location()}/data/deletes.parquet"
+    positions = pa.table({"file_path": [task.file.file_path] * len(deleted), "pos": pa.array(deleted, pa.int64())})
+    fields = [
+        pa.field(name, kind, nullable=False, metadata={"PARQUET:field_id": number})
+        for name, kind, number in (("file_path", pa.string(), "2147483546"), ("pos", pa.int64(), "2147483545"))
+    ]
+    pq.write_table(positions.cast(pa.schema(fields)), path.removeprefix("file://"))
+    with table.transaction() as transaction:
+        _Deletes(path, len(deleted), Operation.DELETE, transaction, table.io, uuid.uuid4(), {}).commit()
+
+
+class _DeletesWriter(ManifestWriterV2):
+    def content(self):
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self):
+        return {**super()._meta, "content": "deletes"}
+
+
+class _Deletes(_FastAppendFiles):
+    """A commit of one file of position deletes, which `pyiceberg` reads and does not write."""
+
+    def __init__(self, path, n_deleted, *arguments):
+        super().__init__(*arguments)
+        self._path, self._n_deleted = path, n_deleted
+
+    def _manifests(self):
+        spec, schema = self._transaction.table_metadata.spec(), self._transaction.table_metadata.schema()
+        file = DataFile.from_args(
+            content=DataFileContent.POSITION_DELETES,
+            file_path=self._path,
+            file_format=FileFormat.PARQUET,
+            partition=Record(),
+            record_count=self._n_deleted,
+            file_size_in_bytes=Path(self._path.removeprefix("file://")).stat().st_size,
+        )
+        file.spec_id = spec.spec_id
+        out = self._io.new_output(self._path + ".avro")
+        with _DeletesWriter(spec, schema, out, self._snapshot_id, "null") as writer:
+            added = {"status": ManifestEntryStatus.ADDED, "snapshot_id": self._snapshot_id}
+            writer.add(ManifestEntry.from_args(**added, data_file=file))
+        return [writer.to_manifest_file(), *self._existing_manifests()]

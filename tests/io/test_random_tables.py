@@ -25,6 +25,8 @@ TEXTS = (
     "SELECT * WHERE A AS a ; B AS b FILTER a[3 < x] PARTITION BY [day]",
     "SELECT * WHERE A : B AS b FILTER b[x = 1]",
     "SELECT * WHERE A ; !C ; B",
+    "SELECT * WHERE A AS a ; B AS b FILTER b[x > 4 AND LAG(x, 1) <= 4]",
+    "SELECT * WHERE A AS a ; NOT(B) ; C AS c FILTER a[x > 4] AND c[x > 4]",
     "SELECT * WHERE A AS a ; B AS b FILTER a[NOT x > 3] AND b[x IS NULL OR x < 9] WITHIN 8 [ts]",
 )
 QUERIES = [cer_gpu.compile(text, time_column="ts") for text in TEXTS]

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.types import LongType
-from written_tables import SCHEMA, delete_by_vector, delta_rows, events, rows_of, use_catalogue
+from written_tables import SCHEMA, delete_by_vector, delete_positions, delta_rows, events, rows_of, use_catalogue
 
 import cer_gpu
 from cer_gpu.errors import EventsError, OptionError
@@ -200,6 +200,16 @@ def test_changes_of_the_schema_and_deletes_of_iceberg(catalogue):
         ("C", 3, None, None), ("A", 1, None, "x"), ("B", 2**40, 5, "x"),
     ]  # fmt: skip
     assert positions(TIMED, "iceberg:cat.ns.t") == [[1, 2]]
+
+
+def test_rows_that_position_deletes_of_iceberg_delete_are_not_read(catalogue):
+    table = catalogue.create_table("ns.t", schema=SCHEMA)
+    table.append(events(*((kind, i, i, "d") for i, kind in enumerate("ABABAB"))))
+    delete_positions(table, [1, 4])
+    source = open_events("iceberg:cat.ns.t")
+    assert [row["x"] for row in rows_of(source)] == [0, 2, 3, 5]
+    assert catalogue.load_table("ns.t").scan().to_arrow()["x"].to_pylist() == [0, 2, 3, 5]
+    assert positions(PAIRS, "iceberg:cat.ns.t", threads=2) == [[1, 2], [0, 2], [1, 3], [0, 3]]
 
 
 # ---- what is new ----------------------------------------------------------------------------------------------------
