@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import re
 import sys
@@ -14,7 +13,8 @@ from typing import Any, TypeVar
 import click
 
 from cer_gpu.ceql.checks import NEEDS_TIME
-from cer_gpu.errors import CerError, OptionError, QueryError
+from cer_gpu.errors import CerError, EventsError, OptionError, QueryError
+from cer_gpu.io.files import find_files
 from cer_gpu.io.formats import format_of
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
@@ -40,7 +40,7 @@ class Streams:
     def paths(self) -> list[str]:
         """All files and folders, those that globs name too, without standard input."""
         given = [path for paths in self.named.values() for path in paths if path != STANDARD]
-        return [path for each in given for path in glob.glob(each, recursive=True) or [each]]
+        return [path for each in given for path in _named_by(each)]
 
     @property
     def are_named(self) -> bool:
@@ -90,6 +90,14 @@ def given_streams(given: Sequence[str]) -> Streams:
 def are_events(given: str) -> bool:
     """Return True if a text is the name of events, and no query: by its ending, or as a folder or an address."""
     return given == STANDARD or format_of(given) is not None or os.path.isdir(given) or bool(_ADDRESS.match(given))
+
+
+def _named_by(given: str) -> list[str]:
+    """Return the files that a glob names; any other path by itself."""
+    if not os.path.lexists(given) and "://" not in given:
+        with contextlib.suppress(EventsError):
+            return [file.path for file in find_files(given)]
+    return [given]
 
 
 def _standard_input() -> Source:

@@ -18,6 +18,7 @@ from pyarrow import fs
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.validation import validated
 from cer_gpu.errors import EventsError, nearest_file
+from cer_gpu.io.folders import entries
 from cer_gpu.io.formats import ENDINGS, FORMAT_NAMES, format_of
 from cer_gpu.io.source import READ_ERRORS, Parts, Source, ahead, check_columns, check_names
 from cer_gpu.io.stores import Address, StoredFile, StoreListing, listing, open_store, path_in_store, uri_in_store
@@ -136,6 +137,8 @@ def _reading(file: StoredFile) -> Iterator[None]:
     try:
         yield
     except READ_ERRORS as error:
+        if isinstance(error, FileNotFoundError) and file.store is None and os.path.islink(file.path):
+            raise EventsError(f"{file}: is a link to {os.readlink(file.path)}, which is not there") from error
         raise EventsError(f"{file}: cannot be read: {_reason(error)}") from error
 
 
@@ -216,8 +219,11 @@ def _hint(store: fs.FileSystem, place: str) -> str | None:
         return "expected the path of a file, a folder, or a glob"
     if parent and not os.path.isdir(parent):
         return f"no folder {parent}"
-    found = list(os.scandir(parent or "."))
-    siblings = sorted(each.name for each in found if each.is_dir() or format_of(each.name) is not None)
+    if os.path.islink(place):
+        return f"it is a link to {os.readlink(place)}, which leads nowhere"
+    found = entries(store, parent or ".", below=False)
+    names = [(each.base_name, each.type == fs.FileType.Directory) for each in found]
+    siblings = sorted(name for name, is_folder in names if is_folder or format_of(name) is not None)
     if not siblings:
         return f"no {FORMAT_NAMES} file in that folder"
     near = nearest_file(name, siblings)
