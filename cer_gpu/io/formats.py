@@ -20,6 +20,8 @@ from cer_gpu.columnar.fields import attribute_type, names_in
 from cer_gpu.io.source import BATCH_ROWS, Parts, Source
 from cer_gpu.io.stores import StoredFile
 
+PARQUET_BYTES = 1 << 23
+"""Bytes of a column of a local Parquet file to read at once."""
 FILE_ROWS = 1 << 20
 """Most rows of a Parquet file to decode at once."""
 FILE_BYTES = 1 << 24
@@ -31,6 +33,7 @@ TEXT_BYTES = 1 << 22
 def _open_parquet(stored: StoredFile, compression: str | None) -> Source:
     # pre-buffering would keep whole row groups in memory; reads from another machine are better few and large
     buffered = stored.store is not None
+    piece = 0 if buffered else PARQUET_BYTES
     with stored.open() as opened, pq.ParquetFile(opened, pre_buffer=False) as file:
         schema, metadata = file.schema_arrow, file.metadata
     begins = [0, *accumulate(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))]
@@ -41,7 +44,7 @@ def _open_parquet(stored: StoredFile, compression: str | None) -> Source:
         names, texts = list(types), [name for name, data_type in types.items() if is_string(data_type)]
         with (
             stored.open() as opened,
-            pq.ParquetFile(opened, pre_buffer=buffered, read_dictionary=texts) as file,
+            pq.ParquetFile(opened, pre_buffer=buffered, buffer_size=piece, read_dictionary=texts) as file,
         ):
             if (most := most_rows.get(tuple(names))) is None:
                 most = most_rows[tuple(names)] = _rows_at_once(file, types)
@@ -52,6 +55,8 @@ def _open_parquet(stored: StoredFile, compression: str | None) -> Source:
                     begin += batch.num_rows
                     if begin >= end:
                         return
+                if begin < begins[group + 1]:  # Arrow takes a column that ends early for one at its end
+                    raise EOFError(f"{begins[group + 1] - begin:,} rows of row group {group} are not there")
 
     return Source(
         schema,
@@ -91,21 +96,25 @@ def _open_ipc(stored: StoredFile, compression: str | None) -> Source:
         )
 
     def read_stream(columns: list[str]) -> Iterator[pa.RecordBatch]:
-        with stored.open() as memory, pa.ipc.open_stream(memory, options=only(columns)) as reader:
+        with (
+            stored.open() as opened,
+            _to_its_end(opened, opened, may_end_before=True),
+            pa.ipc.open_stream(opened, options=only(columns)) as reader,
+        ):
             yield from reader
 
     def read_file(columns: list[str]) -> Iterator[pa.RecordBatch]:
-        with stored.open() as memory, pa.ipc.open_file(memory, options=only(columns)) as reader:
+        with stored.open() as opened, pa.ipc.open_file(opened, options=only(columns)) as reader:
             for i in range(reader.num_record_batches):
                 yield reader.get_batch(i)
 
-    with stored.open() as memory:
-        if memory.read(6) == b"ARROW1":
-            with pa.ipc.open_file(memory) as reader:
+    with stored.open() as opened:
+        if opened.read(6) == b"ARROW1":
+            with pa.ipc.open_file(opened) as reader:
                 schema, read = reader.schema, read_file
         else:
-            memory.seek(0)
-            with pa.ipc.open_stream(memory) as reader:
+            opened.seek(0)
+            with pa.ipc.open_stream(opened) as reader:
                 schema, read = reader.schema, read_stream
     return Source(schema, read, rereadable=True)
 
@@ -121,17 +130,19 @@ def csv_source(stream: Callable[[], Any], delimiter: str = ",") -> Source:
     """
     parse = pa_csv.ParseOptions(delimiter=delimiter)
 
-    def open_csv(columns: list[str] | None) -> pa_csv.CSVStreamingReader:
+    def open_csv(opened: Any, columns: list[str] | None) -> pa_csv.CSVStreamingReader:
         convert = pa_csv.ConvertOptions(
             include_columns=columns, strings_can_be_null=True, quoted_strings_can_be_null=False
         )
-        return pa_csv.open_csv(stream(), parse_options=parse, convert_options=convert)
+        return pa_csv.open_csv(opened, parse_options=parse, convert_options=convert)
 
-    with open_csv(None) as reader:
+    at_first = stream()
+    with open_csv(at_first, None) as reader:
         schema = reader.schema
 
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
-        with open_csv(columns or None) as reader:
+        opened = stream()
+        with _to_its_end(opened, at_first), open_csv(opened, columns or None) as reader:
             yield from reader
 
     return Source(schema, read)
@@ -151,7 +162,8 @@ def json_source(stream: Callable[[], Any], expected: pa.Schema | None = None) ->
         and fields of the first rows are in the schema, too.
     """
     options = pa_json.ReadOptions(block_size=TEXT_BYTES)
-    with pa_json.open_json(stream(), read_options=options) as reader:
+    at_first = stream()
+    with pa_json.open_json(at_first, read_options=options) as reader:
         first = reader.read_next_batch()
     schema = pa.schema([pa.field(name, _with_moments(first.column(i))) for i, name in enumerate(first.schema.names)])
     types = schema if expected is None else pa.schema(_added(expected, schema))
@@ -161,8 +173,12 @@ def json_source(stream: Callable[[], Any], expected: pa.Schema | None = None) ->
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
         wanted = pa.schema([types.field(name) for name in columns or types.names[:1]])
         parse = pa_json.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore")
+        opened = stream()
         try:
-            with pa_json.open_json(stream(), read_options=options, parse_options=parse) as reader:
+            with (
+                _to_its_end(opened, at_first),
+                pa_json.open_json(opened, read_options=options, parse_options=parse) as reader,
+            ):
                 yield from reader
         except pa.ArrowInvalid as error:
             raise pa.ArrowInvalid(
@@ -170,6 +186,36 @@ def json_source(stream: Callable[[], Any], expected: pa.Schema | None = None) ->
             ) from None
 
     return Source(schema, read)
+
+
+@contextlib.contextmanager
+def _to_its_end(opened: Any, at_first: Any, *, may_end_before: bool = False) -> Iterator[None]:
+    """Raise EOFError at the end of a block if a file that it has read became shorter meanwhile.
+
+    Parameters
+    ----------
+    opened
+        The bytes that the block reads.  Of anything but a plain file of this machine nothing is known.
+    at_first
+        The same, opened before.
+    may_end_before
+        True if the last bytes may be none of the data, and are not read.
+    """
+    broken = None
+    try:
+        yield
+    except pa.ArrowInvalid as error:  # a row in which the file now ends can be damaged
+        broken = error
+    if isinstance(opened, pa.OSFile) and isinstance(at_first, pa.OSFile):
+        n_bytes = max(opened.size(), at_first.size())  # as they were when they were opened
+        all_read = broken is None and not may_end_before
+        if opened.tell() < n_bytes and (all_read or not opened.read_at(1, n_bytes - 1)):
+            raise EOFError(
+                f"it was cut short while it was read: it had {n_bytes:,} bytes\n"
+                "hint: write files under another name and rename them, so that each has its rows at once"
+            )
+    if broken is not None:
+        raise broken
 
 
 def _added(expected: Iterable[pa.Field], found: Iterable[pa.Field], *, within: bool = False) -> list[pa.Field]:

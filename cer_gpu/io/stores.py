@@ -97,7 +97,7 @@ class StoredFile:
     shown
         Path or URI for messages.
     store
-        The file system; None: this machine, whose files are mapped into memory.
+        The file system; None: this machine.
     folders
         Texts of the columns that the folders above tell, as ``year=2024``.
     """
@@ -118,7 +118,8 @@ class StoredFile:
 
     def open(self) -> pa.NativeFile:
         """Open the file for reading at any place."""
-        return pa.memory_map(self.path) if self.store is None else self.store.open_input_file(self.path)
+        # not mapped: a file that is cut short while it is mapped ends the process with SIGBUS
+        return pa.OSFile(self.path) if self.store is None else self.store.open_input_file(self.path)
 
     def stream(self, compression: str | None) -> pa.NativeFile:
         """Open the file for reading from its begin to its end, decompressed by the codec of a name."""
