@@ -7,15 +7,15 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 import click
 
 from cer_gpu.ceql.checks import NEEDS_TIME
 from cer_gpu.errors import CerError, EventsError, OptionError, QueryError
-from cer_gpu.io.files import find_files
-from cer_gpu.io.formats import format_of
+from cer_gpu.io.files import Files, find_files
+from cer_gpu.io.formats import AS_IN_PYARROW, CsvNulls, format_of
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
 from cer_gpu.io.standard_input import open_standard_input
@@ -32,9 +32,18 @@ _NAMED = re.compile(r"(?:([A-Za-z_][A-Za-z_0-9]*)|`([^`]+)`)=(.*)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Streams:
-    """Paths of the given events by stream name; the only key is None where the streams have no names."""
+    """The given events.
+
+    Attributes
+    ----------
+    named
+        Paths by stream name; the only key is None where the streams have no names.
+    nulls
+        Fields of CSV that are NULL.
+    """
 
     named: dict[str | None, list[str]]
+    nulls: CsvNulls = field(default=AS_IN_PYARROW, kw_only=True)
 
     @property
     def paths(self) -> list[str]:
@@ -49,7 +58,11 @@ class Streams:
 
     def open(self) -> Any:
         """Return the events as `Query.source` takes them."""
-        opened = {name: _standard_input() if STANDARD in paths else paths for name, paths in self.named.items()}
+        nulls = asdict(self.nulls)
+        opened = {
+            name: _standard_input(self.nulls) if STANDARD in paths else Files(paths, **nulls)
+            for name, paths in self.named.items()
+        }
         return opened.get(None, opened)
 
     def each(self) -> Iterator[tuple[str, Streams]]:
@@ -58,10 +71,10 @@ class Streams:
             yield ", ".join(f"{name}={path}" for name, paths in self.named.items() for path in paths), self
             return
         for path in self.named.get(None, ()):
-            yield path, Streams({None: [path]})
+            yield path, Streams({None: [path]}, nulls=self.nulls)
 
 
-def given_streams(given: Sequence[str]) -> Streams:
+def given_streams(given: Sequence[str], nulls: CsvNulls) -> Streams:
     """Return the streams of the EVENTS of a command line, each PATH or NAME=PATH."""
     streams: dict[str | None, list[str]] = {}
     for text in given:
@@ -84,7 +97,7 @@ def given_streams(given: Sequence[str]) -> Streams:
             raise click.UsageError(
                 f"standard input ({STANDARD}) is a whole stream: no files come before it or after it"
             )
-    return Streams(streams)
+    return Streams(streams, nulls=nulls)
 
 
 def are_events(given: str) -> bool:
@@ -100,10 +113,10 @@ def _named_by(given: str) -> list[str]:
     return [given]
 
 
-def _standard_input() -> Source:
+def _standard_input(nulls: CsvNulls) -> Source:
     if sys.stdin is None:
         raise OptionError("standard input is closed: expected events")
-    return open_standard_input(sys.stdin.buffer)
+    return open_standard_input(sys.stdin.buffer, nulls)
 
 
 def analyse_over(

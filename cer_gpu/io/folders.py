@@ -30,7 +30,7 @@ def entries(store: fs.FileSystem, folder: str, *, below: bool) -> list[fs.FileIn
         return list(store.get_file_info(fs.FileSelector(folder, recursive=below, allow_not_found=True)))
     found: list[fs.FileInfo] = []
     try:
-        waiting = [(folder, (_identity(os.stat(folder)),))]
+        waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [(folder, (_identity(os.stat(folder)),))]
     except FileNotFoundError:
         return []
     while waiting:

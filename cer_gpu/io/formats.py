@@ -30,7 +30,29 @@ TEXT_BYTES = 1 << 22
 """Bytes of JSON lines to parse at once; the types of columns are those of the first so many."""
 
 
-def _open_parquet(stored: StoredFile, compression: str | None) -> Source:
+@dataclass(frozen=True, kw_only=True)
+class CsvNulls:
+    """Fields of CSV that are NULL, as `pyarrow.csv.ConvertOptions` has them.
+
+    Attributes
+    ----------
+    null_values
+        Texts of NULL; None: those of pyarrow, such as the empty field, ``NA``, ``N/A``, ``NULL``, ``null`` and ``NaN``.
+    strings_can_be_null
+        True: in columns of text, too.
+    quoted_strings_can_be_null
+        True: between quotes, too.
+    """
+
+    null_values: tuple[str, ...] | None = None
+    strings_can_be_null: bool = False
+    quoted_strings_can_be_null: bool = True
+
+
+AS_IN_PYARROW = CsvNulls()
+
+
+def _open_parquet(stored: StoredFile) -> Source:
     # pre-buffering would keep whole row groups in memory; reads from another machine are better few and large
     buffered = stored.store is not None
     piece = 0 if buffered else PARQUET_BYTES
@@ -88,7 +110,7 @@ def _rows_at_once(file: pq.ParquetFile, types: dict[str, pa.DataType | None]) ->
     return min(FILE_ROWS, max(BATCH_ROWS, int(FILE_BYTES / n_bytes)))
 
 
-def _open_ipc(stored: StoredFile, compression: str | None) -> Source:
+def _open_ipc(stored: StoredFile) -> Source:
     def only(columns: list[str]) -> pa.ipc.IpcReadOptions:
         # omitted columns are not decompressed; an empty list would mean every column
         return pa.ipc.IpcReadOptions(
@@ -119,7 +141,7 @@ def _open_ipc(stored: StoredFile, compression: str | None) -> Source:
     return Source(schema, read, rereadable=True)
 
 
-def csv_source(stream: Callable[[], Any], delimiter: str = ",") -> Source:
+def csv_source(stream: Callable[[], Any], delimiter: str = ",", nulls: CsvNulls = AS_IN_PYARROW) -> Source:
     """Return the rows of CSV with a header; columns have the types of the first MiB.
 
     Parameters
@@ -127,12 +149,16 @@ def csv_source(stream: Callable[[], Any], delimiter: str = ",") -> Source:
     stream
         Opens the bytes; called once for the schema, and once for the rows.
     delimiter
+    nulls
     """
     parse = pa_csv.ParseOptions(delimiter=delimiter)
 
     def open_csv(opened: Any, columns: list[str] | None) -> pa_csv.CSVStreamingReader:
         convert = pa_csv.ConvertOptions(
-            include_columns=columns, strings_can_be_null=True, quoted_strings_can_be_null=False
+            include_columns=columns,
+            null_values=nulls.null_values,
+            strings_can_be_null=nulls.strings_can_be_null,
+            quoted_strings_can_be_null=nulls.quoted_strings_can_be_null,
         )
         return pa_csv.open_csv(opened, parse_options=parse, convert_options=convert)
 
@@ -146,6 +172,10 @@ def csv_source(stream: Callable[[], Any], delimiter: str = ",") -> Source:
             yield from reader
 
     return Source(schema, read)
+
+
+def _open_csv(delimiter: str, stored: StoredFile, compression: str | None, nulls: CsvNulls) -> Source:
+    return csv_source(partial(stored.stream, compression), delimiter, nulls)
 
 
 def json_source(stream: Callable[[], Any], expected: pa.Schema | None = None) -> Source:
@@ -254,33 +284,34 @@ class Format:
     endings
         Endings of names, in lower case.
     open
-        Returns the rows of a file, decompressed by the codec of a name (None: the bytes as they are).
+        Returns the rows of a file, decompressed by the codec of a name (None: the bytes as they are); of CSV, with the
+        fields that are NULL.
     is_text
         True if the whole file may be compressed: its name then ends in one of `COMPRESSIONS`, too.
     """
 
     name: str
     endings: tuple[str, ...]
-    open: Callable[[StoredFile, str | None], Source]
+    open: Callable[[StoredFile, str | None, CsvNulls], Source]
     is_text: bool = False
 
-    def open_as(self, stored: StoredFile, compression: str | None, expected: pa.Schema) -> Source:
+    def open_as(self, stored: StoredFile, compression: str | None, nulls: CsvNulls, expected: pa.Schema) -> Source:
         """Return the rows of a file as those of a stream with a schema: JSON lines take its types."""
         if self.name == _JSON_LINES:
             return json_source(partial(stored.stream, compression), expected)
-        return self.open(stored, compression)
+        return self.open(stored, compression, nulls)
 
 
 _JSON_LINES = "JSON lines"
 _FORMATS = (
-    Format("Parquet", (".parquet", ".pq", ".parq"), _open_parquet),
-    Format("Arrow IPC", (".arrow", ".feather", ".ipc", ".arrows"), _open_ipc),
-    Format("CSV", (".csv",), lambda stored, codec: csv_source(partial(stored.stream, codec)), is_text=True),
-    Format("CSV", (".tsv",), lambda stored, codec: csv_source(partial(stored.stream, codec), "\t"), is_text=True),
+    Format("Parquet", (".parquet", ".pq", ".parq"), lambda stored, *_: _open_parquet(stored)),
+    Format("Arrow IPC", (".arrow", ".feather", ".ipc", ".arrows"), lambda stored, *_: _open_ipc(stored)),
+    Format("CSV", (".csv",), partial(_open_csv, ","), is_text=True),
+    Format("CSV", (".tsv",), partial(_open_csv, "\t"), is_text=True),
     Format(
         _JSON_LINES,
         (".jsonl", ".ndjson"),
-        lambda stored, codec: json_source(partial(stored.stream, codec)),
+        lambda stored, codec, _: json_source(partial(stored.stream, codec)),
         is_text=True,
     ),
 )

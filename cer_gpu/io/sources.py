@@ -13,7 +13,7 @@ import pyarrow as pa
 from cer_gpu.columnar.resident import DeviceEvents
 from cer_gpu.columnar.validation import validated
 from cer_gpu.errors import EventsError
-from cer_gpu.io.files import open_paths
+from cer_gpu.io.files import Files, open_paths
 from cer_gpu.io.frames import open_frame
 from cer_gpu.io.source import BATCH_ROWS, READ_ERRORS, Source, check_columns, check_names
 
@@ -36,6 +36,8 @@ def open_events(events: Any, *, resident: bool = False) -> Source:
         return events
     if isinstance(events, str | os.PathLike):
         return open_paths([events])
+    if isinstance(events, Files):
+        return open_paths(events.each(), events.nulls())
     if isinstance(events, DeviceEvents):
         if not resident:
             raise EventsError(

@@ -27,6 +27,7 @@ from cer_gpu.follow.arrivals import Arrivals
 from cer_gpu.follow.following import Follower, LiveStep
 from cer_gpu.follow.targets import live_target
 from cer_gpu.io.files import open_paths
+from cer_gpu.io.formats import AS_IN_PYARROW, CsvNulls
 from cer_gpu.rules.alerts import ALERTS
 
 _STOPPED_BY = (signal.SIGINT, signal.SIGTERM)
@@ -37,7 +38,7 @@ class LiveRun:
 
     Parameters
     ----------
-    given, live, options
+    given, live, options, nulls
     alerts
         True: the results are alerts of rules.
     out
@@ -62,6 +63,7 @@ class LiveRun:
         live: FollowOptions,
         options: EvaluationOptions,
         *,
+        nulls: CsvNulls,
         alerts: bool,
         out: str,
         format_: str | None,
@@ -80,14 +82,19 @@ class LiveRun:
         target = live_target(out, format_)
         arrivals = Arrivals(live.folder, live.settle, live.order)
         _check_apart(live.folder, target.out)
-        expected = None if live.schema_of is None else open_paths([live.schema_of]).schema
-        facts = {"--output": options.output or (ALERTS if alerts else None), "--lateness": _lateness(options)}
+        expected = None if live.schema_of is None else open_paths([live.schema_of], nulls).schema
+        facts: dict[str, Any] = {
+            "--output": options.output or (ALERTS if alerts else None),
+            "--lateness": _lateness(options),
+        }
+        facts["--null-values"] = None if nulls == AS_IN_PYARROW else _as_json(nulls)
         self._follower = Follower(
             arrivals,
             target,
             self._begin,
             facts,
             expected,
+            nulls,
             skip=live.skip_unreadable,
             whole=signals.held,
             tick=signals.check,
@@ -234,6 +241,7 @@ def follow_files(
     live: FollowOptions,
     options: EvaluationOptions,
     *,
+    nulls: CsvNulls,
     alerts: bool,
     out: str | None,
     format_: str | None,
@@ -252,8 +260,16 @@ def follow_files(
     try:
         hidden = no_progress or as_json
         run = LiveRun(
-            given, live, options, alerts=alerts, out=out, format_=format_, signals=signals, hidden=hidden
-        )  # fmt: skip
+            given,
+            live,
+            options,
+            nulls=nulls,
+            alerts=alerts,
+            out=out,
+            format_=format_,
+            signals=signals,
+            hidden=hidden,
+        )
         run.run()
     except WrongQueries as wrong:
         given.say(wrong.errors)
@@ -267,3 +283,8 @@ def follow_files(
     say(f"{run.summary()} -> {out}")
     say_notes(run.last_words())
     return 0
+
+
+def _as_json(nulls: CsvNulls) -> list[Any]:
+    texts = None if nulls.null_values is None else list(nulls.null_values)
+    return [texts, nulls.strings_can_be_null, nulls.quoted_strings_can_be_null]
