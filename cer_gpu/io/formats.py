@@ -225,7 +225,7 @@ def _to_its_end(opened: Any, at_first: Any, *, may_end_before: bool = False) -> 
     Parameters
     ----------
     opened
-        The bytes that the block reads.  Of anything but a plain file of this machine nothing is known.
+        The bytes that the block reads; only those of a plain file of this machine have a size to compare.
     at_first
         The same, opened before.
     may_end_before

@@ -10,6 +10,8 @@ import pyarrow.csv as pa_csv
 import pytest
 
 import cer_gpu
+from cer_gpu.io.sinks import open_sink
+from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
 from cer_gpu.io.standard_input import open_standard_input
 
@@ -21,7 +23,7 @@ OPTIONS = [
 ]
 
 
-def rows_of(source: cer_gpu.io.source.Source) -> list[dict]:
+def rows_of(source: Source) -> list[dict]:
     return pa.Table.from_batches(source.batches(NAMES)).to_pylist()
 
 
@@ -55,7 +57,7 @@ def test_results_that_are_written_as_csv_read_back_with_their_nulls(tmp_path):
     found = pa.table({"type": ["A", "B", "C"], "name": [None, "", "NA"], "n": [None, 1, 2]})
     query = cer_gpu.compile("SELECT * WHERE (A OR B OR C) AS x")
     path = tmp_path / "found.csv"
-    with cer_gpu.io.sinks.open_sink(path, found.schema) as sink:
+    with open_sink(path, found.schema) as sink:
         sink.write(found.to_batches()[0])
     kept = cer_gpu.Files(path, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
     assert pa.Table.from_batches(open_events(kept).batches(found.column_names)).equals(found)
