@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from html import escape
 from typing import Any
 
 import pyarrow as pa
@@ -37,6 +36,7 @@ from cer_gpu.evaluated import Evaluated, number_in
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.io.source import Source
 from cer_gpu.order.streams import STREAM_COLUMN
+from cer_gpu.printable import html_text
 
 QUERY_COLUMN = "query"
 """Column of `QuerySet.stream` that names the query of each row."""
@@ -175,7 +175,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
     def _repr_html_(self) -> str:
         """Show each query under its name in a notebook."""
         return "\n".join(
-            f"<details><summary>{escape(name)}</summary>{query._repr_html_()}</details>"
+            f"<details><summary>{html_text(name)}</summary>{query._repr_html_()}</details>"
             for name, query in self._queries.items()
         )
 

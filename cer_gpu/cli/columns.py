@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from cer_gpu.cli.command_line import show_text
 from cer_gpu.cli.given_events import STANDARD, given_streams
 from cer_gpu.cli.json_output import to_json
 from cer_gpu.cli.options import csv_options, events_argument
@@ -37,5 +38,5 @@ def columns(events: tuple[str, ...], type_column: str | None, nulls: CsvNulls, a
     found = survey_source(open_events(streams.open()))
     if type_column is not None:
         found["types"] = count_types(open_events(streams.open()), type_column)
-    click.echo(to_json(found) if as_json else survey_text(found, table_width()))
+    show_text(to_json(found) if as_json else survey_text(found, table_width()))
     return 0

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from cer_gpu.cli.command_line import show_text
 from cer_gpu.cli.given_events import given_streams
 from cer_gpu.cli.given_queries import WrongQueries, for_each, read_queries
 from cer_gpu.cli.json_output import to_json
@@ -77,5 +78,5 @@ def explain_command(
         with result_file(path, inputs) as file, naming(str(path)):
             file.write(draw(explanation).encode())
     text = "\n".join(explanation.passes) if passes else str(explanation)
-    click.echo(to_json(explanation.to_dict()) if as_json else text)
+    show_text(to_json(explanation.to_dict()) if as_json else text)
     return 0

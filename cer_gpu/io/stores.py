@@ -15,6 +15,7 @@ from pyarrow import fs
 
 from cer_gpu.errors import EventsError
 from cer_gpu.io.folders import entries
+from cer_gpu.printable import printable
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(/.*|)", re.DOTALL)
 _UNESCAPED = "/:@!$&'()*+,;=-._~"
@@ -109,7 +110,7 @@ class StoredFile:
 
     def __str__(self) -> str:
         """Return the path or URI for messages."""
-        return self.shown
+        return printable(self.shown)
 
     @property
     def name(self) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import pyarrow as pa
 from rich.console import Console
+from rich.text import Text
 
 from cer_gpu.cli.alerts import by_level
 from cer_gpu.cli.command_line import say, say_notes
@@ -28,6 +29,7 @@ from cer_gpu.follow.following import Follower, LiveStep
 from cer_gpu.follow.targets import live_target
 from cer_gpu.io.files import open_paths
 from cer_gpu.io.formats import AS_IN_PYARROW, CsvNulls
+from cer_gpu.printable import printable, printable_lines
 from cer_gpu.rules.alerts import ALERTS
 
 _STOPPED_BY = (signal.SIGINT, signal.SIGTERM)
@@ -134,7 +136,8 @@ class LiveRun:
                     waited = True  # those that came a moment ago
                     time.sleep(self._live.settle)
                     continue
-                self._status.update(f"{self.summary()}; waiting for files in {self._live.folder}")
+                waiting = f"{self.summary()}; waiting for files in {self._live.folder}"
+                self._status.update(Text(printable(waiting)))
                 time.sleep(self._live.poll)
         except TimeOrderError as error:
             hint = "\nhint: --lateness TIME puts late events in order, and --late drop leaves out those that come later"
@@ -180,7 +183,7 @@ class LiveRun:
 
     def _say(self, text: str) -> None:
         if self._console.is_terminal and not self._hidden:
-            self._console.print(text, soft_wrap=True, markup=False, highlight=False)
+            self._console.print(Text(printable_lines(text)), soft_wrap=True)
         else:
             say(text)
 
