@@ -16,7 +16,10 @@ import outside_data
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 BLOCK = re.compile(
     r"(?P<skipped><!-- not run -->\s*)?(?:<!-- run where (?P<needed>[\w.]+) is -->\s*)?^```python\n(?P<code>.*?)^```",
     re.MULTILINE | re.DOTALL,
@@ -154,8 +157,9 @@ def test_the_language_page_has_examples_of_every_operator_and_clause():
 def test_the_navigation_of_the_site_names_every_page():
     settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     named = re.findall(r": ([\w/]+\.md)$", settings[settings.index("\nnav:") :], flags=re.MULTILINE)
-    outside = ["index.md", "CHANGELOG.md", "examples/data/README.md"]
-    assert sorted(named) == sorted([*outside, *(page.name for page in (ROOT / "docs").glob("*.md"))])
+    outside = ["index.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "examples/data/README.md"]
+    inside = [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")]
+    assert sorted(named) == sorted([*outside, *inside])
 
 
 def test_links_between_readme_and_docs_lead_to_places_in_the_site(monkeypatch):
