@@ -1,4 +1,4 @@
-"""Queries nested a thousand and ten thousand deep, in each language: refused with a caret, however deep the stack is."""
+"""Queries nested a thousand and ten thousand deep, in each language: refused with a caret, in stacks of any depth."""
 
 import pickle
 
