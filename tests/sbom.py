@@ -15,7 +15,7 @@ from typing import Any
 
 from wheel_check import CONSTRAINTS, DIST, ROOT, build, environment, run
 
-EXTRAS = "plot,sigma,spark"
+EXTRAS = "delta,iceberg,lsp,plot,sigma,spark"
 
 
 def main() -> int:

@@ -14,8 +14,10 @@ from cer_gpu.columnar.resident import DeviceEvents
 from cer_gpu.columnar.validation import validated
 from cer_gpu.errors import EventsError
 from cer_gpu.io.files import Files, open_paths
+from cer_gpu.io.formats import AS_IN_PYARROW, CsvNulls
 from cer_gpu.io.frames import open_frame
 from cer_gpu.io.source import BATCH_ROWS, READ_ERRORS, Source, check_columns, check_names
+from cer_gpu.io.tables.opening import open_table, table_name_of
 
 
 def open_events(events: Any, *, resident: bool = False) -> Source:
@@ -35,9 +37,9 @@ def open_events(events: Any, *, resident: bool = False) -> Source:
     if isinstance(events, Source):
         return events
     if isinstance(events, str | os.PathLike):
-        return open_paths([events])
+        return _open_named([events])
     if isinstance(events, Files):
-        return open_paths(events.each(), events.nulls())
+        return _open_named(events.each(), events.nulls())
     if isinstance(events, DeviceEvents):
         if not resident:
             raise EventsError(
@@ -74,7 +76,7 @@ def open_events(events: Any, *, resident: bool = False) -> Source:
     if isinstance(events, Mapping):
         raise EventsError("expected the events of one stream, got a mapping")
     if isinstance(events, Sequence) and events and all(isinstance(e, str | os.PathLike) for e in events):
-        return open_paths(events)
+        return _open_named(events)
     if isinstance(events, Iterable) and not isinstance(events, bytes):
         return _open_iterable(iter(events))
     raise EventsError(
@@ -82,6 +84,19 @@ def open_events(events: Any, *, resident: bool = False) -> Source:
         f"PyCapsule interface (a frame of pandas or Polars), an iterable of these, or a path; got "
         f"{type(events).__name__}"
     )
+
+
+def _open_named(names: Sequence[str | os.PathLike[str]], nulls: CsvNulls = AS_IN_PYARROW) -> Source:
+    """Open the events of files, in which `nulls` are the fields of CSV that are NULL, or of one table."""
+    tables = [name for name in names if table_name_of(os.fspath(name)) is not None]
+    if not tables:
+        return open_paths(names, nulls)
+    if len(names) > 1:
+        raise EventsError(
+            f"{tables[0]}: is a table, which is a whole stream: no files or tables come before it or after it\n"
+            "hint: merge streams by time, each with its name: NAME=PATH, or a mapping"
+        )
+    return open_table(os.fspath(tables[0])).source()
 
 
 # ---- in memory and streams --------------------------------------------------------------------------------------

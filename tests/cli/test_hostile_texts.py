@@ -88,7 +88,7 @@ def lines() -> dict[str, list[tuple]]:
             (QUERY,), (QUERY, "--passes"), (QUERY, "--events", events, "--analyze"), (SETS["rows.sql"],),
             (QUERY, "--svg", "a.svg", "--dot", "a.dot"), (BROKEN,), (HOSTILE,),
         ],
-        "completion": [], "warm": [],
+        "completion": [], "warm": [], "lsp": [],
     }  # fmt: skip
 
 
