@@ -87,7 +87,7 @@ def open_events(events: Any, *, resident: bool = False) -> Source:
 
 
 def _open_named(names: Sequence[str | os.PathLike[str]], nulls: CsvNulls = AS_IN_PYARROW) -> Source:
-    """Open the events of files, or of one table."""
+    """Open the events of files, in which `nulls` are the fields of CSV that are NULL, or of one table."""
     tables = [name for name in names if table_name_of(os.fspath(name)) is not None]
     if not tables:
         return open_paths(names, nulls)
