@@ -179,7 +179,10 @@ class SharedGuards:
     def ahead(self, blocks: Iterable[Block]) -> Iterator[Block]:
         """Yield blocks; on a GPU, the guards of each are evaluated before the previous one is yielded."""
         users = self._users if self.device == CUDA else ()
-        wanted = {guard for user in users for guard in user.bound.guards if guard.predicate is not None}
+        of_users = {number for user in users for number in user.numbers}
+        wanted = {
+            number: self._guards[number] for number in sorted(of_users) if self._guards[number].predicate is not None
+        }
         if not wanted:
             yield from blocks
             return
@@ -188,13 +191,11 @@ class SharedGuards:
                 self._on_device = self._idle.pop()
         made, columns = self._on_device, {name for user in users for name in user.bound.columns}
         # guards that nobody asks for may stay, as they were bound already, but columns that nobody reads may not
-        stays = made is not None and wanted <= made.numbers.keys() and made.columns <= columns
-        if made is None or not stays or 2 * len(wanted) < len(made.numbers):
+        stays = made is not None and made.columns <= columns and all(made.guards.get(k) is g for k, g in wanted.items())
+        if made is None or not stays or 2 * len(wanted) < len(made.guards):
             if made is not None:
                 made.free()
-            kept = [] if made is None else [guard for guard in made.numbers if guard in wanted]
-            guards = list(dict.fromkeys([*kept, *sorted(wanted, key=repr)]))
-            made = self._on_device = _OnDevice(guards, self.schema, self._type_column)
+            made = self._on_device = _OnDevice(wanted, self.schema, self._type_column)
         yield from made.ahead(blocks)
 
     def release(self) -> None:
@@ -227,7 +228,7 @@ class SharedGuards:
         of_type = self._of_type[guard.event_type]
         found = None
         if guard.predicate is not None and len(of_type.rows):
-            rows = None if self._on_device is None else self._on_device.rows(guard, self._block)
+            rows = None if self._on_device is None else self._on_device.rows(number, self._block)
             found = of_type.found(number) if rows is None else of_type.among(rows)
         if guard.stream is not None and self._stream_column is not None:
             streams = of_type.taken.coded(self._stream_column)
@@ -321,26 +322,25 @@ class _OnDevice:
     Parameters
     ----------
     guards
-        Guards with predicates.
+        Guards with predicates, by the numbers by which they are asked for.
     schema : pyarrow.Schema
     type_column
         As of `SharedGuards`.
 
     Attributes
     ----------
-    numbers : dict from Guard to int
+    guards : dict from int to Guard
     """
 
-    def __init__(self, guards: list[Guard], schema: pa.Schema, type_column: str | None) -> None:
-        self.numbers = {guard: number for number, guard in enumerate(guards)}
-        names = [guard.event_type if type_column is not None else None for guard in guards]
+    def __init__(self, guards: dict[int, Guard], schema: pa.Schema, type_column: str | None) -> None:
+        self.guards = guards
+        self._places = {number: place for place, number in enumerate(guards)}
+        names = [guard.event_type if type_column is not None else None for guard in guards.values()]
         self._types = {name: i for i, name in enumerate(dict.fromkeys(names)) if name is not None}
         self._type_column = type_column
         self._numbers_of_types = PerDictionary(self._of_dictionary, np.array(-1, np.int32))
-        asked = [
-            (None if name is None else self._types[name], guard.predicate)
-            for name, guard in zip(names, guards, strict=True)
-        ]
+        numbered = [None if name is None else self._types[name] for name in names]
+        asked = [(number, guard.predicate) for number, guard in zip(numbered, guards.values(), strict=True)]
         self._sets = sets_pass(SetSteps(asked, schema))
         self._block: Block | None = None
         self._found: list[Rows] = []
@@ -382,12 +382,12 @@ class _OnDevice:
             types = read_only(types if valid is None else np.where(valid, types, np.int32(-1)))
         return self._sets.submit((SetInputs(block.n_rows, block, types),), None)
 
-    def rows(self, guard: Guard, block: Block | None) -> Rows | None:
+    def rows(self, number: int, block: Block | None) -> Rows | None:
         """Return the rows of a block, of the type of a guard, that satisfy its predicate; None: they are not known."""
-        number = self.numbers.get(guard)
-        if block is None or number is None or not self.has(block):
+        place = self._places.get(number)
+        if block is None or place is None or not self.has(block):
             return None
-        return self._sets.tested(number, self._found[number], block)
+        return self._sets.tested(place, self._found[place], block)
 
 
 class SharedWords:
@@ -399,7 +399,7 @@ class SharedWords:
         self._in_groups = bound.type_column is not None and not bound.of_any_type
         self._types: list[str | None] = []
         self.bound, self.types_met = bound, types_met
-        self._numbers = shared.numbers(bound)
+        self.numbers = shared.numbers(bound)
         self.placement = Placement(shared.device, bound.program)
         if shared.device == CPU and shared.asked == AUTO:
             self.placement.reason = "predicates of several queries stay on the CPU, unless a GPU is asked for"
@@ -417,7 +417,7 @@ class SharedWords:
 
     def _lists(self, block: Block) -> list[List]:
         shared = self._shared
-        lists = [shared.rows(number, block) for number in self._numbers]
+        lists = [shared.rows(number, block) for number in self.numbers]
         if self._types is not shared.types:
             self._types = shared.types
             self.types_met.add(self._types)

@@ -409,7 +409,12 @@ class _FewRows(RowsOfBlock):
 
     def coded(self, name: str) -> Coded:
         """See `Block.coded`."""
-        return Block.coded(self, name)
+        if name not in self._coded:
+            array = self.column(name)
+            if not pa.types.is_dictionary(array.type):
+                array = plain_texts(plain_array(array)).dictionary_encode()
+            self._coded[name] = Coded(codes_of(array, validity(array.indices)), plain_texts(array.dictionary))
+        return self._coded[name]
 
 
 class _Room(NamedTuple):
