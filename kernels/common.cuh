@@ -42,6 +42,8 @@ CER_DEVICE cer_i32 cer_count_bits(cer_u32 bits) { return __builtin_popcount(bits
 CER_DEVICE void cer_lower(cer_u64* target, cer_u64 value) {
   if (value < *target) *target = value;
 }
+CER_DEVICE void cer_set_bits(cer_u32* target, cer_u32 bits) { *target |= bits; }
+CER_DEVICE void cer_add_to(cer_u32* target, cer_u32 value) { *target += value; }
 CER_DEVICE cer_f64 cer_f64_of_bits(cer_u64 bits) {
   cer_f64 value;
   std::memcpy(&value, &bits, sizeof value);
@@ -72,6 +74,9 @@ CER_DEVICE cer_i32 cer_of_last_lane(cer_i32 value) { return __shfl_sync(0xffffff
 CER_DEVICE cer_i32 cer_count_bits(cer_u32 bits) { return __popc(bits); }
 // *target = min(*target, value), by any number of threads at once.
 CER_DEVICE void cer_lower(cer_u64* target, cer_u64 value) { atomicMin(target, value); }
+// *target |= bits and *target += value, likewise.
+CER_DEVICE void cer_set_bits(cer_u32* target, cer_u32 bits) { atomicOr(target, bits); }
+CER_DEVICE void cer_add_to(cer_u32* target, cer_u32 value) { atomicAdd(target, value); }
 CER_DEVICE cer_f64 cer_f64_of_bits(cer_u64 bits) { return __longlong_as_double(static_cast<cer_i64>(bits)); }
 CER_DEVICE cer_i64 cer_bits_of_f64(cer_f64 value) { return __double_as_longlong(value); }
 

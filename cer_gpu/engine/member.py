@@ -32,7 +32,6 @@ from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.outputs import output_of
 from cer_gpu.planning.physical import physical_plan
 from cer_gpu.planning.plan import Plan
-from cer_gpu.predicates.placement import CPU
 from cer_gpu.predicates.shared_guards import SharedGuards, SharedWords, may_share
 from cer_gpu.predicates.types_met import TypesMet
 from cer_gpu.runtime.protocol import FoundBuffers
@@ -368,7 +367,7 @@ class QueryMember(SetMember):
     def _may_sleep(self, binding: Binding, guards: SharedGuards) -> bool:
         """Return True if nothing need be known of the events before the first relevant one."""
         of_all_events = bool(self.plan.partition or binding.derived or self.physical.output.by_starts)
-        return not of_all_events and guards.device == CPU and may_share(binding.guards, negates=self.plan.negates)
+        return not of_all_events and may_share(binding.guards, negates=self.plan.negates)
 
     def _wake(self) -> None:
         """Make the pipeline."""

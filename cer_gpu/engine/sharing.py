@@ -13,7 +13,6 @@ from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.partition.shared import MOST_SHARED, SharedPartitions, ViewOfPartitions
-from cer_gpu.predicates.placement import CPU
 from cer_gpu.predicates.shared_guards import SharedGuards
 
 
@@ -69,7 +68,7 @@ class Sharing:
     def all_bound(self) -> None:
         """Keep the guards for other evaluations, once all queries are bound."""
         guards, before = self._guards, self._before.guards
-        if guards is not None and guards.device == CPU and (before is None or not guards.may_be(before)):
+        if guards is not None and (before is None or not guards.may_be(before)):
             self._before.guards = guards.another()
 
     def ahead(self, blocks: Iterable[Block]) -> Iterable[Block]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from cer_gpu.columnar.moments import per_second, read_moment
 from cer_gpu.errors import NULL_HINT, QueryTypeError, nearest
 from cer_gpu.expressions import lists, texts
 from cer_gpu.expressions import terms as t
-from cer_gpu.expressions.by_arrow import arrow_rows, common_decimal, decimals, null_rows, of_arrow
+from cer_gpu.expressions.by_arrow import NullRows, arrow_rows, common_decimal, decimals, of_arrow
 from cer_gpu.expressions.coercions import compare_scaled, exact_value, float_term, int64_term
 from cer_gpu.expressions.derived import DerivedColumn, derive
 from cer_gpu.expressions.derived_names import is_derived, shown
@@ -198,13 +197,13 @@ class Binder:
     def is_null(self, operand: s.Expression, negated: bool) -> t.Test:
         """Bind ``operand IS NULL``: an expression is NULL if a part is, or if it divides an integer by 0."""
         if isinstance(operand, s.Attribute) and kind_of(self.column(operand)) is None:  # a list or a struct
-            return self.inputs.give(partial(null_rows, name=operand.name, negated=negated))
+            return self.inputs.give(NullRows(operand.name, negated))
         kind = INTEGER if self.is_length(operand) and self.is_distance(operand) else self.kind(operand)
         match operand:
             case s.Attribute() if kind not in (NOTHING, STRING):
                 return t.Known(self.stored(operand), not negated)
             case s.Attribute() if kind != NOTHING:
-                return self.inputs.give(partial(null_rows, name=operand.name, negated=negated))
+                return self.inputs.give(NullRows(operand.name, negated))
             case s.Negative() | s.Call():
                 tests = [self.is_null(part, negated) for part in children(operand)]
                 return tests[0] if len(tests) == 1 else (t.And if negated else t.Or)(tuple(tests))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,18 @@ def arrow_rows(answer: pa.Array, negated: bool) -> Bools:
     return np.asarray(answer.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
 
 
-def null_rows(block: Block, name: str, negated: bool) -> Bools:
-    """Return the rows of a column that are NULL, or those that are not."""
-    valid = block.valid(name)
-    rows: Bools = np.ones(block.n_rows, np.bool_) if valid is None else valid
-    return rows if negated else np.logical_not(rows)
+@dataclass(frozen=True)
+class NullRows:
+    """The rows of a column that are NULL, or those that are not."""
+
+    name: str
+    negated: bool
+
+    def __call__(self, block: Block) -> Bools:
+        """Return the rows of a block."""
+        valid = block.valid(self.name)
+        rows: Bools = np.ones(block.n_rows, np.bool_) if valid is None else valid
+        return rows if self.negated else np.logical_not(rows)
 
 
 def of_arrow(op: str) -> Callable[[Any, Any], pa.Array]:

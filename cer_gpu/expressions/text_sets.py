@@ -43,7 +43,7 @@ class _Places(NamedTuple):
     patterns: Int32
 
 
-class _Together:
+class Together:
     """All tests of a column, with their patterns in two sets.
 
     Attributes
@@ -74,6 +74,13 @@ class _Together:
             if asking
         }
 
+    def askers(self, nocase: bool) -> tuple[Int32, Int32]:
+        """Return the numbers of the tests that ask for each pattern of a set, and where those of each begin."""
+        patterns, tests = self._askers[nocase]
+        order = np.argsort(patterns, kind="stable")
+        begins = np.searchsorted(patterns[order], np.arange(self.sets[nocase].n_patterns + 1))
+        return read_only(tests[order].astype(np.int32)), read_only(begins.astype(np.int32))
+
     def asking(self, nocase: bool, found: FoundPatterns) -> Array:
         """Return the numbers of the tests that ask for a pattern which was found."""
         patterns, tests = self._askers[nocase]
@@ -89,7 +96,7 @@ class _Tests:
         self.numbers: dict[OneOfPatterns, int] = {}
         self.tests: list[OneOfPatterns] = []
         self.n_readings = 0
-        self._together: _Together | None = None
+        self._together: Together | None = None
 
     def number(self, test: OneOfPatterns) -> int:
         """Return the number of a test; equal ones have the same."""
@@ -100,10 +107,10 @@ class _Tests:
             self._together = None
         return number
 
-    def together(self) -> _Together:
-        """Return the sets of patterns of all tests so far."""
+    def together(self) -> Together:
+        """Return the patterns of all tests so far."""
         if self._together is None:
-            self._together = _Together(self.tests)
+            self._together = Together(self.tests)
         return self._together
 
 
@@ -120,7 +127,7 @@ class TextSet:
         self._tests = _Tests() if tests is None else tests
         self._texts: pa.Array | None = None  # kept alive, so that no other array gets its address
         self._work = 0
-        self._together: _Together | None = None
+        self._together: Together | None = None
         self._parts: dict[bool, list[FoundPatterns]] = {}
         self._n_read: dict[bool, int] = {}
         self._holds: Bools = np.zeros(0, np.bool_)  # for each test, if one of the texts read satisfies it
@@ -133,6 +140,15 @@ class TextSet:
     def number(self, test: OneOfPatterns) -> int:
         """Return the number of a test, by which it is asked."""
         return self._tests.number(test)
+
+    @property
+    def n_tests(self) -> int:
+        """Number of tests so far."""
+        return len(self._tests.tests)
+
+    def together(self) -> Together:
+        """Return the patterns of all tests so far."""
+        return self._tests.together()
 
     def read(self, texts: pa.Array) -> None:
         """Go on to a dictionary."""
@@ -217,29 +233,36 @@ class TestTable(PerDictionary):
     of : TextSet
     test : OneOfPatterns
     negated
+
+    Attributes
+    ----------
+    of : TextSet
+    number : int
+        The number of the test in its set.
+    negated : bool
     """
 
     def __init__(self, of: TextSet, test: OneOfPatterns, negated: bool) -> None:
-        self._set, self._test, self._negated = of, test, negated
-        self._number = of.number(test)
+        self.of, self._test, self.negated = of, test, negated
+        self.number = of.number(test)
         self._turn = -1
         self._table: Array | None = None
 
     def fresh_in(self, of: TextSet) -> TestTable:
         """Return the table of the same test, of another evaluation."""
-        return TestTable(of, self._test, self._negated)
+        return TestTable(of, self._test, self.negated)
 
     def __call__(self, values: pa.Array) -> Array:
         """See `PerDictionary`."""
-        self._set.read(values)
-        if self._table is not None and self._turn == self._set.turn:
+        self.of.read(values)
+        if self._table is not None and self._turn == self.of.turn:
             return self._table
         table = np.zeros(len(values) + 1, np.bool_)
-        rows = self._set.rows(self._number)
-        np.logical_xor(rows, self._negated, out=table[:-1])
+        rows = self.of.rows(self.number)
+        np.logical_xor(rows, self.negated, out=table[:-1])
         if values.null_count:
             table[:-1] &= np.asarray(values.is_valid())
-        self._turn, self._table = self._set.turn, table if self._set.keeps() else None
+        self._turn, self._table = self.of.turn, table if self.of.keeps() else None
         return table
 
     @property
@@ -249,20 +272,20 @@ class TestTable(PerDictionary):
 
     def at(self, values: pa.Array, codes: Array) -> Array:
         """See `PerDictionary`."""
-        self._set.read(values)
-        known = self._table is not None and self._turn == self._set.turn
-        held = None if known or values.null_count else self._set.codes(self._number)
+        self.of.read(values)
+        known = self._table is not None and self._turn == self.of.turn
+        held = None if known or values.null_count else self.of.codes(self.number)
         if held is None:
             at: Array = self(values)[codes]
             return at
         if not len(held):
-            return np.full(len(codes), self._negated)
+            return np.full(len(codes), self.negated)
         places = np.searchsorted(held, codes)
-        found: Array = (held[np.minimum(places, len(held) - 1)] == codes) != self._negated
+        found: Array = (held[np.minimum(places, len(held) - 1)] == codes) != self.negated
         return found
 
     def codes(self, values: pa.Array) -> Array:
         """See `PerDictionary`."""
-        self._set.read(values)
-        codes = None if self._negated or values.null_count else self._set.codes(self._number)
+        self.of.read(values)
+        codes = None if self.negated or values.null_count else self.of.codes(self.number)
         return super().codes(values) if codes is None else codes

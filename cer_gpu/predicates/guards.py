@@ -29,7 +29,9 @@ from cer_gpu.expressions.side_columns import SideColumns
 from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.expressions.terms import NO_SIDES, GuardProgram
 from cer_gpu.predicates.cuda.blocks import Due, Job, one_ahead
+from cer_gpu.predicates.cuda.guard_sets import CudaSets
 from cer_gpu.predicates.cuda.selection import CudaPass
+from cer_gpu.predicates.cuda.set_steps import SetSteps
 from cer_gpu.predicates.cuda.words import CudaWords
 from cer_gpu.predicates.generated import generated
 from cer_gpu.predicates.numba_source import CHUNK, slots_of
@@ -377,6 +379,11 @@ class GuardWords:
 def words_pass(parts: Sequence[GuardWords]) -> CudaWords:
     """Return the kernels of the words of several evaluations, over the same copies of columns."""
     return CudaWords(open_device(), [part.bound.program for part in parts if part.bound.program is not None])
+
+
+def sets_pass(steps: SetSteps) -> CudaSets:
+    """Return the kernels of the rows of the guards of a set."""
+    return CudaSets(open_device(), steps)
 
 
 @lru_cache(4)

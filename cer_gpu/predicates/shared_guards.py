@@ -5,12 +5,13 @@ with their places in that order, for each block; the relevant events of a query 
 guards, with the word of each row (`cer_gpu.predicates.guards`).  A query whose types do not occur in a block reads
 nothing of it.
 
-On a GPU, kernels make the bits of all guards for all rows of a block, from which the lists are taken.
+On a GPU, kernels find the rows of all guards of a block at once, from which the lists are taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Self
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -30,16 +31,15 @@ from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.expressions.derived import is_descent
 from cer_gpu.predicates.answers import Answers, TestParts
 from cer_gpu.predicates.cuda.blocks import Job, one_ahead
-from cer_gpu.predicates.guards import INTERPRETED, BoundGuards, GuardWords, forced, type_names, words_pass
+from cer_gpu.predicates.cuda.guard_sets import SetInputs
+from cer_gpu.predicates.cuda.set_steps import SetSteps
+from cer_gpu.predicates.guards import INTERPRETED, BoundGuards, forced, sets_pass, type_names
 from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement
 from cer_gpu.predicates.symbols import SymbolTable
 from cer_gpu.predicates.types_met import TypesMet
 
 MOST_GUARDS = 16
 """Most guards of a query that shares them: its words have so many bits."""
-
-AT_ONCE = 64
-"""Most guards of one kernel on a GPU: the time to compile it grows faster than their number."""
 
 Rows = npt.NDArray[np.int32]
 List = tuple[Rows, Rows]
@@ -86,6 +86,7 @@ class SharedGuards:
         self.asked = forced(device)
         self.device = CPU if self.asked == AUTO else self.asked
         self._on_device: _OnDevice | None = None
+        self._idle: list[_OnDevice] = []  # of evaluations that are over, for others of the same guards
         self._users: WeakSet[SharedWords] = WeakSet()
         self._block: Block | None = None
         self._of_type: dict[str | None, _OfType] = {}
@@ -104,16 +105,16 @@ class SharedGuards:
         self.types: list[str | None] = []
 
     def may_be(self, other: SharedGuards) -> bool:
-        """Return True if others, on the CPU, are for events of the same schema, types and streams."""
+        """Return True if others are for events of the same schema, types and streams, on the same device."""
         own, others = ((x._type_column, x._stream_column, x.asked, x.device) for x in (self, other))
-        return own == others and self.device == CPU and self.schema.equals(other.schema, check_metadata=True)
+        return own == others and self.schema.equals(other.schema, check_metadata=True)
 
     def another(self) -> SharedGuards:
-        """Return the same guards, bound as these are, for another evaluation on the CPU."""
+        """Return the same guards, bound as these are, for another evaluation."""
         other = SharedGuards(self.schema, self._type_column, self._stream_column, self.asked)
         other._of_type = {event_type: each.fresh() for event_type, each in self._of_type.items()}
         other._numbers_of, other._number_of = WeakKeyDictionary(self._numbers_of), dict(self._number_of)
-        other._guards = list(self._guards)
+        other._guards, other._idle = list(self._guards), self._idle
         return other
 
     def words_for(self, bound: BoundGuards, types_met: TypesMet) -> SharedWords:
@@ -182,20 +183,25 @@ class SharedGuards:
         if not wanted:
             yield from blocks
             return
+        if self._on_device is None:
+            with suppress(IndexError):
+                self._on_device = self._idle.pop()
         made, columns = self._on_device, {name for user in users for name in user.bound.columns}
-        # guards that nobody asks for may stay, as kernels take long to compile, but columns that nobody reads may not
-        stays = made is not None and wanted <= made.bits.keys() and made.columns <= columns
-        if made is None or not stays or 2 * len(wanted) < len(made.bits):
-            self.release()
-            kept = [] if made is None else [guard for guard in made.bits if guard in wanted]
+        # guards that nobody asks for may stay, as they were bound already, but columns that nobody reads may not
+        stays = made is not None and wanted <= made.numbers.keys() and made.columns <= columns
+        if made is None or not stays or 2 * len(wanted) < len(made.numbers):
+            if made is not None:
+                made.free()
+            kept = [] if made is None else [guard for guard in made.numbers if guard in wanted]
             guards = list(dict.fromkeys([*kept, *sorted(wanted, key=repr)]))
-            made = self._on_device = _OnDevice(guards, self.schema, self._type_column, self._stream_column)
+            made = self._on_device = _OnDevice(guards, self.schema, self._type_column)
         yield from made.ahead(blocks)
 
     def release(self) -> None:
         """Free the memory on the device."""
         if self._on_device is not None:
-            self._on_device.kernels.wait()
+            self._on_device.free()
+            self._idle[:] = [self._on_device]
             self._on_device = None
 
     def _types_of(self, block: Block) -> npt.NDArray[np.int32]:
@@ -221,8 +227,8 @@ class SharedGuards:
         of_type = self._of_type[guard.event_type]
         found = None
         if guard.predicate is not None and len(of_type.rows):
-            word = None if self._on_device is None else self._on_device.word(guard, self._block)
-            found = of_type.found(number) if word is None else np.flatnonzero(of_type.has_bit(*word))
+            rows = None if self._on_device is None else self._on_device.rows(guard, self._block)
+            found = of_type.found(number) if rows is None else of_type.among(rows)
         if guard.stream is not None and self._stream_column is not None:
             streams = of_type.taken.coded(self._stream_column)
             named = np.array([name == guard.stream for name in streams.values.to_pylist()] or [False])[streams.codes]
@@ -288,10 +294,9 @@ class _OfType:
         """Return which events satisfy the predicate of the guard of a number, ascending; None: all."""
         return self._answers.rows(self._tests[number], self.taken)
 
-    def has_bit(self, words: npt.NDArray[np.uint64], bit: np.uint64) -> npt.NDArray[np.bool_]:
-        """Return the events whose words, given for all rows of the block, have a bit."""
-        found: npt.NDArray[np.bool_] = self._groups.order(words)[self._groups.places(self._number)] & bit != 0
-        return found
+    def among(self, rows: Rows) -> Array:
+        """Return which events stand in some rows of the block, all of this type, ascending."""
+        return np.searchsorted(self.rows, rows)
 
 
 class _OfAll(_OfType):
@@ -305,66 +310,84 @@ class _OfAll(_OfType):
         if len(self.rows) != block.n_rows:
             self.rows = self.places = read_only(np.arange(block.n_rows, dtype=np.int32))
 
-    def has_bit(self, words: npt.NDArray[np.uint64], bit: np.uint64) -> npt.NDArray[np.bool_]:
+    def among(self, rows: Rows) -> Array:
         """See `_OfType`."""
-        found: npt.NDArray[np.bool_] = words & bit != 0
-        return found
+        return rows
 
 
 class _OnDevice:
-    """Guards on a GPU: the bits of all of them, for all rows of one block after the other.
+    """Guards on a GPU: the rows of all of them, of one block after the other.
 
     Parameters
     ----------
     guards
         Guards with predicates.
-    schema, type_column, stream_column
+    schema : pyarrow.Schema
+    type_column
         As of `SharedGuards`.
 
     Attributes
     ----------
-    bits : dict from Guard to int
-    columns : set of str
-        Columns that the guards read.
-    kernels : CudaWords
+    numbers : dict from Guard to int
     """
 
-    def __init__(
-        self, guards: list[Guard], schema: pa.Schema, type_column: str | None, stream_column: str | None
-    ) -> None:
-        self.bits = {guard: bit for bit, guard in enumerate(guards)}
-        parts = [tuple(guards[first : first + AT_ONCE]) for first in range(0, len(guards), AT_ONCE)]
-        self._parts = [GuardWords(BoundGuards(part, schema, type_column, "", stream_column)) for part in parts]
-        self.columns = {name for part in self._parts for name in part.bound.columns}
-        self.kernels = words_pass(self._parts)
+    def __init__(self, guards: list[Guard], schema: pa.Schema, type_column: str | None) -> None:
+        self.numbers = {guard: number for number, guard in enumerate(guards)}
+        names = [guard.event_type if type_column is not None else None for guard in guards]
+        self._types = {name: i for i, name in enumerate(dict.fromkeys(names)) if name is not None}
+        self._type_column = type_column
+        self._numbers_of_types = PerDictionary(self._of_dictionary, np.array(-1, np.int32))
+        asked = [
+            (None if name is None else self._types[name], guard.predicate)
+            for name, guard in zip(names, guards, strict=True)
+        ]
+        self._sets = sets_pass(SetSteps(asked, schema))
         self._block: Block | None = None
-        self._words: list[npt.NDArray[np.uint64]] = []
+        self._found: list[Rows] = []
+
+    @property
+    def columns(self) -> set[str]:
+        """Columns that the guards read."""
+        return self._sets.steps.columns
+
+    def free(self) -> None:
+        """Free the memory of blocks on the device."""
+        self._sets.free()
+        self._block, self._found = None, []
 
     def ahead(self, blocks: Iterable[Block]) -> Iterator[Block]:
-        """Yield blocks whose bits are known; the next one is in flight meanwhile."""
+        """Yield blocks whose rows are known; the next one is in flight meanwhile."""
         try:
             for block, _, job in one_ahead(blocks, lambda block: (CUDA, block.n_rows > 0), self._submitted):
                 if block.n_rows:
-                    found = self.kernels.collect(job or self._submitted(block))
-                    self._words = [read_only(words.reshape(-1).astype(np.uint64)) for words in found]
-                    self._block = block
+                    self._found, self._block = self._sets.collect(job or self._submitted(block)), block
                 yield block
         finally:
-            self.kernels.wait()
+            self._sets.wait()
 
     def has(self, block: Block) -> bool:
-        """Return True if the bits are those of a block."""
+        """Return True if the rows are those of a block."""
         return block is self._block
 
-    def _submitted(self, block: Block) -> Job[None]:
-        return self.kernels.submit(tuple(part.inputs_of(block) for part in self._parts), None)
+    def _of_dictionary(self, values: pa.Array) -> npt.NDArray[np.int32]:
+        assert self._type_column is not None
+        names = type_names(values, self._type_column)
+        return np.array([-1 if name is None else self._types.get(name, -1) for name in names], np.int32)
 
-    def word(self, guard: Guard, block: Block | None) -> tuple[npt.NDArray[np.uint64], np.uint64] | None:
-        """Return words of a block's rows, and the bit that a guard has in them; None: there are none."""
-        if block is None or not self.has(block) or guard not in self.bits:
+    def _submitted(self, block: Block) -> Job[None]:
+        types = None
+        if self._type_column is not None and self._types:
+            coded, valid = block.coded(self._type_column), block.valid(self._type_column)
+            types = self._numbers_of_types(coded.values)[coded.codes]
+            types = read_only(types if valid is None else np.where(valid, types, np.int32(-1)))
+        return self._sets.submit((SetInputs(block.n_rows, block, types),), None)
+
+    def rows(self, guard: Guard, block: Block | None) -> Rows | None:
+        """Return the rows of a block, of the type of a guard, that satisfy its predicate; None: they are not known."""
+        number = self.numbers.get(guard)
+        if block is None or number is None or not self.has(block):
             return None
-        part, bit = divmod(self.bits[guard], AT_ONCE)
-        return self._words[part], np.uint64(1 << bit)
+        return self._sets.tested(number, self._found[number], block)
 
 
 class SharedWords:

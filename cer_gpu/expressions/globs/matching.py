@@ -63,12 +63,19 @@ class GlobSet:
     patterns
     nocase
         True to ignore the case of letters.
+
+    Attributes
+    ----------
+    n_patterns : int
+    compiled : Compiled
+    folds : int32 array
+        As of `lay_out`.
     """
 
     def __init__(self, patterns: Sequence[Pattern], nocase: bool) -> None:
         self.n_patterns = len(patterns)
-        self._compiled: Compiled = compiled(patterns, nocase)
-        self._folds = folds() if nocase else _NO_FOLDS
+        self.compiled: Compiled = compiled(patterns, nocase)
+        self.folds = folds() if nocase else _NO_FOLDS
         self._grams: dict[int, Grams] | None = None  # chosen by the first texts
 
     def find(self, texts: pa.Array, first: int = 0) -> FoundPatterns:
@@ -92,19 +99,33 @@ class GlobSet:
             begin = end
         return grouped(pairs, self.n_patterns)
 
+    def grams(self, texts: pa.Array) -> dict[int, Grams]:
+        """Return where to look for the patterns, chosen by the first of some texts unless they are chosen already."""
+        if self._grams is None:
+            offsets, data = bytes_of(texts)
+            offsets = read_only(offsets.astype(np.int64, copy=False))
+            end = int(np.searchsorted(offsets, offsets[0] + SAMPLED_BYTES, side="right"))
+            laid, _ = self._laid_out(offsets[: max(end, 2)], data, Scratch(np.uint8))
+            self._grams = grams(self.compiled, laid[:SAMPLED_BYTES])
+        return self._grams
+
+    def _laid_out(self, offsets: Int64, data: Array, laid: Scratch) -> tuple[Array, Int64]:
+        """Return texts between marks, and where they begin."""
+        begins = np.empty(len(offsets), np.int64)
+        written = laid.empty(int(offsets[-1] - offsets[0]) + len(offsets))
+        lay_out(read_only(offsets), read_only(data), self.folds, begins, written)
+        return read_only(written[: begins[-1]]), read_only(begins)
+
     def _found(self, offsets: Int64, data: Array, laid: Scratch, room: int) -> list[tuple[Int32, Int32]]:
         """Return pairs of patterns and texts, for texts that are laid out at once."""
         n = len(offsets) - 1
-        begins = np.empty(n + 1, np.int64)
-        written = laid.empty(int(offsets[-1] - offsets[0]) + n + 1)
-        lay_out(read_only(offsets), read_only(data), self._folds, begins, written)
-        written, begins = read_only(written), read_only(begins)
+        written, begins = self._laid_out(offsets, data, laid)
         if self._grams is None:
-            self._grams = grams(self._compiled, written[: min(int(begins[-1]), SAMPLED_BYTES)])
+            self._grams = grams(self.compiled, written[: min(int(begins[-1]), SAMPLED_BYTES)])
         pairs = list[tuple[Int32, Int32]]()
         seen, met = np.full(self.n_patterns, -1, np.int32), np.full(256, -1, np.int32)
         patterns, texts = np.empty(room, np.int32), np.empty(room, np.int32)
-        globs = tuple(self._compiled.globs)
+        globs = tuple(self.compiled.globs)
         for width, of_width in self._grams.items():
             text = 0
             while text < n:

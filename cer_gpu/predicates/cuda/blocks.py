@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,13 @@ class Slot:
     pinned: dict[str, Bytes] = field(default_factory=dict)
 
 
+class HasRows(Protocol):
+    """What kernels read of a block."""
+
+    @property
+    def n_rows(self) -> int: ...  # noqa: D102
+
+
 Found = TypeVar("Found")
 State = TypeVar("State")
 
@@ -69,7 +76,7 @@ State = TypeVar("State")
 class Job(Generic[State]):
     """A block, with the rows before `end` submitted to a slot."""
 
-    rows: tuple[BlockInputs, ...]
+    rows: tuple[HasRows, ...]
     slot: Slot
     end: int
     state: State
@@ -169,7 +176,7 @@ class DeviceBlocks(ABC, Generic[Found, State]):
     def _kept(self, found: Found) -> Found:
         """Return a copy of what was found."""
 
-    def submit(self, rows: tuple[BlockInputs, ...], state: State) -> Job[State]:
+    def submit(self, rows: tuple[HasRows, ...], state: State) -> Job[State]:
         """Start the evaluation of a block of at least one row; at most two blocks are in flight.
 
         Raises
@@ -205,7 +212,7 @@ class DeviceBlocks(ABC, Generic[Found, State]):
             slot.queue.wait()
         self._in_flight.clear()
 
-    def _start(self, slot: Slot, rows: tuple[BlockInputs, ...], begin: int, state: State) -> int:
+    def _start(self, slot: Slot, rows: tuple[HasRows, ...], begin: int, state: State) -> int:
         """Copy rows from `begin` on and start the kernels; return the row after the last copied one."""
         while True:
             n = min(rows[0].n_rows - begin, self.most_rows)
@@ -221,7 +228,7 @@ class DeviceBlocks(ABC, Generic[Found, State]):
                     raise self._no_room(n, error) from None
                 self.most_rows = max(n // 2, FEWEST_ROWS)
 
-    def _copy(self, slot: Slot, rows: tuple[BlockInputs, ...], begin: int, end: int) -> None:
+    def _copy(self, slot: Slot, rows: tuple[Any, ...], begin: int, end: int) -> None:
         """Copy the inputs of all programs for some rows, each array once, and their addresses."""
         of_programs = [_numbers(reads, given, begin, end) for reads, given in zip(self._reads, rows, strict=True)]
         at, offset = [], 0

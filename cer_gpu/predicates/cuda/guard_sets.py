@@ -1,0 +1,497 @@
+"""Rows of the guards of many queries, on a device, by the kernels of `kernels/guard_sets.cu`.
+
+Columns of texts are copied as they are, and read there: each text is laid out between marks, its grams are looked up,
+and the tests whose patterns it matches get its bit.  The texts of a dictionary are read once, and their bits spread to
+the rows.  Guards are then computed from bits, 32 rows at a time, and the rows of each come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cer_gpu.arrays import Int32
+from cer_gpu.backend.device import Bytes, Device, Memory, OutOfDeviceMemory
+from cer_gpu.backend.kernel_source import read_kernel_source
+from cer_gpu.backend.texts.scanning import SLOT_SHIFT
+from cer_gpu.columnar.columns import Block, Coded, RowsOfBlock, codes_of, plain_array, plain_texts, validity
+from cer_gpu.columnar.memory import read_only
+from cer_gpu.columnar.strings import bytes_of
+from cer_gpu.expressions import terms as t
+from cer_gpu.expressions.globs.matching import GlobSet
+from cer_gpu.expressions.targets.numpy import rows_of
+from cer_gpu.predicates.cuda.blocks import DeviceBlocks, Slot, aligned
+from cer_gpu.predicates.cuda.set_steps import KNOWN, TYPES, SetSteps
+from cer_gpu.predicates.cuda.staging import Staging
+
+KERNELS = (
+    *("cer_clear", "cer_lay_texts", "cer_find_pieces", "cer_match_globs", "cer_spread_codes"),
+    *("cer_test_numbers", "cer_find_guards", "cer_write_rows"),
+)
+SPAN = 16
+"""CER_SPAN of `kernels/guard_sets.cu`."""
+
+FEW_OF = 4
+"""Rows of a block for each row that is still to be tested, from which on these are tested alone."""
+
+_OPERATORS = {op: k for k, op in enumerate((*t.COMPARISONS, KNOWN))}
+_STORED = {stored: k for k, stored in enumerate(t.STORED)}
+_NO_VALUES = 0, 0, _STORED["u1"], 1
+"""Address, first bit, type and step of values that are not read."""
+
+
+@dataclass(frozen=True)
+class SetInputs:
+    """What the kernels read of a block.
+
+    Attributes
+    ----------
+    n_rows : int
+    block : Block
+    types : int32 array, shape (n_rows,), or None
+        Number of the type of each row.
+    """
+
+    n_rows: int
+    block: Block
+    types: Int32 | None
+
+
+class _ByGrams(NamedTuple):
+    """Patterns that are looked for by grams of one width: numbers and addresses as the kernels have them."""
+
+    gram: int
+    filter: tuple[int, int]
+    slots: tuple[int, int]
+    entries: tuple[int, int, int]
+    candidate_of: int
+    compared: tuple[int, int]
+
+
+class _Patterns(NamedTuple):
+    """Patterns of one column that ignore case, or do not: addresses, and for each width the patterns."""
+
+    folds: tuple[int, int]
+    globs: tuple[int, int, int, int]
+    tests: tuple[int, int]
+    by_width: list[_ByGrams]
+
+
+@dataclass
+class _Texts:
+    """Texts of some rows of a column, or of a dictionary."""
+
+    n: int
+    n_bytes: int
+    is_large: bool
+    offsets: int
+    data: int
+    valid: tuple[int, int]
+    codes: int | None
+
+
+@dataclass
+class _Inputs:
+    """Arrays on their way to the device, and then their addresses."""
+
+    arrays: list[Bytes] = field(default_factory=list)
+    size: int = 0
+
+    def add(self, values: npt.NDArray[Any]) -> int:
+        """Return the place of an array behind those before."""
+        data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        place = self.size
+        self.arrays.append(data)
+        self.size += aligned(len(data))
+        return place
+
+
+class _Work(NamedTuple):
+    """Places of arrays in the memory of a slot, for a number of rows."""
+
+    n_words: int
+    found: int
+    counts: int
+    size: int
+
+
+class CudaSets(DeviceBlocks[list[Int32], None]):
+    """Rows of the guards of a set, ascending.
+
+    Parameters
+    ----------
+    device : Device
+    steps : SetSteps
+    """
+
+    def __init__(self, device: Device, steps: SetSteps) -> None:
+        super().__init__(device, [])
+        self.steps = steps
+        self._kernels, self._staging = _kernels(device), Staging(device)
+        self._held: list[Memory] = []
+        self._begins = self._flat = 0
+        self._folds: dict[int, int] = {}
+        self._patterns: dict[str, list[_Patterns]] = {}
+        self._read: dict[int, tuple[npt.NDArray[np.uint64], dict[str, _Texts]]] = {}
+
+    def free(self) -> None:
+        """Wait, and free the memory of blocks; the patterns stay."""
+        self.wait()
+        for slot in self._slots:
+            slot.memory.clear()
+        self._read.clear()
+
+    def _hold(self, values: npt.NDArray[Any]) -> int:
+        """Return the address of a copy of an array that stays on the device."""
+        data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        memory = self._device.allocate(max(len(data), 1))
+        self._held.append(memory)
+        self._staging.copy([(memory.address, data)])
+        return memory.address
+
+    def _work(self, n_rows: int) -> _Work:
+        n_words, n_guards = _words(n_rows), len(self.steps.steps)
+        found = aligned(4 * n_words * self.steps.n_lines)
+        counts = found + aligned(4 * n_words * n_guards)
+        return _Work(n_words, found, counts, counts + aligned(4 * n_guards))
+
+    def _size(self, n_rows: int) -> int:
+        return self._work(n_rows).size
+
+    # ---- copies --------------------------------------------------------------------------------------------------
+
+    def _copy(self, slot: Slot, rows: tuple[Any, ...], begin: int, end: int) -> None:
+        """Copy what the tests read of some rows."""
+        if not self._flat:
+            steps = self.steps.steps
+            self._begins = self._hold(np.cumsum([0, *map(len, steps)]).astype(np.int32))
+            self._flat = self._hold(np.array([step for each in steps for step in each], np.int32))
+        given: SetInputs = rows[0]
+        inputs, known = _Inputs(), dict[str, tuple[int, int]]()
+
+        def valid_bits(name: str) -> tuple[int, int]:
+            """Return the place of validity bits and the first one; -1: no row is NULL."""
+            if name not in known:
+                bits, first = _valid_bits(given.block, name, begin, end)
+                known[name] = -1 if bits is None else inputs.add(bits), first
+            return known[name]
+
+        tests = np.zeros((len(self.steps.number_tests), 9), np.uint64)
+        addresses = np.zeros(tests.shape, np.bool_)
+        values = dict[object, tuple[tuple[int, int], tuple[int, int, int, int]]]()
+        for k, test in enumerate(self.steps.number_tests):
+            if test.column not in values:
+                values[test.column] = self._values(test.column, given, begin, end, inputs, valid_bits)
+            (valid, first_valid), (at, first, stored, step) = values[test.column]
+            is_read = test.op != KNOWN
+            tests[k] = (
+                at,
+                first,
+                max(valid, 0),
+                first_valid,
+                stored,
+                step,
+                _OPERATORS[test.op],
+                test.bits,
+                test.negated,
+            )
+            addresses[k, 0], addresses[k, 2] = is_read, valid >= 0
+        texts = dict[str, _Texts]()
+        for name in self.steps.texts:
+            column = given.block.column(name)
+            column = column if pa.types.is_dictionary(column.type) else plain_texts(plain_array(column))
+            texts[name] = _texts(column, begin, end, inputs, valid_bits(name))
+            if name not in self._patterns:
+                self._patterns[name] = self._patterns_of(name, column)
+        memory = self._reserve(slot, "inputs", max(inputs.size, 1))
+        places = np.cumsum([0, *(aligned(len(data)) for data in inputs.arrays)]).tolist()
+        self._staging.copy([(memory.address + place, data) for place, data in zip(places, inputs.arrays, strict=False)])
+        tests[addresses] += np.uint64(memory.address)
+        for each in texts.values():
+            each.offsets += memory.address
+            each.data += memory.address
+            each.valid = (each.valid[0] + memory.address if each.valid[0] >= 0 else 0, each.valid[1])
+            each.codes = None if each.codes is None else each.codes + memory.address
+        self._read[id(slot)] = tests, texts
+
+    def _values(
+        self, column: t.Column | str, given: SetInputs, begin: int, end: int, inputs: _Inputs, valid_bits: Any
+    ) -> tuple[tuple[int, int], tuple[int, int, int, int]]:
+        """Return validity bits, and the place, first bit, type and step of values."""
+        if column == TYPES:
+            assert given.types is not None
+            return (-1, 0), (inputs.add(given.types[begin:end]), 0, _STORED["i4"], 1)
+        if isinstance(column, str):
+            return valid_bits(column), _NO_VALUES
+        stored = self.steps.inputs.stored(column, given.block)
+        name = self.steps.inputs.columns[column.slot][0]
+        if column.stored == t.BIT:
+            first = stored.first_bit + begin
+            place = inputs.add(stored.values[first // 8 : (first + end - begin + 7) // 8])
+            return valid_bits(name), (place, first % 8, _STORED[t.BIT], 1)
+        place = inputs.add(stored.values[begin * column.stride : end * column.stride])
+        return valid_bits(name), (place, 0, _STORED[column.stored], column.stride)
+
+    # ---- patterns ------------------------------------------------------------------------------------------------
+
+    def _patterns_of(self, name: str, column: pa.Array) -> list[_Patterns]:
+        """Return the patterns of a column on the device; their grams are chosen by the first texts."""
+        texts = plain_texts(column.dictionary) if pa.types.is_dictionary(column.type) else column
+        together = self.steps.texts[name].together()
+        return [self._of_set(each, together.askers(nocase), texts) for nocase, each in together.sets.items()]
+
+    def _of_set(self, of: GlobSet, askers: tuple[Int32, Int32], texts: pa.Array) -> _Patterns:
+        globs, hold = of.compiled.globs, self._hold
+        if len(of.folds) not in self._folds:
+            self._folds[len(of.folds)] = hold(of.folds)
+        by_width = []
+        for width, grams in of.grams(texts).items():
+            compared = np.unique(grams.entries[:, 0]).astype(np.int32)
+            if width >= 2:
+                compared = compared[~globs.is_piece[compared]]
+            candidate_of = np.full(of.n_patterns, -1, np.int32)
+            candidate_of[compared] = np.arange(len(compared))
+            n_bits = (8 * len(grams.bits)).bit_length() - 1
+            by_width.append(
+                _ByGrams(
+                    (1 << 8 * width) - 1 if width >= 2 else 0,
+                    (hold(grams.bits), 64 - n_bits),
+                    (hold(grams.slots), len(grams.slots) - 2),
+                    (hold(grams.keys), hold(grams.entries), hold(grams.pieces)),
+                    hold(candidate_of),
+                    (hold(compared), len(compared)),
+                )
+            )
+        return _Patterns(
+            (self._folds[len(of.folds)], len(of.folds)),
+            (hold(globs.signs), hold(globs.begins), hold(globs.class_begins), hold(globs.ranges)),
+            (hold(askers[1]), hold(askers[0])),
+            by_width,
+        )
+
+    # ---- kernels -------------------------------------------------------------------------------------------------
+
+    def _launch(self, slot: Slot, n_rows: int, state: None) -> None:
+        tests, texts = self._read[id(slot)]
+        work, base = self._work(n_rows), slot.memory["work"].address
+        n_guards, first_text = len(self.steps.steps), len(tests)
+        plan = _Plan()
+        plan.clear(base + 4 * work.n_words * first_text, work.n_words * (self.steps.n_lines - first_text))
+        plan.clear(base + work.counts, n_guards)
+        if len(tests):
+            arguments = len(tests), n_rows, work.n_words, base
+            plan.launch("cer_test_numbers", len(tests) * work.n_words, tests.reshape(-1).tolist(), *arguments)
+        rooms = [self._room(name, of) for name, of in texts.items()]
+        room = _Room(*(max(sizes) for sizes in zip(*rooms, strict=True))) if rooms else _Room()
+        scratch = self._reserve(slot, "scratch", max(sum(map(aligned, room)), 1)).address
+        places = [scratch + int(place) for place in np.cumsum([0, *map(aligned, room[:-1])])]
+        for name, of in texts.items():
+            lines = base + 4 * work.n_words * self.steps.first_line(name)
+            self._read_texts(plan, name, of, _Room(*places), lines, work.n_words, n_rows)
+        guards = n_guards, base, n_rows, work.n_words, base + work.found, base + work.counts
+        n_warps = -(-n_guards * work.n_words // 32)
+        plan.launch("cer_find_guards", n_warps, None, self._begins, self._flat, *guards)
+        numbers = np.array(plan.numbers or [0], np.uint64)
+        pinned = self._pinned(slot, "numbers", numbers.nbytes)
+        pinned[:] = numbers.view(np.uint8)
+        at = self._reserve(slot, "numbers", numbers.nbytes).address
+        slot.queue.write(at, pinned)
+        for kernel, n_warps, place, others in plan.launches:
+            read = () if place is None else (at + 8 * place,)
+            slot.queue.launch(self._kernels[kernel], n_warps, *read, *others)
+        slot.queue.read(self._pinned(slot, "counts", 4 * n_guards), base + work.counts)
+
+    def _room(self, name: str, of: _Texts) -> _Room:
+        """Return the bytes that the tests of the texts of a column need."""
+        n_tests, width = self.steps.texts[name].n_tests, _words(of.n)
+        n_compared = [grams.compared[1] for patterns in self._patterns[name] for grams in patterns.by_width]
+        values = 0 if of.codes is None else 4 * width * n_tests
+        candidates = 4 * width * max(n_compared, default=0)
+        return _Room(4 * _words(8 * n_tests), values, candidates, 8 * (of.n + 1), 8 * of.n, of.n_bytes + of.n + 1)
+
+    def _read_texts(
+        self, plan: _Plan, name: str, of: _Texts, room: _Room, lines: int, n_words: int, n_rows: int
+    ) -> None:
+        """Plan the tests of the texts of a column; their lines are 0 so far."""
+        n_tests = self.steps.texts[name].n_tests
+        plan.clear(room.met, _words(8 * n_tests))
+        to, width = lines, n_words
+        if of.codes is not None:
+            to, width = room.values, _words(of.n)
+            plan.clear(to, width * n_tests)
+        n_laid = of.n_bytes + of.n + 1
+        for patterns in self._patterns[name] if of.n else ():
+            texts = of.offsets, of.is_large, of.data, *of.valid, of.n, *patterns.folds
+            plan.launch("cer_lay_texts", of.n, [*texts, room.begins, room.ends, room.laid])
+            for grams in patterns.by_width:
+                compared, n_compared = grams.compared
+                candidates = room.candidates if grams.gram else 0
+                if grams.gram:
+                    plan.clear(candidates, width * n_compared)
+                    found = room.laid, n_laid, room.begins, room.ends, of.n, grams.gram, *grams.filter, *grams.slots
+                    sets = *grams.entries, grams.candidate_of, *patterns.tests, candidates, to, width, room.met
+                    plan.launch("cer_find_pieces", -(-n_laid // (32 * SPAN)), [*found, *sets, SLOT_SHIFT])
+                if n_compared:
+                    compares = room.laid, room.begins, room.ends, of.n, compared, n_compared, candidates
+                    marks = *patterns.globs, *patterns.tests, to, width, room.met
+                    plan.launch("cer_match_globs", n_compared * width, [*compares, *marks])
+        if of.codes is not None and of.n:
+            numbers = of.codes, n_rows, to, width, lines, n_words, n_tests, room.met
+            plan.launch("cer_spread_codes", n_tests * n_words, list(numbers))
+
+    def _finish(self, slot: Slot, n_rows: int, state: None) -> list[Int32]:
+        """Return the rows of each guard: as rows, or where these are many, or have no room, from their bits."""
+        slot.queue.wait()
+        work, base, n_guards = self._work(n_rows), slot.memory["work"].address, len(self.steps.steps)
+        counts = self._pinned(slot, "counts", 4 * n_guards).view(np.uint32)
+        by_bits = counts > work.n_words
+        firsts = np.concatenate([[0], np.cumsum(np.where(by_bits, 0, counts), dtype=np.int64)])
+        n = int(firsts[-1])
+        all_rows = _NO_ROWS
+        if n:
+            try:
+                all_rows = self._rows(slot, base + work.found, work.n_words, firsts)
+            except OutOfDeviceMemory:
+                by_bits = counts > 0
+        found = [
+            all_rows[first:end] if end > first else _NO_ROWS
+            for first, end in zip(firsts[:-1].tolist(), firsts[1:].tolist(), strict=True)
+        ]
+        for guard in np.flatnonzero(by_bits).tolist():
+            bits = self._pinned(slot, "bits", 4 * work.n_words)
+            slot.queue.read(bits, base + work.found + 4 * work.n_words * guard)
+            slot.queue.wait()
+            rows = np.flatnonzero(np.unpackbits(bits, bitorder="little", count=n_rows))
+            found[guard] = read_only(rows.astype(np.int32))
+        return found
+
+    def _rows(self, slot: Slot, found: int, n_words: int, firsts: npt.NDArray[np.int64]) -> Int32:
+        """Return the rows of all guards, one after the other, from their bits on the device."""
+        n_guards, n = len(firsts) - 1, int(firsts[-1])
+        memory = self._reserve(slot, "rows", firsts.nbytes + 4 * n).address
+        given, rows = self._pinned(slot, "firsts", firsts.nbytes), self._pinned(slot, "rows", 4 * n)
+        given[:] = firsts.view(np.uint8)
+        slot.queue.write(memory, given)
+        to = memory + firsts.nbytes
+        slot.queue.launch(self._kernels["cer_write_rows"], n_guards, found, memory, n_guards, n_words, to)
+        slot.queue.read(rows, to)
+        slot.queue.wait()
+        return read_only(rows.view(np.int32).copy())
+
+    def tested(self, number: int, rows: Int32, block: Block) -> Int32:
+        """Return the rows of a block that satisfy a guard, given those that were found."""
+        test = self.steps.tests[number]
+        if self.steps.exact[number] or test is None or not len(rows):
+            return rows
+        if FEW_OF * len(rows) > block.n_rows:
+            holds = np.broadcast_to(rows_of(test, self.steps.inputs, block), (block.n_rows,))[rows]
+        else:
+            holds = np.broadcast_to(rows_of(test, self.steps.inputs, _FewRows(block, rows)), (len(rows),))
+        found: Int32 = rows[holds]
+        return found
+
+    def _kept(self, found: list[Int32]) -> list[Int32]:
+        return found
+
+    def _joined(self, pieces: list[list[Int32]], begins: list[int]) -> list[Int32]:
+        moved = [[rows + np.int32(begin) for rows in piece] for piece, begin in zip(pieces, begins, strict=True)]
+        return [read_only(np.concatenate(rows)) for rows in zip(*moved, strict=True)]
+
+
+class _FewRows(RowsOfBlock):
+    """Few rows of a block, of which the texts are coded alone."""
+
+    def coded(self, name: str) -> Coded:
+        """See `Block.coded`."""
+        return Block.coded(self, name)
+
+
+class _Room(NamedTuple):
+    """Bytes, or addresses, of the memory that the tests of the texts of one column after the other use."""
+
+    met: int = 0
+    values: int = 0
+    candidates: int = 0
+    begins: int = 0
+    ends: int = 0
+    laid: int = 0
+
+
+class _Plan:
+    """Kernels to launch in order, and the numbers that they read, which are copied at once before the first."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.launches: list[tuple[str, int, int | None, tuple[int, ...]]] = []
+
+    def clear(self, address: int, n_words: int) -> None:
+        """Plan to make words 0."""
+        if n_words:
+            self.launch("cer_clear", -(-n_words // 128), None, address, n_words)
+
+    def launch(self, kernel: str, n_warps: int, numbers: Iterable[int] | None, *arguments: int) -> None:
+        """Plan a kernel, whose first argument are numbers, if it reads any."""
+        place = None if numbers is None else len(self.numbers)
+        self.numbers += map(int, numbers or ())
+        self.launches.append((kernel, n_warps, place, arguments))
+
+
+def _valid_bits(block: Block, name: str, begin: int, end: int) -> tuple[Bytes | None, int]:
+    """Return validity bits of some rows (None: no row is NULL), and the first row's bit."""
+    array = block.column(name)
+    buffers = array.buffers()
+    if pa.types.is_dictionary(array.type) or not buffers or buffers[0] is None:
+        valid = block.valid(name)
+        return (None, 0) if valid is None else (np.packbits(valid[begin:end], bitorder="little"), 0)
+    if array.null_count == 0:
+        return None, 0
+    first = array.offset + begin
+    return np.frombuffer(buffers[0], np.uint8)[first // 8 : (first + end - begin + 7) // 8], first % 8
+
+
+def _texts(array: pa.Array, begin: int, end: int, inputs: _Inputs, valid: tuple[int, int]) -> _Texts:
+    """Add some rows of a column of texts to the inputs; those of a dictionary with all of its texts.
+
+    Parameters
+    ----------
+    array
+        The column.
+    begin, end
+        Rows.
+    inputs
+    valid
+        Place of the validity bits of these rows, and the first one's.
+    """
+    codes = None
+    if pa.types.is_dictionary(array.type):
+        rows = array.slice(begin, end - begin)
+        is_valid, known = validity(rows), validity(rows.indices)
+        of_rows = codes_of(rows, known).astype(np.int32, copy=False)
+        codes = inputs.add(of_rows if is_valid is None else np.where(is_valid, of_rows, np.int32(-1)))
+        texts = plain_texts(rows.dictionary)
+        bits = None if texts.null_count == 0 else np.packbits(np.asarray(texts.is_valid()), bitorder="little")
+        valid = -1 if bits is None else inputs.add(bits), 0
+    else:
+        texts = array.slice(begin, end - begin)
+    offsets, data = bytes_of(texts)
+    data = data[offsets[0] : offsets[-1]]
+    places = inputs.add(offsets), inputs.add(data)
+    return _Texts(len(texts), len(data), offsets.dtype == np.int64, *places, valid, codes)
+
+
+def _words(n_rows: int) -> int:
+    return -(-n_rows // 32)
+
+
+@lru_cache(4)
+def _kernels(device: Device) -> dict[str, Any]:
+    return dict(device.compile(read_kernel_source("guard_sets.cu"), KERNELS))
+
+
+_NO_ROWS: Int32 = read_only(np.empty(0, np.int32))

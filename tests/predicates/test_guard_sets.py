@@ -1,0 +1,153 @@
+"""The kernels of sets find the rows that the interpreter finds: random guards over columns of every type and texts.
+
+They run on the CPU, built by g++, with warps of one lane and of 32 lanes, and on a GPU if there is one.
+"""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from host_device import HostDevice
+from random_predicates import COLUMNS, SCHEMA, batch_of, predicate, tree
+
+import cer_gpu
+from cer_gpu.columnar.columns import Block
+from cer_gpu.columnar.memory import read_only
+from cer_gpu.expressions import text_sets
+from cer_gpu.expressions.binder import Binder
+from cer_gpu.expressions.targets.numpy import rows_of
+from cer_gpu.predicates import guards as predicates
+from cer_gpu.predicates.cuda import set_steps, staging
+from cer_gpu.predicates.cuda.guard_sets import CudaSets, SetInputs
+from cer_gpu.predicates.cuda.set_steps import SetSteps
+
+PIECES = ["", "a", "b", "K", "k", "\u212a", "é", "É", "ab", "aba", "*", "?", "[a-b]", "[!k]", "zz", "it's"]
+ROWS = (0, 1, 31, 32, 33, 300, 1025)
+
+
+def glob(rng: random.Random) -> str:
+    return "".join(rng.choices(PIECES, k=rng.randint(0, 5))).replace("'", "''")
+
+
+def of_texts(rng: random.Random) -> str:
+    name, negated = rng.choice(COLUMNS["text"]), rng.choice(["", "NOT "])
+    some = ", ".join(f"'{glob(rng)}'" for _ in range(rng.randint(1, 4)))
+    return rng.choice(
+        [
+            f"{name} {negated}GLOB {{{some}}}{rng.choice(['', ' NOCASE'])}",
+            f"{name} {negated}IN {{{some}}}",
+            f"{name} = '{glob(rng)}'",
+            f"{name} IS {negated}NULL",
+            f"{rng.choice(COLUMNS['number'])} IS {negated}NULL",
+        ]
+    )
+
+
+def any_test(rng: random.Random, depth: int) -> str:
+    if not depth or rng.random() < 0.2:
+        return of_texts(rng) if rng.random() < 0.7 else predicate(rng, 0)
+    parts = [any_test(rng, depth - 1) for _ in range(rng.randint(1, 3))]
+    return rng.choice(["({})", "NOT ({})"]).format(rng.choice([" AND ", " OR "]).join(parts))
+
+
+def found_by(sets: CudaSets, block: Block, types: np.ndarray | None) -> list[list[int]]:
+    found = sets.collect(sets.submit((SetInputs(block.n_rows, block, types),), None))
+    return [sets.tested(k, rows, block).tolist() for k, rows in enumerate(found)]
+
+
+def expected_rows(asked, schema: pa.Schema, block: Block, types: np.ndarray | None) -> list[list[int]]:
+    expected = []
+    for number, tested in asked:
+        rows = np.ones(block.n_rows, np.bool_) if number is None else types == number
+        if tested is not None:
+            binder = Binder(schema, "")
+            rows = rows & rows_of(binder.bind(tested), binder.inputs, block)
+        expected.append(np.flatnonzero(rows).tolist())
+    return expected
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_equal_those_of_the_interpreter(device, seed, monkeypatch):
+    rng = random.Random(seed)
+    monkeypatch.setattr(staging, "PIECE", rng.choice([1 << 8, 1 << 22]) * 16)
+    asked = [(None, None), *((rng.choice([None, 0, 1]), tree(any_test(rng, rng.randint(0, 3)))) for _ in range(70))]
+    steps = SetSteps(asked, SCHEMA)
+    assert any(steps.exact)
+    assert not all(steps.exact)
+    sets = CudaSets(predicates.open_device(), steps)
+    for n in rng.sample(ROWS[1:], 3):
+        batch = batch_of(rng, n + 5, rng.choice([0.0, 0.3]))
+        for part in (batch, batch.slice(3, n)):
+            block = Block(part)
+            types = read_only(np.array([rng.randrange(-1, 2) for _ in range(block.n_rows)], np.int32))
+            assert found_by(sets, block, types) == expected_rows(asked, SCHEMA, block, types)
+    sets.free()
+
+
+def test_texts_of_any_layout_are_read(device, monkeypatch):
+    """Long texts and short ones, folded letters of fewer bytes, bytes that are no UTF-8, and NULLs."""
+    monkeypatch.setattr(text_sets, "TOGETHER_FROM", 0)  # what is no UTF-8 matches nothing where texts are read alone
+    rng = random.Random(5)
+    texts = ["", "Kk\u212a\u212aé" * 40, "x" * 5000 + "ab", "aba", "É\U0001f600b", None, "\u212a"]
+    broken = pa.array([b"a\xff\xc3", b"\xe2\x82ab", b"\xf0", b"ab\xff"], pa.binary()).view(pa.string())
+    tests = [f"t GLOB '{glob(rng)}'{rng.choice(['', ' NOCASE'])}" for _ in range(200)]
+    tests += ["t GLOB '*ab'", "t GLOB 'kk*' NOCASE", "t GLOB '??b'", "t GLOB '*\u212a*'", "t IS NULL", "t = ''"]
+    tests += ["t GLOB '*k' NOCASE", "t GLOB '*é*é*' NOCASE", "NOT t GLOB '?*'", "t GLOB '*'"]
+    asked = [(None, tree(text)) for text in tests]
+    drawn = pa.concat_arrays([pa.array(rng.choices(texts, k=90)), broken, pa.array([None] * 40, pa.string())])
+    for column in (drawn, drawn.cast(pa.large_string()), drawn.slice(7), drawn.dictionary_encode()):
+        schema = pa.schema({"t": column.type})
+        block = Block(pa.record_batch([column], schema=schema))
+        sets = CudaSets(predicates.open_device(), SetSteps(asked, schema))
+        found = found_by(sets, block, None)
+        assert found == expected_rows(asked, schema, block, None)
+        assert sum(map(bool, found)) > 30
+
+
+def test_a_device_without_room_for_a_block_gets_parts_of_it(build, use):
+    rng = random.Random(3)
+    batch = batch_of(rng, 20_000, 0.3)
+    asked = [(None, tree(any_test(rng, 2))) for _ in range(30)]
+    device = use(HostDevice(build, n_bytes=1_600_000))
+    sets, block = CudaSets(device, SetSteps(asked, SCHEMA)), Block(batch)
+    assert found_by(sets, block, None) == expected_rows(asked, SCHEMA, block, None)
+    assert 4096 <= sets.most_rows < 20_000
+    sets.free()
+    little = CudaSets(use(HostDevice(build, n_bytes=1 << 18)), SetSteps(asked, SCHEMA))
+    with pytest.raises(cer_gpu.DeviceError, match="no memory left"):
+        little.submit((SetInputs(block.n_rows, block, None),), None)
+
+
+def test_deep_tests_are_left_to_the_host(host, monkeypatch):
+    rng = random.Random(4)
+    monkeypatch.setattr(set_steps, "MOST_ON_STACK", 2)
+    asked = [(None, tree(any_test(rng, 4))) for _ in range(20)]
+    steps, block = SetSteps(asked, SCHEMA), Block(batch_of(rng, 500, 0.2))
+    assert found_by(CudaSets(host, steps), block, None) == expected_rows(asked, SCHEMA, block, None)
+
+
+def test_sets_give_the_tables_of_the_cpu(device):
+    """Types, any type, streams of blocks, and a second evaluation that uses what the first one made."""
+    rng = random.Random(6)
+    names = ["A", "B", "C"]
+    table = pa.table(
+        {
+            "type": rng.choices([*names, None], k=3000),
+            "image": rng.choices(["C:\\Windows\\cmd.exe", "powershell.exe", "/bin/sh", None], k=3000),
+            "pid": rng.choices([1, 2, 3, None], k=3000),
+        }
+    )
+    tests = ["image GLOB '*\\CMD.exe' NOCASE", "image IS NULL", "pid = 2", "NOT pid IN {1, 2}", "image LIKE 'shell'"]
+    queries = {
+        f"{first} {k}": f"SELECT * FROM S WHERE {first} AS a ; B AS b FILTER a[{test}] AND b[{other}] WITHIN 4 EVENTS"
+        for first in ("A", "C")
+        for k, (test, other) in enumerate(zip(tests, rng.sample(tests, len(tests)), strict=True))
+    }
+    rules = cer_gpu.compile_all(queries)
+    expected = rules.evaluate(table, device="cpu")
+    assert sum(map(len, expected.values())) > 100
+    for _ in range(2):
+        assert rules.evaluate(table, device="cuda") == expected
