@@ -27,7 +27,7 @@ from spark_glue.files.found import NotByFilesError
 from spark_glue.files.scan import scan_of
 from spark_glue.java import find_java
 from spark_glue.match import matching
-from spark_glue.source import register
+from spark_glue.source import register, register_sql
 
 BEGIN = datetime.datetime(2021, 3, 1)
 TEXT = "SELECT * FROM S WHERE A AS a ; B AS b FILTER b.n > a.n WITHIN 9 SECONDS"
@@ -191,6 +191,12 @@ class Checks:
         with pytest.raises(cer_gpu.EventsError, match=r"changing\.parquet: changed since") as e, plain_errors():
             found.collect()
         assert "hint: " in str(e.value)
+
+    def check_the_table_function_of_sql(self):
+        self.df.createOrReplaceTempView("rows")
+        register_sql(self.spark)
+        found = self.spark.sql(f"SELECT * FROM cer_match(TABLE(rows), '{TEXT}', output => 'positions')")
+        self.same(found, self.query.evaluate(self.table, output="positions"))
 
     def check_errors_of_spark_are_short(self):
         with pytest.raises(SparkJobError, match="Path does not exist: file:/not/there"):
