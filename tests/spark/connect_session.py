@@ -193,10 +193,11 @@ class Checks:
         assert "hint: " in str(e.value)
 
     def check_the_table_function_of_sql(self):
-        self.df.createOrReplaceTempView("rows")
+        table = self.table.take(pa.array(range(0, 600, 3)))  # one event at a time
+        self.spark.createDataFrame(table).repartition(3).createOrReplaceTempView("rows")
         register_sql(self.spark)
         found = self.spark.sql(f"SELECT * FROM cer_match(TABLE(rows), '{TEXT}', output => 'positions')")
-        self.same(found, self.query.evaluate(self.table, output="positions"))
+        self.same(found, self.query.evaluate(table, output="positions"))
 
     def check_errors_of_spark_are_short(self):
         with pytest.raises(SparkJobError, match="Path does not exist: file:/not/there"):
