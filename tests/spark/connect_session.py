@@ -193,7 +193,8 @@ class Checks:
         assert "hint: " in str(e.value)
 
     def check_the_table_function_of_sql(self):
-        table = self.table.take(pa.array(range(0, 600, 3)))  # one event at a time
+        seconds = pa.array([BEGIN + datetime.timedelta(seconds=i) for i in range(600)])  # one event at a time
+        table = self.table.set_column(1, "ts", seconds)
         self.spark.createDataFrame(table).repartition(3).createOrReplaceTempView("rows")
         register_sql(self.spark)
         found = self.spark.sql(f"SELECT * FROM cer_match(TABLE(rows), '{TEXT}', output => 'positions')")
