@@ -173,7 +173,7 @@ class GuardWords:
         self.tier = INTERPRETED
         self.placement = Placement(device, bound.program)
         self._inputs = bound.inputs.fresh()
-        self._types = PerDictionary(self._type_words)
+        self._types = PerDictionary(self._type_words, bound.pack([bound.of_any_type]))
         self._streams = PerDictionary(self._stream_words)
         self._allowed = np.empty(CHUNK, bound.dtype)
         self._sides = sides if sides is not None and sides.sides.values else None
