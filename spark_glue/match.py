@@ -93,6 +93,8 @@ class Matching:
         True if the rows needed no sort, so far as is known before they are read: no two row groups overlap.
     how
         Words on the order of the rows.
+    plan : FilePlan or None
+        Plan of the job by files.
     """
 
     df: DataFrame
@@ -105,6 +107,7 @@ class Matching:
     n_rows: int | None
     was_in_order: bool
     how: str
+    plan: FilePlan | None = None
 
 
 @dataclass(frozen=True)
@@ -298,6 +301,7 @@ def matching(
             n_rows=way.plan.n_rows,
             was_in_order=way.plan.was_in_order,
             how=way.plan.in_order,
+            plan=way.plan,
         )
     assert way.df is not None
     _check_names(way.df)
