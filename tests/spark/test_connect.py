@@ -32,7 +32,7 @@ def told(tmp_path_factory):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(PROGRAM)],
         cwd=folder,
-        env={"PYTHONPATH": str(HERE.parents[1]), **os.environ},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), str(HERE.parent)])},
         capture_output=True,
         text=True,
         timeout=240,
