@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_glue.deal import MOST_PARTS, PART, PART_ROWS, PLACE, POSITION, Task, against_dealings, times_beside
+from spark_glue.deal import MOST_PARTS, PART, PART_ROWS, PLACE, POSITION, Ranges, Task, against_dealings, times_beside
 from spark_glue.keys import hash_of_key, part_of_key
 from spark_glue.number import Cut, Numbered, as_sent, located_by_path, number, order_key, quoted, sent, sort_columns
 from spark_glue.stage import plain_schema
@@ -24,6 +24,8 @@ LEAST_SKEWED = 1 << 17
 """Fewest rows of a stream whose keys with many of them are looked for."""
 HEAVY_PART = 0.5
 """Share of the rows of an even part from which on a key has many: its rows are cut by time."""
+MOST_COMPARED = 8
+"""Most ranges that a window reaches over to compare a row with each of them."""
 SAMPLED_A_PART = 1000
 """Rows whose keys are looked at for each part."""
 
@@ -91,17 +93,20 @@ def deal_rows(
         return _counted_by_tasks(df, work, order, dealing, n_parts, columns, results, report)
     cut = _cut(work, events) if dealing == "range" or _cuts_keys(work, order, dealing, n_parts) else None
     numbered = number(df, order, columns, n_parts, cut)
-    firsts = numbered.ranges.firsts if numbered.ranges else ()
-    heavy: tuple[int, ...] = ()
-    if dealing == "partition":
-        heavy = _heavy_keys(df, work, columns, n_parts, numbered.n_rows) if firsts else ()
-        firsts = (*(0,) * n_parts, *firsts) if heavy else ()
-    total = 2 * n_parts if heavy else n_parts
+    heavy = NO_HEAVY
+    if numbered.ranges is not None and dealing == "partition":
+        heavy = _heavy_keys(df, work, columns, n_parts, numbered.n_rows)
+        numbered = _joined_ranges(numbered, n_parts, heavy.n_parts)
+    firsts = numbered.ranges.firsts if numbered.ranges is not None and (heavy.keys or dealing == "range") else ()
+    n_light = max(n_parts - heavy.n_parts, 1)
+    total = n_light + heavy.n_parts if heavy.keys else n_parts
+    if heavy.keys:
+        firsts = (*(0,) * n_light, *firsts)
     task = Task(work, dealing, tuple(columns), results, firsts, total, report)
-    dealt = _dealt(numbered, work, columns, dealing, n_parts, types, heavy)
+    dealt = _dealt(numbered, work, columns, dealing, n_light if heavy.keys else n_parts, types, heavy.keys)
     parts = _parted(dealt, [PLACE, *sent(columns)], total)
     found = parts.sortWithinPartitions(PLACE).mapInArrow(task, to_spark(results))
-    return Dealt(found, numbered.n_rows, numbered.was_in_order, total, len(heavy))
+    return Dealt(found, numbered.n_rows, numbered.was_in_order, total, len(heavy.keys))
 
 
 def _cuts_keys(work: Work, order: Sequence[str], dealing: str, n_parts: int) -> bool:
@@ -111,24 +116,62 @@ def _cuts_keys(work: Work, order: Sequence[str], dealing: str, n_parts: int) -> 
         and against_dealings(work, order[0])["range"] is None
         and work.window is not None
         and work.window.column == order[0]
-        and 2 * n_parts <= MOST_PARTS
+        and n_parts < MOST_PARTS
     )
 
 
-def _heavy_keys(
-    df: DataFrame, work: Work, columns: Sequence[str], n_parts: int, n_rows: int
-) -> tuple[int, ...]:
-    """Return the hashes of the keys that have so many rows that one task for all of them would hold up the job."""
+@dataclass(frozen=True)
+class HeavyKeys:
+    """Keys with so many rows that one task for all of them would hold up the job.
+
+    Attributes
+    ----------
+    keys : tuple of int
+        Their hashes.
+    n_parts
+        Number of parts that their rows fill.
+    """
+
+    keys: tuple[int, ...] = ()
+    n_parts: int = 0
+
+
+NO_HEAVY = HeavyKeys()
+
+
+def _heavy_keys(df: DataFrame, work: Work, columns: Sequence[str], n_parts: int, n_rows: int) -> HeavyKeys:
+    """Find the keys with many rows in a sample of the rows."""
     from pyspark.sql import functions as sf
 
     if n_rows < LEAST_SKEWED:
-        return ()
-    kept = df.select(*(sf.col(quoted(name)).alias(alias) for name, alias in zip(columns, sent(columns), strict=True)))
-    key = hash_of_key(kept, work, columns)
+        return NO_HEAVY
     share = min(1.0, SAMPLED_A_PART * n_parts / n_rows)
-    sample = kept.select(key.alias("key")).sample(share, seed=0).groupBy("key").count()
-    found = sample.filter(sf.col("key").isNotNull() & (sf.col("count") > HEAVY_PART * share * n_rows / n_parts)).collect()
-    return tuple(row["key"] for row in found)
+    kept = df.select(*(sf.col(quoted(name)).alias(alias) for name, alias in zip(columns, sent(columns), strict=True)))
+    kept = kept.sample(share, seed=0)
+    sample = kept.select(hash_of_key(kept, work, columns).alias("key")).groupBy("key").count()
+    of_part = share * n_rows / n_parts
+    many = sample.filter(sf.col("key").isNotNull() & (sf.col("count") > HEAVY_PART * of_part)).collect()
+    if not many:
+        return NO_HEAVY
+    n_filled = round(sum(row["count"] for row in many) / of_part)
+    return HeavyKeys(tuple(row["key"] for row in many), min(max(n_filled, 1), n_parts))
+
+
+def _joined_ranges(numbered: Numbered, n_ranges: int, n_wanted: int) -> Numbered:
+    """Return rows with fewer ranges, each of some that follow one another."""
+    found = numbered.ranges
+    assert found is not None
+    if not n_wanted:
+        return numbered
+    begins = [-(-k * n_ranges // n_wanted) for k in range(n_wanted)]
+    # a row that reaches over some ranges reaches over no more of these
+    ranges = Ranges(
+        tuple(found.firsts[k] for k in begins),
+        tuple(found.begins[k] for k in begins),
+        min(found.reach, n_wanted - 1),
+    )
+    own = (numbered.range_of * n_wanted / n_ranges).cast("int")
+    return replace(numbered, ranges=ranges, range_of=own)
 
 
 def _parted(df: DataFrame, columns: Sequence[str], n_parts: int) -> DataFrame:
@@ -226,25 +269,37 @@ def _dealt(
     if dealing == "partition" and not heavy:
         part = part_of_key(df, work, columns, n_parts)
         return df.withColumn(PART, part).filter(sf.col(PART).isNotNull())
-    ranges = _ranges_with_row(numbered, n_parts)
+    assert numbered.ranges is not None
+    own, last = numbered.range_of, _last_range(numbered.range_of, numbered.ranges)
     if dealing == "range":
-        return df.withColumn(PART, numbered.range_of if ranges is None else sf.explode(ranges))
+        return df.withColumn(PART, own if last is None else sf.explode(sf.sequence(own, last)))
     key = hash_of_key(df, work, columns)
-    df = df.filter(key.isNotNull())
-    cut = sf.array(numbered.range_of) if ranges is None else ranges
-    cut = sf.transform(cut, lambda part: part + sf.lit(n_parts))
-    parts = sf.when(key.isin(*heavy), cut).otherwise(sf.array(part_of_key(df, work, columns, n_parts)))
-    return df.withColumn(PART, sf.explode(parts))
+    df, many = df.filter(key.isNotNull()), key.isin(*heavy)
+    light = sf.pmod(key, sf.lit(n_parts)).cast("int")
+    first = sf.when(many, own + sf.lit(n_parts)).otherwise(light)
+    if last is None:
+        return df.withColumn(PART, first)
+    return df.withColumn(PART, sf.explode(sf.sequence(first, sf.when(many, last + sf.lit(n_parts)).otherwise(light))))
 
 
-def _ranges_with_row(numbered: Numbered, n_parts: int) -> Column | None:
-    """Return the ranges that need each row, in its own or in the window before them; None: only its own does."""
+def _last_range(own: Column, found: Ranges) -> Column | None:
+    """Return the last range with the row in the window before it; None: windows reach over no range.
+
+    Functions that take functions would say this for any number of ranges, and Spark interprets them.
+    """
     from pyspark.sql import functions as sf
 
-    assert numbered.ranges is not None
-    own, found = numbered.range_of, numbered.ranges
+    n_ranges = len(found.firsts)
     if not found.reach:
         return None
     begins = sf.array(*map(sf.lit, found.begins))
-    later = sf.sequence(own, sf.least(own + found.reach, sf.lit(n_parts - 1)))
-    return sf.filter(later, lambda part: (part == own) | (sf.element_at(begins, part + 1) <= sf.col(WHERE)))
+    if found.reach > MOST_COMPARED:
+        later = sf.sequence(own, sf.least(own + found.reach, sf.lit(n_ranges - 1)))
+        reached = sf.filter(later, lambda part: (part == own) | (sf.element_at(begins, part + 1) <= sf.col(WHERE)))
+        return sf.element_at(reached, -1)
+    last = own
+    for k in range(1, found.reach + 1):
+        part = sf.least(own + k, sf.lit(n_ranges - 1))
+        reaches = sf.coalesce(sf.element_at(begins, part + 1) <= sf.col(WHERE), sf.lit(False))
+        last = last + ((part > last) & reaches).cast("int")
+    return last

@@ -112,9 +112,7 @@ def hidden(name: str) -> str:
     return f".{name}.unfinished"
 
 
-def writing_task(
-    spark: SparkSession, made: FilePlan, folder: str, codec: str, report: Any = None
-) -> WritingTask:
+def writing_task(spark: SparkSession, made: FilePlan, folder: str, codec: str, report: Any = None) -> WritingTask:
     """Return the task that writes the results of a plan into a folder.
 
     Parameters

@@ -92,7 +92,9 @@ def by_rows(case):
 
 def by_stage(case):
     stream = case.df.coalesce(1).sortWithinPartitions("ts")
-    stage, schema = (of(case.query, *more, output=case.output) for of, more in ((match_stage, ()), (match_schema, (stream,))))
+    stage, schema = (
+        of(case.query, *more, output=case.output) for of, more in ((match_stage, ()), (match_schema, (stream,)))
+    )
     return stream.mapInArrow(stage, schema).toArrow()
 
 
@@ -124,7 +126,9 @@ def by_table_function(case):
         given = f"queries => '{case.rules}'"
     else:
         texts = {name: "'" + text.replace("'", "\\'") + "'" for name, text in case.texts().items()}
-        given = f"map({', '.join(f'{name!r}, {text}' for name, text in texts.items())})" if case.is_set else texts["one"]
+        given = (
+            f"map({', '.join(f'{name!r}, {text}' for name, text in texts.items())})" if case.is_set else texts["one"]
+        )
     call = f"cer_match(TABLE(cer_everywhere), {given}, orderBy => 'ts', typeColumn => 'type'{output})"
     return case.spark.sql(f"SELECT * FROM {call}").toArrow()
 
