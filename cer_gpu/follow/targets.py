@@ -83,6 +83,9 @@ class PartFolder(LiveTarget):
     """Folder of part files, each with the rows of a step; the state lies in it, in the folder ``_state``."""
 
     def __init__(self, out: Path, format: str) -> None:
+        self.out: Path
+        self.format: str
+        self.state: Path
         self.out, self.format, self.state = out, format, out / "_state"
 
     def check_new(self) -> None:
@@ -127,8 +130,10 @@ class GrowingFile(LiveTarget):
     """File of JSON lines that grows; the state lies beside it, in a folder with ``.state`` behind its name."""
 
     def __init__(self, out: Path) -> None:
+        self.out: Path
+        self.format: str
         self.out, self.format = out, "jsonl"
-        self.state = out.with_name(out.name + ".state")
+        self.state: Path = out.with_name(out.name + ".state")
 
     def check_new(self) -> None:
         """Refuse a file that has lines."""

@@ -120,7 +120,7 @@ def copy_pieces(pieces: Iterable[tuple[Bytes, Bytes]]) -> None:
         for target, source in pieces
         for k in range(0, len(source), COPIED_AT_ONCE)
     ]
-    if len(parts) < 4 or sum(len(source) for _, source in parts) < 4 * COPIED_AT_ONCE:
+    if sum(len(source) for _, source in parts) < 4 * COPIED_AT_ONCE:
         for target, source in parts:
             np.copyto(target, source)
     else:
@@ -147,7 +147,7 @@ class DeviceBlocks(ABC, Generic[Found, State]):
         self._device, self._reads = device, reads
         self._slots = [Slot(device.queue()), Slot(device.queue())]
         self._in_flight: list[Job[State]] = []
-        self.most_rows = 1 << 30
+        self.most_rows: int = 1 << 30
 
     @abstractmethod
     def _size(self, n_rows: int) -> int:
