@@ -39,6 +39,7 @@ from cer_gpu.errors import (
 )
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.frames.accessors import register_where_imported
+from cer_gpu.io.files import Files
 from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet, QuerySetEvaluator, compile_all
 from cer_gpu.row_patterns.query import RowPatternQuery
@@ -66,6 +67,7 @@ __all__ = [
     "Evaluator",
     "EventsError",
     "Explanation",
+    "Files",
     "OptionError",
     "OutOfMemoryError",
     "Query",

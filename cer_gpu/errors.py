@@ -10,6 +10,8 @@ import difflib
 import os
 from collections.abc import Iterable
 
+from cer_gpu.printable import printable, printable_lines
+
 NULL_HINT = "write price IS NULL or price IS NOT NULL; no comparison with NULL is ever true"
 
 
@@ -29,6 +31,10 @@ class CerError(Exception):
     ...     print(type(error).__name__)
     QuerySyntaxError
     """
+
+    def __str__(self) -> str:
+        """Return the message, in which names, values and texts of others are safe to print."""
+        return printable_lines(super().__str__())
 
 
 class OptionError(CerError, ValueError):
@@ -235,18 +241,24 @@ def underline(text: str, start: int, end: int | None = None) -> list[str]:
     line_start = text.rfind("\n", 0, start) + 1
     line_end = text.find("\n", start)
     line_end = len(text) if line_end < 0 else line_end
+    line_end -= text[line_start:line_end].endswith("\r")
+    start = min(start, line_end)
     first, last, before, after = line_start, line_end, "", ""
     if line_end - line_start > WIDEST_LINE:
         first = max(line_start, min(start - WIDEST_LINE // 2, line_end - WIDEST_LINE))
         last = first + WIDEST_LINE
         before, after = "..." if first > line_start else "", "..." if last < line_end else ""
-    stop = last if end is None else min(end, last)
-    width = max(1, stop - start) if end is not None else 1
+    width = 1 if end is None else max(1, len(_on_its_line(text[start : min(end, last)])))
     number = text.count("\n", 0, start) + 1
     prefix = (f"  line {number}: " if "\n" in text.strip() else "  ") + before
     # tabs in front of the caret stay tabs, so that it stands under its text
-    gap = "".join("\t" if c == "\t" else " " for c in text[first:start])
-    return [prefix + text[first:last] + after, " " * len(prefix) + gap + "^" * width]
+    gap = "".join("\t" if c == "\t" else " " for c in _on_its_line(text[first:start]))
+    return [prefix + _on_its_line(text[first:last]) + after, " " * len(prefix) + gap + "^" * width]
+
+
+def _on_its_line(text: str) -> str:
+    """Return a part of a line as it is shown: all but tabs escaped that would not be one character on it."""
+    return "\t".join(map(printable, text.split("\t")))
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Array
 from cer_gpu.errors import CerError, OptionError
+from cer_gpu.printable import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,10 +66,10 @@ def timeline(matches: pa.Table, ax: Axes | None = None, *, by: str | None = None
             raise OptionError(f"no column {by!r}\nhint: the columns are {', '.join(matches.column_names)}")
         coded = matches[by].combine_chunks().dictionary_encode()
         heights = coded.indices.to_numpy()[shown]
-        names = [str(name) for name in coded.dictionary.to_pylist()]
+        names = [_plain(str(name)) for name in coded.dictionary.to_pylist()]
         if len(names) <= 40:
             ax.set_yticks(range(len(names)), names)
-        ax.set_ylabel(by)
+        ax.set_ylabel(_plain(by))
     ax.hlines(heights, begins[shown], ends[shown], **{"linewidth": 2} | style)
     ax.plot(begins[shown], heights, "|", color=style.get("color", "C0"), markersize=5)
     ax.set_xlabel(label)
@@ -147,3 +148,8 @@ def _numbers(values: pa.Array) -> Array:
     elif pa.types.is_date64(kind):
         values = values.cast(pa.timestamp("ms"))
     return values.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def _plain(text: str) -> str:
+    """Return a text that Matplotlib draws as it is; between two dollars it would read a formula."""
+    return printable(text).replace("$", r"\$")

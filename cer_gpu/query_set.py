@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from html import escape
 from typing import Any
 
 import pyarrow as pa
@@ -39,6 +38,7 @@ from cer_gpu.explain.explanation import Explanation
 from cer_gpu.io.source import Source
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.planning.needs import Needs, needs_together
+from cer_gpu.printable import html_text
 
 QUERY_COLUMN = "query"
 """Column of `QuerySet.stream` that names the query of each row."""
@@ -177,7 +177,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
     def _repr_html_(self) -> str:
         """Show each query under its name in a notebook."""
         return "\n".join(
-            f"<details><summary>{escape(name)}</summary>{query._repr_html_()}</details>"
+            f"<details><summary>{html_text(name)}</summary>{query._repr_html_()}</details>"
             for name, query in self._queries.items()
         )
 

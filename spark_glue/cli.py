@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import cer_gpu
-from cer_gpu.cli.command_line import Commands, run_commands, say, say_errors, say_notes
+from cer_gpu.cli.command_line import Commands, run_commands, say, say_errors, say_notes, show_text
 from cer_gpu.cli.given_events import Streams
 from cer_gpu.cli.given_queries import GivenQueries, WrongQueries, read_queries
 from cer_gpu.cli.options import QueryOptions, query_options, skip_wrong_option
@@ -283,7 +283,7 @@ def _explain_command(
     if compiled is None:
         return 1
     if not inputs:
-        click.echo(explain(compiled, dealing))
+        show_text(explain(compiled, dealing))
         return 0
     choose_dealing(work_of(compiled, output), dealing, order_by[0])
     with _session(cores, _pairs(config, "--conf")) as spark, plain_errors():
@@ -291,7 +291,7 @@ def _explain_command(
         compiled = _fitted(events, given, order_by)
         if compiled is None:
             return 1
-        click.echo(explain(compiled, dealing, events, order_by, tasks=tasks, output=output, source=source))
+        show_text(explain(compiled, dealing, events, order_by, tasks=tasks, output=output, source=source))
     return 0
 
 

@@ -585,11 +585,13 @@ _TIMES = "A{2} is two, A{2,} two or more, A{2,4} two to four, A? none or one"
 
 def _elements(operand: Any) -> Iterator[s.Element]:
     """Yield the elements of lists that are an operand, or stand in calls of functions there."""
-    if isinstance(operand, s.Element):
-        yield operand
-    elif isinstance(operand, s.Call) and operand.function not in AGGREGATES:
-        for each in operand.operands:
-            yield from _elements(each)
+    todo = [operand]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, s.Element):
+            yield each
+        elif isinstance(each, s.Call) and each.function not in AGGREGATES:
+            todo += reversed(each.operands)
 
 
 def _unquote(token: Any) -> str:

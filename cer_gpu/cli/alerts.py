@@ -6,9 +6,9 @@ import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-import click
 import pyarrow as pa
 
+from cer_gpu.cli.command_line import show_text
 from cer_gpu.cli.funnel import right
 from cer_gpu.cli.preview import Preview, QueryTable, end_of, preview, table_width
 from cer_gpu.cli.tally import Totals, counted
@@ -87,7 +87,7 @@ class AlertTable(QueryTable):
         raised.sort(key=lambda name: (urgency(self._rules[name].level), -numbers[name], name))
         of_all = f"of {counted(len(numbers), 'rule')}"
         if not raised:
-            click.echo(f"no alerts {of_all}{so_far}")
+            show_text(f"no alerts {of_all}{so_far}")
             return
         levels: dict[str, list[str]] = {}
         for name in raised:
@@ -101,13 +101,13 @@ class AlertTable(QueryTable):
             "first end": [_short(end_of(self._firsts.get(name))) for name in shown],
             "last end": [_short(end_of(self._lasts.get(name))) for name in shown],
         }
-        click.echo(preview(pa.table(table), table_width()))
+        show_text(preview(pa.table(table), table_width()))
         if len(raised) > len(shown):
             left = {level: len(own) - len(first[level]) for level, own in levels.items()}
             listed = ", ".join(f"{n:,} {level}" for level, n in left.items() if n)
-            click.echo(f"and {counted(len(raised) - len(shown), 'rule')} more: {listed} (-o FILE has all alerts)")
+            show_text(f"and {counted(len(raised) - len(shown), 'rule')} more: {listed} (-o FILE has all alerts)")
         found = ", ".join(f"{n:,} {level}" for level, n in by_level(numbers, self._rules).items())
-        click.echo(f"{len(raised):,} {of_all} raised {counted(sum(numbers.values()), 'alert')}: {found}{so_far}")
+        show_text(f"{len(raised):,} {of_all} raised {counted(sum(numbers.values()), 'alert')}: {found}{so_far}")
 
 
 def _short(time: str) -> str:
@@ -157,13 +157,13 @@ class NearMisses(Preview):
                 "so far": right([f"{each.n_furthest:,}" for each in shown]),
                 "stopped by": [each.words for each in shown],
             }
-            click.echo(preview(pa.table(table), table_width()))
+            show_text(preview(pa.table(table), table_width()))
         if len(started) > len(shown):
-            click.echo(f"and {len(started) - len(shown):,} more rules (-o FILE has all rows)")
+            show_text(f"and {len(started) - len(shown):,} more rules (-o FILE has all rows)")
         complete = sum(each.is_complete for each in started)
         one_step = len(found) - len(chains)
         beside = f"; {counted(one_step, 'rule')} of one step" if one_step else ""
-        click.echo(
+        show_text(
             f"of {counted(len(chains), 'rule')} of several steps, {len(started):,} began, and {complete:,} came to "
             f"their end{beside}{so_far}"
         )

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import QuerySyntax, event_names
-from cer_gpu.cli.command_line import say
+from cer_gpu.cli.command_line import say, show_text
 from cer_gpu.cli.given_events import STANDARD, Streams, given_streams
 from cer_gpu.cli.given_queries import (
     GivenQueries,
@@ -21,15 +21,17 @@ from cer_gpu.cli.given_queries import (
     read_queries,
 )
 from cer_gpu.cli.json_output import error_facts, to_json
-from cer_gpu.cli.options import QueryOptions, query_options
+from cer_gpu.cli.options import QueryOptions, csv_options, query_options
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.errors import CerError, QueryError, QueryTypeError
+from cer_gpu.io.formats import CsvNulls
 from cer_gpu.io.sources import open_events
 from cer_gpu.lints import Lint, lint, types_outside
 from cer_gpu.lints.linting import NO_TYPE
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
+from cer_gpu.printable import printable, printable_lines
 
 _MOST_TYPES = 8
 """Largest number of event types that `check_command` names."""
@@ -46,6 +48,7 @@ Examples:
 )
 @query_and_events_arguments(events_required=False)
 @query_options
+@csv_options
 @click.option("--strict", is_flag=True, help="Warnings make the exit code 1, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer, errors too, as JSON on standard output.")
 def check_command(
@@ -53,6 +56,7 @@ def check_command(
     queries: str | None,
     events: tuple[str, ...],
     compiling: QueryOptions,
+    nulls: CsvNulls,
     strict: bool,
     as_json: bool,
 ) -> int:
@@ -65,7 +69,7 @@ def check_command(
     """
     given = read_queries(query, queries, compiling)
     given.refuse_options_of_ceql()
-    streams = given_streams(events)
+    streams = given_streams(events, nulls)
     told = set[tuple[str | None, str]]()
     checked: dict[str, _Checked] = {}
     for file, error in given.unread:
@@ -85,10 +89,11 @@ def check_command(
     lints = [(name, own.found) for name, found in checked.items() for own in found.warnings]
     warnings = [(given.file_of(name, warning), warning) for name, warning in lints]
     for place, warning in warnings:
-        click.echo(click.style("warning: ", fg="yellow", bold=True) + (f"{place}: " if place else "") + str(warning))
+        label = click.style("warning: ", fg="yellow", bold=True)
+        click.echo(label + (f"{printable(place)}: " if place else "") + printable_lines(str(warning)))
     notes = notes_of((name, note) for name, found in checked.items() for note in found.notes)
     for note in [*notes, *given.notes, *missing_notes({name: found.missing for name, found in checked.items()})]:
-        click.echo(f"note: {note}")
+        show_text(f"note: {note}")
     if told:
         n_wrong = sum(any(error["file"] for error in found.errors.values()) for found in checked.values())
         of_all = f" in {n_wrong:,} of {counted(len(checked), 'query')}" if given.is_set and n_wrong else ""
@@ -100,15 +105,15 @@ def check_command(
     who = f"the {counted(len(checked), 'query')}" if given.is_set else "the query"
     several = len(checked) > 1
     if not events:
-        click.echo(f"ok: {who} {'have' if several else 'has'} no errors")
+        show_text(f"ok: {who} {'have' if several else 'has'} no errors")
         return 0
-    columns = ", ".join(dict.fromkeys(column for found in checked.values() for column in found.columns))
+    columns = ", ".join(dict.fromkeys(printable(column) for found in checked.values() for column in found.columns))
     fits, reads = ("fit", "read") if several else ("fits", "reads")
-    click.echo(f"ok: {who} {fits} {', '.join(events)}, and {reads} {columns or 'none of their columns'}")
-    named = list(dict.fromkeys(each for found in checked.values() for each in found.types))
+    show_text(f"ok: {who} {fits} {', '.join(map(printable, events))}, and {reads} {columns or 'none of their columns'}")
+    named = list(dict.fromkeys(printable(each) for found in checked.values() for each in found.types))
     if named:
         listed = " and ".join(named[:_MOST_TYPES]) + (", ..." if len(named) > _MOST_TYPES else "")
-        click.echo(f"(no event was read: whether there are events of type {listed}, a run tells)")
+        show_text(f"(no event was read: whether there are events of type {listed}, a run tells)")
     return 0
 
 

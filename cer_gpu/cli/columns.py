@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import click
 
+from cer_gpu.cli.command_line import show_text
 from cer_gpu.cli.given_events import STANDARD, given_streams
 from cer_gpu.cli.json_output import to_json
-from cer_gpu.cli.options import events_argument
+from cer_gpu.cli.options import csv_options, events_argument
 from cer_gpu.cli.preview import table_width
 from cer_gpu.cli.survey import count_types, survey_source, survey_text
+from cer_gpu.io.formats import CsvNulls
 from cer_gpu.io.sources import open_events
 
 
@@ -21,13 +23,14 @@ Examples:
 )
 @events_argument
 @click.option("--type-column", metavar="NAME", help="Count the events of each type in this column; all are read.")
+@csv_options
 @click.option("--json", "as_json", is_flag=True, help="Print the columns as JSON.")
-def columns(events: tuple[str, ...], type_column: str | None, as_json: bool) -> int:
+def columns(events: tuple[str, ...], type_column: str | None, nulls: CsvNulls, as_json: bool) -> int:
     """Show the columns of EVENTS: names, types, first values.
 
     EVENTS are given as for run, but of one stream. Several files have the columns of the first.
     """
-    streams = given_streams(events)
+    streams = given_streams(events, nulls)
     if streams.are_named:
         raise click.UsageError("the columns are those of one stream: give its files without a name")
     if type_column is not None and STANDARD in events:
@@ -35,5 +38,5 @@ def columns(events: tuple[str, ...], type_column: str | None, as_json: bool) -> 
     found = survey_source(open_events(streams.open()))
     if type_column is not None:
         found["types"] = count_types(open_events(streams.open()), type_column)
-    click.echo(to_json(found) if as_json else survey_text(found, table_width()))
+    show_text(to_json(found) if as_json else survey_text(found, table_width()))
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -17,6 +18,7 @@ import click
 from cer_gpu.cli.json_output import error_facts, error_text, to_json
 from cer_gpu.cli.signals import SIGPIPE, Signals, Stopped
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean, nearest_file, out_of_memory
+from cer_gpu.printable import printable, printable_lines
 from cer_gpu.rule import Rule
 from cer_gpu.rules.folder import READERS, read_file
 from cer_gpu.rules.found import AS_NAMED, FieldColumns
@@ -61,7 +63,9 @@ def run_commands(commands: click.Group, prog_name: str, args: Sequence[str] | No
         if _errors_as_json.get():
             say(to_json({"errors": [{"type": "UsageError", "message": error.format_message()}]}))
         else:
-            error.show()
+            written = io.StringIO()
+            error.show(written)
+            say(written.getvalue().rstrip("\n"))
         return error.exit_code
     except (CerError, OSError, MemoryError) as error:
         say_error(error if isinstance(error, CerError | OSError) else out_of_memory())
@@ -126,9 +130,14 @@ def read_query(given: str, fields: FieldColumns = AS_NAMED) -> Rule:
     return Rule("", given)
 
 
-def say(text: str) -> None:
-    """Print a line to standard error."""
-    click.echo(text, err=True)
+def show_text(text: str) -> None:
+    """Print a text for people to standard output."""
+    click.echo(printable_lines(text))
+
+
+def say(text: str, label: str = "") -> None:
+    """Print a line to standard error, behind a label that may have a style."""
+    click.echo(label + printable_lines(text), err=True)
 
 
 def say_error(error: CerError | OSError, name: str | None = None) -> None:
@@ -137,7 +146,7 @@ def say_error(error: CerError | OSError, name: str | None = None) -> None:
         say(to_json({"errors": [error_facts(error, name)]}))
         return
     text = error_text(error)
-    say(click.style("error: ", fg="red", bold=True) + (f"{name}: " if name else "") + text)
+    say((f"{printable(name)}: " if name else "") + text, click.style("error: ", fg="red", bold=True))
 
 
 def say_errors(errors: Sequence[CerError], name: str | None) -> None:

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import click
 
+from cer_gpu.cli.command_line import show_text
 from cer_gpu.cli.given_events import given_streams
 from cer_gpu.cli.given_queries import WrongQueries, for_each, read_queries
 from cer_gpu.cli.json_output import to_json
-from cer_gpu.cli.options import QueryOptions, complete_files, query_argument, query_options
+from cer_gpu.cli.options import QueryOptions, complete_files, csv_options, query_argument, query_options
 from cer_gpu.explain.explanation import Explanation
+from cer_gpu.io.formats import CsvNulls
 from cer_gpu.io.sinks import check_target, naming, result_file
 
 
@@ -37,6 +39,7 @@ Examples:
 @click.option("--dot", metavar="FILE", shell_complete=complete_files, help="Write the automaton for Graphviz.")
 @click.option("--passes", is_flag=True, help="Print the passes to the plan instead, and what each did to QUERY.")
 @query_options
+@csv_options
 @click.option("--json", "as_json", is_flag=True, help="Print the explanation as JSON.")
 def explain_command(
     query: str,
@@ -46,6 +49,7 @@ def explain_command(
     dot: str | None,
     passes: bool,
     compiling: QueryOptions,
+    nulls: CsvNulls,
     as_json: bool,
 ) -> int:
     """Say what QUERY means and how it runs.
@@ -54,7 +58,7 @@ def explain_command(
     """
     if analyze and not events:
         raise click.UsageError("--analyze runs the query on events: --events")
-    streams = given_streams(events)
+    streams = given_streams(events, nulls)
     given = read_queries(query, None, compiling)
     given.refuse_options_of_ceql()
     inputs = [*streams.paths, *given.files]
@@ -74,5 +78,5 @@ def explain_command(
         with result_file(path, inputs) as file, naming(str(path)):
             file.write(draw(explanation).encode())
     text = "\n".join(explanation.passes) if passes else str(explanation)
-    click.echo(to_json(explanation.to_dict()) if as_json else text)
+    show_text(to_json(explanation.to_dict()) if as_json else text)
     return 0

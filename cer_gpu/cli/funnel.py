@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-import click
 import pyarrow as pa
 
+from cer_gpu.cli.command_line import show_text
 from cer_gpu.cli.preview import Preview, preview, table_width
 from cer_gpu.cli.tally import Totals
 from cer_gpu.output.funnel import STOPS, FunnelCounts
@@ -39,10 +39,10 @@ class FunnelPreview(Preview):
         """Print the table of the steps."""
         (tally,) = totals.of.values()
         if not tally.n_rows:
-            click.echo(f"no starts{so_far}")
+            show_text(f"no starts{so_far}")
             return
-        click.echo(preview(funnel_table(self._counts), table_width()))
-        click.echo(str(tally) + so_far + (", and maybe more" if tally.is_full else ""))
+        show_text(preview(funnel_table(self._counts), table_width()))
+        show_text(str(tally) + so_far + (", and maybe more" if tally.is_full else ""))
 
 
 def funnel_table(counts: FunnelCounts) -> pa.Table:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 import click
 
 from cer_gpu.ceql.checks import NEEDS_TIME
-from cer_gpu.errors import CerError, OptionError, QueryError
-from cer_gpu.io.formats import format_of
+from cer_gpu.errors import CerError, EventsError, OptionError, QueryError
+from cer_gpu.io.files import Files, find_files
+from cer_gpu.io.formats import AS_IN_PYARROW, CsvNulls, format_of
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
 from cer_gpu.io.standard_input import open_standard_input
@@ -33,15 +33,24 @@ _NAMED = re.compile(r"(?:([A-Za-z_][A-Za-z_0-9]*)|`([^`]+)`)=(.*)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Streams:
-    """Paths of the given events by stream name; the only key is None where the streams have no names."""
+    """The given events.
+
+    Attributes
+    ----------
+    named
+        Paths by stream name; the only key is None where the streams have no names.
+    nulls
+        Fields of CSV that are NULL.
+    """
 
     named: dict[str | None, list[str]]
+    nulls: CsvNulls = field(default=AS_IN_PYARROW, kw_only=True)
 
     @property
     def paths(self) -> list[str]:
         """All files and folders, those that globs name too, without standard input."""
         given = [path for paths in self.named.values() for path in paths if path != STANDARD]
-        return [path for each in given for path in glob.glob(each, recursive=True) or [each]]
+        return [path for each in given for path in _named_by(each)]
 
     @property
     def are_named(self) -> bool:
@@ -50,7 +59,11 @@ class Streams:
 
     def open(self) -> Any:
         """Return the events as `Query.source` takes them."""
-        opened = {name: _standard_input() if STANDARD in paths else paths for name, paths in self.named.items()}
+        nulls = asdict(self.nulls)
+        opened = {
+            name: _standard_input(self.nulls) if STANDARD in paths else Files(paths, **nulls)
+            for name, paths in self.named.items()
+        }
         return opened.get(None, opened)
 
     def each(self) -> Iterator[tuple[str, Streams]]:
@@ -59,10 +72,10 @@ class Streams:
             yield ", ".join(f"{name}={path}" for name, paths in self.named.items() for path in paths), self
             return
         for path in self.named.get(None, ()):
-            yield path, Streams({None: [path]})
+            yield path, Streams({None: [path]}, nulls=self.nulls)
 
 
-def given_streams(given: Sequence[str]) -> Streams:
+def given_streams(given: Sequence[str], nulls: CsvNulls) -> Streams:
     """Return the streams of the EVENTS of a command line, each PATH or NAME=PATH."""
     streams: dict[str | None, list[str]] = {}
     for text in given:
@@ -85,7 +98,7 @@ def given_streams(given: Sequence[str]) -> Streams:
             raise click.UsageError(
                 f"standard input ({STANDARD}) is a whole stream: no files come before it or after it"
             )
-    return Streams(streams)
+    return Streams(streams, nulls=nulls)
 
 
 def are_events(given: str) -> bool:
@@ -95,10 +108,18 @@ def are_events(given: str) -> bool:
     return os.path.isdir(given) or bool(_ADDRESS.match(given))
 
 
-def _standard_input() -> Source:
+def _named_by(given: str) -> list[str]:
+    """Return the files that a glob names; any other path by itself."""
+    if not os.path.lexists(given) and "://" not in given:
+        with contextlib.suppress(EventsError):
+            return [file.path for file in find_files(given)]
+    return [given]
+
+
+def _standard_input(nulls: CsvNulls) -> Source:
     if sys.stdin is None:
         raise OptionError("standard input is closed: expected events")
-    return open_standard_input(sys.stdin.buffer)
+    return open_standard_input(sys.stdin.buffer, nulls)
 
 
 def analyse_over(

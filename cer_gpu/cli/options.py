@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 from cer_gpu.cli.command_line import Command
 from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.compilation import LANGUAGES, MISSING_IN_RULES, TYPE_COLUMN
+from cer_gpu.io.formats import CsvNulls
 from cer_gpu.rule import Rule
 from cer_gpu.rules.found import AS_NAMED, FieldColumns
 from cer_gpu.rules.rule_set import options_of_rules
@@ -28,6 +29,41 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 events_argument: Decorator = click.argument("events", nargs=-1, required=True, shell_complete=complete_files)
 query_argument: Decorator = click.argument("query", shell_complete=complete_files)
+_OF_CSV: tuple[Decorator, ...] = (
+    click.option(
+        "--null-values",
+        metavar="TEXT,...",
+        help="Of CSV, the fields that are NULL; '' is the empty one.  [default: as in pyarrow: empty, NA, null, ...]",
+    ),
+    click.option("--strings-can-be-null", is_flag=True, help="Of CSV, such fields are NULL in columns of text, too."),
+    click.option(
+        "--quoted-strings-can-be-null/--no-quoted-strings-can-be-null",
+        default=True,
+        help="Of CSV, such fields are NULL between quotes, too.  [default: they are]",
+    ),
+)
+
+
+def csv_options(command: Command) -> Command:
+    """Add the options for reading CSV; the command gets them as `nulls`, a `CsvNulls`."""
+
+    @functools.wraps(command)
+    def taking(
+        *args: Any, null_values: str | None, strings_can_be_null: bool, quoted_strings_can_be_null: bool, **given: Any
+    ) -> Any:
+        nulls = CsvNulls(
+            null_values=None if null_values is None else tuple(null_values.split(",")),
+            strings_can_be_null=strings_can_be_null,
+            quoted_strings_can_be_null=quoted_strings_can_be_null,
+        )
+        return command(*args, nulls=nulls, **given)
+
+    made: Any = taking
+    for option in reversed(_OF_CSV):
+        made = option(made)
+    return cast(Command, made)
+
+
 sort_option: Decorator = click.option("--sort", is_flag=True, help="Sort the events by time first.")
 skip_wrong_option: Decorator = click.option(
     "--skip-wrong", is_flag=True, help="Leave out rules of --queries that are wrong, or do not fit the events."

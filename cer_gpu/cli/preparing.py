@@ -10,6 +10,7 @@ from click.shell_completion import get_completion_class
 
 from cer_gpu.backend.evaluation import evaluate_events
 from cer_gpu.backend.jit import NOTICES, folder_of
+from cer_gpu.cli.command_line import show_text
 from cer_gpu.cli.tally import counted
 from cer_gpu.warming import warm
 
@@ -33,10 +34,10 @@ def warm_up() -> int:
     for warmed in warm():
         n_compiled += warmed.n_compiled
         said = f"{counted(warmed.n_compiled, 'function')} compiled" if warmed.n_compiled else "kept already"
-        click.echo(f"{warmed.name}: {said}")
+        show_text(f"{warmed.name}: {said}")
     taken = time.perf_counter() - begun
     folder = folder_of(evaluate_events)
-    click.echo(f"{counted(n_compiled, 'function')} compiled in {taken:.1f} s; the loops are kept in {folder}")
+    show_text(f"{counted(n_compiled, 'function')} compiled in {taken:.1f} s; the loops are kept in {folder}")
     return 0
 
 

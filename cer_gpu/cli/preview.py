@@ -7,7 +7,6 @@ import os
 import sys
 from abc import ABC, abstractmethod
 
-import click
 import pyarrow as pa
 import pyarrow.compute as pc
 from rich import box
@@ -16,8 +15,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cer_gpu.cli.command_line import show_text
 from cer_gpu.cli.tally import FORMS, Tally, Totals, counted
 from cer_gpu.io.texts import plain_values
+from cer_gpu.printable import printable
 
 _TEXT_WIDTH = 200
 """Width of a preview that goes to a file or another program, in characters."""
@@ -101,20 +102,20 @@ class FirstRows(Preview):
         """Print the rows as a table, once."""
         if not self._is_shown:
             self._is_shown = True
-            click.echo(preview(pa.Table.from_batches(self._pieces, self._schema), table_width()))
+            show_text(preview(pa.Table.from_batches(self._pieces, self._schema), table_width()))
             self._pieces.clear()
 
     def finish(self, totals: Totals, so_far: str = "") -> None:
         """Print the rows as a table, unless that is done, and the number of all."""
         (tally,) = totals.of.values()
         if tally.n_rows == 0:
-            click.echo(f"{tally.nothing}{so_far}")
+            show_text(f"{tally.nothing}{so_far}")
             return
         self.show()
         if self._n_rows < tally.n_rows:
-            click.echo(f"the first {self._n_rows:,} of {tally.rows}{so_far}")
+            show_text(f"the first {self._n_rows:,} of {tally.rows}{so_far}")
         else:
-            click.echo(str(tally) + so_far + (", and maybe more" if tally.is_full else ""))
+            show_text(str(tally) + so_far + (", and maybe more" if tally.is_full else ""))
 
 
 class QueryTable(Preview):
@@ -146,10 +147,10 @@ class QueryTable(Preview):
         if self._firsts:
             table["first end"] = [end_of(self._firsts.get(name)) for name in numbers]
             table["last end"] = [end_of(self._lasts.get(name)) for name in numbers]
-        click.echo(preview(pa.table(table), table_width()))
+        show_text(preview(pa.table(table), table_width()))
         n_finding = sum(tally.n_rows > 0 for tally in totals.of.values())
         found = totals.found if n_finding else "no complex events"
-        click.echo(f"{n_finding:,} of {counted(len(numbers), 'query')} found {found}{so_far}")
+        show_text(f"{n_finding:,} of {counted(len(numbers), 'query')} found {found}{so_far}")
 
 
 def _number(tally: Tally) -> str:
@@ -184,15 +185,15 @@ def preview(rows: pa.Table, width: int | None) -> str:
         kind = column.type
         values = column.combine_chunks()
         if pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
-            table.add_column(_readable(name))
+            table.add_column(Text(_readable(name)))
             events[len(columns)] = values
             columns.append([])
         elif pa.types.is_list(kind):
-            table.add_column(_readable(name))
+            table.add_column(Text(_readable(name)))
             columns.append(_lists(values))
         else:
             is_number = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
-            table.add_column(_readable(name), justify="right" if is_number else "left", no_wrap=True)
+            table.add_column(Text(_readable(name)), justify="right" if is_number else "left", no_wrap=True)
             columns.append(_cells(values))
     widths = [max(map(cell_len, [str(c.header), *cells])) for c, cells in zip(table.columns, columns, strict=True)]
     room = console.width - 2 - sum(widths) - GAP * (len(columns) - 1)
@@ -225,8 +226,7 @@ def _cells(values: pa.Array) -> list[str]:
 
 def _readable(text: str) -> str:
     """Return the beginning of a text, with control characters escaped."""
-    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[: SHOWN_TEXT + 1])
-    return _cut(text, SHOWN_TEXT)
+    return _cut(printable(text[: SHOWN_TEXT + 1]), SHOWN_TEXT)
 
 
 def _cut(text: str, n: int) -> str:

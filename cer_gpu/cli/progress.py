@@ -14,6 +14,7 @@ from rich.text import Text
 
 from cer_gpu.cli.tally import Totals
 from cer_gpu.io.source import Parts, Source
+from cer_gpu.printable import printable_lines
 from cer_gpu.stages import MeasuredStages
 
 
@@ -90,7 +91,7 @@ class Display:
     def say(self, text: str) -> None:
         """Print a line above the bar, if there is one."""
         if not self._progress.disable:
-            self._progress.console.print(Text(text), soft_wrap=True)
+            self._progress.console.print(Text(printable_lines(text)), soft_wrap=True)
 
     def tick(self, n_events: int) -> None:
         """Update the bar to the number of events that were evaluated."""
@@ -108,7 +109,7 @@ class Display:
 def working(status: str) -> Iterator[None]:
     """Show a status line on standard error, if that is a terminal, during the block."""
     console = Console(stderr=True)
-    with console.status(status) if console.is_terminal else contextlib.nullcontext():
+    with console.status(Text(status)) if console.is_terminal else contextlib.nullcontext():
         yield
 
 

@@ -20,6 +20,7 @@ from cer_gpu.cli.live.options import FollowOptions, follow_options
 from cer_gpu.cli.options import (
     QueryOptions,
     complete_files,
+    csv_options,
     needs_time,
     query_options,
     skip_wrong_option,
@@ -30,6 +31,7 @@ from cer_gpu.cli.running import CommandRun
 from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.cli.target import chosen_format, open_target
 from cer_gpu.engine.options import DEVICES, EvaluationOptions
+from cer_gpu.io.formats import CsvNulls
 from cer_gpu.io.sinks import SINK_ENDINGS, SINK_FORMATS
 from cer_gpu.order.reorder import LATE
 from cer_gpu.output.outputs import OUTPUTS
@@ -82,6 +84,7 @@ it appears whole at the end or not at all.""",
 )
 @query_options
 @skip_wrong_option
+@csv_options
 @sort_option
 @click.option("--lateness", metavar="TIME", help="Largest lateness of an event, such as 5s or 200ms.")
 @click.option("--late", type=click.Choice(LATE), help="Treatment of later events.  [default: refuse]")
@@ -110,6 +113,7 @@ def run_command(
     limit: int | None,
     compiling: QueryOptions,
     skip_wrong: bool,
+    nulls: CsvNulls,
     sort: bool,
     lateness: str | None,
     late: str | None,
@@ -135,7 +139,7 @@ def run_command(
         os.environ.setdefault(NOTICES, "off")  # nothing but JSON on standard error
     given = read_queries(query, queries, compiling, skip_wrong=skip_wrong)
     given.refuse_options_of_ceql()
-    streams = given_streams(events)
+    streams = given_streams(events, nulls)
     if live.folder is None:
         format_ = chosen_format(out, format_)
     needs_time(given.time_column, {"--sort": sort, "--lateness": lateness, "--late": late})
@@ -158,6 +162,7 @@ def run_command(
             given,
             live,
             options,
+            nulls=nulls,
             alerts=alerts,
             out=out,
             format_=format_,

@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
-from cer_gpu.cli.command_line import say_notes
+from cer_gpu.cli.command_line import say_notes, show_text
 from cer_gpu.cli.given_queries import first_of
 from cer_gpu.cli.options import QueryOptions, complete_files, query_options
 from cer_gpu.cli.tally import counted
 from cer_gpu.engine.options import Default
 from cer_gpu.errors import CerError, OptionError
+from cer_gpu.printable import printable
 from cer_gpu.rule_tests import CaseOutcome, CaseRunner, read_cases, write_junit
 from cer_gpu.rule_tests.cases import case_files
 from cer_gpu.rule_tests.running import AS_EXPECTED, ERROR, FAILED, in_all
@@ -87,9 +88,9 @@ def _tell(root: Path, outcome: CaseOutcome) -> None:
     if outcome.status != AS_EXPECTED and outcome.line is not None:
         place = f"{place}:{outcome.line}"
     rule = "" if outcome.rule is None else f" [{outcome.rule}]"
-    click.echo(f"{_SHOWN[outcome.status]} {place}: {outcome.name}{rule}")
+    click.echo(f"{_SHOWN[outcome.status]} {printable(f'{place}: {outcome.name}{rule}')}")
     for line in outcome.told:
-        click.echo(f"         {line}")
+        show_text(f"         {line}")
 
 
 def _write(outcomes: dict[str, list[CaseOutcome]], path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from cer_gpu.editing.known import KnownEvents, fields_on_path
 from cer_gpu.editing.problems import compiled_or_errors
-from cer_gpu.explain.writing import printable
+from cer_gpu.printable import printable
 
 _WORD = re.compile(r"[A-Za-z_@][\w@]*(?:\.[A-Za-z_@][\w@]*)*|`[^`]*`")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cer_gpu.explain.writing import printable
+from cer_gpu.printable import printable
 
 
 def to_dot(automaton: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from html import escape
 from typing import Any
 
 from cer_gpu.explain.layout import Point, layered
-from cer_gpu.explain.writing import printable
+from cer_gpu.printable import printable
 
 RADIUS = 17.0
 _DOT = 4.5  # radius of a state without a name

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from html import escape
 from typing import Any
 
 from cer_gpu.explain.dot import to_dot
 from cer_gpu.explain.drawing import to_svg
 from cer_gpu.explain.text import Section, aligned_lines, sections
-from cer_gpu.explain.writing import printable
+from cer_gpu.printable import html_text, printable
 
 _MOST_STATES = 100
 """Most states of an automaton that a notebook draws unasked."""
@@ -76,7 +75,8 @@ class Explanation:
     def _repr_html_(self) -> str:
         """Show words, picture and details in a notebook."""
         parts = [
-            f"<h4>{escape(title)}</h4>\n<pre>{escape(chr(10).join(lines))}</pre>" for title, lines in self._sections()
+            f"<h4>{html_text(title)}</h4>\n<pre>{html_text(chr(10).join(lines))}</pre>"
+            for title, lines in self._sections()
         ]
         words, *details = parts
         n_states = len(self._facts["automaton"]["states"])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import attributes
 from cer_gpu.explain.words import in_words
 from cer_gpu.planning.plan import Plan
+from cer_gpu.printable import html_text, printable_lines
 
 
 def in_short(plan: Plan, notes: Sequence[str] = ()) -> str:
@@ -22,11 +22,11 @@ def in_short(plan: Plan, notes: Sequence[str] = ()) -> str:
     """
     from cer_gpu.ceql.highlighting import to_html  # Pygments takes long to import
 
-    columns = [f"<code>{escape(dotted(name))}</code>" for name in columns_named(plan)]
-    remarks = "".join(f"<p>note: {escape(note)}</p>" for note in notes)
+    columns = [f"<code>{html_text(dotted(name))}</code>" for name in columns_named(plan)]
+    remarks = "".join(f"<p>note: {html_text(note)}</p>" for note in notes)
     return (
-        f"<div>{to_html(plan.text)}"
-        f"<pre>{escape(chr(10).join(in_words(plan.syntax, plan.formula, plan.strategy)))}</pre>"
+        f"<div>{printable_lines(to_html(plan.text))}"
+        f"<pre>{html_text(chr(10).join(in_words(plan.syntax, plan.formula, plan.strategy)))}</pre>"
         f"<p>Columns: {', '.join(columns) or 'any'}</p>{remarks}</div>"
     )
 

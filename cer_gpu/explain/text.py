@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cer_gpu.explain.writing import printable
+from cer_gpu.printable import printable
 
 Facts = Mapping[str, Any]
 Section = tuple[str, list[str]]

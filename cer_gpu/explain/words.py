@@ -42,9 +42,9 @@ from cer_gpu.explain.writing import (
     name_text,
     own_keys_text,
     predicate_text,
-    printable,
     stream_of_variable,
 )
+from cer_gpu.printable import printable
 
 _SIDES = {"head": "first", "tail": "last"}
 _CONSUME = {

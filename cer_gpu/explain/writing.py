@@ -19,11 +19,6 @@ _SUM, _PRODUCT, _FACTOR = range(3)  # precedence of arithmetic, rising
 _EITHER, _BOTH, _SINGLE = range(3)  # precedence of predicates, rising
 
 
-def printable(text: str) -> str:
-    """Escape the characters of a text that would break its line, move the cursor or change the writing direction."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
 def name_text(name: str) -> str:
     """Return a name, in backquotes unless it is an identifier."""
     return name if _PLAIN.fullmatch(name) and name.upper() not in _RESERVED else f"`{name}`"

@@ -32,7 +32,7 @@ from cer_gpu.follow.lock import locked
 from cer_gpu.follow.log import LOG_VERSION, CommitLog, sync_folder, write_whole
 from cer_gpu.follow.targets import LiveTarget
 from cer_gpu.io.files import open_next
-from cer_gpu.io.formats import format_of
+from cer_gpu.io.formats import AS_IN_PYARROW, CsvNulls, format_of
 from cer_gpu.io.sinks import Sink
 from cer_gpu.io.source import BATCH_ROWS, Source
 
@@ -118,6 +118,8 @@ class Follower:
         Options that a state depends on, by their names on the command line.
     expected
         Schema of the events; None: that of the first file.
+    nulls
+        Fields of CSV that are NULL.
     skip
         True: files that cannot be read are left out.
     whole
@@ -135,6 +137,7 @@ class Follower:
     begin: Callable[[pa.Schema], LiveEvaluation]
     facts: Mapping[str, Any] = field(default_factory=dict)
     expected: pa.Schema | None = None
+    nulls: CsvNulls = AS_IN_PYARROW
     skip: bool = False
     whole: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
     tick: Callable[[], None] = lambda: None
@@ -346,7 +349,7 @@ class Follower:
         if not arrival.size and found is not None and found[0].is_text:
             return None
         try:
-            return open_next(arrival.file, first, self._schema)
+            return open_next(arrival.file, first, self._schema, self.nulls)
         except EventsError as error:
             raise UnreadableFile(arrival, error) from error
 

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from itertools import accumulate
 from typing import Any
 from urllib.parse import unquote
@@ -17,8 +17,9 @@ from pyarrow import fs
 
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.validation import validated
-from cer_gpu.errors import EventsError, nearest_file
-from cer_gpu.io.formats import ENDINGS, FORMAT_NAMES, format_of
+from cer_gpu.errors import EventsError, OptionError, nearest_file
+from cer_gpu.io.folders import entries
+from cer_gpu.io.formats import AS_IN_PYARROW, ENDINGS, FORMAT_NAMES, CsvNulls, format_of
 from cer_gpu.io.source import READ_ERRORS, Parts, Source, ahead, check_columns, check_names
 from cer_gpu.io.stores import Address, StoredFile, StoreListing, listing, open_store, path_in_store, uri_in_store
 
@@ -26,7 +27,71 @@ _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """Text of NULL in the name of a folder."""
 
 
-def open_paths(paths: Sequence[str | os.PathLike[str]]) -> Source:
+@dataclass(frozen=True)
+class Files:
+    """Files of events that are read in another way than by their paths alone.
+
+    It stands wherever a path or a list of paths of events does.
+
+    Parameters
+    ----------
+    paths
+        Path, folder, glob or address, or a sequence of these.
+    null_values
+        Texts of fields of CSV that are NULL; None: those of pyarrow, such as the empty field, ``NA``, ``N/A``,
+        ``NULL``, ``null`` and ``NaN``.
+    strings_can_be_null
+        True: such fields are NULL in columns of text, too, where they otherwise stay texts.
+    quoted_strings_can_be_null
+        False: a field between quotes is never NULL.
+
+    Notes
+    -----
+    The options are those of `pyarrow.csv.ConvertOptions`, with the same defaults.
+
+    Examples
+    --------
+    >>> import cer_gpu
+    >>> events = cer_gpu.Files("events.csv", null_values=["", "-"], strings_can_be_null=True)
+    >>> events.null_values
+    ('', '-')
+    """
+
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+    _: KW_ONLY
+    null_values: Sequence[str] | None = None
+    strings_can_be_null: bool = False
+    quoted_strings_can_be_null: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the texts of NULL, and keep them as a tuple.
+
+        Raises
+        ------
+        OptionError
+            When they are not a sequence of texts.
+        """
+        texts = self.null_values
+        if texts is None:
+            return
+        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+            raise OptionError(f"null_values must be a list of texts, such as ['', 'NA'], got {texts!r}")
+        object.__setattr__(self, "null_values", tuple(texts))
+
+    def each(self) -> list[str | os.PathLike[str]]:
+        """Return the paths as a list."""
+        return [self.paths] if isinstance(self.paths, str | os.PathLike) else list(self.paths)
+
+    def nulls(self) -> CsvNulls:
+        """Return the fields of CSV that are NULL."""
+        return CsvNulls(
+            null_values=None if self.null_values is None else tuple(self.null_values),
+            strings_can_be_null=self.strings_can_be_null,
+            quoted_strings_can_be_null=self.quoted_strings_can_be_null,
+        )
+
+
+def open_paths(paths: Sequence[str | os.PathLike[str]], nulls: CsvNulls = AS_IN_PYARROW) -> Source:
     """Open the events of files, folders and globs, in their order; the files of one in the order of their names.
 
     Raises
@@ -38,7 +103,7 @@ def open_paths(paths: Sequence[str | os.PathLike[str]]) -> Source:
         raise EventsError("expected the path of a file or folder, got an empty string")
     files = [file for path in paths for file in find_files(os.fspath(path))]
     folders = _folder_columns(files)
-    sources = [_with_folders(_open_file(file), file, folders) for file in files]
+    sources = [_with_folders(_open_file(file, nulls), file, folders) for file in files]
     schema = sources[0].schema
     origins: list[tuple[int, str]] = []
 
@@ -86,7 +151,7 @@ def open_paths(paths: Sequence[str | os.PathLike[str]]) -> Source:
     )
 
 
-def open_next(file: StoredFile, first: int, expected: pa.Schema | None) -> Source:
+def open_next(file: StoredFile, first: int, expected: pa.Schema | None, nulls: CsvNulls = AS_IN_PYARROW) -> Source:
     """Open one of the files of a stream that grows, which follows on others.
 
     Parameters
@@ -109,7 +174,7 @@ def open_next(file: StoredFile, first: int, expected: pa.Schema | None) -> Sourc
     if expected is not None:
         told |= {name: expected.field(name).type for name in told if name in expected.names}
         own = pa.schema([field for field in expected if field.name not in told])
-    source = _with_folders(_open_file(file, own), file, told)
+    source = _with_folders(_open_file(file, nulls, own), file, told)
 
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
         if expected is not None:
@@ -120,12 +185,12 @@ def open_next(file: StoredFile, first: int, expected: pa.Schema | None) -> Sourc
     return replace(source, read=lambda columns: ahead(read(columns)), origins=[(first, str(file))], parts=None)
 
 
-def _open_file(file: StoredFile, expected: pa.Schema | None = None) -> Source:
+def _open_file(file: StoredFile, nulls: CsvNulls, expected: pa.Schema | None = None) -> Source:
     found = format_of(file.name)
     assert found is not None
     format, codec = found
     with _reading(file):
-        source = format.open(file, codec) if expected is None else format.open_as(file, codec, expected)
+        source = format.open(file, codec, nulls) if expected is None else format.open_as(file, codec, nulls, expected)
         check_names(source.schema)
         return source
 
@@ -136,6 +201,8 @@ def _reading(file: StoredFile) -> Iterator[None]:
     try:
         yield
     except READ_ERRORS as error:
+        if isinstance(error, FileNotFoundError) and file.store is None and os.path.islink(file.path):
+            raise EventsError(f"{file}: is a link to {os.readlink(file.path)}, which is not there") from error
         raise EventsError(f"{file}: cannot be read: {_reason(error)}") from error
 
 
@@ -216,8 +283,11 @@ def _hint(store: fs.FileSystem, place: str) -> str | None:
         return "expected the path of a file, a folder, or a glob"
     if parent and not os.path.isdir(parent):
         return f"no folder {parent}"
-    found = list(os.scandir(parent or "."))
-    siblings = sorted(each.name for each in found if each.is_dir() or format_of(each.name) is not None)
+    if os.path.islink(place):
+        return f"it is a link to {os.readlink(place)}, which leads nowhere"
+    found = entries(store, parent or ".", below=False)
+    names = [(each.base_name, each.type == fs.FileType.Directory) for each in found]
+    siblings = sorted(name for name, is_folder in names if is_folder or format_of(name) is not None)
     if not siblings:
         return f"no {FORMAT_NAMES} file in that folder"
     near = nearest_file(name, siblings)

@@ -20,6 +20,8 @@ from cer_gpu.columnar.fields import attribute_type, names_in
 from cer_gpu.io.source import BATCH_ROWS, Parts, Source
 from cer_gpu.io.stores import StoredFile
 
+PARQUET_BYTES = 1 << 23
+"""Bytes of a column of a local Parquet file to read at once."""
 FILE_ROWS = 1 << 20
 """Most rows of a Parquet file to decode at once."""
 FILE_BYTES = 1 << 24
@@ -28,9 +30,32 @@ TEXT_BYTES = 1 << 22
 """Bytes of JSON lines to parse at once; the types of columns are those of the first so many."""
 
 
-def _open_parquet(stored: StoredFile, compression: str | None) -> Source:
+@dataclass(frozen=True, kw_only=True)
+class CsvNulls:
+    """Fields of CSV that are NULL, as `pyarrow.csv.ConvertOptions` has them.
+
+    Attributes
+    ----------
+    null_values
+        Texts of NULL; None: those of pyarrow, such as the empty field, ``NA``, ``N/A``, ``NULL``, ``null`` and ``NaN``.
+    strings_can_be_null
+        True: in columns of text, too.
+    quoted_strings_can_be_null
+        True: between quotes, too.
+    """
+
+    null_values: tuple[str, ...] | None = None
+    strings_can_be_null: bool = False
+    quoted_strings_can_be_null: bool = True
+
+
+AS_IN_PYARROW = CsvNulls()
+
+
+def _open_parquet(stored: StoredFile) -> Source:
     # pre-buffering would keep whole row groups in memory; reads from another machine are better few and large
     buffered = stored.store is not None
+    piece = 0 if buffered else PARQUET_BYTES
     with stored.open() as opened, pq.ParquetFile(opened, pre_buffer=False) as file:
         schema, metadata = file.schema_arrow, file.metadata
     begins = [0, *accumulate(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))]
@@ -41,7 +66,7 @@ def _open_parquet(stored: StoredFile, compression: str | None) -> Source:
         names, texts = list(types), [name for name, data_type in types.items() if is_string(data_type)]
         with (
             stored.open() as opened,
-            pq.ParquetFile(opened, pre_buffer=buffered, read_dictionary=texts) as file,
+            pq.ParquetFile(opened, pre_buffer=buffered, buffer_size=piece, read_dictionary=texts) as file,
         ):
             if (most := most_rows.get(tuple(names))) is None:
                 most = most_rows[tuple(names)] = _rows_at_once(file, types)
@@ -52,6 +77,8 @@ def _open_parquet(stored: StoredFile, compression: str | None) -> Source:
                     begin += batch.num_rows
                     if begin >= end:
                         return
+                if begin < begins[group + 1]:  # Arrow takes a column that ends early for one at its end
+                    raise EOFError(f"{begins[group + 1] - begin:,} rows of row group {group} are not there")
 
     return Source(
         schema,
@@ -83,7 +110,7 @@ def _rows_at_once(file: pq.ParquetFile, types: dict[str, pa.DataType | None]) ->
     return min(FILE_ROWS, max(BATCH_ROWS, int(FILE_BYTES / n_bytes)))
 
 
-def _open_ipc(stored: StoredFile, compression: str | None) -> Source:
+def _open_ipc(stored: StoredFile) -> Source:
     def only(columns: list[str]) -> pa.ipc.IpcReadOptions:
         # omitted columns are not decompressed; an empty list would mean every column
         return pa.ipc.IpcReadOptions(
@@ -91,26 +118,30 @@ def _open_ipc(stored: StoredFile, compression: str | None) -> Source:
         )
 
     def read_stream(columns: list[str]) -> Iterator[pa.RecordBatch]:
-        with stored.open() as memory, pa.ipc.open_stream(memory, options=only(columns)) as reader:
+        with (
+            stored.open() as opened,
+            _to_its_end(opened, opened, may_end_before=True),
+            pa.ipc.open_stream(opened, options=only(columns)) as reader,
+        ):
             yield from reader
 
     def read_file(columns: list[str]) -> Iterator[pa.RecordBatch]:
-        with stored.open() as memory, pa.ipc.open_file(memory, options=only(columns)) as reader:
+        with stored.open() as opened, pa.ipc.open_file(opened, options=only(columns)) as reader:
             for i in range(reader.num_record_batches):
                 yield reader.get_batch(i)
 
-    with stored.open() as memory:
-        if memory.read(6) == b"ARROW1":
-            with pa.ipc.open_file(memory) as reader:
+    with stored.open() as opened:
+        if opened.read(6) == b"ARROW1":
+            with pa.ipc.open_file(opened) as reader:
                 schema, read = reader.schema, read_file
         else:
-            memory.seek(0)
-            with pa.ipc.open_stream(memory) as reader:
+            opened.seek(0)
+            with pa.ipc.open_stream(opened) as reader:
                 schema, read = reader.schema, read_stream
     return Source(schema, read, rereadable=True)
 
 
-def csv_source(stream: Callable[[], Any], delimiter: str = ",") -> Source:
+def csv_source(stream: Callable[[], Any], delimiter: str = ",", nulls: CsvNulls = AS_IN_PYARROW) -> Source:
     """Return the rows of CSV with a header; columns have the types of the first MiB.
 
     Parameters
@@ -118,23 +149,33 @@ def csv_source(stream: Callable[[], Any], delimiter: str = ",") -> Source:
     stream
         Opens the bytes; called once for the schema, and once for the rows.
     delimiter
+    nulls
     """
     parse = pa_csv.ParseOptions(delimiter=delimiter)
 
-    def open_csv(columns: list[str] | None) -> pa_csv.CSVStreamingReader:
+    def open_csv(opened: Any, columns: list[str] | None) -> pa_csv.CSVStreamingReader:
         convert = pa_csv.ConvertOptions(
-            include_columns=columns, strings_can_be_null=True, quoted_strings_can_be_null=False
+            include_columns=columns,
+            null_values=nulls.null_values,
+            strings_can_be_null=nulls.strings_can_be_null,
+            quoted_strings_can_be_null=nulls.quoted_strings_can_be_null,
         )
-        return pa_csv.open_csv(stream(), parse_options=parse, convert_options=convert)
+        return pa_csv.open_csv(opened, parse_options=parse, convert_options=convert)
 
-    with open_csv(None) as reader:
+    at_first = stream()
+    with open_csv(at_first, None) as reader:
         schema = reader.schema
 
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
-        with open_csv(columns or None) as reader:
+        opened = stream()
+        with _to_its_end(opened, at_first), open_csv(opened, columns or None) as reader:
             yield from reader
 
     return Source(schema, read)
+
+
+def _open_csv(delimiter: str, stored: StoredFile, compression: str | None, nulls: CsvNulls) -> Source:
+    return csv_source(partial(stored.stream, compression), delimiter, nulls)
 
 
 def json_source(stream: Callable[[], Any], expected: pa.Schema | None = None) -> Source:
@@ -151,7 +192,8 @@ def json_source(stream: Callable[[], Any], expected: pa.Schema | None = None) ->
         and fields of the first rows are in the schema, too.
     """
     options = pa_json.ReadOptions(block_size=TEXT_BYTES)
-    with pa_json.open_json(stream(), read_options=options) as reader:
+    at_first = stream()
+    with pa_json.open_json(at_first, read_options=options) as reader:
         first = reader.read_next_batch()
     schema = pa.schema([pa.field(name, _with_moments(first.column(i))) for i, name in enumerate(first.schema.names)])
     types = schema if expected is None else pa.schema(_added(expected, schema))
@@ -161,8 +203,12 @@ def json_source(stream: Callable[[], Any], expected: pa.Schema | None = None) ->
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
         wanted = pa.schema([types.field(name) for name in columns or types.names[:1]])
         parse = pa_json.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore")
+        opened = stream()
         try:
-            with pa_json.open_json(stream(), read_options=options, parse_options=parse) as reader:
+            with (
+                _to_its_end(opened, at_first),
+                pa_json.open_json(opened, read_options=options, parse_options=parse) as reader,
+            ):
                 yield from reader
         except pa.ArrowInvalid as error:
             raise pa.ArrowInvalid(
@@ -170,6 +216,36 @@ def json_source(stream: Callable[[], Any], expected: pa.Schema | None = None) ->
             ) from None
 
     return Source(schema, read)
+
+
+@contextlib.contextmanager
+def _to_its_end(opened: Any, at_first: Any, *, may_end_before: bool = False) -> Iterator[None]:
+    """Raise EOFError at the end of a block if a file that it has read became shorter meanwhile.
+
+    Parameters
+    ----------
+    opened
+        The bytes that the block reads; only those of a plain file of this machine have a size to compare.
+    at_first
+        The same, opened before.
+    may_end_before
+        True if the last bytes may be none of the data, and are not read.
+    """
+    broken = None
+    try:
+        yield
+    except pa.ArrowInvalid as error:  # a row in which the file now ends can be damaged
+        broken = error
+    if isinstance(opened, pa.OSFile) and isinstance(at_first, pa.OSFile):
+        n_bytes = max(opened.size(), at_first.size())  # as they were when they were opened
+        all_read = broken is None and not may_end_before
+        if opened.tell() < n_bytes and (all_read or not opened.read_at(1, n_bytes - 1)):
+            raise EOFError(
+                f"it was cut short while it was read: it had {n_bytes:,} bytes\n"
+                "hint: write files under another name and rename them, so that each has its rows at once"
+            )
+    if broken is not None:
+        raise broken
 
 
 def _added(expected: Iterable[pa.Field], found: Iterable[pa.Field], *, within: bool = False) -> list[pa.Field]:
@@ -208,33 +284,34 @@ class Format:
     endings
         Endings of names, in lower case.
     open
-        Returns the rows of a file, decompressed by the codec of a name (None: the bytes as they are).
+        Returns the rows of a file, decompressed by the codec of a name (None: the bytes as they are); of CSV, with the
+        fields that are NULL.
     is_text
         True if the whole file may be compressed: its name then ends in one of `COMPRESSIONS`, too.
     """
 
     name: str
     endings: tuple[str, ...]
-    open: Callable[[StoredFile, str | None], Source]
+    open: Callable[[StoredFile, str | None, CsvNulls], Source]
     is_text: bool = False
 
-    def open_as(self, stored: StoredFile, compression: str | None, expected: pa.Schema) -> Source:
+    def open_as(self, stored: StoredFile, compression: str | None, nulls: CsvNulls, expected: pa.Schema) -> Source:
         """Return the rows of a file as those of a stream with a schema: JSON lines take its types."""
         if self.name == _JSON_LINES:
             return json_source(partial(stored.stream, compression), expected)
-        return self.open(stored, compression)
+        return self.open(stored, compression, nulls)
 
 
 _JSON_LINES = "JSON lines"
 _FORMATS = (
-    Format("Parquet", (".parquet", ".pq", ".parq"), _open_parquet),
-    Format("Arrow IPC", (".arrow", ".feather", ".ipc", ".arrows"), _open_ipc),
-    Format("CSV", (".csv",), lambda stored, codec: csv_source(partial(stored.stream, codec)), is_text=True),
-    Format("CSV", (".tsv",), lambda stored, codec: csv_source(partial(stored.stream, codec), "\t"), is_text=True),
+    Format("Parquet", (".parquet", ".pq", ".parq"), lambda stored, *_: _open_parquet(stored)),
+    Format("Arrow IPC", (".arrow", ".feather", ".ipc", ".arrows"), lambda stored, *_: _open_ipc(stored)),
+    Format("CSV", (".csv",), partial(_open_csv, ","), is_text=True),
+    Format("CSV", (".tsv",), partial(_open_csv, "\t"), is_text=True),
     Format(
         _JSON_LINES,
         (".jsonl", ".ndjson"),
-        lambda stored, codec: json_source(partial(stored.stream, codec)),
+        lambda stored, codec, _: json_source(partial(stored.stream, codec)),
         is_text=True,
     ),
 )

@@ -13,7 +13,8 @@ import pyarrow as pa
 from cer_gpu.columnar.resident import DeviceEvents
 from cer_gpu.columnar.validation import validated
 from cer_gpu.errors import EventsError
-from cer_gpu.io.files import open_paths
+from cer_gpu.io.files import Files, open_paths
+from cer_gpu.io.formats import AS_IN_PYARROW, CsvNulls
 from cer_gpu.io.frames import open_frame
 from cer_gpu.io.source import BATCH_ROWS, READ_ERRORS, Source, check_columns, check_names
 from cer_gpu.io.tables.opening import open_table, table_name_of
@@ -37,6 +38,8 @@ def open_events(events: Any, *, resident: bool = False) -> Source:
         return events
     if isinstance(events, str | os.PathLike):
         return _open_named([events])
+    if isinstance(events, Files):
+        return _open_named(events.each(), events.nulls())
     if isinstance(events, DeviceEvents):
         if not resident:
             raise EventsError(
@@ -83,11 +86,11 @@ def open_events(events: Any, *, resident: bool = False) -> Source:
     )
 
 
-def _open_named(names: Sequence[str | os.PathLike[str]]) -> Source:
-    """Open the events of files, or of one table."""
+def _open_named(names: Sequence[str | os.PathLike[str]], nulls: CsvNulls = AS_IN_PYARROW) -> Source:
+    """Open the events of files, in which `nulls` are the fields of CSV that are NULL, or of one table."""
     tables = [name for name in names if table_name_of(os.fspath(name)) is not None]
     if not tables:
-        return open_paths(names)
+        return open_paths(names, nulls)
     if len(names) > 1:
         raise EventsError(
             f"{tables[0]}: is a table, which is a whole stream: no files or tables come before it or after it\n"

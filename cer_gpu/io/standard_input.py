@@ -9,7 +9,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from cer_gpu.errors import EventsError
-from cer_gpu.io.formats import TEXT_BYTES, csv_source, json_source
+from cer_gpu.io.formats import AS_IN_PYARROW, TEXT_BYTES, CsvNulls, csv_source, json_source
 from cer_gpu.io.source import READ_ERRORS, Source, check_names
 from cer_gpu.io.sources import open_events
 
@@ -24,7 +24,7 @@ _BINARY = bytes(set(range(32)) - set(b"\t\n\r\f\v"))
 """Bytes that no text has."""
 
 
-def open_standard_input(file: IO[bytes]) -> Source:
+def open_standard_input(file: IO[bytes], nulls: CsvNulls = AS_IN_PYARROW) -> Source:
     """Open events that come through a pipe.
 
     Parameters
@@ -32,6 +32,8 @@ def open_standard_input(file: IO[bytes]) -> Source:
     file
         Arrow IPC: a stream, or a file, which is a stream between two magic strings; or CSV with a header, separated by
         commas or tabs, or JSON lines.  It may be compressed by gzip, is read once, and need not be seekable.
+    nulls
+        Fields of CSV that are NULL.
 
     Raises
     ------
@@ -41,17 +43,17 @@ def open_standard_input(file: IO[bytes]) -> Source:
     if file.isatty():
         raise EventsError(f"standard input is a terminal: {_EXPECTED}\nhint: ... | cer-gpu run QUERY -")
     try:
-        return _open(_Rest(b"", file))
+        return _open(_Rest(b"", file), nulls)
     except READ_ERRORS as error:
         raise EventsError(f"standard input cannot be read: {error}\nhint: {_EXPECTED}") from error
 
 
-def _open(file: _Rest) -> Source:
+def _open(file: _Rest, nulls: CsvNulls) -> Source:
     head = file.peek(len(_FILE))
     if not head:
         raise EventsError(f"standard input is empty: {_EXPECTED}")
     if head.startswith(_GZIP):
-        return _open(_Rest(b"", pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "gzip")))
+        return _open(_Rest(b"", pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "gzip")), nulls)
     if head == _FILE or head.startswith(_STREAM):
         if head == _FILE:
             file.read(len(_FILE))
@@ -61,10 +63,10 @@ def _open(file: _Rest) -> Source:
         raise EventsError(
             f"standard input: {_EXPECTED}, got {what}\nhint: files of other formats are read by their names"
         )
-    return _open_text(file)
+    return _open_text(file, nulls)
 
 
-def _open_text(file: _Rest) -> Source:
+def _open_text(file: _Rest, nulls: CsvNulls) -> Source:
     """Open CSV or JSON lines; the schema is that of the first lines."""
     if file.peek(len(BOM_UTF8)) == BOM_UTF8:
         file.read(len(BOM_UTF8))
@@ -79,7 +81,7 @@ def _open_text(file: _Rest) -> Source:
         source = json_source(stream)
     else:
         first = lines.partition(b"\n")[0]
-        source = csv_source(stream, "\t" if first.count(b"\t") > first.count(b",") else ",")
+        source = csv_source(stream, "\t" if first.count(b"\t") > first.count(b",") else ",", nulls)
     check_names(source.schema)
     return Source(source.schema, lambda columns: _rows(source.batches(columns)))
 

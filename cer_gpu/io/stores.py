@@ -14,6 +14,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from cer_gpu.errors import EventsError
+from cer_gpu.io.folders import entries
+from cer_gpu.printable import printable
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(/.*|)", re.DOTALL)
 _UNESCAPED = "/:@!$&'()*+,;=-._~"
@@ -96,7 +98,7 @@ class StoredFile:
     shown
         Path or URI for messages.
     store
-        The file system; None: this machine, whose files are mapped into memory.
+        The file system; None: this machine.
     folders
         Texts of the columns that the folders above tell, as ``year=2024``.
     """
@@ -108,7 +110,7 @@ class StoredFile:
 
     def __str__(self) -> str:
         """Return the path or URI for messages."""
-        return self.shown
+        return printable(self.shown)
 
     @property
     def name(self) -> str:
@@ -117,7 +119,8 @@ class StoredFile:
 
     def open(self) -> pa.NativeFile:
         """Open the file for reading at any place."""
-        return pa.memory_map(self.path) if self.store is None else self.store.open_input_file(self.path)
+        # not mapped: a file that is cut short while it is mapped ends the process with SIGBUS
+        return pa.OSFile(self.path) if self.store is None else self.store.open_input_file(self.path)
 
     def stream(self, compression: str | None) -> pa.NativeFile:
         """Open the file for reading from its begin to its end, decompressed by the codec of a name."""
@@ -260,7 +263,7 @@ class StoreListing:
         The folder: that of a glob is the one before its first special character.
     files
         Paths in the store, and the names below the base on the way to each; without hidden ones (``.x``, ``_x``, but
-        with ``_column=value``).
+        with ``_column=value``).  Links that lead nowhere are among them: opening one is an error.
     table
         Table format that says which files have rows, such as "Delta"; None: the folder holds no such table.
     """
@@ -300,10 +303,10 @@ def listing(store: fs.FileSystem, place: str) -> StoreListing | None:
     def path_of(info: fs.FileInfo) -> str:
         return os.path.relpath(info.path) if own else str(info.path)
 
-    infos = store.get_file_info(fs.FileSelector("." if own else base, recursive=below, allow_not_found=True))
+    infos = entries(store, "." if own else base, below=below)
     if wanted is not None and not below:  # the folders that it names, whole
         named = [info.path for info in infos if info.type == fs.FileType.Directory and wanted.match(path_of(info))]
-        infos += [info for path in named for info in store.get_file_info(fs.FileSelector(path, recursive=True))]
+        infos += [info for path in named for info in entries(store, path, below=True)]
     files, table = [], None
     for info in infos:
         path = path_of(info)
@@ -313,7 +316,7 @@ def listing(store: fs.FileSystem, place: str) -> StoreListing | None:
             table = "Iceberg"
         if wanted is not None and not wanted.match(path):
             continue
-        if info.type == fs.FileType.File and not any(map(_hidden, names)):
+        if info.type in (fs.FileType.File, fs.FileType.NotFound) and not any(map(_hidden, names)):
             files.append((path, names))
     return StoreListing(base, files, table)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-from html import escape
 from importlib.util import find_spec
 from typing import Any
 
@@ -15,6 +14,7 @@ from cer_gpu.cli.preview import cells, preview
 from cer_gpu.cli.tally import Tally, counted
 from cer_gpu.frames.matching import CompiledForFrame
 from cer_gpu.plot import timeline
+from cer_gpu.printable import html_text
 from cer_gpu.query import Query
 
 _TEXT_WIDTH = 120
@@ -61,15 +61,15 @@ class Shown:
 
     def _repr_html_(self) -> str:
         """Show the first results and the timeline in a notebook."""
-        return f"<div>{self._table()}<p>{escape(self._summary)}</p>{self._picture()}</div>"
+        return f"<div>{self._table()}<p>{html_text(self._summary)}</p>{self._picture()}</div>"
 
     def _table(self) -> str:
         if not self._first.num_rows:
             return ""
         columns = [cells(column.combine_chunks()) for column in self._first.columns]
-        heads = "".join(f"<th>{escape(name)}</th>" for name in self._first.column_names)
+        heads = "".join(f"<th>{html_text(name)}</th>" for name in self._first.column_names)
         rows = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell).replace(chr(10), '<br>')}</td>" for cell in row) + "</tr>"
+            "<tr>" + "".join(f"<td>{html_text(cell).replace(chr(10), '<br>')}</td>" for cell in row) + "</tr>"
             for row in zip(*columns, strict=True)
         )
         return f'<div style="overflow-x: auto"><table><tr>{heads}</tr>{rows}</table></div>'

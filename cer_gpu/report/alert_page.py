@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Int64
+from cer_gpu.printable import html_text
 from cer_gpu.report.attack import page_of_tactic, page_of_technique, place_of_tactic
 from cer_gpu.report.page import digest, resource
 from cer_gpu.report.time_line import TimeLine
@@ -70,7 +70,7 @@ def alert_page(raised: Mapping[str, Raised], title: str, n_events: int, kind: pa
     sections = [_over_time(levels, line), _tactics(levels, line)] if found else ["<section><p>No alerts.</p></section>"]
     sections += [_level(level, own, line, room) for level, own in levels.items()]
     return Template(resource("alerts.html")).substitute(
-        title=html.escape(title),
+        title=html_text(title),
         style=style,
         style_digest=digest(style),
         facts="".join(f"<div><dt>{name}</dt><dd>{n:,}</dd></div>" for name, n in facts.items()),
@@ -93,8 +93,8 @@ def _place(tactic: str) -> tuple[bool, int, str]:
 
 def _linked(text: str, page: str | None) -> str:
     """Return a text that leads to a page, if there is one."""
-    shown = html.escape(text)
-    return shown if page is None else f'<a href="{html.escape(page)}" rel="noreferrer">{shown}</a>'
+    shown = html_text(text)
+    return shown if page is None else f'<a href="{html_text(page)}" rel="noreferrer">{shown}</a>'
 
 
 def _class(level: str) -> str:
@@ -109,7 +109,7 @@ def _over_time(levels: Mapping[str, Sequence[Raised]], line: TimeLine) -> str:
     rows = []
     for level, own in levels.items():
         rows.append(
-            f'<tr class="{_class(level)}"><td class="name">{html.escape(level)}</td>'
+            f'<tr class="{_class(level)}"><td class="name">{html_text(level)}</td>'
             f'<td class="number">{sum(each.n for each in own):,}</td>'
             f'<td class="drawn">{line.bars(_moments(own))}</td></tr>'
         )
@@ -130,7 +130,7 @@ def _tactics(levels: Mapping[str, Sequence[Raised]], line: TimeLine) -> str:
         for each in own:
             for tactic in each.rule.tactics or (NO_TACTIC,):
                 of_tactic.setdefault(tactic, {}).setdefault(level, []).append(each)
-    head = "".join(f'<th scope="col" class="number">{html.escape(level)}</th>' for level in levels)
+    head = "".join(f'<th scope="col" class="number">{html_text(level)}</th>' for level in levels)
     rows = []
     for tactic in sorted(of_tactic, key=_place):
         by_level = of_tactic[tactic]
@@ -157,7 +157,7 @@ def _number(level: str, own: Sequence[Raised]) -> str:
 
 
 def _level(level: str, own: Sequence[Raised], line: TimeLine, room: int) -> str:
-    parts = [f'<section class="{_class(level)}">\n<h2 class="level">{html.escape(level)}</h2>']
+    parts = [f'<section class="{_class(level)}">\n<h2 class="level">{html_text(level)}</h2>']
     n = sum(each.n for each in own)
     rules, alerts = ("rule" if len(own) == 1 else "rules"), ("alert" if n == 1 else "alerts")
     parts.append(f'<p class="hint">{n:,} {alerts} of {len(own):,} {rules}.</p>')
@@ -176,12 +176,12 @@ def _rule(each: Raised, line: TimeLine, room: int) -> str:
     moments = each.all_moments()
     first, last = line.edges(moments)
     facts = {
-        "first": html.escape(first),
-        "last": html.escape(last),
-        "id": html.escape(rule.id or ""),
+        "first": html_text(first),
+        "last": html_text(last),
+        "id": html_text(rule.id or ""),
         "tactics": ", ".join(_linked(tactic, page_of_tactic(tactic)) for tactic in rule.tactics),
-        "tags": html.escape(", ".join(rule.tags)),
-        "file": html.escape(rule.file or ""),
+        "tags": html_text(", ".join(rule.tags)),
+        "file": html_text(rule.file or ""),
     }
     told = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts.items() if value)
     techniques = " ".join(_linked(each, page_of_technique(each)) for each in rule.techniques)
@@ -190,12 +190,12 @@ def _rule(each: Raised, line: TimeLine, room: int) -> str:
     shown = each.first[:room]
     more = f'<p class="hint">The first {len(shown):,} of {each.n:,}.</p>' if len(shown) < each.n else ""
     return (
-        f'<details>\n<summary><span class="rule">{html.escape(rule.name)}</span>'
+        f'<details>\n<summary><span class="rule">{html_text(rule.name)}</span>'
         f'<span class="techniques">{techniques}</span>'
-        f'<span class="when">{html.escape(_short(first))}</span>{drawn}'
-        f'<span class="when">{html.escape(_short(last))}</span>'
+        f'<span class="when">{html_text(_short(first))}</span>{drawn}'
+        f'<span class="when">{html_text(_short(last))}</span>'
         f'<span class="number">{each.n:,}</span></summary>\n'
-        f"<div><dl>{told}</dl>\n<pre>{html.escape(text)}</pre>\n{_first(shown)}{more}</div>\n"
+        f"<div><dl>{told}</dl>\n<pre>{html_text(text)}</pre>\n{_first(shown)}{more}</div>\n"
         "</details>"
     )
 
@@ -215,7 +215,7 @@ def _first(alerts: Iterable[dict[str, Any]]) -> str:
         start, end = (alert.get(f"{edge}_time") or alert[edge] or "" for edge in ("start", "end"))
         key = ", ".join(f"{name} {value}" for name, value in alert["key"] or ())
         rows.append(
-            f"<tr><td>{html.escape(start)}</td><td>{html.escape(end)}</td><td>{html.escape(key)}</td>"
+            f"<tr><td>{html_text(start)}</td><td>{html_text(end)}</td><td>{html_text(key)}</td>"
             f"<td>{_matched(alert['events'])}</td></tr>"
         )
     heads = "".join(f'<th scope="col">{name}</th>' for name in ("start", "end", "key", "events"))
@@ -228,7 +228,7 @@ def _matched(events: str) -> str:
     """Return the events of an alert, one in a line."""
     lines = [", ".join(f"{name}: {_value(value)}" for name, value in event.items()) for event in json.loads(events)]
     text = "\n".join(lines)
-    return f"<code>{html.escape(_bounded(text, _EVENTS_TEXT))}</code>"
+    return f"<code>{html_text(_bounded(text, _EVENTS_TEXT))}</code>"
 
 
 def _value(value: Any) -> str:

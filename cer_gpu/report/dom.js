@@ -9,10 +9,19 @@ const brief = new Intl.NumberFormat("en", { notation: "compact" });
 const grouped = (n) => numbers.format(n);
 const counted = (n, what) => `${grouped(n)} ${what}${n === 1 ? "" : "s"}`;
 
+/** A text with the characters escaped that move a cursor, or turn the direction of writing: \x1b, \u202e. */
+function visible(text) {
+  return text.replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu, (char) => {
+    if (char === "\n" || char === "\t") return char;
+    const code = char.codePointAt(0), digits = code.toString(16);
+    return code < 0x100 ? `\\x${digits.padStart(2, "0")}` : code < 0x10000 ? `\\u${digits.padStart(4, "0")}` : `\\U${digits.padStart(8, "0")}`;
+  });
+}
+
 /** An element that holds text or other elements; text is never read as HTML. */
 function element(name, held = "", className = "") {
   const made = document.createElement(name);
-  made.append(...[held].flat());
+  made.append(...[held].flat().map((each) => typeof each === "string" ? visible(each) : each));
   if (className) made.className = className;
   return made;
 }

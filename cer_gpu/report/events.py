@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.evaluated import CompiledQuery
+from cer_gpu.io.files import Files
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
 from cer_gpu.order.rows import without_rows
@@ -43,6 +44,8 @@ def paths(events: Any) -> list[str]:
         return [path for each in events.values() for path in paths(each)]
     if isinstance(events, str | os.PathLike):
         return [os.fspath(events)]
+    if isinstance(events, Files):
+        return [os.fspath(each) for each in events.each()]
     if isinstance(events, Sequence) and not isinstance(events, bytes):
         return [os.fspath(each) for each in events if isinstance(each, str | os.PathLike)]
     return []
@@ -52,7 +55,7 @@ def rereadable(events: Any) -> Any:
     """Return the same events, which can be read several times; those that cannot are read into memory."""
     if isinstance(events, Mapping):
         return {name: rereadable(each) for name, each in events.items()}
-    if isinstance(events, os.PathLike | Sequence):  # str is a Sequence
+    if isinstance(events, Files | os.PathLike | Sequence):  # str is a Sequence
         return events
     source = open_events(events)
     if source.rereadable:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 from collections.abc import Mapping, Sequence
 from string import Template
@@ -13,6 +12,7 @@ from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.io.sinks import naming, result_file
 from cer_gpu.output.funnel import STOPS, FunnelCounts, FunnelRow
 from cer_gpu.planning.progress import funnel_names
+from cer_gpu.printable import html_text
 from cer_gpu.query_set import QuerySet
 from cer_gpu.report.events import ReportEvents, paths
 from cer_gpu.report.page import ReportSummary, digest, queries_of, resource
@@ -75,7 +75,7 @@ def render_funnel(counts: Mapping[str, FunnelCounts], texts: Mapping[str, str], 
     n_starts = sum(each.n_starts for each in counts.values())
     facts = (("events", n_events), ("starts", n_starts))
     return Template(resource("funnel.html")).substitute(
-        title=html.escape(title),
+        title=html_text(title),
         style=style,
         style_digest=digest(style),
         facts="".join(f"<div><dt>{name}</dt><dd>{n:,}</dd></div>" for name, n in facts),
@@ -88,7 +88,7 @@ def _section(name: str, text: str, counts: FunnelCounts) -> str:
     head = "".join(f'<th scope="col">{each}</th>' for each in heads)
     rows = "\n".join(_row(k, row, counts) for k, row in enumerate(counts.rows, 1))
     return (
-        f"<section>\n<h2>{html.escape(name or 'Funnel')}</h2>\n<pre>{html.escape(text)}</pre>\n"
+        f"<section>\n<h2>{html_text(name or 'Funnel')}</h2>\n<pre>{html_text(text)}</pre>\n"
         f'<div class="scroll"><table class="funnel">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n'
         "</tbody>\n</table></div>\n</section>"
     )
@@ -108,4 +108,4 @@ def _row(k: int, row: FunnelRow, counts: FunnelCounts) -> str:
     numbers.append(counts.told(row.median))
     numbers += [f"{row.stopped[stop]:,}" if row.stopped[stop] else "" for stop in STOPS]
     cells = "".join(f'<td class="number">{each}</td>' for each in numbers)
-    return f'<tr><td>{k}. {html.escape(row.name)}</td><td class="drawn">{bar}</td>{cells}</tr>'
+    return f'<tr><td>{k}. {html_text(row.name)}</td><td class="drawn">{bar}</td>{cells}</tr>'

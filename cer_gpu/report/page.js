@@ -13,10 +13,10 @@ function showQuery(held) {
   for (const found of text.matchAll(parts)) {
     const name = found[1] ? "comment" : found[2] ? "text" : keyword.test(found[3]) ? "keyword" : "";
     if (!name) continue;
-    $("query").append(text.slice(end, found.index), element("span", found[0], name));
+    $("query").append(visible(text.slice(end, found.index)), element("span", found[0], name));
     end = found.index + found[0].length;
   }
-  $("query").append(text.slice(end));
+  $("query").append(visible(text.slice(end)));
   $("words").append(held.words.join("\n"));
   $("notes").append(...held.notes.map((note) => element("li", note)));
   for (const pre of [$("query"), $("words")]) cut(pre, pre.nextElementSibling);
@@ -127,7 +127,7 @@ function showPage(held, factsList, told) {
     list.show(shown);
     $("n-found").textContent = isFiltered ? `${grouped(shown.length)} of ${counted(byStart.length, "complex event")}` : "";
     $("only").hidden = only < 0;
-    $("only").textContent = only < 0 ? "" : `${held.keys.join(", ")}: ${labels[only]} \u00d7`;
+    $("only").textContent = only < 0 ? "" : visible(`${held.keys.join(", ")}: ${labels[only]} \u00d7`);
     for (const [code, button] of $("partitions").querySelectorAll("button").entries()) button.ariaPressed = String(code === only);
     draw();
   }
@@ -190,11 +190,11 @@ function showPage(held, factsList, told) {
     tip.hidden = i < 0;
     $("timeline").style.cursor = i < 0 ? "grab" : "pointer";
     if (i < 0) return;
-    tip.textContent = [
+    tip.textContent = visible([
       ...(labels.length ? [labels[partition[i]]] : []),
       `${axis.pointText(data.from[i])} to ${axis.pointText(data.end(i))}`,
       `${axis.lengthText(data.length[i])}, ${counted(data.size[i], "event")}`,
-    ].join("\n");
+    ].join("\n"));
     tip.style.left = `${Math.min(event.pageX + 14, document.documentElement.clientWidth - tip.offsetWidth - 8)}px`;
     tip.style.top = `${event.pageY + 18}px`;
   }
@@ -308,7 +308,7 @@ function showPage(held, factsList, told) {
     shown = at;
     $("page").replaceChildren($("page-of-one").content.cloneNode(true));
     if (isSet) {
-      $("name").textContent = pages[at].name;
+      $("name").textContent = visible(pages[at].name);
       $("of-query").hidden = false;
       for (const [i, row] of [...$("list").tBodies[0].rows].entries()) row.ariaCurrent = i === at ? "true" : null;
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 from cer_gpu.errors import OptionError
 from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.io.sinks import naming, result_file
+from cer_gpu.printable import html_text
 from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet
 from cer_gpu.report.content import content
@@ -169,7 +169,7 @@ def render(held: list[dict[str, Any]], title: str, about: Mapping[str, Sequence[
     """
     style, script = resource("page.css"), "".join(resource(f"{name}.js") for name in SCRIPTS)
     return Template(resource("page.html")).substitute(
-        title=html.escape(title),
+        title=html_text(title),
         style=style,
         script=script,
         style_digest=digest(style),

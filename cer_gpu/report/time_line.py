@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 
 import numpy as np
@@ -10,6 +9,7 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Int64
 from cer_gpu.io.texts import plain_values
+from cer_gpu.printable import html_text
 
 _NO_FRACTION = re.compile(r"(:\d\d)\.0+(?!\d)")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d.*")
@@ -45,7 +45,7 @@ class TimeLine:
             told = f"{int(counts[i]):,} from {self._text(begin)}"
             bars.append(
                 f'<rect x="{i * 10}" y="{_TALL - tall:.1f}" width="9" height="{tall:.1f}">'
-                f"<title>{html.escape(told)}</title></rect>"
+                f"<title>{html_text(told)}</title></rect>"
             )
         drawn = f'<svg viewBox="0 0 {_BINS * 10} {_TALL}" preserveAspectRatio="none" role="img" aria-label="over time">'
         return f"{drawn}{''.join(bars)}</svg>"
@@ -61,7 +61,7 @@ class TimeLine:
         when = f"at {first}" if first == last else f"from {first} to {last}"
         return (
             f'<svg viewBox="0 0 {_BINS * 10} {_LOW}" preserveAspectRatio="none" role="img">'
-            f'<title>{len(moments):,} {html.escape(when)}</title><path d="{bars}"/></svg>'
+            f'<title>{len(moments):,} {html_text(when)}</title><path d="{bars}"/></svg>'
         )
 
     def edges(self, moments: Int64) -> tuple[str, str]:
@@ -72,7 +72,7 @@ class TimeLine:
         """Return a row of a table, with moments that lie evenly on the axis below its last column."""
         n = 1 if self._low == self._high else _LABELS
         texts = _as_short_as_distinct(self._texts(np.linspace(self._low, self._high, n).astype(np.int64)))
-        labels = "".join(f"<span>{html.escape(text)}</span>" for text in texts)
+        labels = "".join(f"<span>{html_text(text)}</span>" for text in texts)
         return f'<tr class="axis">{"<td></td>" * n_before}<td><div class="labels">{labels}</div></td></tr>'
 
     def _counts(self, moments: Int64) -> Int64:

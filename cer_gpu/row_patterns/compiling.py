@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import children, fold, with_children
-from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
+from cer_gpu.errors import CerError, OptionError, QueryError, QueryTooLargeError, did_you_mean
 from cer_gpu.row_patterns.conditions import MOST_CONDITIONS, Conditions
 from cer_gpu.row_patterns.expressions import Translator
 from cer_gpu.row_patterns.leaves import Null, RowAggregate, RowLeaf, RowValue, name_among, shown_leaf
@@ -60,12 +60,19 @@ def compile_row_pattern(text: str) -> RowPatternQuery:
     made = {name: run(statement) for name, run in PASSES}
     program = made["places"]
     if program.counts and made["conditions"].searched:  # a search goes row by row
-        program = program_of(statement.pattern)
+        program = _program(statement, may_count=False)
     return RowPatternQuery(text, statement, program, made["conditions"], made["measures"], made["skip"])
 
 
 def _places(statement: Statement) -> RowProgram:
-    return program_of(statement.pattern, may_count=True)
+    return _program(statement, may_count=True)
+
+
+def _program(statement: Statement, *, may_count: bool) -> RowProgram:
+    try:
+        return program_of(statement.pattern, may_count=may_count)
+    except QueryTooLargeError as error:
+        raise QueryTooLargeError(error.message, statement.text, *statement.pattern_span, error.hint) from None
 
 
 def _conditions(statement: Statement) -> Conditions:

@@ -7,7 +7,7 @@ from typing import Any
 
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.explain.text import Section, aligned_lines
-from cer_gpu.explain.writing import printable
+from cer_gpu.printable import printable
 from cer_gpu.row_patterns.pattern import variables_in
 from cer_gpu.row_patterns.program import MATCH_END, NO_BOUND, PatternPlace, RowProgram
 from cer_gpu.row_patterns.statement import OMIT_EMPTY, WITH_UNMATCHED, Statement

@@ -19,6 +19,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.syntax import Span
 from cer_gpu.errors import QueryError, QuerySyntaxError
 from cer_gpu.row_patterns.leaves import Classifier, MatchNumber, Null, RowAggregate, RowLeaf, RowValue, name_among
+from cer_gpu.row_patterns.nesting import check_expression, check_words, operands_of, too_deep_for_sql
 
 _Node = exp.Expr
 """An expression as sqlglot parses it."""
@@ -100,7 +101,11 @@ class Translator:
         self._span = span
         written = self.text[slice(*span)]
         try:
-            parsed = sqlglot.parse_one(_with_semantics_joined(written), read="trino")
+            tokens = Trino().tokenize(written)
+            check_words(tokens, self.text, span[0])
+            parsed = sqlglot.parse_one(_with_semantics_joined(written, tokens), read="trino")
+        except RecursionError:  # little was left of Python's stack
+            raise too_deep_for_sql(self.text, span) from None
         except sqlglot.errors.SqlglotError as error:
             told = getattr(error, "errors", [])
             seen = told[0]["highlight"] if told else ""
@@ -114,6 +119,7 @@ class Translator:
         self._spans = {}
         for node in reversed(list(parsed.walk())):  # children before their parents
             self._place(node)
+        check_expression(parsed, self.text, self._at)
         return parsed
 
     def _place(self, node: _Node) -> None:
@@ -160,7 +166,7 @@ class Translator:
             case exp.And() | exp.Or():
                 kind = s.And if isinstance(node, exp.And) else s.Or
                 parts: list[s.Predicate] = []
-                for part in (self._predicate(node.left), self._predicate(node.right)):
+                for part in map(self._predicate, operands_of(node)):
                     parts += part.operands if isinstance(part, kind) else [part]
                 return kind(tuple(parts), span)
             case exp.Not():
@@ -395,12 +401,11 @@ def _without_lengths(value: s.Expression) -> tuple[s.Expression | None, Fraction
     return value, None
 
 
-def _with_semantics_joined(written: str) -> str:
+def _with_semantics_joined(written: str, tokens: list[Any]) -> str:
     """Return an expression, of the same length, in which RUNNING and FINAL are part of the name of a function.
 
     No dialect of sqlglot reads them within an expression.
     """
-    tokens = Trino().tokenize(written)
     parts, at = [], 0
     for word, name, bracket in zip(tokens, tokens[1:], tokens[2:], strict=False):
         plain = written[word.start : word.end + 1]

@@ -9,9 +9,11 @@ from importlib.resources import files
 from typing import Any
 
 import lark
+from lark.visitors import Transformer_NonRecursive
 
 from cer_gpu.ceql.syntax import Span
 from cer_gpu.errors import QuerySyntaxError
+from cer_gpu.row_patterns.nesting import check_pattern
 
 
 @dataclass(frozen=True)
@@ -216,6 +218,7 @@ def parse_pattern(text: str, span: Span) -> RowPattern:
         at = end if error.token.type == "$END" else begin + (error.token.start_pos or 0)
         seen = "its end" if at == end else repr(str(error.token))
         raise QuerySyntaxError(f"unexpected {seen} in PATTERN", text, at, at + 1, _HINT) from None
+    check_pattern(tree, text, begin)
     try:
         found: RowPattern = _Builder(text, begin).transform(tree)
         return found
@@ -232,7 +235,7 @@ def _parser() -> lark.Lark:
     return lark.Lark(grammar, start="pattern", parser="lalr", propagate_positions=True, maybe_placeholders=True)
 
 
-class _Builder(lark.Transformer[lark.Token, Any]):
+class _Builder(Transformer_NonRecursive[lark.Token, Any]):
     """Parse tree to syntax tree."""
 
     def __init__(self, text: str, begin: int) -> None:

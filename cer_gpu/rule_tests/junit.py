@@ -6,15 +6,14 @@ each file of cases, and a `testcase` for each case and rule, with a `failure` or
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
 from cer_gpu.cache import whole_file
+from cer_gpu.printable import printable_lines
 from cer_gpu.rule_tests.running import ERROR, FAILED, CaseOutcome, in_all
 
-_NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ELEMENTS = {FAILED: "failure", ERROR: "error"}
 
 
@@ -22,7 +21,9 @@ def write_junit(outcomes: Mapping[str, Sequence[CaseOutcome]], path: Path) -> No
     """Write outcomes, by the names of their files, to a file that appears whole or not at all."""
     root = ElementTree.Element("testsuites", _counts([each for of_file in outcomes.values() for each in of_file]))
     for file, of_file in outcomes.items():
-        suite = ElementTree.SubElement(root, "testsuite", {"name": _text(file), **_counts(of_file), "skipped": "0"})
+        suite = ElementTree.SubElement(
+            root, "testsuite", {"name": printable_lines(file), **_counts(of_file), "skipped": "0"}
+        )
         for each in of_file:
             _add(suite, file, each)
     with whole_file(path, 0o644) as out:
@@ -34,15 +35,17 @@ def write_junit(outcomes: Mapping[str, Sequence[CaseOutcome]], path: Path) -> No
 def _add(suite: ElementTree.Element, file: str, outcome: CaseOutcome) -> None:
     name = outcome.name if outcome.rule is None else f"{outcome.name} [{outcome.rule}]"
     case = ElementTree.SubElement(
-        suite, "testcase", {"name": _text(name), "classname": _text(file), "time": f"{outcome.seconds:.3f}"}
+        suite,
+        "testcase",
+        {"name": printable_lines(name), "classname": printable_lines(file), "time": f"{outcome.seconds:.3f}"},
     )
     if outcome.status in _ELEMENTS:
         first = outcome.told[0] if outcome.told else outcome.status
         found = ElementTree.SubElement(
-            case, _ELEMENTS[outcome.status], {"message": _text(first), "type": outcome.status}
+            case, _ELEMENTS[outcome.status], {"message": printable_lines(first), "type": outcome.status}
         )
         place = f"{outcome.path}:{outcome.line}" if outcome.line is not None else str(outcome.path)
-        found.text = _text("\n".join([place, *outcome.told]))
+        found.text = printable_lines("\n".join([place, *outcome.told]))
 
 
 def _counts(outcomes: Sequence[CaseOutcome]) -> dict[str, str]:
@@ -53,8 +56,3 @@ def _counts(outcomes: Sequence[CaseOutcome]) -> dict[str, str]:
         "errors": str(counts[ERROR]),
         "time": f"{sum(each.seconds for each in outcomes):.3f}",
     }
-
-
-def _text(text: str) -> str:
-    """Return a text without the characters that XML cannot hold."""
-    return _NOT_IN_XML.sub("\ufffd", text)

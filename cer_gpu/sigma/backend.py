@@ -36,6 +36,7 @@ from sigma.types import (
 
 from cer_gpu.sigma import formulas as f
 from cer_gpu.sigma.correlations import correlation_query
+from cer_gpu.sigma.nesting import check_condition
 from cer_gpu.sigma.pipelines.named import sources_of
 from cer_gpu.sigma.pipelines.sources import ChosenColumns, predicate_of
 from cer_gpu.sigma.values import OPERATORS_OF_SIGMA, glob_of_value, number_of, regex_of_value
@@ -97,6 +98,8 @@ class CerGpuBackend(Backend):
                 self.init_processing_pipeline(output_format)
             self.last_processing_pipeline.apply(rule)
             state = ConversionState(processing_state=dict(self.last_processing_pipeline.state))
+            for each in rule.detection.condition:
+                check_condition(each)
             conditions = [self.convert_condition(each.parsed, state) for each in rule.detection.parsed_condition]
             formula = f.some_of(each for each in conditions if each is not None)
             predicate = self.finish_query(rule, formula, state)

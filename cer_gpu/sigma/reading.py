@@ -21,6 +21,7 @@ from sigma.rule.base import SigmaYAMLLoader
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.sigma.loading import files_in, is_given_as_path
+from cer_gpu.sigma.nesting import check_condition
 from cer_gpu.sigma.values import POLICY
 
 _PARTS = ("detection", "correlation", "filter", "action")
@@ -103,6 +104,9 @@ def _read_yaml(text: str, path: Path | None, into: GivenRules) -> None:
     together = [known] if any("action" in each for each in known) else [[each] for each in known]
     for some in together:
         try:
+            for each in some:  # pySigma parses those of correlations as it reads them
+                if isinstance(each.get("correlation"), dict):
+                    check_condition(each["correlation"].get("condition"))
             read = SigmaCollection.from_dicts(
                 some, collect_errors=True, source=source, collect_filters=True, resolve_references=False, policy=POLICY
             )

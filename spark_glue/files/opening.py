@@ -27,7 +27,8 @@ _READ_ERRORS = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError)
 class Opener:
     """Way to open stored files; it can be pickled, and workers get it.
 
-    Local files are mapped into memory.  Those of other stores are read in few large requests.
+    Local files are read piece by piece, and never mapped: one that is cut short meanwhile is an error, and does not end
+    the worker.  Those of other stores are read in few large requests.
 
     Attributes
     ----------
@@ -65,7 +66,8 @@ class Opener:
         local = self.local(path)
         with reading(path):
             if local is not None:
-                return pq.ParquetFile(local, memory_map=True, **{"pre_buffer": False, **options})
+                # neither mapped nor buffered: Arrow takes a buffered column that ends early for one at its end
+                return pq.ParquetFile(local, memory_map=False, **{"pre_buffer": False, **options})
             own, place = self.place(path)
             return pq.ParquetFile(place, filesystem=own, **{"pre_buffer": True, **options})
 
@@ -88,7 +90,7 @@ class Opener:
         local = self.local(path)
         with reading(path):
             if local is not None:
-                source = pa.memory_map(local)
+                source = pa.OSFile(local)
             else:
                 own, place = self.place(path)
                 source = own.open_input_file(place)

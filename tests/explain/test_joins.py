@@ -14,8 +14,9 @@ from cases import Case
 
 import cer_gpu
 from cer_gpu.ceql.parser import parse
-from cer_gpu.explain.writing import predicate_text, printable
+from cer_gpu.explain.writing import predicate_text
 from cer_gpu.planning.passes import plan_of
+from cer_gpu.printable import printable
 
 NUMBERS = {"type": pa.string(), "x": pa.int64(), "y": pa.int64(), "k": pa.int64()}
 TIMED = {**NUMBERS, "ts": pa.timestamp("ms"), "us": pa.timestamp("us")}

@@ -18,7 +18,7 @@ from hypothesis import assume
 from rendering import to_ceql
 
 import cer_gpu
-from cer_gpu.explain.writing import printable
+from cer_gpu.printable import printable
 
 ROOT = Path(__file__).parents[2]
 SVG = "{http://www.w3.org/2000/svg}"

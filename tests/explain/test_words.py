@@ -5,7 +5,8 @@ import strategies
 from rendering import to_ceql
 
 import cer_gpu
-from cer_gpu.explain.writing import name_text, predicate_text, printable
+from cer_gpu.explain.writing import name_text, predicate_text
+from cer_gpu.printable import printable
 
 
 def words_of(query, **options):

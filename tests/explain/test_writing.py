@@ -8,7 +8,8 @@ from cer_gpu.automaton.normal_form import normal_form
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.ceql.parser import parse
 from cer_gpu.explain.words import in_words
-from cer_gpu.explain.writing import predicate_text, printable
+from cer_gpu.explain.writing import predicate_text
+from cer_gpu.printable import printable
 
 
 def reread(text):

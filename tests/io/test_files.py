@@ -262,3 +262,26 @@ def test_the_arguments_of_stores():
     assert stores._arguments(stores.Address.of("abfs://box@acc.dfs.core.windows.net/x")) == {"account_name": "acc"}
     assert stores._arguments(stores.Address.of("hdfs://node:8020/x")) == {"host": "node", "port": 8020}
     assert stores._arguments(stores.Address.of("gs://b/x")) == {}
+
+
+def test_links_that_loop_are_read_once_and_links_that_lead_nowhere_are_refused(years, tmp_path, expected):
+    """Links to a folder above, to the folder itself and to each other; a link to a file that is gone."""
+    (years / "year=2023" / "back").symlink_to("..", target_is_directory=True)
+    (years / "here").symlink_to(".", target_is_directory=True)
+    (years / "self").symlink_to("self")
+    (years / "one").symlink_to("two")
+    (years / "two").symlink_to("one")
+    (years / "notes.txt").symlink_to("gone.txt")
+    assert QUERY.evaluate(years).equals(expected)
+    assert QUERY.evaluate(f"{years}/**/*.parquet").equals(expected)
+    (tmp_path / "elsewhere").symlink_to(years, target_is_directory=True)
+    assert QUERY.evaluate(tmp_path / "elsewhere").equals(expected)
+    (years / "day.parquet").symlink_to("gone.parquet")
+    with pytest.raises(cer_gpu.EventsError, match=r"day.parquet: is a link to gone.parquet, which is not there"):
+        QUERY.evaluate(years)
+    (years / "day.parquet").unlink()
+    (years / "day.parquet").symlink_to("day.parquet")
+    with pytest.raises(cer_gpu.EventsError, match=r"day.parquet: cannot be read: Too many levels of symbolic links"):
+        QUERY.evaluate(years)
+    with pytest.raises(cer_gpu.EventsError, match="no such file\nhint: it is a link to two, which leads nowhere"):
+        QUERY.evaluate(years / "one")

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import pyarrow as pa
 from rich.console import Console
+from rich.text import Text
 
 from cer_gpu.cli.alerts import by_level
 from cer_gpu.cli.command_line import say, say_notes
@@ -27,6 +28,8 @@ from cer_gpu.follow.arrivals import Arrivals
 from cer_gpu.follow.following import Follower, LiveStep
 from cer_gpu.follow.targets import live_target
 from cer_gpu.io.files import open_paths
+from cer_gpu.io.formats import AS_IN_PYARROW, CsvNulls
+from cer_gpu.printable import printable, printable_lines
 from cer_gpu.rules.alerts import ALERTS
 
 _STOPPED_BY = (signal.SIGINT, signal.SIGTERM)
@@ -37,7 +40,7 @@ class LiveRun:
 
     Parameters
     ----------
-    given, live, options
+    given, live, options, nulls
     alerts
         True: the results are alerts of rules.
     out
@@ -62,6 +65,7 @@ class LiveRun:
         live: FollowOptions,
         options: EvaluationOptions,
         *,
+        nulls: CsvNulls,
         alerts: bool,
         out: str,
         format_: str | None,
@@ -80,14 +84,19 @@ class LiveRun:
         target = live_target(out, format_)
         arrivals = Arrivals(live.folder, live.settle, live.order)
         _check_apart(live.folder, target.out)
-        expected = None if live.schema_of is None else open_paths([live.schema_of]).schema
-        facts = {"--output": options.output or (ALERTS if alerts else None), "--lateness": _lateness(options)}
+        expected = None if live.schema_of is None else open_paths([live.schema_of], nulls).schema
+        facts: dict[str, Any] = {
+            "--output": options.output or (ALERTS if alerts else None),
+            "--lateness": _lateness(options),
+        }
+        facts["--null-values"] = None if nulls == AS_IN_PYARROW else _as_json(nulls)
         self._follower = Follower(
             arrivals,
             target,
             self._begin,
             facts,
             expected,
+            nulls,
             skip=live.skip_unreadable,
             whole=signals.held,
             tick=signals.check,
@@ -127,7 +136,8 @@ class LiveRun:
                     waited = True  # those that came a moment ago
                     time.sleep(self._live.settle)
                     continue
-                self._status.update(f"{self.summary()}; waiting for files in {self._live.folder}")
+                waiting = f"{self.summary()}; waiting for files in {self._live.folder}"
+                self._status.update(Text(printable(waiting)))
                 time.sleep(self._live.poll)
         except TimeOrderError as error:
             hint = "\nhint: --lateness TIME puts late events in order, and --late drop leaves out those that come later"
@@ -173,7 +183,7 @@ class LiveRun:
 
     def _say(self, text: str) -> None:
         if self._console.is_terminal and not self._hidden:
-            self._console.print(text, soft_wrap=True, markup=False, highlight=False)
+            self._console.print(Text(printable_lines(text)), soft_wrap=True)
         else:
             say(text)
 
@@ -234,6 +244,7 @@ def follow_files(
     live: FollowOptions,
     options: EvaluationOptions,
     *,
+    nulls: CsvNulls,
     alerts: bool,
     out: str | None,
     format_: str | None,
@@ -252,8 +263,16 @@ def follow_files(
     try:
         hidden = no_progress or as_json
         run = LiveRun(
-            given, live, options, alerts=alerts, out=out, format_=format_, signals=signals, hidden=hidden
-        )  # fmt: skip
+            given,
+            live,
+            options,
+            nulls=nulls,
+            alerts=alerts,
+            out=out,
+            format_=format_,
+            signals=signals,
+            hidden=hidden,
+        )
         run.run()
     except WrongQueries as wrong:
         given.say(wrong.errors)
@@ -267,3 +286,8 @@ def follow_files(
     say(f"{run.summary()} -> {out}")
     say_notes(run.last_words())
     return 0
+
+
+def _as_json(nulls: CsvNulls) -> list[Any]:
+    texts = None if nulls.null_values is None else list(nulls.null_values)
+    return [texts, nulls.strings_can_be_null, nulls.quoted_strings_can_be_null]

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.errors import EventsError
-from cer_gpu.io.formats import format_of
+from cer_gpu.io.formats import AS_IN_PYARROW, format_of
 from cer_gpu.io.source import READ_ERRORS, ColumnBounds, Source
 from cer_gpu.io.stores import Address, StoredFile, open_store, path_in_store, s3_endpoint
 from cer_gpu.io.tables.names import TableName, moment_in, package_of
@@ -313,7 +313,7 @@ class DeltaSnapshot(TableSnapshot):
 def _parquet_source(stored: StoredFile) -> Source:
     found = format_of(".parquet")
     assert found is not None
-    return found[0].open(stored, None)
+    return found[0].open(stored, None, AS_IN_PYARROW)
 
 
 def _kept(batches: Iterator[pa.RecordBatch], mask: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:

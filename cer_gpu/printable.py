@@ -1,0 +1,38 @@
+r"""Texts of others made safe to print: on a terminal, in a page, in a picture.
+
+Names of columns, files and rules, values, and queries may hold characters that move the cursor, set its colour, ring,
+or change the direction of writing.  They are shown as in a literal of Python (``\x1b``, ``\u202e``), never sent.
+"""
+
+from __future__ import annotations
+
+from html import escape
+
+
+def printable(text: str) -> str:
+    r"""Escape the characters of a text that would break its line, move the cursor or change the writing direction.
+
+    Examples
+    --------
+    >>> print(printable("\x1b[31mred\n"))
+    \x1b[31mred\n
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def printable_lines(text: str) -> str:
+    """Return the same for a text of several lines, whose breaks and tabs stay."""
+    if text.isprintable():
+        return text
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+
+
+def html_text(text: str) -> str:
+    r"""Return a text for a page or a picture, which is shown and never read as markup.
+
+    Examples
+    --------
+    >>> print(html_text("<b>\x1b"))
+    &lt;b&gt;\x1b
+    """
+    return escape(printable_lines(text))
