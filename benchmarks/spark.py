@@ -10,6 +10,7 @@ own, as they are slow.  The time that the same job takes over a thousand events 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import resource
 import subprocess
@@ -91,7 +92,7 @@ def generate(folder: Path, n_events: int) -> Path:
 
 
 def single_process(events: Path, text: str, threads: int) -> dict[str, float]:
-    """Evaluate a query in a process of its own, to know its peak memory."""
+    """Evaluate a query in a process of its own, to know its peak memory, and write the results as a job does."""
     done = subprocess.run(
         [sys.executable, __file__, "--single", text, "--folder", str(events), "--threads", str(threads)],
         capture_output=True,
@@ -109,7 +110,14 @@ def single(events: Path, text: str, threads: int) -> None:
     for n_threads in {1, threads}:
         sum(batch.num_rows for batch in query.stream(first, threads=n_threads))
     begun, cpu = time.perf_counter(), time.process_time()
-    n_found = sum(batch.num_rows for batch in query.stream(str(events), threads=threads))
+    n_found = 0
+    with tempfile.TemporaryDirectory() as out, contextlib.ExitStack() as opened:
+        writer = None
+        for batch in query.stream(str(events), threads=threads):
+            if writer is None:
+                writer = opened.enter_context(pq.ParquetWriter(f"{out}/found.parquet", batch.schema, use_dictionary=[]))
+            writer.write_batch(batch, 1 << 20)
+            n_found += batch.num_rows
     taken, cpu = time.perf_counter() - begun, time.process_time() - cpu
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps({"seconds": taken, "cpu": cpu, "complex events": n_found, "peak": peak}))

@@ -9,7 +9,7 @@ from spark_glue.explanation import explain
 from spark_glue.job import Summary, read, run
 from spark_glue.local_session import session
 from spark_glue.match import match
-from spark_glue.source import register
+from spark_glue.source import register, register_sql
 from spark_glue.stage import match_schema, match_stage
 from spark_glue.streaming import explain_stream, match_batches, match_stream
 
@@ -26,6 +26,7 @@ __all__ = [
     "plain_errors",
     "read",
     "register",
+    "register_sql",
     "run",
     "session",
 ]

@@ -21,6 +21,7 @@ from cer_gpu.cli.given_events import Streams
 from cer_gpu.cli.given_queries import GivenQueries, WrongQueries, read_queries
 from cer_gpu.cli.options import QueryOptions, query_options, skip_wrong_option
 from cer_gpu.cli.signals import Signals
+from cer_gpu.engine.options import Default
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rules.alerts import ALERTS
@@ -194,7 +195,7 @@ def _run_command(
     output = output or (ALERTS if given.raises_alerts else None)
     settings, options = _pairs(config, "--conf"), _pairs(read_options, "--read-option")
     # check the query before starting Spark, which takes seconds
-    compiled = _compiled(given, given.time_column or order_by[0])
+    compiled = _compiled(given, _named_time(given) or order_by[0])
     if compiled is None:
         return 1
     choose_dealing(work_of(compiled, output), dealing, order_by[0])
@@ -278,7 +279,7 @@ def _explain_command(
     if bool(inputs) != bool(order_by):
         raise click.UsageError("--input and --order-by go together")
     # as in `run`, the first column of the order is the time column
-    compiled = _compiled(given, given.time_column or (order_by[0] if order_by else "time"))
+    compiled = _compiled(given, _named_time(given) or (order_by[0] if order_by else given.time_column or "time"))
     if compiled is None:
         return 1
     if not inputs:
@@ -317,6 +318,11 @@ def _compiled(given: GivenQueries, time_column: str | None) -> CompiledQuery | Q
         return None
 
 
+def _named_time(given: GivenQueries) -> str | None:
+    """Return the time column that an option names; that of a language, such as "@timestamp", is none."""
+    return None if isinstance(given.time_column, Default) else given.time_column
+
+
 def _fitted(events: DataFrame, given: GivenQueries, order_by: Sequence[str]) -> CompiledQuery | QuerySet | None:
     """Compile a query for events, the first column of whose order is the time column if it holds times.
 
@@ -324,7 +330,7 @@ def _fitted(events: DataFrame, given: GivenQueries, order_by: Sequence[str]) -> 
     """
     check_order(events.columns, order_by)
     kind = events.schema[order_by[0]].dataType
-    time_column = given.time_column
+    time_column = _named_time(given)
     no_time = time_column is None and given.options.time_unit is None and not _is_time(kind)
     if time_column is None and not no_time:
         time_column = order_by[0]

@@ -325,7 +325,7 @@ class Task:
     results : pyarrow.Schema
         Columns of the results, in the types of Spark.
     firsts : tuple of int
-        For "range", the first position of each part.
+        First position of each part, which reports no complex event that ends before; empty: parts report all.
     n_parts : int
     report
         Accumulator, or None; its ``add`` is called with {number: `Done`} at the end of each part.
@@ -398,7 +398,7 @@ class Task:
 
     def _part(self, number: int) -> _Part:
         share = (number, self.n_parts) if self.dealing == "replicate" and self.n_parts > 1 else None
-        first = self.firsts[number] if self.dealing == "range" and self.firsts else 0
+        first = self.firsts[number] if self.firsts else 0
         position = POSITION if self.counted_by is None else None
         options = EvaluationOptions(share=share, first_end=first, position_column=position)
         return _Part(number, self.work.evaluator(options, self.results), numbered=self.work.numbered)

@@ -30,8 +30,8 @@ _OURS = re.compile(r"^((?:cer_gpu|spark_glue)(?:\.\w+)*)\.(\w+): (.*)", re.MULTI
 _STACK = re.compile(
     r"^\s*(?:at [\w.$/]+\(|\.\.\. \d+ more|Caused by: |JVM stacktrace:|Driver stacktrace:)", re.MULTILINE
 )
-_STATE = re.compile(r"^\s*SQLSTATE: \w+[.;)]*\s*$", re.MULTILINE)
-"""Code that Spark adds to the message of a worker."""
+_STATE = re.compile(r"^\s*SQLSTATE: \w+[.;)]*\s*$| SQLSTATE: \w+; line \d+ pos \d+;?", re.MULTILINE)
+"""Code that Spark adds to the message of a worker, and its place in a statement of SQL."""
 _LOST = re.compile(r"Python worker exited unexpectedly|ExecutorLostFailure|OutOfMemoryError")
 
 

@@ -188,7 +188,7 @@ def run(
             found = matching(events, query, **vars(options), report=report, check=result.check)
         planned_at = time.perf_counter()
         with described(spark, f"{short(found.work.text)}: evaluate by {found.dealing}, and write {out}"):
-            result.write(found.df)
+            result.write(found.df, found.plan, report)
     seconds = time.perf_counter() - begun
     parts = tuple(report.value[number] for number in sorted(report.value))
     return Summary(

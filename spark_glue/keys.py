@@ -20,13 +20,26 @@ def part_of_key(df: DataFrame, work: Work, columns: Sequence[str], n_parts: int)
 
     Parameters
     ----------
+    df, work, columns
+        As for `hash_of_key`.
+    n_parts
+    """
+    from pyspark.sql import functions as sf
+
+    return sf.pmod(hash_of_key(df, work, columns), sf.lit(n_parts)).cast("int")
+
+
+def hash_of_key(df: DataFrame, work: Work, columns: Sequence[str]) -> Column:
+    """Return a hash of 64 bits of the key of each row; NULL for rows that no complex event can hold.
+
+    Parameters
+    ----------
     df
         Rows with the columns that the query reads, as `spark_glue.number.sent` names them.
     work
         Work with keys of PARTITION BY, or with a shared value (`Dealing.shared`).
     columns
         Columns and fields that are read.
-    n_parts
     """
     from pyspark.sql import functions as sf
 
@@ -35,7 +48,7 @@ def part_of_key(df: DataFrame, work: Work, columns: Sequence[str], n_parts: int)
     nullable = [names in work.nullable_keys for names in work.keys] or [False]
     needed = [key.isNotNull() for key, may_lack in zip(keys, nullable, strict=True) if not may_lack]
     # equal keys have equal hashes: -0.0 is 0.0, and there is one NaN
-    return sf.when(reduce(and_, needed, sf.lit(True)), sf.pmod(sf.xxhash64(*keys), sf.lit(n_parts)).cast("int"))
+    return sf.when(reduce(and_, needed, sf.lit(True)), sf.xxhash64(*keys))
 
 
 def _shared_value(df: DataFrame, work: Work, columns: Sequence[str]) -> Column:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from cer_gpu.cli.tally import counted
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.evaluated import CompiledQuery
@@ -93,6 +94,8 @@ class Matching:
         True if the rows needed no sort, so far as is known before they are read: no two row groups overlap.
     how
         Words on the order of the rows.
+    plan : FilePlan or None
+        Plan of the job by files.
     """
 
     df: DataFrame
@@ -105,6 +108,7 @@ class Matching:
     n_rows: int | None
     was_in_order: bool
     how: str
+    plan: FilePlan | None = None
 
 
 @dataclass(frozen=True)
@@ -298,12 +302,15 @@ def matching(
             n_rows=way.plan.n_rows,
             was_in_order=way.plan.was_in_order,
             how=way.plan.in_order,
+            plan=way.plan,
         )
     assert way.df is not None
     _check_names(way.df)
     with described(way.spark, f"{short(way.work.text)}: count the events"):
         dealt = deal_rows(way.df, way.work, way.order, way.dealing, way.n_parts, way.events, report)
     how = "the rows lie in order" if dealt.was_in_order else "the rows are sorted"
+    if dealt.n_heavy:
+        how += f"; those of {counted(dealt.n_heavy, 'key')} with many are cut by time"
     return Matching(
         df=dealt.df,
         work=way.work,
@@ -311,7 +318,7 @@ def matching(
         reason=way.reason,
         source="rows",
         source_reason=way.source_reason,
-        n_parts=way.n_parts,
+        n_parts=dealt.n_parts,
         n_rows=dealt.n_rows,
         was_in_order=dealt.was_in_order,
         how=how,

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from cer_gpu.errors import OptionError, did_you_mean
 from spark_glue.errors import plain_errors
+from spark_glue.files.found import NotByFilesError
 from spark_glue.watch import cancelling, in_another_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from spark_glue.files.pieces import FilePlan
+
+CODEC = "spark.sql.parquet.compression.codec"
+"""Setting of the compression of Parquet."""
 RESULT_FORMATS = ("parquet", "orc", "json", "csv", "delta")
 """Formats of a result; Delta tables commit by themselves."""
 
@@ -82,14 +87,57 @@ class Result:
         if len(self._partition_by) == len(schema):
             raise OptionError("the result is partitioned by all of its columns: nothing is left to be written")
 
-    def write(self, df: DataFrame) -> None:
-        """Write the complex events; an error leaves nothing of them behind."""
+    def write(self, df: DataFrame, plan: FilePlan | None = None, report: Any = None) -> bool:
+        """Write the complex events; an error leaves nothing of them behind.
+
+        Parameters
+        ----------
+        df
+        plan : FilePlan, optional
+            Plan of the tasks that find them in files; where they can, they write them by themselves.
+        report
+            That of the tasks.
+
+        Returns
+        -------
+        bool
+            True if tasks wrote them.
+        """
+        if plan is not None and self._by_tasks(plan, report):
+            return True
         writer = df.write.format(self._format).partitionBy(*self._partition_by)
         if self._format == "delta":
             writer.mode("overwrite" if self._overwrite else "errorifexists").save(self._out)
-            return
+            return False
         with self._unfinished() as place, cancelling(self._spark.sparkContext):
             writer.mode("errorifexists").save(str(place.toString()))
+        return False
+
+    def _by_tasks(self, plan: FilePlan, report: Any) -> bool:
+        """Let tasks write files of Parquet; False: they cannot, and nothing is written."""
+        from spark_glue.files.writing import CODECS, hidden, writing_task, written
+
+        codec = str(self._spark.conf.get(CODEC, "snappy")).lower() if self._format == "parquet" else ""
+        if codec not in CODECS or self._partition_by:
+            return False
+        folder = str(self._files.makeQualified(self._path).toUri().toString())
+        try:
+            writing_task(self._spark, plan, folder, codec)
+        except NotByFilesError:
+            return False
+        with self._unfinished() as place, cancelling(self._spark.sparkContext):
+            self._files.mkdirs(place)
+            qualified = str(self._files.makeQualified(place).toUri().toString())
+            names = written(self._spark, writing_task(self._spark, plan, qualified, codec, report))
+            base = str(place.toString())
+            for name in names:
+                if not self._files.rename(*(_path(self._spark, f"{base}/{each}") for each in (hidden(name), name))):
+                    raise OptionError(f"{name} cannot be moved within {base}")
+            for status in self._files.listStatus(place):  # of attempts that failed
+                if str(status.getPath().getName()) not in names:
+                    self._files.delete(status.getPath(), False)
+            self._files.create(_path(self._spark, f"{base}/_SUCCESS")).close()
+        return True
 
     @contextlib.contextmanager
     def _unfinished(self) -> Iterator[Any]:

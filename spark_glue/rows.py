@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_glue.deal import PART, PART_ROWS, PLACE, POSITION, Task, times_beside
-from spark_glue.keys import part_of_key
+from spark_glue.deal import MOST_PARTS, PART, PART_ROWS, PLACE, POSITION, Ranges, Task, against_dealings, times_beside
+from spark_glue.keys import hash_of_key, part_of_key
 from spark_glue.number import Cut, Numbered, as_sent, located_by_path, number, order_key, quoted, sent, sort_columns
 from spark_glue.stage import plain_schema
 from spark_glue.survey import WHERE
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from spark_glue.work import Work
 
 _NULL = "$null"
+LEAST_SKEWED = 1 << 17
+"""Fewest rows of a stream whose keys with many of them are looked for."""
+HEAVY_PART = 0.5
+"""Share of the rows of an even part from which on a key has many: its rows are cut by time."""
+MOST_COMPARED = 8
+"""Most ranges that a window reaches over to compare a row with each of them."""
+SAMPLED_A_PART = 1000
+"""Rows whose keys are looked at for each part."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +42,16 @@ class Dealt:
         Number of rows in the stream; None: they were not counted, for each task counts them.
     was_in_order : bool
         True if the rows needed no sort.
+    n_parts : int
+    n_heavy : int
+        Number of keys whose rows are cut by time, as they have so many.
     """
 
     df: DataFrame
     n_rows: int | None
     was_in_order: bool
+    n_parts: int
+    n_heavy: int = 0
 
 
 def deal_rows(
@@ -78,13 +91,87 @@ def deal_rows(
     types = _needed(work, order[0])
     if columns and (n_parts == 1 or (dealing == "replicate" and types is None)):
         return _counted_by_tasks(df, work, order, dealing, n_parts, columns, results, report)
-    numbered = number(df, order, columns, n_parts, _cut(work, events) if dealing == "range" else None)
-    firsts = numbered.ranges.firsts if numbered.ranges else ()
-    task = Task(work, dealing, tuple(columns), results, firsts, n_parts, report)
-    dealt = _dealt(numbered, work, columns, dealing, n_parts, types)
-    parts = _parted(dealt, [PLACE, *sent(columns)], n_parts)
+    cut = _cut(work, events) if dealing == "range" or _cuts_keys(work, order, dealing, n_parts) else None
+    numbered = number(df, order, columns, n_parts, cut)
+    heavy = NO_HEAVY
+    if numbered.ranges is not None and dealing == "partition":
+        heavy = _heavy_keys(df, work, columns, n_parts, numbered.n_rows)
+        numbered = _joined_ranges(numbered, n_parts, heavy.n_parts)
+    firsts = numbered.ranges.firsts if numbered.ranges is not None and (heavy.keys or dealing == "range") else ()
+    n_light = max(n_parts - heavy.n_parts, 1)
+    total = n_light + heavy.n_parts if heavy.keys else n_parts
+    if heavy.keys:
+        firsts = (*(0,) * n_light, *firsts)
+    task = Task(work, dealing, tuple(columns), results, firsts, total, report)
+    dealt = _dealt(numbered, work, columns, dealing, n_light if heavy.keys else n_parts, types, heavy.keys)
+    parts = _parted(dealt, [PLACE, *sent(columns)], total)
     found = parts.sortWithinPartitions(PLACE).mapInArrow(task, to_spark(results))
-    return Dealt(found, numbered.n_rows, numbered.was_in_order)
+    return Dealt(found, numbered.n_rows, numbered.was_in_order, total, len(heavy.keys))
+
+
+def _cuts_keys(work: Work, order: Sequence[str], dealing: str, n_parts: int) -> bool:
+    """Return True if the rows of one key can be cut by time, as those of a stream without keys."""
+    return (
+        dealing == "partition"
+        and against_dealings(work, order[0])["range"] is None
+        and work.window is not None
+        and work.window.column == order[0]
+        and n_parts < MOST_PARTS
+    )
+
+
+@dataclass(frozen=True)
+class HeavyKeys:
+    """Keys with so many rows that one task for all of them would hold up the job.
+
+    Attributes
+    ----------
+    keys : tuple of int
+        Their hashes.
+    n_parts
+        Number of parts that their rows fill.
+    """
+
+    keys: tuple[int, ...] = ()
+    n_parts: int = 0
+
+
+NO_HEAVY = HeavyKeys()
+
+
+def _heavy_keys(df: DataFrame, work: Work, columns: Sequence[str], n_parts: int, n_rows: int) -> HeavyKeys:
+    """Find the keys with many rows in a sample of the rows."""
+    from pyspark.sql import functions as sf
+
+    if n_rows < LEAST_SKEWED:
+        return NO_HEAVY
+    share = min(1.0, SAMPLED_A_PART * n_parts / n_rows)
+    kept = df.select(*(sf.col(quoted(name)).alias(alias) for name, alias in zip(columns, sent(columns), strict=True)))
+    kept = kept.sample(fraction=share, seed=0)
+    sample = kept.select(hash_of_key(kept, work, columns).alias("key")).groupBy("key").count()
+    of_part = share * n_rows / n_parts
+    many = sample.filter(sf.col("key").isNotNull() & (sf.col("count") > HEAVY_PART * of_part)).collect()
+    if not many:
+        return NO_HEAVY
+    n_filled = round(sum(row["count"] for row in many) / of_part)
+    return HeavyKeys(tuple(row["key"] for row in many), min(max(n_filled, 1), n_parts))
+
+
+def _joined_ranges(numbered: Numbered, n_ranges: int, n_wanted: int) -> Numbered:
+    """Return rows with fewer ranges, each of some that follow one another."""
+    found = numbered.ranges
+    assert found is not None
+    if not n_wanted:
+        return numbered
+    begins = [-(-k * n_ranges // n_wanted) for k in range(n_wanted)]
+    # a row that reaches over some ranges reaches over no more of these
+    ranges = Ranges(
+        tuple(found.firsts[k] for k in begins),
+        tuple(found.begins[k] for k in begins),
+        min(found.reach, n_wanted - 1),
+    )
+    own = (numbered.range_of * n_wanted / n_ranges).cast("int")
+    return replace(numbered, ranges=ranges, range_of=own)
 
 
 def _parted(df: DataFrame, columns: Sequence[str], n_parts: int) -> DataFrame:
@@ -140,7 +227,7 @@ def _counted_by_tasks(
     ordered = parts.sortWithinPartitions(*map(quoted, keys)).select(*map(quoted, shown))
     first = names.get(order[0], _NULL)
     task = Task(work, dealing, tuple(columns), results, (), n_parts, report, (first, order[0]))
-    return Dealt(ordered.mapInArrow(task, to_spark(results)), None, False)
+    return Dealt(ordered.mapInArrow(task, to_spark(results)), None, False, n_parts)
 
 
 def _cut(work: Work, events: pa.Schema) -> Cut:
@@ -165,8 +252,12 @@ def _dealt(
     dealing: str,
     n_parts: int,
     types: tuple[str, ...] | None,
+    heavy: Sequence[int] = (),
 ) -> DataFrame:
-    """Return the rows of the given types with the part that each goes to, a copy for each of its parts."""
+    """Return the rows of the given types with the part that each goes to, a copy for each of its parts.
+
+    Rows of `heavy` keys, by their hashes, go to parts from `n_parts` on, by range.
+    """
     from pyspark.sql import functions as sf
 
     df = numbered.df
@@ -175,14 +266,40 @@ def _dealt(
         df = df.filter(as_sent(work.type_column, columns).isin(*types))
     if dealing == "replicate":
         return df.withColumn(PART, sf.explode(sf.sequence(sf.lit(0), sf.lit(n_parts - 1))))
-    if dealing == "partition":
+    if dealing == "partition" and not heavy:
         part = part_of_key(df, work, columns, n_parts)
         return df.withColumn(PART, part).filter(sf.col(PART).isNotNull())
     assert numbered.ranges is not None
-    own, found = numbered.range_of, numbered.ranges
+    own, last = numbered.range_of, _last_range(numbered.range_of, numbered.ranges)
+    if dealing == "range":
+        return df.withColumn(PART, own if last is None else sf.explode(sf.sequence(own, last)))
+    key = hash_of_key(df, work, columns)
+    df, many = df.filter(key.isNotNull()), key.isin(*heavy)
+    light = sf.pmod(key, sf.lit(n_parts)).cast("int")
+    first = sf.when(many, own + sf.lit(n_parts)).otherwise(light)
+    if last is None:
+        return df.withColumn(PART, first)
+    return df.withColumn(PART, sf.explode(sf.sequence(first, sf.when(many, last + sf.lit(n_parts)).otherwise(light))))
+
+
+def _last_range(own: Column, found: Ranges) -> Column | None:
+    """Return the last range with the row in the window before it; None: windows reach over no range.
+
+    Functions that take functions would say this for any number of ranges, and Spark interprets them.
+    """
+    from pyspark.sql import functions as sf
+
+    n_ranges = len(found.firsts)
     if not found.reach:
-        return df.withColumn(PART, own)
+        return None
     begins = sf.array(*map(sf.lit, found.begins))
-    later = sf.sequence(own, sf.least(own + found.reach, sf.lit(n_parts - 1)))
-    wanted = sf.filter(later, lambda part: (part == own) | (sf.element_at(begins, part + 1) <= sf.col(WHERE)))
-    return df.withColumn(PART, sf.explode(wanted))
+    if found.reach > MOST_COMPARED:
+        later = sf.sequence(own, sf.least(own + found.reach, sf.lit(n_ranges - 1)))
+        reached = sf.filter(later, lambda part: (part == own) | (sf.element_at(begins, part + 1) <= sf.col(WHERE)))
+        return sf.element_at(reached, -1)
+    last = own
+    for k in range(1, found.reach + 1):
+        part = sf.least(own + k, sf.lit(n_ranges - 1))
+        reaches = sf.coalesce(sf.element_at(begins, part + 1) <= sf.col(WHERE), sf.lit(False))
+        last = last + ((part > last) & reaches).cast("int")
+    return last

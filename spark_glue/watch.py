@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from cer_gpu.printable import printable
+
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
@@ -44,12 +46,12 @@ class Stage:
 
 @contextlib.contextmanager
 def progress(context: SparkContext, *, hidden: bool = False) -> Iterator[None]:
-    """Show the tasks of the running stage, from Spark's tracker, on standard error if that is a terminal."""
+    """Show what runs and the tasks of its stage, from Spark's tracker, on standard error if that is a terminal."""
     console = Console(stderr=True)
     if hidden or not console.is_terminal:
         yield
         return
-    columns = (TextColumn("{task.description}"), BarColumn(30), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(30), MofNCompleteColumn(), TimeElapsedColumn())
     done = threading.Event()
     with Progress(*columns, console=console, transient=True) as shown:
         bar = shown.add_task("waiting for Spark", total=None)
@@ -63,7 +65,7 @@ def progress(context: SparkContext, *, hidden: bool = False) -> Iterator[None]:
                         if stage is not None:
                             shown.update(
                                 bar,
-                                description=f"stage {number}, tasks",
+                                description=described_stage(context, number),
                                 completed=stage.numCompletedTasks,
                                 total=stage.numTasks,
                             )
@@ -75,6 +77,15 @@ def progress(context: SparkContext, *, hidden: bool = False) -> Iterator[None]:
         finally:
             done.set()
             watcher.join()
+
+
+def described_stage(context: SparkContext, number: int) -> str:
+    """Return what the job of a running stage does, in the words of Spark's pages, or else the stage's number."""
+    with contextlib.suppress(Exception):  # the store is not part of Spark's public interface
+        words = context._jsc.sc().statusStore().lastStageAttempt(number).description()
+        if words.isDefined():
+            return printable(str(words.get()))
+    return f"stage {number}, tasks"
 
 
 @contextlib.contextmanager

@@ -63,7 +63,14 @@ def pytest_collection_finish():
 # Tests that share a session of Spark run in one process, so that Java starts once for them; others of Spark need none.
 SESSIONS = (
     ("test_job", "test_local_session", "test_match", "test_match_sets", "test_scan", "test_spark_runs"),
-    ("test_file_failures", "test_file_layouts", "test_source", "test_streaming"),
+    (
+        "test_everywhere",
+        "test_file_failures",
+        "test_file_layouts",
+        "test_source",
+        "test_streaming",
+        "test_table_function",
+    ),
 )
 # Folders, files and sessions, those that take long first; processes of Spark wait until kernels are on disk.
 LONG = (

@@ -68,7 +68,7 @@ class Opener:
             if local is not None:
                 # neither mapped nor buffered: Arrow takes a buffered column that ends early for one at its end
                 return pq.ParquetFile(local, memory_map=False, **{"pre_buffer": False, **options})
-            own, place = self._place(path)
+            own, place = self.place(path)
             return pq.ParquetFile(place, filesystem=own, **{"pre_buffer": True, **options})
 
     def ipc(self, path: str, columns: Iterable[str] | None = None) -> pa.ipc.RecordBatchFileReader:
@@ -92,7 +92,7 @@ class Opener:
             if local is not None:
                 source = pa.OSFile(local)
             else:
-                own, place = self._place(path)
+                own, place = self.place(path)
                 source = own.open_input_file(place)
             reader = pa.ipc.open_file(source)
             if columns is None:
@@ -116,7 +116,7 @@ class Opener:
         found = named_format(path)
         if found is None:
             with reading(path):
-                own, place = self._place(path)
+                own, place = self.place(path)
                 with own.open_input_file(place) as file:
                     head = file.read(6)
             found = "parquet" if head[:4] == b"PAR1" else "ipc" if head == b"ARROW1" else None
@@ -137,7 +137,7 @@ class Opener:
             if local is not None:
                 found = os.stat(local)
                 return found.st_size, found.st_mtime_ns
-            own, place = self._place(path)
+            own, place = self.place(path)
             info = own.get_file_info(place)
             if info.type != fs.FileType.File:
                 raise FileNotFoundError(path)
@@ -174,7 +174,7 @@ class Opener:
         if not address.scheme and self.filesystem is None:
             address = Address("", "", os.path.abspath(path))
         address = dataclasses.replace(address, path=address.path.rstrip("/") or "/")
-        own, place = self._place(address)
+        own, place = self.place(address)
         with reading(path):
             listed = listing(own, place)
         if listed is None:
@@ -199,7 +199,7 @@ class Opener:
         address = address_of(path)
         return address.path if address.is_local else None
 
-    def _place(self, path: str | Address) -> tuple[fs.FileSystem, str]:
+    def place(self, path: str | Address) -> tuple[fs.FileSystem, str]:
         """Return the file system of a path, and its path there."""
         address = address_of(path) if isinstance(path, str) else path
         own = self.filesystem or store(address, self.options)

@@ -82,13 +82,15 @@ def is_table(options: Mapping[str, str]) -> bool:
     return any(name.lower() == "provider" for name in options)
 
 
-def given_options(options: Mapping[str, str]) -> dict[str, str]:
+def given_options(options: Mapping[str, str], taker: str = "the data source 'cer'") -> dict[str, str]:
     """Return the options that a user gave, by their names, without the properties that Spark adds to those of tables.
 
     Parameters
     ----------
     options
         Names in any case.
+    taker
+        What takes the options, for the message.
 
     Raises
     ------
@@ -114,17 +116,19 @@ def given_options(options: Mapping[str, str]) -> dict[str, str]:
             found.update(setting)
         else:
             hint = did_you_mean(_camel(name), OPTION_NAMES, "options")
-            raise OptionError(f"the data source 'cer' has no option {name!r}\nhint: {hint}")
+            raise OptionError(f"{taker} has no option {name!r}\nhint: {hint}")
     return found
 
 
-def asked(options: Mapping[str, str]) -> SourceRequest:
+def asked(options: Mapping[str, str], order_of_table: Sequence[str] | None = None) -> SourceRequest:
     """Return what options ask for.
 
     Parameters
     ----------
     options
         Result of `given_options`.
+    order_of_table
+        For the rows of a table, which have no path: the columns that order them unless the options say others.
 
     Raises
     ------
@@ -132,8 +136,11 @@ def asked(options: Mapping[str, str]) -> SourceRequest:
         If one is missing or has no such value, with what to write.
     """
     query = _one_of(options, ("query", "queryFile", "queries"), "query 'SELECT * FROM ...'")
-    paths = _one_of(options, ("path", "paths"), "path '/data/events' (or .load('/data/events'))")
-    order_by = _names(options.get("orderBy", options.get("timeColumn", "")))
+    paths: tuple[str, ...] = ()
+    if order_of_table is None:
+        name, path = _one_of(options, ("path", "paths"), "path '/data/events' (or .load('/data/events'))")
+        paths = _paths(path) if name == "paths" else (path,)
+    order_by = _names(options.get("orderBy", options.get("timeColumn", ""))) or tuple(order_of_table or ())
     if not order_by:
         raise OptionError("expected the option orderBy: the columns that order the stream\nhint: orderBy 'ts'")
     dealing = options.get("dealing", "auto")
@@ -147,7 +154,7 @@ def asked(options: Mapping[str, str]) -> SourceRequest:
         raise OptionError("the option columns names none\nhint: columns 'start, end'")
     return SourceRequest(
         query=_queries(*query, _fields(options)),
-        paths=_paths(paths[1]) if paths[0] == "paths" else (paths[1],),
+        paths=paths,
         order_by=order_by,
         type_column=options.get("typeColumn", TYPE_COLUMN) or None,
         time_column=options.get("timeColumn") or None,

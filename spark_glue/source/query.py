@@ -116,27 +116,38 @@ def stored_query(asked: SourceRequest) -> StoredQuery:
     """
     opener = Opener(asked.store)
     scan = scan_of_paths(asked.paths, opener)
+    work = work_asked(asked, scan.schema)
+    choose_dealing(work, asked.dealing)
+    whole = types_of.to_arrow(types_of.to_spark(work.output_schema(scan.schema)))
+    stored = StoredQuery(asked, work, scan, opener, whole)
+    return stored.keeping(types_of.to_spark(_kept(whole, asked.columns))) if asked.columns else stored
+
+
+def work_asked(asked: SourceRequest, schema: pa.Schema) -> Work:
+    """Compile the queries that options ask for, and check them against the schema of the events.
+
+    Raises
+    ------
+    CerError
+        If a query is wrong or does not fit the events, or an option names a column that there is not.
+    """
     for name in (*asked.order_by, *filter(None, [asked.time_column])):
-        if name not in scan.schema.names:
-            hint = did_you_mean(name, scan.schema.names, "columns")
+        if name not in schema.names:
+            hint = did_you_mean(name, schema.names, "columns")
             option = "orderBy" if name in asked.order_by else "timeColumn"
             raise QueryTypeError(f"the option {option} names {name!r}, which the events do not have", hint=hint)
     options: dict[str, Any] = {
         "type_column": asked.type_column,
-        "time_column": asked.time_column or _time_of(asked, scan.schema),
+        "time_column": asked.time_column or _time_of(asked, schema),
         "time_unit": asked.time_unit,
-        "schema": scan.schema,
+        "schema": schema,
     }
     given: Any = asked.query
     if isinstance(given, Mapping):
         query: Any = compile_rules(given, missing_fields=MISSING_IN_RULES, **options)
     else:
         query = compile_member(given, **options)
-    work = work_of(query, asked.output)
-    choose_dealing(work, asked.dealing)
-    whole = types_of.to_arrow(types_of.to_spark(work.output_schema(scan.schema)))
-    stored = StoredQuery(asked, work, scan, opener, whole)
-    return stored.keeping(types_of.to_spark(_kept(whole, asked.columns))) if asked.columns else stored
+    return work_of(query, asked.output)
 
 
 def _time_of(asked: SourceRequest, schema: pa.Schema) -> str | None:

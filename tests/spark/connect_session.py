@@ -18,16 +18,19 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from spark_streams import PROVIDER, ROCKSDB
+from spark_streams import run as run_stream
+from test_everywhere import WAYS, Case, by_batches, by_command, compared
 
 import cer_gpu
 from cer_gpu.errors import QuerySyntaxError
-from spark_glue import explain, match, match_schema, match_stage, plain_errors, read, run, session
+from spark_glue import explain, match, match_schema, match_stage, match_stream, plain_errors, read, run, session
 from spark_glue.errors import SparkJobError
 from spark_glue.files.found import NotByFilesError
 from spark_glue.files.scan import scan_of
 from spark_glue.java import find_java
 from spark_glue.match import matching
-from spark_glue.source import register
+from spark_glue.source import register, register_sql
 
 BEGIN = datetime.datetime(2021, 3, 1)
 TEXT = "SELECT * FROM S WHERE A AS a ; B AS b FILTER b.n > a.n WITHIN 9 SECONDS"
@@ -192,6 +195,34 @@ class Checks:
             found.collect()
         assert "hint: " in str(e.value)
 
+    def check_the_table_function_of_sql(self):
+        seconds = pa.array([BEGIN + datetime.timedelta(seconds=i) for i in range(600)])  # one event at a time
+        table = self.table.set_column(1, "ts", seconds)
+        self.spark.createDataFrame(table).repartition(3).createOrReplaceTempView("rows")
+        register_sql(self.spark)
+        found = self.spark.sql(f"SELECT * FROM cer_match(TABLE(rows), '{TEXT}', output => 'positions')")
+        self.same(found, self.query.evaluate(table, output="positions"))
+
+    def check_each_kind_of_query_in_each_way(self):
+        ways = [way for way in WAYS if way is not by_command]
+        for number, kind in enumerate(("eql", "set with a row pattern", "sigma")):
+            place = self.folder.parent / f"kind {number}"
+            place.mkdir()
+            case = Case(self.spark, kind, place)
+            for way in ways:
+                if way is not by_batches or "row pattern" not in kind:
+                    assert compared(way(case)) == compared(case.expected()), (kind, way)
+
+    def check_a_stream(self):
+        query = cer_gpu.compile(f"{TEXT} LIMIT 1", time_column="ts")
+        stream = self.spark.readStream.schema(self.df.schema).parquet(str(self.folder))
+        found = match_stream(stream, query, order_by="ts", lateness="1s", output="ends", groups=1)
+        run_stream({"found": found}, self.folder.parent)
+        seen = self.spark.read.parquet(f"{self.folder.parent}/found/out").toArrow()
+        expected = query.evaluate(self.table.sort_by("ts"), output="ends")
+        assert set(seen["end_time"].to_pylist()) <= set(expected["end_time"].to_pylist())
+        assert seen.num_rows > 10
+
     def check_errors_of_spark_are_short(self):
         with pytest.raises(SparkJobError, match="Path does not exist: file:/not/there"):
             read(self.spark, "/not/there")
@@ -218,6 +249,7 @@ def main() -> None:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
+        PROVIDER: ROCKSDB,
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",

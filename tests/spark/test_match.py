@@ -401,3 +401,37 @@ def test_events_of_one_time_follow_the_paths_of_their_files_whatever_way(spark, 
     df = spark.read.parquet(str(tmp_path))
     for source in ("rows", "files"):
         assert match(df, query, order_by="t", dealing=dealing, tasks=tasks, source=source).count() == 9, source
+
+
+HEAVY = [
+    ("SELECT * FROM S WHERE A ; B+ ; C PARTITION BY [k] WITHIN 9 SECONDS", "positions"),
+    ("SELECT MAX * FROM S WHERE A ; B ; C PARTITION BY [k], [name] WITHIN 30 SECONDS", "events"),
+    ("SELECT a.x AS x, COUNT(b) AS n FROM S WHERE A AS a ; B+ AS b ; D PARTITION BY [k] WITHIN 9 SECONDS", "measures"),
+    ("SELECT * FROM S WHERE A AS a ; B AS b FILTER b.name = a.name WITHIN 20 SECONDS", "ends"),
+    ("Q(n) <- A(name = n), B(name = n), C(name = n) WITHIN 20 SECONDS", "bindings"),
+]
+
+
+@pytest.mark.parametrize("lies", ["in order", "in no order"])
+def test_a_key_with_half_of_all_events_is_cut_by_time(spark, tmp_path, monkeypatch, lies):
+    monkeypatch.setattr("spark_glue.rows.LEAST_SKEWED", 100)
+    events = random_events()
+    rng = random.Random(7)
+    for column, usual in (("k", [2, 3, 4, 5, 6, None]), ("name", ["u", "v", "w", "x", "y", "z"])):
+        many = 1 if column == "k" else "many"
+        values = [many if rng.random() < 0.5 else rng.choice(usual) for _ in range(len(events))]
+        events = events.set_column(events.column_names.index(column), column, pa.array(values))
+    pq.write_table(events, tmp_path / "events.parquet")
+    df = spark.read.parquet(str(tmp_path)) if lies == "in order" else spark.createDataFrame(events)
+    for text, output in HEAVY:
+        query = cer_gpu.compile(text, time_column="ts")
+        expected = query.evaluate(events, output=output)
+        assert expected.num_rows > 30
+        tasks = rng.choice([3, 5, 16])
+        options = {"order_by": ["ts", "id"], "dealing": "partition", "tasks": tasks, "output": output, "source": "rows"}
+        made = matching(df, query, **options)
+        assert made.n_parts == tasks
+        assert made.how.endswith("those of 1 key with many are cut by time")
+        assert sorted_rows(made.df.toArrow().cast(expected.schema)) == sorted_rows(expected), text
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [k]", time_column="ts")  # no window to cut by
+    assert matching(df, query, order_by="ts", dealing="partition", tasks=3, source="rows").n_parts == 3

@@ -1,0 +1,167 @@
+"""Measure ways to a query on Spark.
+
+A function of SQL is measured against `match` and a view of files, and one key with half of all events against keys alone.
+
+    python benchmarks/spark_ways.py [--events N] [--cores N] [--folder FOLDER] [--save]
+
+Seconds are medians of three, after one that is not counted; all ways must find as many complex events.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from report import RESULTS, machine, save, show
+from rich.console import Console
+from spark import KEYED, cpu_times, generate
+
+import cer_gpu
+import spark_glue.rows
+from spark_glue import match, register, register_sql, run, session
+
+TIMES = 3
+SKEW_TASKS = 8
+SKEWED = "SELECT * FROM S WHERE A ; B ; C FILTER A[x > 0.98] AND B[x > 0.98] PARTITION BY [k] WITHIN 60 SECONDS"
+
+
+def measured(work: Callable[[], Any], n_events: int) -> dict[str, float]:
+    """Return seconds and processor time of some work, done several times after once, and what it returned last."""
+    work()
+    seconds, java, python = [], [], []
+    for _ in range(TIMES):
+        before, begun = cpu_times(), time.perf_counter()
+        found = work()
+        seconds.append(time.perf_counter() - begun)
+        after = cpu_times()
+        java.append(after[0] - before[0])
+        python.append(after[1] - before[1])
+    return {
+        "seconds": statistics.median(seconds),
+        "Java, us/event": statistics.median(java) / n_events * 1e6,
+        "Python, us/event": statistics.median(python) / n_events * 1e6,
+        "complex events": found,
+    }
+
+
+def in_sql(spark: Any, events: Path, n_events: int) -> list[dict[str, object]]:
+    """Measure a query with keys as a table function, by `match`, and as a view."""
+    register(spark)
+    register_sql(spark)
+    spark.read.parquet(str(events)).createOrReplaceTempView("stored")
+    text = KEYED.replace("C PARTITION", "D FILTER A[x > 0.99] AND D[x > 0.99] PARTITION")
+    query = cer_gpu.compile(text, time_column="ts")
+    options = f"path '{events}', orderBy 'ts', query '{text}', output 'ends'"
+    ways: dict[str, Callable[[], int]] = {
+        "cer_match(TABLE(stored), ...)": lambda: spark.sql(
+            f"SELECT * FROM cer_match(TABLE(stored), '{text}', orderBy => 'ts', output => 'ends')"
+        ).count(),
+        "match, rows of Spark": lambda: match(
+            spark.table("stored"), query, order_by="ts", output="ends", source="rows"
+        ).count(),
+        "match, tasks read the files": lambda: match(
+            spark.table("stored"), query, order_by="ts", output="ends"
+        ).count(),
+        "a view USING cer": lambda: (
+            spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW found USING cer OPTIONS ({options})"),
+            spark.table("found").count(),
+        )[1],
+    }
+    return [{"way": name, "events": n_events, **measured(way, n_events)} for name, way in ways.items()]
+
+
+def skewed(folder: Path, n_events: int) -> Path:
+    """Write events half of which have the key 0, unless they are there already."""
+    path = folder / f"skewed-{n_events}.parquet"
+    if not path.exists():
+        rng = np.random.default_rng(1)
+        times = np.cumsum(rng.exponential(1 / 1000, n_events))
+        keys = np.where(rng.random(n_events) < 0.5, 0, rng.integers(1, 10_000, n_events)).astype(np.int32)
+        table = pa.table(
+            {
+                "type": pa.array(rng.choice(list("ABCDEFGHI"), n_events)),
+                "k": keys,
+                "ts": pa.array((times * 1e6).astype(np.int64), pa.timestamp("us")),
+                "x": rng.random(n_events).astype(np.float32),
+            }
+        )
+        pq.write_table(table, path, row_group_size=1_000_000)
+    return path
+
+
+def with_a_heavy_key(spark: Any, events: Path, n_events: int, folder: str) -> list[dict[str, object]]:
+    """Measure a job by key with and without a cut of the key with half of all events."""
+    query = cer_gpu.compile(SKEWED, time_column="ts")
+    least, found = spark_glue.rows.LEAST_SKEWED, []
+    for name, at_least in (("its rows in one task", 1 << 62), ("its rows cut by time", least)):
+        spark_glue.rows.LEAST_SKEWED = at_least
+        done = [
+            run(
+                spark.read.parquet(str(events)),
+                query,
+                f"{folder}/found",
+                order_by="ts",
+                dealing="partition",
+                tasks=SKEW_TASKS,
+                output="count",
+                source="rows",
+                overwrite=True,
+            )
+            for _ in range(1 + TIMES)
+        ][1:]
+        found.append(
+            {
+                "a key with half of all events": name,
+                "events": n_events,
+                "complex events": done[-1].n_found,
+                "seconds": statistics.median(each.seconds for each in done),
+                "parts": done[-1].n_parts,
+                "largest part / mean": done[-1].skew,
+                "slowest part, s": statistics.median(max(p.seconds for p in each.parts) for each in done),
+                "events read / events": done[-1].overlap,
+            }
+        )
+    spark_glue.rows.LEAST_SKEWED = least
+    assert found[0]["complex events"] == found[1]["complex events"]
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    """Measure everything; see the module's docstring."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=5_000_000, help="events of the stream")
+    parser.add_argument("--cores", type=int, default=2, help="tasks of Spark at once")
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where the events are kept")
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/<machine>-spark-ways.json")
+    options = parser.parse_args(arguments)
+    console = Console(width=180)
+    spark = session(cores=options.cores, config={"spark.driver.memory": "4g"})
+    results = {}
+    with tempfile.TemporaryDirectory() as out:
+        title = f"In SQL, local[{options.cores}]"
+        results[title] = in_sql(spark, generate(options.folder, options.events), options.events)
+        counts = {row["complex events"] for row in results[title]}
+        assert len(counts) == 1, counts
+        show(console, title, results[title])
+        title = f"One key with half of all events, local[{options.cores}], {SKEW_TASKS} tasks"
+        results[title] = with_a_heavy_key(spark, skewed(options.folder, options.events), options.events, out)
+        show(console, title, results[title])
+    spark.stop()
+    if options.save:
+        save(
+            console, RESULTS / f"{machine()}-spark-ways.json", results, ["python benchmarks/spark_ways.py", *arguments]
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
