@@ -27,12 +27,10 @@ from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.errors import CerError, CheckpointError, EventsError, QueryTypeError, TimeOrderError
 from cer_gpu.fitting.fields import find_field
-from cer_gpu.follow.arrivals import Arrival, Arrivals
+from cer_gpu.follow.arrivals import Arrival, LiveSource
 from cer_gpu.follow.lock import locked
 from cer_gpu.follow.log import LOG_VERSION, CommitLog, sync_folder, write_whole
 from cer_gpu.follow.targets import LiveTarget
-from cer_gpu.io.files import open_next
-from cer_gpu.io.formats import format_of
 from cer_gpu.io.sinks import Sink
 from cer_gpu.io.source import BATCH_ROWS, Source
 
@@ -126,9 +124,11 @@ class Follower:
         Called with each step as soon as it is committed.
     passed
         Called with the names of `PASSING`.
+    options
+        Names of options in messages, by those in the facts, where a command calls them otherwise.
     """
 
-    arrivals: Arrivals
+    arrivals: LiveSource
     target: LiveTarget
     begin: Callable[[pa.Schema], LiveEvaluation]
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -138,6 +138,7 @@ class Follower:
     tick: Callable[[], None] = lambda: None
     told: Callable[[LiveStep], None] = _nothing
     passed: Callable[[str], None] = _nothing
+    options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin with nothing read."""
@@ -169,6 +170,7 @@ class Follower:
             self.target.check_new()
         self.target.state.mkdir(parents=True, exist_ok=True)
         with locked(self.target.state):
+            self.target.claim()
             self._log = CommitLog(self.target.state / LOG)
             self._recover()
             yield self
@@ -179,6 +181,7 @@ class Follower:
             self.skipped |= entry["skipped"]
         if self._log.entries:
             self._schema = self._check(self._log.entries[0])
+            self.target.resume(self._log.entries)
         if self.number:
             self._settle(self._log.entries[-1])
         self.target.drop_pending()
@@ -198,9 +201,10 @@ class Follower:
             )
         for name, value in self._facts.items():
             if header["facts"].get(name) != value:
+                option = self.options.get(name, name)
                 raise CheckpointError(
-                    f"{self.target.state}: the state is of {name} {header['facts'].get(name)!r}, and not of {value!r}\n"
-                    f"hint: the same {name}, or results in another place"
+                    f"{self.target.state}: the state is of {option} {header['facts'].get(name)!r}, and not of "
+                    f"{value!r}\nhint: the same {option}, or results and state in another place"
                 )
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(header["schema"])))
         if self.expected is not None and not self.expected.equals(schema):
@@ -212,7 +216,7 @@ class Follower:
 
     @property
     def _facts(self) -> dict[str, Any]:
-        return {"--follow": self.arrivals.identity, "--format": self.target.format, **self.facts}
+        return {"--follow": self.arrivals.identity, **self.target.facts, **self.facts}
 
     @property
     def number(self) -> int:
@@ -333,18 +337,15 @@ class Follower:
             self._restore(self._schema)  # queries that do not fit leave no state behind
         if not self._log.entries:
             schema = base64.b64encode(self._schema.serialize().to_pybytes()).decode()
-            self._log.append({"version": LOG_VERSION, "facts": self._facts, "schema": schema})
+            self._log.append({"version": LOG_VERSION, "facts": self._facts, "schema": schema, **self.target.header})
         if self.evaluation is None:
             self._restore(self._schema)
         return self.evaluation
 
     def _source(self, arrival: Arrival, first: int = 0) -> Source | None:
         """Open a file; None: it has no events and no schema."""
-        found = format_of(arrival.name)
-        if not arrival.size and found is not None and found[0].is_text:
-            return None
         try:
-            return open_next(arrival.file, first, self._schema)
+            return self.arrivals.open(arrival, first, self._schema)
         except EventsError as error:
             raise UnreadableFile(arrival, error) from error
 

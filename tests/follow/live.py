@@ -35,12 +35,12 @@ class Followed:
         return contextlib.nullcontext(sink)
 
 
-def follower(folder, out="found", query=QUERY, options=None, facts=None, **given):
+def follower(folder, out="found", query=QUERY, options=None, facts=None, state=None, **given):
     """Return the follower of FOLDER/in, with results in FOLDER/OUT."""
     arrivals = Arrivals(str(folder / "in"), 0)
     return Follower(
         arrivals,
-        live_target(folder / out),
+        live_target(folder / out, state=None if state is None else folder / state),
         lambda schema: Followed(query, schema, **(options or {})),
         facts or {},
         **given,
