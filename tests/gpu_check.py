@@ -65,7 +65,7 @@ class Step:
 
 def steps(folder: Path, commit: str | None) -> list[Step]:
     """Return all steps, in the order in which they run."""
-    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:benchmark"]
     kernels = ["-k", "gpu", *KERNELS]
     parallel = PROCESSES if importlib.util.find_spec("xdist") else []
     parts = {name: [*part] for name, part in SUITE.items()}

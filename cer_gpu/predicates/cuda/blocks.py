@@ -8,10 +8,13 @@ and evaluated.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -27,7 +30,11 @@ from cer_gpu.expressions.terms import BIT, WIDE, Column
 FEWEST_ROWS = 1 << 12
 """Fewest rows in a piece of a block; a device without memory for them is an error."""
 
+COPIED_AT_ONCE = 1 << 20
+"""Bytes that one thread copies into pinned memory before it takes the next: one thread alone is slower than the bus."""
+
 _ALIGNMENT = 256
+_COPIERS = 8
 
 
 @dataclass(frozen=True)
@@ -99,6 +106,26 @@ def one_ahead(
         before = Due(block, device, job)
     if before is not None:
         yield before
+
+
+@lru_cache(1)
+def _copiers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(min(_COPIERS, os.cpu_count() or 1), "copy to a device")
+
+
+def copy_pieces(pieces: Iterable[tuple[Bytes, Bytes]]) -> None:
+    """Copy arrays into others of the same lengths, given as (target, source), by several threads if they are long."""
+    parts = [
+        (target[k : k + COPIED_AT_ONCE], source[k : k + COPIED_AT_ONCE])
+        for target, source in pieces
+        for k in range(0, len(source), COPIED_AT_ONCE)
+    ]
+    if len(parts) < 4 or sum(len(source) for _, source in parts) < 4 * COPIED_AT_ONCE:
+        for target, source in parts:
+            np.copyto(target, source)
+    else:
+        for _ in _copiers().map(lambda part: np.copyto(*part), parts):
+            pass
 
 
 class DeviceBlocks(ABC, Generic[Found, State]):
@@ -209,8 +236,7 @@ class DeviceBlocks(ABC, Generic[Found, State]):
                     offsets[key] = offset, data
                     offset = aligned(offset + len(data))
         inputs, pinned = self._reserve(slot, "inputs", offset), self._pinned(slot, "inputs", offset)
-        for first, data in offsets.values():
-            pinned[first : first + len(data)] = data
+        copy_pieces([(pinned[first : first + len(data)], data) for first, data in offsets.values()])
         for first, (numbers, pieces) in zip(at, of_programs, strict=True):
             for place, data in pieces:
                 numbers[place] = inputs.address + offsets[data.ctypes.data, len(data)][0]
