@@ -16,7 +16,7 @@ install: .venv/.installed ## Make .venv with the pinned versions (again only aft
 		echo "cer-gpu needs Python 3.11 or newer, but '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)" >&2; \
 		echo "name another one: make install PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,docs,spark,bench,sigma]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,docs,spark,bench,sigma,delta,iceberg]'
 	@touch $@
 
 demo: install ## Find complex events in 665,297 flight events
@@ -25,7 +25,12 @@ demo: install ## Find complex events in 665,297 flight events
 demo-spark: install ## The same flights on Spark, by all three dealings
 	$(BIN)/python examples/spark_flights.py
 
-test: install ## Run the test suite (ten minutes on two cores), each file in one of a few processes
+.venv/s3/.installed: tests/s3_server.txt | .venv/.installed
+	$(PYTHON) -m venv .venv/s3
+	.venv/s3/bin/python -m pip install --quiet --no-deps -r tests/s3_server.txt
+	@touch $@
+
+test: install .venv/s3/.installed ## Run the test suite (ten minutes on two cores), each file in one of a few processes
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --durations=20 tests
 
 test-all: install ## Run the test suite with two and a half times as many random cases as `make test`

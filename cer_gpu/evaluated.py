@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from cer_gpu.parallel.key_threads import on_threads_by_key
 from cer_gpu.parallel.ranges import RangeWindow, cut
 from cer_gpu.parallel.threads import on_threads, threads_that_help
 from cer_gpu.planning.dealing import Dealing
+from cer_gpu.planning.needs import Needs
 from cer_gpu.planning.plan import Plan
 
 _WHOLE_TABLE = "MATCH_RECOGNIZE reads the whole table"
@@ -37,11 +39,23 @@ class Evaluated(ABC):
         """The column of times."""
 
     @abstractmethod
-    def _source(self, events: Any, *, sort: bool = False, resident: bool = False) -> Source:
+    def _source(
+        self,
+        events: Any,
+        *,
+        sort: bool = False,
+        resident: bool = False,
+        needs: Callable[[pa.Schema], Needs | None] | None = None,
+    ) -> Source:
         """Open anything that `evaluate` takes; with `sort`, its events are read in the order of time.
 
         Unless `resident`, columns in the memory of a GPU are refused: only the evaluation knows how to read them.
+        With `needs`, events that are not needed may come without their values.
         """
+
+    def _needs(self, schema: pa.Schema, output: str | None = None) -> Needs | None:
+        """Return what an output needs of events of a schema; None: all of them."""
+        return None
 
     @abstractmethod
     def _evaluation(self, options: EvaluationOptions) -> Evaluation[Any, Any]:
@@ -285,7 +299,8 @@ class CompiledQuery(Evaluated):
 
     def _reader(self, events: Any, options: EvaluationOptions) -> pa.RecordBatchReader:
         query, evaluator = self._asked(options), self._evaluator(options)
-        source = query._source(events, sort=options.sort, resident=True)
+        needs = partial(query._needs, output=options.output)
+        source = query._source(events, sort=options.sort, resident=True, needs=needs)
         schema = query.output_schema(source.schema, options.output)
         return pa.RecordBatchReader.from_batches(schema, self._matches(source, evaluator, options.threads))
 

@@ -36,6 +36,7 @@ from cer_gpu.output.measures import measure_errors, measures_of
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.dealing import Dealing
+from cer_gpu.planning.needs import Needs, narrowed, needs_of
 from cer_gpu.planning.outputs import against_output, output_of, with_aggregate
 from cer_gpu.planning.passes import plan_of, schema_errors, strategy_notes
 from cer_gpu.planning.physical import PhysicalPlan, physical_plan
@@ -351,10 +352,23 @@ class Query(CompiledQuery):
     def _counted_output(self) -> str | None:
         return None if self._drops_rows else "count"
 
-    def _source(self, events: Any, *, sort: bool = False, resident: bool = False) -> Source:
+    def _needs(self, schema: pa.Schema, output: str | None = None) -> Needs | None:
+        if OUTPUTS[self.output_for(output)].by_starts:
+            return None  # any event may tell that a window has passed
+        return needs_of(self._bindings, schema)
+
+    def _source(
+        self,
+        events: Any,
+        *,
+        sort: bool = False,
+        resident: bool = False,
+        needs: Callable[[pa.Schema], Needs | None] | None = None,
+    ) -> Source:
         """Open anything that `evaluate` takes; with `sort`, its events are read in the order of time.
 
         Unless `resident`, columns in the memory of a GPU are refused: only the evaluation knows how to read them.
+        With `needs`, events that are not needed may come without their values.
         """
         time_column = self.time_column
         EvaluationOptions(sort=sort).check_time(time_column)
@@ -363,9 +377,13 @@ class Query(CompiledQuery):
         sources = {name: open_events(each, resident=resident) for name, each in given.items()}
         for source in sources.values():
             check_type_column(source, self._bindings.plan_over(source.schema).type_column, self.types)
-        if sort:
-            assert time_column is not None
-            sources = {name: sort_source(source, time_column) for name, source in sources.items()}
+        if needs is not None and not isinstance(events, Mapping):
+            sources = {name: narrowed(source, needs(source.schema)) for name, source in sources.items()}
+        if time_column is not None:
+            sources = {
+                name: sort_source(source, time_column) if sort or not source.ordered else source
+                for name, source in sources.items()
+            }
         if len(sources) == 1 and not self._plan.several_streams:
             return next(iter(sources.values()))
         return merge_sources(sources, time_column) if isinstance(events, Mapping) else sources[""]

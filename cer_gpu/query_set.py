@@ -8,9 +8,10 @@ own.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -37,6 +38,7 @@ from cer_gpu.evaluated import Evaluated, number_in
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.io.source import Source
 from cer_gpu.order.streams import STREAM_COLUMN
+from cer_gpu.planning.needs import Needs, needs_together
 
 QUERY_COLUMN = "query"
 """Column of `QuerySet.stream` that names the query of each row."""
@@ -225,7 +227,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         outputs = {name: query._counted_output for name, query in self._queries.items()}
         options.check_time(self.time_column)
         evaluator = self._closed(options, outputs)
-        source = self._source(events, sort=options.sort)
+        source = self._source(events, sort=options.sort, needs=self._needs)
         counts = dict.fromkeys(self._queries, 0)
         for name, rows in self._found(source, evaluator, options.threads):
             counts[name] += number_in(rows, outputs[name])
@@ -233,7 +235,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
 
     def _opened(self, events: Any, options: EvaluationOptions) -> tuple[QuerySet, QuerySetEvaluator, Source]:
         options.check_time(self.time_column)
-        source = self._source(events, sort=options.sort)
+        source = self._source(events, sort=options.sort, needs=partial(self._needs, output=options.output))
         together = self.over(source.schema) if len(self) >= FROM_QUERIES else self  # which an earlier process has made
         return together, together._closed(options), source
 
@@ -280,8 +282,18 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
                     schemas[name] = query._asked(options).output_schema(schema, options.output)
         return schemas
 
-    def _source(self, events: Any, *, sort: bool = False, resident: bool = False) -> Source:
-        return self._first._source(events, sort=sort)
+    def _source(
+        self,
+        events: Any,
+        *,
+        sort: bool = False,
+        resident: bool = False,
+        needs: Callable[[pa.Schema], Needs | None] | None = None,
+    ) -> Source:
+        return self._first._source(events, sort=sort, needs=needs)
+
+    def _needs(self, schema: pa.Schema, output: str | None = None) -> Needs | None:
+        return needs_together([query._needs(schema, output) for query in self._queries.values()])
 
     def columns(self, schema: pa.Schema, output: str | None = None) -> list[str]:
         """Return the names of the columns that the queries read from events of a schema, as `Query.columns`."""

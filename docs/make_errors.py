@@ -200,7 +200,9 @@ SECTIONS: dict[str, list[str]] = {
         f"run {AB} ''",
         f"run {AB} notes.txt",
         f"run {AB} empty_folder",
-        f"run {AB} delta",
+        f"run {AB} hudi",
+        f"run {AB} delta:nowhere",
+        f"run {AB} events.parquet -o delta:found@3",
         f"run {AB} '*.arrows'",
         f"run {AB} empty.parquet",
         f"run {AB} cut.parquet",
@@ -353,7 +355,7 @@ def make_files() -> None:
     Path("latin.ceql").write_bytes("-- für\nSELECT * FROM S WHERE A".encode("latin-1"))
     Path("late.ceql").write_text("SELECT * FROM S WHERE A ; B")
     Path("empty_folder").mkdir()
-    Path("delta/_delta_log").mkdir(parents=True)
+    Path("hudi/.hoodie").mkdir(parents=True)
     Path("empty.jsonl").touch()
     Path("wrong.jsonl").write_text('{"type": "A", "price": 1}\n{"type": "B", "price": "much"}\n')
     folders = {

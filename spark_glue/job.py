@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from cer_gpu.cli.tally import FORMS, counted
 from cer_gpu.errors import OptionError, did_you_mean
+from cer_gpu.io.tables.names import is_table_name
 from cer_gpu.rules.alerts import ALERTS
 from spark_glue.deal import Done, JobOptions, taking_job_options
 from spark_glue.errors import plain_errors
+from spark_glue.files.tables import table_frame
 from spark_glue.match import matching
 from spark_glue.result import Result
 from spark_glue.sessions import active_session, described, is_connect, require_classic, short
@@ -233,7 +235,8 @@ def read(
     ----------
     spark
     paths
-        Files or folders; the name of a table, for the format "table".
+        Files or folders; the name of a table, for the format "table"; or ``delta:PATH`` or ``iceberg:NAME``, which
+        tasks read by this package's own readers.
     format
         "parquet", "csv", "json", "orc", "delta" or "table".  CSV files have a header, and their types are inferred,
         unless `options` say otherwise.
@@ -253,6 +256,10 @@ def read(
         hint = did_you_mean(format, INPUTS, "formats")
         raise OptionError(f"the format of the events must be one of {', '.join(INPUTS)}, got {format!r}\nhint: {hint}")
     paths = [paths] if isinstance(paths, str) else list(paths)
+    if any(map(is_table_name, paths)):
+        if len(paths) != 1:
+            raise OptionError(f"expected one table, got {len(paths)}: {', '.join(paths)}")
+        return table_frame(spark, paths[0])
     with plain_errors():
         if format == "table":
             if len(paths) != 1:

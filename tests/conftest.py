@@ -12,8 +12,8 @@ import pytest
 
 HERE = Path(__file__).parent
 OPTIONAL = (
-    "click", "duckdb", "hypothesis", "IPython", "matplotlib", "narwhals", "pandas", "polars", "psutil", "pyspark",
-    "rich",
+    "click", "deltalake", "duckdb", "hypothesis", "IPython", "matplotlib", "narwhals", "pandas", "polars", "psutil",
+    "pyiceberg", "pyspark", "rich",
 )  # fmt: skip
 MISSING = [name for name in OPTIONAL if importlib.util.find_spec(name) is None]
 

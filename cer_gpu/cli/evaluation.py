@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -67,7 +67,8 @@ class CommandEvaluation:
         outputs = for_each(queries, self._output_of, skipped)
         asked = self._together({name: queries[name] for name in outputs})
         options.check_time(asked.time_column)
-        self._source = asked._source(streams.open(), sort=options.sort)
+        needs = partial(asked._needs, output=options.output)
+        self._source = asked._source(streams.open(), sort=options.sort, needs=needs)
         schema = self._source.schema
         fitting = over_events({name: queries[name] for name in outputs}, schema, skipped)
         self.schemas = for_each(fitting, lambda query: query.output_schema(schema, self._output_of(query)), skipped)

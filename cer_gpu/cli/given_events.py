@@ -19,6 +19,7 @@ from cer_gpu.io.formats import format_of
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
 from cer_gpu.io.standard_input import open_standard_input
+from cer_gpu.io.tables.names import is_table_name
 
 Asked = TypeVar("Asked")
 """A query, or also a statement."""
@@ -88,8 +89,10 @@ def given_streams(given: Sequence[str]) -> Streams:
 
 
 def are_events(given: str) -> bool:
-    """Return True if a text is the name of events, and no query: by its ending, or as a folder or an address."""
-    return given == STANDARD or format_of(given) is not None or os.path.isdir(given) or bool(_ADDRESS.match(given))
+    """Return True if a text is the name of events, and no query: by its prefix or ending, as a folder or an address."""
+    if given == STANDARD or is_table_name(given) or format_of(given) is not None:
+        return True
+    return os.path.isdir(given) or bool(_ADDRESS.match(given))
 
 
 def _standard_input() -> Source:

@@ -15,12 +15,16 @@ from cer_gpu.cli.command_line import abandon_stdout
 from cer_gpu.cli.given_events import STANDARD
 from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.io.sinks import Sink, open_pipe, open_sink
+from cer_gpu.io.tables.names import is_table_name
+from cer_gpu.io.tables.writing import open_table_sink
 
 
 def chosen_format(out: str | None, given: str | None) -> str | None:
     """Return the format of OUT, or None for that of the ending of its name."""
     if out is None and given is not None:
         raise click.UsageError("--format is that of a file, or of standard output: -o")
+    if out is not None and given is not None and is_table_name(out):
+        raise click.UsageError(f"--format is that of a file, and {out} is a table")
     if out != STANDARD:
         return given
     if sys.stdout is None:
@@ -36,7 +40,11 @@ def chosen_format(out: str | None, given: str | None) -> str | None:
 def open_target(
     out: str, format: str | None, schema: pa.Schema, inputs: Sequence[str], signals: Signals
 ) -> Iterator[Sink]:
-    """Open OUT for rows; a file appears whole at the end of the block, or not at all."""
+    """Open OUT for rows; a file appears whole at the end of the block, or not at all; a table has all rows, or none."""
+    if is_table_name(out):
+        with open_table_sink(out, schema) as sink:
+            yield sink
+        return
     if out != STANDARD:
         with open_sink(out, schema, inputs, format) as sink:
             yield sink

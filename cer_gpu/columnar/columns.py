@@ -423,6 +423,13 @@ def known_codes(codes: Array, valid: Bools | None) -> Array:
     return codes if valid is None else np.where(valid, codes, 0)
 
 
+NUMPY_TYPES = {
+    pa.from_numpy_dtype(np.dtype(name)): np.dtype(name)
+    for name in ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+}
+"""NumPy's type of the numbers of each type; Arrow before 26 imports pandas to tell it."""
+
+
 def stored_values(array: pa.Array) -> Array:
     """Return the stored values of an array without a dictionary, without a copy.
 
@@ -444,7 +451,7 @@ def stored_values(array: pa.Array) -> Array:
     elif pa.types.is_date(data_type) or pa.types.is_time(data_type):
         dtype = np.int32 if data_type.bit_width == 32 else np.int64
     else:
-        dtype = data_type.to_pandas_dtype()
+        dtype = NUMPY_TYPES[data_type]
     if n == 0 or data is None:
         return np.zeros(n, dtype)
     return np.frombuffer(data, dtype, n, first * np.dtype(dtype).itemsize)

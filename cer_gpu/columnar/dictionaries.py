@@ -20,23 +20,27 @@ class PerDictionary:
     ----------
     compute
         Makes the table, one row for each value, from the values of the dictionary.
+    of_null : array, optional
+        Last row of the table, that of NULL; None: zeros.
     """
 
-    def __init__(self, compute: Callable[[pa.Array], Array]) -> None:
-        self._compute = compute
+    def __init__(self, compute: Callable[[pa.Array], Array], of_null: Array | None = None) -> None:
+        self._compute, self._of_null = compute, of_null
         self._values: pa.Array | None = None  # kept alive, so that no other array gets its address
         self._table: Array | None = None
 
     def fresh(self) -> PerDictionary:
         """Return a new one with the same function, without a table."""
-        return PerDictionary(self._compute)
+        return PerDictionary(self._compute, self._of_null)
 
     def __call__(self, values: pa.Array) -> Array:
-        """Return the table of a dictionary, with a last row of zeros (so that code 0 can always be looked up)."""
+        """Return the table of a dictionary, with a last row for NULL (so that code 0 can always be looked up)."""
         if self._table is None or self._values is None or not same_memory(values, self._values):
             if self._table is None or not values.equals(self._values):
                 rows = self._compute(values)
-                self._table = np.concatenate([rows, np.zeros_like(rows, shape=(1, *rows.shape[1:]))])
+                last = np.zeros_like(rows, shape=(1, *rows.shape[1:]))
+                last[:] = 0 if self._of_null is None else self._of_null
+                self._table = np.concatenate([rows, last])
             self._values = values
         return self._table
 

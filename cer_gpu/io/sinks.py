@@ -15,6 +15,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from cer_gpu.errors import OptionError
+from cer_gpu.io.stored_results import is_stored, stored_result_file
 from cer_gpu.io.texts import TEXT, csv_header, csv_lines, is_quoted, json_lines, to_csv
 
 SINK_FORMATS = ("parquet", "arrow", "csv", "jsonl")
@@ -60,12 +61,13 @@ def open_sink(
     """Write a file of complex events.
 
     The rows go to a hidden file beside it, which takes the name at the end of the ``with`` block. If the block ends
-    with any error, the hidden file is removed, and an earlier file of the name stays unchanged.
+    with any error, the hidden file is removed, and an earlier file of the name stays unchanged.  Those of a store are
+    gathered in a temporary file of this machine, which is put there at the end of the block.
 
     Parameters
     ----------
     path
-        Path of the file; without `format`, it must end in one of SINK_ENDINGS.
+        Path of the file, or its address in a store; without `format`, it must end in one of SINK_ENDINGS.
     schema
         Schema of the complex events.
     inputs
@@ -86,10 +88,15 @@ def open_sink(
     `cer_gpu.io.texts` defines the texts of values in CSV and JSON lines. Dictionaries are written as their values, as
     an Arrow file has only one dictionary for all its rows.
     """
-    shown = Path(path)
-    kind = _format(shown, format)
-    with result_file(shown, inputs) as file, open_writer(file, schema, kind, str(shown)) as sink:
-        yield sink
+    name = os.fspath(path)
+    kind = _format(Path(path), format)
+    with contextlib.ExitStack() as stack:
+        if is_stored(name):
+            stack.enter_context(naming(name))
+            file = stack.enter_context(stored_result_file(name, inputs))
+        else:
+            file = stack.enter_context(result_file(path, inputs))
+        yield stack.enter_context(open_writer(file, schema, kind, name))
 
 
 @contextlib.contextmanager
@@ -213,7 +220,7 @@ class _FileSink:
                     self._writer.write(piece)
             return
         # the dictionaries of all batches may have too many values for one
-        self._gathered.append(_decoded(batch))
+        self._gathered.append(decoded_rows(batch))
         self._n_rows += batch.num_rows
         self._n_bytes += batch.nbytes
         if self._n_rows >= WRITE_ROWS or self._n_bytes >= WRITE_BYTES:
@@ -245,7 +252,7 @@ class _PipeSink:
         self._whole = whole
 
     def write(self, batch: pa.RecordBatch) -> None:
-        for piece in _pieces(_decoded(batch)):
+        for piece in _pieces(decoded_rows(batch)):
             with self._whole(), naming(self._name):
                 self._writer.write(piece)
                 self._file.flush()
@@ -259,13 +266,14 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, n_rows)
 
 
-def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+def decoded_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch with its dictionaries decoded, those inside of lists and structs too."""
-    schema = _decoded_schema(batch.schema)
+    schema = decoded_schema(batch.schema)
     return batch if schema.equals(batch.schema) else batch.cast(schema)
 
 
-def _decoded_schema(schema: pa.Schema) -> pa.Schema:
+def decoded_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of a batch that `decoded_rows` returns."""
     return pa.schema([_decoded_field(field) for field in schema], schema.metadata)
 
 
@@ -332,10 +340,10 @@ def _is_nowhere(path: Path) -> bool:
 def _writer(format: str, file: IO[bytes], schema: pa.Schema, *, seekable: bool = True) -> Writer:
     match format:
         case "parquet":
-            return pq.ParquetWriter(file, _decoded_schema(schema))  # type: ignore[no-any-return]
+            return pq.ParquetWriter(file, decoded_schema(schema))  # type: ignore[no-any-return]
         case "arrow":
             new = pa.ipc.new_file if seekable else pa.ipc.new_stream
-            return new(file, _decoded_schema(schema))  # type: ignore[no-any-return]
+            return new(file, decoded_schema(schema))  # type: ignore[no-any-return]
         case "csv":
             return _CsvWriter(file, schema)
         case _:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
+from typing import Any
 
 import pyarrow as pa
 
@@ -45,6 +46,24 @@ class Parts:
         return largest * n_threads <= 1.25 * self.begins[-1]
 
 
+@dataclass(frozen=True)
+class ColumnBounds:
+    """Bounds of the values of a column in one file.
+
+    Attributes
+    ----------
+    least, greatest
+        No value is less, or greater; NULL and NaN are not counted.
+    """
+
+    least: Any
+    greatest: Any
+
+
+MayHold = Callable[[Sequence[Mapping[str, ColumnBounds]]], list[bool]]
+"""Tells the files that may hold an event, by the bounds of their columns."""
+
+
 @dataclass(eq=False)
 class Source:
     """Events that can be read once, in order.
@@ -70,6 +89,11 @@ class Source:
         True if columns may lie in the memory of a GPU, where the host must not read them.
     reads_fields : bool
         True if `read` also takes fields of structs, and omits their other fields.
+    ordered : bool
+        False: the rows have an order only by their times, as those of a table.
+    without : callable or None
+        ``without(may_hold, kept)`` returns the source with NULL in place of the values of files that need not be read,
+        but for columns that are `kept`; None: nothing is told of the files.
     """
 
     schema: pa.Schema
@@ -83,6 +107,8 @@ class Source:
     parts: Parts | None = None
     resident: bool = False
     reads_fields: bool = False
+    ordered: bool = True
+    without: Callable[[MayHold, frozenset[str]], Source] | None = None
 
     def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Yield the events; batches have at least the named columns and fields."""

@@ -16,6 +16,7 @@ from cer_gpu.errors import EventsError
 from cer_gpu.io.files import open_paths
 from cer_gpu.io.frames import open_frame
 from cer_gpu.io.source import BATCH_ROWS, READ_ERRORS, Source, check_columns, check_names
+from cer_gpu.io.tables.opening import open_table, table_name_of
 
 
 def open_events(events: Any, *, resident: bool = False) -> Source:
@@ -35,7 +36,7 @@ def open_events(events: Any, *, resident: bool = False) -> Source:
     if isinstance(events, Source):
         return events
     if isinstance(events, str | os.PathLike):
-        return open_paths([events])
+        return _open_named([events])
     if isinstance(events, DeviceEvents):
         if not resident:
             raise EventsError(
@@ -72,7 +73,7 @@ def open_events(events: Any, *, resident: bool = False) -> Source:
     if isinstance(events, Mapping):
         raise EventsError("expected the events of one stream, got a mapping")
     if isinstance(events, Sequence) and events and all(isinstance(e, str | os.PathLike) for e in events):
-        return open_paths(events)
+        return _open_named(events)
     if isinstance(events, Iterable) and not isinstance(events, bytes):
         return _open_iterable(iter(events))
     raise EventsError(
@@ -80,6 +81,19 @@ def open_events(events: Any, *, resident: bool = False) -> Source:
         f"PyCapsule interface (a frame of pandas or Polars), an iterable of these, or a path; got "
         f"{type(events).__name__}"
     )
+
+
+def _open_named(names: Sequence[str | os.PathLike[str]]) -> Source:
+    """Open the events of files, or of one table."""
+    tables = [name for name in names if table_name_of(os.fspath(name)) is not None]
+    if not tables:
+        return open_paths(names)
+    if len(names) > 1:
+        raise EventsError(
+            f"{tables[0]}: is a table, which is a whole stream: no files or tables come before it or after it\n"
+            "hint: merge streams by time, each with its name: NAME=PATH, or a mapping"
+        )
+    return open_table(os.fspath(tables[0])).source()
 
 
 # ---- in memory and streams --------------------------------------------------------------------------------------

@@ -161,10 +161,16 @@ def _arguments(address: Address) -> Mapping[str, Any]:
     """Return the arguments that an address tells."""
     kind = _KINDS[address.scheme]
     if kind == "S3FileSystem":
-        return s3_region(address.authority)
+        endpoint = s3_endpoint()
+        return s3_region(address.authority) | ({"endpoint_override": endpoint} if endpoint else {})
     if kind == "AzureFileSystem":
         return azure_account(address.authority)
     return hdfs_node(address.scheme, address.authority) if kind == "HadoopFileSystem" else {}
+
+
+def s3_endpoint() -> str | None:
+    """Return the address of a server of S3 that the environment tells, which pyarrow does not look at."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
 
 
 def s3_region(bucket: str) -> dict[str, Any]:

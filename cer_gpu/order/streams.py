@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.columnar.clocks import Clock
-from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, NOTHING, STRING, Block, kind_of
+from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, NOTHING, NUMPY_TYPES, STRING, Block, kind_of
 from cer_gpu.columnar.moments import has_zone
 from cer_gpu.errors import EventsError, QueryTypeError, did_you_mean
 from cer_gpu.io.source import BATCH_ROWS, Source
@@ -165,7 +165,7 @@ def _digits(data_type: pa.DataType) -> tuple[int, int]:
     """Return the number of digits that values of a type have, and the number of those after the point."""
     if pa.types.is_decimal(data_type):
         return data_type.precision, data_type.scale
-    return len(str(np.iinfo(data_type.to_pandas_dtype()).max)), 0
+    return len(str(np.iinfo(NUMPY_TYPES[data_type]).max)), 0
 
 
 def _merge(

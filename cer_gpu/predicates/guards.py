@@ -173,7 +173,7 @@ class GuardWords:
         self.tier = INTERPRETED
         self.placement = Placement(device, bound.program)
         self._inputs = bound.inputs.fresh()
-        self._types = PerDictionary(self._type_words)
+        self._types = PerDictionary(self._type_words, bound.pack([bound.of_any_type]))
         self._streams = PerDictionary(self._stream_words)
         self._allowed = np.empty(CHUNK, bound.dtype)
         self._sides = sides if sides is not None and sides.sides.values else None
@@ -334,10 +334,11 @@ class GuardWords:
         else:
             assert self.bound.type_column is not None
             coded = block.coded(self.bound.type_column)
-            words = self._types(coded.values).take(coded.codes, axis=0)
+            of_type = self._types(coded.values)
+            words = of_type.take(coded.codes, axis=0)
             valid = block.valid(self.bound.type_column)
             if valid is not None:
-                words[~valid] = self.bound.pack([self.bound.of_any_type])[0]
+                words[~valid] = of_type[-1]
         if self.bound.stream_column is not None:
             streams = block.coded(self.bound.stream_column)
             words &= self._streams(streams.values).take(streams.codes, axis=0)

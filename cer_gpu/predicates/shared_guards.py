@@ -182,8 +182,10 @@ class SharedGuards:
         if not wanted:
             yield from blocks
             return
-        made = self._on_device
-        if made is None or not wanted <= made.bits.keys() or 2 * len(wanted) < len(made.bits):
+        made, columns = self._on_device, {name for user in users for name in user.bound.columns}
+        # guards that nobody asks for may stay, as kernels take long to compile, but columns that nobody reads may not
+        stays = made is not None and wanted <= made.bits.keys() and made.columns <= columns
+        if made is None or not stays or 2 * len(wanted) < len(made.bits):
             self.release()
             kept = [] if made is None else [guard for guard in made.bits if guard in wanted]
             guards = list(dict.fromkeys([*kept, *sorted(wanted, key=repr)]))
@@ -322,6 +324,8 @@ class _OnDevice:
     Attributes
     ----------
     bits : dict from Guard to int
+    columns : set of str
+        Columns that the guards read.
     kernels : CudaWords
     """
 
@@ -331,6 +335,7 @@ class _OnDevice:
         self.bits = {guard: bit for bit, guard in enumerate(guards)}
         parts = [tuple(guards[first : first + AT_ONCE]) for first in range(0, len(guards), AT_ONCE)]
         self._parts = [GuardWords(BoundGuards(part, schema, type_column, "", stream_column)) for part in parts]
+        self.columns = {name for part in self._parts for name in part.bound.columns}
         self.kernels = words_pass(self._parts)
         self._block: Block | None = None
         self._words: list[npt.NDArray[np.uint64]] = []

@@ -116,7 +116,7 @@ class RowPatternQuery(CompiledQuery):
             raise OptionError("aggregate is an option of CEQL; in MATCH_RECOGNIZE, MEASURES has aggregates")
         return TableMember(self, options)
 
-    def _source(self, events: Any, *, sort: bool = False, resident: bool = False) -> Source:
+    def _source(self, events: Any, *, sort: bool = False, resident: bool = False, needs: Any = None) -> Source:
         """Open anything that `evaluate` takes, or a mapping from the table of FROM to it."""
         EvaluationOptions(sort=sort).check_time(None)
         if not isinstance(events, Mapping):

@@ -78,7 +78,7 @@ class RuleSet(QuerySet):
         >>> found.select(["rule", "level", "key", "positions"]).to_pylist()
         [{'rule': 'guessed', 'level': 'high', 'key': [('user', 'ann')], 'positions': [0, 1]}]
         """
-        source = self._source(events, sort=options.sort, resident=True)
+        source = self._source(events, sort=options.sort, resident=True, needs=self._needs)
         schema, _, found = self._alerts(source, options)
         return in_order_of_ends(list(found), schema)
 

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 import cer_gpu
+from cer_gpu.predicates import guards
 
 EVENTS = pa.table({"type": ["A", "B", None, "C", "A"], "x": [1, 2, 3, None, 5]})
 
@@ -59,3 +60,9 @@ def test_the_explanation_says_any_event():
     words = "\n".join(cer_gpu.compile("SELECT * FROM S WHERE A ; * AS b").explain().words)
     assert "any event, called b" in words
     assert "`*`" not in words
+
+
+def test_the_compiled_pass_finds_events_without_a_type(monkeypatch):
+    monkeypatch.setattr(guards, "TIER", guards.COMPILED)
+    assert sorted(found("SELECT * FROM S WHERE *")) == [[0], [1], [2], [3], [4]]
+    assert found("SELECT * FROM S WHERE NOT(*)") == []

@@ -6,6 +6,7 @@ import datetime as dt
 import itertools
 import random
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cer_gpu.columnar import columns
-from cer_gpu.columnar.columns import Block, kind_of
+from cer_gpu.columnar.columns import NUMPY_TYPES, Block, kind_of
 from cer_gpu.columnar.strings import StringCoder
 
 D = Decimal
+ROOT = Path(__file__).parents[2]
 INDEX_TYPES = (pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64())
 STRINGS = ["b", None, "", "long enough to lie outside of a view", "b", "ö", "\U0001f600", None, "a\0b"]
 
@@ -291,3 +293,10 @@ def test_dictionaries_of_views_become_plain_at_any_depth(view):
             assert found.to_pylist() == piece.to_pylist()
             rows = list(range(len(piece)))[::-1]
             assert columns.take_rows(piece, pa.array(rows, pa.int32())).to_pylist() == found.to_pylist()[::-1]
+
+
+def test_the_types_of_numbers_are_known_without_pandas():
+    asked = [path for path in (ROOT / "cer_gpu").rglob("*.py") if "to_pandas_dtype" in path.read_text(encoding="utf-8")]
+    assert asked == []  # Arrow before 26 imports pandas for it
+    for data_type, dtype in NUMPY_TYPES.items():
+        assert pa.array(np.zeros(1, dtype)).type == data_type

@@ -166,8 +166,8 @@ def test_the_same_events_through_every_kind_of_file(tmp_path, monkeypatch, expec
 
 def test_tables_of_table_formats_are_refused(tmp_path):
     write(tmp_path / "t" / "a.parquet", TABLE)
-    (tmp_path / "t" / "_delta_log").mkdir()
-    with pytest.raises(cer_gpu.EventsError, match="a table of Delta, whose files may hold rows that were deleted"):
+    (tmp_path / "t" / ".hoodie").mkdir()
+    with pytest.raises(cer_gpu.EventsError, match="a table of Hudi, whose files may hold rows that were deleted"):
         QUERY.evaluate(tmp_path / "t")
 
 

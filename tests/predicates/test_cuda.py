@@ -237,6 +237,18 @@ def test_guards_of_removed_queries_are_not_evaluated(host):
     assert host.n_free == 1 << 40
 
 
+def test_columns_of_removed_queries_are_not_read(host):
+    texts = {name: f"SELECT * FROM S WHERE A ; B FILTER A[{name} > 0] WITHIN 9 EVENTS" for name in ("x", "n")}
+    batch = events(500).append_column("n", pa.array([1, 0] * 250)).to_batches()[0]
+    evaluator = cer_gpu.compile_all(texts).evaluator(device="cuda")
+    found = evaluator.push(batch)["x"].num_rows
+    evaluator.remove("n")
+    gc.collect()
+    found += evaluator.push(batch)["x"].num_rows
+    twice = pa.concat_tables([pa.Table.from_batches([batch])] * 2)
+    assert found == cer_gpu.compile(texts["x"]).evaluate(twice, device="cpu").num_rows > 0
+
+
 ROW_PATTERN = """SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES FIRST(ts) AS a, LAST(ts) AS b
     PATTERN (A B+ C*{}) DEFINE {})"""
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import cer_gpu
-from spark_glue import explain, match, plain_errors, run
+from spark_glue import explain, job, match, plain_errors, run
 from spark_glue.cli import main
 from spark_glue.errors import plain_error
 from spark_glue.match import matching
@@ -326,3 +326,28 @@ def test_jobs_are_described_while_they_run(spark, df, query, tmp_path):
     words = [each.get() for each in words if each.isDefined()]
     assert any("SELECT * FROM flights WHERE LANDED AS late" in each and "count the events" in each for each in words)
     assert any("evaluate by range, and write" in each for each in words)
+
+
+def test_a_table_is_read_by_the_tasks_in_the_snapshot_that_it_had(spark, tmp_path):
+    from deltalake import DeltaTable, write_deltalake
+
+    name = str(tmp_path / "t")
+    events = pa.table(
+        {
+            "type": ["A", "B", "A", "B"],
+            "ts": pa.array([1, 2, 3, 4], pa.timestamp("us", "UTC")),
+            "day": ["x", "y", None, "x"],
+            "of": [[1], [], None, [2, 3]],
+        }
+    )
+    write_deltalake(name, events, partition_by=["day"])
+    df = job.read(spark, f"delta:{name}")
+    DeltaTable(name).delete("type = 'B'")
+    query = cer_gpu.compile("SELECT * WHERE A ; B", time_column="ts")
+    found = match(df, query, order_by="ts", output="events", tasks=2).toArrow()
+    expected = query.evaluate(f"delta:{name}@0", output="events")
+    assert sorted(map(str, found["events"].to_pylist())) == sorted(map(str, expected["events"].to_pylist()))
+    assert found.num_rows == 3
+    assert job.read(spark, f"delta:{name}").count() == 2
+    with pytest.raises(cer_gpu.OptionError, match="expected one table, got 2"):
+        job.read(spark, [f"delta:{name}", "events.parquet"])

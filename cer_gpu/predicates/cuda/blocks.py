@@ -120,7 +120,7 @@ def copy_pieces(pieces: Iterable[tuple[Bytes, Bytes]]) -> None:
         for target, source in pieces
         for k in range(0, len(source), COPIED_AT_ONCE)
     ]
-    if len(parts) < 4 or sum(len(source) for _, source in parts) < 4 * COPIED_AT_ONCE:
+    if sum(len(source) for _, source in parts) < 4 * COPIED_AT_ONCE:
         for target, source in parts:
             np.copyto(target, source)
     else:

@@ -1,0 +1,346 @@
+"""Snapshots of tables of Delta Lake: files of the log, with partition values, deletion vectors and columns by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cer_gpu.columnar.columns import is_string
+from cer_gpu.errors import EventsError
+from cer_gpu.io.formats import format_of
+from cer_gpu.io.source import READ_ERRORS, ColumnBounds, Source
+from cer_gpu.io.stores import Address, StoredFile, open_store, path_in_store, s3_endpoint
+from cer_gpu.io.tables.names import TableName, moment_in, package_of
+from cer_gpu.io.tables.order import natural
+from cer_gpu.io.tables.table import DataFile, TableSnapshot, conformed, reading_file
+
+_MANY_FILES = 64
+"""Files from which on each is one part: their footers are not read to share them between threads."""
+_LOGS_AT_ONCE = 16
+"""Commits of the log that are read at once."""
+_MAPPING = "delta.columnMapping.mode"
+_PHYSICAL = "delta.columnMapping.physicalName"
+_READABLE = {
+    "columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "typeWidening-preview", "v2Checkpoint",
+    "vacuumProtocolCheck", "catalogManaged", "variantType", "variantType-preview", "variantShredding-preview",
+}  # fmt: skip
+"""Features for readers with which the files are read aright."""
+
+
+def delta_options(place: str) -> dict[str, str]:
+    """Return settings of a store beside those that `deltalake` takes from the environment itself."""
+    endpoint = s3_endpoint()
+    if place.startswith(("s3://", "s3a://")) and endpoint is not None and endpoint.startswith("http://"):
+        return {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true"}
+    return {}
+
+
+@contextmanager
+def telling_delta_errors(name: str, done: str = "read") -> Iterator[None]:
+    """Make errors of `deltalake` those of events: the table cannot be "read" or "written"."""
+    exceptions = package_of("delta", "exceptions")
+    try:
+        yield
+    except exceptions.TableNotFoundError as error:
+        raise EventsError(f"{name}: there is no table of Delta: {_first_line(error)}") from error
+    except (exceptions.DeltaError, OSError, ValueError, pa.ArrowException) as error:
+        raise EventsError(f"{name}: cannot be {done} as a table of Delta: {_first_line(error)}") from error
+    except Exception as error:
+        if type(error) is not Exception:  # the class of errors from below `deltalake`
+            raise
+        raise EventsError(f"{name}: cannot be {done} as a table of Delta: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0]
+
+
+@dataclass(frozen=True)
+class LoggedFile:
+    """A file as the log tells of it.
+
+    Attributes
+    ----------
+    path
+        From the folder of the table, or an address; escaped as in the log.
+    partition
+        Values of the partition columns by their physical names.
+    n_rows
+        Number of its rows, deleted ones too; None: it is not told.
+    bounds
+        ColumnBounds of columns by their physical names.
+    """
+
+    path: str
+    partition: Mapping[str, Any]
+    n_rows: int | None = None
+    bounds: Mapping[str, ColumnBounds] | None = None
+
+    @classmethod
+    def of(cls, add: Mapping[str, Any]) -> LoggedFile:
+        """Return the file of an action of the log."""
+        stats = json.loads(add.get("stats") or "{}")
+        return cls(add["path"], add.get("partitionValues") or {}, stats.get("numRecords"))
+
+
+def data_files_later(table: DeltaSnapshot, logged: Sequence[LoggedFile]) -> Callable[[], list[DataFile]]:
+    """Return what returns files of the log with their rows, in the order of their names."""
+    ordered = sorted(logged, key=lambda file: natural(file.path))
+    return lambda: table.data_files(ordered)
+
+
+class DeltaSnapshot(TableSnapshot):
+    """A version of a table of Delta."""
+
+    def __init__(self, given: TableName) -> None:
+        self.name = str(given)
+        self._place = given.place.rstrip("/") or "/"
+        delta = package_of("delta")
+        with telling_delta_errors(self.name):
+            self._table = delta.DeltaTable(self._place, storage_options=delta_options(self._place) or None)
+            if given.snapshot is not None:
+                self._load(given.snapshot)
+            self.version = str(self._table.version())
+            self._metadata, protocol = self._table.metadata(), self._table.protocol()
+            fields = json.loads(self._table.schema().to_json())["fields"]
+            self.schema = pa.schema(pa.schema(self._table.schema().to_arrow()))
+        self._check_readable(set(protocol.reader_features or ()))
+        self._physical = {field["name"]: field.get("metadata", {}).get(_PHYSICAL, field["name"]) for field in fields}
+
+    def _load(self, snapshot: str) -> None:
+        moment = moment_in(snapshot)
+        if moment is None and not snapshot.isdecimal():
+            raise EventsError(f"{self.name}: expected the number of a version, or a moment in ISO 8601 behind the @")
+        newest = self._table.version()
+        if moment is None and int(snapshot) > newest:
+            raise EventsError(f"{self.name}: there is no version {snapshot}; the newest is {newest}")
+        self._table.load_as_version(int(snapshot) if moment is None else moment)
+
+    def _check_readable(self, features: set[str]) -> None:
+        mode = self._metadata.configuration.get(_MAPPING, "none")
+        if mode not in ("none", "name"):
+            raise EventsError(
+                f"{self.name}: the table maps columns by {mode}, which is not read here\n"
+                "hint: give what its own library reads: pyarrow.table(deltalake.DeltaTable(...).scan())"
+            )
+        if unknown := sorted(features - _READABLE):
+            raise EventsError(
+                f"{self.name}: the table needs {', '.join(unknown)} of its readers, which is not read here\n"
+                "hint: give what its own library reads: pyarrow.table(deltalake.DeltaTable(...).scan())"
+            )
+
+    # ---- files --------------------------------------------------------------------------------------------------
+
+    def files(self) -> list[DataFile]:
+        """Return the files of the version, in the order of their commits."""
+        with telling_delta_errors(self.name):
+            added = pa.table(self._table.get_add_actions(flatten=False))
+            masks = self._masks()
+        rows = added.to_pylist()
+        order = self._commits({row["path"] for row in rows})
+        rows.sort(key=lambda row: (order.get(row["path"], -1), natural(row["path"])))
+        logged = [
+            LoggedFile(row["path"], row.get("partition") or {}, row["num_records"], _bounds_in(row)) for row in rows
+        ]
+        return self.data_files(logged, masks)
+
+    def data_files(
+        self, logged: Sequence[LoggedFile], masks: Mapping[str, npt.NDArray[np.bool_]] | None = None
+    ) -> list[DataFile]:
+        """Return files of the log with their rows."""
+        few = len(logged) < _MANY_FILES
+        return [self._data_file(file, (masks or {}).get(self._path(file.path)), few=few) for file in logged]
+
+    def _data_file(self, file: LoggedFile, mask: npt.NDArray[np.bool_] | None, *, few: bool) -> DataFile:
+        stored = StoredFile(self._path(file.path), self._shown(file.path), self._store)
+        source: Source | None = None
+
+        def opened() -> Source:
+            nonlocal source
+            if source is None:
+                source = _parquet_source(stored)
+            return source
+
+        constants = self._constants(file)
+
+        def read(columns: list[str], *rows: int) -> Iterator[pa.RecordBatch]:
+            of_file = opened()
+            own = {name: self._physical[name] for name in columns if name not in constants}
+            there = [physical for physical in own.values() if physical in of_file.schema.names]
+            if rows:
+                assert of_file.parts is not None
+                batches = of_file.parts.read(there, *rows)
+            else:
+                batches = of_file.batches(there)
+            for batch in batches if mask is None else _kept(batches, mask):
+                yield self._conformed(batch, columns, own, constants)
+
+        def begins() -> Sequence[int]:
+            parts = opened().parts
+            assert parts is not None
+            return parts.begins
+
+        n_rows = file.n_rows
+        if n_rows is None:
+            with reading_file(stored.shown):
+                n_rows = opened().n_rows
+        in_parts = mask is None and few
+        if mask is not None and n_rows is not None:
+            n_rows -= int((~mask[:n_rows]).sum())
+        bounds = {
+            name: (file.bounds or {})[physical]
+            for name, physical in self._physical.items()
+            if physical in (file.bounds or {})
+        }
+        bounds |= {
+            name: ColumnBounds(value.as_py(), value.as_py()) for name, value in constants.items() if value.is_valid
+        }
+        return DataFile(stored.shown, read, n_rows, begins if in_parts else None, read if in_parts else None, bounds)
+
+    def _conformed(
+        self, batch: pa.RecordBatch, columns: list[str], own: Mapping[str, str], constants: Mapping[str, pa.Scalar]
+    ) -> pa.RecordBatch:
+        """Return rows of a file as rows of the table: by the names of columns, with NULL for those it has not."""
+        arrays = []
+        for name in columns:
+            kind = self.schema.field(name).type
+            if name in constants:
+                arrays.append(repeated(constants[name], batch.num_rows))
+            elif own[name] in batch.schema.names:
+                arrays.append(conformed(batch.column(own[name]), kind))
+            else:
+                arrays.append(pa.nulls(batch.num_rows, kind))
+        if not columns:
+            return batch.select([])
+        return pa.RecordBatch.from_arrays(arrays, names=columns)
+
+    def _constants(self, file: LoggedFile) -> dict[str, pa.Scalar]:
+        """Return the values of the partition columns."""
+        found = {}
+        for name in self._metadata.partition_columns:
+            value, kind = file.partition.get(self._physical[name]), self.schema.field(name).type
+            if isinstance(value, str) and not is_string(kind):
+                found[name] = pa.scalar(value).cast(kind) if value else pa.scalar(None, kind)
+            else:
+                found[name] = pa.scalar(value, kind)
+        return found
+
+    @cached_property
+    def _store(self) -> Any:
+        address = self._address
+        return None if address.is_local else open_store(address)
+
+    @property
+    def _address(self) -> Address:
+        place = self._place
+        return Address.of(place) if "://" in place or place.startswith("file:/") else Address("", "", place)
+
+    def _path(self, path: str) -> str:
+        """Return the path of a file in its store."""
+        if "://" in path:  # of another table, whose files this one took over
+            address = Address.of(path)
+        else:
+            own = self._address
+            address = Address(own.scheme, own.authority, f"{own.path.rstrip('/')}/{unquote(path)}")
+        return address.path if self._store is None else path_in_store(address, self._store)
+
+    def _shown(self, path: str) -> str:
+        return unquote(path) if "://" in path else f"{self._place.rstrip('/')}/{unquote(path)}"
+
+    def _masks(self) -> dict[str, npt.NDArray[np.bool_]]:
+        """Return the rows to keep of files with deletion vectors, by their paths in the store."""
+        if "deletionVectors" not in (self._table.protocol().reader_features or ()):
+            return {}
+        masks = {}
+        for batch in pa.RecordBatchReader.from_stream(self._table.deletion_vectors()):
+            for uri, kept in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+                masks[self._of_uri(uri)] = kept.values.to_numpy(zero_copy_only=False)
+        return masks
+
+    def _of_uri(self, uri: str) -> str:
+        """Return the path in the store of a file that `deltalake` names by its address."""
+        address = Address.of(uri) if "://" in uri else Address("", "", unquote(uri))
+        return address.path if self._store is None else path_in_store(address, self._store)
+
+    # ---- the log ------------------------------------------------------------------------------------------------
+
+    def _commits(self, paths: set[str]) -> dict[str, int]:
+        """Return the versions that added files, as far as their commits are in the log; others came before."""
+        found: dict[str, int] = {}
+        with ThreadPoolExecutor(_LOGS_AT_ONCE) as pool:
+            for last in range(int(self.version), -1, -_LOGS_AT_ONCE):
+                versions = range(last, max(last - _LOGS_AT_ONCE, -1), -1)
+                for version, actions in zip(versions, pool.map(self.actions_of, versions), strict=True):
+                    if actions is None:
+                        return found
+                    for action in actions:
+                        if "add" in action:
+                            found.setdefault(action["add"]["path"], version)
+                if paths <= found.keys():
+                    return found
+        return found
+
+    def actions_of(self, version: int) -> list[dict[str, Any]] | None:
+        """Return the actions of a commit; None: it is no longer in the log.
+
+        Raises
+        ------
+        EventsError
+            When it cannot be read.
+        """
+        path = self._path(f"_delta_log/{version:020}.json")
+        try:
+            with StoredFile(path, path, self._store).stream(None) as file:
+                text = file.read().decode()
+        except FileNotFoundError:
+            return None
+        except READ_ERRORS as error:
+            raise EventsError(f"{self.name}: its log cannot be read: {error}") from error
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+
+def _parquet_source(stored: StoredFile) -> Source:
+    found = format_of(".parquet")
+    assert found is not None
+    return found[0].open(stored, None)
+
+
+def _kept(batches: Iterator[pa.RecordBatch], mask: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that a deletion vector leaves; rows behind its end are kept."""
+    first = 0
+    for batch in batches:
+        own = mask[first : first + batch.num_rows]
+        first += batch.num_rows
+        if len(own) < batch.num_rows:
+            own = np.concatenate([own, np.ones(batch.num_rows - len(own), np.bool_)])
+        yield batch if own.all() else batch.filter(pa.array(own))
+
+
+def repeated(value: pa.Scalar, n_rows: int) -> pa.Array:
+    """Return a column of one value; a text as a dictionary, which is answered once."""
+    if is_string(value.type) and value.is_valid:
+        return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), n_rows), pa.array([value.as_py()]))
+    return pa.repeat(value, n_rows)
+
+
+def _bounds_in(row: Mapping[str, Any]) -> dict[str, ColumnBounds]:
+    """Return the bounds of the columns of a file, those of moments with the part of a millisecond that is cut off."""
+    least, greatest = row.get("min") or {}, row.get("max") or {}
+    found = {}
+    for name in least.keys() & greatest.keys():
+        low, high = least[name], greatest[name]
+        if low is None or high is None or isinstance(low, dict | list):
+            continue
+        found[name] = ColumnBounds(low, high + timedelta(milliseconds=1) if hasattr(high, "microsecond") else high)
+    return found

@@ -1,0 +1,207 @@
+"""Snapshots of tables of Iceberg, read by `pyiceberg`: columns by field id, deletes and partition values respected."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from cer_gpu.columnar.columns import is_string
+from cer_gpu.errors import EventsError, did_you_mean
+from cer_gpu.io.source import ColumnBounds
+from cer_gpu.io.tables.names import TableName, moment_in, package_of
+from cer_gpu.io.tables.order import natural
+from cer_gpu.io.tables.table import DataFile, TableSnapshot, conformed
+
+
+@contextmanager
+def telling_iceberg_errors(name: str, done: str = "read") -> Iterator[None]:
+    """Make errors of `pyiceberg` those of events: the table cannot be "read" or "written"."""
+    exceptions = package_of("iceberg", "exceptions")
+    try:
+        yield
+    except exceptions.NoSuchTableError as error:
+        raise EventsError(f"{name}: there is no such table of Iceberg: {error}") from error
+    except (exceptions.NoSuchNamespaceError, exceptions.NoSuchIcebergTableError) as error:
+        raise EventsError(f"{name}: there is no such table of Iceberg: {error}") from error
+    except (pa.ArrowException, OSError, ValueError, NotImplementedError) as error:
+        raise EventsError(f"{name}: cannot be {done} as a table of Iceberg: {error}") from error
+    except Exception as error:
+        if not type(error).__module__.startswith(("pyiceberg.", "sqlalchemy.")):
+            raise
+        raise EventsError(f"{name}: cannot be {done} as a table of Iceberg: {error}") from error
+
+
+def catalogue_of(given: TableName) -> tuple[Any, str]:
+    """Return the catalogue of a table, by the configuration of `pyiceberg`, and the name of the table in it.
+
+    Raises
+    ------
+    EventsError
+        When the name is not of two parts or more, or there is no such catalogue.
+    """
+    first, dot, rest = given.place.partition(".")
+    if not dot:
+        raise EventsError(f"{given}: expected iceberg:CATALOG.NAMESPACE.TABLE, or iceberg:NAMESPACE.TABLE")
+    settings = package_of("iceberg", "utils.config").Config()  # of the environment as it is now
+    known = settings.get_known_catalogs()
+    if first not in known:
+        if "." in rest or "default" not in known:
+            raise EventsError(
+                f"{given}: there is no catalogue {first!r} in the configuration of pyiceberg\n"
+                f"hint: {did_you_mean(first, known, 'catalogues') or 'it has none'}; "
+                f"~/.pyiceberg.yaml, or PYICEBERG_CATALOG__{first.upper()}__URI"
+            )
+        first, rest = "default", given.place
+    with telling_iceberg_errors(str(given)):
+        return package_of("iceberg", "catalog").load_catalog(first, **settings.get_catalog_config(first)), rest
+
+
+class IcebergSnapshot(TableSnapshot):
+    """A snapshot of a table of Iceberg."""
+
+    def __init__(self, given: TableName) -> None:
+        self.name = str(given)
+        if "/" in given.place:
+            with telling_iceberg_errors(self.name):
+                self._table = package_of("iceberg", "table").StaticTable.from_metadata(given.place)
+        else:
+            catalogue, name = catalogue_of(given)
+            with telling_iceberg_errors(self.name):
+                self._table = catalogue.load_table(name)
+        with telling_iceberg_errors(self.name):
+            snapshot = self._table.current_snapshot() if given.snapshot is None else self._named(given.snapshot)
+        self._snapshot = snapshot
+        self.version = "" if snapshot is None else str(snapshot.snapshot_id)
+        # the newest snapshot is read by the newest schema, which may have changed since; others by their own
+        asked = None if given.snapshot is None else snapshot.snapshot_id
+        with telling_iceberg_errors(self.name):
+            self._scan = self._table.scan(snapshot_id=asked)
+            self._fields = self._scan.projection()
+            told = package_of("iceberg", "io.pyarrow").schema_to_pyarrow(self._fields, include_field_ids=False)
+        self.schema = pa.schema([field.with_type(_plain(field.type)) for field in told])
+
+    def _named(self, text: str) -> Any:
+        """Return the snapshot of an id, of a branch or tag, or of a moment."""
+        found = self._table.snapshot_by_id(int(text)) if text.isdecimal() else self._table.snapshot_by_name(text)
+        moment = moment_in(text)
+        if found is None and moment is not None:
+            found = self._table.snapshot_as_of_timestamp(int(moment.timestamp() * 1000))
+        if found is None:
+            known = [str(each.snapshot_id) for each in self._table.snapshots()][-5:] + list(self._table.metadata.refs)
+            raise EventsError(
+                f"{self.name}: there is no snapshot {text!r}\n"
+                f"hint: an id, a branch, a tag, or a moment in ISO 8601; the last: {', '.join(known) or 'none'}"
+            )
+        return found
+
+    def ancestors(self) -> Iterator[Any]:
+        """Yield the snapshot, that from which it came, and so on, as far as they have not expired."""
+        snapshot = self._snapshot
+        while snapshot is not None:
+            yield snapshot
+            parent = snapshot.parent_snapshot_id
+            snapshot = None if parent is None else self._table.snapshot_by_id(parent)
+
+    def appended_by(self, snapshot: Any) -> Callable[[], list[DataFile]]:
+        """Return what returns the files that one of the ancestors appended, in the order of their names."""
+
+        def files() -> list[DataFile]:
+            with telling_iceberg_errors(self.name):
+                scan = self._table.incremental_append_scan().to_snapshot_id_inclusive(snapshot.snapshot_id)
+                if snapshot.parent_snapshot_id is not None:
+                    scan = scan.from_snapshot_id_exclusive(snapshot.parent_snapshot_id)
+                return self.data_files(scan.plan_files())
+
+        return files
+
+    # ---- files --------------------------------------------------------------------------------------------------
+
+    def files(self) -> list[DataFile]:
+        """Return the files of the snapshot, in the order of their commits."""
+        if self._snapshot is None:
+            return []
+        with telling_iceberg_errors(self.name):
+            tasks = list(self._scan.plan_files())
+            order = {
+                entry.data_file.file_path: entry.sequence_number
+                for manifest in self._snapshot.manifests(self._table.io)
+                for entry in manifest.fetch_manifest_entry(self._table.io, discard_deleted=True)
+            }
+        return self.data_files(tasks, order)
+
+    def data_files(self, tasks: Iterable[Any], order: dict[str, int | None] | None = None) -> list[DataFile]:
+        """Return files with their rows, in the order of the sequence numbers of their paths, and of their names."""
+        known = order or {}
+        ordered = sorted(tasks, key=lambda task: (known.get(task.file.file_path) or 0, natural(task.file.file_path)))
+        return [self._data_file(task) for task in ordered]
+
+    def _data_file(self, task: Any) -> DataFile:
+        reading = package_of("iceberg", "io.pyarrow")
+        everything = package_of("iceberg", "expressions").AlwaysTrue()
+        path = task.file.file_path
+
+        def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+            names = columns or self.schema.names[:1]
+            types = {name: self.schema.field(name).type for name in names}
+            texts = tuple(name for name, kind in types.items() if is_string(kind))
+            with telling_iceberg_errors(path):
+                scan = reading.ArrowScan(
+                    self._table.metadata, self._table.io, self._fields.select(*names), everything,
+                    dictionary_columns=texts,
+                )  # fmt: skip
+                for batch in scan.to_record_batches([task]):
+                    arrays = [conformed(batch.column(name), kind) for name, kind in types.items()]
+                    yield pa.RecordBatch.from_arrays(arrays, names=names)
+
+        n_rows = None if task.delete_files else task.file.record_count
+        return DataFile(path, read, n_rows, bounds=self._bounds(task.file))
+
+    def _bounds(self, file: Any) -> dict[str, ColumnBounds]:
+        """Return the bounds of columns, and the values of columns by which the table is partitioned as they are."""
+        value_of = package_of("iceberg", "conversions").from_bytes
+        found = {}
+        least, greatest = file.lower_bounds or {}, file.upper_bounds or {}
+        for field in self._fields.fields:
+            low, high = least.get(field.field_id), greatest.get(field.field_id)
+            if low is None or high is None or not field.field_type.is_primitive:
+                continue
+            kind = self.schema.field(field.name).type
+            try:
+                ends = [_value(value_of(field.field_type, end), kind) for end in (low, high)]
+            except (ValueError, TypeError, NotImplementedError, ArithmeticError, struct.error, pa.ArrowException):
+                continue  # bounds of a type that the column had before
+            found[field.name] = ColumnBounds(*ends)
+        return found
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Return a type without the large offsets that `pyiceberg` tells for texts and lists."""
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_large_list(kind) or pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
+    return kind
+
+
+def _value(value: Any, kind: pa.DataType) -> Any:
+    """Return a bound as a value of Python; moments and days are told as numbers."""
+    if pa.types.is_temporal(kind) and isinstance(value, int):
+        return pa.scalar(value, pa.int32() if pa.types.is_date32(kind) else pa.int64()).cast(kind).as_py()
+    return value
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Return False for the warning that texts were asked for as dictionaries, which they are, to be read faster."""
+    return not str(record.msg).startswith("Iceberg does not have a dictionary type")
+
+
+logging.getLogger("pyiceberg.io.pyarrow").addFilter(_is_news)

@@ -1,0 +1,94 @@
+"""Names of tables: ``delta:PATH[@VERSION]`` and ``iceberg:CATALOG.NAMESPACE.TABLE[@SNAPSHOT]``."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from cer_gpu.errors import EventsError, OptionError
+
+TABLE_PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg"}
+"""Packages that read a kind of table, by the prefix of its names; each is an extra of that prefix."""
+_NAME = re.compile(rf"({'|'.join(TABLE_PACKAGES)}):(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class TableName:
+    """Name of a table, and of one of its snapshots.
+
+    Attributes
+    ----------
+    kind
+        One of `TABLE_PACKAGES`.
+    place
+        A path, an address, or a name in a catalogue.
+    snapshot
+        As it was given: a number, a moment, or the name of a branch or tag; None: the newest.
+    """
+
+    kind: str
+    place: str
+    snapshot: str | None = None
+
+    @classmethod
+    def of(cls, text: str) -> TableName | None:
+        """Return the table that a text names by its prefix; None: it names none.
+
+        Raises
+        ------
+        EventsError
+            When nothing stands behind the prefix, or behind the ``@``.
+        """
+        found = _NAME.fullmatch(text)
+        if found is None:
+            return None
+        place, at, snapshot = found[2].rpartition("@")
+        if not at or "/" in snapshot:  # an address may hold one: abfss://container@account/table
+            place, at, snapshot = found[2], "", ""
+        if not place or (at and not snapshot):
+            expected = "delta:PATH or delta:PATH@VERSION" if found[1] == "delta" else "iceberg:CATALOG.NAMESPACE.TABLE"
+            raise EventsError(f"{text}: expected the name of a table: {expected}")
+        return cls(found[1], place, snapshot or None)
+
+    def __str__(self) -> str:
+        """Return the name as it was given."""
+        return f"{self.kind}:{self.place}" + (f"@{self.snapshot}" if self.snapshot else "")
+
+
+def is_table_name(text: str) -> bool:
+    """Return True if a text begins as the name of a table does: ``delta:`` or ``iceberg:``."""
+    return _NAME.fullmatch(text) is not None
+
+
+def moment_in(text: str) -> datetime | None:
+    """Return the moment that a text tells in ISO 8601, in UTC where it tells no zone; None: it tells none."""
+    if text.isdecimal():
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def package_of(kind: str, module: str | None = None) -> Any:
+    """Import the package that reads a kind of table, or a module of it.
+
+    Raises
+    ------
+    OptionError
+        When it is not installed.
+    """
+    package = TABLE_PACKAGES[kind]
+    try:
+        return importlib.import_module(package if module is None else f"{package}.{module}")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] != package:
+            raise
+        raise OptionError(
+            f"tables of {kind.capitalize()} need the package {package}, which is not installed\n"
+            f"hint: pip install 'cer-gpu[{kind}]'"
+        ) from None

@@ -1,0 +1,72 @@
+"""Opening of tables by their names, or by the folders in which they lie."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from pyarrow import fs
+
+from cer_gpu.errors import EventsError
+from cer_gpu.io.formats import format_of
+from cer_gpu.io.stores import Address, open_store, path_in_store
+from cer_gpu.io.tables.names import TableName
+from cer_gpu.io.tables.table import TableSnapshot
+
+_SPECIAL = re.compile(r"[*?\[{]")
+DELTA_LOG = "_delta_log"
+"""Folder that makes the folder above it a table of Delta."""
+
+
+def table_name_of(text: str) -> TableName | None:
+    """Return the table that a text names, by its prefix, or as a folder that holds a table of Delta; None: it is none.
+
+    Raises
+    ------
+    EventsError
+        When it begins as the name of a table does, and is none.
+    """
+    found = TableName.of(text)
+    if found is not None or not _may_be_folder(text):
+        return found
+    return TableName("delta", text) if _holds_log(text) else None
+
+
+def _may_be_folder(text: str) -> bool:
+    return bool(text) and "\0" not in text and format_of(text) is None and not (_SPECIAL.search(text) and "://" in text)
+
+
+def _holds_log(text: str) -> bool:
+    address = Address.of(text) if "://" in text or text.startswith("file:/") else Address("", "", text)
+    if address.is_local:
+        return os.path.isdir(os.path.join(address.path, DELTA_LOG))
+    try:
+        store = open_store(address)
+        selector = fs.FileSelector(path_in_store(address, store).rstrip("/") + "/" + DELTA_LOG, allow_not_found=True)
+        return bool(store.get_file_info(selector))
+    except (EventsError, OSError, ValueError):
+        return False  # whoever reads the files says why they cannot be read
+
+
+def open_table(name: str | TableName) -> TableSnapshot:
+    """Open a snapshot of a table.
+
+    Raises
+    ------
+    EventsError
+        When there is no such table or snapshot, or it cannot be read.
+    OptionError
+        When the package that reads it is not installed.
+    """
+    given = table_name_of(name) if isinstance(name, str) else name
+    if given is None:
+        raise EventsError(
+            f"{name}: expected a table: delta:PATH, a folder of Delta, or iceberg:CATALOG.NAMESPACE.TABLE"
+        )
+    if given.kind == "delta":
+        from cer_gpu.io.tables.delta import DeltaSnapshot
+
+        return DeltaSnapshot(given)
+    from cer_gpu.io.tables.iceberg import IcebergSnapshot
+
+    return IcebergSnapshot(given)

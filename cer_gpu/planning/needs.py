@@ -1,0 +1,185 @@
+"""Files of events that a query does not need: bounds of their columns tell that none of their events is relevant.
+
+Such events may come without their values, as NULL in all columns but those of times: they count, and satisfy nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_, or_
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.arrays import Bools
+from cer_gpu.automaton.normal_form import Guard
+from cer_gpu.ceql import syntax as s
+from cer_gpu.columnar.columns import Block, is_string, plain_type
+from cer_gpu.errors import CerError
+from cer_gpu.expressions.binder import Binder
+from cer_gpu.expressions.targets.numpy import rows_of
+from cer_gpu.io.source import ColumnBounds, MayHold, Source
+from cer_gpu.output.outputs import OUTPUTS
+from cer_gpu.planning.binding import Bindings
+from cer_gpu.planning.physical import physical_plan
+from cer_gpu.planning.plan import Plan
+
+FileBounds = Sequence[Mapping[str, ColumnBounds]]
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Needs of a query over events that lie in files.
+
+    Attributes
+    ----------
+    may_hold
+        Tells the files that may hold a relevant event, by the bounds of their columns.
+    kept
+        Columns whose values are needed of all events: clocks.
+    """
+
+    may_hold: MayHold
+    kept: frozenset[str]
+
+
+def needs_of(bindings: Bindings, schema: pa.Schema) -> Needs | None:
+    """Return what a query needs of events of a schema; None: all of them, or it does not fit the schema.
+
+    An event that satisfies no guard must mean nothing to it: there are no absences of events that fail a test, no
+    attributes of earlier events, and contiguity and windows do not count the events of a key.
+    """
+    try:
+        plan = bindings.plan_over(schema)
+        binding = bindings.bind(schema)
+    except CerError:
+        return None  # the evaluation says why
+    lengths = [plan.within, None if plan.every is None else plan.every.within]
+    counts = plan.counts_positions or any(length is not None and length.kind == "events" for length in lengths)
+    if plan.negates or plan.looks_back or plan.streams[1:]:
+        return None
+    if plan.partition and (counts or physical_plan(plan, OUTPUTS["positions"]).table().has_gaps):
+        return None  # other events of a key count
+    return Needs(lambda bounds: _may_hold(plan, schema, bounds), frozenset(binding.clocks))
+
+
+def needs_together(each: Sequence[Needs | None]) -> Needs | None:
+    """Return what several queries need."""
+    known = [needs for needs in each if needs is not None]
+    if not known or len(known) < len(each):
+        return None
+    together: Callable[[FileBounds], list[bool]] = lambda bounds: list(  # noqa: E731
+        map(any, zip(*(needs.may_hold(bounds) for needs in known), strict=True))
+    )
+    return Needs(together, frozenset[str]().union(*(needs.kept for needs in known)))
+
+
+def narrowed(source: Source, needs: Needs | None) -> Source:
+    """Return a source in which events that are not needed have no values, as far as it can tell them."""
+    if needs is None or source.without is None:
+        return source
+    return source.without(needs.may_hold, needs.kept)
+
+
+# ---- guards over bounds -------------------------------------------------------------------------------------------
+
+
+def _may_hold(plan: Plan, schema: pa.Schema, bounds: FileBounds) -> list[bool]:
+    found = np.zeros(len(bounds), np.bool_)
+    tests = _Tests(plan, schema, bounds)
+    for guard in dict.fromkeys(plan.guards):
+        found |= tests.of_guard(guard)
+    return [bool(each) for each in found]
+
+
+class _Tests:
+    """Tests of all files at once: each answers with the files in which some value may pass."""
+
+    def __init__(self, plan: Plan, schema: pa.Schema, bounds: FileBounds) -> None:
+        self._plan, self._schema, self._bounds = plan, schema, bounds
+        self._all = np.ones(len(bounds), np.bool_)
+        self._ends: dict[str, tuple[pa.RecordBatch, pa.RecordBatch, Bools]] = {}
+
+    def of_guard(self, guard: Guard) -> Bools:
+        found = self._all
+        if guard.event_type is not None and self._plan.type_column is not None:
+            found = found & self._between(self._plan.type_column, guard.event_type)
+        return found if guard.predicate is None else found & self._of(guard.predicate)
+
+    def _of(self, predicate: s.Predicate) -> Bools:
+        match predicate:
+            case s.And():
+                return reduce(and_, map(self._of, predicate.operands))
+            case s.Or():
+                return reduce(or_, map(self._of, predicate.operands))
+            case s.Membership() if self._is_plain(predicate.operand):
+                each = (self._compared("=", predicate.operand, value) for value in predicate.values)
+                return reduce(or_, each, ~self._all)
+            case s.Comparison(op=op, left=left, right=right) if op in _TURNED:
+                if self._is_plain(left):
+                    return self._compared(op, left, right)
+                return self._compared(_TURNED[op], right, left) if self._is_plain(right) else self._all
+        return self._all
+
+    def _is_plain(self, side: s.Expression) -> bool:
+        return (
+            isinstance(side, s.Attribute)
+            and not side.looks_back
+            and side.variable is None
+            and side.name in self._schema.names
+        )
+
+    def _compared(self, op: str, attribute: Any, value: s.Expression) -> Bools:
+        if not isinstance(value, s.Literal):
+            return self._all
+        if isinstance(value.value, str) and is_string(plain_type(self._schema.field(attribute.name).type)):
+            return self._between(attribute.name, value.value) if op == "=" else self._all
+        if op == "=":
+            return self._passes("<=", attribute, value) & self._passes(">=", attribute, value)
+        return self._passes(op, attribute, value)
+
+    def _between(self, name: str, text: str) -> Bools:
+        """Return the files in which a column of texts may hold one."""
+        ends = (bounds.get(name) for bounds in self._bounds)
+        return np.array(
+            [
+                not (each is not None and isinstance(each.least, str) and isinstance(each.greatest, str))
+                or each.least <= text <= each.greatest
+                for each in ends
+            ],
+            np.bool_,
+        )
+
+    def _passes(self, op: str, attribute: Any, value: s.Literal) -> Bools:
+        """Return the files whose least value (of ``<`` and ``<=``), or greatest value, passes."""
+        least, greatest, unknown = self._ends_of(attribute.name)
+        batch = least if op in ("<", "<=") else greatest
+        binder = Binder(batch.schema, self._plan.text)
+        try:
+            test = binder.bind(s.Comparison(op, replace(attribute, span=(0, 0)), value))
+        except CerError:
+            return self._all
+        if binder.derived:
+            return self._all
+        return np.broadcast_to(rows_of(test, binder.inputs, Block(batch)), self._all.shape) | unknown
+
+    def _ends_of(self, name: str) -> tuple[pa.RecordBatch, pa.RecordBatch, Bools]:
+        """Return the least and the greatest values of a column, a row for each file, and the files without them."""
+        if name not in self._ends:
+            kind = plain_type(self._schema.field(name).type)
+            told = [bounds.get(name) for bounds in self._bounds]
+            unknown = np.array([each is None for each in told], np.bool_)
+            ends = []
+            for which in ("least", "greatest"):
+                values = [None if each is None else getattr(each, which) for each in told]
+                try:
+                    column = pa.array(values, kind)
+                except (pa.ArrowException, TypeError, ValueError, OverflowError):
+                    column, unknown = pa.nulls(len(values), kind), self._all
+                ends.append(pa.RecordBatch.from_arrays([column], names=[name]))
+            self._ends[name] = (ends[0], ends[1], unknown)
+        return self._ends[name]
