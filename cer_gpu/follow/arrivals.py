@@ -99,6 +99,9 @@ class LiveSource(Protocol):
             When the source cannot be read, or holds no more what was added.
         """
 
+    def remembered(self, read: Mapping[str, int]) -> Mapping[str, int]:
+        """Return those of the parts that were read which `look` must still be told of."""
+
     def open(self, arrival: Arrival, first: int, expected: pa.Schema | None) -> Source | None:
         """Open a part.
 
@@ -179,6 +182,10 @@ class Arrivals:
             finished.append(each)
             n_bytes += each.size
         return Look(finished, [each.name for each in coming[len(finished) :]], grown)
+
+    def remembered(self, read: Mapping[str, int]) -> Mapping[str, int]:
+        """Return all: any of them may still be in the folder."""
+        return read
 
     def open(self, arrival: Arrival, first: int, expected: pa.Schema | None) -> Source | None:
         """Open a file; None: it is a text without lines."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -29,8 +30,8 @@ from cer_gpu.errors import CerError, CheckpointError, EventsError, QueryTypeErro
 from cer_gpu.fitting.fields import find_field
 from cer_gpu.follow.arrivals import Arrival, LiveSource
 from cer_gpu.follow.lock import locked
-from cer_gpu.follow.log import LOG_VERSION, CommitLog, sync_folder, write_whole
-from cer_gpu.follow.targets import LiveTarget
+from cer_gpu.follow.log import LOG_VERSION, LONGEST_LOG, CommitLog, sync_folder, write_whole
+from cer_gpu.follow.targets import LiveTarget, last_published
 from cer_gpu.io.sinks import Sink
 from cer_gpu.io.source import BATCH_ROWS, Source
 
@@ -177,7 +178,8 @@ class Follower:
 
     def _recover(self) -> None:
         for entry in self._log.entries[1:]:
-            self.read |= {each["name"]: each["size"] for each in entry["files"]}
+            files = {each["name"]: each["size"] for each in entry.get("files", ())}
+            self.read |= entry.get("read", files)  # of the line in place of many, or of a step
             self.skipped |= entry["skipped"]
         if self._log.entries:
             self._schema = self._check(self._log.entries[0])
@@ -190,11 +192,25 @@ class Follower:
                 each.unlink()
         if self._schema is not None:
             self._restore(self._schema)
+        if len(self._log.entries) > LONGEST_LOG:
+            self._shorten()
+
+    def _shorten(self) -> None:
+        """Put one line into the log in place of those of most steps."""
+        *before, last = self._log.entries[1:]
+        own = {each["name"] for each in last["files"]}
+        read = self.arrivals.remembered({name: size for name, size in self.read.items() if name not in own})
+        skipped = {name: error for name, error in self.skipped.items() if name not in last["skipped"]}
+        numbers = Counter[str]()
+        for entry in before:
+            numbers.update(entry["n_rows"])
+        facts = {"read": read, "skipped": skipped, "n_rows": numbers, "published": last_published(before)}
+        self._log.shorten({"step": before[-1]["step"], **facts})
 
     def _check(self, header: Mapping[str, Any]) -> pa.Schema:
         """Return the schema of the events; refuse a state of another version, folder or options."""
         version = header.get("version")
-        if version != LOG_VERSION:
+        if version not in range(1, LOG_VERSION + 1):
             raise CheckpointError(
                 f"{self.target.state}: the state has version {version}, and this cer_gpu reads {LOG_VERSION}\n"
                 "hint: go on with the cer_gpu that made it, or write to another place"
@@ -221,7 +237,7 @@ class Follower:
     @property
     def number(self) -> int:
         """Number of the last step; 0: there was none."""
-        return max(len(self._log.entries) - 1, 0)
+        return int(self._log.entries[-1]["step"]) if self._log.entries[1:] else 0
 
     @property
     def n_events(self) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,12 @@ from cer_gpu.io.sinks import SINK_FORMATS, Sink, naming, open_writer
 GROWING = ("jsonl", "ndjson")
 """Endings of names of a file that grows."""
 _COPY_BYTES = 1 << 20
+
+
+def last_published(entries: Iterable[Mapping[str, Any]]) -> int:
+    """Return the number of the last step with rows in lines of the log; 0: there is none."""
+    steps = (entry.get("published", entry["step"] if entry.get("target") is not None else 0) for entry in entries)
+    return max(steps, default=0)
 
 
 class LiveTarget(ABC):
