@@ -123,9 +123,7 @@ def _named(source: Source, version: _Version) -> Source:
             )
         return source.batches(columns)
 
-    return Source(
-        source.schema, read, source.n_rows, source.origins, rereadable=source.rereadable, ordered=source.ordered
-    )
+    return replace(source, read=read, parts=None, without=None)
 
 
 def _counted(source: Source, first: int) -> Source:

@@ -77,30 +77,42 @@ class Job:
             add_file(self.folder / "events", f"{self.n_commits:06}.parquet", events)
         self.n_commits += 1
 
-    def add_some(self, most=40):
+    def add_some(self, most=40, least=1):
         """Commit the next events, some of them late."""
-        some = self.events.slice(self.n_events, self.rng.randint(1, most))
+        some = self.events.slice(self.n_events, self.rng.randint(least, most))
         self.n_events += len(some)
         self.add(some)
 
     @property
-    def found(self):
-        """The rows of the target, as texts in an order."""
+    def found_rows(self):
+        """The rows of the target."""
         if self.kind == "files":
             tables = [pq.read_table(path) for path in sorted((self.folder / "found").glob("part-*.parquet"))]
-            rows = [row for table in tables for row in table.to_pylist()]
-        else:
-            rows = rows_of(open_events(self.out))
-        return sorted(f"{row['query']} {row['positions']}" for row in rows)
+            return [row for table in tables for row in table.to_pylist()]
+        return rows_of(open_events(self.out))
 
     @property
-    def expected(self):
-        """What one run over all events finds."""
+    def expected_rows(self):
+        """The rows that one run over all events finds."""
         events, given = self.input, {}
         if self.kind == "files":
             events, given = str(self.folder / "events"), {"sort": True}
-        found = {
-            name: cer_gpu.compile(text, time_column="ts").evaluate(events, **given)["positions"].to_pylist()
+        return [
+            {"query": name, **row}
             for name, text in RULES.items()
-        }
-        return sorted(f"{name} {positions}" for name, rows in found.items() for positions in rows)
+            for row in cer_gpu.compile(text, time_column="ts").evaluate(events, **given).to_pylist()
+        ]
+
+    @property
+    def found(self):
+        """The rows of the target, as texts in an order."""
+        return sorted(f"{row['query']} {row['positions']}" for row in self.found_rows)
+
+    @property
+    def expected(self):
+        """What one run over all events finds, as texts in an order."""
+        return sorted(f"{row['query']} {row['positions']}" for row in self.expected_rows)
+
+    def times(self, rows):
+        """Return the times of rows in an order."""
+        return sorted(f"{row['query']} {row['start_time']} {row['end_time']}" for row in rows)

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import deltalake  # noqa: F401
-import pyiceberg.catalog.sql  # noqa: F401
+import pyiceberg.catalog.sql
 import pyiceberg.io.pyarrow  # noqa: F401
 from follow.jobs import Job
 

@@ -91,7 +91,7 @@ class TableSnapshot(ABC):
     name : str
         The table, for messages.
     table_id : str
-        What tells the table from others, also from one that takes its place later.
+        Identifier of the table, which one that takes its place later has not.
     version : str
         Its version (Delta) or the id of its snapshot (Iceberg); "": a table of Iceberg into which nothing was written.
     schema : pyarrow.Schema
