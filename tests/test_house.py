@@ -49,6 +49,11 @@ def test_importing_the_package_loads_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
+def test_the_command_line_of_spark_begins_without_pyspark():
+    code = "import sys; sys.modules['pyspark'] = None; import spark_glue.cli"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
 def test_modules_are_short():
     lengths = {
         str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())

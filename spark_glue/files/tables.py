@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from cer_gpu.io.tables.names import TableName
 from cer_gpu.io.tables.opening import open_table, table_name_of
-from spark_glue.schema import to_arrow, to_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +29,8 @@ def table_frame(spark: SparkSession, name: str) -> DataFrame:
     OptionError
         When the package that reads it is not installed.
     """
+    from spark_glue.schema import to_arrow, to_spark
+
     table, given = open_table(name), table_name_of(name)
     assert given is not None
     schema = to_spark(table.schema)
