@@ -78,11 +78,11 @@ class CommitLog:
         Parameters
         ----------
         together
-            Facts in place of those of the lines.
+            Facts in place of those of the lines, with the number of the last of their steps.
         """
         first, *moved, last = self.entries
         kept = [first, together, last]
-        aside = self._path.with_name(f"{self._path.stem}-until-{last['step']:09}{self._path.suffix}")
+        aside = self._path.with_name(f"{self._path.stem}-until-{together['step']:09}{self._path.suffix}")
         _replace(aside, b"".join(map(_line, [first, *moved])))
         _replace(self._path, b"".join(map(_line, kept)))
         self.entries = kept

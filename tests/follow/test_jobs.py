@@ -25,7 +25,7 @@ from cer_gpu.io.tables import writing
 from cer_gpu.io.tables.writing import committed_step
 from spark_glue.cli import main
 
-N_RUNS = int(os.environ.get("CER_GPU_JOB_RUNS", "16"))
+N_RUNS = int(os.environ.get("CER_GPU_JOB_RUNS", "12"))
 """Number of small runs, of each kind of source and target; `make test-long` makes a thousand each."""
 
 
