@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo demo-spark test test-all test-long lint docs site wheel bench bench-quick gpu-check clean
+.PHONY: help install demo demo-spark test test-all test-long lint docs site wheel sbom bench bench-quick gpu-check clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -46,23 +46,30 @@ test-long: install ## Run the property tests on some 100,000 random cases, and k
 		tests/spark/test_dealing.py tests/test_query_set.py tests/test_warming.py tests/ceql/test_changed_queries.py \
 		tests/io/test_damaged_files.py tests/io/test_texts.py tests/kernels/test_nvrtc.py tests/predicates/test_cuda.py tests/predicates/test_cuda_properties.py
 
-lint: install ## Check style, types and import directions
+lint: install ## Check style, types (their completeness too) and import directions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tests/type_completeness.py
 	$(BIN)/lint-imports
 
-docs: install ## Write docs/errors.md and the picture of the rooms anew
+docs: install ## Write docs/errors.md, docs/api.md, the picture of the rooms and the grammar for editors anew
 	$(BIN)/python docs/make_errors.py
+	$(BIN)/python docs/make_api.py
 	$(BIN)/python docs/make_architecture.py
+	$(BIN)/python docs/make_textmate.py
 
 site: install ## Make the site of README, docs/ and the reference of the Python API, to be searched offline; a broken link fails
-	$(BIN)/pdoc --docformat numpy --no-show-source -o build/reference/api cer_gpu cer_gpu.frames cer_gpu.report cer_gpu.plot cer_gpu.sigma spark_glue
+	$(BIN)/pdoc --docformat numpy --no-show-source --template-directory docs/reference -o build/reference/api cer_gpu cer_gpu.frames cer_gpu.report cer_gpu.plot cer_gpu.rules cer_gpu.sigma spark_glue
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python docs/check_links.py build/site
 	@echo "open build/site/index.html"
 
 wheel: install ## Build an sdist and a wheel into dist/, and try the wheel in a clean environment, by pipx and by uvx
 	$(BIN)/python tests/wheel_check.py
+
+sbom: install ## Write a bill of materials of the wheel in dist/, in CycloneDX
+	$(BIN)/python tests/sbom.py
 
 bench: install ## Run all benchmarks, with peers, and write benchmarks/results/ (about 15 minutes)
 	$(BIN)/python benchmarks/run.py --save

@@ -13,8 +13,8 @@ A statement with MATCH_RECOGNIZE is a `RowPatternQuery`.  All errors that a user
   1. an event SELL, called a  2. later, an event BUY, called b
 
 Public are the names of ``cer_gpu.__all__``, and the modules `cer_gpu.report` (a page of the results), `cer_gpu.plot`
-(pictures of them) and `cer_gpu.sigma` (rules of Sigma as queries).  All other modules are internal.  README.md and
-docs/questions.md are the way in.
+(pictures of them), `cer_gpu.rules` (folders of rules), `cer_gpu.frames` and `cer_gpu.sigma` (rules of Sigma as
+queries): docs/api.md lists all of it.  All other modules are internal.  README.md and docs/questions.md are the way in.
 """
 
 from importlib import import_module
@@ -43,7 +43,7 @@ from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet, QuerySetEvaluator, compile_all
 from cer_gpu.row_patterns.query import RowPatternQuery
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
 
 
 def __dir__() -> list[str]:
@@ -52,9 +52,9 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Register the cell magic ``%%ceql``, for ``%load_ext cer_gpu``."""
+    """Register the cell magic ``%%ceql`` and its completions, for ``%load_ext cer_gpu``."""
     # by its name: the room is above all others, and `cer_gpu` is known to them
-    shell.register_magics(import_module("cer_gpu.notebook.magic").CeqlMagics)
+    import_module("cer_gpu.notebook.magic").register_in(shell)
 
 
 __all__ = [

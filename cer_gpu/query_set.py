@@ -385,7 +385,7 @@ class QuerySetEvaluator(Evaluation[tuple[str, pa.RecordBatch], dict[str, pa.Reco
         self, members: Mapping[str, SetMember], options: EvaluationOptions, sharing: Sharing | None, queries: QuerySet
     ) -> None:
         super().__init__(members, options, sharing)
-        self.output = options.output
+        self.output: str | None = options.output
         self._first, self._first_name = queries._first, queries._first_name
 
     def _gathered(self, pieces: Iterable[tuple[str, pa.RecordBatch]]) -> dict[str, pa.RecordBatch]:

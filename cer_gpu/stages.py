@@ -57,7 +57,7 @@ class MeasuredStages(Stages):
     """
 
     def __init__(self) -> None:
-        self.seconds = dict.fromkeys(STAGES, 0.0)
+        self.seconds: dict[str, float] = dict.fromkeys(STAGES, 0.0)
         self._running: list[str] = []
         self._since = 0.0
 

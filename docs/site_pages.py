@@ -19,6 +19,8 @@ REFERENCE = ROOT / "build" / "reference"
 OUTSIDE = {
     "README.md": "index.md",
     "CHANGELOG.md": "CHANGELOG.md",
+    "CONTRIBUTING.md": "CONTRIBUTING.md",
+    "SECURITY.md": "SECURITY.md",
     "examples/data/README.md": "examples/data/README.md",
 }
 """Pages outside of docs/, from the root of the checkout, and their places in the site."""

@@ -16,14 +16,17 @@ import outside_data
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 BLOCK = re.compile(
     r"(?P<skipped><!-- not run -->\s*)?(?:<!-- run where (?P<needed>[\w.]+) is -->\s*)?^```python\n(?P<code>.*?)^```",
     re.MULTILINE | re.DOTALL,
 )
 RUN_ELSEWHERE = {"spark.md"}  # tests/spark runs its block, which is plain code
 
-pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
 def blocks(page):
@@ -151,11 +154,23 @@ def test_the_language_page_has_examples_of_every_operator_and_clause():
         assert word in code, word
 
 
+def test_rates_of_the_comparison_are_those_that_were_measured():
+    measured = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "compare.md").read_text(encoding="utf-8")
+    table = page[page.index("## Rates") :].split("```")[0]
+    rows = [line.split("|")[2:-1] for line in table.splitlines() if line.startswith("|")][2:]
+    rates = [cell.strip(" *") for row in rows for cell in row if cell.strip()]
+    assert len(rates) > 30
+    known = set(re.findall(r"[^\s|*]+", measured))
+    assert [rate for rate in rates if rate not in known] == []
+
+
 def test_the_navigation_of_the_site_names_every_page():
     settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     named = re.findall(r": ([\w/]+\.md)$", settings[settings.index("\nnav:") :], flags=re.MULTILINE)
-    outside = ["index.md", "CHANGELOG.md", "examples/data/README.md"]
-    assert sorted(named) == sorted([*outside, *(page.name for page in (ROOT / "docs").glob("*.md"))])
+    outside = ["index.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "examples/data/README.md"]
+    pages = [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")]
+    assert sorted(named) == sorted([*outside, *(page for page in pages if not page.startswith("editors/"))])
 
 
 def test_links_between_readme_and_docs_lead_to_places_in_the_site(monkeypatch):

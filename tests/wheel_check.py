@@ -32,6 +32,8 @@ PREBUILT = "cer_gpu/prebuilt"
 PLATFORM = "manylinux_2_27_x86_64"
 """Platform of the wheel with machine code: that of the oldest wheels of LLVM that it can stand beside.  The code calls
 nothing of the system by itself: Numba links it when it is loaded."""
+AARCH64 = [f"manylinux_2_{minor}_aarch64" for minor in range(17, 29)] + ["manylinux2014_aarch64"]
+"""Platforms of Linux on aarch64, for which there is no wheel with machine code: the other one serves them."""
 COLLECT = (
     "import sys; from pathlib import Path; from cer_gpu.backend import jit, prebuilt; "
     "print(prebuilt.write_folder(Path(sys.argv[1]), Path(sys.argv[2]), jit.STAMP))"
@@ -63,6 +65,10 @@ def main() -> int:
         print("README's first example prints what README says")
         run([environment(folder / "sigma", [f"{wheel}[sigma]"]), "-c", PLUGIN], folder)
         print("pySigma finds the plugin")
+        (sdist,) = DIST.glob("*.tar.gz")
+        from_source = Path(environment(folder / "source", [str(sdist)]))
+        try_command("the sdist", [str(from_source.with_name("cer-gpu"))], folder, version)
+        resolve(wheel, folder)
         command = [str(Path(python).with_name("cer-gpu"))]
         try_command("cer-gpu", command, folder, version)
         tools = Path(environment(folder / "tools", ["pipx", "uv"])).parent
@@ -174,6 +180,15 @@ def environment(folder: Path, packages: Sequence[str]) -> str:
     python = str(folder / "bin" / "python")
     run([python, "-m", "pip", "install", "--quiet", "--constraint", str(CONSTRAINTS), *packages], folder)
     return python
+
+
+def resolve(wheel: Path, folder: Path) -> None:
+    """Ask pip for wheels of all that the wheel needs on Linux with aarch64, as pinned; none is installed."""
+    asked = ["install", "--quiet", "--dry-run", "--target", str(folder / "elsewhere"), "--only-binary=:all:"]
+    for platform_tag in AARCH64:
+        asked += ["--platform", platform_tag]
+    run([sys.executable, "-m", "pip", *asked, "--constraint", str(CONSTRAINTS), str(wheel)], folder)
+    print("all that it needs has wheels for Linux on aarch64")
 
 
 def example_runner() -> str:

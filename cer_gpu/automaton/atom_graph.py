@@ -543,7 +543,7 @@ class AtomTable(NumberedTable):
         labels = list(dict.fromkeys([frozenset[str](), *(atom.kept for atom in atoms)]))
         self.labels = labels
         self.marks: Int32 = np.array([labels.index(atom.kept) for atom in atoms], np.int32)
-        self.has_gaps = strict or any(edge.contiguous for edge in graph.edges)
+        self.has_gaps: bool = strict or any(edge.contiguous for edge in graph.edges)
         self.atoms_of: Int32 = np.full((4, len(atoms) + 1), END_OF_LIST, np.int32)
         self.ending: Bools = np.zeros(4, np.bool_)
         super().__init__()

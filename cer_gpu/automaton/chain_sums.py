@@ -122,8 +122,8 @@ class ChainSums:
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
         self._rows = _rows(chain.steps)
-        self.n_rows = self._rows[-1].stop - 1
-        self.finals = np.array(self._rows[-1].completing(self._entries(len(chain.steps) - 1)), np.int32)
+        self.n_rows: int = self._rows[-1].stop - 1
+        self.finals: Int32 = np.array(self._rows[-1].completing(self._entries(len(chain.steps) - 1)), np.int32)
         self._known = 0
         self._of: Int32 = np.zeros((0, 2), np.int32)
 

@@ -82,7 +82,7 @@ class Determinization(Table):
     """
 
     def __init__(self, cea: CEA, strategy: Strategy = ALL, *, labelled: bool = False) -> None:
-        self.labels = [frozenset[str]()]
+        self.labels: list[frozenset[str]] = [frozenset[str]()]
         marks = {frozenset[str](): 0}
         # transitions that differ in their guards alone are one edge: a symbol is a set of edges that fire
         edges: dict[tuple[int, int, int], list[Transition]] = {}
@@ -98,8 +98,8 @@ class Determinization(Table):
         closure = _silent_closure(cea)
         self._last = sum(1 << i for i, (_, _, target) in enumerate(edges) if closure[target] >> FINAL & 1)
         self._reader = reader = Reader(list(edges), closure)
-        self.has_gaps = strategy.consecutive or not reader.is_quiet(waiting)
-        self.max_moves = 1 + max(mark for _, mark, _ in edges)
+        self.has_gaps: bool = strategy.consecutive or not reader.is_quiet(waiting)
+        self.max_moves: int = 1 + max(mark for _, mark, _ in edges)
 
         self._selection = strategy.selection(reader)
         self._keys: list[Key] = []

@@ -39,7 +39,7 @@ class LatestStarts:
         self._reader = reader
         states = [i for i in range(reader.states.bit_length()) if reader.states >> i & 1]
         self._columns = {state: FIRST_START + k for k, state in enumerate(states)}
-        self.n_columns = FIRST_START + len(states)
+        self.n_columns: int = FIRST_START + len(states)
         self.begins: Int32 = np.zeros(1, np.int32)
         self.moves: Int32 = np.zeros((0, 2), np.int32)
         self.fresh: Bools = np.zeros(0, np.bool_)
@@ -92,7 +92,7 @@ class WindowTable(Determinization):
 
     def __init__(self, cea: CEA, strategy: Strategy, *, labelled: bool = False) -> None:
         super().__init__(cea, strategy, labelled=labelled)
-        self.latest = LatestStarts(self._reader)
+        self.latest: LatestStarts = LatestStarts(self._reader)
 
     def latest_starts(self) -> LatestStarts:
         """Return `latest`, with the moves of all symbols met so far."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any
+from typing import Any, ClassVar
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.scopes import one_predicate
@@ -55,7 +55,7 @@ class Either(Node):
 
     left: NormalForm
     right: NormalForm
-    parts = ("left", "right")
+    parts: ClassVar[tuple[str, ...]] = ("left", "right")
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Then(Node):
     contiguous: bool
     absent: tuple[Absent, ...] = ()
     optional: tuple[bool, bool] = (False, False)
-    parts = ("left", "right")
+    parts: ClassVar[tuple[str, ...]] = ("left", "right")
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Both(Node):
     left: NormalForm
     right: NormalForm
     optional: tuple[bool, bool] = (False, False)
-    parts = ("left", "right")
+    parts: ClassVar[tuple[str, ...]] = ("left", "right")
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Repeat(Node):
     least: int = 1
     most: int | None = None
     absent: tuple[Absent, ...] = ()
-    parts = ("body",)
+    parts: ClassVar[tuple[str, ...]] = ("body",)
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Trailing(Node):
     body: NormalForm
     absent: tuple[Absent, ...]
     length: s.Within | None = None
-    parts = ("body",)
+    parts: ClassVar[tuple[str, ...]] = ("body",)
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Related(Node):
 
     body: NormalForm
     relation: s.Relation
-    parts = ("body",)
+    parts: ClassVar[tuple[str, ...]] = ("body",)
 
 
 NormalForm = Atom | Either | Then | Both | Repeat | Related | Trailing

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from cer_gpu.arrays import Bools
+from cer_gpu.arrays import Bools, Int32
 from cer_gpu.automaton.atom_graph import AtomGraph, build_place_graph, may_be_one
 from cer_gpu.automaton.conjunctive import ConjunctAtom, QTree, against_hierarchical, crossing, is_acyclic, q_tree
 from cer_gpu.automaton.normal_form import Atom, Both, Guard, NormalForm, Related, Then, is_plain
@@ -497,11 +497,11 @@ class ParallelTable(NumberedTable):
         # parts of a conjunction may hold one event
         in_conjunction = range(self.pattern.n_conjunction if self.pattern.shares_events else 0)
         joined = joined_labels([atoms[place].kept for place in in_conjunction])
-        self.labels = list(dict.fromkeys([*joined, *kept]))
+        self.labels: list[frozenset[str]] = list(dict.fromkeys([*joined, *kept]))
         number = {held: i for i, held in enumerate(self.labels)}
-        self.marks = np.array([number[held] for held in kept], np.int32)
+        self.marks: Int32 = np.array([number[held] for held in kept], np.int32)
         n = len(joined) if self.pattern.shares_events else 0
-        self.unions = np.array([[number[a | b] for b in joined] for a in joined], np.int32)[:n, :n].copy()
+        self.unions: Int32 = np.array([[number[a | b] for b in joined] for a in joined], np.int32)[:n, :n].copy()
 
     def _passed(self, word: int) -> int:
         return self.pattern.graph.satisfied(word)

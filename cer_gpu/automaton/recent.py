@@ -15,7 +15,7 @@ from itertools import product
 
 import numpy as np
 
-from cer_gpu.arrays import Bools
+from cer_gpu.arrays import Bools, Int32
 from cer_gpu.automaton.encoding import NOW
 from cer_gpu.automaton.normal_form import (
     Absent,
@@ -31,6 +31,7 @@ from cer_gpu.automaton.normal_form import (
 )
 from cer_gpu.automaton.table import NumberedTable
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.values import Span
 
 _MAX_STEPS = 256
 _MAX_ALTERNATIVES = 62
@@ -51,6 +52,8 @@ class NotRecentError(Exception):
 
     def __init__(self, message: str, hint: str, span: s.Span | None = None) -> None:
         super().__init__(message)
+        self.hint: str
+        self.span: Span | None
         self.hint, self.span = hint, span
 
 
@@ -558,12 +561,12 @@ class RecentTable(NumberedTable):
     def __init__(self, pattern: RecentPattern) -> None:
         self.pattern = pattern
         kept = [event.labels for step in pattern.steps for event in step.events]
-        self.labels = list(dict.fromkeys([frozenset[str](), *kept, pattern.taker]))
+        self.labels: list[frozenset[str]] = list(dict.fromkeys([frozenset[str](), *kept, pattern.taker]))
         number = {labels: mark for mark, labels in enumerate(self.labels)}
-        self.marks = np.zeros((len(pattern.steps), max(len(step.events) for step in pattern.steps)), np.int32)
+        self.marks: Int32 = np.zeros((len(pattern.steps), max(len(step.events) for step in pattern.steps)), np.int32)
         for i, step in enumerate(pattern.steps):
             self.marks[i, : len(step.events)] = [number[event.labels] for event in step.events]
-        self.taker = number[pattern.taker]
+        self.taker: int = number[pattern.taker]
         guards = [(event.guard, event.negated) for step in pattern.steps for event in step.events]
         self._ends = sum(1 << i for i in range(len(guards) - len(pattern.steps[-1].events), len(guards)))
         self._guards = [*guards, *((absence.guard, False) for absence in pattern.absences)]

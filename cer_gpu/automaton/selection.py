@@ -60,8 +60,8 @@ class Reader:
             self._edges_of.setdefault(source, []).append((i, mark, target))
         self._entered = {target for _, _, target in edges}
         self._reach = [mask & reading for mask in closure]
-        self.initial = self._reach[INITIAL]
-        self.states = self.initial & ~END
+        self.initial: int = self._reach[INITIAL]
+        self.states: int = self.initial & ~END
         for target in self._targets():
             self.states |= target
 

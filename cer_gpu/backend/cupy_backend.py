@@ -103,7 +103,7 @@ class CupyMemory:
             self._memory = cupy.cuda.alloc(max(n_bytes, 1))
         except cupy.cuda.memory.OutOfMemoryError as error:
             raise OutOfDeviceMemory(str(error)) from None
-        self.address = int(self._memory.ptr)
+        self.address: int = int(self._memory.ptr)
         self.n_bytes = n_bytes
 
 
@@ -146,7 +146,7 @@ class CupyDevice:
         import cupy
 
         found = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"]
-        self.name = found.decode() if isinstance(found, bytes) else str(found)
+        self.name: str = found.decode() if isinstance(found, bytes) else str(found)
 
     def compile(self, source: str, names: Iterable[str]) -> Mapping[str, Any]:
         """Return kernels of a source by their names; CuPy keeps what it compiles on disk."""

@@ -59,8 +59,8 @@ class Compiling(event.Listener):
     """
 
     def __init__(self) -> None:
-        self.seconds = 0.0
-        self.count = 0
+        self.seconds: float = 0.0
+        self.count: int = 0
         self._depth = 0
         self._begun = 0.0
         self._collects = False

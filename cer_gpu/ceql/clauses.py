@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import lark
 
@@ -19,7 +20,13 @@ from cer_gpu.errors import QuerySyntaxError
 MAX_LIMIT = (1 << 63) - 1
 """Greatest LIMIT; a greater number is lowered to it."""
 
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 _WITHIN = ("within", "within_each_step", "each_step_alone")
+
+
+def _with_meta(method: _Method) -> _Method:
+    """Let Lark pass the place in the text to a method, before the children."""
+    return cast(_Method, lark.v_args(meta=True)(method))
 
 
 class OwnKeysBuilder:
@@ -27,7 +34,7 @@ class OwnKeysBuilder:
 
     text: str
 
-    @lark.v_args(meta=True)
+    @_with_meta
     def own_keys(self, meta: Any, children: list[Any]) -> tuple[tuple[s.OwnKey, ...], ...]:
         """Return the keys; () for one pair of empty brackets."""
         keys = [each for each in children if isinstance(each, tuple)]
@@ -36,12 +43,12 @@ class OwnKeysBuilder:
             raise QuerySyntaxError("expected a column in each key", self.text, *span_of(meta), hint=hint)
         return tuple(key for key in keys if key)
 
-    @lark.v_args(meta=True)
+    @_with_meta
     def own_key(self, meta: Any, children: list[Any]) -> tuple[s.OwnKey, ...]:
         """Return a key, of alternatives."""
         return tuple(each for each in children if each is not None)
 
-    @lark.v_args(meta=True)
+    @_with_meta
     def own_key_part(self, meta: Any, children: list[Any]) -> s.OwnKey:
         """Return a column of a key, and the events whose key it is."""
         return s.OwnKey(*children)

@@ -13,6 +13,8 @@ from typing import Any
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import dotted
+from cer_gpu.ceql.syntax import Formula, HeadVariable
+from cer_gpu.ceql.values import Name
 from cer_gpu.errors import OptionError, QueryError, did_you_mean, nearest
 
 RESULT_COLUMNS = ("start", "end", "positions", "start_time", "end_time", "events", "count")
@@ -109,11 +111,11 @@ class ConjunctiveQuery:
         self._unread: list[s.Name] = []  # attributes
         names = self._names(atoms)
         events = [self._event(atom, name) for atom, name in zip(atoms, names, strict=True)]
-        self.formula = self._joined(events, (atoms[0].span[0], atoms[-1].span[1]))
-        self.head = tuple(self._head(head, {name.name for name in names}))
+        self.formula: Formula = self._joined(events, (atoms[0].span[0], atoms[-1].span[1]))
+        self.head: tuple[HeadVariable, ...] = tuple(self._head(head, {name.name for name in names}))
         alone = [places[0].attribute for v, places in self._places.items() if len(places) == 1 and v not in self._equal]
-        self.unread = tuple(sorted([*self._unread, *alone], key=lambda name: name.span))
-        self.relations = tuple(self._by_position.items())
+        self.unread: tuple[Name, ...] = tuple(sorted([*self._unread, *alone], key=lambda name: name.span))
+        self.relations: tuple[tuple[str, tuple[str, ...]], ...] = tuple(self._by_position.items())
 
     def _error(self, message: str, span: s.Span, hint: str | None = None) -> QueryError:
         return QueryError(message, self._text, *span, hint=hint)

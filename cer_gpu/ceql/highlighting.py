@@ -64,10 +64,10 @@ class CeqlLexer(RegexLexer):  # type: ignore[misc]
     """
 
     name = "CEQL"
-    aliases: ClassVar = ["ceql"]
-    filenames: ClassVar = ["*.ceql"]
+    aliases: ClassVar[list[str]] = ["ceql"]
+    filenames: ClassVar[list[str]] = ["*.ceql"]
     flags = re.IGNORECASE
-    tokens: ClassVar = {"root": list(_rules())}
+    tokens: ClassVar[dict[str, list[Any]]] = {"root": list(_rules())}
 
 
 @lru_cache(maxsize=1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from cer_gpu.ceql.traversal import Node, children, walk
 from cer_gpu.ceql.values import COUNTED_POSITION as COUNTED_POSITION
@@ -58,7 +58,7 @@ class VariableFilter(Node):
     variable: Name
     predicate: Predicate
     span: Span = _span()
-    parts = ("predicate",)
+    parts: ClassVar[tuple[str, ...]] = ("predicate",)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Relation(Node):
     predicate: Predicate
     roles: tuple[Role, ...] = ()
     span: Span = _span()
-    parts = ("predicate",)
+    parts: ClassVar[tuple[str, ...]] = ("predicate",)
 
 
 class FilterAnd(Flat["Filter"]):
@@ -134,7 +134,7 @@ class _OneEvent(Node):
     variable: Name | None
     filter: Filter | None
     span: Span = _span()
-    parts = ("filter",)
+    parts: ClassVar[tuple[str, ...]] = ("filter",)
 
     @property
     def names(self) -> list[Name]:
@@ -154,7 +154,7 @@ class Assign(Node):
     variable: Name
     span: Span = _span()
     site: int = field(default=-1, compare=False, repr=False)
-    parts = ("formula",)
+    parts: ClassVar[tuple[str, ...]] = ("formula",)
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class Filtered(Node):
     formula: Formula
     filter: Filter
     span: Span = _span()
-    parts = ("formula", "filter")
+    parts: ClassVar[tuple[str, ...]] = ("formula", "filter")
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class _Sides(Node):
     left: Formula
     right: Formula
     span: Span = _span()
-    parts = ("left", "right")
+    parts: ClassVar[tuple[str, ...]] = ("left", "right")
 
 
 class Disjunction(_Sides):
@@ -206,7 +206,7 @@ class Sequence(Node):
     span: Span = _span()
     next: bool = False
     absent: tuple[Absence, ...] = ()
-    parts = ("left", "absent", "right")
+    parts: ClassVar[tuple[str, ...]] = ("left", "absent", "right")
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class Preceded(Node):
     absent: tuple[Absence, ...]
     formula: Formula
     span: Span = _span()
-    parts = ("absent", "formula")
+    parts: ClassVar[tuple[str, ...]] = ("absent", "formula")
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ class TrailingAbsence(Node):
     formula: Formula
     absent: tuple[Absence, ...]
     span: Span = _span()
-    parts = ("formula", "absent")
+    parts: ClassVar[tuple[str, ...]] = ("formula", "absent")
 
 
 class Conjunction(_Sides):
@@ -251,7 +251,7 @@ class Iteration(Node):
     most: int | None = None
     next: bool = False
     until: tuple[Absence, ...] = ()
-    parts = ("formula", "until")
+    parts: ClassVar[tuple[str, ...]] = ("formula", "until")
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ class Windowed(Node):
     formula: Formula
     within: Within
     span: Span = _span()
-    parts = ("formula",)
+    parts: ClassVar[tuple[str, ...]] = ("formula",)
 
 
 Formula = (
@@ -302,7 +302,7 @@ class Measure(Node):
     expression: Expression
     name: str
     span: Span = _span()
-    parts = ("expression",)
+    parts: ClassVar[tuple[str, ...]] = ("expression",)
 
 
 @dataclass(frozen=True)

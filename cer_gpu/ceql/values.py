@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from cer_gpu.ceql.functions import DESCENDANT
 from cer_gpu.ceql.traversal import Node, children, mapped, walk
@@ -158,7 +158,7 @@ class Negative(Node):
 
     operand: Expression
     span: Span = _span()
-    parts = ("operand",)
+    parts: ClassVar[tuple[str, ...]] = ("operand",)
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class Operation(Node):
     left: Expression
     right: Expression
     span: Span = _span()
-    parts = ("left", "right")
+    parts: ClassVar[tuple[str, ...]] = ("left", "right")
 
 
 class Arithmetic(Operation):
@@ -183,7 +183,7 @@ class Call(Node):
     function: str
     operands: tuple[Expression, ...]
     span: Span = _span()
-    parts = ("operands",)
+    parts: ClassVar[tuple[str, ...]] = ("operands",)
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class Aggregate(Node):
     variable: Name | None
     attribute: Attribute | None
     span: Span = _span()
-    parts = ("attribute",)
+    parts: ClassVar[tuple[str, ...]] = ("attribute",)
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class Element(Node):
     list: Attribute
     fields: tuple[str, ...] = ()
     span: Span = _span()
-    parts = ("list",)
+    parts: ClassVar[tuple[str, ...]] = ("list",)
 
 
 Expression = Literal | Duration | Attribute | Negative | Arithmetic | Call | Aggregate | Element
@@ -230,7 +230,7 @@ class TextTest(Node):
     patterns: tuple[Literal, ...]
     nocase: bool = False
     span: Span = _span()
-    parts = ("operand",)
+    parts: ClassVar[tuple[str, ...]] = ("operand",)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -254,7 +254,7 @@ class Membership(Node):
     operand: Expression
     values: tuple[Expression, ...]
     span: Span = _span()
-    parts = ("operand", "values")
+    parts: ClassVar[tuple[str, ...]] = ("operand", "values")
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ class IsNull(Node):
 
     operand: Expression
     span: Span = _span()
-    parts = ("operand",)
+    parts: ClassVar[tuple[str, ...]] = ("operand",)
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,7 @@ class Not(Node):
 
     operand: Predicate
     span: Span = _span()
-    parts = ("operand",)
+    parts: ClassVar[tuple[str, ...]] = ("operand",)
 
 
 _Operand = TypeVar("_Operand")
@@ -284,7 +284,7 @@ class Flat(Node, Generic[_Operand]):
 
     operands: tuple[_Operand, ...]
     span: Span = _span()
-    parts = ("operands",)
+    parts: ClassVar[tuple[str, ...]] = ("operands",)
 
     @property
     def left(self) -> Any:
@@ -316,7 +316,7 @@ class AnyElement(Node):
 
     test: Predicate
     span: Span = _span()
-    parts = ("test",)
+    parts: ClassVar[tuple[str, ...]] = ("test",)
 
     @property
     def element(self) -> Element:
@@ -344,7 +344,7 @@ class Apart(Node):
     within: Within
     time_unit: str | None = None
     span: Span = _span()
-    parts = ("later", "earlier")
+    parts: ClassVar[tuple[str, ...]] = ("later", "earlier")
 
 
 SATISFIED_BY_NONE = Comparison("=", Literal(0, "0"), Literal(1, "1"))

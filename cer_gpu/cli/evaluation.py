@@ -71,13 +71,15 @@ class CommandEvaluation:
         self._source = asked._source(streams.open(), sort=options.sort, needs=needs)
         schema = self._source.schema
         fitting = over_events({name: queries[name] for name in outputs}, schema, skipped)
-        self.schemas = for_each(fitting, lambda query: query.output_schema(schema, self._output_of(query)), skipped)
-        self.queries = {name: fitting[name] for name in self.schemas}
-        self.outputs = {name: outputs[name] for name in self.schemas}
+        self.schemas: dict[str, pa.Schema] = for_each(
+            fitting, lambda query: query.output_schema(schema, self._output_of(query)), skipped
+        )
+        self.queries: dict[str, CompiledQuery] = {name: fitting[name] for name in self.schemas}
+        self.outputs: dict[str, str] = {name: outputs[name] for name in self.schemas}
         self._asked = self._together(self.queries)
-        self.evaluator = self._evaluator(replace(options, stages=stages))
-        self.n_rows = self._source.n_rows
-        self.n_done = 0
+        self.evaluator: Any = self._evaluator(replace(options, stages=stages))
+        self.n_rows: int | None = self._source.n_rows
+        self.n_done: int = 0
 
     def _together(self, queries: Mapping[str, CompiledQuery]) -> QuerySet | CompiledQuery:
         return QuerySet(queries) if self._is_set else next(iter(queries.values()))
@@ -208,7 +210,7 @@ class AlertEvaluation(CommandEvaluation):
     ) -> None:
         super().__init__(queries, streams, options, stages, is_set=True, skipped=skipped)
         self._alerts = AlertRows(rules, self.queries, time_type_in(self.schemas, self.queries))
-        self.outputs = dict.fromkeys(self.outputs, ALERTS)
+        self.outputs: dict[str, str] = dict.fromkeys(self.outputs, ALERTS)
 
     def _output_of(self, query: CompiledQuery) -> str:
         return alert_output(query)

@@ -10,6 +10,7 @@ import cer_gpu
 from cer_gpu.cli.check import check_command
 from cer_gpu.cli.columns import columns
 from cer_gpu.cli.command_line import Commands, run_commands
+from cer_gpu.cli.editor.lsp import lsp_command
 from cer_gpu.cli.explain import explain_command
 from cer_gpu.cli.preparing import completion, warm_up
 from cer_gpu.cli.report import report
@@ -38,5 +39,15 @@ def cli() -> None:
     """Find complex events in recorded events with queries in CEQL."""
 
 
-for _command in (run_command, check_command, test_command, columns, report, explain_command, completion, warm_up):
+for _command in (
+    run_command,
+    check_command,
+    test_command,
+    columns,
+    report,
+    explain_command,
+    lsp_command,
+    completion,
+    warm_up,
+):
     cli.add_command(_command)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -23,13 +23,16 @@ def complete_files(context: click.Context, parameter: click.Parameter, incomplet
     return [CompletionItem(incomplete, type="file")]
 
 
-events_argument = click.argument("events", nargs=-1, required=True, shell_complete=complete_files)
-query_argument = click.argument("query", shell_complete=complete_files)
-sort_option = click.option("--sort", is_flag=True, help="Sort the events by time first.")
-skip_wrong_option = click.option(
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""An option or argument that commands have in common."""
+
+events_argument: Decorator = click.argument("events", nargs=-1, required=True, shell_complete=complete_files)
+query_argument: Decorator = click.argument("query", shell_complete=complete_files)
+sort_option: Decorator = click.option("--sort", is_flag=True, help="Sort the events by time first.")
+skip_wrong_option: Decorator = click.option(
     "--skip-wrong", is_flag=True, help="Leave out rules of --queries that are wrong, or do not fit the events."
 )
-threads_option = click.option(
+threads_option: Decorator = click.option(
     "--threads",
     type=click.IntRange(min=1),
     metavar="N",

@@ -78,7 +78,7 @@ class CommandRun:
         self._queries = queries = self.evaluation.queries
         self._notes = {name: compiled[name].notes for name in queries}
         self.options = options
-        self.totals = Totals(self.evaluation.outputs, options.limit)
+        self.totals: Totals = Totals(self.evaluation.outputs, options.limit)
         self._funnels = {
             name: FunnelCounts(funnel_names(query._plan), query._plan.time_unit)
             for name, query in queries.items()

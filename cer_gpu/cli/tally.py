@@ -57,7 +57,7 @@ class Tally:
     """
 
     def __init__(self, output: str, limit: int | None = None) -> None:
-        self.n_rows = 0
+        self.n_rows: int = 0
         self.output = output
         self._made = FORMS[output]
         self.limit = limit
@@ -143,7 +143,7 @@ class Totals:
     """
 
     def __init__(self, outputs: Mapping[str, str], limit: int | None = None) -> None:
-        self.of = {name: Tally(output, limit) for name, output in outputs.items()}
+        self.of: dict[str, Tally] = {name: Tally(output, limit) for name, output in outputs.items()}
 
     @property
     def output(self) -> str | None:
@@ -206,7 +206,7 @@ class Pace:
         events are evaluated at that rate, or None if the rate is that of the whole).
         """
         now = time.perf_counter()
-        self.seconds = now - self._begun
+        self.seconds: float = now - self._begun
         self.rate: float | None = None
         self.start: float | None = None
         if self._first is None:

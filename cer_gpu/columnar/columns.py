@@ -224,7 +224,7 @@ class Block:
         self.batch = batch
         self._makers: Mapping[str, Callable[[Block], pa.Array]] = {}
         self._coders = {} if coders is None else coders
-        self.n_rows = batch.num_rows
+        self.n_rows: int = batch.num_rows
         self._source: Block | None = None
         self._columns: dict[str, pa.Array] = {}
         self._valid: dict[str, Bools | None] = {}
@@ -339,6 +339,8 @@ class RowsOfBlock(Block):
 
     def __init__(self, whole: Block, rows: npt.NDArray[np.int32], coders: dict[str, StringCoder] | None = None) -> None:
         super().__init__(whole.batch, coders)
+        self.whole: Block
+        self.n_rows: int
         self.whole, self._rows, self.n_rows = whole, rows, len(rows)
 
     def at(self, values: Array) -> Array:

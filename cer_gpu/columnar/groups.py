@@ -32,6 +32,8 @@ class Groups:
     """
 
     def __init__(self) -> None:
+        self.rows: Int32
+        self.every: Int32
         self.rows = self.every = self._groups = np.empty(0, np.int32)
         self._begins = np.zeros(1, np.int64)
         self._rows = Scratch(np.int32)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cer_gpu.arrays import Int64
 from cer_gpu.backend.compaction import gather
 from cer_gpu.columnar.recycling import cells_of_turn
 
@@ -82,7 +83,7 @@ class GrowingRows:
 
     def __init__(self, n: int, width: int) -> None:
         self._memory: mmap.mmap | None = None
-        self.array = self._room(n, width)
+        self.array: Int64 = self._room(n, width)
 
     def grow(self, n: int) -> None:
         """Grow to `n` rows, and keep the values of the present ones; raises MemoryError."""

@@ -105,7 +105,7 @@ class Awaiting:
         grouped: bool,
         share: tuple[int, int] | None,
     ) -> None:
-        self.labels = [held & frozenset(selected) for held in labels]
+        self.labels: list[frozenset[str]] = [held & frozenset(selected) for held in labels]
         self._takes_back = np.array([TAKES_BACK in held for held in labels])
         self._kept = np.array([bool(held) for held in self.labels])
         # marks that differ in variables that SELECT drops are one

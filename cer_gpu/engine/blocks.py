@@ -98,9 +98,9 @@ class Blocks:
     """
 
     def __init__(self, clocks: tuple[str, ...], position_column: str | None, begin: int) -> None:
-        self.clocks = {name: Clock(name, begin) for name in clocks}
-        self.n_events = begin
-        self.last_position = -1
+        self.clocks: dict[str, Clock] = {name: Clock(name, begin) for name in clocks}
+        self.n_events: int = begin
+        self.last_position: int = -1
         self.end: int | None = None
         self._position_column = position_column
         self._coders: dict[str, StringCoder] = {}

@@ -513,7 +513,7 @@ class Evaluation(Generic[_Piece, _Found]):
         for name, n in (n_left_out or {}).items():
             self._members[name].n_left_out_elsewhere += n
         for name, n in n_matches.items():
-            self._members[name].n_matches += n
+            self._members[name].add_matches(n)
 
     # ---- checkpoints ----------------------------------------------------------------------------------------
 

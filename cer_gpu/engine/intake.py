@@ -39,8 +39,8 @@ class Intake:
     def __init__(
         self, time_column: str | None, time_unit: str | None, lateness: Lateness | None, late: str, begin: int = 0
     ) -> None:
-        self.n_pushed = begin
-        self.refusal = ""
+        self.n_pushed: int = begin
+        self.refusal: str = ""
         self._time_column, self._time_unit = time_column, time_unit
         self._lateness, self._late = lateness, late
         self._reorder: Reorder | None = None

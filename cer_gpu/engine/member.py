@@ -30,7 +30,7 @@ from cer_gpu.output.form import Columns
 from cer_gpu.output.outputs import Aggregated
 from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.outputs import output_of
-from cer_gpu.planning.physical import physical_plan
+from cer_gpu.planning.physical import PhysicalPlan, physical_plan
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates.placement import CPU
 from cer_gpu.predicates.shared_guards import SharedGuards, SharedWords, may_share
@@ -94,8 +94,8 @@ class SetMember(ABC):
     first_held: int | None = None
 
     def __init__(self, options: EvaluationOptions) -> None:
-        self.options = options
-        self.n_matches = 0
+        self.options: EvaluationOptions = options
+        self.n_matches: int = 0
         self._n_found = 0  # results so far
         self.n_left_out_elsewhere = 0
 
@@ -161,6 +161,10 @@ class SetMember(ABC):
         """Begin another range of the stream; compiled code, and the symbols met, stay."""
         self.options = replace(self.options, begin=begin, first_end=first_end)
         self.n_matches = 0
+
+    def add_matches(self, n: int) -> None:
+        """Count complex events, or rows, that were found."""
+        self.n_matches += n
 
     def ahead(self, blocks: Iterable[Block]) -> Iterable[Block]:
         """Yield blocks as `read` takes them."""
@@ -234,7 +238,7 @@ class QueryMember(SetMember):
         self._bindings, self._sharing = bindings, sharing
         self._plan_for(bindings.plan)
         self._types_met = types_met or TypesMet(self.plan.event_types)
-        self.limits_rows = not self.physical.output.numbered
+        self.limits_rows: bool = not self.physical.output.numbered
         self._pipes = make_pipes(self.physical, options)
         self._turn: AbstractContextManager[Any] = nullcontext() if sharing is None else sharing.turn()
         self._first: Binding | None = None  # to the first schema, which fixes the types of the results
@@ -246,7 +250,8 @@ class QueryMember(SetMember):
     def _plan_for(self, plan: Plan) -> None:
         """Choose how to evaluate a plan: the query's, or that over the schema of the first events."""
         self.plan = plan
-        self.physical = self._bindings.physical(plan, output_of(plan, self._output), self.options.share is not None)
+        output, shared = output_of(plan, self._output), self.options.share is not None
+        self.physical: PhysicalPlan = self._bindings.physical(plan, output, shared)
         self.__dict__.pop("table", None)
 
     @cached_property
@@ -516,7 +521,7 @@ class QueryMember(SetMember):
 
     def _counted(self, rows: pa.RecordBatch, n: int) -> pa.RecordBatch:
         """Count the results that some rows show, and return the rows up to the limit."""
-        self.n_matches += n
+        self.add_matches(n)
         n = n if self.pipeline.output.numbered else rows.num_rows
         if self._pipes is None:
             return self._up_to_limit(rows, n)

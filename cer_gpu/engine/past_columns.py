@@ -67,7 +67,7 @@ class PastState(ABC):
     has_values: ClassVar[bool] = True
 
     def __init__(self, column: PastColumn, clock: np.dtype[Any], one_clock: bool) -> None:
-        self.column = column
+        self.column: PastColumn = column
         self._clock, self._one_clock = clock, one_clock
         self._state = np.zeros((0, self.width), np.int64)
         self._pool = self._pool_of(FEWEST_ENTRIES)
@@ -328,7 +328,7 @@ class SumState(PastState):
         self._what = _what(column)
         squares = self._what == kernels_of_sums.STDDEV
         if self._what <= kernels_of_sums.AVG_OF_NATURALS:
-            self.width = kernels_of_sums.WIDTH_OF_INTEGERS  # type: ignore[misc]
+            self.width: int = kernels_of_sums.WIDTH_OF_INTEGERS  # type: ignore[misc]
         else:
             self.width = kernels_of_sums.WIDTH_OF_SQUARES if squares else kernels_of_sums.WIDTH_OF_FLOATS  # type: ignore[misc]
         self._wide_width = WIDE_OF_SUMS + WIDE_OF_SQUARES * squares

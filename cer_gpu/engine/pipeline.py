@@ -33,6 +33,7 @@ from cer_gpu.errors import EventsError
 from cer_gpu.expressions.derived import makers_of
 from cer_gpu.expressions.side_columns import SideColumns, TextNumbers, text_columns
 from cer_gpu.output.choice import RowChoice
+from cer_gpu.output.form import Output
 from cer_gpu.output.retention import Retained
 from cer_gpu.partition.by_step import StepKeys
 from cer_gpu.partition.dealt import partitions_of
@@ -50,7 +51,7 @@ from cer_gpu.runtime.live_intervals import LiveIntervals
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.progress.buffers import ProgressBuffers
 from cer_gpu.runtime.progress.keyed import KeyedFunnelTable
-from cer_gpu.runtime.protocol import FoundBuffers
+from cer_gpu.runtime.protocol import FoundBuffers, Runtime
 from cer_gpu.runtime.registry import make_runtime
 from cer_gpu.stages import LOOP, OUTPUT, PARTITIONS, PREDICATES
 
@@ -99,6 +100,7 @@ class Pipeline:
         shared: Sharing | None = None,
     ) -> None:
         self.physical = physical
+        self.binding: Binding
         self.binding = self._first = binding
         self.table = table
         self._device, self._types_met, self._stages = asked.device, types_met, asked.stages
@@ -121,7 +123,7 @@ class Pipeline:
             self._compared.restart(self._texts)
         self._weights = binding.weights if physical.output.weighed else None
         options = self._options = run_options(physical, binding, asked, self._texts)
-        self.runtime = make_runtime(physical.runtime, self.table, options, binding.window_length)
+        self.runtime: Runtime = make_runtime(physical.runtime, self.table, options, binding.window_length)
         self.runtime.stages = self._stages
         # an event that is not relevant still counts in a window of events, and breaks contiguity
         has_gaps = self.table.has_gaps or physical.strategy.consecutive
@@ -152,7 +154,7 @@ class Pipeline:
         share = None if plan.pipes else asked.share  # that of what pipes leave
         self._awaiting = make_waiting(physical, binding, self.table, self.runtime, share)
         labels = self.table.labels if self._awaiting is None else self._awaiting.labels
-        self.output = physical.output(binding.result_columns(physical.output), labels, self._retained)
+        self.output: Output = physical.output(binding.result_columns(physical.output), labels, self._retained)
         self._rows = RowNumbers(self.output, binding.names_streams, waits=physical.waits) if self._numbered else None
         self._spacing = make_spacing(physical, binding, share)
         if physical.limits_rows:

@@ -42,7 +42,7 @@ class RowNumbers:
         kinds = [pa.int64(), pa.string()]
         schema = pa.schema(list(zip(self._attributes, kinds, strict=False)))
         only_ends = (output.counted or output.most_at_an_end == 1) and not waits
-        self.retained = None if only_ends else Retained(schema, self._attributes)
+        self.retained: Retained | None = None if only_ends else Retained(schema, self._attributes)
 
     def add(self, positions: Int64, batch: pa.RecordBatch, rows: Int32) -> None:
         """Retain the row numbers of relevant events."""

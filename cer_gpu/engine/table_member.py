@@ -106,7 +106,7 @@ class TableMember(SetMember):
             if self.options.limit is not None:
                 rows = rows.slice(0, self.options.limit - self._n_found)
             self._n_found += rows.num_rows
-            self.n_matches += rows.num_rows
+            self.add_matches(rows.num_rows)
             yield rows
             if self.is_full:
                 return

@@ -7,6 +7,7 @@ path to a field of a struct, a list, or missing.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from cer_gpu.ceql.syntax import Pipe
 from cer_gpu.ceql.traversal import Node
@@ -54,7 +55,7 @@ class FunctionCall(Node):
     nocase: bool
     operands: tuple[EqlExpression, ...]
     span: Span = _span()
-    parts = ("operands",)
+    parts: ClassVar[tuple[str, ...]] = ("operands",)
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Minus(Node):
 
     operand: EqlExpression
     span: Span = _span()
-    parts = ("operand",)
+    parts: ClassVar[tuple[str, ...]] = ("operand",)
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class BinaryOperation(Node):
     left: EqlExpression
     right: EqlExpression
     span: Span = _span()
-    parts = ("left", "right")
+    parts: ClassVar[tuple[str, ...]] = ("left", "right")
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Comparison(Node):
     left: EqlExpression
     right: EqlExpression
     span: Span = _span()
-    parts = ("left", "right")
+    parts: ClassVar[tuple[str, ...]] = ("left", "right")
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Match(Node):
     left: EqlExpression
     values: tuple[EqlExpression, ...]
     span: Span = _span()
-    parts = ("left", "values")
+    parts: ClassVar[tuple[str, ...]] = ("left", "values")
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class Lineage(Node):
     relation: str
     event: EventFilter
     span: Span = _span()
-    parts = ("event",)
+    parts: ClassVar[tuple[str, ...]] = ("event",)
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class NotCondition(Node):
 
     operand: EqlExpression
     span: Span = _span()
-    parts = ("operand",)
+    parts: ClassVar[tuple[str, ...]] = ("operand",)
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class _Flat(Node):
 
     operands: tuple[EqlExpression, ...]
     span: Span = _span()
-    parts = ("operands",)
+    parts: ClassVar[tuple[str, ...]] = ("operands",)
 
 
 class And(_Flat):
@@ -163,7 +164,7 @@ class EventFilter(Node):
     condition: EqlExpression
     span: Span = _span()
     category_span: Span = _span()
-    parts = ("condition",)
+    parts: ClassVar[tuple[str, ...]] = ("condition",)
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ class Term(Node):
     absent: bool = False
     name: str | None = None
     span: Span = _span()
-    parts = ("event", "keys")
+    parts: ClassVar[tuple[str, ...]] = ("event", "keys")
 
 
 @dataclass(frozen=True)
@@ -204,4 +205,4 @@ class EqlSyntax(Node):
     maxspan: Within | None = None
     until: Term | None = None
     pipes: tuple[Pipe, ...] = ()
-    parts = ("terms", "keys", "until")
+    parts: ClassVar[tuple[str, ...]] = ("terms", "keys", "until")

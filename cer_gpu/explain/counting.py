@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from cer_gpu.arrays import Int64
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql.syntax import leaves
 from cer_gpu.columnar.columns import Block
@@ -56,10 +57,12 @@ class TestCounts:
         self._types_met = TypesMet(plan.event_types)
         self._coders: dict[str, StringCoder] = {}
         self._stream_columns: StreamColumns | None = None
+        self.n_events: int
+        self.n_relevant: int
         self.n_events = self.n_relevant = 0
-        self.types = np.zeros(len(self._types), np.int64)
-        self.predicates = np.zeros(len(self._predicates), np.int64)
-        self.guards = np.zeros(len(plan.guards), np.int64)
+        self.types: Int64 = np.zeros(len(self._types), np.int64)
+        self.predicates: Int64 = np.zeros(len(self._predicates), np.int64)
+        self.guards: Int64 = np.zeros(len(plan.guards), np.int64)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count the events of a batch."""

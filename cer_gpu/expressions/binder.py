@@ -68,9 +68,9 @@ class Binder:
     """
 
     def __init__(self, schema: pa.Schema, text: str) -> None:
-        self.schema = schema
+        self.schema: pa.Schema = schema
         self.text = text
-        self.inputs = Inputs(schema)
+        self.inputs: Inputs = Inputs(schema)
         self.derived: dict[str, DerivedColumn] = {}
         self._elements: dict[lists.Elements, tuple[Binder, lists.ElementTests]] = {}
 

@@ -198,7 +198,7 @@ class RelationBinder(Binder):
 
     def __init__(self, schema: pa.Schema, text: str) -> None:
         super().__init__(schema, text)
-        self.single = Binder(schema, text)
+        self.single: Binder = Binder(schema, text)
         self.single.inputs.constants_once = True
         self.columns: dict[SideColumn, int] = {}
         self.constants: dict[int, int] = {}
@@ -207,7 +207,7 @@ class RelationBinder(Binder):
     def derive(self, node: Any) -> Any:
         """Return a predicate or expression with derived columns in place of functions and LAG."""
         node = self.single.derive(node)
-        self.schema = self.single.schema
+        self.schema: pa.Schema = self.single.schema
         return node
 
     def alone(self, of: Sequence[Argument]) -> bool:

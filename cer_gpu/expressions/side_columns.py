@@ -323,7 +323,7 @@ class SideColumns:
 
     def __init__(self, columns: Sequence[SideColumn], inputs: Inputs, numbers: TextNumbers) -> None:
         self._columns, self._inputs, self._numbers = columns, inputs.fresh(), numbers
-        self.sides = sides_of(columns)
+        self.sides: Sides = sides_of(columns)
         self._constants = inputs.constant_arrays()
         self._computed: tuple[Block, npt.NDArray[np.int32], Int64] | None = None
 

@@ -56,7 +56,7 @@ class _Together:
 
     def __init__(self, tests: list[OneOfPatterns]) -> None:
         numbers: dict[bool, dict[Pattern, int]] = {False: {}, True: {}}
-        self.places = list[_Places]()
+        self.places: list[_Places] = list[_Places]()
         askers: dict[bool, list[tuple[Int32, int]]] = {False: [], True: []}
         for number, test in enumerate(tests):
             known = numbers[test.nocase]
@@ -64,7 +64,9 @@ class _Together:
             patterns = read_only(np.array(sorted(places), np.int32))
             self.places.append(_Places(test.nocase, patterns))
             askers[test.nocase].append((patterns, number))
-        self.sets = {nocase: GlobSet(list(known), nocase) for nocase, known in numbers.items() if known}
+        self.sets: dict[bool, GlobSet] = {
+            nocase: GlobSet(list(known), nocase) for nocase, known in numbers.items() if known
+        }
         self._askers = {
             nocase: (
                 np.concatenate([patterns for patterns, _ in asking]),
@@ -88,7 +90,7 @@ class _Tests:
     def __init__(self) -> None:
         self.numbers: dict[OneOfPatterns, int] = {}
         self.tests: list[OneOfPatterns] = []
-        self.n_readings = 0
+        self.n_readings: int = 0
         self._together: _Together | None = None
 
     def number(self, test: OneOfPatterns) -> int:
@@ -124,7 +126,7 @@ class TextSet:
         self._parts: dict[bool, list[FoundPatterns]] = {}
         self._n_read: dict[bool, int] = {}
         self._holds: Bools = np.zeros(0, np.bool_)  # for each test, if one of the texts read satisfies it
-        self.turn = 0
+        self.turn: int = 0
 
     def fresh(self) -> TextSet:
         """Return the same tests for another evaluation."""

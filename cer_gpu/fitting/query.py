@@ -147,7 +147,7 @@ class FittedQuery(Query):
         changes: tuple[Callable[[Plan], Plan], ...] = (),
     ) -> None:
         super().__init__(plan, notes)
-        self.missing_fields = fitted.missing
+        self.missing_fields: tuple[str, ...] = fitted.missing
         self._made_of = source, fitted, changes
         self._bindings: _SchemaBindings = _SchemaBindings(plan, source, fitted, changes)
 

@@ -94,6 +94,8 @@ class UnreadableFile(Exception):
     """File that cannot be read, or does not fit those before it."""
 
     def __init__(self, arrival: Arrival, error: CerError) -> None:
+        self.arrival: Arrival
+        self.error: CerError
         self.arrival, self.error = arrival, error
 
 

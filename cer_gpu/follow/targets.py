@@ -149,8 +149,11 @@ class PartFolder(LiveTarget):
     """Folder of part files, each with the rows of a step; the state lies in it, in the folder ``_state``."""
 
     def __init__(self, out: Path, format: str, state: Path | None = None) -> None:
-        self.out, self.format, self.usual = out, format, out / "_state"
-        self.state = state or self.usual
+        self.out: Path
+        self.format: str
+        self.usual: Path | None = out / "_state"
+        self.out, self.format = out, format
+        self.state: Path = state or out / "_state"
 
     def check_new(self) -> None:
         """Refuse a folder that has files."""
@@ -194,8 +197,11 @@ class GrowingFile(LiveTarget):
     """File of JSON lines that grows; the state lies beside it, in a folder with ``.state`` behind its name."""
 
     def __init__(self, out: Path, state: Path | None = None) -> None:
-        self.out, self.format, self.usual = out, "jsonl", out.with_name(out.name + ".state")
-        self.state = state or self.usual
+        self.out: Path
+        self.format: str
+        self.out, self.format = out, "jsonl"
+        self.usual: Path | None = out.with_name(out.name + ".state")
+        self.state: Path = state or out.with_name(out.name + ".state")
 
     def check_new(self) -> None:
         """Refuse a file that has lines."""

@@ -15,7 +15,7 @@ from cer_gpu.query_set import QuerySet, compile_all
 
 CompiledForFrame = CompiledQuery | QuerySet
 
-_COMPILING = ("type_column", "time_column", "time_unit", "relations", "language", "missing_fields", "selection")
+COMPILING_OPTIONS = ("type_column", "time_column", "time_unit", "relations", "language", "missing_fields", "selection")
 """Options that are those of `cer_gpu.compile`; all others are those of the evaluation."""
 
 
@@ -145,7 +145,7 @@ def checked(
     call_of
         Returns the method of a compiled query that is to be called: its options are known.
     """
-    compiling = {name: value for name, value in options.items() if name in _COMPILING}
+    compiling = {name: value for name, value in options.items() if name in COMPILING_OPTIONS}
     if isinstance(query, CompiledForFrame):
         compiled = query
         if compiling:
@@ -161,10 +161,10 @@ def checked(
         raise OptionError(
             f"expected the text of a query, a pathlib.Path or a compiled query, got {type(query).__name__}"
         )
-    rest = {name: value for name, value in options.items() if name not in _COMPILING}
+    rest = {name: value for name, value in options.items() if name not in COMPILING_OPTIONS}
     known = list(signature(call_of(compiled)).parameters)[1:]
     for name in rest:
         if name not in known:
-            hint = did_you_mean(name, [*known, *_COMPILING], "options")
+            hint = did_you_mean(name, [*known, *COMPILING_OPTIONS], "options")
             raise OptionError(f"no option {name!r} here\nhint: {hint}")
     return compiled, rest

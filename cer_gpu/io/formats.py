@@ -240,9 +240,8 @@ _FORMATS = (
 )
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 """Codecs of Arrow by the endings of names."""
-FORMAT_NAMES = ", ".join(names := list(dict.fromkeys(format.name for format in _FORMATS))).replace(
-    f", {names[-1]}", f" or {names[-1]}"
-)
+_NAMES = list(dict.fromkeys(format.name for format in _FORMATS))
+FORMAT_NAMES = f"{', '.join(_NAMES[:-1])} or {_NAMES[-1]}"
 """All formats, for messages."""
 ENDINGS = (
     ", ".join(ending for format in _FORMATS for ending in format.endings)

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from IPython.core.completer import (
+    CompletionContext,
+    SimpleCompletion,
+    SimpleMatcherResult,
+    context_matcher,
+)
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
-from cer_gpu.errors import CerError, OptionError, did_you_mean
+from cer_gpu.editing.completing import completions, word_before
+from cer_gpu.editing.known import KnownEvents
+from cer_gpu.editing.problems import compiled_or_errors
+from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
+from cer_gpu.explain.explanation import Explanation
 from cer_gpu.frames.kinds import Kind, kind_of_frame
-from cer_gpu.frames.matching import checked
+from cer_gpu.frames.matching import COMPILING_OPTIONS, checked
+from cer_gpu.io.sources import open_events
 from cer_gpu.notebook.shown import Shown
 
 _OPTIONS = (
@@ -26,6 +39,17 @@ _OPTIONS = (
     "limit",
     "threads",
 )
+
+
+_HEAD = "%%ceql "
+
+
+def register_in(shell: InteractiveShell) -> None:
+    """Register the magic, and the completion of its cells."""
+    magics = CeqlMagics(shell)
+    shell.register_magics(magics)
+    if shell.Completer is not None:
+        shell.Completer.custom_matchers.append(magics.complete)
 
 
 @magics_class
@@ -46,9 +70,10 @@ class CeqlMagics(Magics):
     @argument("--threads", type=int, help="Threads to use.")
     @argument("--sort", action="store_true", help="Sort the events by time first.")
     @argument("--rows", type=int, default=10, help="Rows to show.  [default: 10]")
+    @argument("--explain", action="store_true", help="Explain the query in place of evaluating it.")
     @argument("-o", "--out", metavar="NAME", help="A variable for the result: a frame of the kind of the events.")
     @cell_magic
-    def ceql(self, line: str, cell: str) -> Shown:
+    def ceql(self, line: str, cell: str) -> Shown | Explanation | dict[str, Explanation]:
         """Evaluate the query in the cell, in CEQL, EQL or SQL with MATCH_RECOGNIZE, and show the first of its results.
 
         Examples::
@@ -70,13 +95,46 @@ class CeqlMagics(Magics):
         try:
             kind = self._events(given.events)
             query, rest = checked(cell, options)
+            if given.explain:
+                return query.explain(kind.events)
             found = query.evaluate(kind.events, **rest)
             shown = Shown(query, kind.back(found), found, rest.get("output"), given.rows)
+        except QueryError as error:
+            raise UsageError(self._all_errors(cell, options, given.events) or str(error)) from None
         except CerError as error:
             raise UsageError(str(error)) from None  # IPython shows it without a traceback
         if given.out is not None:
             self._names[given.out] = shown.result
         return shown
+
+    def _all_errors(self, cell: str, options: Mapping[str, Any], name: str) -> str:
+        """Return all errors of a query, each with its place; "" where there are none before events are read."""
+        compiling = {each: value for each, value in options.items() if each in COMPILING_OPTIONS}
+        _, errors = compiled_or_errors(cell, self._known(name).schema, compiling)
+        return "\n\n".join(dict.fromkeys(map(str, errors)))
+
+    def _known(self, name: str) -> KnownEvents:
+        """Return what is known of the events of a name, without reading them."""
+        try:
+            return KnownEvents(open_events(self._events(name).events).schema)
+        except (CerError, OSError):
+            return KnownEvents()
+
+    @context_matcher()
+    def complete(self, context: CompletionContext) -> SimpleMatcherResult:
+        """Return what may stand at the cursor of a cell that is a query: words, and columns of its events."""
+        head, _, cell = context.full_text.partition("\n")
+        before = "\n".join(context.full_text.split("\n")[: context.cursor_line])
+        offset = len(before) - len(head) + context.cursor_position
+        if not head.startswith(_HEAD) or context.cursor_line == 0:
+            return {"completions": []}
+        with contextlib.suppress(UsageError):
+            given = parse_argstring(self.ceql, head.removeprefix(_HEAD))
+            begun = cell[word_before(cell, offset) : offset]
+            found = completions(cell, offset, self._known(given.events), given.language)
+            shown = [SimpleCompletion(text=each.text, type=each.kind.value) for each in found]
+            return {"completions": shown, "matched_fragment": begun, "suppress": True, "ordered": True}
+        return {"completions": []}
 
     @property
     def _names(self) -> dict[str, Any]:

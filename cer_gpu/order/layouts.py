@@ -31,7 +31,7 @@ class Layouts:
     """
 
     def __init__(self) -> None:
-        self.schema = pa.schema([])
+        self.schema: pa.Schema = pa.schema([])
         self._names: list[str] = []
         self._types: list[pa.DataType] = []
         self._dictionaries: dict[int, _Dictionary] = {}

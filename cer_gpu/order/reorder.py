@@ -62,7 +62,7 @@ class Reorder:
         self.column = column
         self.lateness = lateness
         self.late = late
-        self.n_late = 0
+        self.n_late: int = 0
         self._times = Times(column)
         self._greatest: int | None = None  # the key of the greatest time
         self._advanced: int | None = None  # the key of the time before which no event is to come

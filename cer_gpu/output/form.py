@@ -134,8 +134,8 @@ class Output(ABC):
     by_starts: ClassVar[bool] = False
 
     def __init__(self, columns: Columns, labels: list[frozenset[str]], retained: Retained | None = None) -> None:
-        self.result_schema = self.schema_of(columns)
-        self.schema = pa.schema(list(self.result_schema)[: len(self._fields(columns))])
+        self.result_schema: pa.Schema = self.schema_of(columns)
+        self.schema: pa.Schema = pa.schema(list(self.result_schema)[: len(self._fields(columns))])
         self._columns, self._labels, self._retained = columns, labels, retained
 
     @classmethod

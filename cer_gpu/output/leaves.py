@@ -172,6 +172,7 @@ class Values:
         retained: Retained | None,
         attributes: Sequence[str],
     ) -> None:
+        self.n: int
         self._found, self._labels, self._retained, self.n = found, labels, retained, len(found)
         self._fields = {name: i for i, name in enumerate(attributes)}
         self._ones: dict[tuple[str | None, bool], Int32] = {}

@@ -5,7 +5,7 @@ A new output is one more class, in `OUTPUTS`: its schema, its rows, and its dema
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -69,6 +69,7 @@ class Valuations(PositionsOutput):
 
     def __init__(self, columns: Columns, labels: list[frozenset[str]], retained: Retained | None = None) -> None:
         super().__init__(columns, labels, retained)
+        self.n_matches: int
         self.n_matches = self._n_last = 0
 
     def rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
@@ -178,7 +179,7 @@ class MeasuresOutput(Valuations):
     name = "measures"
     row = "row of measures"
     measured = True
-    positions = ("start", "end")
+    positions: ClassVar[tuple[str, ...]] = ("start", "end")
 
     @classmethod
     def _fields(cls, columns: Columns) -> Fields:
@@ -205,7 +206,7 @@ class RowsOutput(Valuations):
     name = "rows"
     row = "row of an event"
     keeps_events = True
-    positions = ("position",)
+    positions: ClassVar[tuple[str, ...]] = ("position",)
     numbered = True
 
     @classmethod
@@ -259,7 +260,7 @@ class Count(Output):
     name = "count"
     row = "position"
     row_each = False
-    positions = ("end",)
+    positions: ClassVar[tuple[str, ...]] = ("end",)
     counted = True
 
     @classmethod
@@ -303,7 +304,7 @@ class Aggregated(Valuations):
     name = "count"
     row = "position"
     measured = True
-    positions = ("end",)
+    positions: ClassVar[tuple[str, ...]] = ("end",)
     whole_ends = True
 
     def __init__(self, columns: Columns, labels: list[frozenset[str]], retained: Retained | None = None) -> None:
@@ -361,7 +362,7 @@ class Ends(Output):
     name = "ends"
     row = "end"
     row_each = False
-    positions = ("end",)
+    positions: ClassVar[tuple[str, ...]] = ("end",)
     most_at_an_end = 1
 
     @classmethod

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import pyarrow as pa
 
@@ -20,7 +22,7 @@ class ProgressOutput(Output):
     name = "progress"
     row = "start"
     row_each = False
-    positions = ("start", "positions", "barred_by")
+    positions: ClassVar[tuple[str, ...]] = ("start", "positions", "barred_by")
     by_starts = True
 
     @classmethod

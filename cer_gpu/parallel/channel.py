@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Thread
 from typing import Generic, TypeVar
 
 _T = TypeVar("_T")
@@ -20,7 +21,7 @@ class ChannelReader:
 
     def __init__(self) -> None:
         self._stopped = threading.Event()
-        self.by = threading.current_thread()
+        self.by: Thread = threading.current_thread()
 
     def stop(self) -> None:
         """Read no more."""

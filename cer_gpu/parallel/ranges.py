@@ -95,7 +95,7 @@ class Sizes:
         if n_rows is not None:
             turns = max(1, -(-n_rows // (n_threads * (RANGE_ROWS_IN_MEMORY if in_memory else RANGE_ROWS))))
             self._most = max(1, -(-n_rows // (n_threads * turns)))
-        self.next = min(self._most, SAMPLE_ROWS)
+        self.next: int = min(self._most, SAMPLE_ROWS)
 
     def found(self, n_rows: int, n_bytes: int) -> None:
         """Choose the size of the next range by the bytes of results that one of so many rows had."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -51,7 +51,7 @@ class StepKeys:
     def __init__(self, table: SymbolParts, partition: PartitionKeys, schema: pa.Schema, text: str) -> None:
         self._table, self._partition = table, partition
         brackets = [tuple(map(Name, dict.fromkeys(names))) for names in zip(*table.columns, strict=True)]
-        self.parts = [*partition.parts, *PartitionKeys(tuple(brackets), schema, text).types]
+        self.parts: list[Any] = [*partition.parts, *PartitionKeys(tuple(brackets), schema, text).types]
 
     def assign(
         self, batch: pa.RecordBatch, picked: Picked, parts: list[pa.DataType], partitions: Partitions

@@ -32,7 +32,7 @@ class Numbers:
     def __init__(self, kind: pa.DataType) -> None:
         wide = pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind) or pa.types.is_interval(kind)
         self._n_bytes = kind.bit_width // 8 if wide else 0
-        self.width = -(-self._n_bytes // 8) if wide else 1
+        self.width: int = -(-self._n_bytes // 8) if wide else 1
         self._gathered = Gathered()
 
     def __call__(self, array: pa.Array, rows: Int32 | None) -> KeyWords:

@@ -60,11 +60,11 @@ class PartitionKeys:
     """
 
     def __init__(self, brackets: tuple[tuple[Name, ...], ...], schema: pa.Schema, text: str) -> None:
-        self.brackets = tuple(tuple(name.name for name in names) for names in brackets)
-        self.names = [dotted(names[0]) for names in self.brackets]
-        self.columns = list(dict.fromkeys(name for names in self.brackets for name in names))
-        self.types = [_key_type(names, schema, text) for names in brackets]
-        self.nullable = tuple(any(name.nullable for name in names) for names in brackets)
+        self.brackets: tuple[tuple[str, ...], ...] = tuple(tuple(name.name for name in names) for names in brackets)
+        self.names: list[str] = [dotted(names[0]) for names in self.brackets]
+        self.columns: list[str] = list(dict.fromkeys(name for names in self.brackets for name in names))
+        self.types: list[pa.DataType] = [_key_type(names, schema, text) for names in brackets]
+        self.nullable: tuple[bool, ...] = tuple(any(name.nullable for name in names) for names in brackets)
         self.parts: list[pa.DataType] = []
         for kind, nullable in zip(self.types, self.nullable, strict=True):
             self.parts += [kind, pa.bool_()] if nullable else [kind]
@@ -208,7 +208,7 @@ class Partitions:
     """
 
     def __init__(self, types: list[pa.DataType], *, every: bool, numbered: bool) -> None:
-        self.n = 0
+        self.n: int = 0
         self._every, self._numbered = every, numbered
         self._encoders = [encoder_of(kind) for kind in types]
         self._keys = np.zeros((0, sum(e.width for e in self._encoders)), np.uint64)

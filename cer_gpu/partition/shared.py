@@ -33,7 +33,7 @@ class SharedPartitions:
     def __init__(self, types: list[pa.DataType], *, numbered: bool) -> None:
         self.types = types
         self.numbered = numbered
-        self.all = Partitions(types, every=True, numbered=numbered)
+        self.all: Partitions = Partitions(types, every=True, numbered=numbered)
         self._every = np.empty(0, np.int32)
         self.is_given_up = False
         # for the events of these groups; None: for all events, in memory of which the next assignment makes use

@@ -17,7 +17,7 @@ from typing import Any
 from cer_gpu.backend.jit import INT64, array_type, is_kept, kept_in, kernel
 from cer_gpu.cache import cache_folder, whole_file
 from cer_gpu.expressions.terms import BIT, I8, U8, WIDE, GuardProgram, parts
-from cer_gpu.predicates.numba_source import slots_of, source_of
+from cer_gpu.predicates.numba_source import Slots, slots_of, source_of
 
 Run = Callable[..., Any]
 
@@ -39,7 +39,7 @@ class Generated:
 
     def __init__(self, program: GuardProgram) -> None:
         self.program = program
-        self.slots = slots_of(program)
+        self.slots: Slots = slots_of(program)
         self._lock = threading.Lock()
         self._rows = 0
         self._loaders: dict[bool, Run] = {}

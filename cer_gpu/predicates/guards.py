@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Array
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.columnar.columns import NOTHING, Block, is_string, kind_of
 from cer_gpu.columnar.dictionaries import PerDictionary
@@ -24,15 +25,16 @@ from cer_gpu.columnar.memory import read_only
 from cer_gpu.columnar.resident import is_resident, refuse_resident
 from cer_gpu.errors import EventsError, QueryTypeError, nearest
 from cer_gpu.expressions.binder import Binder, columns_of
-from cer_gpu.expressions.inputs import CODES, BlockInputs, Stored
+from cer_gpu.expressions.derived import DerivedColumn
+from cer_gpu.expressions.inputs import CODES, BlockInputs, Inputs, Stored
 from cer_gpu.expressions.side_columns import SideColumns
 from cer_gpu.expressions.targets.numpy import rows_of
-from cer_gpu.expressions.terms import NO_SIDES, GuardProgram
+from cer_gpu.expressions.terms import NO_SIDES, GuardProgram, Test
 from cer_gpu.predicates.cuda.blocks import Due, Job, one_ahead
 from cer_gpu.predicates.cuda.selection import CudaPass
 from cer_gpu.predicates.cuda.words import CudaWords
-from cer_gpu.predicates.generated import generated
-from cer_gpu.predicates.numba_source import CHUNK, slots_of
+from cer_gpu.predicates.generated import Generated, generated
+from cer_gpu.predicates.numba_source import CHUNK, Slots, slots_of
 from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement, open_device
 from cer_gpu.predicates.symbols import Selected, SymbolTable, Words
 from cer_gpu.predicates.types_met import TypesMet, types_named
@@ -88,17 +90,20 @@ class BoundGuards:
         text: str,
         stream_column: str | None = None,
     ) -> None:
-        self.n_guards = len(guards)
+        self.n_guards: int = len(guards)
         self.guards = guards
         self.type_column = type_column
         self.stream_column = stream_column
-        self.of_any_type = [i for i, guard in enumerate(guards) if guard.event_type is None]
+        self.of_any_type: list[int] = [i for i, guard in enumerate(guards) if guard.event_type is None]
         data_type = None if type_column is None else type_column_type(schema, type_column)
         binder = Binder(schema, text)
         bound = {g.predicate: binder.bind(g.predicate) for g in guards if g.predicate is not None}
-        self.inputs = inputs = binder.inputs
-        self.derived = binder.derived
-        self.tests = tuple((i, bound[g.predicate]) for i, g in enumerate(guards) if g.predicate is not None)
+        inputs = binder.inputs
+        self.inputs: Inputs = inputs
+        self.derived: dict[str, DerivedColumn] = binder.derived
+        self.tests: tuple[tuple[int, Test], ...] = tuple(
+            (i, bound[g.predicate]) for i, g in enumerate(guards) if g.predicate is not None
+        )
         no_type = data_type is not None and kind_of(data_type) == NOTHING
         # the type test has the same result for all events: there is one type, or no event has any
         self.constant: npt.NDArray[Any] | None = None
@@ -106,14 +111,14 @@ class BoundGuards:
             self.constant = self.pack([self.of_any_type if no_type else range(self.n_guards)])
         named = [name for name in (type_column, stream_column) if name is not None]
         read = columns_of([g.predicate for g in guards if g.predicate is not None])
-        self.columns = tuple(dict.fromkeys([*named, *read]))
+        self.columns: tuple[str, ...] = tuple(dict.fromkeys([*named, *read]))
         types, streams = (None if n is None else inputs.column(n, CODES) for n in (type_column, stream_column))
         program = GuardProgram(self.n_guards, types, streams, self.tests)
-        self.program = None if no_type else program
-        self.slots = slots_of(program)
-        self.code = None if no_type else generated(program)
+        self.program: GuardProgram | None = None if no_type else program
+        self.slots: Slots = slots_of(program)
+        self.code: Generated | None = None if no_type else generated(program)
         constants = inputs.constant_arrays()
-        self.constants = {dtype: constants[dtype] for dtype in self.slots.constants}
+        self.constants: dict[str, Array] = {dtype: constants[dtype] for dtype in self.slots.constants}
 
     @property
     def dtype(self) -> npt.DTypeLike:
@@ -169,9 +174,9 @@ class GuardWords:
     ) -> None:
         device = forced(device)
         self.bound = bound
-        self.types_met = types_met or types_named((g.event_type for g in bound.guards), bound.type_column)
-        self.tier = INTERPRETED
-        self.placement = Placement(device, bound.program)
+        self.types_met: TypesMet = types_met or types_named((g.event_type for g in bound.guards), bound.type_column)
+        self.tier: str = INTERPRETED
+        self.placement: Placement = Placement(device, bound.program)
         self._inputs = bound.inputs.fresh()
         self._types = PerDictionary(self._type_words, bound.pack([bound.of_any_type]))
         self._streams = PerDictionary(self._stream_words)

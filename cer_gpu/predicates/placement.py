@@ -111,6 +111,8 @@ class Placement:
 
     def __init__(self, asked: str, program: GuardProgram | None) -> None:
         check_device(asked)
+        self.device: str
+        self.reason: str
         self.device, self.reason = before_events(asked)
         self._costs: Costs | None = None
         if program is None:

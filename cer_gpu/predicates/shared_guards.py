@@ -83,8 +83,8 @@ class SharedGuards:
     ) -> None:
         self.schema = schema
         self._type_column, self._stream_column = type_column, stream_column
-        self.asked = forced(device)
-        self.device = CPU if self.asked == AUTO else self.asked
+        self.asked: str = forced(device)
+        self.device: str = CPU if self.asked == AUTO else self.asked
         self._on_device: _OnDevice | None = None
         self._users: WeakSet[SharedWords] = WeakSet()
         self._block: Block | None = None
@@ -94,7 +94,7 @@ class SharedGuards:
         self._guards: list[Guard] = []
         self._found: dict[int, List] = {}
         self._groups = PerDictionary(self._groups_of)
-        self.groups = Groups()
+        self.groups: Groups = Groups()
         self._types_read = Scratch(np.int32)
         self._merged = {
             (step, size): (Scratch(np.int32), Scratch(np.int32), Scratch(f"u{size}"))
@@ -375,9 +375,11 @@ class SharedWords:
         self._shared = shared
         self._in_groups = bound.type_column is not None and not bound.of_any_type
         self._types: list[str | None] = []
+        self.bound: BoundGuards
+        self.types_met: TypesMet
         self.bound, self.types_met = bound, types_met
         self._numbers = shared.numbers(bound)
-        self.placement = Placement(shared.device, bound.program)
+        self.placement: Placement = Placement(shared.device, bound.program)
         if shared.device == CPU and shared.asked == AUTO:
             self.placement.reason = "predicates of several queries stay on the CPU, unless a GPU is asked for"
 

@@ -43,7 +43,7 @@ class SymbolTable:
     def __init__(self, table: Table, dtype: npt.DTypeLike, n_guards: int) -> None:
         self._table = table
         self._selected = Scratch(np.int32), Scratch(np.int32)
-        self.version = 0
+        self.version: int = 0
         self._by_table = dtype != np.uint64
         if self._by_table:
             self._keys = np.zeros((0, 0), np.uint64)

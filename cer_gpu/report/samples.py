@@ -22,7 +22,7 @@ class Sample:
     """
 
     def __init__(self, bound: int) -> None:
-        self.step = 1
+        self.step: int = 1
         self._bound = bound
         self._kept: list[pa.Table] = []
         self._weight = 0

@@ -138,8 +138,8 @@ class MatchTables:
     def __init__(self, program: RowProgram, held: Mapping[str, Bools]) -> None:
         self._program = program
         n_symbols = len(next(iter(held.values())))
-        self.n_places = len(program.places)
-        self.bits = (n_symbols - 1).bit_length()
+        self.n_places: int = len(program.places)
+        self.bits: int = (n_symbols - 1).bit_length()
         self._able = [
             sum(1 << place for place, p in enumerate(program.places) if held[p.variable][symbol])
             for symbol in range(n_symbols)
@@ -149,8 +149,8 @@ class MatchTables:
         self._number: dict[int, int] = {}
         # of state 0, the places after which a match may end at the end of its partition
         self._reached: list[int] = [sum(1 << place for place in program.ends)]
-        self.before = np.full((16, 1 << self.bits), UNMADE, np.int32)
-        self.choices = np.full((16, self.n_places + 2), NONE, np.int16)
+        self.before: Int32 = np.full((16, 1 << self.bits), UNMADE, np.int32)
+        self.choices: npt.NDArray[np.int16] = np.full((16, self.n_places + 2), NONE, np.int16)
 
     def make(self, state: int, symbol: int) -> None:
         """Make the entry of a row with a symbol before a row with a state."""

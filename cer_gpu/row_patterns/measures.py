@@ -199,7 +199,7 @@ class LeafValues:
         self._columns, self._rows = columns, columns.rows
         self._matches, self._program, self._subsets = matches, program, subsets
         self._listed = listed
-        self.n = len(matches) if listed is None else len(listed.rows)
+        self.n: int = len(matches) if listed is None else len(listed.rows)
         self._found: dict[Any, Any] = {}
         self._variables = np.array([place.variable for place in program.places], object)
         self._match_of_step = (

@@ -65,7 +65,7 @@ class AlertRows:
         self._are_statements = {name: query.reads_whole_table for name, query in queries.items()}
         self._have_events = {name: alert_output(query) == WITH_EVENTS for name, query in queries.items()}
         times = [] if time_type is None else [("start_time", time_type), ("end_time", time_type)]
-        self.schema = pa.schema(
+        self.schema: pa.Schema = pa.schema(
             [
                 *((name, pa.string()) for name in ("rule", "id", "level")),
                 *((name, _TEXTS) for name in ("tags", "tactics", "techniques")),

@@ -58,9 +58,9 @@ class RuleSet(QuerySet):
         skipped: Sequence[tuple[str, CerError]] = (),
     ) -> None:
         super().__init__(queries)
-        self.rules = {name: rules[name] for name in queries}
-        self.passed_over = dict(passed_over or {})
-        self.skipped = list(skipped)
+        self.rules: dict[str, Rule] = {name: rules[name] for name in queries}
+        self.passed_over: dict[str, int] = dict(passed_over or {})
+        self.skipped: list[tuple[str, CerError]] = list(skipped)
 
     @taking(OF_ALERTS)
     def alerts(self, events: Any, options: EvaluationOptions) -> pa.Table:

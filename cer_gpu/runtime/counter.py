@@ -56,7 +56,7 @@ class Counter(Loop):
                 case status:
                     yield from self.supply(status)
         if self.options.window == GLOBAL_WINDOW:
-            self.last_low = int(self._records[events.lows[-1] & (len(self._records) - 1), counting.NUMBER])
+            self.last_low: int = int(self._records[events.lows[-1] & (len(self._records) - 1), counting.NUMBER])
 
     @property
     def working_groups(self) -> tuple[tuple[Any, ...], ...]:

@@ -69,7 +69,7 @@ class CountOutput:
     """
 
     def __init__(self, *, timed: bool, share: tuple[int, int] | None, beside: tuple[npt.DTypeLike, ...] = ()) -> None:
-        self.n_ends = 0
+        self.n_ends: int = 0
         self._rows = matches.OUTPUT_ROWS
         self._timed, self._share, self._beside = timed, share, beside
         cells = cells_of_turn()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +56,7 @@ class InstanceGraph(Joining):
     """
 
     engine = "instances"
-    n_regs = loops.N_REGS
+    n_regs: ClassVar[int] = loops.N_REGS
 
     def __init__(self, table: AtomTable, options: RunOptions, length: Length) -> None:
         joins = options.joins

@@ -119,7 +119,7 @@ class JoinPlan:
         self._oriented: dict[Pair, Comparison | None] = {}
         self.columns: dict[GridCell, int] = {}
         self._after = [sorted(set(graph.after(atom))) for atom in range(len(graph.atoms))]
-        self.reach = [self._reachable(atom) for atom in range(len(graph.atoms))]
+        self.reach: list[frozenset[int]] = [self._reachable(atom) for atom in range(len(graph.atoms))]
         pairs = [pair for r in range(graph.n_tested) for pair in self._pairs(r)]
         barring = self._barring()
         self.edges = [self._edge(edge, barring if edge.bars else pairs) for edge in graph.edges]

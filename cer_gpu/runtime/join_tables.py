@@ -58,12 +58,12 @@ class JoinTables:
         self._lines: dict[int, tuple[int, int]] = {}
         self._zones: list[list[int]] = [[] for _ in plan.graph.atoms]
         self._indexes: dict[tuple[int, tuple[int, ...], tuple[int, ...]], int] = {}
-        self.n_columns = 1 + len(plan.bound.columns)
+        self.n_columns: int = 1 + len(plan.bound.columns)
         self._watched: list[list[int]] = []
-        self.n_ended = 0
-        self.general = self._general()
-        self.graph = self._graph()
-        self.conditions = records_of(self._rows, codes.CONDITION)
+        self.n_ended: int = 0
+        self.general: dict[str, Any] = self._general()
+        self.graph: dict[str, Any] = self._graph()
+        self.conditions: Array = records_of(self._rows, codes.CONDITION)
 
     @property
     def n_indexes(self) -> int:
@@ -160,8 +160,8 @@ class JoinTables:
         ]
         targets = np.array([edge.target for edge in graph.edges])
         far_targets = np.array([each.edge.target for each in plan.far])
-        self.n_zones = max(map(len, self._zones), default=0)
-        self.n_incoming = max([int((targets == q).sum()) for q in range(n_atoms)], default=0)
+        self.n_zones: int = max(map(len, self._zones), default=0)
+        self.n_incoming: int = max([int((targets == q).sum()) for q in range(n_atoms)], default=0)
         sets = np.zeros((len(self._sets), n_atoms), np.bool_)
         for held, number in self._sets.items():
             sets[number, sorted(held)] = True

@@ -39,6 +39,8 @@ class ParallelTables:
     """
 
     def __init__(self, pattern: ParallelPattern, bound: BoundRelations, columns: list[list[int]]) -> None:
+        self.pattern: ParallelPattern
+        self.bound: BoundRelations
         self.pattern, self.bound = pattern, bound
         # by place, the columns of each variable; columns of events begin after their valid bits
         self._columns: dict[tuple[int, int], list[int]] = {}
@@ -55,8 +57,8 @@ class ParallelTables:
                     lists[source.state, source.key] = heights.setdefault(table, 0)
                     heights[table] += 1
         self._tables, self._lists = tables, lists
-        self.n_values = [len(key) for key in tables] or [0]
-        self.n_lists = max(heights.values(), default=1)
+        self.n_values: list[int] = [len(key) for key in tables] or [0]
+        self.n_lists: int = max(heights.values(), default=1)
         self._keys: dict[tuple[int, tuple[int, ...]], int] = {}
         self._rows: list[tuple[list[tuple[int, int]], list[tuple[int, int]], list[tuple[int, int]]]] = []
         for t in pattern.transitions:
@@ -68,10 +70,10 @@ class ParallelTables:
                     list(self._equal(t)),
                 )
             )
-        self.n_keys = len(self._keys)
-        self.most_sources = max((len(t.sources) for t in pattern.transitions), default=0)
-        self.most_fired = len(pattern.transitions)
-        self.most_feeds = sum(len(feeds) for _, feeds, _ in self._rows)
+        self.n_keys: int = len(self._keys)
+        self.most_sources: int = max((len(t.sources) for t in pattern.transitions), default=0)
+        self.most_fired: int = len(pattern.transitions)
+        self.most_feeds: int = sum(len(feeds) for _, feeds, _ in self._rows)
 
     def _key(self, transition: ParallelTransition, variables: tuple[int, ...]) -> int:
         """Return the number of a key that the event of a transition has."""

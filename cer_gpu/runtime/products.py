@@ -6,7 +6,7 @@ papers: PCEA, section 5.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class Products(Joining):
     """
 
     engine = "products"
-    n_regs = loops.N_REGS
+    n_regs: ClassVar[int] = loops.N_REGS
 
     def __init__(self, table: ParallelTable, options: RunOptions, length: Length) -> None:
         tables = options.parallel

@@ -101,7 +101,7 @@ class AutomatonRun(Loop):
                 case status:
                     yield from self.supply(status)
         if options.in_positions:
-            self.last_low = int(events.positions[-1]) - options.width
+            self.last_low: int = int(events.positions[-1]) - options.width
         elif options.window == GLOBAL_WINDOW:
             self.last_low = self.base + int(self._history[events.lows[-1] & (len(self._history) - 1), 0])
 
@@ -195,6 +195,7 @@ class AutomatonRun(Loop):
         """Go on from a snapshot."""
         super().restore(snapshot)
         self._history, self._share = snapshot["history"], snapshot["share"]
+        self.base: int
         self.base, self.last_low, size = map(int, snapshot["scalars"])
         n = len(snapshot["nodes"])
         self._nodes = np.zeros((size, 4), np.int32)

@@ -86,10 +86,10 @@ class SigmaRules(Mapping[str, str]):
         refused: Iterable[Refused] = (),
         passed_over: Mapping[str, int] | None = None,
     ) -> None:
-        self.rules = dict(rules)
-        self.fields = dict(fields)
+        self.rules: dict[str, Rule] = dict(rules)
+        self.fields: dict[str, tuple[str, ...]] = dict(fields)
         self._refused = list(refused)
-        self.passed_over = dict(passed_over or {})
+        self.passed_over: dict[str, int] = dict(passed_over or {})
 
     def __getitem__(self, name: str) -> str:
         """Return the text of a rule."""

@@ -58,6 +58,8 @@ class PieceEvaluation:
         tops = set(columns_with(schema, self._part.columns))
         self._columns = [name for name in schema.names if name in tops]
         self._first_number = 0  # of the complex events of the next stretch
+        self.n_rows: int
+        self.n_found: int
         self.n_rows = self.n_found = 0
         self._seconds = 0.0
 

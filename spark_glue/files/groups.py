@@ -72,7 +72,7 @@ class RowGroups:
         self._columns = list(columns)
         schema = scan.schema
         tops = set(columns_with(schema, columns))
-        self.schema = pa.schema([field for field in schema if field.name in tops])
+        self.schema: pa.Schema = pa.schema([field for field in schema if field.name in tops])
         self._folders = set(scan.folders)
         self._filter = reduce(and_, scan.filters) if scan.filters else None
         self._open: OrderedDict[int, _Source] = OrderedDict()

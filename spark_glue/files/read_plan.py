@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql import types as st
 
-SETTINGS = {
+SETTINGS: dict[str, tuple[str, ...]] = {
     "hdfs": ("fs.defaultFS", "dfs.", "hadoop.security.", "ipc.client."),
     "viewfs": ("fs.defaultFS", "fs.viewfs.", "dfs.", "hadoop.security."),
     "s3": ("fs.s3.", "fs.s3a."),

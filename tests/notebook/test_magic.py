@@ -4,9 +4,10 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 
-import cer_gpu
+import cer_gpu.polars  # also where a test has imported cer_gpu before Polars
 from cer_gpu.notebook import shown
 
 QUERY = "SELECT * FROM S WHERE A AS a ; B AS b FILTER a[x < 3] WITHIN 10 [x]"
@@ -127,6 +128,37 @@ def test_errors_are_told_without_a_traceback(shell, capsys, line, cell, told):
     for text in told:
         assert text in err.err
     assert "Traceback" not in err.err + err.out
+
+
+def test_all_errors_of_a_cell_are_told_at_once(shell, capsys):
+    shell.run_cell("%%ceql events\nSELECT * FROM S WHERE A AS a\nFILTER a[z > 1] AND b[x > 1]")
+    err = capsys.readouterr().err
+    assert err.index("no column 'z'") < err.index("FILTER names 'b'")
+    assert err.count("line 2: FILTER a[z > 1] AND b[x > 1]\n") == err.count("^") == 2
+
+
+def test_a_cell_is_explained_in_place_of_its_evaluation(shell):
+    found = run(shell, "events --explain")
+    assert "an event A with x < 3, called a" in str(found)
+    assert found.to_dict()["events"]["n"] == 4
+
+
+def offered(shell, cell):
+    """The completions at the sign | of a cell."""
+    before, _, after = f"%%ceql {cell}".partition("|")
+    with provisionalcompleter():
+        return [each.text for each in shell.Completer.completions(before + after, len(before))]
+
+
+def test_cells_complete_words_variables_and_the_columns_of_their_events(shell):
+    shell.user_ns["points"] = pa.table({"type": ["A"], "st": [{"left": 1, "right": 2}], "odd name": [1]})
+    assert offered(shell, "events\nSELECT * FROM S\nWHERE A AS a FIL|") == ["FILTER"]
+    assert offered(shell, "events\nSELECT * FROM S WHERE A AS a\nFILTER a[|")[:3] == ["type", "x", "k"]
+    assert offered(shell, "events\nSELECT * FROM S WHERE A AS ab FILTER a|")[:3] == ["ab", "A", "abs"]
+    assert offered(shell, "points\nSELECT * FROM S WHERE A AS a FILTER a.st.|") == ["left", "right"]
+    assert offered(shell, "points\nSELECT * FROM S WHERE A FILTER A[o|") == ["`odd name`"]
+    assert offered(shell, "nothing\nSELECT * FROM S W|") == ["WHERE"]
+    assert offered(shell, "events -o\nSELECT * FROM S W|") == []
 
 
 def test_the_extension_is_not_among_the_public_names():

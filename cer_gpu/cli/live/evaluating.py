@@ -78,8 +78,8 @@ class CommandFollowed:
         self._alerts = alerts
         self.evaluator: Any = self._evaluation.evaluator
         missing = {name: query.missing_fields for name, query in self._evaluation.queries.items()}
-        self.missing = frozenset(field for fields in missing.values() for field in fields)
-        self.notes = missing_notes(missing)
+        self.missing: frozenset[str] = frozenset(field for fields in missing.values() for field in fields)
+        self.notes: list[str] = missing_notes(missing)
 
     @property
     def outputs(self) -> dict[str, str]:

@@ -66,7 +66,7 @@ class GlobSet:
     """
 
     def __init__(self, patterns: Sequence[Pattern], nocase: bool) -> None:
-        self.n_patterns = len(patterns)
+        self.n_patterns: int = len(patterns)
         self._compiled: Compiled = compiled(patterns, nocase)
         self._folds = folds() if nocase else _NO_FOLDS
         self._grams: dict[int, Grams] | None = None  # chosen by the first texts

@@ -104,18 +104,18 @@ class DeltaSnapshot(TableSnapshot):
     """A version of a table of Delta."""
 
     def __init__(self, given: TableName) -> None:
-        self.name = str(given)
+        self.name: str = str(given)
         self._place = given.place.rstrip("/") or "/"
         delta = package_of("delta")
         with telling_delta_errors(self.name):
             self._table = delta.DeltaTable(self._place, storage_options=delta_options(self._place) or None)
             if given.snapshot is not None:
                 self._load(given.snapshot)
-            self.version = str(self._table.version())
+            self.version: str = str(self._table.version())
             self._metadata, protocol = self._table.metadata(), self._table.protocol()
-            self.table_id = str(self._metadata.id)
+            self.table_id: str = str(self._metadata.id)
             fields = json.loads(self._table.schema().to_json())["fields"]
-            self.schema = pa.schema(pa.schema(self._table.schema().to_arrow()))
+            self.schema: pa.Schema = pa.schema(pa.schema(self._table.schema().to_arrow()))
         self._check_readable(set(protocol.reader_features or ()))
         self._physical = {field["name"]: field.get("metadata", {}).get(_PHYSICAL, field["name"]) for field in fields}
 

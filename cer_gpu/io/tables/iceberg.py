@@ -65,7 +65,7 @@ class IcebergSnapshot(TableSnapshot):
     """A snapshot of a table of Iceberg."""
 
     def __init__(self, given: TableName) -> None:
-        self.name = str(given)
+        self.name: str = str(given)
         if "/" in given.place:
             with telling_iceberg_errors(self.name):
                 self._table = package_of("iceberg", "table").StaticTable.from_metadata(given.place)
@@ -76,15 +76,15 @@ class IcebergSnapshot(TableSnapshot):
         with telling_iceberg_errors(self.name):
             snapshot = self._table.current_snapshot() if given.snapshot is None else self._named(given.snapshot)
         self._snapshot = snapshot
-        self.table_id = str(self._table.metadata.table_uuid)
-        self.version = "" if snapshot is None else str(snapshot.snapshot_id)
+        self.table_id: str = str(self._table.metadata.table_uuid)
+        self.version: str = "" if snapshot is None else str(snapshot.snapshot_id)
         # the newest snapshot is read by the newest schema, which may have changed since; others by their own
         asked = None if given.snapshot is None else snapshot.snapshot_id
         with telling_iceberg_errors(self.name):
             self._scan = self._table.scan(snapshot_id=asked)
             self._fields = self._scan.projection()
             told = package_of("iceberg", "io.pyarrow").schema_to_pyarrow(self._fields, include_field_ids=False)
-        self.schema = pa.schema([field.with_type(_plain(field.type)) for field in told])
+        self.schema: pa.Schema = pa.schema([field.with_type(_plain(field.type)) for field in told])
 
     def _named(self, text: str) -> Any:
         """Return the snapshot of an id, of a branch or tag, or of a moment."""

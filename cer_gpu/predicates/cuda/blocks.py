@@ -147,7 +147,7 @@ class DeviceBlocks(ABC, Generic[Found, State]):
         self._device, self._reads = device, reads
         self._slots = [Slot(device.queue()), Slot(device.queue())]
         self._in_flight: list[Job[State]] = []
-        self.most_rows = 1 << 30
+        self.most_rows: int = 1 << 30
 
     @abstractmethod
     def _size(self, n_rows: int) -> int:

@@ -11,7 +11,7 @@ from itertools import groupby
 
 import numpy as np
 
-from cer_gpu.arrays import Int32
+from cer_gpu.arrays import Bools, Int32
 from cer_gpu.automaton.encoding import BARS, END_OF_LIST, MOVES
 from cer_gpu.runtime.progress.table import FunnelStep, FunnelTable
 
@@ -35,7 +35,7 @@ class KeyedFunnelTable(FunnelTable):
             for keys in dict.fromkeys(step.barring_keys):
                 guards = tuple(guard for guard, of in zip(step.barring, step.barring_keys, strict=True) if of == keys)
                 tests.append((k, BARS, guards, keys))
-        self.columns = list(dict.fromkeys(keys for *_, keys in tests))
+        self.columns: list[tuple[str, ...]] = list(dict.fromkeys(keys for *_, keys in tests))
         # from the last step to the first, and what moves before what bars
         self._effects = sorted(
             ((k, effect, self.columns.index(keys), sum(1 << guard for guard in set(guards)))
@@ -63,7 +63,7 @@ class KeyedFunnelTable(FunnelTable):
         self.parts = np.concatenate([self.parts, np.array(parts, np.int32).reshape(len(parts), 2)])
         self.firsts = np.append(self.firsts, np.int32(len(self.parts)))
         n = len(self.steps)
-        self.ending = np.append(self.ending, (n - 1, MOVES) in {each[:2] for each in found})
+        self.ending: Bools = np.append(self.ending, (n - 1, MOVES) in {each[:2] for each in found})
 
     def _row(self, actions: tuple[int, ...]) -> int:
         """Return the row of some actions."""
@@ -71,5 +71,5 @@ class KeyedFunnelTable(FunnelTable):
             self._rows[actions] = len(self._rows)
             row = np.full((1, len(self.steps) + 1), END_OF_LIST, np.int32)
             row[0, : len(actions)] = actions
-            self.actions = np.concatenate([self.actions, row])
+            self.actions: Int32 = np.concatenate([self.actions, row])
         return self._rows[actions]

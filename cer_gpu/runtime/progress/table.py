@@ -179,7 +179,7 @@ class FunnelTable(NumberedTable):
     def __init__(self, steps: tuple[FunnelStep, ...]) -> None:
         self.steps = steps
         self.has_gaps = False
-        self.labels = [frozenset[str](), *(step.labels for step in steps)]
+        self.labels: list[frozenset[str]] = [frozenset[str](), *(step.labels for step in steps)]
         self.ending: Bools = np.zeros(0, np.bool_)
         self.actions: Int32 = np.zeros((0, len(steps) + 1), np.int32)
         tests = [*(step.guards for step in steps), *(step.barring for step in steps)]

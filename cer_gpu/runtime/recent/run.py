@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -42,7 +42,7 @@ class RecentRun(Joining):
     """
 
     engine = "slots"
-    n_regs = loops.N_REGS
+    n_regs: ClassVar[int] = loops.N_REGS
 
     def __init__(self, table: RecentTable, options: RunOptions, length: Length) -> None:
         tables = options.recent

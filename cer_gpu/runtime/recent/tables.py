@@ -47,8 +47,11 @@ class RecentTables:
     def __init__(
         self, pattern: RecentPattern, bound: BoundRelations, columns: list[list[int]], lasting: Any = None
     ) -> None:
+        self.pattern: RecentPattern
+        self.bound: BoundRelations
+        self.lasting: Any
         self.pattern, self.bound, self.lasting = pattern, bound, lasting
-        self.n_values = len(pattern.keys)
+        self.n_values: int = len(pattern.keys)
         self._conditions = dict(zip(pattern.predicates, bound.conditions, strict=True))
         self._columns = [iter([1 + column for column in key]) for key in columns]
         numbers: dict[tuple[int, ...], int] = {}
@@ -89,8 +92,8 @@ class RecentTables:
                     key = numbers.setdefault(made, len(numbers))
                 rows.append([kind, number, 0, key, first, len(self._tests)])
             self._drops.append(rows)
-        self.keys = list(numbers)
-        self.bars = any(row[0] == p.BAR for rows in self._drops for row in rows)
+        self.keys: list[tuple[int, ...]] = list(numbers)
+        self.bars: bool = any(row[0] == p.BAR for rows in self._drops for row in rows)
 
     def _own_columns(self, step: int) -> list[list[int]]:
         """Return for each key the columns of a step."""

@@ -1,0 +1,1 @@
+"""``cer-gpu lsp``: help for editors."""

@@ -1,0 +1,199 @@
+"""Completions: the words, columns, variables and functions that may stand at a place of a query.
+
+In CEQL and EQL the parser tells the words that it accepts there; behind an error all of them are offered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+
+import lark
+import pyarrow as pa
+
+from cer_gpu.ceql.functions import AGGREGATES, EVENTS, LAG, SCALAR, TRUTHS
+from cer_gpu.ceql.grammar import tree_parser
+from cer_gpu.compilation import language_named, language_of
+from cer_gpu.editing.known import KnownEvents, fields_on_path
+from cer_gpu.eql.grammar import eql_tree_parser
+from cer_gpu.explain.writing import name_text
+
+_CEQL, _EQL = "CEQL", "EQL"
+_PARSERS: dict[str, Callable[[], lark.Lark]] = {_CEQL: tree_parser, _EQL: eql_tree_parser}
+_HIDDEN = re.compile(
+    r"(?:--|//)[^\n]*(?=\n)|/\*.*?\*/|'(?:[^']|'')*'|(?P<unfinished>(?:--|//)[^\n]*|/\*.*|'.*)", re.DOTALL
+)
+"""Comments and strings, in which signs mean nothing."""
+_WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
+_PATH = re.compile(r"(?:(?:[A-Za-z_]\w*|`[^`]*`|\))\s*\.\s*)+\Z")
+_CALLED = re.compile(r"\bAS\s+([A-Za-z_]\w*)", re.IGNORECASE)
+_TYPED = re.compile(r"([A-Za-z_]\w*)(?:\s*(?:->|:)?[+*?])?\s+AS\s", re.IGNORECASE)
+_CLAUSE = re.compile(r"\b(SELECT|FROM|WHERE|FILTER|PARTITION|WITHIN|HAVING|CONSUME|LIMIT)\b", re.IGNORECASE)
+_NEW_NAME = re.compile(r"\b(?:AS|FROM)\s+\Z", re.IGNORECASE)
+_UNITS = {"DAYS", "HOURS", "MINUTES", "SECONDS", "EVENTS"}
+
+
+class CompletionKind(Enum):
+    """Kind of a completion."""
+
+    WORD = "keyword"
+    COLUMN = "column"
+    VARIABLE = "variable"
+    TYPE = "event type"
+    FUNCTION = "function"
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A completion of the word before the place.
+
+    Attributes
+    ----------
+    text : str
+        Text to be written.
+    kind : CompletionKind
+    detail : str
+        The type of a column; "" for others.
+    """
+
+    text: str
+    kind: CompletionKind
+    detail: str = ""
+
+
+def word_before(text: str, offset: int) -> int:
+    """Return the offset at which the word before a place begins."""
+    found = _WORD.search(text, 0, offset)
+    return found.start() if found else offset
+
+
+def completions(text: str, offset: int, known: KnownEvents, language: str | None = None) -> list[Completion]:
+    """Return what may stand at a place of a query, in place of the word that has been begun there.
+
+    Parameters
+    ----------
+    text
+        The query, finished or not.
+    offset
+        The place in the text.
+    known
+        Columns and types of the events.
+    language
+        As of `cer_gpu.compile`; None: the text tells it.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from cer_gpu.editing.completing import completions
+    >>> from cer_gpu.editing.known import KnownEvents
+    >>> text = "SELECT * FROM S WHERE A AS a FILTER a.pr"
+    >>> known = KnownEvents(pa.schema({"type": pa.string(), "price": pa.float64()}))
+    >>> [(each.text, each.detail) for each in completions(text, len(text), known)]
+    [('price', 'double')]
+    """
+    start = word_before(text, offset)
+    begun = text[start:offset].casefold()
+    spoken = (language_of(text) if language is None else language_named(language)).name
+    if any(match["unfinished"] for match in _HIDDEN.finditer(text, 0, start)):
+        return []
+    before = _HIDDEN.sub(lambda match: "''" if match[0][0] == "'" else " ", text[:start])
+    found = _ceql(text, before, known) if spoken == _CEQL else _other(spoken, before, known)
+    unique = {each.text: each for each in reversed(list(found))}
+    return [each for each in reversed(unique.values()) if each.text.strip("`").casefold().startswith(begun)]
+
+
+def _ceql(text: str, before: str, known: KnownEvents) -> Iterator[Completion]:
+    """Yield completions in CEQL behind the text `before`, without its comments and what its strings hold."""
+    clauses = _CLAUSE.findall(before)
+    clause = clauses[-1].upper() if clauses else ""
+    is_inside = before.rfind("[") > before.rfind("]")
+    if (path := _PATH.search(before)) is not None:
+        yield from _columns(known.schema, _names(path[0]), name_text)
+        return
+    if _NEW_NAME.search(before):
+        return
+    accepted = _accepted(_CEQL, before)
+    if accepted is None or "NAME" in accepted:
+        if is_inside:
+            yield from _columns(known.schema, [], name_text)
+        if clause in ("FILTER", "HAVING", "SELECT"):
+            yield from (Completion(name, CompletionKind.VARIABLE) for name in _CALLED.findall(text))
+        if clause in ("WHERE", "SELECT", "FILTER") and not is_inside:
+            names = [*known.types, *_TYPED.findall(text)] if clause != "FILTER" else _TYPED.findall(text)
+            yield from (Completion(name_text(name), CompletionKind.TYPE) for name in names)
+        if (is_inside and clause in ("FILTER", "WHERE")) or clause in ("FILTER", "HAVING", "SELECT"):
+            yield from (Completion(name, CompletionKind.FUNCTION) for name in _functions(clause))
+    yield from _words(_CEQL, accepted)
+
+
+def _functions(clause: str) -> Iterable[str]:
+    scalar = [*SCALAR, *TRUTHS, *EVENTS, LAG]
+    return [*AGGREGATES, *scalar] if clause in ("SELECT", "HAVING") else [*scalar, *AGGREGATES]
+
+
+def _other(language: str, before: str, known: KnownEvents) -> Iterator[Completion]:
+    """Yield completions in another language than CEQL: columns, wherever one may stand, and words."""
+    path = _PATH.search(before)
+    yield from _columns(known.schema, [] if path is None else _names(path[0]), _plain)
+    if path is None and language in _PARSERS:
+        yield from _words(language, _accepted(language, before))
+
+
+def _plain(name: str) -> str:
+    return name
+
+
+def _words(language: str, accepted: set[str] | None) -> Iterator[Completion]:
+    """Yield keywords, those that are accepted or all; units last."""
+    words = keywords(language)
+    for name in sorted(words, key=lambda name: (name in _UNITS, name)):
+        if accepted is None or name in accepted:
+            yield Completion(words[name], CompletionKind.WORD)
+
+
+def keywords(language: str) -> dict[str, str]:
+    """Return the keywords of CEQL or EQL by the names of their terminals, as one writes them.
+
+    Examples
+    --------
+    >>> from cer_gpu.editing.completing import keywords
+    >>> {"SELECT", "FILTER", "COUNT DISTINCT"} <= {*keywords("CEQL").values()}
+    True
+    """
+    found = {}
+    for terminal in _PARSERS[language]().terminals:
+        pattern = terminal.pattern.value
+        if pattern[0].isalpha() and not terminal.name.startswith("__"):
+            is_lower = language == _EQL
+            found[terminal.name] = terminal.name.lower() if is_lower else terminal.name.replace("_", " ")
+    return found
+
+
+def _accepted(language: str, before: str) -> set[str] | None:
+    """Return the terminals that may follow a text; None: the text is wrong already."""
+    with suppress(lark.exceptions.UnexpectedInput, KeyError):
+        parsed = _PARSERS[language]().parse_interactive(before, start="query")
+        parsed.exhaust_lexer()
+        accepted: set[str] = parsed.accepts()  # type: ignore[no-untyped-call]
+        return accepted
+    return None
+
+
+def _names(path: str) -> list[str]:
+    """Return the names of a path such as ``x.st.``; ``)``, of ``FIRST(x).``, is one."""
+    return [name.strip().strip("`") for name in path.rstrip().rstrip(".").split(".")]
+
+
+def _columns(schema: pa.Schema | None, path: list[str], written: Callable[[str], str]) -> Iterator[Completion]:
+    """Yield the columns, or the fields of the struct that a path names, with or without the variable before it."""
+    if schema is None:
+        return
+    for names in (path, path[1:]):
+        fields = fields_on_path(schema, names)
+        if fields is not None:
+            for field in fields:
+                yield Completion(written(field.name), CompletionKind.COLUMN, str(field.type))
+            return

@@ -1,0 +1,168 @@
+"""Columns and types of events that an editor knows: those of a file of events, or of a schema file."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from cer_gpu.errors import OptionError
+from cer_gpu.io.sources import open_events
+
+SCHEMA_ENDING = ".schema.json"
+"""Ending of schema files: what ``cer-gpu columns EVENTS --json`` prints."""
+
+_TIMES = re.compile(r"timestamp\[(s|ms|us|ns), tz=(.+)\]")
+_DECIMAL = re.compile(r"decimal(32|64|128|256)\((\d+), (-?\d+)\)")
+_LISTS = {"list": pa.list_, "large_list": pa.large_list}
+_NESTED = re.compile(r"(list|large_list|struct)<(.*)>", re.DOTALL)
+_SHAPE = 'expected {"columns": [{"name": "price", "type": "double"}, ...]}, as cer-gpu columns EVENTS --json prints it'
+
+
+@dataclass(frozen=True)
+class KnownEvents:
+    """Events as far as they are known without reading them.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema or None
+        None: nothing is known.
+    types : tuple of str
+        Types of events, if they are known.
+    """
+
+    schema: pa.Schema | None = None
+    types: tuple[str, ...] = ()
+
+
+def read_known(path: str | os.PathLike[str]) -> KnownEvents:
+    """Return what a schema file, or the schema of events (a file, folder, glob or address), tells.
+
+    Parameters
+    ----------
+    path
+        A file that ends in `SCHEMA_ENDING` is a schema file; of anything else no event is read.
+
+    Raises
+    ------
+    OptionError, EventsError
+        When it cannot be read.
+
+    Examples
+    --------
+    >>> from cer_gpu.editing.known import read_known
+    >>> read_known("examples/data/flights.parquet").schema.names[:3]                # doctest: +SKIP
+    ['type', 'ts', 'tailnum']
+    """
+    if not str(path).endswith(SCHEMA_ENDING):
+        return KnownEvents(open_events(str(path)).schema)
+    try:
+        written = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OptionError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise OptionError(f"{path}: expected JSON: {error}") from None
+    columns = written.get("columns") if isinstance(written, dict) else None
+    if not isinstance(columns, list) or not all(_is_column(each) for each in columns):
+        raise OptionError(f"{path}: {_SHAPE}")
+    fields = []
+    for each in columns:
+        kind = arrow_type_of(each["type"])
+        if kind is None:
+            raise OptionError(f"{path}: column {each['name']!r}: expected an Arrow type, got {each['type']!r}")
+        fields.append(pa.field(each["name"], kind))
+    counted = written.get("types") or []
+    names = [each.get("type") for each in counted if isinstance(each, dict)] if isinstance(counted, list) else []
+    return KnownEvents(pa.schema(fields), tuple(name for name in names if isinstance(name, str)))
+
+
+def fields_on_path(schema: pa.Schema, path: Sequence[str]) -> list[pa.Field] | None:
+    """Return the fields of the struct with these names on its path, of the schema if there are none; None: no struct.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from cer_gpu.editing.known import fields_on_path
+    >>> [field.name for field in fields_on_path(pa.schema({"st": pa.struct({"p": pa.int64()})}), ["st"])]
+    ['p']
+    """
+    fields = list(schema)
+    for name in path:
+        kind = next((field.type for field in fields if field.name == name), None)
+        if kind is None or not pa.types.is_struct(kind):
+            return None
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+    return fields
+
+
+def _is_column(each: Any) -> bool:
+    return isinstance(each, dict) and isinstance(each.get("name"), str) and isinstance(each.get("type"), str)
+
+
+def arrow_type_of(text: str) -> pa.DataType | None:
+    """Return the Arrow type that `str` shows as `text`; None: no type is known by that name.
+
+    Examples
+    --------
+    >>> from cer_gpu.editing.known import arrow_type_of
+    >>> arrow_type_of("struct<name: string, at: timestamp[us, tz=UTC]>").num_fields
+    2
+    """
+    text = text.strip()
+    with suppress(ValueError):
+        return pa.type_for_alias(text)
+    if times := _TIMES.fullmatch(text):
+        return pa.timestamp(times[1], times[2])
+    if decimal := _DECIMAL.fullmatch(text):
+        with suppress(pa.ArrowInvalid, ValueError):
+            return getattr(pa, f"decimal{decimal[1]}")(int(decimal[2]), int(decimal[3]))
+    nested = _NESTED.fullmatch(text)
+    if nested is None:
+        return None
+    fields = []
+    for part in _parts(nested[2]):
+        name, colon, kind = part.partition(": ")
+        found = arrow_type_of(kind.removesuffix(" not null"))
+        if not colon or found is None:
+            return None
+        fields.append(pa.field(name.strip(), found))
+    if nested[1] == "struct":
+        return pa.struct(fields)
+    return _LISTS[nested[1]](fields[0].type) if len(fields) == 1 else None
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Yield the parts between the commas that stand in no brackets."""
+    depth, start = 0, 0
+    for i, sign in enumerate(text):
+        depth += (sign in "<[(") - (sign in ">])")
+        if sign == "," and depth == 0:
+            yield text[start:i]
+            start = i + 1
+    if text[start:].strip():
+        yield text[start:]
+
+
+_FIRST_COMMENTS = re.compile(r"(?:[ \t]*(?:(?:--|//)[^\n]*)?\r?\n)*(?:[ \t]*(?:--|//)[^\n]*)?")
+_NAMED = re.compile(r"^[ \t]*(?:--|//)[ \t]*events:[ \t]*(.+?)[ \t\r]*$", re.MULTILINE)
+
+
+def events_named(text: str) -> str | None:
+    r"""Return the events that a comment before a query names, ``-- events: trades.parquet``; None: none does.
+
+    Examples
+    --------
+    >>> from cer_gpu.editing.known import events_named
+    >>> events_named("-- events: trades.parquet\nSELECT * FROM S WHERE A")
+    'trades.parquet'
+    """
+    first = _FIRST_COMMENTS.match(text)
+    named = _NAMED.search(first[0]) if first else None
+    return named[1] if named else None

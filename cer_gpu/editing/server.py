@@ -1,0 +1,166 @@
+"""The language server ``cer-gpu lsp``: the Language Server Protocol over standard input and output, by pygls."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from lsprotocol import types as lsp
+from pygls.lsp.server import LanguageServer
+from pygls.uris import to_fs_path
+from pygls.workspace import TextDocument
+
+from cer_gpu.editing.completing import CompletionKind, completions, word_before
+from cer_gpu.editing.hovering import hover_text
+from cer_gpu.editing.known import KnownEvents, events_named, read_known
+from cer_gpu.editing.problems import Problem, problems
+from cer_gpu.errors import CerError
+
+SOURCE = "cer-gpu"
+_KINDS = {
+    CompletionKind.WORD: lsp.CompletionItemKind.Keyword,
+    CompletionKind.COLUMN: lsp.CompletionItemKind.Field,
+    CompletionKind.VARIABLE: lsp.CompletionItemKind.Variable,
+    CompletionKind.TYPE: lsp.CompletionItemKind.Class,
+    CompletionKind.FUNCTION: lsp.CompletionItemKind.Function,
+}
+_LANGUAGES = {".eql": "eql"}
+"""Languages of files by their endings; of others the text tells it."""
+
+
+class QueryServer(LanguageServer):
+    """Language server of queries in CEQL, EQL and SQL.
+
+    Parameters
+    ----------
+    version
+    options
+        Options of `cer_gpu.compile`, but `schema`.
+    events
+        Events, or a schema file, of queries that name none in a comment.
+    """
+
+    def __init__(self, version: str, options: Mapping[str, Any], events: str | None = None) -> None:
+        super().__init__("cer-gpu", version, text_document_sync_kind=lsp.TextDocumentSyncKind.Full)
+        self._options = options
+        self._events = events
+
+    def diagnose(self, uri: str) -> None:
+        """Publish the errors and warnings of a document."""
+        document = self.workspace.get_text_document(uri)
+        known, trouble = self._known(document)
+        found = problems(document.source, known.schema, self._options_of(document))
+        if trouble is not None:
+            found.insert(0, Problem(trouble, 0, len(document.source.split("\n", 1)[0])))
+        self.text_document_publish_diagnostics(
+            lsp.PublishDiagnosticsParams(uri, [self._diagnostic(document, each) for each in found], document.version)
+        )
+
+    def complete(self, uri: str, position: lsp.Position) -> lsp.CompletionList:
+        """Return what may stand at a place, in place of the word begun there."""
+        document = self.workspace.get_text_document(uri)
+        offset = self._offset(document, position)
+        known, _ = self._known(document)
+        language = self._options_of(document).get("language")
+        found = completions(document.source, offset, known, language)
+        replaced = lsp.Range(self._position(document, word_before(document.source, offset)), position)
+        items = [
+            lsp.CompletionItem(
+                label=each.text.strip("`"),
+                kind=_KINDS[each.kind],
+                detail=each.detail or each.kind.value,
+                sort_text=f"{i:04}",
+                filter_text=each.text.strip("`"),
+                text_edit=lsp.TextEdit(replaced, each.text),
+            )
+            for i, each in enumerate(found)
+        ]
+        return lsp.CompletionList(is_incomplete=False, items=items)
+
+    def hover(self, uri: str, position: lsp.Position) -> lsp.Hover | None:
+        """Return the meaning of the query, and the type of the column at a place."""
+        document = self.workspace.get_text_document(uri)
+        known, _ = self._known(document)
+        text = hover_text(document.source, self._offset(document, position), known, self._options_of(document))
+        return None if text is None else lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, text))
+
+    def _options_of(self, document: TextDocument) -> dict[str, Any]:
+        language = _LANGUAGES.get(Path(document.filename or "").suffix)
+        return {**({} if language is None else {"language": language}), **self._options}
+
+    def _known(self, document: TextDocument) -> tuple[KnownEvents, str | None]:
+        """Return what is known of the events of a query, and what is wrong with their name."""
+        named = events_named(document.source)
+        path = self._events if named is None else named
+        if path is None:
+            return KnownEvents(), None
+        folder = None if named is None else to_fs_path(document.uri)
+        if folder is not None and "://" not in path:  # a comment names them from where the query is
+            path = os.path.join(os.path.dirname(folder), path)
+        try:
+            changed = os.stat(path).st_mtime_ns if os.path.exists(path) else None
+            return _read_once(path, changed), None
+        except (CerError, OSError) as error:
+            return KnownEvents(), str(error)
+
+    def _diagnostic(self, document: TextDocument, problem: Problem) -> lsp.Diagnostic:
+        severity = lsp.DiagnosticSeverity.Warning if problem.is_warning else lsp.DiagnosticSeverity.Error
+        place = lsp.Range(self._position(document, problem.start), self._position(document, problem.end))
+        return lsp.Diagnostic(place, problem.message, severity, source=SOURCE)
+
+    def _position(self, document: TextDocument, offset: int) -> lsp.Position:
+        """Return the place of an offset: its line, and the code units before it there."""
+        before = document.source[:offset]
+        line = before.rpartition("\n")[2]
+        return lsp.Position(before.count("\n"), document.position_codec.client_num_units(line))
+
+    def _offset(self, document: TextDocument, position: lsp.Position) -> int:
+        """Return the offset of a place."""
+        lines = document.source.split("\n")
+        if position.line >= len(lines):
+            return len(document.source)
+        offset = sum(len(each) + 1 for each in lines[: position.line])
+        n_units = 0
+        for character in lines[position.line]:
+            if n_units >= position.character:
+                break
+            n_units += document.position_codec.client_num_units(character)
+            offset += 1
+        return offset
+
+
+@lru_cache(maxsize=32)
+def _read_once(path: str, changed: int | None) -> KnownEvents:
+    """Return what `read_known` returns, read anew after a change of the file."""
+    return read_known(path)
+
+
+def query_server(version: str, options: Mapping[str, Any], events: str | None = None) -> QueryServer:
+    """Return a server with its features; parameters are those of `QueryServer`."""
+    server = QueryServer(version, options, events)
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
+    def opened(params: lsp.DidOpenTextDocumentParams) -> None:
+        server.diagnose(params.text_document.uri)
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
+    def changed(params: lsp.DidChangeTextDocumentParams) -> None:
+        server.diagnose(params.text_document.uri)
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
+    def closed(params: lsp.DidCloseTextDocumentParams) -> None:
+        nothing = lsp.PublishDiagnosticsParams(params.text_document.uri, [])
+        server.text_document_publish_diagnostics(nothing)
+
+    @server.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=[".", "["]))
+    def complete(params: lsp.CompletionParams) -> lsp.CompletionList:
+        return server.complete(params.text_document.uri, params.position)
+
+    @server.feature(lsp.TEXT_DOCUMENT_HOVER)
+    def hover(params: lsp.HoverParams) -> lsp.Hover | None:
+        return server.hover(params.text_document.uri, params.position)
+
+    return server
