@@ -44,7 +44,10 @@ class TableTarget(LiveTarget):
         given = TableName.of(name)
         if given is None or given.snapshot is not None:
             raise OptionError(f"{name}: expected a table to append to: delta:PATH or iceberg:CATALOG.NAMESPACE.TABLE")
-        self.out, self.format, self.usual, self.state = state, "arrow", None, state
+        self.out: Path = state
+        self.format: str = "arrow"
+        self.usual: Path | None = None
+        self.state: Path = state
         self._name = given
         self._application = f"cer-gpu:{os.path.realpath(state)}"
 
