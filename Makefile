@@ -36,12 +36,12 @@ test: install .venv/s3/.installed ## Run the test suite (ten minutes on two core
 test-all: install ## Run the test suite with two and a half times as many random cases as `make test`
 	CER_GPU_EXAMPLES=30 $(BIN)/python -m pytest -q -n auto --dist loadfile --durations=20 tests
 
-test-long: install ## Run the property tests on some 100,000 random cases, and kill 220 processes (over an hour)
-	CER_GPU_EXAMPLES=6000 CER_GPU_KILLS=100 CER_GPU_STREAM_KILLS=20 CER_GPU_FOLLOW_KILLS=50 CER_GPU_FILE_CASES=1000 CER_GPU_FILE_JOBS=300 CER_GPU_WARM=1 $(BIN)/python -m pytest -q \
+test-long: install ## Run the property tests on some 100,000 random cases, and kill 520 processes (over an hour)
+	CER_GPU_EXAMPLES=6000 CER_GPU_KILLS=100 CER_GPU_STREAM_KILLS=20 CER_GPU_FOLLOW_KILLS=50 CER_GPU_JOB_KILLS=100 CER_GPU_JOB_RUNS=1000 CER_GPU_FILE_CASES=1000 CER_GPU_FILE_JOBS=300 CER_GPU_WARM=1 $(BIN)/python -m pytest -q \
 		tests/engine/test_whole_language.py tests/engine/test_rest_of_language.py tests/engine/test_properties.py \
 		tests/test_reference.py tests/runtime/test_products.py tests/runtime/test_recogniser.py \
 		tests/engine/test_long_streams.py tests/engine/test_ends.py tests/engine/test_share.py tests/engine/test_checkpoint.py \
-		tests/engine/test_advance.py tests/follow/test_kills.py tests/spark/test_streaming_kills.py tests/spark/test_pieces.py tests/spark/test_file_layouts.py \
+		tests/engine/test_advance.py tests/follow/test_kills.py tests/follow/test_jobs.py tests/follow/test_jobs_killed.py tests/spark/test_streaming_kills.py tests/spark/test_pieces.py tests/spark/test_file_layouts.py \
 		tests/parallel/test_key_threads.py tests/parallel/test_threads.py tests/parallel/test_ranges_of_files.py \
 		tests/spark/test_dealing.py tests/test_query_set.py tests/test_warming.py tests/ceql/test_changed_queries.py \
 		tests/io/test_damaged_files.py tests/io/test_texts.py tests/kernels/test_nvrtc.py tests/predicates/test_cuda.py tests/predicates/test_cuda_properties.py

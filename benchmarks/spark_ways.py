@@ -1,6 +1,6 @@
 """Measure ways to a query on Spark.
 
-A function of SQL is measured against `match` and a view of files, and one key with half of all events against keys alone.
+A function of SQL is measured against `match` and a view of files, and one key with half of all events against none.
 
     python benchmarks/spark_ways.py [--events N] [--cores N] [--folder FOLDER] [--save]
 

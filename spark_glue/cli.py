@@ -19,6 +19,7 @@ import cer_gpu
 from cer_gpu.cli.command_line import Commands, run_commands, say, say_errors, say_notes, show_text
 from cer_gpu.cli.given_events import Streams
 from cer_gpu.cli.given_queries import GivenQueries, WrongQueries, read_queries
+from cer_gpu.cli.live.job import job_command
 from cer_gpu.cli.options import QueryOptions, query_options, skip_wrong_option
 from cer_gpu.cli.signals import Signals
 from cer_gpu.engine.options import Default
@@ -112,6 +113,7 @@ _output_option = click.option(
 Examples:
   python -m spark_glue run late.ceql --input flights.parquet --order-by ts -o found
   python -m spark_glue explain late.ceql
+  python -m spark_glue job --queries rules --input delta:/lake/events --time-column ts --state /var/lib/alerts -o alerts
   python -m spark_glue package cer_gpu.zip
   spark-submit --py-files cer_gpu.zip spark_glue/__main__.py run late.ceql --input s3a://... --order-by ts -o s3a://...""",
 )
@@ -347,6 +349,9 @@ def package_command(path: str) -> int:
     """Write the archive for --py-files, PATH (cer_gpu.zip)."""
     say(f"{package(path)}: for spark-submit --py-files")
     return 0
+
+
+commands.add_command(job_command)
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""A live source: files that appear in a folder, evaluated as they come, with results that are written exactly once."""
+"""A live source: files of a folder, or versions of a table, as they come; each result is written exactly once."""

@@ -1,4 +1,4 @@
-"""Arrivals: the files of a folder that nobody writes any more, and that were not read yet, in a stated order."""
+"""Arrivals at a live source: files of a folder that nobody writes any more, in a stated order, each read once."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
+import pyarrow as pa
 from pyarrow import fs
 
 from cer_gpu.errors import EventsError
-from cer_gpu.io.files import find_files
+from cer_gpu.io.files import find_files, open_next
+from cer_gpu.io.formats import AS_IN_PYARROW, CsvNulls, format_of
+from cer_gpu.io.source import Source
 from cer_gpu.io.stores import StoredFile
 
 ORDERS = ("name", "modified")
@@ -22,33 +26,34 @@ STEP_BYTES = 1 << 28
 
 @dataclass(frozen=True)
 class Arrival:
-    """A file of the folder.
+    """A file of a folder, or a commit of a table.
 
     Attributes
     ----------
     name
-        Its path from the folder, with ``/`` between folders.
-    file : StoredFile
+        Name by which the log knows it: the path of a file from the folder, with ``/`` between folders.
+    file
+        Handle that `LiveSource.open` takes; its text names it in messages.
     size : int
         Its bytes.
     modified_ns : int
-        The time when it was last written to.
+        The time when a file was last written to.
     """
 
     name: str
-    file: StoredFile
+    file: Any
     size: int
-    modified_ns: int
+    modified_ns: int = 0
 
 
 @dataclass(frozen=True)
 class Look:
-    """Result of a look into the folder.
+    """Result of a look at a live source.
 
     Attributes
     ----------
     finished : sequence of Arrival
-        Files to be read now, in their order.
+        Files, or commits, to be read now, in their order.
     waiting : sequence of str
         Names of files that are still written, or that come after one of these.
     grown : sequence of str
@@ -56,8 +61,68 @@ class Look:
     """
 
     finished: Sequence[Arrival]
-    waiting: Sequence[str]
-    grown: Sequence[str]
+    waiting: Sequence[str] = ()
+    grown: Sequence[str] = ()
+
+
+class LiveSource(Protocol):
+    """Source to which events are added, in parts that are read one after the other, each once.
+
+    Attributes
+    ----------
+    noun : str
+        Word for one of the parts: "file", "version".
+    """
+
+    noun: str
+
+    @property
+    def identity(self) -> str:
+        """The source, by which it is told from others."""
+
+    def check(self) -> None:
+        """Raise EventsError unless there is such a source."""
+
+    def look(self, read: Mapping[str, int], but: Collection[str] = ()) -> Look:
+        """Return what was added since, up to `STEP_FILES` or `STEP_BYTES`.
+
+        Parameters
+        ----------
+        read
+            Sizes of the parts that were read before, by their names, in the order in which they were read.
+        but
+            Names of other parts that are not to be read.
+
+        Raises
+        ------
+        EventsError
+            When the source cannot be read, or holds no more what was added.
+        """
+
+    def remembered(self, read: Mapping[str, int]) -> Mapping[str, int]:
+        """Return those of the parts that were read which `look` must still be told of."""
+
+    def open(self, arrival: Arrival, first: int, expected: pa.Schema | None) -> Source | None:
+        """Open a part.
+
+        Parameters
+        ----------
+        arrival
+        first
+            Position of its first event.
+        expected
+            Schema of the first part; None: this is the first.
+
+        Returns
+        -------
+        Source or None
+            None: it has neither events nor a schema.
+
+        Raises
+        ------
+        EventsError
+            When it cannot be read.
+        """
 
 
 class Arrivals:
@@ -75,10 +140,14 @@ class Arrivals:
         Seconds for which a finished file has not changed; 0: every file is finished as soon as it is seen.
     order
         One of `ORDERS`.
+    nulls
+        Fields of CSV that are NULL.
     """
 
-    def __init__(self, folder: str, settle: float, order: str = ORDERS[0]) -> None:
-        self._folder, self._settle, self._order = folder, settle, order
+    noun = "file"
+
+    def __init__(self, folder: str, settle: float, order: str = ORDERS[0], nulls: CsvNulls = AS_IN_PYARROW) -> None:
+        self._folder, self._settle, self._order, self._nulls = folder, settle, order, nulls
         self._seen: dict[str, tuple[tuple[int, int], float]] = {}  # size and time, and when these were first seen
 
     @property
@@ -93,20 +162,7 @@ class Arrivals:
             raise EventsError(f"{self._folder}: is no folder\nhint: name the folder in which files appear")
 
     def look(self, read: Mapping[str, int], but: Collection[str] = ()) -> Look:
-        """Look into the folder.
-
-        Parameters
-        ----------
-        read
-            Sizes of the files that were read before, by their names.
-        but
-            Names of other files that are not to be read.
-
-        Raises
-        ------
-        EventsError
-            When the folder cannot be read.
-        """
+        """Look into the folder, as `LiveSource.look` says."""
         here = self._files()
         grown = [each.name for each in here if each.name in read and each.size != read[each.name]]
         coming = [each for each in here if each.name not in read and each.name not in but]
@@ -128,6 +184,17 @@ class Arrivals:
             finished.append(each)
             n_bytes += each.size
         return Look(finished, [each.name for each in coming[len(finished) :]], grown)
+
+    def remembered(self, read: Mapping[str, int]) -> Mapping[str, int]:
+        """Return all: any of them may still be in the folder."""
+        return read
+
+    def open(self, arrival: Arrival, first: int, expected: pa.Schema | None) -> Source | None:
+        """Open a file; None: it is a text without lines."""
+        found = format_of(arrival.name)
+        if not arrival.size and found is not None and found[0].is_text:
+            return None
+        return open_next(arrival.file, first, expected, self._nulls)
 
     def _files(self) -> list[Arrival]:
         files = find_files(self._folder, may_be_none=True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -27,12 +28,10 @@ from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.errors import CerError, CheckpointError, EventsError, QueryTypeError, TimeOrderError
 from cer_gpu.fitting.fields import find_field
-from cer_gpu.follow.arrivals import Arrival, Arrivals
+from cer_gpu.follow.arrivals import Arrival, LiveSource
 from cer_gpu.follow.lock import locked
-from cer_gpu.follow.log import LOG_VERSION, CommitLog, sync_folder, write_whole
-from cer_gpu.follow.targets import LiveTarget
-from cer_gpu.io.files import open_next
-from cer_gpu.io.formats import AS_IN_PYARROW, CsvNulls, format_of
+from cer_gpu.follow.log import LOG_VERSION, LONGEST_LOG, CommitLog, sync_folder, write_whole
+from cer_gpu.follow.targets import LiveTarget, last_published
 from cer_gpu.io.sinks import Sink
 from cer_gpu.io.source import BATCH_ROWS, Source
 
@@ -118,8 +117,6 @@ class Follower:
         Options that a state depends on, by their names on the command line.
     expected
         Schema of the events; None: that of the first file.
-    nulls
-        Fields of CSV that are NULL.
     skip
         True: files that cannot be read are left out.
     whole
@@ -130,19 +127,21 @@ class Follower:
         Called with each step as soon as it is committed.
     passed
         Called with the names of `PASSING`.
+    options
+        Names of options in messages, by those in the facts, where a command calls them otherwise.
     """
 
-    arrivals: Arrivals
+    arrivals: LiveSource
     target: LiveTarget
     begin: Callable[[pa.Schema], LiveEvaluation]
     facts: Mapping[str, Any] = field(default_factory=dict)
     expected: pa.Schema | None = None
-    nulls: CsvNulls = AS_IN_PYARROW
     skip: bool = False
     whole: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
     tick: Callable[[], None] = lambda: None
     told: Callable[[LiveStep], None] = _nothing
     passed: Callable[[str], None] = _nothing
+    options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin with nothing read."""
@@ -174,16 +173,19 @@ class Follower:
             self.target.check_new()
         self.target.state.mkdir(parents=True, exist_ok=True)
         with locked(self.target.state):
+            self.target.claim()
             self._log = CommitLog(self.target.state / LOG)
             self._recover()
             yield self
 
     def _recover(self) -> None:
         for entry in self._log.entries[1:]:
-            self.read |= {each["name"]: each["size"] for each in entry["files"]}
+            files = {each["name"]: each["size"] for each in entry.get("files", ())}
+            self.read |= entry.get("read", files)  # of the line in place of many, or of a step
             self.skipped |= entry["skipped"]
         if self._log.entries:
             self._schema = self._check(self._log.entries[0])
+            self.target.resume(self._log.entries)
         if self.number:
             self._settle(self._log.entries[-1])
         self.target.drop_pending()
@@ -192,20 +194,35 @@ class Follower:
                 each.unlink()
         if self._schema is not None:
             self._restore(self._schema)
+        if len(self._log.entries) > LONGEST_LOG:
+            self._shorten()
+
+    def _shorten(self) -> None:
+        """Put one line into the log in place of those of most steps."""
+        *before, last = self._log.entries[1:]
+        own = {each["name"] for each in last["files"]}
+        read = self.arrivals.remembered({name: size for name, size in self.read.items() if name not in own})
+        skipped = {name: error for name, error in self.skipped.items() if name not in last["skipped"]}
+        numbers = Counter[str]()
+        for entry in before:
+            numbers.update(entry["n_rows"])
+        facts = {"read": read, "skipped": skipped, "n_rows": numbers, "published": last_published(before)}
+        self._log.shorten({"step": before[-1]["step"], **facts})
 
     def _check(self, header: Mapping[str, Any]) -> pa.Schema:
         """Return the schema of the events; refuse a state of another version, folder or options."""
         version = header.get("version")
-        if version != LOG_VERSION:
+        if version not in range(1, LOG_VERSION + 1):
             raise CheckpointError(
                 f"{self.target.state}: the state has version {version}, and this cer_gpu reads {LOG_VERSION}\n"
                 "hint: go on with the cer_gpu that made it, or write to another place"
             )
         for name, value in self._facts.items():
             if header["facts"].get(name) != value:
+                option = self.options.get(name, name)
                 raise CheckpointError(
-                    f"{self.target.state}: the state is of {name} {header['facts'].get(name)!r}, and not of {value!r}\n"
-                    f"hint: the same {name}, or results in another place"
+                    f"{self.target.state}: the state is of {option} {header['facts'].get(name)!r}, and not of "
+                    f"{value!r}\nhint: the same {option}, or results and state in another place"
                 )
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(header["schema"])))
         if self.expected is not None and not self.expected.equals(schema):
@@ -217,12 +234,12 @@ class Follower:
 
     @property
     def _facts(self) -> dict[str, Any]:
-        return {"--follow": self.arrivals.identity, "--format": self.target.format, **self.facts}
+        return {"--follow": self.arrivals.identity, **self.target.facts, **self.facts}
 
     @property
     def number(self) -> int:
         """Number of the last step; 0: there was none."""
-        return max(len(self._log.entries) - 1, 0)
+        return int(self._log.entries[-1]["step"]) if self._log.entries[1:] else 0
 
     @property
     def n_events(self) -> int:
@@ -338,18 +355,15 @@ class Follower:
             self._restore(self._schema)  # queries that do not fit leave no state behind
         if not self._log.entries:
             schema = base64.b64encode(self._schema.serialize().to_pybytes()).decode()
-            self._log.append({"version": LOG_VERSION, "facts": self._facts, "schema": schema})
+            self._log.append({"version": LOG_VERSION, "facts": self._facts, "schema": schema, **self.target.header})
         if self.evaluation is None:
             self._restore(self._schema)
         return self.evaluation
 
     def _source(self, arrival: Arrival, first: int = 0) -> Source | None:
         """Open a file; None: it has no events and no schema."""
-        found = format_of(arrival.name)
-        if not arrival.size and found is not None and found[0].is_text:
-            return None
         try:
-            return open_next(arrival.file, first, self._schema, self.nulls)
+            return self.arrivals.open(arrival, first, self._schema)
         except EventsError as error:
             raise UnreadableFile(arrival, error) from error
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from cer_gpu.errors import CheckpointError
 
-LOG_VERSION = 1
-"""Version of the log and of the state beside it."""
+LOG_VERSION = 2
+"""Version of the log and of the state beside it; those of version 1 have no line in place of many."""
+LONGEST_LOG = 1_000
+"""Lines from which on a log is made short before it grows again."""
 _CHECK = "check"
 
 
@@ -71,9 +72,20 @@ class CommitLog:
             sync_folder(self._path.parent)
         self.entries.append(entry)
 
-    def of(self, name: str) -> Iterator[Any]:
-        """Yield the values of a name in the entries that have it."""
-        return (entry[name] for entry in self.entries if name in entry)
+    def shorten(self, together: dict[str, Any]) -> None:
+        """Put one line in place of all but the first and the last one, which go to a file of their own.
+
+        Parameters
+        ----------
+        together
+            Facts in place of those of the lines, with the number of the last of their steps.
+        """
+        first, *moved, last = self.entries
+        kept = [first, together, last]
+        aside = self._path.with_name(f"{self._path.stem}-until-{together['step']:09}{self._path.suffix}")
+        _replace(aside, b"".join(map(_line, [first, *moved])))
+        _replace(self._path, b"".join(map(_line, kept)))
+        self.entries = kept
 
 
 def _line(entry: dict[str, Any]) -> bytes:
@@ -97,6 +109,14 @@ def write_whole(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file that is there as a whole, on the disk, when this returns, or as it was."""
+    part = path.with_name(path.name + ".part")
+    write_whole(part, data)
+    os.replace(part, path)
+    sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -2,13 +2,17 @@
 
 The rows of a step are first written where no reader looks.  When the step is committed they are published: a part file
 by a rename, lines by appending those that are not there yet.  Publishing again changes nothing.
+
+The state lies with the results, or in a folder that the user names; then a file with the path of that folder is where
+the state would be, so that no second state comes to the same results.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +28,12 @@ GROWING = ("jsonl", "ndjson")
 _COPY_BYTES = 1 << 20
 
 
+def last_published(entries: Iterable[Mapping[str, Any]]) -> int:
+    """Return the number of the last step with rows in lines of the log; 0: there is none."""
+    steps = (entry.get("published", entry["step"] if entry.get("target") is not None else 0) for entry in entries)
+    return max(steps, default=0)
+
+
 class LiveTarget(ABC):
     """Target of the results.
 
@@ -32,13 +42,69 @@ class LiveTarget(ABC):
     out : Path
     format : str
         One of `cer_gpu.io.sinks.SINK_FORMATS`.
+    usual : Path or None
+        Folder of the state unless another is named; None: one is always named.
     state : Path
         Folder of the state.
     """
 
     out: Path
     format: str
+    usual: Path | None
     state: Path
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Facts that a state depends on, by options of the command line."""
+        own = {"--format": self.format}
+        return own if self.state == self.usual else {**own, "-o": self.identity}
+
+    @property
+    def identity(self) -> str:
+        """The target, by which it is told from others."""
+        return os.path.realpath(self.out)
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """Facts for the first line of the log."""
+        return {}
+
+    def resume(self, entries: Sequence[Mapping[str, Any]]) -> None:  # noqa: B027 - files need nothing
+        """Take over a log that has entries.
+
+        Raises
+        ------
+        CheckpointError
+            When the results are not those that the log tells.
+        """
+
+    def claim(self) -> None:
+        """Let the results name their state, when its folder is there and no other process has its lock.
+
+        Raises
+        ------
+        OptionError
+            When they are those of another state.
+        """
+        usual = self.usual
+        if usual is None or (self.state == usual and not usual.is_file()):
+            return
+        own = os.path.realpath(self.state)
+        if self.state != usual and not usual.exists():
+            usual.parent.mkdir(parents=True, exist_ok=True)
+            part = self.state / "named"
+            part.write_text(own, "utf-8")
+            with contextlib.suppress(FileExistsError):
+                os.link(part, usual)  # whole, and only if no other process was faster
+            part.unlink()
+            sync_folder(usual.parent)
+        named = usual.read_text("utf-8") if usual.is_file() else os.path.realpath(usual)
+        if named != own:
+            raise OptionError(
+                f"{self.out}: its state is {named}, and not {own}\n"
+                "hint: that one (--state), or results in another place; of a state that was moved, remove "
+                f"{usual} first"
+            )
 
     @abstractmethod
     def check_new(self) -> None:
@@ -82,11 +148,12 @@ class LiveTarget(ABC):
 class PartFolder(LiveTarget):
     """Folder of part files, each with the rows of a step; the state lies in it, in the folder ``_state``."""
 
-    def __init__(self, out: Path, format: str) -> None:
+    def __init__(self, out: Path, format: str, state: Path | None = None) -> None:
         self.out: Path
         self.format: str
-        self.state: Path
-        self.out, self.format, self.state = out, format, out / "_state"
+        self.usual: Path | None = out / "_state"
+        self.out, self.format = out, format
+        self.state: Path = state or out / "_state"
 
     def check_new(self) -> None:
         """Refuse a folder that has files."""
@@ -95,7 +162,7 @@ class PartFolder(LiveTarget):
                 f"{self.out}: is no folder\nhint: results of a live source go to a folder of part files, or to a file "
                 "of JSON lines (.jsonl), to which they are appended"
             )
-        if self.out.is_dir() and any(each != self.state for each in self.out.iterdir()):
+        if self.out.is_dir() and any(each != self.usual for each in self.out.iterdir()):
             raise OptionError(
                 f"{self.out}: the folder has files, and no state ({self.state}) that says of what\n"
                 "hint: an empty folder, or a new one"
@@ -129,11 +196,12 @@ class PartFolder(LiveTarget):
 class GrowingFile(LiveTarget):
     """File of JSON lines that grows; the state lies beside it, in a folder with ``.state`` behind its name."""
 
-    def __init__(self, out: Path) -> None:
+    def __init__(self, out: Path, state: Path | None = None) -> None:
         self.out: Path
         self.format: str
         self.out, self.format = out, "jsonl"
-        self.state: Path = out.with_name(out.name + ".state")
+        self.usual: Path | None = out.with_name(out.name + ".state")
+        self.state: Path = state or out.with_name(out.name + ".state")
 
     def check_new(self) -> None:
         """Refuse a file that has lines."""
@@ -183,23 +251,25 @@ class GrowingFile(LiveTarget):
             each.unlink()
 
 
-def live_target(out: str | os.PathLike[str], format: str | None = None) -> LiveTarget:
-    """Return the target that a path names.
+def live_target(
+    out: str | os.PathLike[str], format: str | None = None, state: str | os.PathLike[str] | None = None
+) -> LiveTarget:
+    """Return the target that a path names, with a state in a folder; None: with the results.
 
     Raises
     ------
     OptionError
         When it is one file of a format that cannot grow.
     """
-    path = Path(out)
+    path, folder = Path(out), None if state is None else Path(state)
     ending = path.suffix.lower()[1:]
     if ending in GROWING and not path.is_dir():
         if format not in (None, "jsonl"):
             raise OptionError(f"{out}: is a file of JSON lines, and the format is {format}\nhint: name a folder")
-        return GrowingFile(path)
+        return GrowingFile(path, folder)
     if ending in SINK_FORMATS and not path.is_dir():
         raise OptionError(
             f"{out}: one {ending} file cannot grow as events come\n"
             "hint: name a folder, which gets part files, or a file that ends in .jsonl"
         )
-    return PartFolder(path, format or SINK_FORMATS[0])
+    return PartFolder(path, format or SINK_FORMATS[0], folder)

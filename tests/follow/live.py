@@ -35,12 +35,15 @@ class Followed:
         return contextlib.nullcontext(sink)
 
 
-def follower(folder, out="found", query=QUERY, options=None, facts=None, **given):
-    """Return the follower of FOLDER/in, with results in FOLDER/OUT."""
-    arrivals = Arrivals(str(folder / "in"), 0)
+def follower(folder, out="found", query=QUERY, options=None, facts=None, state=None, ends=None, **given):
+    """Return the follower of FOLDER/in with results in FOLDER/OUT, or from and to `ends`."""
+    arrivals, target = ends or (
+        Arrivals(str(folder / "in"), 0),
+        live_target(folder / out, state=None if state is None else folder / state),
+    )
     return Follower(
         arrivals,
-        live_target(folder / out),
+        target,
         lambda schema: Followed(query, schema, **(options or {})),
         facts or {},
         **given,

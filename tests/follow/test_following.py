@@ -147,6 +147,23 @@ def test_results_without_a_state_are_not_touched(tmp_path, out):
     assert found_in(tmp_path / out) == before
 
 
+@pytest.mark.parametrize("out", OUTS)
+def test_a_state_in_a_folder_of_its_own_is_the_only_one_of_its_results(tmp_path, out):
+    events = random_events(10, 120)
+    for i in range(4):
+        add_file(tmp_path / "in", f"{i}.parquet", events.slice(30 * i, 30))
+        with pytest.raises(KilledHere):
+            followed(tmp_path, out, state="state", passed=kill_at(PASSING[i], 0))
+    followed(tmp_path, out, state="state")
+    assert as_texts(found_in(tmp_path / out)) == as_texts(expected_rows(events))
+    add_file(tmp_path / "in", "4.parquet", events.slice(120))
+    for other in (None, "other"):
+        with pytest.raises(cer_gpu.OptionError, match=r"its state is .*state, and not .*\nhint: that one|no state"):
+            followed(tmp_path, out, state=other)
+    with pytest.raises(cer_gpu.CheckpointError, match="the state is of -o "):
+        followed(tmp_path, "more" + out, state="state")
+
+
 def test_a_state_of_another_query_folder_or_option_is_refused(tmp_path):
     add_files(tmp_path / "in", random_events(1, 40), 1)
     followed(tmp_path, facts={"--lateness": None})

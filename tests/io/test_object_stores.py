@@ -25,6 +25,7 @@ from cer_gpu.io.tables.appended import appended_since
 from cer_gpu.io.tables.delta import delta_options
 from cer_gpu.io.tables.opening import open_table
 from cer_gpu.io.tables.writing import append_rows, committed_step
+from spark_glue.cli import main
 
 OWN = Path(__file__).parents[2] / ".venv" / "s3" / "bin" / "moto_server"
 SERVER = os.environ.get("CER_GPU_MOTO") or (str(OWN) if OWN.exists() else None)
@@ -82,6 +83,16 @@ def test_tables_of_delta_are_read_and_written_in_a_store(store):
     (new,) = appended_since(open_table("s3://box/t"), "0")
     assert sorted(row["x"] for row in rows_of(new.source())) == [1, 2, 3]
     assert committed_step("delta:s3://box/t", "job") == 7
+
+
+def test_a_job_over_what_is_new_goes_from_table_to_table_in_a_store(store, tmp_path, capsys):
+    for at in range(2):
+        rows = pa.table({"type": ["AB"[at]], "x": [at]})
+        write_deltalake("s3://box/t", rows, mode="append", storage_options=delta_options("s3://box/t"))
+        args = ["SELECT * WHERE A ; B", "--input", "delta:s3://box/t", "--state", str(tmp_path / "state")]
+        assert main(["job", *args, "-o", "delta:s3://box/found"]) == 0
+    assert "version 1: 1 row, 1 complex event -> delta:s3://box/found" in capsys.readouterr().err
+    assert [row["positions"] for row in rows_of(open_events("delta:s3://box/found"))] == [[0, 1]]
 
 
 def _stopped(batch):

@@ -105,15 +105,18 @@ def _as_they_come(sink: Sink) -> Iterator[Sink]:
     yield sink
 
 
-def endless(queries: Mapping[str, CompiledQuery], skipped: Wrong | None) -> dict[str, CompiledQuery]:
-    """Return the queries that can be evaluated over one stream that never ends, as `for_each` does."""
+def endless(queries: Mapping[str, CompiledQuery], skipped: Wrong | None, option: str) -> dict[str, CompiledQuery]:
+    """Return the queries that can be evaluated over one stream that never ends, as `for_each` does.
+
+    `option` is that which names the stream.
+    """
 
     def checked(query: CompiledQuery) -> CompiledQuery:
         if query.reads_whole_table:
-            raise OptionError("MATCH_RECOGNIZE reads the whole table, and --follow never comes to its end")
+            raise OptionError(f"MATCH_RECOGNIZE reads the whole table, and {option} never comes to its end")
         if query.several_streams:
             raise OptionError(
-                f"the query reads the streams {', '.join(query.streams)}, and --follow DIR is one\n"
+                f"the query reads the streams {', '.join(query.streams)}, and {option} is one\n"
                 "hint: a column that tells the stream, and FROM one stream"
             )
         return query

@@ -24,9 +24,9 @@ from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.cli.tally import FORMS, counted
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import EventsError, OptionError, TimeOrderError
-from cer_gpu.follow.arrivals import Arrivals
+from cer_gpu.follow.arrivals import Arrivals, LiveSource
 from cer_gpu.follow.following import Follower, LiveStep
-from cer_gpu.follow.targets import live_target
+from cer_gpu.follow.targets import LiveTarget, live_target
 from cer_gpu.io.files import open_paths
 from cer_gpu.io.formats import AS_IN_PYARROW, CsvNulls
 from cer_gpu.printable import printable, printable_lines
@@ -36,17 +36,20 @@ _STOPPED_BY = (signal.SIGINT, signal.SIGTERM)
 
 
 class LiveRun:
-    """Run of queries over the files that appear in a folder.
+    """Run of queries over a live source.
 
     Parameters
     ----------
-    given, live, options, nulls
+    given, live, options
+    arrivals
+        The source.
+    target
+    nulls
+        Fields of CSV that are NULL.
     alerts
         True: the results are alerts of rules.
     out
-        Path of the results.
-    format_
-        Format of part files; None: the usual one.
+        The target as it was given.
     signals
     hidden
         True: nothing is told before the end.
@@ -64,26 +67,24 @@ class LiveRun:
         given: GivenQueries,
         live: FollowOptions,
         options: EvaluationOptions,
+        arrivals: LiveSource,
+        target: LiveTarget,
         *,
         nulls: CsvNulls,
         alerts: bool,
         out: str,
-        format_: str | None,
         signals: Signals,
         hidden: bool,
     ) -> None:
-        assert live.folder is not None
         self._given, self._live, self._options, self._alerts = given, live, options, alerts
         self._signals, self._hidden = signals, hidden
-        self._compiled = endless(given.compile(Streams({None: []})), given.skipped)
+        self._compiled = endless(given.compile(Streams({None: []})), given.skipped, live.option)
         self._out = out
         self._outputs: dict[str, str] = {}
         self._n_rows: dict[str, int] = {}
         self._n_steps = self._n_files = self._n_events = 0
         self._noted: set[str] = set()
-        target = live_target(out, format_)
-        arrivals = Arrivals(live.folder, live.settle, live.order)
-        _check_apart(live.folder, target.out)
+        self._noun = arrivals.noun
         expected = None if live.schema_of is None else open_paths([live.schema_of], nulls).schema
         facts: dict[str, Any] = {
             "--output": options.output or (ALERTS if alerts else None),
@@ -96,14 +97,14 @@ class LiveRun:
             self._begin,
             facts,
             expected,
-            nulls,
             skip=live.skip_unreadable,
             whole=signals.held,
             tick=signals.check,
             told=self._tell,
+            options={"--follow": live.option},
         )
         self._console = Console(stderr=True)
-        self._status = self._console.status("looking for files")
+        self._status = self._console.status(f"looking for {self._noun}s")
 
     def _begin(self, schema: pa.Schema) -> CommandFollowed:
         followed = CommandFollowed(self._given, self._compiled, self._options, schema, alerts=self._alerts)
@@ -136,14 +137,14 @@ class LiveRun:
                     waited = True  # those that came a moment ago
                     time.sleep(self._live.settle)
                     continue
-                waiting = f"{self.summary()}; waiting for files in {self._live.folder}"
+                waiting = f"{self.summary()}; waiting for {self._noun}s in {self._live.folder}"
                 self._status.update(Text(printable(waiting)))
                 time.sleep(self._live.poll)
         except TimeOrderError as error:
             hint = "\nhint: --lateness TIME puts late events in order, and --late drop leaves out those that come later"
             raise TimeOrderError(f"{error}{hint if 'hint: ' not in str(error) else ''}") from None
         except EventsError as error:
-            if "hint: " in str(error):
+            if "hint: " in str(error) or self._noun != "file":
                 raise
             raise EventsError(
                 f"{error}\nhint: put it right or remove it, and begin again; or --skip-unreadable"
@@ -163,17 +164,21 @@ class LiveRun:
             return
         last = step.files[-1] if len(step.files) == 1 else f"{step.files[0]} to {step.files[-1]}"
         target = "" if step.target is None else f" -> {step.target}"
-        self._say(f"{last}: {counted(step.n_events, 'row')}, {self._rows(step.n_rows)}{target}")
+        self._say(f"{self._named(last)}: {counted(step.n_events, 'row')}, {self._rows(step.n_rows)}{target}")
 
     def _tell_notes(self) -> None:
         follower = self._follower
+        all_there = "--schema-of a file that has all, with " if self._noun == "file" else ""
         for name, file in follower.new_fields.items():
             self._note([
-                f"{file} has the field {name!r}, which the first file had not, and which is null in all events of this "
-                "run: --schema-of a file that has all, with results in another place"
+                f"{self._named(file)} has the field {name!r}, which the first {self._noun} had not, and which is null "
+                f"in all events of this run: {all_there}results in another place"
             ])  # fmt: skip
         for name in follower.grown:
             self._note([f"{name} has changed since it was read; what was added is not read (--settle)"])
+
+    def _named(self, part: str) -> str:
+        return part if self._noun == "file" else f"{self._noun} {part}"
 
     def _note(self, notes: Sequence[str]) -> None:
         for note in notes:
@@ -197,7 +202,7 @@ class LiveRun:
 
     def summary(self) -> str:
         """Return the summary up to now as a line."""
-        said = [counted(self._n_files, "file"), counted(self._n_events, "row"), self._rows(self._n_rows)]
+        said = [counted(self._n_files, self._noun), counted(self._n_events, "row"), self._rows(self._n_rows)]
         evaluation = self._follower.evaluation
         if self._options.late == "drop" and evaluation is not None:
             said.append(f"{counted(evaluation.evaluator.n_late, 'late event')} dropped")
@@ -215,7 +220,7 @@ class LiveRun:
         """Return the summary up to now as plain data."""
         return {
             "n_steps": self._n_steps,
-            "n_files": self._n_files,
+            f"n_{self._noun}s": self._n_files,
             "n_events": self._n_events,
             "n_rows": sum(self._n_rows.values()),
             "queries": self._n_rows,
@@ -230,13 +235,15 @@ def _lateness(options: EvaluationOptions) -> str | None:
     return None if options.lateness is None else f"{options.lateness} {options.late}"
 
 
-def _check_apart(folder: str, out: os.PathLike[str]) -> None:
-    """Refuse results that would be read as events."""
-    events, target = os.path.realpath(folder), os.path.realpath(out)
-    if "://" not in folder and os.path.commonpath([events, target]) == events:
-        raise OptionError(
-            f"{os.fspath(out)}: lies in the folder {folder}, from which the events come\nhint: another folder"
-        )
+def check_apart(folder: str, *places: str | os.PathLike[str]) -> None:
+    """Refuse places of results, or of a state, that would be read as events of a folder."""
+    events = os.path.realpath(folder)
+    for place in places:
+        given = os.path.realpath(place)
+        if "://" not in folder and os.path.commonpath([events, given]) == events:
+            raise OptionError(
+                f"{os.fspath(place)}: lies in the folder {folder}, from which the events come\nhint: another folder"
+            )
 
 
 def follow_files(
@@ -259,6 +266,31 @@ def follow_files(
         if value:
             hint = "; --lateness puts late events in order" if name == "--sort" else ""
             raise click.UsageError(f"{name} is no option of --follow{hint}")
+    assert live.folder is not None
+    target = live_target(out, format_)
+    arrivals = Arrivals(live.folder, live.settle, live.order, nulls)
+    check_apart(live.folder, target.out)
+    return run_live(
+        given, live, options, arrivals, target, nulls=nulls, alerts=alerts, out=out, signals=signals,
+        no_progress=no_progress, as_json=as_json,
+    )  # fmt: skip
+
+
+def run_live(
+    given: GivenQueries,
+    live: FollowOptions,
+    options: EvaluationOptions,
+    arrivals: LiveSource,
+    target: LiveTarget,
+    *,
+    nulls: CsvNulls = AS_IN_PYARROW,
+    alerts: bool,
+    out: str,
+    signals: Signals,
+    no_progress: bool,
+    as_json: bool,
+) -> int:
+    """Evaluate what comes to a live source, say what was done, and return the exit code."""
     run = None
     try:
         hidden = no_progress or as_json
@@ -266,10 +298,11 @@ def follow_files(
             given,
             live,
             options,
+            arrivals,
+            target,
             nulls=nulls,
             alerts=alerts,
             out=out,
-            format_=format_,
             signals=signals,
             hidden=hidden,
         )

@@ -61,11 +61,13 @@ class FollowOptions:
     Attributes
     ----------
     folder : str or None
-        None: there is no live source.
+        The live source; None: there is none.
     once, skip_unreadable : bool
     poll, settle : float
     order : str
     schema_of : str or None
+    option : str
+        The option that names the source.
     """
 
     folder: str | None
@@ -75,6 +77,7 @@ class FollowOptions:
     settle: float
     order: str
     schema_of: str | None
+    option: str = "--follow"
 
 
 def follow_options(command: Command) -> Command:

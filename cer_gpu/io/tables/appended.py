@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -36,10 +37,14 @@ class Addition:
     table: TableSnapshot
     files: Callable[[], Sequence[DataFile]]
 
+    @cached_property
+    def _files(self) -> Sequence[DataFile]:
+        return self.files()
+
     @property
     def n_rows(self) -> int | None:
         """Number of rows; None: it is not known before they are read."""
-        counts = [file.n_rows for file in self.files()]
+        counts = [file.n_rows for file in self._files]
         known = [count for count in counts if count is not None]
         return sum(known) if len(known) == len(counts) else None
 
@@ -60,8 +65,8 @@ class Addition:
 
     def _as(self, expected: pa.Schema | None) -> Sequence[DataFile]:
         if expected is None:
-            return self.files()
-        return [file.with_types(self.table.schema, expected) for file in self.files()]
+            return self._files
+        return [file.with_types(self.table.schema, expected) for file in self._files]
 
 
 def appended_since(table: TableSnapshot, since: str | None) -> list[Addition]:

@@ -113,6 +113,7 @@ class DeltaSnapshot(TableSnapshot):
                 self._load(given.snapshot)
             self.version: str = str(self._table.version())
             self._metadata, protocol = self._table.metadata(), self._table.protocol()
+            self.table_id: str = str(self._metadata.id)
             fields = json.loads(self._table.schema().to_json())["fields"]
             self.schema: pa.Schema = pa.schema(pa.schema(self._table.schema().to_arrow()))
         self._check_readable(set(protocol.reader_features or ()))

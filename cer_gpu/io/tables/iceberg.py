@@ -76,6 +76,7 @@ class IcebergSnapshot(TableSnapshot):
         with telling_iceberg_errors(self.name):
             snapshot = self._table.current_snapshot() if given.snapshot is None else self._named(given.snapshot)
         self._snapshot = snapshot
+        self.table_id: str = str(self._table.metadata.table_uuid)
         self.version: str = "" if snapshot is None else str(snapshot.snapshot_id)
         # the newest snapshot is read by the newest schema, which may have changed since; others by their own
         asked = None if given.snapshot is None else snapshot.snapshot_id

@@ -90,12 +90,15 @@ class TableSnapshot(ABC):
     ----------
     name : str
         The table, for messages.
+    table_id : str
+        Identifier of the table, which one that takes its place later has not.
     version : str
         Its version (Delta) or the id of its snapshot (Iceberg); "": a table of Iceberg into which nothing was written.
     schema : pyarrow.Schema
     """
 
     name: str
+    table_id: str
     version: str
     schema: pa.Schema
 

@@ -19,7 +19,7 @@ from cer_gpu.io.tables.names import TableName, package_of
 CommitStep = tuple[str, int]
 """Application, and the number of its step that a commit is."""
 _STEP = "cer-gpu.step."
-"""Property of a snapshot of Iceberg with the number of a step, before the name of the application."""
+"""Property of a table of Iceberg, and of a snapshot, with the number of a step, before the name of the application."""
 
 
 @contextmanager
@@ -63,6 +63,36 @@ def append_rows(
     with open_table_sink(name, schema, step) as sink:
         for batch in batches:
             sink.write(batch)
+
+
+def append_once(name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], step: CommitStep) -> bool:
+    """Append rows by one commit with a step, unless the table has this step of the application, or a later one.
+
+    Nothing is gathered: the rows must be there already.
+
+    Returns
+    -------
+    bool
+        True if they were appended.
+    """
+    target = _target(name, schema)
+    committed = target.committed(step[0])
+    if committed is not None and committed >= step[1]:
+        return False
+    target.append(pa.RecordBatchReader.from_batches(target.schema, map(target.fitted, batches)), True, step)
+    return True
+
+
+def fitting(name: str, schema: pa.Schema) -> tuple[pa.Schema, Callable[[pa.RecordBatch], pa.RecordBatch]]:
+    """Return the types in which a table stores results of a schema, and what gives results these types.
+
+    Raises
+    ------
+    OptionError
+        When the table cannot hold them; what gives them the types raises it for values that do not fit.
+    """
+    target = _target(name, schema)
+    return target.schema, target.fitted
 
 
 def committed_step(name: str, application: str) -> int | None:
@@ -147,6 +177,10 @@ class _Target:
         except (pa.ArrowException, ValueError) as error:
             raise OptionError(f"{self._given}: the table cannot hold these results: {error}") from error
 
+    def committed(self, application: str) -> int | None:
+        """Return the number of the newest step of an application."""
+        raise NotImplementedError
+
     def append(self, rows: pa.RecordBatchReader, has_rows: bool, step: CommitStep | None) -> None:
         """Append rows by one commit; without rows, only if the table must be made, or there is a step."""
         raise NotImplementedError
@@ -202,7 +236,12 @@ class _IcebergTarget(_Target):
             return pa.schema(reading.schema_to_pyarrow(self._table.schema(), include_field_ids=False))
 
     def committed(self, application: str) -> int | None:
-        snapshot = None if self._table is None else self._table.current_snapshot()
+        if self._table is None:
+            return None
+        told = self._table.properties.get(_STEP + application)  # which stays when snapshots expire
+        if told is not None:
+            return int(told)
+        snapshot = self._table.current_snapshot()
         while snapshot is not None:
             found = None if snapshot.summary is None else snapshot.summary.get(_STEP + application)
             if found is not None:
@@ -220,9 +259,12 @@ class _IcebergTarget(_Target):
                 self._catalogue.create_namespace_if_not_exists(self._name.rpartition(".")[0])
                 made = self._catalogue.create_table_transaction(self._name, schema=self.schema)
                 made.append(rows.read_all(), snapshot_properties=marks)
+                made.set_properties(marks)
                 made.commit_transaction()
             else:
-                self._table.append(rows.read_all(), snapshot_properties=marks)
+                with self._table.transaction() as changed:
+                    changed.append(rows.read_all(), snapshot_properties=marks)
+                    changed.set_properties(marks)
 
 
 # ---- types ----------------------------------------------------------------------------------------------------------
