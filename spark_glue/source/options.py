@@ -90,7 +90,7 @@ def given_options(options: Mapping[str, str], taker: str = "the data source 'cer
     options
         Names in any case.
     taker
-        What takes the options, for the message.
+        Name of the taker, for the message.
 
     Raises
     ------
