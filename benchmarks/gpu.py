@@ -18,10 +18,12 @@ from functools import partial
 from pathlib import Path
 
 import gpu_results
+import gpu_sets
 import numpy as np
 import pyarrow as pa
 from measure import seconds
 from report import RESULTS, Results, Row, cell, markdown
+from sigma_rules import BESIDE
 
 import cer_gpu
 from cer_gpu.automaton.normal_form import Guard
@@ -36,7 +38,7 @@ from cer_gpu.predicates.guards import COMPILED, BoundGuards, GuardWords
 from cer_gpu.predicates.symbols import SymbolTable
 
 TITLE = "GPU"
-FLOORS, PREDICATES, QUERIES = "GPU, floors", "GPU, predicates", "GPU, whole queries"
+FLOORS, PREDICATES, QUERIES, SETS = "GPU, floors", "GPU, predicates", "GPU, whole queries", "GPU, sets of rules"
 NOTES = {
     TITLE: "What was measured on a GPU.",
     FLOORS: "The fastest that memory and bus give: the other tables are shares of these.",
@@ -44,6 +46,11 @@ NOTES = {
         "Predicates on float32 columns, of which about 1% of the events satisfy one, against one core. The floor of "
         "columns on the device is the reading of its memory, and that of columns on the host are copies from pinned "
         "memory. Columns of fewer bytes than the cache of the GPU has stay in it from one call to the next."
+    ),
+    SETS: (
+        "SigmaHQ's rules about Windows over recorded events: the rows of all their guards in one block, from texts in "
+        "the memory of the host on, against one core; and whole evaluations, with a GPU or without. The first "
+        "evaluation, which binds the rules to the columns, is not counted."
     ),
     QUERIES: "From events on the host to complex events: on one core, and on all of them, each with a GPU or without.",
 }
@@ -400,6 +407,8 @@ def measured(
     within: float = float("inf"),
     memory: float | None = None,
     done: Callable[[Results], None] = lambda results: None,
+    rules: Path = Path(),
+    recorded: Path = Path(),
 ) -> Results:
     """Return all results, told line by line; without a GPU, that they are left out.
 
@@ -417,11 +426,13 @@ def measured(
         GiB of the host's memory that may be taken; None: 60% of what is free.
     done : callable
         Called with the results of each part.
+    rules, recorded : Path
+        As of `gpu_sets.set_rows`.
     """
     if (why := placement.missing()) is not None:
         return {TITLE: [{"workload": "left out", "why": why.partition("\n")[0]}]}
     begun, device = time.perf_counter(), placement.open_device()
-    wanted = [title for title in (FLOORS, PREDICATES, QUERIES) if any(word in title for word in only or [""])]
+    wanted = [title for title in (FLOORS, PREDICATES, QUERIES, SETS) if any(word in title for word in only or [""])]
     results: Results = {TITLE: [{"workload": f"on {device.name}"}]}
     room = memory * 2**30 if memory is not None else 0.6 * free_memory()
     fitting = [n for n in sorted(sizes) if 4 * Values.size(n) + 2 * n < room]
@@ -441,7 +452,12 @@ def measured(
     assert floors is not None
     results[FLOORS] = found
     done(results)
-    if wanted == [FLOORS]:
+    if SETS in wanted:
+        budget = Budget(begun + within)
+        times = lambda what, n, *runs: budget.measured(what, n, repeat, *runs)  # noqa: E731
+        results[SETS] = list(map(told, gpu_sets.set_rows(rules, recorded, times, lambda: budget.left)))
+        done(results)
+    if not {PREDICATES, QUERIES} & {*wanted}:
         return results
     values = Values(max(fitting), device if PREDICATES in wanted else None)
     both = {PREDICATES, QUERIES} <= {*wanted}
@@ -471,7 +487,9 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, nargs="+", default=list(SIZES), help="the numbers of events to measure")
     parser.add_argument("--repeat", type=int, default=5, help="runs of which the median is taken, if there is time")
-    parser.add_argument("--only", nargs="+", metavar="PART", help="of: floors (always), predicates, queries")
+    parser.add_argument("--only", nargs="+", metavar="PART", help="of: floors (always), predicates, queries, sets")
+    parser.add_argument("--rules", type=Path, default=BESIDE / "rules" / "sigma_rules.zip", help="rules of Sigma")
+    parser.add_argument("--recorded", type=Path, default=BESIDE / "data" / "windows.parquet", help="their events")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="leave out what would take longer")
     parser.add_argument("--memory", type=float, metavar="GIB", help="of the host to take (60%% of what is free)")
     parser.add_argument("--save", action="store_true", help="write gpu-<card>.json and .md, or add to them")
@@ -485,7 +503,16 @@ def main(arguments: list[str]) -> int:
             command = ["python benchmarks/gpu.py", *arguments]
             gpu_results.keep(options.results, results, NOTES, command, of)
 
-    results = measured(options.events, options.repeat, options.only, options.seconds, options.memory, done)
+    results = measured(
+        options.events,
+        options.repeat,
+        options.only,
+        options.seconds,
+        options.memory,
+        done,
+        options.rules,
+        options.recorded,
+    )
     for title, rows in results.items():
         print(markdown(title, rows))
     return 0

@@ -20,7 +20,7 @@ typedef double cer_f64;
 static_assert(sizeof(cer_u16) == 2 && sizeof(cer_i32) == 4 && sizeof(cer_i64) == 8, "integer sizes");
 
 // Rows that one warp compacts by itself.
-enum { CER_TILE = 256 };
+enum { CER_TILE = 1024 };
 
 #ifdef CER_HOST_SHIM
 

@@ -2,10 +2,11 @@
 // before this file.
 #ifndef CER_QUERY_SIDES_CUH
 #define CER_QUERY_SIDES_CUH
+#include "inputs.cuh"
 #include "sides.cuh"
 
-CER_KERNEL cer_query_sides(const cer_u64* in, const cer_i32* rows, cer_i64 n_rows, cer_i64* sides) {
-  cer_sides_of_rows<cer_sides>(in, rows, n_rows, sides);
+CER_KERNEL cer_query_sides(CER_INPUTS in, const cer_i32* rows, cer_i64 n_rows, cer_i64* sides) {
+  cer_sides_of_rows<cer_sides>(cer_in(in), rows, n_rows, sides);
 }
 
 #endif  // CER_QUERY_SIDES_CUH

@@ -2,10 +2,11 @@
 // this file.
 #ifndef CER_QUERY_WORDS_CUH
 #define CER_QUERY_WORDS_CUH
+#include "inputs.cuh"
 #include "select.cuh"
 
-CER_KERNEL cer_query_words(const cer_u64* in, cer_i64 first, cer_i64 n_rows, cer_query::word* words) {
-  cer_words_of_rows<cer_query>(in, first, n_rows, words);
+CER_KERNEL cer_query_words(CER_INPUTS in, cer_i64 first, cer_i64 n_rows, cer_query::word* words) {
+  cer_words_of_rows<cer_query>(cer_in(in), first, n_rows, words);
 }
 
 #endif  // CER_QUERY_WORDS_CUH

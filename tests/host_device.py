@@ -138,7 +138,9 @@ class HostQueue:
 
     def launch(self, kernel, n_warps, *arguments):
         self._device.n_launches += 1
-        self._waiting.append(lambda: kernel(n_warps, *arguments))
+        numbers = [each.copy() if isinstance(each, np.ndarray) else each for each in arguments]
+        addresses = lambda: (each.ctypes.data if isinstance(each, np.ndarray) else each for each in numbers)  # noqa: E731
+        self._waiting.append(lambda: kernel(n_warps, *addresses()))
 
     def wait(self):
         for do in self._waiting:

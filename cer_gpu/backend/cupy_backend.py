@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cer_gpu.backend.device import Bytes, OutOfDeviceMemory
+from cer_gpu.backend.device import Argument, Bytes, OutOfDeviceMemory
 
 OPTIONS = ("--std=c++17", "--fmad=false")
 """Options of the compiler: no operations are fused, so that each rounds once."""
@@ -128,15 +128,20 @@ class CupyQueue:
         if n_bytes:  # CuPy takes no integers of NumPy for addresses
             self._runtime.memcpyAsync(int(target), int(source), n_bytes, kind, self._stream.ptr)
 
-    def launch(self, kernel: Any, n_warps: int, *arguments: int) -> None:
+    def launch(self, kernel: Any, n_warps: int, *arguments: Argument) -> None:
         """Start a kernel with `n_warps` warps, rounded up to whole blocks of threads."""
         n_blocks = min(-(-n_warps // _WARPS), _MOST_BLOCKS)
         with self._stream:
-            kernel((max(n_blocks, 1),), (_THREADS,), tuple(map(np.uint64, arguments)))
+            kernel((max(n_blocks, 1),), (_THREADS,), tuple(map(_by_value, arguments)))
 
     def wait(self) -> None:
         """Return when everything is done."""
         self._stream.synchronize()
+
+
+def _by_value(argument: Argument) -> Any:
+    """Return an argument as CuPy takes it: an array has one value, of all the bytes."""
+    return argument.view(f"V{argument.nbytes}") if isinstance(argument, np.ndarray) else np.uint64(argument)
 
 
 class CupyDevice:

@@ -13,6 +13,12 @@ import numpy.typing as npt
 
 Bytes = npt.NDArray[np.uint8]
 
+MOST_BY_VALUE = 480
+"""Most numbers of 64 bits that a kernel gets by value: all its parameters may have 4 KiB."""
+
+Argument = int | npt.NDArray[np.uint64]
+"""A number of 64 bits, or numbers that a kernel gets by value (`kernels/inputs.cuh`)."""
+
 
 class OutOfDeviceMemory(Exception):
     """The device has no room for what was asked for."""
@@ -44,8 +50,8 @@ class Queue(Protocol):
     def read(self, data: Bytes, address: int) -> None:
         """Copy device memory to pinned memory, which is written when `wait` returns."""
 
-    def launch(self, kernel: Any, n_warps: int, *arguments: int) -> None:
-        """Start a kernel with about `n_warps` warps, at least one; every argument is a number of 64 bits."""
+    def launch(self, kernel: Any, n_warps: int, *arguments: Argument) -> None:
+        """Start a kernel with about `n_warps` warps, at least one."""
 
     def wait(self) -> None:
         """Return when everything is done."""

@@ -252,20 +252,22 @@ def test_symbols_by_hash(shim, n_parts):
 
 
 @pytest.mark.parametrize("lanes", [1, 32])
-@pytest.mark.parametrize("n_tiles", [1, 31, 256, 257, 1500])
+@pytest.mark.parametrize("n_tiles", [1, 31, 256, 257, 1500, 9000])
 def test_compaction(build_on_host, lanes, n_tiles):
-    kernels = HostDevice(build_on_host, lanes).compile(
-        read_kernel_source("compaction.cu"), ["cer_group_tiles", "cer_pack_tiles"]
-    )
+    names = ["cer_group_tiles", "cer_sum_groups", "cer_pack_tiles"]
+    kernels = HostDevice(build_on_host, lanes).compile(read_kernel_source("compaction.cu"), names)
     rng = np.random.default_rng(n_tiles)
     counts = (rng.integers(0, TILE_ROWS + 1, n_tiles) * (rng.random(n_tiles) < 0.7)).astype(np.int32)
     n_rows, n = n_tiles * TILE_ROWS, int(counts.sum())
     symbols, rows = rng.integers(1, 9, n_rows, np.int32), np.arange(n_rows, dtype=np.int32)
-    offsets, totals = np.empty(n_tiles, np.int32), np.empty(-(-n_tiles // GROUP_TILES), np.uint64)
+    offsets, totals = np.empty(n_tiles, np.int32), np.empty(-(-n_tiles // GROUP_TILES) + 1, np.uint64)
     packed = np.full((2, n), -1, np.int32)
     at = [array.ctypes.data for array in (symbols, rows, counts, offsets, totals)]
     kernels["cer_group_tiles"](3, at[2], n_tiles, at[3], at[4])
+    of_groups = np.add.reduceat(counts, np.arange(0, n_tiles, GROUP_TILES))
+    np.testing.assert_array_equal(totals[:-1], of_groups)
+    kernels["cer_sum_groups"](3, at[4], len(totals) - 1)
+    np.testing.assert_array_equal(totals, [0, *np.cumsum(of_groups)])
     kernels["cer_pack_tiles"](5, *at, n_tiles, packed[0].ctypes.data, packed[1].ctypes.data)
     kept = (np.arange(TILE_ROWS) < counts[:, None]).ravel()
-    np.testing.assert_array_equal(totals, np.add.reduceat(counts, np.arange(0, n_tiles, GROUP_TILES)))
     np.testing.assert_array_equal(packed, [symbols[kept], rows[kept]])

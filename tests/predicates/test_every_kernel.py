@@ -19,13 +19,17 @@ from random_predicates import SCHEMA, AsTheyAppear, answers, batch_of, guard_wor
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.backend.kernel_source import kernel_folder
 from cer_gpu.columnar.columns import Block
+from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.inputs import Inputs
 from cer_gpu.expressions.operators import OPERATORS
 from cer_gpu.expressions.side_columns import OrderKey, Raw, SideColumns, TextNumbers
 from cer_gpu.expressions.targets import cuda as cuda_target
+from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.expressions.terms import COMPARISONS, STORED
 from cer_gpu.predicates.cuda import source as cuda_source
-from cer_gpu.predicates.guards import CUDA, INTERPRETED
+from cer_gpu.predicates.cuda.guard_sets import SetInputs
+from cer_gpu.predicates.cuda.set_steps import SetSteps
+from cer_gpu.predicates.guards import CUDA, INTERPRETED, sets_pass
 from cer_gpu.predicates.placement import CPU
 from cer_gpu.predicates.symbols import SymbolTable
 
@@ -134,6 +138,20 @@ def sides() -> None:
         np.testing.assert_array_equal(found[valid, k + 1], expected[valid, k + 1])
 
 
+def sets() -> None:
+    """Guards of a set: numbers of every type, texts with grams of each width and without, and a dictionary."""
+    rng = random.Random(0)
+    texts = [f"text{k} GLOB {{'{glob}'}}" for k in (0, 3) for glob in ("*a*b*", "ab*", "*", "?", "[a-b]*zz", "it*s")]
+    texts += [f"number{k} {op} 1" for k in range(12) for op in COMPARISONS] + ["bool0 = TRUE", "number0 IS NULL"]
+    asked = [(k % 2, tree(f"{text} OR NOT {texts[k - 1]} AND {texts[k - 2]}")) for k, text in enumerate(texts)]
+    steps, batch = SetSteps(asked, SCHEMA), batch_of(rng, 700, 0.3)
+    types, sets, binder = np.array([k % 3 for k in range(700)], np.int32), sets_pass(steps), Binder(SCHEMA, "")
+    found = sets.collect(sets.submit((SetInputs(700, Block(batch), types),), None))
+    for number, ((of_type, tested), rows) in enumerate(zip(asked, found, strict=True)):
+        expected = rows_of(binder.bind(tested), binder.inputs, Block(batch)) & (types == of_type)
+        assert sets.tested(number, rows, Block(batch)).tolist() == np.flatnonzero(expected).tolist()
+
+
 CASES: list[Callable[[], None]] = [
     lambda: check(guards_of(random.Random(0), 8, True), "stream"),
     lambda: check(guards_of(random.Random(1), 14, True), "stream"),
@@ -141,6 +159,7 @@ CASES: list[Callable[[], None]] = [
     every_column,
     wide_integers,
     sides,
+    sets,
 ]
 
 

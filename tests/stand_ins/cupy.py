@@ -88,11 +88,16 @@ class RawKernel:
         assert (type(grid), type(block), block[0] % 32) == (tuple, tuple, 0)
         assert 1 <= grid[0] < 1 << 31
         assert 1 <= block[0] <= 1024
-        # CuPy passes a NumPy scalar by its own type, and all parameters of the kernels have 64 bits
-        assert all(type(argument) is np.uint64 for argument in args)
+        # CuPy passes a NumPy scalar by its own type, and an array of one value by value; all others have 64 bits
+        by_value = [type(argument) is np.ndarray for argument in args]
+        assert all(one or type(argument) is np.uint64 for one, argument in zip(by_value, args, strict=True))
+        assert all(argument.size == 1 for one, argument in zip(by_value, args, strict=True) if one)
+        assert sum(argument.nbytes for argument in args) <= 4096
+        args = tuple(a.copy() if one else a for one, a in zip(by_value, args, strict=True))
         (*_, stream) = getattr(_current, "stack", []) or [None]
         assert stream is not None, "a launch outside of a stream goes to the default one"
-        stream.waiting.append(lambda: self._entry(grid[0] * block[0] // 32, *map(int, args)))
+        numbers = lambda: (a.ctypes.data if type(a) is np.ndarray else int(a) for a in args)  # noqa: E731
+        stream.waiting.append(lambda: self._entry(grid[0] * block[0] // 32, *numbers()))
 
 
 class RawModule:

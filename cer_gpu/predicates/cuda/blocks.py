@@ -1,9 +1,9 @@
 """Blocks of events on a device: their inputs are copied in one piece, and two blocks are in flight.
 
-Each block is copied from pinned memory: an array of numbers `in` for each program (`cer_gpu.predicates.cuda.source`),
-then all arrays whose addresses stand in them; arrays in device memory are read in place.  There are two slots, each
-with a queue, memory and pinned memory of its own: while the host works on the events of one block, the next is copied
-and evaluated.
+Each block is copied from pinned memory: all arrays whose addresses stand in the numbers `in` of each program
+(`cer_gpu.predicates.cuda.source`), which kernels get by value; arrays in device memory are read in place.  There are
+two slots, each with a queue, memory and pinned memory of its own: while the host works on the events of one block, the
+next is copied and evaluated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.backend.device import Bytes, Device, Memory, OutOfDeviceMemory, Queue
+from cer_gpu.backend.device import MOST_BY_VALUE, Argument, Bytes, Device, Memory, OutOfDeviceMemory, Queue
 from cer_gpu.columnar.columns import Block
 from cer_gpu.errors import CerError, DeviceError
 from cer_gpu.expressions.inputs import BlockInputs
@@ -30,11 +30,11 @@ from cer_gpu.expressions.terms import BIT, WIDE, Column
 FEWEST_ROWS = 1 << 12
 """Fewest rows in a piece of a block; a device without memory for them is an error."""
 
-COPIED_AT_ONCE = 1 << 20
+COPIED_AT_ONCE = 1 << 22
 """Bytes that one thread copies into pinned memory before it takes the next: one thread alone is slower than the bus."""
 
 _ALIGNMENT = 256
-_COPIERS = 8
+_COPIERS = 16
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class Slot:
 
     Attributes
     ----------
-    inputs : tuple of int
-        Address of `in` for each program.
+    inputs : tuple of Argument
+        `in` for each program, or its address.
     """
 
     queue: Queue
-    inputs: tuple[int, ...] = ()
+    inputs: tuple[Argument, ...] = ()
     memory: dict[str, Memory] = field(default_factory=dict)
     pinned: dict[str, Bytes] = field(default_factory=dict)
 
@@ -127,7 +127,7 @@ def copy_pieces(pieces: Iterable[tuple[Bytes, Bytes]]) -> None:
         for target, source in pieces
         for k in range(0, len(source), COPIED_AT_ONCE)
     ]
-    if sum(len(source) for _, source in parts) < 4 * COPIED_AT_ONCE:
+    if sum(len(source) for _, source in parts) <= COPIED_AT_ONCE:
         for target, source in parts:
             np.copyto(target, source)
     else:
@@ -234,7 +234,7 @@ class DeviceBlocks(ABC, Generic[Found, State]):
         at, offset = [], 0
         for numbers, _ in of_programs:
             at.append(offset)
-            offset = aligned(offset + numbers.nbytes)
+            offset = aligned(offset + (0 if len(numbers) <= MOST_BY_VALUE else numbers.nbytes))
         offsets: dict[tuple[int, int], tuple[int, Bytes]] = {}  # by address and length of an array of the host
         for _, pieces in of_programs:
             for _, data in pieces:
@@ -244,11 +244,16 @@ class DeviceBlocks(ABC, Generic[Found, State]):
                     offset = aligned(offset + len(data))
         inputs, pinned = self._reserve(slot, "inputs", offset), self._pinned(slot, "inputs", offset)
         copy_pieces([(pinned[first : first + len(data)], data) for first, data in offsets.values()])
+        given = list[Argument]()
         for first, (numbers, pieces) in zip(at, of_programs, strict=True):
             for place, data in pieces:
                 numbers[place] = inputs.address + offsets[data.ctypes.data, len(data)][0]
-            pinned[first : first + numbers.nbytes] = numbers.view(np.uint8)
-        slot.inputs = tuple(inputs.address + first for first in at)
+            if len(numbers) <= MOST_BY_VALUE:
+                given.append(numbers)
+            else:
+                pinned[first : first + numbers.nbytes] = numbers.view(np.uint8)
+                given.append(inputs.address + first)
+        slot.inputs = tuple(given)
         slot.queue.write(inputs.address, pinned)
 
     def _no_room(self, n_rows: int, error: OutOfDeviceMemory) -> DeviceError:
@@ -280,7 +285,7 @@ def _numbers(
 ) -> tuple[npt.NDArray[np.uint64], list[tuple[int, Bytes]]]:
     """Return the array `in` of a program, but for addresses, and the arrays of the host with the places of theirs."""
     places = reads.places
-    numbers = np.zeros(places.size, np.uint64)
+    numbers = np.zeros(max(places.size, 1), np.uint64)
     pieces: list[tuple[int, Bytes]] = []
 
     def put(place: int, values: npt.NDArray[Any], resident: bool = False) -> None:

@@ -25,7 +25,7 @@ from cer_gpu.predicates.cuda.words import in_parts
 from cer_gpu.predicates.numba_source import slots_of
 from cer_gpu.predicates.symbols import SymbolTable
 
-TILE_ROWS = 256
+TILE_ROWS = 1024
 """CER_TILE of `kernels/common.cuh`."""
 GROUP_TILES = 256
 """CER_GROUP of `kernels/compaction.cu`."""
@@ -112,19 +112,22 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
         )
         offsets, totals = base + work.offsets, base + work.totals
         slot.queue.launch(kernels["cer_group_tiles"], work.n_groups, base + work.counts, work.n_tiles, offsets, totals)
+        slot.queue.launch(kernels["cer_sum_groups"], 1, totals, work.n_groups)
         slot.queue.launch(
             kernels["cer_pack_tiles"],
             work.n_tiles,
             *(*found, offsets, totals, work.n_tiles, base + work.packed_symbols, base + work.packed_rows),
         )
-        slot.queue.read(self._pinned(slot, "header", 8 * (1 + work.n_groups)), base)
+        header = self._pinned(slot, "header", 16)
+        slot.queue.read(header[:8], base)
+        slot.queue.read(header[8:], totals + 8 * work.n_groups)
 
     def _finish(self, slot: Slot, n_rows: int, state: SymbolTable) -> SelectedWithSides:
         """Wait for the kernels, number unseen words and repeat until all have symbols; return the relevant events."""
         work, base = _Work(n_rows), slot.memory["work"].address
         while True:
             slot.queue.wait()
-            header = self._pinned(slot, "header", 8 * (1 + work.n_groups)).view(np.uint64)
+            header = self._pinned(slot, "header", 16).view(np.uint64)
             if header[0] == _NEVER:
                 break
             tile = int(header[0])
@@ -133,7 +136,7 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
                 self._select(slot, n_rows, tile, state)
             except OutOfDeviceMemory as error:
                 raise self._no_room(n_rows, error) from None
-        n = int(header[1:].sum())
+        n = int(header[1])
         found = self._pinned(slot, "found", 8 * n)
         sides = self._pinned(slot, "sides", 8 * n * self._width)
         if n:
@@ -210,7 +213,7 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
 def _kernels(device: Device, program: GuardProgram, sides: Sides) -> dict[str, Any]:
     found = {
         **device.compile(select_source_of(program), ["cer_query_words", "cer_query_select"]),
-        **device.compile(read_kernel_source("compaction.cu"), ["cer_group_tiles", "cer_pack_tiles"]),
+        **device.compile(read_kernel_source("compaction.cu"), ["cer_group_tiles", "cer_sum_groups", "cer_pack_tiles"]),
     }
     return found | dict(device.compile(sides_source_of(sides), ["cer_query_sides"])) if sides.values else found
 
@@ -218,15 +221,15 @@ def _kernels(device: Device, program: GuardProgram, sides: Sides) -> dict[str, A
 class _Work:
     """Offsets of the kernels' arrays in the memory of a slot, for a number of rows.
 
-    First come the tile of the first unseen word and the totals of groups (uint64), which are read together; all other
-    arrays are int32.
+    First come the tile of the first unseen word and the totals of groups, and one more (uint64); all other arrays are
+    int32.
     """
 
     def __init__(self, n_rows: int) -> None:
         self.n_tiles = -(-n_rows // TILE_ROWS)
         self.n_groups = -(-self.n_tiles // GROUP_TILES)
         self.totals = 8
-        self.counts = aligned(self.totals + 8 * self.n_groups)
+        self.counts = aligned(self.totals + 8 * (self.n_groups + 1))
         self.offsets = aligned(self.counts + 4 * self.n_tiles)
         self.symbols = aligned(self.offsets + 4 * self.n_tiles)
         self.rows = aligned(self.symbols + 4 * n_rows)

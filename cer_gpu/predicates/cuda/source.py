@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from cer_gpu.backend.device import MOST_BY_VALUE
 from cer_gpu.backend.kernel_source import read_kernel_source
 from cer_gpu.expressions.targets.cuda import TYPES, CudaWriter, Places, places
 from cer_gpu.expressions.terms import IN_ORDER, GuardProgram, Sides
@@ -28,19 +29,26 @@ def struct_of(program: GuardProgram) -> str:
 
 def words_source_of(program: GuardProgram) -> str:
     """Return the source of the kernel ``cer_query_words`` of a program, which `kernels/select.cuh` documents."""
-    words = read_kernel_source("query_words.cuh", without=["select.cuh"])
-    return read_kernel_source("select.cuh") + struct_of(program) + words
+    words = read_kernel_source("query_words.cuh", without=["select.cuh", "common.cuh"])
+    return read_kernel_source("select.cuh") + _number_of_inputs(program) + struct_of(program) + words
 
 
 def select_source_of(program: GuardProgram) -> str:
     """Return the source of a program's kernels ``cer_query_words`` and ``cer_query_select``."""
-    return words_source_of(program) + read_kernel_source("query_select.cuh", without=["select.cuh"])
+    return words_source_of(program) + read_kernel_source("query_select.cuh", without=["select.cuh", "inputs.cuh"])
 
 
 def sides_source_of(sides: Sides) -> str:
     """Return the source of the kernel ``cer_query_sides``, which `kernels/sides.cuh` documents."""
     struct = "\n".join(_SideWriter(sides).struct()) + "\n"
-    return read_kernel_source("sides.cuh") + struct + read_kernel_source("query_sides.cuh", without=["sides.cuh"])
+    kernel = read_kernel_source("query_sides.cuh", without=["sides.cuh", "common.cuh"])
+    return read_kernel_source("sides.cuh") + _number_of_inputs(sides) + struct + kernel
+
+
+def _number_of_inputs(of: GuardProgram | Sides) -> str:
+    """Return what `kernels/inputs.cuh` needs to know."""
+    n = places_of(of).size
+    return f"#define CER_N_INPUTS {max(n, 1)}\n" if n <= MOST_BY_VALUE else ""
 
 
 class _SideWriter(CudaWriter):
