@@ -241,10 +241,10 @@ class _Lowering:
         until = self._query.until
         assert until is not None
         category = until.event.category
-        if category is not None and event.category is not None and category != event.category:
-            return event
+        if category is not None and event.category not in (None, category) and not self._by_test:
+            return event  # an event has one category, unless these are lists
         tests = [until.event.condition]
-        if category is not None and event.category is None and self._category is not None:
+        if category not in (None, event.category) and self._category is not None:
             tests.append(e.Comparison("==", self._category, e.ConstantValue(category)))
         if not self._shared:
             tests += [e.Comparison("==", a, b) for a, b in zip(self._keys[-1], self._keys[n], strict=True) if a != b]

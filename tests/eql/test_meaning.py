@@ -431,6 +431,13 @@ def test_until_at_an_event_of_a_step_ends_what_that_event_began_and_not_what_it_
     assert find(middle, steps("abc")) == []
 
 
+def test_until_of_another_category_ends_what_an_event_of_both_began():
+    query = "sequence [file where true] [network where true] until [process where true]"
+    events = [{"event.category": ["process", "file"]}, {"event.category": ["network"]}]
+    assert find(query, events) == []
+    assert find(query, [{"event.category": ["file"]}, *events[1:]]) == [[0, 1]]
+
+
 def test_runs_are_that_many_steps():
     query = f"sequence by user {step('a')} by host with runs=3 {step('b')} by host"
     assert find(query, steps("aaab", user="uuuu", host="hhhh")) == [[0, 1, 2, 3]]
