@@ -4,7 +4,9 @@ import multiprocessing
 import os
 import random
 import signal
+import sys
 import time
+from types import ModuleType
 
 import pytest
 from follow.jobs import END, PLACES, Job
@@ -46,6 +48,8 @@ def killed(job, rng, whole):
 @pytest.mark.skipif(os.name != "posix", reason="it kills processes")
 @pytest.mark.parametrize("kind", PLACES)
 def test_a_job_killed_at_any_time_writes_each_row_once(kind, tmp_path, monkeypatch):
+    # processes prepare themselves by the main module, for which IPython, in another test, puts one that has no spec
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
     job = Job(tmp_path, kind, use_catalogue(monkeypatch, tmp_path) if kind == "iceberg" else None)
     rng, amid, n_done = random.Random(kind), [], 0
     for _ in range(2):  # the first one starts the process that others are forked from
