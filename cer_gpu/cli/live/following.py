@@ -141,8 +141,11 @@ class LiveRun:
                 self._status.update(Text(printable(waiting)))
                 time.sleep(self._live.poll)
         except TimeOrderError as error:
-            hint = "\nhint: --lateness TIME puts late events in order, and --late drop leaves out those that come later"
-            raise TimeOrderError(f"{error}{hint if 'hint: ' not in str(error) else ''}") from None
+            what, sorting, _ = str(error).partition("\nhint: sort the events")
+            if not sorting:
+                raise
+            hint = "--lateness TIME puts late events in order, and --late drop leaves out those that come later"
+            raise TimeOrderError(f"{what}\nhint: {hint}; begin anew, with another state", error.event) from None
         except EventsError as error:
             if "hint: " in str(error) or self._noun != "file":
                 raise
