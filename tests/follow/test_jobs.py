@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import resource
 import shutil
 from contextlib import redirect_stderr
 
@@ -170,6 +171,21 @@ def test_a_log_without_its_first_line_loses_nothing(delta_job):
     code, _, said = delta_job.run()
     assert code == 1
     assert "has the rows of 1 steps of a state in" in said
+
+
+def test_a_full_disk_is_told_with_its_file_and_loses_nothing(delta_job):
+    delta_job.add_some(400, 400)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, limits[1]))
+    try:
+        code, _, said = delta_job.run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (code, said) == (1, f"error: {delta_job.folder}/state: cannot be written: File too large\n")
+    assert delta_job.run()[0] == 0
+    delta_job.add(END)
+    assert delta_job.run()[0] == 0
+    assert delta_job.found == delta_job.expected
 
 
 def test_two_runs_at_once_are_refused(delta_job):
