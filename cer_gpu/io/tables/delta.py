@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
@@ -17,11 +18,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.columnar.columns import is_string
-from cer_gpu.errors import EventsError
+from cer_gpu.errors import EventsError, did_you_mean
 from cer_gpu.io.formats import AS_IN_PYARROW, format_of
 from cer_gpu.io.source import READ_ERRORS, ColumnBounds, Source
 from cer_gpu.io.stores import Address, StoredFile, open_store, path_in_store, s3_endpoint
-from cer_gpu.io.tables.names import TableName, moment_in, package_of
+from cer_gpu.io.tables.names import DELTA_LOG, TableName, moment_in, package_of
 from cer_gpu.io.tables.order import natural
 from cer_gpu.io.tables.table import DataFile, TableSnapshot, conformed, reading_file
 
@@ -48,18 +49,37 @@ def delta_options(place: str) -> dict[str, str]:
 
 @contextmanager
 def telling_delta_errors(name: str, done: str = "read") -> Iterator[None]:
-    """Make errors of `deltalake` those of events: the table cannot be "read" or "written"."""
+    """Make errors of `deltalake` those of events: the table cannot be "read", "opened" for results or "written"."""
     exceptions = package_of("delta", "exceptions")
     try:
         yield
     except exceptions.TableNotFoundError as error:
-        raise EventsError(f"{name}: there is no table of Delta: {_first_line(error)}") from error
+        if done != "read":
+            raise EventsError(f"{name}: cannot be {done} as a table of Delta: {_first_line(error)}") from error
+        given = TableName.of(name)
+        hint = None if given is None else _hint_of_folders(given.place)
+        told = f"\nhint: {hint}" if hint else ""
+        raise EventsError(f"{name}: there is no table of Delta: {_first_line(error)}{told}") from error
     except (exceptions.DeltaError, OSError, ValueError, pa.ArrowException) as error:
         raise EventsError(f"{name}: cannot be {done} as a table of Delta: {_first_line(error)}") from error
     except Exception as error:
         if type(error) is not Exception:  # the class of errors from below `deltalake`
             raise
         raise EventsError(f"{name}: cannot be {done} as a table of Delta: {_first_line(error)}") from error
+
+
+def _hint_of_folders(place: str) -> str | None:
+    """Return a hint for a path of this machine that holds no table: what it is, or the nearest table beside it."""
+    if "://" in place:
+        return None
+    if os.path.isdir(place):
+        return f"the folder has no {DELTA_LOG}; without 'delta:' its files are read"
+    parent, name = os.path.split(place.rstrip("/"))
+    if not os.path.isdir(parent or "."):
+        return f"no folder {parent}"
+    with os.scandir(parent or ".") as beside:
+        tables = sorted(each.name for each in beside if os.path.isdir(os.path.join(each.path, DELTA_LOG)))
+    return did_you_mean(name, tables, "tables beside it")
 
 
 def _first_line(error: Exception) -> str:
@@ -127,6 +147,23 @@ class DeltaSnapshot(TableSnapshot):
         if moment is None and int(snapshot) > newest:
             raise EventsError(f"{self.name}: there is no version {snapshot}; the newest is {newest}")
         self._table.load_as_version(int(snapshot) if moment is None else moment)
+        if moment is not None:
+            self._refuse_before_the_first(moment)
+
+    def _refuse_before_the_first(self, moment: datetime) -> None:
+        """Refuse a moment before all versions: `deltalake` gives the first one that is left in its place."""
+        version = int(self._table.version())
+        told = [
+            value
+            for action in self.actions_of(version) or []
+            for key, value in action.get("commitInfo", {}).items()
+            if key in ("timestamp", "inCommitTimestamp") and isinstance(value, int)
+        ]
+        if told and moment < (first := datetime.fromtimestamp(min(told) / 1000, UTC)):
+            raise EventsError(
+                f"{self.name}: there was no version at that moment\n"
+                f"hint: version {version} is the first that is left, of {first.isoformat(timespec='milliseconds')}"
+            )
 
     def _check_readable(self, features: set[str]) -> None:
         mode = self._metadata.configuration.get(_MAPPING, "none")

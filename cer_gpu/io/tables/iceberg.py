@@ -6,6 +6,7 @@ import logging
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -24,9 +25,9 @@ def telling_iceberg_errors(name: str, done: str = "read") -> Iterator[None]:
     exceptions = package_of("iceberg", "exceptions")
     try:
         yield
-    except exceptions.NoSuchTableError as error:
-        raise EventsError(f"{name}: there is no such table of Iceberg: {error}") from error
-    except (exceptions.NoSuchNamespaceError, exceptions.NoSuchIcebergTableError) as error:
+    except (
+        exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError, exceptions.NoSuchIcebergTableError,
+    ) as error:  # fmt: skip
         raise EventsError(f"{name}: there is no such table of Iceberg: {error}") from error
     except (pa.ArrowException, OSError, ValueError, NotImplementedError) as error:
         raise EventsError(f"{name}: cannot be {done} as a table of Iceberg: {error}") from error
@@ -51,12 +52,15 @@ def catalogue_of(given: TableName) -> tuple[Any, str]:
     known = settings.get_known_catalogs()
     if first not in known:
         if "." in rest or "default" not in known:
+            no_default = "" if "." in rest else f", nor 'default' for the namespace {first!r}"
             raise EventsError(
-                f"{given}: there is no catalogue {first!r} in the configuration of pyiceberg\n"
+                f"{given}: there is no catalogue {first!r}{no_default} in the configuration of pyiceberg\n"
                 f"hint: {did_you_mean(first, known, 'catalogues') or 'it has none'}; "
                 f"~/.pyiceberg.yaml, or PYICEBERG_CATALOG__{first.upper()}__URI"
             )
         first, rest = "default", given.place
+    elif "." not in rest:
+        raise EventsError(f"{given}: expected a namespace, too: iceberg:{first}.NAMESPACE.{rest}")
     with telling_iceberg_errors(str(given)):
         return package_of("iceberg", "catalog").load_catalog(first, **settings.get_catalog_config(first)), rest
 
@@ -72,7 +76,13 @@ class IcebergSnapshot(TableSnapshot):
         else:
             catalogue, name = catalogue_of(given)
             with telling_iceberg_errors(self.name):
-                self._table = catalogue.load_table(name)
+                try:
+                    self._table = catalogue.load_table(name)
+                except package_of("iceberg", "exceptions").NoSuchTableError as error:
+                    beside = _tables_beside(catalogue, name)
+                    hint = did_you_mean(name.rpartition(".")[2], beside, "tables in its namespace")
+                    told = f"\nhint: {hint}" if hint else ""
+                    raise EventsError(f"{self.name}: there is no such table of Iceberg: {error}{told}") from error
         with telling_iceberg_errors(self.name):
             snapshot = self._table.current_snapshot() if given.snapshot is None else self._named(given.snapshot)
         self._snapshot = snapshot
@@ -93,7 +103,14 @@ class IcebergSnapshot(TableSnapshot):
         if found is None and moment is not None:
             found = self._table.snapshot_as_of_timestamp(int(moment.timestamp() * 1000))
         if found is None:
-            known = [str(each.snapshot_id) for each in self._table.snapshots()][-5:] + list(self._table.metadata.refs)
+            snapshots = self._table.snapshots()
+            if moment is not None and snapshots:
+                first = datetime.fromtimestamp(min(each.timestamp_ms for each in snapshots) / 1000, UTC)
+                raise EventsError(
+                    f"{self.name}: there was no snapshot at that moment\n"
+                    f"hint: the first that is left is of {first.isoformat(timespec='milliseconds')}"
+                )
+            known = [str(each.snapshot_id) for each in snapshots][-5:] + list(self._table.metadata.refs)
             raise EventsError(
                 f"{self.name}: there is no snapshot {text!r}\n"
                 f"hint: an id, a branch, a tag, or a moment in ISO 8601; the last: {', '.join(known) or 'none'}"
@@ -178,6 +195,14 @@ class IcebergSnapshot(TableSnapshot):
                 continue  # bounds of a type that the column had before
             found[field.name] = ColumnBounds(*ends)
         return found
+
+
+def _tables_beside(catalogue: Any, name: str) -> list[str]:
+    """Return the names of the tables in the namespace of another one; none where the catalogue does not tell."""
+    try:
+        return sorted(each[-1] for each in catalogue.list_tables(name.rpartition(".")[0]))
+    except Exception:  # of any catalogue: this only looks for a hint
+        return []
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
