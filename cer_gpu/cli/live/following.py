@@ -142,7 +142,9 @@ class LiveRun:
                 time.sleep(self._live.poll)
         except TimeOrderError as error:
             hint = "\nhint: --lateness TIME puts late events in order, and --late drop leaves out those that come later"
-            raise TimeOrderError(f"{error}{hint if 'hint: ' not in str(error) else ''}") from None
+            told, _, other = str(error).partition("\nhint: ")
+            sorts = "--sort" in other  # which is no option here
+            raise TimeOrderError(told + hint if sorts or not other else str(error)) from None
         except EventsError as error:
             if "hint: " in str(error) or self._noun != "file":
                 raise
