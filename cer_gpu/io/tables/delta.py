@@ -24,7 +24,7 @@ from cer_gpu.io.source import READ_ERRORS, ColumnBounds, Source
 from cer_gpu.io.stores import Address, StoredFile, open_store, path_in_store, s3_endpoint
 from cer_gpu.io.tables.names import DELTA_LOG, TableName, moment_in, package_of
 from cer_gpu.io.tables.order import natural
-from cer_gpu.io.tables.table import DataFile, TableSnapshot, conformed, reading_file
+from cer_gpu.io.tables.table import DataFile, PlainFile, TableSnapshot, conformed, reading_file
 
 _MANY_FILES = 64
 """Files from which on each is one part: their footers are not read to share them between threads."""
@@ -37,6 +37,8 @@ _READABLE = {
     "vacuumProtocolCheck", "catalogManaged", "variantType", "variantType-preview", "variantShredding-preview",
 }  # fmt: skip
 """Features for readers with which the files are read aright."""
+_TYPES_ELSEWHERE = {"typeWidening", "typeWidening-preview", "variantShredding-preview"}
+"""Those with which files may hold other types than the table."""
 
 
 def delta_options(place: str) -> dict[str, str]:
@@ -132,6 +134,7 @@ class DeltaSnapshot(TableSnapshot):
             if given.snapshot is not None:
                 self._load(given.snapshot)
             self.version: str = str(self._table.version())
+            self.pinned: TableName = TableName(given.kind, given.place, self.version)
             self._metadata, protocol = self._table.metadata(), self._table.protocol()
             self.table_id: str = str(self._metadata.id)
             fields = json.loads(self._table.schema().to_json())["fields"]
@@ -192,6 +195,18 @@ class DeltaSnapshot(TableSnapshot):
             LoggedFile(row["path"], row.get("partition") or {}, row["num_records"], _bounds_in(row)) for row in rows
         ]
         return self.data_files(logged, masks)
+
+    def plain_files(self) -> list[PlainFile] | None:
+        """Return the files if they are all the rows for whoever reads Parquet."""
+        features = set(self._table.protocol().reader_features or ())
+        by_name = self._metadata.configuration.get(_MAPPING, "none") == "none"
+        if not self._address.is_local or not by_name or features & _TYPES_ELSEWHERE or self._masks():
+            return None
+        with telling_delta_errors(self.name):
+            rows = pa.table(self._table.get_add_actions(flatten=False)).to_pylist()
+        if any("://" in row["path"] for row in rows):
+            return None
+        return [PlainFile(self._path(row["path"]), row.get("partition") or {}) for row in rows]
 
     def data_files(
         self, logged: Sequence[LoggedFile], masks: Mapping[str, npt.NDArray[np.bool_]] | None = None

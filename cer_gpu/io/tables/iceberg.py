@@ -5,18 +5,21 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.errors import EventsError, did_you_mean
 from cer_gpu.io.source import ColumnBounds
+from cer_gpu.io.stores import Address
 from cer_gpu.io.tables.names import TableName, moment_in, package_of
 from cer_gpu.io.tables.order import natural
-from cer_gpu.io.tables.table import DataFile, TableSnapshot, conformed
+from cer_gpu.io.tables.table import DataFile, PlainFile, TableSnapshot, conformed, reading_file
 
 
 @contextmanager
@@ -88,6 +91,9 @@ class IcebergSnapshot(TableSnapshot):
         self._snapshot = snapshot
         self.table_id: str = str(self._table.metadata.table_uuid)
         self.version: str = "" if snapshot is None else str(snapshot.snapshot_id)
+        metadata = _path_of(self._table.metadata_location)  # its newest snapshot stays what it is
+        pinned = given.snapshot if metadata is not None and given.snapshot is None else self.version
+        self.pinned: TableName = TableName(given.kind, metadata or given.place, pinned)
         # the newest snapshot is read by the newest schema, which may have changed since; others by their own
         asked = None if given.snapshot is None else snapshot.snapshot_id
         with telling_iceberg_errors(self.name):
@@ -152,6 +158,39 @@ class IcebergSnapshot(TableSnapshot):
             }
         return self.data_files(tasks, order)
 
+    def plain_files(self) -> list[PlainFile] | None:
+        """Return the files if they are all the rows for whoever reads Parquet."""
+        if self._snapshot is None:
+            return []
+        if any(field.initial_default is not None or pa.types.is_nested(self.schema.field(field.name).type)
+               for field in self._fields.fields):  # fmt: skip
+            return None
+        with telling_iceberg_errors(self.name):
+            tasks = list(self._scan.plan_files())
+        if any(task.delete_files or task.file.file_format.name != "PARQUET" for task in tasks):
+            return None
+        paths = [_path_of(task.file.file_path) for task in tasks]
+        if None in paths:
+            return None
+        with ThreadPoolExecutor() as pool:
+            are_plain = all(pool.map(self._is_plain, paths))
+        return [PlainFile(str(path), {}) for path in paths] if are_plain else None
+
+    def _is_plain(self, path: str) -> bool:
+        """Return whether the columns of a file, known by their ids, have the names and types of the table's."""
+        with reading_file(path):
+            there = pq.read_schema(path)
+        own = {int((field.metadata or {}).get(b"PARQUET:field_id", -1)): field for field in there}
+        in_folders = {field.source_id for spec in self._table.metadata.partition_specs for field in spec.fields}
+        for field in self._fields.fields:
+            stored = own.get(field.field_id)
+            if stored is None:
+                if field.field_id in in_folders or field.name in there.names:
+                    return False
+            elif stored.name != field.name or _plain(stored.type) != self.schema.field(field.name).type:
+                return False
+        return True
+
     def data_files(self, tasks: Iterable[Any], order: dict[str, int | None] | None = None) -> list[DataFile]:
         """Return files with their rows, in the order of the sequence numbers of their paths, and of their names."""
         known = order or {}
@@ -203,6 +242,13 @@ def _tables_beside(catalogue: Any, name: str) -> list[str]:
         return sorted(each[-1] for each in catalogue.list_tables(name.rpartition(".")[0]))
     except Exception:  # of any catalogue: this only looks for a hint
         return []
+
+
+def _path_of(location: str) -> str | None:
+    """Return the path of a file of this machine, which has no escapes in its URI; None: it lies elsewhere."""
+    if not Address.of(location).is_local:
+        return None
+    return "/" + location.removeprefix("file:").lstrip("/") if location.startswith("file:") else location
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
