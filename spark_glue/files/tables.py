@@ -1,6 +1,6 @@
 """Tables of Delta and Iceberg as DataFrames, without packages of Java.
 
-Where the files of a snapshot are its rows as they lie, Spark reads them as Parquet, and jobs read them as any files;
+The files of a snapshot are read as any files of Parquet if they are its rows as they lie;
 else each task reads some of them by this package's own readers, for which it needs `deltalake` or `pyiceberg`.
 """
 
