@@ -30,7 +30,7 @@ demo-spark: install ## The same flights on Spark, by all three dealings
 	.venv/s3/bin/python -m pip install --quiet --no-deps -r tests/s3_server.txt
 	@touch $@
 
-test: install .venv/s3/.installed ## Run the test suite (ten minutes on two cores), each file in one of a few processes
+test: install .venv/s3/.installed ## Run the test suite (a quarter of an hour on two cores), each file in one of a few processes
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --durations=20 tests
 
 test-all: install ## Run the test suite with two and a half times as many random cases as `make test`

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from cer_gpu.cache import no_collection
 from cer_gpu.ceql.query_file import read_query_file
+from cer_gpu.columnar.columns import plain_array, plain_type
 from cer_gpu.columnar.fields import narrowest
 from cer_gpu.compilation import (
     FROM_QUERIES,
@@ -265,12 +266,15 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
             for field in columns:
                 known = fields.setdefault(field.name, field)
                 first.setdefault(field.name, name)
-                if known.type != field.type:
+                if known.type == field.type:
+                    continue
+                if plain_type(known.type) != plain_type(field.type):  # else one of them has codes of its texts
                     raise OptionError(
                         f"column {field.name!r} of the results is {known.type} in query {first.get(field.name)!r} and "
                         f"{field.type} in query {name!r}\n"
                         "hint: name it differently with AS, or take a table for each query: QuerySet.evaluate"
                     )
+                fields[field.name] = known.with_type(plain_type(known.type))
         return pa.schema(list(fields.values()))
 
     def _schemas(self, schema: pa.Schema, options: EvaluationOptions) -> dict[str, pa.Schema]:
@@ -352,9 +356,10 @@ def named(found: FoundBatches, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for name, rows in found:
         columns = {field.name: rows.column(i) for i, field in enumerate(rows.schema)}
         columns[QUERY_COLUMN] = pa.repeat(pa.scalar(name, pa.string()), rows.num_rows)
-        arrays = [
-            columns[field.name] if field.name in columns else pa.nulls(rows.num_rows, field.type) for field in schema
-        ]
+        arrays = []
+        for field in schema:
+            column = columns[field.name] if field.name in columns else pa.nulls(rows.num_rows, field.type)
+            arrays.append(column if column.type == field.type else plain_array(column))
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -70,6 +70,7 @@ SESSIONS = (
         "test_source",
         "test_streaming",
         "test_table_function",
+        "test_tables",
     ),
 )
 # Folders, files and sessions, those that take long first; processes of Spark wait until kernels are on disk.

@@ -1,11 +1,14 @@
 """Queries nested a thousand and ten thousand deep, in each language: refused with a caret, in stacks of any depth."""
 
+import io
 import pickle
+from contextlib import redirect_stderr, redirect_stdout
 
 import pyarrow as pa
 import pytest
 
 import cer_gpu
+from cer_gpu.cli import main
 from cer_gpu.row_patterns.nesting import MOST_BRACKETS
 from cer_gpu.sigma.nesting import MOST_NESTED
 
@@ -69,6 +72,21 @@ def test_a_rule_of_sigma_nested_deep_is_told_with_a_caret(deep, n):
         errors = dict(cer_gpu.sigma.load(given).errors)
         assert f"nested more than {MOST_NESTED} levels deep" in str(errors[name])
         assert "^" in str(errors[name]).splitlines()[2]
+
+
+@pytest.mark.parametrize("name", ["rule.toml", "rule.yml", "rule.test.yml"])
+def test_a_file_nested_deep_is_told_by_its_name(name, tmp_path):
+    deep = around("[", 1_000, "]", "1")
+    texts = {
+        "rule.toml": f"a = {deep}",
+        "rule.yml": f"title: rule.yml\nlogsource: {{product: x}}\ndetection:\n  a: {deep}\n  condition: a\n",
+        "rule.test.yml": f"cases: {deep}",
+    }
+    (tmp_path / name).write_text(texts[name])
+    with redirect_stderr(io.StringIO()) as said, redirect_stdout(said):
+        assert main(["test" if name == "rule.test.yml" else "check", str(tmp_path / name)]) == 1
+    assert name in said.getvalue()
+    assert "is nested too deep" in said.getvalue()
 
 
 def test_queries_within_the_bounds_need_not_all_of_the_stack():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from cases import sorted_rows
@@ -244,3 +245,16 @@ def test_a_statement_alone_has_an_evaluator_and_checkpoints():
     assert evaluator.finish().equals(query.evaluate(events).combine_chunks().to_batches()[0])
     shares = [query.evaluate(events, share=(k, 2)) for k in range(2)]
     assert sorted_rows(pa.concat_tables(shares)) == sorted_rows(query.evaluate(events))
+
+
+def test_texts_with_codes_and_without_are_one_column():
+    names = pa.array(["n", "n", "d", "n"]).dictionary_encode()
+    events = pa.table({"type": ["A", "B", "A", "B"], "name": names, "ts": pa.array(range(4), pa.timestamp("s"))})
+    keyed = "SELECT * FROM S WHERE A ; B PARTITION BY [name]"
+    rows = "SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY name ORDER BY ts PATTERN (A B) DEFINE A AS A.type = 'A')"
+    for order in (1, -1):
+        kinds = dict([("keyed", keyed), ("rows", rows)][::order])
+        found = cer_gpu.compile_all(kinds, time_column="ts").stream(events).read_all()
+        assert found.schema.field("name").type == pa.string()
+        told = [found.filter(pc.equal(found["query"], name))["name"].to_pylist() for name in ("keyed", "rows")]
+        assert told == [["n", "n"], ["n"]]

@@ -11,6 +11,9 @@ from cer_gpu.ceql.paths import dotted, names_of, path_of
 from cer_gpu.ceql.syntax import Span
 from cer_gpu.errors import QueryTypeError, did_you_mean
 
+_ADDED = "$"
+"""Beginning of the names of columns that are added to events, as those of row numbers: no hint has them."""
+
 
 def attribute_type(schema: pa.Schema, attribute: str) -> pa.DataType | None:
     """Return the type of a column or field; None: there is none, or more than one, of that name."""
@@ -115,7 +118,7 @@ def _missing(schema: pa.Schema, attribute: str) -> tuple[str, str | None]:
         if n_found != 1:
             kind, whose = ("field", f"the struct {above!r} has") if depth else ("column", "the events have")
             how_many = f"no {kind}" if not n_found else f"{n_found} {kind}s"
-            known = holder.names if isinstance(holder, pa.Schema) else [field.name for field in holder]
+            known = [field.name for field in holder if depth or not field.name.startswith(_ADDED)]
             hint = _in_backquotes(schema, attribute) or did_you_mean(name, known, f"{kind}s")
             return f"{whose} {how_many} {name!r}", "rename all but one" if n_found else hint
         found = holder.field(name).type

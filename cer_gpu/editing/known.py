@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from cer_gpu.errors import OptionError
 from cer_gpu.io.sources import open_events
+from cer_gpu.io.tables.names import DELTA_LOG, TableName
 
 SCHEMA_ENDING = ".schema.json"
 """Ending of schema files: what ``cer-gpu columns EVENTS --json`` prints."""
@@ -43,7 +44,7 @@ class KnownEvents:
 
 
 def read_known(path: str | os.PathLike[str]) -> KnownEvents:
-    """Return what a schema file, or the schema of events (a file, folder, glob or address), tells.
+    """Return what a schema file, or the schema of events (a file, folder, glob, address or table), tells.
 
     Parameters
     ----------
@@ -67,7 +68,7 @@ def read_known(path: str | os.PathLike[str]) -> KnownEvents:
         written = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise OptionError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise OptionError(f"{path}: expected JSON: {error}") from None
     columns = written.get("columns") if isinstance(written, dict) else None
     if not isinstance(columns, list) or not all(_is_column(each) for each in columns):
@@ -81,6 +82,13 @@ def read_known(path: str | os.PathLike[str]) -> KnownEvents:
     counted = written.get("types") or []
     names = [each.get("type") for each in counted if isinstance(each, dict)] if isinstance(counted, list) else []
     return KnownEvents(pa.schema(fields), tuple(name for name in names if isinstance(name, str)))
+
+
+def changed_at(path: str) -> int | None:
+    """Return when a file of events, or the log of a table of Delta, was changed; None: that is not known here."""
+    table = TableName.of(path)
+    place = path if table is None else os.path.join(table.place, DELTA_LOG)
+    return os.stat(place).st_mtime_ns if os.path.exists(place) else None
 
 
 def fields_on_path(schema: pa.Schema, path: Sequence[str]) -> list[pa.Field] | None:
@@ -152,6 +160,23 @@ def _parts(text: str) -> Iterator[str]:
 
 _FIRST_COMMENTS = re.compile(r"(?:[ \t]*(?:(?:--|//)[^\n]*)?\r?\n)*(?:[ \t]*(?:--|//)[^\n]*)?")
 _NAMED = re.compile(r"^[ \t]*(?:--|//)[ \t]*events:[ \t]*(.+?)[ \t\r]*$", re.MULTILINE)
+
+
+def events_beside(folder: str, events: str) -> str:
+    """Return events, named from a folder, as they are named from anywhere; addresses and catalogues stay.
+
+    Examples
+    --------
+    >>> from cer_gpu.editing.known import events_beside
+    >>> [events_beside("/q", events) for events in ["a.parquet", "delta:lake/t@3", "iceberg:cat.ns.t", "s3://b/t"]]
+    ['/q/a.parquet', 'delta:/q/lake/t@3', 'iceberg:cat.ns.t', 's3://b/t']
+    """
+    table = TableName.of(events)
+    if "://" in events or (table is not None and table.kind != "delta"):
+        return events
+    return (
+        os.path.join(folder, events) if table is None else str(replace(table, place=os.path.join(folder, table.place)))
+    )
 
 
 def events_named(text: str) -> str | None:

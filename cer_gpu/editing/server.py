@@ -15,7 +15,7 @@ from pygls.workspace import TextDocument
 
 from cer_gpu.editing.completing import CompletionKind, completions, word_before
 from cer_gpu.editing.hovering import hover_text
-from cer_gpu.editing.known import KnownEvents, events_named, read_known
+from cer_gpu.editing.known import KnownEvents, changed_at, events_beside, events_named, read_known
 from cer_gpu.editing.problems import Problem, problems
 from cer_gpu.errors import CerError
 
@@ -98,11 +98,10 @@ class QueryServer(LanguageServer):
         if path is None:
             return KnownEvents(), None
         folder = None if named is None else to_fs_path(document.uri)
-        if folder is not None and "://" not in path:  # a comment names them from where the query is
-            path = os.path.join(os.path.dirname(folder), path)
         try:
-            changed = os.stat(path).st_mtime_ns if os.path.exists(path) else None
-            return _read_once(path, changed), None
+            if folder is not None:  # a comment names them from where the query is
+                path = events_beside(os.path.dirname(folder), path)
+            return _read_once(path, changed_at(path)), None
         except (CerError, OSError) as error:
             return KnownEvents(), str(error)
 

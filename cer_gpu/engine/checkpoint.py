@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ VERSION = 8
 _DIGEST = 32
 _NAMED = 8
 """Most queries that a message names."""
+_SHOWN = 200
+"""Most characters of a text that a message shows."""
 Row = tuple[str | None, str, str, list[int], bytes]
 _SCHEMA = pa.schema(
     [
@@ -157,8 +160,19 @@ def _check_queries(kept: dict[str, dict[str, Any]], queries: dict[str, dict[str,
             whose = f" {name!r}" if name else ""
             raise CheckpointError(
                 f"the checkpoint is of another query{whose} (its {', '.join(different)} differs)\n"
-                f"hint: restore it with the query that made it: {kept[name]['text'].strip()[:200]!r}"
+                f"hint: restore it with the query that made it{_that_was(kept[name]['text'], query['text'])}"
             )
+
+
+def _that_was(kept: str, text: str) -> str:
+    """Return the text of a query, of several lines the first that is another one now."""
+    if "\n" not in kept.strip():
+        return f": {kept.strip()[:_SHOWN]!r}"
+    pairs = enumerate(zip_longest(kept.splitlines(), text.splitlines()), 1)
+    number, line = next(((i, was) for i, (was, now) in pairs if was != now), (0, None))
+    if not number:
+        return ""
+    return f", which ended before line {number}" if line is None else f", whose line {number} is {line[:_SHOWN]!r}"
 
 
 def _in_words(names: list[str]) -> str:

@@ -13,8 +13,10 @@ from itertools import combinations
 from typing import Any
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.errors import QueryError
+from cer_gpu.errors import QueryError, QueryTooLargeError
 
+MOST_SAMPLED = 12
+"""Events of a sample, which has an atom for each set of them: more of them than an automaton has, from here on."""
 _EVER = Fraction(2**62)
 """More events than any stream has."""
 
@@ -37,6 +39,8 @@ def sampled(
     ------
     QueryError
         When there are none.
+    QueryTooLargeError
+        When there are more than `MOST_SAMPLED` events.
     """
     span = events[0].span[0], events[-1].span[1]
     if not partition:
@@ -45,6 +49,13 @@ def sampled(
             text,
             *span,
             hint="sample by host.id",
+        )
+    if len(events) > MOST_SAMPLED:
+        raise QueryTooLargeError(
+            f"a sample has at most {MOST_SAMPLED} events, and this one {len(events):,}",
+            text,
+            *events[MOST_SAMPLED].span,
+            hint="each set of them that may come before another is kept apart; split the sample",
         )
     formula = events[0]
     for event in events[1:]:

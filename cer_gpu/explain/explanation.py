@@ -72,6 +72,10 @@ class Explanation:
         """Show the query that is explained."""
         return f"<explanation of {self._facts['query']!r}>"
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Show the text in IPython on a terminal, as `_repr_html_` does in a notebook."""
+        printer.text(str(self))
+
     def _repr_html_(self) -> str:
         """Show words, picture and details in a notebook."""
         parts = [

@@ -223,10 +223,12 @@ class Follower:
             )
         for name, value in self._facts.items():
             if header["facts"].get(name) != value:
-                option = self.options.get(name, name)
+                option, kept = self.options.get(name, name), header["facts"].get(name)
+                now = f"{'' if kept is not None else f'{option} '}{value!r}" if value is not None else f"no {option}"
+                was = f"{option} {kept!r}" if kept is not None else f"no {option}"
                 raise CheckpointError(
-                    f"{self.target.state}: the state is of {option} {header['facts'].get(name)!r}, and not of "
-                    f"{value!r}\nhint: the same {option}, or results and state in another place"
+                    f"{self.target.state}: the state is of {was}, and not of {now}\n"
+                    f"hint: the same {option}, or results and state in another place"
                 )
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(header["schema"])))
         if self.expected is not None and not self.expected.equals(schema):
@@ -268,7 +270,9 @@ class Follower:
                 f"{error.filename}: is not there, and the log says that it is\nhint: restore the folder from a copy"
             ) from None
         except CheckpointError as error:
-            raise CheckpointError(f"{self._state(self.number)}: {error}") from None
+            of_others = str(error).startswith("the checkpoint is of")
+            anew = "; or begin anew, with results and state in another place" if of_others else ""
+            raise CheckpointError(f"{self._state(self.number)}: {error}{anew}") from None
 
     # ---- steps ------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from cer_gpu.io.source import READ_ERRORS, Parts, Source, ahead, check_columns, 
 from cer_gpu.io.stores import Address, StoredFile, StoreListing, listing, open_store, path_in_store, uri_in_store
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_HINT_OF_NAMES = "tables are delta:PATH and iceberg:CATALOG.NAMESPACE.TABLE; a file whose name has a colon is ./NAME"
 """Text of NULL in the name of a folder."""
 
 
@@ -236,7 +237,8 @@ def find_files(given: str, *, may_be_none: bool = False) -> list[StoredFile]:
         hint = _hint(own, place)
         raise EventsError(f"{given}: no such file" + (f"\nhint: {hint}" if hint else "")) from None
     except (OSError, ValueError, pa.ArrowException) as error:
-        hint = f"\nhint: {address.credentials_hint}" if address.credentials_hint else ""
+        told = address.credentials_hint or (_HINT_OF_NAMES if ":" in given and "://" not in given else None)
+        hint = f"\nhint: {told}" if told else ""
         raise EventsError(f"cannot find the events: {given}: {_reason(error)}{hint}") from error
     if "\0" in place:
         raise EventsError(f"{given}: no such file")

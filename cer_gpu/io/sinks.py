@@ -314,7 +314,8 @@ def _format(path: Path, given: str | None) -> str:
     if given is None and path.suffix.lower() not in SINK_ENDINGS:
         raise OptionError(
             f"{path}: cannot tell the format from the name\n"
-            f"hint: expected a name that ends in {', '.join(SINK_ENDINGS)}, or --format"
+            f"hint: expected a name that ends in {', '.join(SINK_ENDINGS)}, or --format; "
+            "tables are delta:PATH and iceberg:NAME"
         )
     return given or path.suffix.lower()[1:]
 

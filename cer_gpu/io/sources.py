@@ -17,6 +17,7 @@ from cer_gpu.io.files import Files, open_paths
 from cer_gpu.io.formats import AS_IN_PYARROW, CsvNulls
 from cer_gpu.io.frames import open_frame
 from cer_gpu.io.source import BATCH_ROWS, READ_ERRORS, Source, check_columns, check_names
+from cer_gpu.io.tables.names import TABLE_PACKAGES
 from cer_gpu.io.tables.opening import open_table, table_name_of
 
 
@@ -79,10 +80,13 @@ def open_events(events: Any, *, resident: bool = False) -> Source:
         return _open_named(events)
     if isinstance(events, Iterable) and not isinstance(events, bytes):
         return _open_iterable(iter(events))
+    package = type(events).__module__.partition(".")[0]
+    kind = next((kind for kind, its in TABLE_PACKAGES.items() if its == package), None)
+    name = {"delta": "'delta:PATH'", "iceberg": "'iceberg:CATALOG.NAMESPACE.TABLE'"}.get(kind or "")
     raise EventsError(
         f"expected a pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, an object with the Arrow "
         f"PyCapsule interface (a frame of pandas or Polars), an iterable of these, or a path; got "
-        f"{type(events).__name__}"
+        f"{type(events).__name__}" + (f"\nhint: give the name of the table: {name}" if name else "")
     )
 
 

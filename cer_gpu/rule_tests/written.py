@@ -130,6 +130,8 @@ def read_yaml(path: Path) -> WrittenValue:
         line = 1 if mark is None else mark.line + 1
         problem = getattr(error, "problem", None) or str(error)
         raise OptionError(f"{path}:{line}: is not YAML: {problem}") from None
+    except RecursionError:
+        raise OptionError(f"{path}:{loader.line + 1}: is nested too deep for cases of a rule test") from None
     if node is None:
         raise OptionError(f"{path}:1: expected cases of a rule test, found nothing")
     return WrittenValue(node, loader, str(path))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cer_gpu.errors import CerError, OptionError
+from cer_gpu.errors import CerError, OptionError, nearest
 from cer_gpu.rule import TEST_ENDINGS, Rule
 from cer_gpu.rules.found import (
     AS_NAMED,
@@ -77,8 +77,13 @@ def read_folder(folder: str | os.PathLike[str], fields: FieldColumns = AS_NAMED)
     """
     root = Path(folder)
     if not root.is_dir():
-        seen = "a file" if root.exists() else "nothing"
-        raise OptionError(f"{folder}: expected a folder of query files, found {seen}")
+        if root.exists():
+            hint = "name its folder; a single query is given by itself"
+            raise OptionError(f"{folder}: expected a folder of query files, found a file\nhint: {hint}")
+        beside = root.parent.iterdir() if root.parent.is_dir() else ()
+        near = nearest(root.name, sorted(path.name for path in beside if path.is_dir()))
+        hint = f"\nhint: did you mean {near!r}?" if near else ""
+        raise OptionError(f"{folder}: expected a folder of query files, found nothing{hint}")
     paths = (path for path in root.rglob("*") if path.suffix in READERS and not path.name.endswith(TEST_ENDINGS))
     names = {path.relative_to(root).as_posix(): path for path in paths}
     order = sorted(names, key=lambda name: (os.path.splitext(name), name))

@@ -45,6 +45,8 @@ def read_toml(path: Path, name: str) -> RulesFound:
         held = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise OptionError(f"{path}: is not TOML: {error}") from None
+    except RecursionError:
+        raise OptionError(f"{path}: is nested too deep for a rule in TOML") from None
     rule = held.get("rule")
     if not isinstance(rule, dict):
         return RulesFound()

@@ -88,7 +88,7 @@ def _read_yaml(text: str, path: Path | None, into: GivenRules) -> None:
     name = "the text" if path is None else str(path)
     try:
         documents = [each for each in yaml.load_all(text, SigmaYAMLLoader) if each is not None]
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         into.faults.append((name, error))
         return
     known = [each for each in documents if isinstance(each, dict) and any(part in each for part in _PARTS)]
@@ -136,4 +136,6 @@ def words_of(error: Exception) -> str:
     if isinstance(error, SigmaError):
         error = copy.copy(error)
         error.source = None
+    if isinstance(error, RecursionError):
+        return "is nested too deep for a rule"
     return str(error) or type(error).__name__

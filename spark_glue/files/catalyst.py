@@ -39,6 +39,7 @@ _CALLED = {
     "Aggregate": "it aggregates",
     "GlobalLimit": "it is limited",
     "LocalLimit": "it is limited",
+    "MapInArrow": "its rows come from a function of Python, as those of tables do",
     "Sample": "it is a sample",
     "Union": "it is a union",
     "Sort": "it is sorted",

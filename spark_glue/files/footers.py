@@ -152,7 +152,8 @@ def _found(scan: Scan, read: list[_Footer], surveys: dict[tuple[str, int], Bound
     first = 0
     for i, footer in enumerate(read):
         n_rows = sum(part.n_rows for part in footer.parts)
-        files.append(File(footer.path, footer.size, footer.stamp, first, n_rows, footer.values, footer.bucket))
+        lacks = tuple(footer.lacks)
+        files.append(File(footer.path, footer.size, footer.stamp, first, n_rows, footer.values, footer.bucket, lacks))
         starts = itertools.accumulate((part.n_rows for part in footer.parts), initial=0)
         for part, start in zip(footer.parts, starts, strict=False):
             low, high, n_nulls = part.bounds or surveys[footer.path, part.number]
@@ -179,6 +180,7 @@ class _Footer:
     values: tuple[tuple[str, Any], ...]
     bucket: int | None
     parts: list[_Part] = field(default_factory=list)
+    lacks: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,7 @@ class _Leaves:
     stored: pa.DataType
     required: bool
     types: int
+    lacks: list[str]
 
 
 class _Footers:
@@ -232,7 +235,7 @@ class _Footers:
             footer = _Footer(path, size, stamp, folder_values(path, self.folders), self._bucket(path))
             own = self._own_bounds(footer)
             with reading(path):
-                parts = self._parquet(path, own) if self.opener.format(path) == "parquet" else self._ipc(path, own)
+                parts = self._parquet(footer, own) if self.opener.format(path) == "parquet" else self._ipc(path, own)
         footer.parts.extend(part for part in parts if part.n_rows)
         return footer
 
@@ -256,7 +259,8 @@ class _Footers:
 
     # ---- Parquet -------------------------------------------------------------------------------------------------
 
-    def _parquet(self, path: str, own: dict[str, Any]) -> list[_Part]:
+    def _parquet(self, footer: _Footer, own: dict[str, Any]) -> list[_Part]:
+        path = footer.path
         with self.opener.parquet(path) as file:
             metadata = file.metadata
             leaves = self.leaves
@@ -264,6 +268,7 @@ class _Footers:
                 metadata.schema.equals(leaves.parquet) and file.schema_arrow.equals(leaves.arrow)
             ):
                 leaves = self.leaves = self._leaves(path, file)
+            footer.lacks.extend(leaves.lacks)
             if self.timed:
                 self._check_calendar(path, metadata)
             parts = []
@@ -294,7 +299,11 @@ class _Footers:
         columns = [schema.column(i) for i in range(len(schema))]
         tops = {column.name: i for i, column in enumerate(columns) if column.path == column.name}
         old = [column.path for column in columns if column.physical_type == "INT96"]
+        lacks = []
         for name, kind in self.wanted.items():
+            if self._lacks(arrow, name):
+                lacks.append(name)
+                continue
             nested = [each for each in old if each.startswith(name + ".") and each not in tops]
             if nested:
                 raise NotByFilesError(f"{path}: field {nested[0]!r} is INT96")
@@ -311,7 +320,12 @@ class _Footers:
             kind = kind.value_type if pa.types.is_dictionary(kind) else kind
             text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
             types = tops[self.type] if text else -1
-        return _Leaves(schema, arrow, order, stored, required, types)
+        return _Leaves(schema, arrow, order, stored, required, types, lacks)
+
+    def _lacks(self, schema: pa.Schema, name: str) -> bool:
+        """Return whether a file has not a column, in any case of its letters, and may lack it."""
+        read = name == self.order or name in self.scan.filter_columns.names
+        return self.scan.null_if_lacking and not read and name.lower() not in map(str.lower, schema.names)
 
     def _check_column(self, path: str, schema: pa.Schema, name: str, kind: pa.DataType, *, int96: bool = False) -> None:
         """Raise NotByFilesError unless a file has a column that a task can read as Spark does."""

@@ -41,6 +41,8 @@ class Scan:
         Columns by whose hash the rows are dealt to buckets, each in files of its own; empty: they are not.
     options : mapping
         Settings of file systems, such as those of Hadoop ("fs.s3a.access.key").
+    null_if_lacking : bool
+        True: a column that a file of Parquet has not is NULL there, as Spark reads it; False: that is an error.
     """
 
     paths: tuple[str, ...]
@@ -51,6 +53,7 @@ class Scan:
     folders: tuple[str, ...] = ()
     bucket_by: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    null_if_lacking: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,8 @@ class File:
         Values of the columns that its folders tell, as Python's; None for NULL.
     bucket : int or None
         Number of the bucket that its rows belong to.
+    lacks : tuple of str
+        Columns that it has not, by their names in other files.
     """
 
     path: str
@@ -80,6 +85,7 @@ class File:
     n_rows: int
     values: tuple[tuple[str, Any], ...] = ()
     bucket: int | None = None
+    lacks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ class RowGroups:
                 row += n_rows
                 if self._filter is not None:
                     table = self._passing(table)
-                yield self._cast(table, wanted, numbered=numbered)
+                yield self._cast(table, wanted, file.lacks, numbered=numbered)
         if row != unit.first + unit.n_rows:
             raise EventsError(
                 f"{file.path}: row group {unit.number} has {row - unit.first:,} rows, and had {unit.n_rows:,} when the "
@@ -170,7 +170,7 @@ class RowGroups:
                 check_file(self._opener, file)
                 self._checked.add(unit.file)
             if self._opener.format(file.path) == "parquet":
-                source = _Source(self._parquet(file.path), None)
+                source = _Source(self._parquet(file), None)
             else:
                 tops = self._stored_paths(self._columns, tops=True)
                 reader = self._opener.ipc(file.path)
@@ -182,15 +182,15 @@ class RowGroups:
         self._open.move_to_end(unit.file)
         return source
 
-    def _parquet(self, path: str) -> pq.ParquetFile:
+    def _parquet(self, file: File) -> pq.ParquetFile:
         """Open a Parquet file so that text comes with a dictionary, unless a filter reads it."""
-        texts = {self._stored(f.name) for f in self.schema if is_string(f.type)} - self._folders
+        texts = {self._stored(f.name) for f in self.schema if is_string(f.type)} - self._folders - set(file.lacks)
         if self._filter is None or not texts:
-            return self._opener.parquet(path, read_dictionary=sorted(texts))
-        with self._opener.parquet(path) as file:
-            metadata = file.metadata
+            return self._opener.parquet(file.path, read_dictionary=sorted(texts))
+        with self._opener.parquet(file.path) as opened:
+            metadata = opened.metadata
             texts -= set(self._of_filter())
-        return self._opener.parquet(path, read_dictionary=sorted(texts), metadata=metadata)
+        return self._opener.parquet(file.path, read_dictionary=sorted(texts), metadata=metadata)
 
     def _raw(self, unit: Unit, names: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a row group with the columns as they are stored."""
@@ -252,10 +252,15 @@ class RowGroups:
             fields.append(pa.field(name, kind))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
-    def _cast(self, batch: pa.RecordBatch, wanted: pa.Schema, *, numbered: bool) -> pa.RecordBatch:
+    def _cast(
+        self, batch: pa.RecordBatch, wanted: pa.Schema, lacks: Sequence[str], *, numbered: bool
+    ) -> pa.RecordBatch:
         arrays, fields = [], []
         for field in wanted:
-            arrays.append(_as(batch.column(self._stored(field.name)), field.type))
+            name = self._stored(field.name)
+            arrays.append(
+                pa.nulls(batch.num_rows, field.type) if name in lacks else _as(batch.column(name), field.type)
+            )
             fields.append(pa.field(field.name, arrays[-1].type))
         if numbered:
             arrays.append(batch.column(POSITION))

@@ -15,6 +15,7 @@ from pyarrow import fs
 
 from cer_gpu.errors import EventsError
 from cer_gpu.io.stores import Address, listing, path_in_store, uri_in_store
+from cer_gpu.io.tables.names import is_table_name
 from spark_glue.files.found import File, NotByFilesError
 from spark_glue.files.stores import address_of, relevant, store
 
@@ -170,6 +171,11 @@ class Opener:
 
     def _files(self, path: str) -> list[str]:
         """Return the files of one path, in any order."""
+        if is_table_name(path):
+            raise NotByFilesError(
+                f"{path}: is the name of a table, and no path of files\n"
+                f"hint: give a DataFrame: spark_glue.read(spark, {path!r})"
+            )
         address = address_of(path)
         if not address.scheme and self.filesystem is None:
             address = Address("", "", os.path.abspath(path))
@@ -180,9 +186,11 @@ class Opener:
         if listed is None:
             return [address.uri]
         if listed.table is not None:
+            own_reader = f"spark_glue.read(spark, {f'delta:{path}'!r})"
+            hint = own_reader if listed.table == "Delta" else f"spark.read.format({listed.table.lower()!r}).load(...)"
             raise NotByFilesError(
                 f"{path}: a table of {listed.table}, whose files may hold rows that were deleted since\n"
-                f"hint: give a DataFrame: spark.read.format({listed.table.lower()!r}).load(...)"
+                f"hint: give a DataFrame: {hint}"
             )
         found = [
             uri_in_store(address, place, each) for each, names in listed.files if named_format(names[-1]) is not None

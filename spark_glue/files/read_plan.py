@@ -144,6 +144,7 @@ def scan_of_plan(plan: ReadPlan, schema: st.StructType) -> Scan:
         folders=plan.folders,
         bucket_by=plan.bucket_by,
         options=plan.options,
+        null_if_lacking=True,
     )
 
 

@@ -1,22 +1,32 @@
-"""Tables of Delta and Iceberg as DataFrames: each task reads some of their files by this package's own readers.
+"""Tables of Delta and Iceberg as DataFrames, without packages of Java.
 
-Spark's own readers of them need packages of Java; these need `deltalake` or `pyiceberg` on every worker.
+The files of a snapshot are read as any files of Parquet if they are its rows as they lie;
+else each task reads some of them by this package's own readers, for which it needs `deltalake` or `pyiceberg`.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from cer_gpu.errors import EventsError
 from cer_gpu.io.tables.names import TableName
-from cer_gpu.io.tables.opening import open_table, table_name_of
+from cer_gpu.io.tables.opening import open_table
+from cer_gpu.io.tables.table import PlainFile, TableSnapshot
+from spark_glue.files.folders import folder_values
+from spark_glue.files.found import NotByFilesError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _MOST_TASKS = 1_000
+_OF_PATTERNS = "*?[]{}\\"
+"""Letters of a path that Spark takes for a pattern."""
 
 
 def table_frame(spark: SparkSession, name: str) -> DataFrame:
@@ -31,20 +41,54 @@ def table_frame(spark: SparkSession, name: str) -> DataFrame:
     """
     from spark_glue.schema import to_arrow, to_spark
 
-    table, given = open_table(name), table_name_of(name)
-    assert given is not None
+    table = open_table(name)
     schema = to_spark(table.schema)
+    plain = _plain_files(table, to_arrow(schema))
+    if plain:
+        return _parquet(spark, plain, schema)
     n_files = len(table.files())
     if not n_files:
         return spark.createDataFrame([], schema)
-    snapshot = TableName(given.kind, given.place, table.version)
     numbers = spark.range(n_files, numPartitions=min(n_files, _MOST_TASKS))
-    return numbers.mapInArrow(_files_of(snapshot, to_arrow(schema)), schema)
+    return numbers.mapInArrow(_files_of(table.pinned, table.schema, to_arrow(schema)), schema)
 
 
-def _files_of(snapshot: TableName, schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _plain_files(table: TableSnapshot, schema: pa.Schema) -> list[PlainFile] | None:
+    """Return the files of a snapshot if Spark's reader of Parquet finds the rows of the table in them."""
+    kinds = zip(table.schema.types, schema.types, strict=True)
+    files = table.plain_files() if all(kind == own or pa.types.is_nested(kind) for kind, own in kinds) else None
+    for path, folders in files or ():
+        own = {name: schema.field(name).type for name in folders}
+        if any(map(pa.types.is_timestamp, own.values())) or any(letter in path for letter in _OF_PATTERNS):
+            return None
+        try:
+            if dict(folder_values(path, own)) != folders:
+                return None
+        except NotByFilesError:
+            return None
+    return files
+
+
+def _parquet(spark: SparkSession, files: list[PlainFile], schema: StructType) -> DataFrame:
+    """Return the rows of files of Parquet, with the columns that their folders tell."""
+    reader = spark.read.schema(schema)
+    if files[0].folders:
+        above = {str(Path(path).parents[len(folders)]) for path, folders in files}
+        reader = reader.option("basePath", os.path.commonpath(above))
+    names = [name.replace("`", "``") for name in schema.names]
+    return reader.parquet(*(file.path for file in files)).select(*(f"`{name}`" for name in names))
+
+
+def _files_of(
+    snapshot: TableName, stored: pa.Schema, schema: pa.Schema
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        files = open_table(snapshot).files()
+        table = open_table(snapshot)
+        if table.schema != stored:
+            raise EventsError(
+                f"{snapshot}: its columns changed after its newest snapshot\nhint: give the number of a snapshot"
+            )
+        files = table.files()
         for batch in numbers:
             for number in batch.column("id").to_pylist():
                 for rows in files[number].read(schema.names):

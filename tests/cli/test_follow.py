@@ -163,6 +163,8 @@ def test_late_events_need_a_lateness(cli):
     code, _, err = cli("run", QUERY, *ONCE, "-o", "out")
     assert code == 1
     assert "in/2.parquet (its first event is 3)" in err
+    assert "\nhint: --lateness TIME puts late events in order" in err
+    assert "--sort" not in err
     code, _, err = cli("run", QUERY, *ONCE, "-o", "late", "--lateness", "1s", "--late", "drop")
     assert code == 0
     assert err.endswith(", 4 late events dropped -> late\n")

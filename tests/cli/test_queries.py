@@ -165,6 +165,8 @@ def test_columns_of_two_types_do_not_go_to_one_file(cli):
         (["run", "q.ceql", "events.parquet", "--queries", "rules"], 2, "'q.ceql' is none"),
         (["run", "SELECT * FROM S WHERE A", "events.parquet", "--queries", "rules"], 2, "all arguments are EVENTS"),
         (["run", "--queries", "none", "events.parquet"], 1, "none: expected a folder of query files"),
+        (["run", "--queries", "rulez", "events.parquet"], 1, "found nothing\nhint: did you mean 'rules'?"),
+        (["run", "--queries", "events.parquet", "events.parquet"], 1, "found a file\nhint: name its folder"),
         (["run", "--queries", ".hidden", "events.parquet"], 1, ".hidden: expected query files (*.ceql, *.eql, "),
         ([*ASKED, "-o", "rules/late.ceql", "--format", "csv"], 1, "would be overwritten"),
         (

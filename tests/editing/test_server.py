@@ -7,6 +7,7 @@ import sys
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 pytest.importorskip("pygls")
 
@@ -118,7 +119,10 @@ def check(editor, folder):
 
     (lost,) = change(text.replace("pr", "price").replace("events.parquet", "evnts.parquet"), 6)
     assert "evnts.parquet: no such file\nhint: did you mean 'events.parquet'?" in lost["message"]
-    (open_window,) = change("SELECT * FROM S WHERE A ; B", 7)
+    write_deltalake(folder / "table", pq.read_table(folder / "events.parquet"))
+    (pryce,) = change("-- events: delta:table\nSELECT * FROM S WHERE A AS a FILTER a[pryce > 1]", 8)
+    assert pryce["message"].endswith("hint: did you mean 'price'?")
+    (open_window,) = change("SELECT * FROM S WHERE A ; B", 9)
     assert shown(open_window)[3] == 2  # a warning
     editor.tell("textDocument/didClose", textDocument=document)
     assert editor.diagnostics() == []

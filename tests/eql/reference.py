@@ -339,8 +339,8 @@ def evaluate(query: Query, rows: list[Row], *, here: bool = False) -> list[tuple
         case "sequence":
             found = sequence(query, rows, here)
             if here and query.terms[-1].absent:
-                # in the order in which maxspan passes
-                found.sort(key=lambda answer: (rows[answer[0]][TIME], answer[-1]))
+                # in the order in which maxspan passes, where it passes at once, of starts
+                found.sort(key=lambda answer: (answer[0], answer[-1]))
         case "sample":
             found = sample(query, rows)
     for name, n in query.pipes:

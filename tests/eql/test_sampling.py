@@ -83,3 +83,8 @@ def test_samples_are_the_first_choice_of_different_events(seed):
 def test_a_sample_has_keys():
     with pytest.raises(QueryError, match="fields that its events share"):
         cer_gpu.compile("sample [any where true] [any where true]", language="eql")
+
+
+def test_a_sample_of_many_events_is_refused_with_a_caret_and_at_once():
+    with pytest.raises(QueryError, match=r"a sample has at most 12 events, and this one 1,000(?s:.*)\^\^\^"):
+        cer_gpu.compile("sample by k " + "[any where true] " * 1_000, language="eql")

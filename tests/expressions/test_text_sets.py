@@ -19,6 +19,7 @@ from cer_gpu.expressions.globs.folding import folds, letters
 from cer_gpu.expressions.globs.matching import GlobSet
 from cer_gpu.expressions.inputs import CODES, Inputs
 from cer_gpu.expressions.texts import OneOfPatterns
+from cer_gpu.predicates import guards
 
 # few letters, so that pieces and texts meet often
 short = st.lists(st.sampled_from(["a", "b", "B", "k", "\u212a", "é", "\0", "\n"]), max_size=9).map("".join)
@@ -157,6 +158,7 @@ def test_a_test_that_is_added_later_is_answered(monkeypatch):
 
 
 def test_a_text_is_read_once_for_all_tests(monkeypatch):
+    monkeypatch.setattr(guards, "TIER", guards.COMPILED)  # on a GPU kernels read the texts
     monkeypatch.setattr(text_sets, "TOGETHER_FROM", 0)
     read = []
     find = GlobSet.find

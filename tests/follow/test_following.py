@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 
 import pyarrow as pa
 import pytest
@@ -168,14 +169,19 @@ def test_a_state_of_another_query_folder_or_option_is_refused(tmp_path):
     add_files(tmp_path / "in", random_events(1, 40), 1)
     followed(tmp_path, facts={"--lateness": None})
     other = cer_gpu.compile(TEXT.replace("4", "5"), time_column="ts")
-    with pytest.raises(cer_gpu.CheckpointError, match=r"state-000000001: .*another query .*text differs"):
+    with pytest.raises(cer_gpu.CheckpointError, match=r"state-000000001: .*text differs(?s:.*); or begin anew"):
         followed(tmp_path, query=other, facts={"--lateness": None})
+    lines = [TEXT, "-- 1\nSELECT * FROM S\nWHERE A ; B", "-- 1\nSELECT * FROM S\nWHERE A ; C\n-- 2"]
+    asked = [cer_gpu.compile(text, time_column="ts") for text in lines]
+    for made, new, hint in [(0, 1, f"made it: {TEXT!r}"), (1, 2, "whose line 3 is 'WHERE A ; B'"), (2, 1, "line 3 is")]:
+        with pytest.raises(cer_gpu.CheckpointError, match=re.escape(hint)):
+            asked[new].restore(asked[made].evaluator().checkpoint())
     rules = {f"r{i}": TEXT for i in range(12)}
     one, two = (cer_gpu.compile_all(each, time_column="ts") for each in (rules, {**rules, "new": TEXT}))
     state = one.evaluator().checkpoint()
     with pytest.raises(cer_gpu.CheckpointError, match="of other queries: of no other, and not of 'new'"):
         two.restore(state)
-    with pytest.raises(cer_gpu.CheckpointError, match="the state is of --lateness None, and not of '5s refuse'"):
+    with pytest.raises(cer_gpu.CheckpointError, match="of no --lateness, and not of --lateness '5s refuse'"):
         followed(tmp_path, facts={"--lateness": "5s refuse"})
     schema = random_events(1, 1).select(["type", "ts"]).schema
     with pytest.raises(cer_gpu.CheckpointError, match="another schema"):

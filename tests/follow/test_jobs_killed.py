@@ -12,8 +12,8 @@ import pytest
 from follow.jobs import END, PLACES, Job
 from written_tables import use_catalogue
 
-N_KILLS = int(os.environ.get("CER_GPU_JOB_KILLS", "20"))
-"""Number of kills, of each kind of source and target; `make test-long` kills 100 each."""
+N_KILLS = int(os.environ.get("CER_GPU_JOB_KILLS", "7"))
+"""Number of kills, of each of three kinds of source and target; `make test-long` kills 100 each."""
 
 
 def run_job(arguments, environment):

@@ -1,6 +1,7 @@
 """Tables of Delta and Iceberg as sources: snapshots, partition values, deletes, schema changes, order."""
 
 import json
+import re
 import sys
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -53,6 +54,19 @@ def test_a_version_is_named_by_its_number_or_by_a_moment(delta):
         open_table(f"delta:{delta}@7")
     with pytest.raises(EventsError, match="expected the number of a version, or a moment"):
         open_table(f"delta:{delta}@last")
+    with pytest.raises(EventsError, match="there was no version at that moment\nhint: version 0 is the first"):
+        open_table(f"delta:{delta}@2020-01-01")
+
+
+def test_a_name_that_leads_to_no_table_gets_a_hint(delta):
+    place = Path(delta)
+    for name, hint in [("a tabel", "did you mean 'a table'?"), ("x/y", f"no folder {place.parent}/x"), ("", "has no")]:
+        with pytest.raises(EventsError, match=f"there is no table of Delta: .*\nhint: .*{re.escape(hint)}"):
+            open_table(f"delta:{place.parent / name}")
+    with pytest.raises(EventsError, match="got DeltaTable\nhint: give the name of the table: 'delta:PATH'"):
+        open_events(DeltaTable(delta))
+    with pytest.raises(EventsError, match="hint: tables are delta:PATH and iceberg:"):
+        open_events("Delta:x")
 
 
 def test_columns_of_a_version_are_null_in_files_that_have_them_not(delta):
@@ -138,7 +152,7 @@ def test_a_log_that_was_cleaned_up_tells_the_order_of_times(tmp_path):
     assert [row["x"] for row in rows_of(open_events(path))] == list(range(8))
     with pytest.raises(EventsError, match=r"version 2 cannot be read(?s:.*)its log is cleaned up"):
         open_table(f"delta:{path}@2")
-    with pytest.raises(EventsError, match="the table had no version then; the oldest that its log tells is 7"):
+    with pytest.raises(EventsError, match="version 7 is the first that is left"):
         open_table(f"delta:{path}@2000-01-01")
 
 
@@ -243,8 +257,14 @@ def test_a_snapshot_of_iceberg_by_id_branch_and_moment(catalogue):
     assert open_events("iceberg:cat.ns.t@2100-01-01").n_rows == 3
     with pytest.raises(EventsError, match=r"there is no snapshot 'nightly'\nhint: .*main"):
         open_table("iceberg:cat.ns.t@nightly")
-    with pytest.raises(EventsError, match="there is no such table of Iceberg"):
+    with pytest.raises(EventsError, match="there was no snapshot at that moment\nhint: the first that is left is of 2"):
+        open_table("iceberg:cat.ns.t@2020-01-01")
+    with pytest.raises(EventsError, match=r"there is no such table of Iceberg: .*\nhint: tables in its namespace: t"):
         open_table("iceberg:cat.ns.other")
+    with pytest.raises(EventsError, match=r"expected a namespace, too: iceberg:cat\.NAMESPACE\.t"):
+        open_table("iceberg:cat.t")
+    with pytest.raises(EventsError, match="no catalogue 'ns', nor 'default' for the namespace 'ns'"):
+        open_table("iceberg:ns.t")
     metadata = table.metadata_location.removeprefix("file://")
     assert open_events(f"iceberg:{metadata}").n_rows == 3
 

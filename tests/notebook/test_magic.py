@@ -139,7 +139,7 @@ def test_all_errors_of_a_cell_are_told_at_once(shell, capsys):
 
 def test_a_cell_is_explained_in_place_of_its_evaluation(shell):
     found = run(shell, "events --explain")
-    assert "an event A with x < 3, called a" in str(found)
+    assert "an event A with x < 3, called a" in str(found) == shell.display_formatter.format(found)[0]["text/plain"]
     assert found.to_dict()["events"]["n"] == 4
 
 

@@ -534,3 +534,9 @@ def test_results_of_sorted_events_have_the_types_of_the_events(output):
     found = query.evaluate(events, sort=True, output=output)
     assert found["k"].to_pylist() == ["x", "x"]
     assert found.schema == query.output_schema(events.schema, output)
+
+
+def test_hints_have_no_columns_that_sorting_adds():
+    query = cer_gpu.compile("SELECT * FROM S WHERE A FILTER A[zzz > 1]", time_column="at")
+    with pytest.raises(cer_gpu.QueryTypeError, match=r"no column 'zzz'(?s:.*)hint: columns: type, at$"):
+        query.evaluate(pa.table({"type": ["A", "A"], "at": [2, 1]}), sort=True)

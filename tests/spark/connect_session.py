@@ -18,6 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 from spark_streams import PROVIDER, ROCKSDB
 from spark_streams import run as run_stream
 from test_everywhere import WAYS, Case, by_batches, by_command, compared
@@ -195,9 +196,11 @@ class Checks:
             found.collect()
         assert "hint: " in str(e.value)
 
+    def one_at_a_time(self):
+        return self.table.set_column(1, "ts", pa.array([BEGIN + datetime.timedelta(seconds=i) for i in range(600)]))
+
     def check_the_table_function_of_sql(self):
-        seconds = pa.array([BEGIN + datetime.timedelta(seconds=i) for i in range(600)])  # one event at a time
-        table = self.table.set_column(1, "ts", seconds)
+        table = self.one_at_a_time()
         self.spark.createDataFrame(table).repartition(3).createOrReplaceTempView("rows")
         register_sql(self.spark)
         found = self.spark.sql(f"SELECT * FROM cer_match(TABLE(rows), '{TEXT}', output => 'positions')")
@@ -212,6 +215,15 @@ class Checks:
             for way in ways:
                 if way is not by_batches or "row pattern" not in kind:
                     assert compared(way(case)) == compared(case.expected()), (kind, way)
+
+    def check_a_table_of_delta(self):
+        name = str(self.folder.parent / "delta")
+        write_deltalake(name, self.one_at_a_time(), partition_by=["k"])
+        df = read(self.spark, f"delta:{name}")
+        query = cer_gpu.compile(TEXT, time_column="ts")
+        found = match(df, query, order_by="ts", output="count", source="files").toArrow()
+        expected = query.evaluate(f"delta:{name}", output="count")
+        assert sum(found["count"].to_pylist()) == sum(expected["count"].to_pylist())
 
     def check_a_stream(self):
         query = cer_gpu.compile(f"{TEXT} LIMIT 1", time_column="ts")

@@ -142,6 +142,8 @@ def test_folders_of_tables_are_left_to_their_own_readers(tmp_path, inside, kind)
     (tmp_path / inside).touch()
     with pytest.raises(NotByFilesError, match=kind):
         Opener().files([tmp_path])
+    with pytest.raises(NotByFilesError, match=r"name of a table, .*\nhint: .* spark_glue\.read\(spark, 'delta:t@3'\)"):
+        Opener().files(["delta:t@3"])
 
 
 def test_formats_are_told_by_names_or_else_by_first_bytes(tmp_path):

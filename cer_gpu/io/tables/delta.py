@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,13 +20,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.columnar.columns import is_string
-from cer_gpu.errors import EventsError
+from cer_gpu.errors import EventsError, did_you_mean
 from cer_gpu.io.formats import AS_IN_PYARROW, format_of
 from cer_gpu.io.source import READ_ERRORS, ColumnBounds, Source
 from cer_gpu.io.stores import Address, StoredFile, open_store, path_in_store, s3_endpoint
-from cer_gpu.io.tables.names import TableName, moment_in, package_of
+from cer_gpu.io.tables.names import DELTA_LOG, TableName, moment_in, package_of
 from cer_gpu.io.tables.order import natural
-from cer_gpu.io.tables.table import DataFile, TableSnapshot, conformed, reading_file
+from cer_gpu.io.tables.table import DataFile, PlainFile, TableSnapshot, conformed, reading_file
 
 _MANY_FILES = 64
 """Files from which on each is one part: their footers are not read to share them between threads."""
@@ -38,6 +39,8 @@ _READABLE = {
     "vacuumProtocolCheck", "catalogManaged", "variantType", "variantType-preview", "variantShredding-preview",
 }  # fmt: skip
 """Features for readers with which the files are read aright."""
+_TYPES_ELSEWHERE = {"typeWidening", "typeWidening-preview", "variantShredding-preview"}
+"""Those with which files may hold other types than the table."""
 
 
 def delta_options(place: str) -> dict[str, str]:
@@ -50,18 +53,37 @@ def delta_options(place: str) -> dict[str, str]:
 
 @contextmanager
 def telling_delta_errors(name: str, done: str = "read") -> Iterator[None]:
-    """Make errors of `deltalake` those of events: the table cannot be "read" or "written"."""
+    """Make errors of `deltalake` those of events: the table cannot be "read", "opened" for results or "written"."""
     exceptions = package_of("delta", "exceptions")
     try:
         yield
     except exceptions.TableNotFoundError as error:
-        raise EventsError(f"{name}: there is no table of Delta: {_first_line(error)}") from error
+        if done != "read":
+            raise EventsError(f"{name}: cannot be {done} as a table of Delta: {_first_line(error)}") from error
+        given = TableName.of(name)
+        hint = None if given is None else _hint_of_folders(given.place)
+        told = f"\nhint: {hint}" if hint else ""
+        raise EventsError(f"{name}: there is no table of Delta: {_first_line(error)}{told}") from error
     except (exceptions.DeltaError, OSError, ValueError, pa.ArrowException) as error:
         raise EventsError(f"{name}: cannot be {done} as a table of Delta: {_first_line(error)}") from error
     except Exception as error:
         if type(error) is not Exception:  # the class of errors from below `deltalake`
             raise
         raise EventsError(f"{name}: cannot be {done} as a table of Delta: {_first_line(error)}") from error
+
+
+def _hint_of_folders(place: str) -> str | None:
+    """Return a hint for a path of this machine that holds no table: what it is, or the nearest table beside it."""
+    if "://" in place:
+        return None
+    if os.path.isdir(place):
+        return f"the folder has no {DELTA_LOG}; without 'delta:' its files are read"
+    parent, name = os.path.split(place.rstrip("/"))
+    if not os.path.isdir(parent or "."):
+        return f"no folder {parent}"
+    with os.scandir(parent or ".") as beside:
+        tables = sorted(each.name for each in beside if os.path.isdir(os.path.join(each.path, DELTA_LOG)))
+    return did_you_mean(name, tables, "tables beside it")
 
 
 def _first_line(error: Exception) -> str:
@@ -114,6 +136,7 @@ class DeltaSnapshot(TableSnapshot):
             if given.snapshot is not None:
                 self._load(given.snapshot)
             self.version: str = str(self._table.version())
+            self.pinned: TableName = TableName(given.kind, given.place, self.version)
             self._metadata, protocol = self._table.metadata(), self._table.protocol()
             self.table_id: str = str(self._metadata.id)
             fields = json.loads(self._table.schema().to_json())["fields"]
@@ -138,19 +161,23 @@ class DeltaSnapshot(TableSnapshot):
                 f"{self.name}: version {snapshot} cannot be read: {_first_line(error)}\n"
                 "hint: its log is cleaned up after some time; read a newer version"
             ) from error
-        if moment is not None and self._committed_at(self._table.version()) > moment:
-            raise EventsError(
-                f"{self.name}: the table had no version then; the oldest that its log tells is {self._table.version()}"
-            )
+        if moment is not None:
+            self._refuse_before_the_first(moment)
 
-    def _committed_at(self, version: int) -> datetime:
-        """Return the moment of a commit; that of the first one of all if the log does not tell it."""
+    def _refuse_before_the_first(self, moment: datetime) -> None:
+        """Refuse a moment before all versions: `deltalake` gives the first one that is left in its place."""
+        version = int(self._table.version())
         told = [
-            action["commitInfo"].get("timestamp", 0)
-            for action in self.actions_of(version) or ()
-            if "commitInfo" in action
+            value
+            for action in self.actions_of(version) or []
+            for key, value in action.get("commitInfo", {}).items()
+            if key in ("timestamp", "inCommitTimestamp") and isinstance(value, int)
         ]
-        return datetime.fromtimestamp(max(told, default=0) / 1000, UTC)
+        if told and moment < (first := datetime.fromtimestamp(min(told) / 1000, UTC)):
+            raise EventsError(
+                f"{self.name}: there was no version at that moment\n"
+                f"hint: version {version} is the first that is left, of {first.isoformat(timespec='milliseconds')}"
+            )
 
     def _check_readable(self, features: set[str]) -> None:
         mode = self._metadata.configuration.get(_MAPPING, "none")
@@ -185,6 +212,18 @@ class DeltaSnapshot(TableSnapshot):
             LoggedFile(row["path"], row.get("partition") or {}, row["num_records"], _bounds_in(row)) for row in rows
         ]
         return self.data_files(logged, masks)
+
+    def plain_files(self) -> list[PlainFile] | None:
+        """Return the files if they are all the rows for whoever reads Parquet."""
+        features = set(self._table.protocol().reader_features or ())
+        by_name = self._metadata.configuration.get(_MAPPING, "none") == "none"
+        if not self._address.is_local or not by_name or features & _TYPES_ELSEWHERE or self._masks():
+            return None
+        with telling_delta_errors(self.name):
+            rows = pa.table(self._table.get_add_actions(flatten=False)).to_pylist()
+        if any("://" in row["path"] for row in rows):
+            return None
+        return [PlainFile(self._path(row["path"]), row.get("partition") or {}) for row in rows]
 
     def data_files(
         self, logged: Sequence[LoggedFile], masks: Mapping[str, npt.NDArray[np.bool_]] | None = None

@@ -5,17 +5,21 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.errors import EventsError, did_you_mean
 from cer_gpu.io.source import ColumnBounds
+from cer_gpu.io.stores import Address
 from cer_gpu.io.tables.names import TableName, moment_in, package_of
 from cer_gpu.io.tables.order import natural
-from cer_gpu.io.tables.table import DataFile, TableSnapshot, conformed
+from cer_gpu.io.tables.table import DataFile, PlainFile, TableSnapshot, conformed, reading_file
 
 
 @contextmanager
@@ -24,9 +28,9 @@ def telling_iceberg_errors(name: str, done: str = "read") -> Iterator[None]:
     exceptions = package_of("iceberg", "exceptions")
     try:
         yield
-    except exceptions.NoSuchTableError as error:
-        raise EventsError(f"{name}: there is no such table of Iceberg: {error}") from error
-    except (exceptions.NoSuchNamespaceError, exceptions.NoSuchIcebergTableError) as error:
+    except (
+        exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError, exceptions.NoSuchIcebergTableError,
+    ) as error:  # fmt: skip
         raise EventsError(f"{name}: there is no such table of Iceberg: {error}") from error
     except (pa.ArrowException, OSError, ValueError, NotImplementedError) as error:
         raise EventsError(f"{name}: cannot be {done} as a table of Iceberg: {error}") from error
@@ -51,12 +55,15 @@ def catalogue_of(given: TableName) -> tuple[Any, str]:
     known = settings.get_known_catalogs()
     if first not in known:
         if "." in rest or "default" not in known:
+            no_default = "" if "." in rest else f", nor 'default' for the namespace {first!r}"
             raise EventsError(
-                f"{given}: there is no catalogue {first!r} in the configuration of pyiceberg\n"
+                f"{given}: there is no catalogue {first!r}{no_default} in the configuration of pyiceberg\n"
                 f"hint: {did_you_mean(first, known, 'catalogues') or 'it has none'}; "
                 f"~/.pyiceberg.yaml, or PYICEBERG_CATALOG__{first.upper()}__URI"
             )
         first, rest = "default", given.place
+    elif "." not in rest:
+        raise EventsError(f"{given}: expected a namespace, too: iceberg:{first}.NAMESPACE.{rest}")
     with telling_iceberg_errors(str(given)):
         return package_of("iceberg", "catalog").load_catalog(first, **settings.get_catalog_config(first)), rest
 
@@ -72,12 +79,21 @@ class IcebergSnapshot(TableSnapshot):
         else:
             catalogue, name = catalogue_of(given)
             with telling_iceberg_errors(self.name):
-                self._table = catalogue.load_table(name)
+                try:
+                    self._table = catalogue.load_table(name)
+                except package_of("iceberg", "exceptions").NoSuchTableError as error:
+                    beside = _tables_beside(catalogue, name)
+                    hint = did_you_mean(name.rpartition(".")[2], beside, "tables in its namespace")
+                    told = f"\nhint: {hint}" if hint else ""
+                    raise EventsError(f"{self.name}: there is no such table of Iceberg: {error}{told}") from error
         with telling_iceberg_errors(self.name):
             snapshot = self._table.current_snapshot() if given.snapshot is None else self._named(given.snapshot)
         self._snapshot = snapshot
         self.table_id: str = str(self._table.metadata.table_uuid)
         self.version: str = "" if snapshot is None else str(snapshot.snapshot_id)
+        metadata = _path_of(self._table.metadata_location)  # its newest snapshot stays what it is
+        pinned = given.snapshot if metadata is not None and given.snapshot is None else self.version
+        self.pinned: TableName = TableName(given.kind, metadata or given.place, pinned)
         # the newest snapshot is read by the newest schema, which may have changed since; others by their own
         asked = None if given.snapshot is None else snapshot.snapshot_id
         with telling_iceberg_errors(self.name):
@@ -93,7 +109,14 @@ class IcebergSnapshot(TableSnapshot):
         if found is None and moment is not None:
             found = self._table.snapshot_as_of_timestamp(int(moment.timestamp() * 1000))
         if found is None:
-            known = [str(each.snapshot_id) for each in self._table.snapshots()][-5:] + list(self._table.metadata.refs)
+            snapshots = self._table.snapshots()
+            if moment is not None and snapshots:
+                first = datetime.fromtimestamp(min(each.timestamp_ms for each in snapshots) / 1000, UTC)
+                raise EventsError(
+                    f"{self.name}: there was no snapshot at that moment\n"
+                    f"hint: the first that is left is of {first.isoformat(timespec='milliseconds')}"
+                )
+            known = [str(each.snapshot_id) for each in snapshots][-5:] + list(self._table.metadata.refs)
             raise EventsError(
                 f"{self.name}: there is no snapshot {text!r}\n"
                 f"hint: an id, a branch, a tag, or a moment in ISO 8601; the last: {', '.join(known) or 'none'}"
@@ -134,6 +157,39 @@ class IcebergSnapshot(TableSnapshot):
                 for entry in manifest.fetch_manifest_entry(self._table.io, discard_deleted=True)
             }
         return self.data_files(tasks, order)
+
+    def plain_files(self) -> list[PlainFile] | None:
+        """Return the files if they are all the rows for whoever reads Parquet."""
+        if self._snapshot is None:
+            return []
+        if any(field.initial_default is not None or pa.types.is_nested(self.schema.field(field.name).type)
+               for field in self._fields.fields):  # fmt: skip
+            return None
+        with telling_iceberg_errors(self.name):
+            tasks = list(self._scan.plan_files())
+        if any(task.delete_files or task.file.file_format.name != "PARQUET" for task in tasks):
+            return None
+        paths = [_path_of(task.file.file_path) for task in tasks]
+        if None in paths:
+            return None
+        with ThreadPoolExecutor() as pool:
+            are_plain = all(pool.map(self._is_plain, paths))
+        return [PlainFile(str(path), {}) for path in paths] if are_plain else None
+
+    def _is_plain(self, path: str) -> bool:
+        """Return whether the columns of a file, known by their ids, have the names and types of the table's."""
+        with reading_file(path):
+            there = pq.read_schema(path)
+        own = {int((field.metadata or {}).get(b"PARQUET:field_id", -1)): field for field in there}
+        in_folders = {field.source_id for spec in self._table.metadata.partition_specs for field in spec.fields}
+        for field in self._fields.fields:
+            stored = own.get(field.field_id)
+            if stored is None:
+                if field.field_id in in_folders or field.name in there.names:
+                    return False
+            elif stored.name != field.name or _plain(stored.type) != self.schema.field(field.name).type:
+                return False
+        return True
 
     def data_files(self, tasks: Iterable[Any], order: dict[str, int | None] | None = None) -> list[DataFile]:
         """Return files with their rows, in the order of the sequence numbers of their paths, and of their names."""
@@ -178,6 +234,21 @@ class IcebergSnapshot(TableSnapshot):
                 continue  # bounds of a type that the column had before
             found[field.name] = ColumnBounds(*ends)
         return found
+
+
+def _tables_beside(catalogue: Any, name: str) -> list[str]:
+    """Return the names of the tables in the namespace of another one; none where the catalogue does not tell."""
+    try:
+        return sorted(each[-1] for each in catalogue.list_tables(name.rpartition(".")[0]))
+    except Exception:  # of any catalogue: this only looks for a hint
+        return []
+
+
+def _path_of(location: str) -> str | None:
+    """Return the path of a file of this machine, which has no escapes in its URI; None: it lies elsewhere."""
+    if not Address.of(location).is_local:
+        return None
+    return "/" + location.removeprefix("file:").lstrip("/") if location.startswith("file:") else location
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

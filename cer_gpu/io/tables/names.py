@@ -12,6 +12,8 @@ from cer_gpu.errors import EventsError, OptionError
 
 TABLE_PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg"}
 """Packages that read a kind of table, by the prefix of its names; each is an extra of that prefix."""
+DELTA_LOG = "_delta_log"
+"""Folder that makes the folder above it a table of Delta."""
 _NAME = re.compile(rf"({'|'.join(TABLE_PACKAGES)}):(.*)", re.DOTALL)
 
 

@@ -10,12 +10,10 @@ from pyarrow import fs
 from cer_gpu.errors import EventsError
 from cer_gpu.io.formats import format_of
 from cer_gpu.io.stores import Address, open_store, path_in_store
-from cer_gpu.io.tables.names import TableName
+from cer_gpu.io.tables.names import DELTA_LOG, TableName
 from cer_gpu.io.tables.table import TableSnapshot
 
 _SPECIAL = re.compile(r"[*?\[{]")
-DELTA_LOG = "_delta_log"
-"""Folder that makes the folder above it a table of Delta."""
 
 
 def table_name_of(text: str) -> TableName | None:

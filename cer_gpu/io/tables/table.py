@@ -8,12 +8,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from cer_gpu.columnar.validation import validated
 from cer_gpu.errors import EventsError
 from cer_gpu.io.source import BATCH_ROWS, READ_ERRORS, ColumnBounds, MayHold, Parts, Source, ahead
+from cer_gpu.io.tables.names import TableName
+
+
+class PlainFile(NamedTuple):
+    """A file of Parquet on this machine whose rows are rows of a table as they lie, its columns by their names.
+
+    Attributes
+    ----------
+    path
+    folders
+        Values of the columns of the table that are in no file; their names and values stand in its folders.
+    """
+
+    path: str
+    folders: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -90,6 +106,8 @@ class TableSnapshot(ABC):
     ----------
     name : str
         The table, for messages.
+    pinned : TableName
+        Names it for other processes, as far as possible without a catalogue.
     table_id : str
         Identifier of the table, which one that takes its place later has not.
     version : str
@@ -98,6 +116,7 @@ class TableSnapshot(ABC):
     """
 
     name: str
+    pinned: TableName
     table_id: str
     version: str
     schema: pa.Schema
@@ -105,6 +124,14 @@ class TableSnapshot(ABC):
     @abstractmethod
     def files(self) -> list[DataFile]:
         """Return the files of the snapshot, in the order of their commits, those of one in the order of their names."""
+
+    @abstractmethod
+    def plain_files(self) -> list[PlainFile] | None:
+        """Return the files, in no order, if they are all the rows for whoever reads Parquet; None: they may not be.
+
+        They are not where rows were deleted, or columns renamed, or where their values or types are told elsewhere,
+        nor in a store.
+        """
 
     def source(self) -> Source:
         """Return all rows of the snapshot, as a source whose rows have an order only by their times."""

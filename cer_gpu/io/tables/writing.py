@@ -193,7 +193,7 @@ class _DeltaTarget(_Target):
         if "://" not in self._place:
             self._place = os.path.abspath(self._place)
         self._options = delta_options(self._place) or None
-        with telling_delta_errors(str(self._given)):
+        with telling_delta_errors(str(self._given), "opened"):
             there = delta.DeltaTable.is_deltatable(self._place, self._options)
             self._table = delta.DeltaTable(self._place, storage_options=self._options) if there else None
             return None if self._table is None else pa.schema(self._table.schema().to_arrow())

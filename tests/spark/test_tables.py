@@ -1,0 +1,105 @@
+"""Tables of Delta and Iceberg on Spark: files where these are the rows as they lie, else rows of readers in Python."""
+
+from datetime import date
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyiceberg.types import StringType
+from written_tables import delete_by_vector, use_catalogue
+from written_tables import rows_of as stored_rows
+
+import cer_gpu
+from cer_gpu.io.tables.opening import open_table
+from spark_glue import match, read
+from spark_glue.files.found import NotByFilesError
+from spark_glue.files.scan import scan_of
+
+pytest.importorskip("pyspark")
+
+QUERY = cer_gpu.compile("SELECT * WHERE A ; B", time_column="ts")
+TIMES = pa.timestamp("us", "UTC")
+
+
+def written(name, n=12, first=0, **columns):
+    days = [date(2020, 1, 1), None, date(2021, 2, 3)]
+    table = pa.table(
+        {
+            "type": ["A", "B", "C"] * (n // 3),
+            "ts": pa.array(range(first, first + n), TIMES),
+            "k": ["a b", "c/d", None, "%2F=?*"] * (n // 4),
+            "day": [days[i % 3] for i in range(n)],
+            **columns,
+        }
+    )
+    write_deltalake(name, table, mode="append", partition_by=["k", "day"], schema_mode="merge")
+
+
+def rows_of(table):
+    return sorted(map(str, table.to_pylist()))
+
+
+def check(spark, name, by_files):
+    """Hold the rows of a table on Spark, and what a query finds, to those that this package reads without it."""
+    df = read(spark, name)
+    source = open_table(name).source()
+    assert df.columns == source.schema.names
+    assert rows_of(df.toArrow()) == sorted(map(str, stored_rows(source)))
+    if by_files:
+        assert scan_of(df).paths
+    else:
+        with pytest.raises(NotByFilesError, match="function of Python"):
+            scan_of(df)
+    found = match(df, QUERY, order_by="ts", output="events", tasks=2, source="files" if by_files else "auto").toArrow()
+    assert rows_of(found.select(["events"])) == rows_of(QUERY.evaluate(name, output="events").select(["events"]))
+    return found.num_rows
+
+
+def test_files_of_delta_are_read_as_files(spark, tmp_path):
+    name = str(tmp_path / "a table" / "k=1")
+    written(name)
+    written(name, first=20, x=list(range(12)))
+    assert check(spark, f"delta:{name}", by_files=True) > 10
+    assert check(spark, f"delta:{name}@0", by_files=True)
+    late = read(spark, f"delta:{name}").where("x > 3")
+    with pytest.raises(NotByFilesError, match="no column 'x'"):
+        match(late, QUERY, order_by="ts", source="files")
+    assert match(late, QUERY, order_by="ts").count() == match(late.cache(), QUERY, order_by="ts").count() > 0
+    DeltaTable(name).delete("k = 'c/d'")
+    assert check(spark, f"delta:{name}", by_files=True)
+
+
+def test_deleted_rows_and_moments_in_folders_of_delta_are_no_files(spark, tmp_path):
+    name = str(tmp_path / "t")
+    table = pa.table({"type": ["A", "B", "A", "B"], "ts": pa.array(range(4), TIMES)})
+    write_deltalake(name, table, configuration={"delta.enableDeletionVectors": "true"})
+    delete_by_vector(name, [1])
+    assert check(spark, f"delta:{name}", by_files=False) == 2
+    moments = pa.table(
+        {**dict(zip(table.column_names, table.columns, strict=True)), "at": pa.array([1, 1, 2, 3], TIMES)}
+    )
+    write_deltalake(f"{name}2", moments, partition_by=["at"])
+    assert check(spark, f"delta:{name}2", by_files=False) == 3
+    write_deltalake(f"{name}3", table.append_column("k", pa.array(["é"] * 4)), partition_by=["k"])
+    assert check(spark, f"delta:{name}3", by_files=False) == 3  # its writer escapes the bytes of UTF-8, Spark none
+
+
+def test_files_of_iceberg_are_read_as_files_unless_columns_were_renamed(spark, tmp_path, monkeypatch):
+    catalogue = use_catalogue(monkeypatch, tmp_path)
+    table = pa.table({"type": ["A", "B", "A", "B"], "ts": pa.array(range(4), TIMES), "k": ["a b", "c/d", None, "+"]})
+    made = catalogue.create_table("ns.t", table.schema)
+    with made.update_spec() as spec:
+        spec.add_identity("k")
+    made.append(table)
+    with made.update_schema() as schema:
+        schema.add_column("more", StringType())
+    later = table.set_column(1, "ts", pa.array(range(10, 14), TIMES))
+    made.append(later.append_column("more", pa.array(["x", None, "y", "z"])))
+    assert check(spark, "iceberg:cat.ns.t", by_files=True) == 10
+    with made.update_schema() as schema:
+        schema.rename_column("more", "other")
+    assert check(spark, "iceberg:cat.ns.t", by_files=False) == 10
+    with made.update_schema() as schema:  # another column of the name that some files have
+        schema.delete_column("other")
+        schema.add_column("more", StringType())
+    assert check(spark, "iceberg:cat.ns.t", by_files=False) == 10
