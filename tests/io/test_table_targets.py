@@ -8,6 +8,7 @@ import sys
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from pyiceberg.transforms import BucketTransform
 from written_tables import rows_of, use_catalogue
 
 from cer_gpu.errors import EventsError, OptionError
@@ -97,12 +98,32 @@ def test_rows_go_to_the_partitions_of_a_table(tmp_path, monkeypatch):
     )
     with table.update_spec() as spec:
         spec.add_identity("day")
+        spec.add_field("x", BucketTransform(2))
     for name in (f"delta:{path}", "iceberg:cat.ns.t"):
         append_rows(
             name, pa.schema([("x", pa.int64()), ("day", pa.string())]), [pa.record_batch({"x": [2], "day": ["e"]})]
         )
         assert {"x": 2, "day": "e"} in rows_of(open_events(name))
+        append_rows(name, pa.schema([("x", pa.int64())]), [pa.record_batch({"x": [3]})])
+        assert {"x": 3, "day": None} in rows_of(open_events(name))
     assert list((tmp_path / "t").glob("day=e/*.parquet"))
+
+
+def test_columns_that_may_not_be_null(name, tmp_path, monkeypatch):
+    schema = pa.schema([pa.field("x", pa.int64(), nullable=False), ("y", pa.string())])
+    if name.startswith("delta:"):
+        write_deltalake(str(tmp_path / "t"), pa.Table.from_pylist([], schema=schema))
+    else:
+        catalogue = use_catalogue(monkeypatch, tmp_path)
+        catalogue.create_namespace("made")
+        catalogue.create_table("made.t", schema=schema)
+    append_rows(name, pa.schema([("x", pa.uint8())]), [pa.record_batch({"x": pa.array([3], pa.uint8())})])
+    assert rows_of(open_events(name)) == [{"x": 3, "y": None}]
+    with pytest.raises(OptionError, match="the table has column 'x', which may not be NULL, and which the results"):
+        append_rows(name, pa.schema([("y", pa.string())]), [])
+    with pytest.raises(OptionError, match="the table cannot hold these results"):
+        append_rows(name, pa.schema([("x", pa.int64())]), [pa.record_batch({"x": pa.array([None], pa.int64())})])
+    assert open_events(name).n_rows == 1
 
 
 @pytest.mark.skipif(os.name != "posix", reason="it kills a process")

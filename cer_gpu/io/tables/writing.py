@@ -157,7 +157,13 @@ class _Target:
                     f"{given}: the table has no column {', '.join(map(repr, unknown))}\n"
                     f"expected: {', '.join(own.names)}\nhint: another table, or another --output"
                 )
-            stored = pa.schema([pa.field(field.name, own.field(field.name).type) for field in stored])
+            needed = [field.name for field in own if not field.nullable and field.name not in stored.names]
+            if needed:
+                raise OptionError(
+                    f"{given}: the table has column {', '.join(map(repr, needed))}, which may not be NULL, and which "
+                    "the results have not\nhint: another table, or another --output"
+                )
+            stored = pa.schema([own.field(field.name).remove_metadata() for field in stored])
         self.schema = stored
 
     def _open(self) -> pa.Schema | None:
@@ -231,9 +237,10 @@ class _IcebergTarget(_Target):
             try:
                 self._table = self._catalogue.load_table(self._name)
             except (missing.NoSuchTableError, missing.NoSuchNamespaceError):
-                self._table = None
+                self._table = self._own = None
                 return None
-            return pa.schema(reading.schema_to_pyarrow(self._table.schema(), include_field_ids=False))
+            self._own = pa.schema(reading.schema_to_pyarrow(self._table.schema(), include_field_ids=False))
+            return self._own
 
     def committed(self, application: str) -> int | None:
         if self._table is None:
@@ -263,8 +270,16 @@ class _IcebergTarget(_Target):
                 made.commit_transaction()
             else:
                 with self._table.transaction() as changed:
-                    changed.append(rows.read_all(), snapshot_properties=marks)
+                    changed.append(self._whole(rows.read_all()), snapshot_properties=marks)
                     changed.set_properties(marks)
+
+    def _whole(self, rows: pa.Table) -> pa.Table:
+        """Return rows with all columns of the table: `pyiceberg` looks for those that part it."""
+        assert self._own is not None
+        for field in self._own:
+            if field.name not in rows.column_names:
+                rows = rows.append_column(field, pa.nulls(len(rows), field.type))
+        return rows
 
 
 # ---- types ----------------------------------------------------------------------------------------------------------
