@@ -16,7 +16,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.errors import QueryError, QueryTooLargeError
 
 MOST_SAMPLED = 12
-"""Events of a sample, which has an atom for each set of them: more of them than an automaton has, from here on."""
+"""Events of a sample some of which may be one: it has an atom for each set of them, more than an automaton may have."""
 _EVER = Fraction(2**62)
 """More events than any stream has."""
 
@@ -40,7 +40,7 @@ def sampled(
     QueryError
         When there are none.
     QueryTooLargeError
-        When there are more than `MOST_SAMPLED` events.
+        When there are more than `MOST_SAMPLED` events, and some may be one.
     """
     span = events[0].span[0], events[-1].span[1]
     if not partition:
@@ -50,17 +50,18 @@ def sampled(
             *span,
             hint="sample by host.id",
         )
-    if len(events) > MOST_SAMPLED:
+    pairs = [pair for pair in combinations(events, 2) if _may_be_one(*pair)]
+    if pairs and len(events) > MOST_SAMPLED:
         raise QueryTooLargeError(
-            f"a sample has at most {MOST_SAMPLED} events, and this one {len(events):,}",
+            f"a sample whose filters may take the same event has at most {MOST_SAMPLED}, and this one {len(events):,}",
             text,
             *events[MOST_SAMPLED].span,
-            hint="each set of them that may come before another is kept apart; split the sample",
+            hint="filters of different categories may be more",
         )
     formula = events[0]
     for event in events[1:]:
         formula = s.Conjunction(formula, event, span)
-    apart = [_different(*map(_variable, pair)) for pair in combinations(events, 2) if _may_be_one(*pair)]
+    apart = [_different(*map(_variable, pair)) for pair in pairs]
     if apart:
         formula = s.Filtered(formula, apart[0] if len(apart) == 1 else s.joined(s.FilterAnd, apart, span), span)
     return formula, {"limit": 1, "every": s.Within("events", _EVER, None, span)}

@@ -86,5 +86,7 @@ def test_a_sample_has_keys():
 
 
 def test_a_sample_of_many_events_is_refused_with_a_caret_and_at_once():
-    with pytest.raises(QueryError, match=r"a sample has at most 12 events, and this one 1,000(?s:.*)\^\^\^"):
+    with pytest.raises(QueryError, match=r"may take the same event has at most 12, and this one 1,000(?s:.*)\^\^\^"):
         cer_gpu.compile("sample by k " + "[any where true] " * 1_000, language="eql")
+    different = "".join(f"[c{i} where true] " for i in range(40))
+    assert cer_gpu.compile(f"sample by k {different}", language="eql")

@@ -208,6 +208,18 @@ def test_files_are_read_in_the_order_of_their_commits_and_with_times_in_theirs(t
     assert TIMED.evaluate(path).equals(TIMED.evaluate(shuffled, sort=True))
 
 
+def test_a_damaged_line_of_the_log_is_told_with_its_file(tmp_path):
+    path = str(tmp_path / "t")
+    for i in range(2):
+        write_deltalake(path, events(("A", i, i, "d")), mode="append")
+    log = tmp_path / "t" / "_delta_log" / f"{1:020}.json"
+    (action,) = [line for line in log.read_text().splitlines() if '"add"' in line]
+    log.write_text(action.replace('"path":"', '"path":"\x1b'))  # which `deltalake` takes
+    table = open_table(path)
+    with pytest.raises(EventsError, match=r"00001\.json: is damaged: a line is no JSON: Invalid control character"):
+        appended_since(table, "0")
+
+
 def test_what_is_no_table_is_said(tmp_path, monkeypatch):
     with pytest.raises(EventsError, match="there is no table of Delta"):
         open_table(f"delta:{tmp_path}/none")

@@ -379,7 +379,10 @@ class DeltaSnapshot(TableSnapshot):
             return None
         except READ_ERRORS as error:
             raise EventsError(f"{self.name}: its log cannot be read: {error}") from error
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
+        try:
+            return [json.loads(line) for line in text.split("\n") if line.strip()]
+        except (ValueError, RecursionError) as error:
+            raise EventsError(f"{path}: is damaged: a line is no JSON: {error}") from error
 
 
 def _parquet_source(stored: StoredFile) -> Source:
