@@ -147,7 +147,9 @@ def test_a_lost_or_older_state_and_another_table_are_refused(job):
         TableTarget(job.out + "2", state).resume([{"application": "x"}, {"step": 2, "target": job.out}])
 
 
-@pytest.mark.parametrize(("lateness", "said"), [("1s", "hint: a larger lateness"), (None, "hint: --lateness TIME puts")])
+@pytest.mark.parametrize(
+    ("lateness", "said"), [("1s", "hint: a larger lateness"), (None, "hint: --lateness TIME puts")]
+)
 def test_an_event_out_of_order_names_its_version_and_the_option(lateness, said, tmp_path):
     job = Job(tmp_path, "delta")
     args = [arg for arg in job.args if arg not in ("--lateness", "1s")]
