@@ -6,14 +6,16 @@ import random
 import signal
 import sys
 import time
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 from follow.jobs import END, PLACES, Job
 from written_tables import use_catalogue
 
-N_KILLS = int(os.environ.get("CER_GPU_JOB_KILLS", "7"))
-"""Number of kills, of each of three kinds of source and target; `make test-long` kills 100 each."""
+TESTS = Path(__file__).parents[1]
+N_KILLS = int(os.environ.get("CER_GPU_JOB_KILLS", "20"))
+"""Number of kills, of each kind of source and target; `make test-long` kills 100 each."""
 
 
 def run_job(arguments, environment):
@@ -50,6 +52,7 @@ def killed(job, rng, whole):
 def test_a_job_killed_at_any_time_writes_each_row_once(kind, tmp_path, monkeypatch):
     # processes prepare themselves by the main module, for which IPython, in another test, puts one that has no spec
     monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (TESTS, TESTS.parent))))  # the server imports by it
     job = Job(tmp_path, kind, use_catalogue(monkeypatch, tmp_path) if kind == "iceberg" else None)
     rng, amid, n_done = random.Random(kind), [], 0
     for _ in range(2):  # the first one starts the process that others are forked from
