@@ -164,6 +164,11 @@ class EventsError(CerError):
 class TimeOrderError(EventsError):
     """Timestamp that decreases or is missing.
 
+    Attributes
+    ----------
+    event : int or None
+        Number of the event; None: it is not known.
+
     Examples
     --------
     >>> import cer_gpu, pyarrow as pa
@@ -174,6 +179,10 @@ class TimeOrderError(EventsError):
     ...     print(str(error).splitlines()[0])
     the 'ts' of event 1 (1) is less than the one before (2)
     """
+
+    def __init__(self, message: str, event: int | None = None) -> None:
+        super().__init__(message)
+        self.event: int | None = event
 
 
 class CheckpointError(CerError, ValueError):

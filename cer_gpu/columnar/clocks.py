@@ -121,7 +121,8 @@ def _fail(name: str, position: int, what: str, hint: str = "") -> None:
     raise TimeOrderError(
         f"the {column!r} of event {position} {what}\n"
         "expected: events in the order of time, equal times allowed\n"
-        f"hint: {hint or _SORT.format(column)}"
+        f"hint: {hint or _SORT.format(column)}",
+        position,
     )
 
 

@@ -174,7 +174,11 @@ class Follower:
         self.target.state.mkdir(parents=True, exist_ok=True)
         with locked(self.target.state):
             self.target.claim()
-            self._log = CommitLog(self.target.state / LOG)
+            log = self.target.state / LOG
+            was_there = log.exists()
+            self._log = CommitLog(log)
+            if was_there and not self._log.entries:  # its first line was cut off
+                self.target.check_new()
             self._recover()
             yield self
 

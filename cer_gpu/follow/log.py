@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cer_gpu.errors import CheckpointError
+from cer_gpu.io.sinks import naming
 
 LOG_VERSION = 2
 """Version of the log and of the state beside it; those of version 1 have no line in place of many."""
@@ -64,7 +65,7 @@ class CommitLog:
 
     def append(self, entry: dict[str, Any]) -> None:
         """Write a line, which is on the disk when this returns."""
-        with open(self._path, "ab") as file:
+        with naming(str(self._path)), open(self._path, "ab") as file:
             file.write(_line(entry))
             file.flush()
             os.fsync(file.fileno())
@@ -105,7 +106,7 @@ def _entry(line: bytes) -> dict[str, Any] | None:
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file of the state; it is on the disk when this returns."""
-    with open(path, "wb") as file:
+    with naming(str(path)), open(path, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -136,13 +136,16 @@ class LiveTarget(ABC):
         path, shown = self.pending(step), str(self.out)
         with naming(shown):
             file = open(path, "wb")  # noqa: SIM115 - closed below; errors of the block are not those of the file
-        with file:
+        try:
             with open_writer(file, schema, self.format, shown) as sink:
                 yield sink
             with naming(shown):
                 file.flush()
                 os.fsync(file.fileno())
                 sync_folder(path.parent)
+        finally:
+            with naming(shown):  # which writes what could not be written once more
+                file.close()
 
 
 class PartFolder(LiveTarget):

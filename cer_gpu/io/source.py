@@ -125,13 +125,13 @@ class Source:
         Parameters
         ----------
         n_events
-            Returns the number of events evaluated so far.
+            Returns the number of events evaluated so far, for errors that do not tell the number of their event.
         """
         try:
             yield
         except TimeOrderError as error:
-            where = self.locate(n_events())
-            raise TimeOrderError(f"{where}: {error}" if where else str(error)) from None
+            where = self.locate(n_events() if error.event is None else error.event)
+            raise TimeOrderError(f"{where}: {error}" if where else str(error), error.event) from None
 
     def locate(self, position: int) -> str | None:
         """Return the file of an event, and the position of its first event, for a message."""

@@ -206,20 +206,23 @@ class Reorder:
         """Raise the error of an event that is late after one with the key `greatest`, or after an advance."""
         data_type = self._times.type
         assert data_type is not None
-        event = f"the {self.column!r} of event {self.n_events + row} ({_shown(time_of_key(key, data_type))}) is late"
+        number = self.n_events + row
+        event = f"the {self.column!r} of event {number} ({_shown(time_of_key(key, data_type))}) is late"
         if greatest is None:
             assert self._advanced is not None
             advanced = _shown(time_of_key(self._advanced, data_type))
             raise TimeOrderError(
                 f"{event}: the stream has advanced to {advanced}\nexpected: no event earlier than that\n"
-                "hint: advance less, or late='drop' (--late drop) to leave late events out"
+                "hint: advance less, or late='drop' (--late drop) to leave late events out",
+                number,
             )
         before = _shown(time_of_key(greatest, data_type))
         unit = f" {data_type.unit}" if hasattr(data_type, "unit") else ""
         raise TimeOrderError(
             f"{event}: {before} came before it, and the lateness is {self.lateness}{unit}\n"
             "expected: events out of the order of time by the lateness at most\n"
-            "hint: a larger lateness, or late='drop' (--late drop) to leave late events out"
+            "hint: a larger lateness, or late='drop' (--late drop) to leave late events out",
+            number,
         )
 
     # ---- held events ------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import resource
 import shutil
 from contextlib import redirect_stderr
 
@@ -144,6 +145,49 @@ def test_a_lost_or_older_state_and_another_table_are_refused(job):
     moved.resume([{"application": f"cer-gpu:{state.resolve()}"}, {"step": 2, "target": job.out}])
     with pytest.raises(CheckpointError, match="up to step 2, and found none"):
         TableTarget(job.out + "2", state).resume([{"application": "x"}, {"step": 2, "target": job.out}])
+
+
+@pytest.mark.parametrize(
+    ("lateness", "said"), [("1s", "hint: a larger lateness"), (None, "hint: --lateness TIME puts")]
+)
+def test_an_event_out_of_order_names_its_version_and_the_option(lateness, said, tmp_path):
+    job = Job(tmp_path, "delta")
+    args = [arg for arg in job.args if arg not in ("--lateness", "1s")]
+    args += [] if lateness is None else ["--lateness", lateness]
+    codes = []
+    for time in (9, 2, 8):
+        job.add(pa.table({"type": ["A"], "ts": pa.array([time * 10**6], END["ts"].type), "k": [0]}))
+        with redirect_stderr(io.StringIO()) as errors:
+            codes.append(main(args))
+    assert codes == [0, 1, 1]
+    assert "events@1 (its first event is 1): the 'ts' of event 1 " in errors.getvalue()
+    assert said in errors.getvalue()
+
+
+def test_a_log_without_its_first_line_loses_nothing(delta_job):
+    delta_job.add_some()
+    assert delta_job.run()[0] == 0
+    log = delta_job.folder / "state" / "log.jsonl"
+    log.write_bytes(log.read_bytes()[:50])
+    delta_job.add_some()
+    code, _, said = delta_job.run()
+    assert code == 1
+    assert "has the rows of 1 steps of a state in" in said
+
+
+def test_a_full_disk_is_told_with_its_file_and_loses_nothing(delta_job):
+    delta_job.add_some(400, 400)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, limits[1]))
+    try:
+        code, _, said = delta_job.run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (code, said) == (1, f"error: {delta_job.folder}/state: cannot be written: File too large\n")
+    assert delta_job.run()[0] == 0
+    delta_job.add(END)
+    assert delta_job.run()[0] == 0
+    assert delta_job.found == delta_job.expected
 
 
 def test_two_runs_at_once_are_refused(delta_job):

@@ -1,7 +1,10 @@
 """Tables of Delta and Iceberg as sources: snapshots, partition values, deletes, schema changes, order."""
 
+import json
 import re
 import sys
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -86,6 +89,71 @@ def test_rows_that_a_deletion_vector_deletes_are_not_read(tmp_path):
     assert source.n_rows == 4
     assert positions(PAIRS, path, threads=2) == [[1, 2], [0, 2], [1, 3], [0, 3]]
     assert open_events(f"delta:{path}@0").n_rows == 6
+
+
+def test_fields_of_structs_are_mapped_by_name(tmp_path):
+    path = str(tmp_path / "t")
+    kind = pa.struct([("a", pa.int32()), ("b", pa.list_(pa.struct([("c", pa.string())])))])
+    write_deltalake(path, pa.table({"type": ["A", "B"], "st": pa.array([{"a": 1, "b": [{"c": "x"}]}, None], kind)}))
+    log = tmp_path / "t" / "_delta_log" / f"{0:020}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    for told in (action["metaData"] for action in actions if "metaData" in action):
+        schema = json.loads(told["schemaString"])
+        struct = schema["fields"][1]["type"]["fields"]
+        fields = [*schema["fields"], *struct, *struct[1]["type"]["elementType"]["fields"]]
+        for id_, field in enumerate(fields, 1):
+            mapped = {"delta.columnMapping.id": id_, "delta.columnMapping.physicalName": field["name"]}
+            field |= {"metadata": mapped, "name": field["name"] + "2" * (field["name"] != "type")}
+        told |= {"schemaString": json.dumps(schema), "configuration": {"delta.columnMapping.mode": "name"}}
+    for told in (action["protocol"] for action in actions if "protocol" in action):
+        told |= {"readerFeatures": ["columnMapping"], "writerFeatures": ["columnMapping"]}
+        told |= {"minReaderVersion": 3, "minWriterVersion": 7}
+    log.write_text("\n".join(map(json.dumps, actions)))
+    assert rows_of(open_events(path))[0] == {"type": "A", "st2": {"a2": 1, "b2": [{"c2": "x"}]}}
+    assert sorted(rows_of(open_events(path)), key=str) == sorted(delta_rows(path), key=str)
+    assert cer_gpu.compile("SELECT * WHERE A AS a FILTER a[st2.a2 = 1]").evaluate(path).num_rows == 1
+
+
+def test_bounds_at_the_ends_of_types_leave_out_no_file(tmp_path):
+    path = str(tmp_path / "t")
+    numbers = [Decimal("9007199254740993.001"), Decimal("9007199254740993.002"), Decimal("0.1")]
+    rows = {
+        "type": ["A"] * 3,
+        "n": pa.array(numbers, pa.decimal128(38, 3)),  # whose bounds are doubles in the log
+        "until": pa.array([datetime.max, None, datetime(2024, 1, 1, 0, 0, 0, 999)], pa.timestamp("us")),
+    }
+    for i in range(3):
+        write_deltalake(path, pa.table(rows).slice(i, 1), mode="append")
+    for test, expected in {
+        "n <= 9007199254740993.001": [[0], [2]],
+        "n = 9007199254740993.002": [[1]],
+        "until > '9999-12-31T23:59:59.999'": [[0]],
+        "until > '2024-01-01T00:00:00.000998'": [[0], [2]],
+    }.items():
+        assert positions(cer_gpu.compile(f"SELECT * WHERE A AS a FILTER a[{test}]"), path) == expected, test
+
+
+def test_moments_that_part_a_table_are_read_from_the_log(tmp_path):
+    path, moment = str(tmp_path / "t"), datetime(2024, 2, 29, 1, 2, 3, 4, tzinfo=UTC)
+    rows = pa.table({"type": ["A", "B"], "at": pa.array([moment, None], pa.timestamp("us", "UTC"))})
+    write_deltalake(path, rows.slice(0, 0), partition_by=["at"])
+    write_deltalake(path, rows, mode="append")
+    (addition,) = appended_since(open_table(path), "0")
+    assert sorted(rows_of(addition.source()), key=str) == sorted(rows.to_pylist(), key=str)
+
+
+def test_a_log_that_was_cleaned_up_tells_the_order_of_times(tmp_path):
+    path = str(tmp_path / "t")
+    for i in range(8):
+        write_deltalake(path, events(("A", i, i, "d")), mode="append")
+    DeltaTable(path).create_checkpoint()
+    for version in range(7):
+        (tmp_path / "t" / "_delta_log" / f"{version:020}.json").unlink()
+    assert [row["x"] for row in rows_of(open_events(path))] == list(range(8))
+    with pytest.raises(EventsError, match=r"version 2 cannot be read(?s:.*)its log is cleaned up"):
+        open_table(f"delta:{path}@2")
+    with pytest.raises(EventsError, match="no version at that moment\nhint: version 7 is the first that is left"):
+        open_table(f"delta:{path}@2000-01-01")
 
 
 def test_columns_are_mapped_by_name(tmp_path):

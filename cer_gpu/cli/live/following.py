@@ -141,10 +141,11 @@ class LiveRun:
                 self._status.update(Text(printable(waiting)))
                 time.sleep(self._live.poll)
         except TimeOrderError as error:
-            hint = "\nhint: --lateness TIME puts late events in order, and --late drop leaves out those that come later"
-            told, _, other = str(error).partition("\nhint: ")
-            sorts = "--sort" in other  # which is no option here
-            raise TimeOrderError(told + hint if sorts or not other else str(error)) from None
+            what, _, other = str(error).partition("\nhint: ")
+            if other and "sort" not in other:
+                raise
+            hint = "--lateness TIME puts late events in order, and --late drop leaves out those that come later"
+            raise TimeOrderError(f"{what}\nhint: {hint}; begin anew, with another state", error.event) from None
         except EventsError as error:
             if "hint: " in str(error) or self._noun != "file":
                 raise

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
@@ -141,6 +143,9 @@ class DeltaSnapshot(TableSnapshot):
             self.schema: pa.Schema = pa.schema(pa.schema(self._table.schema().to_arrow()))
         self._check_readable(set(protocol.reader_features or ()))
         self._physical = {field["name"]: field.get("metadata", {}).get(_PHYSICAL, field["name"]) for field in fields}
+        self._stored = {
+            field["name"]: _stored_type(field["type"], self.schema.field(field["name"]).type) for field in fields
+        }
 
     def _load(self, snapshot: str) -> None:
         moment = moment_in(snapshot)
@@ -149,7 +154,13 @@ class DeltaSnapshot(TableSnapshot):
         newest = self._table.version()
         if moment is None and int(snapshot) > newest:
             raise EventsError(f"{self.name}: there is no version {snapshot}; the newest is {newest}")
-        self._table.load_as_version(int(snapshot) if moment is None else moment)
+        try:
+            self._table.load_as_version(int(snapshot) if moment is None else moment)
+        except package_of("delta", "exceptions").DeltaError as error:
+            raise EventsError(
+                f"{self.name}: version {snapshot} cannot be read: {_first_line(error)}\n"
+                "hint: its log is cleaned up after some time; read a newer version"
+            ) from error
         if moment is not None:
             self._refuse_before_the_first(moment)
 
@@ -190,7 +201,13 @@ class DeltaSnapshot(TableSnapshot):
             masks = self._masks()
         rows = added.to_pylist()
         order = self._commits({row["path"] for row in rows})
-        rows.sort(key=lambda row: (order.get(row["path"], -1), natural(row["path"])))
+        rows.sort(  # of versions that the log tells no more, files were written in the order of their times
+            key=lambda row: (
+                order.get(row["path"], -1),
+                0 if row["path"] in order else row["modification_time"] or 0,
+                natural(row["path"]),
+            )
+        )
         logged = [
             LoggedFile(row["path"], row.get("partition") or {}, row["num_records"], _bounds_in(row)) for row in rows
         ]
@@ -271,7 +288,7 @@ class DeltaSnapshot(TableSnapshot):
             if name in constants:
                 arrays.append(repeated(constants[name], batch.num_rows))
             elif own[name] in batch.schema.names:
-                arrays.append(conformed(batch.column(own[name]), kind))
+                arrays.append(_renamed(conformed(batch.column(own[name]), self._stored[name]), kind))
             else:
                 arrays.append(pa.nulls(batch.num_rows, kind))
         if not columns:
@@ -283,10 +300,12 @@ class DeltaSnapshot(TableSnapshot):
         found = {}
         for name in self._metadata.partition_columns:
             value, kind = file.partition.get(self._physical[name]), self.schema.field(name).type
-            if isinstance(value, str) and not is_string(kind):
-                found[name] = pa.scalar(value).cast(kind) if value else pa.scalar(None, kind)
-            else:
-                found[name] = pa.scalar(value, kind)
+            try:
+                found[name] = _of_text(value, kind) if isinstance(value, str) else pa.scalar(value, kind)
+            except (pa.ArrowException, ValueError, OverflowError) as error:
+                raise EventsError(
+                    f"{self.name}: the value {value!r} of the partition column {name!r} is not of its type {kind}"
+                ) from error
         return found
 
     @cached_property
@@ -380,6 +399,63 @@ def _kept(batches: Iterator[pa.RecordBatch], mask: npt.NDArray[np.bool_]) -> Ite
         yield batch if own.all() else batch.filter(pa.array(own))
 
 
+def _stored_type(told: Any, kind: pa.DataType) -> pa.DataType:
+    """Return the type of a column in files: fields of structs have their physical names.
+
+    Parameters
+    ----------
+    told
+        The type in the schema of the log.
+    kind
+        The type in the table.
+    """
+    if not isinstance(told, dict):
+        return kind
+    if told["type"] == "array":
+        return pa.list_(kind.value_field.with_type(_stored_type(told["elementType"], kind.value_type)))
+    if told["type"] == "map":
+        return pa.map_(_stored_type(told["keyType"], kind.key_type), _stored_type(told["valueType"], kind.item_type))
+    if told["type"] != "struct":
+        return kind
+    return pa.struct(
+        field.with_type(_stored_type(own["type"], field.type)).with_name(own["metadata"].get(_PHYSICAL, own["name"]))
+        for own, field in zip(told["fields"], kind, strict=True)
+    )
+
+
+def _renamed(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a column whose structs have fields of other names, as one of `kind`; nothing is copied."""
+    if not pa.types.is_nested(kind) or column.type == kind:
+        return column
+    return pa.array(_Relabelled(column, kind))
+
+
+@dataclass(frozen=True)
+class _Relabelled:
+    column: pa.Array
+    kind: pa.DataType
+
+    def __arrow_c_array__(self, requested: Any = None) -> tuple[Any, Any]:
+        return self.kind.__arrow_c_schema__(), self.column.__arrow_c_array__()[1]
+
+
+def _of_text(text: str, kind: pa.DataType) -> pa.Scalar:
+    """Return the value of a partition column that the log tells as a text; the empty one is NULL.
+
+    A moment may have no zone, and is one of UTC then; parts of microseconds are cut off.
+    """
+    if not text:
+        return pa.scalar(None, kind)
+    if is_string(kind):
+        return pa.scalar(text, kind)
+    if not pa.types.is_timestamp(kind):
+        return pa.scalar(text).cast(kind)
+    moment = datetime.fromisoformat(text)
+    if kind.tz is not None and moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return pa.scalar(moment, kind)
+
+
 def repeated(value: pa.Scalar, n_rows: int) -> pa.Array:
     """Return a column of one value; a text as a dictionary, which is answered once."""
     if is_string(value.type) and value.is_valid:
@@ -388,12 +464,24 @@ def repeated(value: pa.Scalar, n_rows: int) -> pa.Array:
 
 
 def _bounds_in(row: Mapping[str, Any]) -> dict[str, ColumnBounds]:
-    """Return the bounds of the columns of a file, those of moments with the part of a millisecond that is cut off."""
+    """Return the bounds of the columns of a file, those of moments with the part of a millisecond that is cut off.
+
+    Decimals of more digits than a double holds have none: `deltalake` writes theirs as doubles, and others may.
+    """
     least, greatest = row.get("min") or {}, row.get("max") or {}
     found = {}
     for name in least.keys() & greatest.keys():
         low, high = least[name], greatest[name]
         if low is None or high is None or isinstance(low, dict | list):
             continue
-        found[name] = ColumnBounds(low, high + timedelta(milliseconds=1) if hasattr(high, "microsecond") else high)
+        if isinstance(low, Decimal) and max(len(end.as_tuple().digits) for end in (low, high)) > sys.float_info.dig:
+            continue
+        found[name] = ColumnBounds(low, _end_of_millisecond(high) if isinstance(high, datetime) else high)
     return found
+
+
+def _end_of_millisecond(moment: datetime) -> datetime:
+    try:
+        return moment + timedelta(milliseconds=1)
+    except OverflowError:  # 9999-12-31T23:59:59.999, as columns have that tell the end of what has none
+        return moment.replace(microsecond=999_999)
