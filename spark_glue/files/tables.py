@@ -56,7 +56,11 @@ def table_frame(spark: SparkSession, name: str) -> DataFrame:
 def _plain_files(table: TableSnapshot, schema: pa.Schema) -> list[PlainFile] | None:
     """Return the files of a snapshot if Spark's reader of Parquet finds the rows of the table in them."""
     kinds = zip(table.schema.types, schema.types, strict=True)
-    files = table.plain_files() if all(kind == own or pa.types.is_nested(kind) for kind, own in kinds) else None
+    if any(kind != own and not pa.types.is_nested(kind) for kind, own in kinds):
+        return None
+    if len({name.lower() for name in schema.names}) < len(schema.names):  # names are the same in any case to Spark
+        return None
+    files = table.plain_files()
     for path, folders in files or ():
         own = {name: schema.field(name).type for name in folders}
         if any(map(pa.types.is_timestamp, own.values())) or any(letter in path for letter in _OF_PATTERNS):
@@ -74,9 +78,15 @@ def _parquet(spark: SparkSession, files: list[PlainFile], schema: StructType) ->
     reader = spark.read.schema(schema)
     if files[0].folders:
         above = {str(Path(path).parents[len(folders)]) for path, folders in files}
-        reader = reader.option("basePath", os.path.commonpath(above))
+        reader = reader.option("basePath", _of_this_machine(os.path.commonpath(above)))
+    paths = [_of_this_machine(file.path) for file in files]
     names = [name.replace("`", "``") for name in schema.names]
-    return reader.parquet(*(file.path for file in files)).select(*(f"`{name}`" for name in names))
+    return reader.parquet(*paths).select(*(f"`{name}`" for name in names))
+
+
+def _of_this_machine(path: str) -> str:
+    """Return the address of a file for Spark, whose paths may be those of another system."""
+    return f"file://{os.path.abspath(path)}"
 
 
 def _files_of(
