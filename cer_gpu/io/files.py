@@ -24,8 +24,8 @@ from cer_gpu.io.source import READ_ERRORS, Parts, Source, ahead, check_columns, 
 from cer_gpu.io.stores import Address, StoredFile, StoreListing, listing, open_store, path_in_store, uri_in_store
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-_HINT_OF_NAMES = "tables are delta:PATH and iceberg:CATALOG.NAMESPACE.TABLE; a file whose name has a colon is ./NAME"
 """Text of NULL in the name of a folder."""
+_HINT_OF_NAMES = "tables are delta:PATH and iceberg:CATALOG.NAMESPACE.TABLE; a file whose name has a colon is ./NAME"
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,12 @@ from cer_gpu.io.source import BATCH_ROWS, READ_ERRORS, Source, check_columns, ch
 from cer_gpu.io.tables.names import TABLE_PACKAGES
 from cer_gpu.io.tables.opening import open_table, table_name_of
 
+_NAMES_OF_TABLES = {
+    TABLE_PACKAGES["delta"]: "'delta:PATH'",
+    TABLE_PACKAGES["iceberg"]: "'iceberg:CATALOG.NAMESPACE.TABLE'",
+}
+"""Names of tables, by the packages whose objects are given in their place."""
+
 
 def open_events(events: Any, *, resident: bool = False) -> Source:
     """Open anything that `cer_gpu.Query.evaluate` takes.
@@ -80,9 +86,7 @@ def open_events(events: Any, *, resident: bool = False) -> Source:
         return _open_named(events)
     if isinstance(events, Iterable) and not isinstance(events, bytes):
         return _open_iterable(iter(events))
-    package = type(events).__module__.partition(".")[0]
-    kind = next((kind for kind, its in TABLE_PACKAGES.items() if its == package), None)
-    name = {"delta": "'delta:PATH'", "iceberg": "'iceberg:CATALOG.NAMESPACE.TABLE'"}.get(kind or "")
+    name = _NAMES_OF_TABLES.get(type(events).__module__.partition(".")[0])
     raise EventsError(
         f"expected a pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, an object with the Arrow "
         f"PyCapsule interface (a frame of pandas or Polars), an iterable of these, or a path; got "

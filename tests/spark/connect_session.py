@@ -18,7 +18,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import write_deltalake
 from spark_streams import PROVIDER, ROCKSDB
 from spark_streams import run as run_stream
 from test_everywhere import WAYS, Case, by_batches, by_command, compared
@@ -217,6 +216,8 @@ class Checks:
                     assert compared(way(case)) == compared(case.expected()), (kind, way)
 
     def check_a_table_of_delta(self):
+        from deltalake import write_deltalake
+
         name = str(self.folder.parent / "delta")
         write_deltalake(name, self.one_at_a_time(), partition_by=["k"])
         df = read(self.spark, f"delta:{name}")

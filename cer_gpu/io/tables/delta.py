@@ -197,9 +197,7 @@ class DeltaSnapshot(TableSnapshot):
     def files(self) -> list[DataFile]:
         """Return the files of the version, in the order of their commits."""
         with telling_delta_errors(self.name):
-            added = pa.table(self._table.get_add_actions(flatten=False))
-            masks = self._masks()
-        rows = added.to_pylist()
+            rows, masks = self._added(), self._masks()
         order = self._commits({row["path"] for row in rows})
         rows.sort(  # of versions that the log tells no more, files were written in the order of their times
             key=lambda row: (
@@ -217,13 +215,18 @@ class DeltaSnapshot(TableSnapshot):
         """Return the files if they are all the rows for whoever reads Parquet."""
         features = set(self._table.protocol().reader_features or ())
         by_name = self._metadata.configuration.get(_MAPPING, "none") == "none"
-        if not self._address.is_local or not by_name or features & _TYPES_ELSEWHERE or self._masks():
+        if not self._address.is_local or not by_name or features & _TYPES_ELSEWHERE:
             return None
         with telling_delta_errors(self.name):
-            rows = pa.table(self._table.get_add_actions(flatten=False)).to_pylist()
-        if any("://" in row["path"] for row in rows):
+            rows, masks = self._added(), self._masks()
+        if masks or any("://" in row["path"] for row in rows):
             return None
         return [PlainFile(self._path(row["path"]), row.get("partition") or {}) for row in rows]
+
+    def _added(self) -> list[dict[str, Any]]:
+        """Return what the log tells of the files of the version."""
+        added: list[dict[str, Any]] = pa.table(self._table.get_add_actions(flatten=False)).to_pylist()
+        return added
 
     def data_files(
         self, logged: Sequence[LoggedFile], masks: Mapping[str, npt.NDArray[np.bool_]] | None = None

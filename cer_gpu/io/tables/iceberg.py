@@ -172,16 +172,19 @@ class IcebergSnapshot(TableSnapshot):
         paths = [_path_of(task.file.file_path) for task in tasks]
         if None in paths:
             return None
+        in_folders = {field.source_id for spec in self._table.metadata.partition_specs for field in spec.fields}
         with ThreadPoolExecutor() as pool:
-            are_plain = all(pool.map(self._is_plain, paths))
+            are_plain = all(pool.map(lambda path: self._is_plain(path, in_folders), paths))
         return [PlainFile(str(path), {}) for path in paths] if are_plain else None
 
-    def _is_plain(self, path: str) -> bool:
-        """Return whether the columns of a file, known by their ids, have the names and types of the table's."""
+    def _is_plain(self, path: str, in_folders: set[int]) -> bool:
+        """Return whether the columns of a file, known by their ids, have the names and types of the table's.
+
+        Those with the ids `in_folders` may be told by the folders of a file that has them not.
+        """
         with reading_file(path):
             there = pq.read_schema(path)
         own = {int((field.metadata or {}).get(b"PARQUET:field_id", -1)): field for field in there}
-        in_folders = {field.source_id for spec in self._table.metadata.partition_specs for field in spec.fields}
         for field in self._fields.fields:
             stored = own.get(field.field_id)
             if stored is None:
