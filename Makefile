@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo demo-spark test test-all test-long lint docs site wheel sbom bench bench-quick gpu-check clean
+.PHONY: help install demo demo-spark test test-rest test-all test-soak lint docs site wheel sbom bench bench-quick gpu-check clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -30,13 +30,18 @@ demo-spark: install ## The same flights on Spark, by all three dealings
 	.venv/s3/bin/python -m pip install --quiet --no-deps -r tests/s3_server.txt
 	@touch $@
 
-test: install .venv/s3/.installed ## Run the test suite (a quarter of an hour on two cores), each file in one of a few processes
-	$(BIN)/python -m pytest -q -n auto --dist loadfile --durations=20 tests
+TESTS := $(BIN)/python -m pytest -q -n auto --dist loadfile
 
-test-all: install ## Run the test suite with two and a half times as many random cases as `make test`
-	CER_GPU_EXAMPLES=30 $(BIN)/python -m pytest -q -n auto --dist loadfile --durations=20 tests
+test: install ## What tells within five minutes of two cores that the project works
+	$(TESTS) -m "not long"
 
-test-long: install ## Run the property tests on some 100,000 random cases, and kill 520 processes (over an hour)
+test-rest: install .venv/s3/.installed ## What `make test` leaves out: tests marked long, and random cases, four times as many
+	CER_GPU_EXAMPLES=12 $(TESTS) -m "long or drawn"
+
+test-all: install .venv/s3/.installed ## Everything, with random cases drawn anew, ten times as many as in `make test`
+	CER_GPU_DRAWS=anew CER_GPU_EXAMPLES=30 $(TESTS)
+
+test-soak: install ## Run the property tests on some 100,000 random cases, and kill 520 processes (over an hour)
 	CER_GPU_EXAMPLES=6000 CER_GPU_KILLS=100 CER_GPU_STREAM_KILLS=20 CER_GPU_FOLLOW_KILLS=50 CER_GPU_JOB_KILLS=100 CER_GPU_JOB_RUNS=1000 CER_GPU_FILE_CASES=1000 CER_GPU_FILE_JOBS=300 CER_GPU_WARM=1 $(BIN)/python -m pytest -q \
 		tests/engine/test_whole_language.py tests/engine/test_rest_of_language.py tests/engine/test_properties.py \
 		tests/test_reference.py tests/runtime/test_products.py tests/runtime/test_recogniser.py \

@@ -8,7 +8,9 @@ import re
 import sys
 from pathlib import Path
 
+import durations
 import pytest
+from durations import pytest_runtest_makereport, pytest_runtest_protocol  # noqa: F401  hooks
 
 HERE = Path(__file__).parent
 OPTIONAL = (
@@ -24,6 +26,10 @@ if "hypothesis" not in MISSING:
     settings.register_profile("local", deadline=None)
     settings.register_profile("ci", deadline=None, derandomize=True)
     settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+SHORT = "not long"  # the tests of `make test`
+DRAWS = {"scaled", "property_test", "property_settings", "given"}  # names that a module of drawn cases imports
 
 
 @functools.cache
@@ -44,6 +50,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(durations.Durations(only_short=config.option.markexpr == SHORT), "durations")
     # processes that tests start, more than a hundred, share the bytecode of these packages
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.setdefault("CER_GPU_NOTICES", "off")  # kernels may be compiled in any test
@@ -52,6 +60,13 @@ def pytest_configure(config):
     if os.name == "posix" and hasattr(config, "workerinput"):
         # before tests are collected: some evaluate a query for their parameters
         _compile_once(Path(config.option.basetemp).parent)  # the same for all processes
+
+
+def pytest_collection_modifyitems(items):
+    """Mark the tests whose cases are drawn, which `make test` runs on few cases and `make test-rest` on more."""
+    for item in items:
+        if not DRAWS.isdisjoint(vars(item.module)):
+            item.add_marker("drawn")
 
 
 def pytest_collection_finish():

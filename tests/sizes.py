@@ -1,4 +1,4 @@
-"""The number of random cases of each test: few of them for `make test`, all in `make test-all`.
+"""The number of random cases of each test: few in `make test`, more in `make test-rest`, all in `make test-all`.
 
 Sizes are written as those of `make test-all`. CER_GPU_EXAMPLES scales them all at once.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 ALL = 30  # the value of CER_GPU_EXAMPLES in `make test-all`
-EXAMPLES = int(os.environ.get("CER_GPU_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("CER_GPU_EXAMPLES", "3"))
 
 
 def scaled(n: float, most: int | None = None) -> int:

@@ -17,6 +17,8 @@ import pytest
 
 import cer_gpu
 
+pytestmark = pytest.mark.long("runs the benchmarks, each on a few events")
+
 for package in ("duckdb", "matplotlib", "psutil", "rich"):
     pytest.importorskip(package)
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+pytestmark = pytest.mark.long("makes every error of the package, in a process")
+
 ROOT = Path(__file__).parents[1]
 
 

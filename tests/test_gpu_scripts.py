@@ -21,6 +21,8 @@ from host_device import HostDevice, has_compiler
 from cer_gpu.backend import cupy_backend
 from cer_gpu.predicates import placement
 
+pytestmark = pytest.mark.long("runs the scripts of a GPU's checks as processes")
+
 ROOT = Path(__file__).parent.parent
 BENCHMARK = """
 import json, sys

@@ -390,6 +390,7 @@ def test_random_conjunctive_queries_have_the_t_homomorphisms(data):
     assert ref.head_rows(query, stream) == cq.answers(conjunctive, stream)
 
 
+@pytest.mark.long("evaluates many draws by brute force")
 def test_random_conjunctive_queries_are_of_every_kind():
     kinds = Counter()
 

@@ -58,7 +58,7 @@ def test_each_kind_is_told_with_the_folder_of_the_loops(monkeypatch, capsys):
     assert list(warm()) == [Warmed(name, 0) for name in ("ends", "one", *others)]
 
 
-@pytest.mark.skipif("CER_GPU_WARM" not in os.environ, reason="compiles all loops, in minutes; make test-long")
+@pytest.mark.skipif("CER_GPU_WARM" not in os.environ, reason="compiles all loops, in minutes; make test-soak")
 def test_after_it_queries_of_each_kind_compile_nothing(tmp_path):
     warmed = "from cer_gpu.warming import warm; print(sum(each.n_compiled for each in warm()))"
     assert int(_told(warmed, tmp_path)) > 200

@@ -143,6 +143,7 @@ CLAUSES = [
 ]
 
 
+@pytest.mark.long("checks every call of every kernel")
 @pytest.mark.parametrize("output", ["positions", "bindings", "count"])
 def test_real_calls_fit_their_contracts(output):
     table = events(60, 1)
@@ -163,6 +164,7 @@ def test_real_calls_fit_their_contracts(output):
     ) <= names
 
 
+@pytest.mark.long("checks every call of every kernel")
 @pytest.mark.parametrize("pattern", ["A ; B{2,3} -> C", "A ; !D ; B ; C", "A{2} ; B ->+ ; C"])
 def test_real_calls_of_chains_with_counts_and_absences_fit_their_contracts(pattern):
     table = events(60, 1)
@@ -187,6 +189,7 @@ REST = [
 ]
 
 
+@pytest.mark.long("checks every call of every kernel")
 @pytest.mark.parametrize("output", ["bindings", "count", "ends"])
 def test_real_calls_of_strategies_and_absences_fit_their_contracts(output):
     table = events(60, 1)
@@ -249,6 +252,7 @@ def test_real_calls_of_measures_fit_their_contracts():
     assert {"count_held", "extreme_held", "find_held", "gather_held", "sum_held"} <= names
 
 
+@pytest.mark.long("checks every call of every kernel")
 @pytest.mark.parametrize("window", ["", "WITHIN 9 EVENTS", "WITHIN 9 [t]", "WITHIN 9 [f]"])
 def test_real_calls_of_aggregates_fit_their_contracts(window):
     with small_sizes(), checked_calls() as called:
@@ -258,6 +262,7 @@ def test_real_calls_of_aggregates_fit_their_contracts(window):
     assert "count_chain" in {name for _, name in called}
 
 
+@pytest.mark.long("checks every call of every kernel")
 @pytest.mark.parametrize("rows", ["ONE ROW PER MATCH", "ALL ROWS PER MATCH"])
 def test_real_calls_of_row_patterns_fit_their_contracts(rows):
     measures = "LAST(t, 1) AS l, SUM(t) AS i, AVG(f) AS a, MAX(k) AS m, COUNT(s) AS c, ARRAY_AGG(k) AS g"

@@ -733,6 +733,7 @@ def test_spans_point_into_the_text():
     assert text[slice(*parsed.formula.filter.predicate.operands[1].span)] == "name = 'N'"
 
 
+@pytest.mark.long("queries of tens of thousands of parts")
 def test_long_queries_parse():
     assert query("SELECT * FROM S WHERE " + " ; ".join(["A"] * 20_000)).formula.right == A
     assert query("SELECT * FROM S WHERE " + "(" * 5_000 + "A" + ")" * 5_000).formula == A

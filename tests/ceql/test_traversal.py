@@ -126,6 +126,7 @@ LONG = {  # long queries that are not deep
 }
 
 
+@pytest.mark.long("queries of tens of thousands of parts")
 @pytest.mark.parametrize("shape", LONG)
 def test_long_queries_compile(shape):
     query = cer_gpu.compile(f"SELECT * FROM S WHERE {LONG[shape](1_100)}")
@@ -133,6 +134,7 @@ def test_long_queries_compile(shape):
     against_properties(parse(query.text).formula)
 
 
+@pytest.mark.long("queries of tens of thousands of parts")
 @pytest.mark.parametrize("shape", ["A ; A ; ...", "A OR A OR ...", "A FILTER ... ; A FILTER ... ; ...", "p OR p ..."])
 def test_long_queries_are_explained(shape):
     assert str(cer_gpu.compile(f"SELECT * FROM S WHERE {LONG[shape](1_100)}").explain())
@@ -204,6 +206,7 @@ RELATED = {
 }
 
 
+@pytest.mark.long("counts calls for long queries")
 @pytest.mark.parametrize("shape", RELATED)
 def test_resolving_filters_between_events_of_twice_the_number_takes_about_twice_the_calls(shape):
     def parse_and_search(n):
@@ -222,6 +225,7 @@ ATOMS = {
 }
 
 
+@pytest.mark.long("counts calls for long queries")
 @pytest.mark.parametrize("shape", ATOMS)
 def test_reading_a_conjunctive_query_of_twice_the_length_takes_about_twice_the_calls(shape):
     def read(n):

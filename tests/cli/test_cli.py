@@ -424,6 +424,7 @@ def test_progress_is_shown_on_a_terminal_only():
 # ---- documentation --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long("runs every command of the documentation")
 def test_the_examples_of_the_documentation_work(cli, monkeypatch, here):
     os.symlink(ROOT / "examples", "examples")
     Path("bin").mkdir()

@@ -75,6 +75,7 @@ def test_report_has_the_queries_of_a_folder(cli):
     assert cli(*asked[:6], "-o", "rules/late.ceql")[2].count("error: rules/") == 2
 
 
+@pytest.mark.long("lists a hundred thousand matches")
 def test_report_says_how_many_there_are_if_it_lists_some(cli):
     pq.write_table(pa.table({"type": ["A"] * 3000}), "long.parquet")
     code, _, err = cli("report", "SELECT * FROM S WHERE A ; A ; A", "long.parquet", "-o", "report.html")

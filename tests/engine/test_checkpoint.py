@@ -19,7 +19,7 @@ from cer_gpu.engine import checkpoint
 
 KILLED_RUN = Path(__file__).parent.parent / "killed_run.py"
 N_PROCESSES = int(os.environ.get("CER_GPU_KILLS", "2"))
-"""Number of processes to kill; `make test-long` kills 100."""
+"""Number of processes to kill; `make test-soak` kills 100."""
 
 CASES = [
     ("SELECT * FROM S WHERE A ; B+ ; C WITHIN 6 EVENTS", "positions"),

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.long("reads millions of events in processes with little memory")
+
 MEASURE = """
 import resource
 import sys

@@ -1,6 +1,6 @@
 """Quantifiers, options, next-match, absence, LAG, measures and HAVING in combination, compared with the definitions.
 
-CER_GPU_EXAMPLES scales the number of random cases of each property; `make test-long` runs many.
+CER_GPU_EXAMPLES scales the number of random cases of each property; `make test-soak` runs many.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Clauses of the language in combination, all outputs and all ways to read, compared with the definitions.
 
-CER_GPU_EXAMPLES scales the number of random cases of each property; `make test-long` runs many.
+CER_GPU_EXAMPLES scales the number of random cases of each property; `make test-soak` runs many.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def test_long_streams_give_the_reference(data):
     assert_long_streams(data, longest=250)
 
 
-@pytest.mark.skipif(EXAMPLES < 1000, reason="about a second each: make test-long")
+@pytest.mark.skipif(EXAMPLES < 1000, reason="about a second each: make test-soak")
 @strategies.property_test(0.02)
 def test_very_long_streams_give_the_reference(data):
     """Positions and node numbers are rebased several times."""

@@ -27,7 +27,7 @@ from cer_gpu.io.tables.writing import committed_step
 from spark_glue.cli import main
 
 N_RUNS = int(os.environ.get("CER_GPU_JOB_RUNS", "12"))
-"""Number of small runs, of each kind of source and target; `make test-long` makes a thousand."""
+"""Number of small runs, of each kind of source and target; `make test-soak` makes a thousand."""
 
 
 @pytest.fixture(params=PLACES)
@@ -41,6 +41,7 @@ def delta_job(tmp_path):
     return Job(tmp_path, "delta")
 
 
+@pytest.mark.long("runs a job many times over tables")
 def test_many_small_runs_find_what_one_run_finds(job, monkeypatch):
     n_runs = N_RUNS if job.kind != "iceberg" else max(N_RUNS // 5, 12)  # each commit writes all snapshots anew
     monkeypatch.setattr(following, "LONGEST_LOG", max(n_runs // 5, 4))
@@ -256,6 +257,7 @@ def test_results_that_do_not_fit_the_table_leave_nothing_behind(delta_job):
     assert job.found == job.expected
 
 
+@pytest.mark.long("runs a job many times over tables")
 def test_steps_are_known_when_their_snapshots_have_expired(tmp_path, monkeypatch):
     job = Job(tmp_path, "iceberg", use_catalogue(monkeypatch, tmp_path))
     job.add_some()

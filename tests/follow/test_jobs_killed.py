@@ -15,7 +15,7 @@ from written_tables import use_catalogue
 
 TESTS = Path(__file__).parents[1]
 N_KILLS = int(os.environ.get("CER_GPU_JOB_KILLS", "20"))
-"""Number of kills, of each kind of source and target; `make test-long` kills 100 each."""
+"""Number of kills, of each kind of source and target; `make test-soak` kills 100 each."""
 
 
 def run_job(arguments, environment):

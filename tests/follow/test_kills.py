@@ -17,7 +17,7 @@ from follow.live import US, add_file, found_in, random_events
 from cer_gpu.rules import load
 
 N_KILLS = int(os.environ.get("CER_GPU_FOLLOW_KILLS", "3"))
-"""Number of kills, of each target; `make test-long` kills 50 each."""
+"""Number of kills, of each target; `make test-soak` kills 50 each."""
 RULES = {
     "keyed": "SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 1 SECOND",
     "silent": "SELECT * FROM S WHERE A ; !B PARTITION BY [k] WITHIN 1 SECOND",

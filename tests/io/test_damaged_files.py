@@ -17,7 +17,7 @@ from sizes import scaled
 
 PROGRAM = Path(__file__).parent.parent / "damaged_files.py"
 N_CASES = scaled(40, most=6000)
-"""Number of cases of each file; `make test-long` tries 6,000."""
+"""Number of cases of each file; `make test-soak` tries 6,000."""
 SECONDS = 200
 """Most seconds of a case: the first ones compile loops, which takes a minute on a machine under load."""
 

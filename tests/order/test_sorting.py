@@ -512,6 +512,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.long("fills a file system")
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of file sizes")
 def test_a_full_temporary_folder_is_reported_and_emptied(tmp_path):
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "TMPDIR": str(tmp_path)}

@@ -285,6 +285,7 @@ def small_numbers():
     evaluation.evaluate_events, evaluation.MAX_NUMBER = original, limit
 
 
+@pytest.mark.long("reads millions of events of a partition")
 @pytest.mark.parametrize(
     ("types", "ends"),
     [

@@ -201,6 +201,7 @@ with t.tier(t.COMPILED):
 """
 
 
+@pytest.mark.long("compiles loops in processes of their own")
 def test_processes_share_the_code_on_disk(tmp_path):
     """Two processes that write at once and one that reads give the same answers."""
     here = os.path.dirname(__file__)

@@ -72,6 +72,7 @@ def test_every_pair_of_extremes_gives_equal_words(device):
     assert answers(on_device, [batch], CUDA) == answers(guard_words(guards, batch.schema, None, ""), [batch], COMPILED)
 
 
+@pytest.mark.long("builds kernels for many programs")
 def test_words_of_many_random_programs_equal_those_of_the_interpreter(build):
     """All programs, with words of every width, are in one build: each build takes half a second."""
     rng = random.Random(7)
@@ -266,6 +267,7 @@ def test_row_patterns_read_codes_of_every_type(host, codes):
     assert statement.evaluate(table, device="cuda").equals(expected)
 
 
+@pytest.mark.long("builds kernels of many conditions")
 @pytest.mark.parametrize("n_conditions", [2, 12, 20])
 def test_row_patterns_give_the_tables_of_the_cpu(device, n_conditions, monkeypatch):
     """Conditions on the row, on those before and after it and on others of the match, in words of each width."""
@@ -474,6 +476,7 @@ print("done")
 """
 
 
+@pytest.mark.long("builds the kernels with a sanitizer")
 def test_kernels_read_and_write_only_their_memory(tmp_path):
     """Under the address sanitizer, in a process of its own."""
     if not has_compiler():

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from random_predicates import SCHEMA, AsTheyAppear, answers, batch_of, guard_words, guards_of, tree
 
 from cer_gpu.automaton.normal_form import Guard
@@ -32,6 +33,8 @@ from cer_gpu.predicates.cuda.set_steps import SetSteps
 from cer_gpu.predicates.guards import CUDA, INTERPRETED, sets_pass
 from cer_gpu.predicates.placement import CPU
 from cer_gpu.predicates.symbols import SymbolTable
+
+pytestmark = pytest.mark.long("compiles every kernel for every architecture and width")
 
 GENERATORS = (cuda_source, cuda_target)
 """Modules whose text constants hold what generated kernels can call, besides the operators."""

@@ -106,6 +106,7 @@ def test_products_give_the_rows_of_instances_in_long_streams(data):
     assert_like_instances(data, case, output, choosing)
 
 
+@pytest.mark.long("counts the statements of all variants that run")
 def test_every_clause_is_met():
     """The random queries are parallel mostly, so that no clause is left out."""
     seen = Counter()

@@ -175,6 +175,7 @@ def test_the_back_end_collects_errors_if_asked_to():
     assert "%b%" in str(error)
 
 
+@pytest.mark.long("reads thousands of rules")
 @pytest.mark.skipif(not (FOLDER.parent / "rules" / "sigma_rules.zip").exists(), reason="rules of SigmaHQ are not there")
 def test_nearly_all_rules_of_sigmahq_for_windows_have_a_text(tmp_path):
     with zipfile.ZipFile(FOLDER.parent / "rules" / "sigma_rules.zip") as archive:

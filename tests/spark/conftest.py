@@ -9,6 +9,15 @@ FLIGHTS = TESTS.parent / "examples" / "data" / "flights.parquet"
 N_FLIGHTS = 120_000
 
 
+LONG = "a job of Spark takes seconds; test_one_session.py has one of each kind"
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) and item.path.stem != "test_one_session":
+            item.add_marker(pytest.mark.long(LONG))
+
+
 @pytest.fixture(scope="session")
 def flights(tmp_path_factory):
     """The first of all flight events, in as many row groups: Java takes seconds to send them all to a worker."""

@@ -8,6 +8,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from spark_glue import package
 from spark_glue.cli import main
 
@@ -38,6 +40,7 @@ def test_it_is_whole_and_always_the_same(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["a.zip", "b.zip"]
 
 
+@pytest.mark.long("installs an archive in a process of its own")
 def test_the_packages_from_the_archive(tmp_path):
     archive = package(tmp_path / "cer_gpu.zip")
     done = subprocess.run(

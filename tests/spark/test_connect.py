@@ -14,6 +14,8 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("grpc", reason="Spark Connect needs grpcio: pip install 'cer-gpu[spark]'")
 
+pytestmark = pytest.mark.long("starts a server of Spark Connect")
+
 HERE = Path(__file__).parent
 PROGRAM = HERE / "connect_session.py"
 

@@ -14,6 +14,8 @@ import pytest
 
 from spark_glue import package
 
+pytestmark = pytest.mark.long("starts Java and processes of its own")
+
 pyspark = pytest.importorskip("pyspark")
 
 ROOT = Path(__file__).parents[2]

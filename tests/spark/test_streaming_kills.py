@@ -19,7 +19,7 @@ pytest.importorskip("pyspark")
 
 KILLED_STREAM = Path(__file__).parents[1] / "killed_stream.py"
 N_KILLS = int(os.environ.get("CER_GPU_STREAM_KILLS", "0"))
-"""Number of kills; `make test-long` kills 20 drivers, and the everyday run none."""
+"""Number of kills; `make test-soak` kills 20 drivers, and the everyday run none."""
 N_FILES = 4 + N_KILLS
 POSITIONS = ("start", "end", "positions")
 
