@@ -11,6 +11,7 @@ import pytest
 from exact_values import BOOLEAN, DECIMAL, FLOAT, INTEGER, LENGTH, TEXT, Oracle, column_of, events_of, kind_of, text_of
 from host_device import Build, HostDevice, has_compiler
 from hypothesis import strategies as st
+from sizes import scaled
 from strategies import property_test
 
 import cer_gpu
@@ -213,7 +214,7 @@ def test_filters_on_one_event_are_exact(tier, monkeypatch, tmp_path):
         device = HostDevice(Build(tmp_path))
         monkeypatch.setattr(placement, "missing", lambda: None)
         monkeypatch.setattr(guards, "open_device", lambda: device)
-    for seed in range(1 if tier == guards.CUDA else 3):
+    for seed in range(1 if tier == guards.CUDA else scaled(7.5)):
         rng = random.Random(seed)
         trees = [predicate(rng, "a", 2) for _ in range(40)]
         table, _, rows = stream(rng, 60)
