@@ -13,6 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import pytest
+from numba.core import event
 
 FILE_SECONDS = 10.0  # of one file without tests marked `long`
 TOTAL_SECONDS = 600.0  # of all of them: two cores for five minutes
@@ -39,20 +40,32 @@ def _cpu_seconds():
     return times.user + times.system + times.children_user + times.children_system
 
 
-def _compiling_seconds():
-    from cer_gpu.backend.jit import COMPILING as compiler
+class Compiling(event.Listener):
+    """Seconds of the processor that Numba's compiler took in this process."""
 
-    return compiler.seconds
+    def __init__(self):
+        self.seconds = self._begun = 0.0
+        self._depth = 0
+
+    def on_start(self, event):
+        self._begun = self._begun if self._depth else time.process_time()
+        self._depth += 1
+
+    def on_end(self, event):
+        self._depth -= 1
+        self.seconds += 0.0 if self._depth else time.process_time() - self._begun
+
+
+COMPILER = Compiling()
+event.register("numba:compile", COMPILER)
+BEGUN = pytest.StashKey[tuple[float, float]]()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
     """Note the clocks before the first phase of a test."""
-    item.stash[BEGUN] = (_cpu_seconds(), _compiling_seconds())
+    item.stash[BEGUN] = (_cpu_seconds(), COMPILER.seconds)
     return (yield)
-
-
-BEGUN = pytest.StashKey[tuple[float, float]]()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -61,7 +74,7 @@ def pytest_runtest_makereport(item, call):
     report = yield
     if call.when == "teardown":
         cpu, compiling = item.stash[BEGUN]
-        report.user_properties += [(CPU, _cpu_seconds() - cpu), (COMPILING, _compiling_seconds() - compiling)]
+        report.user_properties += [(CPU, _cpu_seconds() - cpu), (COMPILING, COMPILER.seconds - compiling)]
     return report
 
 
@@ -93,18 +106,18 @@ class Durations:
     def pytest_terminal_summary(self, terminalreporter):
         if not self.only_short and len(self.files) < 2:
             return
-        wall, compiling = (sum(getattr(t, name) for t in self.files.values()) for name in ("wall", "compiling"))
+        cpu, compiling = (sum(getattr(t, name) for t in self.files.values()) for name in ("cpu", "compiling"))
         terminalreporter.section("durations")
-        line = f"{len(self.tests):,} tests took {wall:,.0f} s in all processes, {compiling:,.0f} s of it compiling"
+        line = f"{len(self.tests):,} tests took {cpu:,.0f} s of the processor, {compiling:,.0f} s of it to compile"
         limit = f", of {TOTAL_SECONDS:,.0f} s (five minutes of two cores)" if self.only_short else ""
         terminalreporter.write_line(f"{line}{limit}; {time.perf_counter() - self.begun:,.0f} s by the clock")
-        slowest = sorted(self.files.items(), key=lambda item: -item[1].wall)[:SLOWEST]
-        terminalreporter.write_line("slowest files: seconds by the clock, of the processor, compiling")
+        slowest = sorted(self.files.items(), key=lambda item: -item[1].cpu)[:SLOWEST]
+        terminalreporter.write_line("slowest files: seconds of the processor, of these to compile, by the clock")
         for file, times in slowest:
-            terminalreporter.write_line(f"{times.wall:8.1f} {times.cpu:8.1f} {times.compiling:8.1f}  {file}")
+            terminalreporter.write_line(f"{times.cpu:8.1f} {times.compiling:8.1f} {times.wall:8.1f}  {file}")
         for file, seconds in self.too_long().items() if self.only_short else ():
             terminalreporter.write_line(
-                f"{file} takes {seconds:.1f} s without compiling, and a file of `make test` may take {FILE_SECONDS:.0f}: "
-                "mark what is slow in it, with the reason: @pytest.mark.long('...')",
+                f"{file} takes {seconds:.1f} s without compiling; a file of `make test` may take {FILE_SECONDS:.0f}. "
+                "Mark what is slow in it, with the reason: @pytest.mark.long('...')",
                 red=True,
             )

@@ -47,7 +47,10 @@ DEEP = {
 }
 
 
-@pytest.mark.parametrize("n", [1_000, 10_000])
+DEPTHS = [1_000, pytest.param(10_000, marks=pytest.mark.long("ten times as deep"))]
+
+
+@pytest.mark.parametrize("n", DEPTHS)
 @pytest.mark.parametrize("shape", DEEP)
 def test_a_query_nested_deep_is_refused_with_a_caret(shape, n):
     with pytest.raises(cer_gpu.QueryError, match=r"nested more than \d+ levels deep") as raised:
@@ -64,7 +67,7 @@ def rule(condition, correlated="s"):
     )
 
 
-@pytest.mark.parametrize("n", [1_000, 10_000])
+@pytest.mark.parametrize("n", DEPTHS)
 @pytest.mark.parametrize("deep", [("not ", ""), ("(", " and s)"), ("not (", ")")])
 def test_a_rule_of_sigma_nested_deep_is_told_with_a_caret(deep, n):
     condition = around(deep[0], n, deep[1], "s")

@@ -18,7 +18,7 @@ import cer_gpu
 from cer_gpu.engine import checkpoint
 
 KILLED_RUN = Path(__file__).parent.parent / "killed_run.py"
-N_PROCESSES = int(os.environ.get("CER_GPU_KILLS", "2"))
+N_PROCESSES = int(os.environ.get("CER_GPU_KILLS", scaled(5)))
 """Number of processes to kill; `make test-soak` kills 100."""
 
 CASES = [

@@ -56,6 +56,7 @@ def test_an_absence_counted_back_is_a_test_of_its_step(absence, column, strategy
     assert n_found
 
 
+@pytest.mark.long("compiles loops for clocks of floats")
 def test_clocks_may_be_negative_floats():
     events = pa.table({"type": list("AABAB"), "n": [-9.0, -8.0, -7.5, -2.0, -1.0]})
     progress = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 2 [n]").evaluate(events, output="progress")

@@ -11,10 +11,11 @@ from types import ModuleType
 
 import pytest
 from follow.jobs import END, PLACES, Job
+from sizes import scaled
 from written_tables import use_catalogue
 
 TESTS = Path(__file__).parents[1]
-N_KILLS = int(os.environ.get("CER_GPU_JOB_KILLS", "20"))
+N_KILLS = int(os.environ.get("CER_GPU_JOB_KILLS", scaled(50)))
 """Number of kills, of each kind of source and target; `make test-soak` kills 100 each."""
 
 

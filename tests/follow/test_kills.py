@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 import pytest
 from command_line import finish, start
 from follow.live import US, add_file, found_in, random_events
+from sizes import scaled
 
 from cer_gpu.rules import load
 
-N_KILLS = int(os.environ.get("CER_GPU_FOLLOW_KILLS", "3"))
+N_KILLS = int(os.environ.get("CER_GPU_FOLLOW_KILLS", scaled(7.5)))
 """Number of kills, of each target; `make test-soak` kills 50 each."""
 RULES = {
     "keyed": "SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 1 SECOND",

@@ -61,7 +61,17 @@ def write(path: Path) -> None:
             pa_csv.write_csv(table, file)
 
 
-@pytest.mark.parametrize("ending", [".parquet", ".arrow", ".arrows", ".csv", ".csv.zst", ".jsonl"])
+ENDINGS = [
+    ".parquet",
+    ".csv",
+    *(
+        pytest.param(ending, marks=pytest.mark.long("a process for each format"))
+        for ending in (".arrow", ".arrows", ".csv.zst", ".jsonl")
+    ),
+]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
 def test_a_file_that_is_cut_short_while_it_is_read_is_an_error(ending, tmp_path):
     path, out = tmp_path / f"events{ending}", tmp_path / "out.parquet"
     write(path)

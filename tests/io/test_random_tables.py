@@ -11,6 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.types import DoubleType, LongType
+from sizes import scaled
 from written_tables import rows_of, use_catalogue
 
 import cer_gpu
@@ -77,7 +78,7 @@ def check(name, reference):
         assert counts == {query: len(found) for query, found in TOGETHER.evaluate(reference).items()}
 
 
-@settings(max_examples=12)
+@settings(max_examples=scaled(30))
 @given(OPERATIONS, st.booleans(), st.randoms(use_true_random=False))
 def test_random_tables_of_delta(operations, partitioned, draw):
     folder = Path(tempfile.mkdtemp())
@@ -100,7 +101,7 @@ def test_random_tables_of_delta(operations, partitioned, draw):
 def test_random_tables_of_iceberg(partitioned, tmp_path, monkeypatch):
     catalogue = use_catalogue(monkeypatch, tmp_path)
 
-    @settings(max_examples=6)
+    @settings(max_examples=scaled(15))
     @given(OPERATIONS, st.randoms(use_true_random=False))
     def run(operations, draw):
         catalogue.drop_table("ns.t") if catalogue.table_exists("ns.t") else None

@@ -301,6 +301,7 @@ def test_events_of_a_partition_are_renumbered_before_overflow(small_numbers, typ
     assert query.evaluate(events)["end"].to_pylist() == [1, *(end + 2 for end in ends)]
 
 
+@pytest.mark.long("compiles the automaton's loop for small numbers")
 def test_events_too_far_apart_in_a_partition_are_refused(small_numbers):
     query = by_automaton(cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [k]"))
     events = pa.table({"type": ["A"] + ["B"] * 300, "k": [1] * 301})

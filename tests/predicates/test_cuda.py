@@ -34,7 +34,7 @@ from cer_gpu.predicates.cuda.source import struct_of
 from cer_gpu.predicates.guards import COMPILED, CUDA, INTERPRETED
 from cer_gpu.predicates.symbols import SymbolTable
 
-N_PROGRAMS = 5
+N_PROGRAMS = scaled(12.5, most=5)
 N_BUILT_AT_ONCE = scaled(5, most=60)
 QUERY = "SELECT * FROM S WHERE A ; B FILTER A[x > 0.5] AND B[x <= 0.25] WITHIN 10 EVENTS"
 

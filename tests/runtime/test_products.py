@@ -508,6 +508,7 @@ def test_shares_are_even_and_cover_all(pattern, n, output):
 # ------------------------------------------------------------------------------------------------------ order
 
 
+@pytest.mark.long("three dozen patterns in many cuts")
 @pytest.mark.parametrize("output", ["positions", "bindings", "count"])
 @pytest.mark.parametrize(
     "clauses", ["WITHIN 40 EVENTS", "PARTITION BY [p] WITHIN 20 EVENTS", "WITHIN 40 EVENTS LIMIT 3"]
