@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import cer_gpu
 from cer_gpu.backend import evaluation, jit
@@ -65,6 +66,7 @@ def test_a_kernel_that_a_helper_calls_is_not_inlined_by_force():
     assert "alwaysinline" not in _bump_each.inspect_llvm(signature)
 
 
+@pytest.mark.long("compiles in processes of their own")
 def test_a_kernel_is_compiled_again_when_another_file_that_it_is_made_of_changes(tmp_path):
     """Numba by itself looks at the file of the kernel alone, and would run the old helper with the old code."""
     shutil.copytree(Path(cer_gpu.__file__).parent, tmp_path / "cer_gpu", ignore=shutil.ignore_patterns("__pycache__"))

@@ -171,6 +171,7 @@ GROWING = LONG | {
 }
 
 
+@pytest.mark.long("counts calls for long queries")
 @pytest.mark.parametrize("shape", GROWING)
 def test_compiling_a_query_of_twice_the_length_takes_about_twice_the_calls(shape):
     def compile_and_search(n):

@@ -218,6 +218,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.long("builds kernels")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs mprotect")
 def test_the_host_never_reads_resident_columns(tmp_path):
     if not has_compiler():

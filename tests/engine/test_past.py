@@ -338,6 +338,7 @@ def test_names_that_differ_in_blanks_are_two_columns():
     assert cer_gpu.compile(text).evaluate(events)["end"].to_pylist() == [1]
 
 
+@pytest.mark.long("compiles loops for clocks of floats")
 def test_infinite_clocks_are_at_most_any_length_apart():
     """Their difference is NaN; WITHIN takes it for none that is longer."""
     events = pa.table({"type": list("ABB"), "x": [float("inf")] * 3})

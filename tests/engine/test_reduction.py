@@ -154,6 +154,7 @@ def test_partitions_come_and_go(text, output):
     assert expected.num_rows
 
 
+@pytest.mark.long("seventy combinations of clauses")
 @pytest.mark.parametrize("clauses", ["", "LIMIT 2", "CONSUME BY ANY", "CONSUME BY ANY LIMIT 1"])
 @pytest.mark.parametrize("strategy", ["ALL", "ANY", "NEXT", "LAST", "MAX", "STRICT"])
 @pytest.mark.parametrize("pattern", [ALL, CHAIN, BOTH])

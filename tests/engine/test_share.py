@@ -65,6 +65,7 @@ WORKLOADS = [
 ]
 
 
+@pytest.mark.long("counts the rows of many shares")
 @pytest.mark.parametrize("n", [2, 3, 8])
 @pytest.mark.parametrize("text", WORKLOADS)
 def test_shares_are_within_ten_percent_of_even(text, n):

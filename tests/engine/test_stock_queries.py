@@ -88,6 +88,7 @@ def query_of(name, formula):
     return ref.replace(query, **consuming)
 
 
+@pytest.mark.long("each stock query twice")
 @pytest.mark.parametrize("name", STEPS)
 def test_filters_at_the_end_and_at_the_events_mean_the_same(name):
     rng = random.Random(name)

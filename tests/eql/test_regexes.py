@@ -224,6 +224,7 @@ def test_intervals_hold_their_numbers_alone(interval):
     assert re2_matches(interval, written) == [matches(interval, text) for text in written]
 
 
+@pytest.mark.long("tries every character")
 @pytest.mark.parametrize("name", "dDsSwW")
 def test_named_classes_hold_their_characters_alone(name):
     every = [chr(code) for code in [*range(1, 0xD800), 0x10FFFF]]

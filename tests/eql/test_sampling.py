@@ -85,6 +85,7 @@ def test_a_sample_has_keys():
         cer_gpu.compile("sample [any where true] [any where true]", language="eql")
 
 
+@pytest.mark.long("reads many events")
 def test_a_sample_of_many_events_is_refused_with_a_caret_and_at_once():
     with pytest.raises(QueryError, match=r"may take the same event has at most 12, and this one 1,000(?s:.*)\^\^\^"):
         cer_gpu.compile("sample by k " + "[any where true] " * 1_000, language="eql")

@@ -273,6 +273,7 @@ def test_snapshots_without_held_events_restore():
 # ---- cost -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long("holds many events back")
 @pytest.mark.parametrize("shape", ["in order", "shuffled", "two clocks"])
 def test_the_cost_of_an_event_is_logarithmic_in_the_held_events(shape):
     """The rows moved per event are some for each level of the sorted runs, not all held ones."""

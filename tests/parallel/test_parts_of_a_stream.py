@@ -33,6 +33,7 @@ def evaluate(query, events, rows=40, **options):
     return pa.Table.from_batches(found)
 
 
+@pytest.mark.long("an evaluator for each key of sixty streams")
 @pytest.mark.parametrize("output", ["positions", "bindings", "events", "count", "ends"])
 @pytest.mark.parametrize("strategy", ["ALL", "NEXT", "MAX", "STRICT"])
 @pytest.mark.parametrize("window", ["WITHIN 9 EVENTS", "WITHIN 30 [ts]", ""])

@@ -7,7 +7,8 @@ from cer_gpu.backend import cupy_backend
 from cer_gpu.predicates import guards as predicates
 from cer_gpu.predicates import placement
 
-ARCHITECTURES = ["one lane", "32 lanes", "gpu"]
+WARPS = pytest.mark.long("runs each kernel once more, with warps of 32 lanes")
+ARCHITECTURES = ["one lane", pytest.param("32 lanes", marks=WARPS), "gpu"]
 
 
 @pytest.fixture(scope="session")

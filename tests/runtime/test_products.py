@@ -486,6 +486,7 @@ def test_texts_of_any_layout_are_equal(pattern):
 # ----------------------------------------------------------------------------------------------------- shares
 
 
+@pytest.mark.long("counts the rows of many shares")
 @pytest.mark.parametrize("output", ["positions", "bindings", "count"])
 @pytest.mark.parametrize("pattern", ["star", "chain", "gathered"])
 @pytest.mark.parametrize("n", [2, 3, 5])
