@@ -22,7 +22,7 @@ from sizes import ALL, scaled
 
 CONJUNCTIONS = True  # the tests of the whole language draw formulas with ALL, too
 
-# Hypothesis loads its "ci" profile, which derandomizes, if the environment has CI; this builds upon it.
+# upon the profile that conftest.py loads
 property_settings = settings(
     max_examples=scaled(ALL),
     deadline=None,
