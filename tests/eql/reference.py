@@ -339,7 +339,7 @@ def evaluate(query: Query, rows: list[Row], *, here: bool = False) -> list[tuple
         case "sequence":
             found = sequence(query, rows, here)
             if here and query.terms[-1].absent:
-                # in the order of the rows at which maxspan has passed, where these are the same, of ends, then of starts
+                # in the order of the rows at which maxspan has passed, then of ends, then of starts
                 found.sort(key=lambda answer: (_passed(query, answer, rows), answer[-1], answer[0]))
         case "sample":
             found = sample(query, rows)
@@ -349,7 +349,7 @@ def evaluate(query: Query, rows: list[Row], *, here: bool = False) -> list[tuple
 
 
 def _passed(query: Query, answer: tuple[int, ...], rows: list[Row]) -> int:
-    """Return the first row later than `maxspan` after the first event of an answer; the number of rows: there is none."""
+    """Return the first row beyond `maxspan` of the first event of an answer, or the number of rows if there is none."""
     last = rows[answer[0]][TIME] + query.maxspan
     return next((i for i, row in enumerate(rows) if row[TIME] > last), len(rows))
 
