@@ -120,7 +120,7 @@ def survivors_of(case):
 
 
 def assert_right_in_time(case, candidates, answer, output):
-    """Check the rows, and that they come by moment, then by start and end."""
+    """Check the rows, and that they come by moment, then by end and start."""
     by_end = answer.take(pa.compute.sort_indices(answer["end"])) if answer.num_rows else answer
     assert_right(case, candidates, by_end, output)
     moments = ref.moments(case.query, case.events, survivors_of(case))
@@ -131,5 +131,5 @@ def assert_right_in_time(case, candidates, answer, output):
         order = [(latest[end], end) for end in answer["end"].to_pylist()]
     else:
         spans = zip(answer["start"].to_pylist(), answer["end"].to_pylist(), strict=True)
-        order = [(moments[span], *span) for span in spans]
+        order = [(moments[span], *reversed(span)) for span in spans]
     assert order == sorted(order)

@@ -11,6 +11,7 @@ from pathlib import Path
 import durations
 import pytest
 from durations import pytest_runtest_makereport, pytest_runtest_protocol  # noqa: F401  hooks
+import sizes
 
 HERE = Path(__file__).parent
 OPTIONAL = (
@@ -22,10 +23,10 @@ MISSING = [name for name in OPTIONAL if importlib.util.find_spec(name) is None]
 if "hypothesis" not in MISSING:
     from hypothesis import settings
 
-    # the first example of a test may compile kernels; a run in CI is the same each time
-    settings.register_profile("local", deadline=None)
-    settings.register_profile("ci", deadline=None, derandomize=True)
-    settings.load_profile("ci" if os.environ.get("CI") else "local")
+    # the first example of a test may compile kernels
+    settings.register_profile("same", deadline=None, derandomize=True)
+    settings.register_profile("anew", deadline=None, derandomize=False, print_blob=True)
+    settings.load_profile("anew" if sizes.SEED else "same")
 
 
 SHORT = "not long"  # the tests of `make test`
@@ -55,6 +56,10 @@ def pytest_configure(config):
     # processes that tests start, more than a hundred, share the bytecode of these packages
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.setdefault("CER_GPU_NOTICES", "off")  # kernels may be compiled in any test
+    if config.getoption("--hypothesis-seed", None) is not None:
+        settings.load_profile("anew")  # the other profile would not look at the seed
+    elif sizes.SEED:
+        config.option.hypothesis_seed = str(sizes.SEED)
     if config.getoption("--device") == "cuda":
         os.environ["CER_GPU_PREDICATES"] = "cuda"  # also for the processes that tests start
     if os.name == "posix" and hasattr(config, "workerinput"):
@@ -201,6 +206,8 @@ def pytest_ignore_collect(collection_path):
 
 
 def pytest_terminal_summary(terminalreporter):
+    if sizes.SEED:
+        terminalreporter.write_line(f"drawn anew: CER_GPU_DRAWS={sizes.SEED} draws the same cases again")
     strategies = sys.modules.get("strategies")
     if strategies is not None and strategies.n_cases["passed"]:
         terminalreporter.write_line(f"{strategies.n_cases['passed']:,} random cases passed")

@@ -407,7 +407,7 @@ def _not_taken_back(query: Query, stream: Stream, found: list[Partial]) -> list[
                 moment = -1
                 break
         if moment >= 0:
-            known.append((moment, first, last, partial))
+            known.append((moment, last, first, partial))
     return [partial for *_, partial in sorted(known, key=lambda row: row[:3])]
 
 

@@ -40,7 +40,6 @@ SMALL = (
     (instances, "PICKED", 3),
     (instances, "PARTNERS", 2),
     (instances, "FEWEST_AHEAD", 1),
-    (instances, "WORK", 1),
     (products, "_INITIAL_SIZE", 2),
     (products, "_INITIAL_DEPTH", 4),
     (reduction, "FEWEST_HELD", 1),
@@ -82,10 +81,22 @@ SMALL = (
 )
 
 
+class _Work:
+    """Work of a loop between two stops: one step at first, later a thousand, so that searches of many steps end."""
+
+    def __init__(self) -> None:
+        self._n_stops = 0
+
+    def __int__(self) -> int:
+        self._n_stops += 1
+        return 1 if self._n_stops <= 5000 else 20_000
+
+
 @contextmanager
 def small_sizes() -> Iterator[None]:
     """Evaluate with small sizes; an evaluator made inside keeps some of them."""
     with pytest.MonkeyPatch.context() as patch:
         for module, name, size in SMALL:
             patch.setattr(module, name, size)
+        patch.setattr(instances, "WORK", _Work())
         yield

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from cases import sorted_rows
-from sizes import scaled
+from sizes import scaled, seeds
 
 import cer_gpu
 import cer_gpu.columnar.groups
@@ -22,7 +22,7 @@ from cer_gpu.engine.blocks import Blocks
 from cer_gpu.predicates.shared_guards import SharedGuards
 from cer_gpu.runtime import matches
 
-SEEDS = range(scaled(25, most=600))
+SEEDS = seeds(scaled(25, most=600))
 PATTERNS = [
     "A ; B",
     "A ; B+ ; C",
@@ -264,7 +264,7 @@ def test_an_error_ends_the_stream_of_all_queries():
     assert evaluator.finish() == {}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_lists_of_rows_are_merged_as_in_python(seed):
     rng = np.random.default_rng(seed)
     n, n_lists = int(rng.integers(1, 50)), int(rng.integers(1, 12))

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from cases import sorted_rows
-from sizes import scaled
+from sizes import scaled, seeds
 
 import cer_gpu
 import cer_gpu.engine.evaluation
@@ -17,7 +17,7 @@ import cer_gpu.parallel.key_threads
 import cer_gpu.partition.partitions
 from cer_gpu.parallel import ranges
 
-SEEDS = range(scaled(10, most=240))
+SEEDS = seeds(scaled(10, most=240))
 KEYED = "SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 9 SECONDS"
 KINDS = {
     "chain": "SELECT * FROM S WHERE A ; B ; C WITHIN 9 SECONDS",

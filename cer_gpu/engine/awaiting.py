@@ -4,7 +4,7 @@ Those of ``f ; !R FOR d`` wait until d has passed behind their end.
 
 The runtime finds what matches f, and what matches f and the next R (`cer_gpu.planning.trailing`).  The first wait
 here; the second take them back.  The rest is known at the first event beyond the window of its start, its moment,
-or at the end of the stream.  It comes in the order of moment, start and end.
+or at the end of the stream.  It comes in the order of moment, end and start.
 """
 
 from __future__ import annotations
@@ -116,8 +116,7 @@ class Awaiting:
         self._limit, self._counted, self._only_ends = limit, counted, only_ends
         self._share, self._n_known = share, 0
         self._strategy = strategy
-        self._by_end = counted or only_ends or grouped
-        self._grouped = bool(limit) or self._by_end or strategy.compares
+        self._grouped = bool(limit) or counted or only_ends or grouped or strategy.compares
         self._rows = _NO_ROWS
         self._moments = np.empty(0, np.int64)
         self._clocks: Array = np.empty(0, np.asarray(length).dtype)
@@ -231,8 +230,8 @@ class Awaiting:
             if not len(rows):
                 return None
         spans = self._rows.spans[:, rows]
-        # the events of a row come before `numbers`: among alike ones the first that was found stays first
-        order = np.lexsort((rows, spans[0], spans[1], moments) if self._by_end else (rows, spans[1], spans[0], moments))
+        # among alike ones the first that was found stays first
+        order = np.lexsort((rows, spans[0], spans[1], moments))
         rows = rows[order]
         taken = np.zeros(len(self._moments), np.bool_)
         taken[rows] = True

@@ -199,6 +199,7 @@ def forgets_by_partition(options: RunOptions) -> bool:
 def demand_of(options: RunOptions, *, distinct: bool) -> Demand:
     """Return what a loop of joins is asked for; `distinct` if one complex event may be found several times."""
     strategy = STRATEGIES[options.strategy]
+    distinct = distinct and options.limit != 1  # the first match of an end has no double before it
     gathered = distinct or strategy.choice != CHOOSE_ALL
     share, n_shares = options.share or (0, 1)
     whole = gathered or options.counted or options.limit > 0 or options.consume != CONSUME_NONE

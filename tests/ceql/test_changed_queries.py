@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from sizes import scaled
+from sizes import scaled, seeds
 
 import cer_gpu
 from cer_gpu.ceql.parser import parse
@@ -211,7 +211,7 @@ def test_enough_texts_are_found():
 @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="there is no alarm here")
 def test_changed_queries_compile_or_raise_a_cer_error():
     outcomes = set()
-    for seed in range(N_QUERIES):
+    for seed in seeds(N_QUERIES):
         rng = random.Random(seed)
         text, options = start_and_change(rng), rng.choice(OPTIONS)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from sizes import seeds
 
 from cer_gpu.columnar import groups as module
 from cer_gpu.columnar.columns import Block
@@ -31,7 +32,7 @@ def block_of(rng, n):
 
 
 @pytest.mark.parametrize("sparse", [0, 1 << 30])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_rows_and_values_are_ordered_by_group_as_in_python(seed, sparse, monkeypatch):
     monkeypatch.setattr(module, "SPARSE", sparse)
     rng = np.random.default_rng(seed)

@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
-from sizes import scaled
+from sizes import scaled, seeds
 
 import cer_gpu
 
@@ -69,7 +69,7 @@ def advanced(query, events, rng, output, checkpoints=True, **options):
     return pa.Table.from_batches(found)
 
 
-@pytest.mark.parametrize("number", range(N_CASES))
+@pytest.mark.parametrize("number", seeds(N_CASES))
 def test_rows_and_their_order_are_those_of_one_evaluation(number):
     rng = random.Random(number)
     text, output = TIMED[number % len(TIMED)]
@@ -79,7 +79,7 @@ def test_rows_and_their_order_are_those_of_one_evaluation(number):
     assert advanced(query, events, rng, output).equals(expected)
 
 
-@pytest.mark.parametrize("number", range(N_CASES // 2))
+@pytest.mark.parametrize("number", seeds(N_CASES // 2))
 def test_rows_of_ends_are_those_of_one_evaluation(number):
     """Ends that become known between the same two events may come in another order."""
     rng = random.Random(number)
@@ -91,7 +91,7 @@ def test_rows_of_ends_are_those_of_one_evaluation(number):
     assert Counter(map(str, found.to_pylist())) == Counter(map(str, expected.to_pylist()))
 
 
-@pytest.mark.parametrize("number", range(N_CASES // 2))
+@pytest.mark.parametrize("number", seeds(N_CASES // 2))
 def test_held_events_come_out_in_the_order_of_one_evaluation(number):
     rng = random.Random(number)
     text, output = TIMED[number % len(TIMED)]
@@ -102,7 +102,7 @@ def test_held_events_come_out_in_the_order_of_one_evaluation(number):
     assert advanced(query, events, rng, output, lateness=1 << 64).equals(expected)
 
 
-@pytest.mark.parametrize("number", range(scaled(30, most=30)))
+@pytest.mark.parametrize("number", seeds(scaled(30, most=30)))
 def test_trailing_absences_are_known_at_the_first_time_beyond_their_window(number):
     rng = random.Random(number)
     query, events = compiled("SELECT * FROM S WHERE A ; !B WITHIN 9 [ts]"), random_events(rng, 40)

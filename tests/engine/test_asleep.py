@@ -6,6 +6,7 @@ import random
 
 import pyarrow as pa
 import pytest
+from sizes import seeds
 
 import cer_gpu
 from cer_gpu.engine.member import QueryMember
@@ -49,7 +50,7 @@ def _run(name: str, batches: list[pa.RecordBatch]) -> list[dict[str, object]]:
     return [row for part in (*map(evaluator.push, batches), evaluator.finish()) for row in part.to_pylist()]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 @pytest.mark.parametrize("restored", [False, True])
 def test_a_set_finds_what_each_query_finds(seed: int, restored: bool) -> None:
     batches = _batches(seed)

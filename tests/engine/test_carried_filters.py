@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from cases import by_instances
+from sizes import seeds
 
 import cer_gpu
 
@@ -88,7 +89,7 @@ def test_all_subsets_that_pass_are_found_once(case, clauses):
     pattern, types, passes = case
     query = by_instances(cer_gpu.compile(f"SELECT * FROM S WHERE {pattern}{clauses}"))
     n_found = 0
-    for seed in range(8):
+    for seed in seeds(8):
         events = stream(seed)
         expected = subsets(events, types, passes, 10 if "WITHIN" in clauses else 99, "PARTITION" in clauses)
         n_found += len(expected)

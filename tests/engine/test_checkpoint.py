@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from sizes import scaled
+from sizes import scaled, seeds
 
 import cer_gpu
 from cer_gpu.engine import checkpoint
@@ -67,7 +67,7 @@ def uninterrupted(text, output, batches, **options):
     return pa.Table.from_batches([*(evaluator.push(batch) for batch in batches), evaluator.finish()])
 
 
-@pytest.mark.parametrize("number", range(max(scaled(40, most=40), N_PROCESSES)))
+@pytest.mark.parametrize("number", seeds(max(scaled(40, most=40), N_PROCESSES)))
 def test_a_stream_interrupted_at_random_batches_gives_the_uninterrupted_table(number):
     """All events and results since the last checkpoint are lost, and found again."""
     rng = random.Random(number)
@@ -90,7 +90,7 @@ def test_a_stream_interrupted_at_random_batches_gives_the_uninterrupted_table(nu
     assert pa.Table.from_batches(kept).equals(expected)
 
 
-@pytest.mark.parametrize("number", range(N_PROCESSES))
+@pytest.mark.parametrize("number", seeds(N_PROCESSES))
 def test_a_killed_process_resumes_from_its_last_checkpoint(tmp_path, number):
     rng = random.Random(number)
     text, output = CASES[number % len(CASES)]
@@ -115,7 +115,7 @@ def test_a_killed_process_resumes_from_its_last_checkpoint(tmp_path, number):
     assert pa.concat_tables(tables).equals(uninterrupted(text, output, batches))
 
 
-@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize("number", seeds(10))
 def test_a_checkpoint_keeps_late_events_that_are_held_back(number):
     rng = random.Random(number)
     text, output = CASES[number % len(CASES)]

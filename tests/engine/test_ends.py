@@ -108,6 +108,24 @@ def test_nothing_is_enumerated(strategy, pattern):
     assert query.evaluate(MANY, output="ends").to_pylist() == [{"end": 2001}]
 
 
+JOINED = "A AS a ALL A AS b ALL A AS c ALL A AS d ALL A AS e ALL A AS f"
+EQUAL = " AND ".join(f"{one}.k = {other}.k" for one, other in zip("abcde", "bcdef", strict=True))
+
+
+@pytest.mark.parametrize("pattern", ["C : (A AS x ALL A AS y)+", f"{JOINED} FILTER {EQUAL}"])
+@pytest.mark.parametrize(("select", "limit"), [("ANY", ""), ("ALL", " LIMIT 1")])
+@pytest.mark.parametrize("output", ["positions", "count"])
+def test_one_of_an_end_is_found_without_the_others(pattern, select, limit, output):
+    """Doubles are among the others, which are more than could be listed: 2.7 ** 60, and 50 ** 5."""
+    events = pa.table({"type": ["C"] + ["A"] * 60, "k": [1] * 61})
+    query = cer_gpu.compile(f"SELECT {select} * FROM S WHERE {pattern}{limit}")
+    ends = list(range(1, 61))
+    assert query.evaluate(events, output=output)["end"].to_pylist() == ends
+    assert query.evaluate(events, output="ends")["end"].to_pylist() == ends
+    with small_sizes():
+        assert pushed(query, events.to_batches(7), output=output)["end"].to_pylist() == ends
+
+
 def test_choices_that_change_no_end_are_left_out_of_the_plan():
     def plan_of(text):
         return physical_plan(cer_gpu.compile(text)._plan, OUTPUTS["ends"])

@@ -15,7 +15,7 @@ from answers import with_and_without_checkpoints
 from cases import Case, assert_same, pushed
 from hypothesis import assume
 from hypothesis import strategies as st
-from sizes import scaled
+from sizes import scaled, seeds
 from small_sizes import small_sizes
 
 import cer_gpu
@@ -155,7 +155,7 @@ def expected(text, events, output="bindings"):
 
 
 @pytest.mark.parametrize("text", TEXTS)
-@pytest.mark.parametrize("seed", range(scaled(2, most=100)))
+@pytest.mark.parametrize("seed", seeds(scaled(2, most=100)))
 def test_threads_sets_and_shares_keep_the_same(text, seed):
     rng = random.Random(seed)
     events, query = random_events(rng), compiled(text)

@@ -18,7 +18,7 @@ from answers import with_and_without_checkpoints
 from cases import Case, CaseOfStreams, assert_same, plain, pushed
 from hypothesis import assume
 from hypothesis import strategies as st
-from sizes import scaled
+from sizes import scaled, seeds
 from small_sizes import small_sizes
 
 import cer_gpu
@@ -148,7 +148,7 @@ def cut(rng, table):
         begin += n
 
 
-@pytest.mark.parametrize("seed", range(scaled(3, most=60)))
+@pytest.mark.parametrize("seed", seeds(scaled(3, most=60)))
 def test_a_set_gives_the_rows_of_each_query_alone(seed):
     rng = random.Random(seed)
     events = random_events(rng)
@@ -160,7 +160,7 @@ def test_a_set_gives_the_rows_of_each_query_alone(seed):
 
 
 @pytest.mark.parametrize("text", TEXTS)
-@pytest.mark.parametrize("seed", range(scaled(2, most=60)))
+@pytest.mark.parametrize("seed", seeds(scaled(2, most=60)))
 def test_sorted_and_late_events_give_the_rows_in_order(text, seed):
     """Positions are rows of the input as it came; their order is that of time."""
     rng = random.Random(seed)
@@ -190,7 +190,7 @@ def test_sorted_and_late_events_give_the_rows_in_order(text, seed):
     assert rows + evaluator.finish().to_pylist() == moved(expected.to_pylist())
 
 
-@pytest.mark.parametrize("seed", range(scaled(3, most=60)))
+@pytest.mark.parametrize("seed", seeds(scaled(3, most=60)))
 def test_rows_come_when_time_makes_them_known(seed):
     rng = random.Random(seed)
     query, events = compiled(TEXTS[0]), random_events(rng)
@@ -228,7 +228,7 @@ def test_several_streams_give_the_reference(data):
 # ------------------------------------------------------------------------------------------------------ windowFunnel
 
 
-@pytest.mark.parametrize("seed", range(scaled(30, most=3000)))
+@pytest.mark.parametrize("seed", seeds(scaled(30, most=3000)))
 def test_the_longest_of_each_user_is_clickhouse_s_window_funnel(seed):
     """Times that rise, and conditions of which a row satisfies one: there both say the same."""
     rng = random.Random(seed)

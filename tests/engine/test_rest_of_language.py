@@ -321,6 +321,24 @@ def test_columns_of_bindings_are_scalars_where_one_event_is_held(data):
             assert answer.schema.field(name).type == pa.list_(pa.int64())
 
 
+@pytest.mark.parametrize("output", ["positions", "bindings", "events", "measures", "count", "ends", "rows"])
+@pytest.mark.parametrize("select", ["*", "RECENT *", "MAX *", "ANY *"])
+@pytest.mark.parametrize("last", ["WITHIN 8 SECONDS", "FOR 8 SECONDS", "WITHIN 8 SECONDS LIMIT 2"])
+def test_what_becomes_known_together_comes_by_end_then_by_start(select, last, output):
+    types, k = list("AABBAABBC"), [1, 2, 2, 1, 3, 4, 4, 3, 0]
+    table = pa.table({"type": types, "k": k, "ts": [0, 0, 1, 1, 20, 20, 21, 21, 22]})
+    columns = select.replace("*", "a.k AS k") if output == "measures" else select
+    text = f"SELECT {columns} FROM S WHERE (A AS a ; B AS b FILTER a.k = b.k) ; !D {last}"
+    # the pairs (0, 3) and (1, 2) become known at event 4, the others at the end
+    compiled = cer_gpu.compile(text, time_column="ts", time_unit="s")
+    answer = compiled.evaluate(table, output=output)
+    if output == "rows":
+        assert answer["position"].to_pylist() == [1, 2, 0, 3, 5, 6, 4, 7]
+    else:
+        assert answer["end"].to_pylist() == [2, 3, 6, 7]
+    assert_same(pushed(compiled, table.to_batches(1), output=output), answer)
+
+
 def test_an_end_is_told_although_a_later_one_still_waits():
     """Strategies choose at whole ends; the end at event 1 is known at event 3, that at event 2 at event 4."""
     evaluator = cer_gpu.compile("SELECT NEXT * FROM S WHERE A ; A ; !B WITHIN 2 EVENTS").evaluator()

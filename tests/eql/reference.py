@@ -339,13 +339,19 @@ def evaluate(query: Query, rows: list[Row], *, here: bool = False) -> list[tuple
         case "sequence":
             found = sequence(query, rows, here)
             if here and query.terms[-1].absent:
-                # in the order in which maxspan passes, where it passes at once, of starts
-                found.sort(key=lambda answer: (answer[0], answer[-1]))
+                # in the order of the rows at which maxspan has passed, then of ends, then of starts
+                found.sort(key=lambda answer: (_passed(query, answer, rows), answer[-1], answer[0]))
         case "sample":
             found = sample(query, rows)
     for name, n in query.pipes:
         found = found[:n] if name == "head" else found[max(len(found) - n, 0) :]
     return found
+
+
+def _passed(query: Query, answer: tuple[int, ...], rows: list[Row]) -> int:
+    """Return the first row beyond `maxspan` of the first event of an answer, or the number of rows if there is none."""
+    last = rows[answer[0]][TIME] + query.maxspan
+    return next((i for i, row in enumerate(rows) if row[TIME] > last), len(rows))
 
 
 def satisfies(term: Term, row: Row) -> bool:

@@ -575,3 +575,10 @@ def test_not_binds_tighter_than_and_and_and_tighter_than_or(condition, expected)
 def test_comments_and_quoted_names():
     query = 'any where // one line\n /* some\n lines */ `odd-name`.`x y` == "a"'
     assert find(query, [{"odd-name.x y": "a"}]) == [[0]]
+
+
+def test_sequences_that_become_known_together_come_by_end_then_by_start():
+    events = steps("aabbc", user=[1, 2, 2, 1, 0], **{"@timestamp": [0, 0, 1, 1, 9]})
+    sequence = f"sequence by user with maxspan=5s {step('a')} {step('b')} !{step('d')}"
+    assert find(sequence, events) == [[1, 2], [0, 3]]
+    assert find(f"{sequence} | head 1", events) == [[1, 2]]

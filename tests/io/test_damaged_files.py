@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from damaged_files import FILES
-from sizes import scaled
+from sizes import scaled, seeds
 
 PROGRAM = Path(__file__).parent.parent / "damaged_files.py"
 N_CASES = scaled(40, most=6000)
@@ -89,7 +89,7 @@ def test_damage_is_refused_or_does_no_harm(
     folder: Path, workers: list[Worker], outcomes: Counter[str], name: str
 ) -> None:
     failures = []
-    for seed in range(N_CASES):
+    for seed in seeds(N_CASES):
         outcome, text = workers[0].attempt(f"{name} {seed}")
         outcomes[outcome] += 1
         if outcome in ("died", "hung"):

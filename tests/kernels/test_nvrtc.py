@@ -6,7 +6,7 @@ import re
 import gpu_machine
 import pytest
 from programs import random_program, random_sides
-from sizes import scaled
+from sizes import scaled, seeds
 
 from cer_gpu.backend.kernel_source import kernel_folder, kernel_names, read_kernel_source
 from cer_gpu.expressions import terms as t
@@ -87,8 +87,8 @@ def test_every_operator_of_the_table_compiles(nvrtc, arch):
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_kernels_of_random_programs_compile(nvrtc, arch):
     """All programs, each for one of the architectures; some of every width for all of them."""
-    for seed in range(N_PROGRAMS):
-        if seed % len(ARCHITECTURES) == ARCHITECTURES.index(arch) or seed < 4:
+    for number, seed in enumerate(seeds(N_PROGRAMS)):
+        if number % len(ARCHITECTURES) == ARCHITECTURES.index(arch) or number < 4:
             cubin, log = nvrtc.compile(select_source_of(random_program(random.Random(seed))), arch)
             assert log == "", struct_of(random_program(random.Random(seed)))
             assert cubin.startswith(b"\x7fELF")
@@ -96,7 +96,7 @@ def test_kernels_of_random_programs_compile(nvrtc, arch):
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_kernels_of_random_sides_compile(nvrtc, arch):
-    for seed in range(scaled(2, most=50)):
+    for seed in seeds(scaled(2, most=50)):
         source = sides_source_of(random_sides(random.Random(seed)))
         cubin, log = nvrtc.compile(source, arch)
         assert log == "", source

@@ -6,6 +6,7 @@ import operator
 import random
 
 import pytest
+from sizes import seeds
 
 import cer_gpu
 from cer_gpu.ceql import syntax as s
@@ -67,7 +68,7 @@ def predicate_of(text):
     return query.syntax.formula.filter.predicate
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", seeds(300))
 def test_what_is_said_holds_for_all_values(seed):
     predicate = predicate_of(drawn(random.Random(seed), 3))
     found = [truths(predicate, lambda attribute: None, nan=nan)[id(predicate)] for nan in (True, False)]
@@ -79,7 +80,7 @@ def test_what_is_said_holds_for_all_values(seed):
         assert False not in [truth(predicate, event) for event in plain]
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", seeds(200))
 def test_of_conjunctions_over_one_value_all_is_said(seed):
     draw = random.Random(seed)
     tests = [f"x {draw.choice(list(OPS))} {draw.randrange(4)}" for _ in range(draw.choice((2, 3)))]

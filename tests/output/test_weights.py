@@ -8,6 +8,7 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
+from sizes import seeds
 from small_sizes import small_sizes
 
 import cer_gpu
@@ -73,7 +74,7 @@ def assert_same(found, expected):
 
 
 @pytest.mark.parametrize("function", ["SUM", "AVG", "MIN", "MAX"])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_weighing_is_aggregating_what_is_listed(function, seed):
     rng = random.Random(f"{function} {seed}")
     pattern, variables = rng.choice(PATTERNS)

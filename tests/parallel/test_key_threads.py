@@ -7,14 +7,14 @@ import threading
 
 import pyarrow as pa
 import pytest
-from sizes import scaled
+from sizes import scaled, seeds
 from small_sizes import small_sizes
 
 import cer_gpu
 from cer_gpu.parallel import key_threads as module
 from cer_gpu.parallel import threads as ranges
 
-SEEDS = range(scaled(25, most=600))
+SEEDS = seeds(scaled(25, most=600))
 PATTERNS = ["A ; B", "A ; B+ ; C", "A : B+", "(A OR B)+ ; C", "A+ : C", "A AS a ; C FILTER a[x > 3]"]
 PATTERNS += ["A AS a ; B AS b ; C AS c FILTER b.x > a.x AND c.text = a.text", "A AS a : B AS b FILTER b.x <> a.x"]
 CLAUSES = ["", "", "WITHIN 6 EVENTS", "WITHIN 25 EVENTS", "WITHIN 4 EVENTS CONSUME BY PARTITION", "LIMIT 2"]

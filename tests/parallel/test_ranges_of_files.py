@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cases import sorted_rows
-from sizes import scaled
+from sizes import scaled, seeds
 
 import cer_gpu
 from cer_gpu.io import formats
@@ -21,7 +21,7 @@ from cer_gpu.parallel import ranges as module
 from cer_gpu.parallel import threads
 from cer_gpu.parallel.ranges import RangeWindow, Sizes, ranges_of_parts
 
-SEEDS = range(scaled(25, most=600))
+SEEDS = seeds(scaled(25, most=600))
 PATTERNS = ["A ; B", "A ; B+ ; C", "A : B+", "(A OR B) ; C", "A AS a ; C FILTER a[x > 3]"]
 WINDOWS = ["6 EVENTS", "25 EVENTS", "9 SECONDS", "0 SECONDS", "7 [x]", "7 [f]", "12 [f]"]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from cases import sorted_rows
-from sizes import scaled
+from sizes import scaled, seeds
 
 import cer_gpu
 from cer_gpu.io.source import Parts, Source
@@ -21,7 +21,7 @@ from cer_gpu.parallel import threads as on_threads
 from cer_gpu.parallel.channel import ChannelReader
 from cer_gpu.parallel.ranges import Range, RangeWindow, Sizes, cut_ranges
 
-SEEDS = range(scaled(25, most=600))
+SEEDS = seeds(scaled(25, most=600))
 PATTERNS = ["A ; B", "A ; B+ ; C", "A : B+", "A : B ; C", "(A OR B) ; C", "A+ : C", "A AS a ; C FILTER a[x > 3]"]
 PATTERNS += [
     "A AS a ; B AS b FILTER b.k = a.k AND b.x > a.x",

@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
+from sizes import seeds
 
 from cer_gpu.backend.dealing import deal_events
 from cer_gpu.columnar.memory import read_only
@@ -22,7 +23,7 @@ def random_key(rng, kind, n):
     return pa.array(values).cast(kind)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_every_event_is_in_one_share_and_keeps_its_number(seed):
     rng = random.Random(seed)
     types, every, n_shares = rng.choices(KINDS, k=rng.randint(1, 2)), rng.random() < 0.5, rng.randint(2, 4)
@@ -70,7 +71,7 @@ def mixed(words):
     return found
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_events_are_dealt_as_in_plain_python(seed):
     rng = random.Random(seed)
     n_keys, n, width, n_shares = rng.randint(1, 9), rng.randint(0, 40), rng.randint(1, 3), rng.randint(1, 4)

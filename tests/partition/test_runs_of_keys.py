@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
+from sizes import seeds
 
 import cer_gpu
 from cer_gpu.partition.partitions import Partitions
@@ -44,7 +45,7 @@ def plain_ids(keys, relevant, numbers, *, every, numbered):
 
 
 @pytest.mark.parametrize("large", [True, False])
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_runs_get_the_ids_of_their_keys(seed, large):
     """For any cut into batches, also amid a run, and any types of the columns in them."""
     rng = random.Random(seed)

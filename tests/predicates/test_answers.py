@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from random_predicates import COLUMNS, LITERALS, SCHEMA, TEXTS, batch_of, predicate, tree
+from sizes import seeds
 
 from cer_gpu.columnar.columns import Block
 from cer_gpu.errors import QueryTypeError
@@ -34,7 +35,7 @@ def alone(text: str, block: Block) -> list[int]:
     ).tolist()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_rows_are_those_of_each_test_alone(seed, monkeypatch):
     rng = random.Random(seed)
     sizes = {"FROM_TESTS": rng.choice([1, 2]), "FROM_ROWS": 1, "FEW_OF": rng.choice([1, 4]), "MOST_CLASSES": 3}

@@ -27,7 +27,7 @@ from random_predicates import (
     tier,
     tree,
 )
-from sizes import EXAMPLES
+from sizes import EXAMPLES, seeds
 from small_sizes import small_sizes
 
 import cer_gpu
@@ -42,7 +42,7 @@ N_PROGRAMS = max(3, EXAMPLES // 75)
 # ---- random predicates over columns of every type --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(N_PROGRAMS))
+@pytest.mark.parametrize("seed", seeds(N_PROGRAMS))
 def test_compiled_and_interpreted_words_are_equal(seed):
     rng = random.Random(seed)
     n_guards = [8, 24, 16, 70, 5][seed % 5]

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from host_device import GXX, HostDevice, has_compiler
 from random_predicates import SCHEMA, AsTheyAppear, answers, batch_of, events, guard_words, guards_of, tree, value_of
-from sizes import scaled
+from sizes import scaled, seeds
 
 import cer_gpu
 from cer_gpu.automaton.normal_form import Guard
@@ -42,7 +42,7 @@ QUERY = "SELECT * FROM S WHERE A ; B FILTER A[x > 0.5] AND B[x <= 0.25] WITHIN 1
 # ---- random predicates over columns of every type --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(N_PROGRAMS))
+@pytest.mark.parametrize("seed", seeds(N_PROGRAMS))
 def test_words_equal_those_of_the_interpreter_and_of_the_compiled_pass(device, seed):
     rng = random.Random(seed)
     stream = "stream" if seed % 2 else None

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from host_device import HostDevice
 from random_predicates import COLUMNS, SCHEMA, batch_of, predicate, tree
+from sizes import seeds
 
 import cer_gpu
 from cer_gpu.columnar.columns import Block
@@ -69,7 +70,7 @@ def expected_rows(asked, schema: pa.Schema, block: Block, types: np.ndarray | No
     return expected
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_rows_equal_those_of_the_interpreter(device, seed, monkeypatch):
     rng = random.Random(seed)
     monkeypatch.setattr(staging, "PIECE", rng.choice([1 << 8, 1 << 22]) * 16)

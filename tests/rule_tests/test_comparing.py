@@ -6,6 +6,7 @@ import itertools
 import random
 
 import pytest
+from sizes import seeds
 
 from cer_gpu.rule_tests.comparing import different_count, different_positions, different_rows, is_as_expected
 
@@ -69,7 +70,7 @@ def test_a_count_that_differs_shows_the_rows():
     assert different_count(0, [{"end": n} for n in range(7)])[-2:] == ["  got: end = 4", "  and 2 more got"]
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(100))
 def test_as_many_rows_as_can_be_have_a_partner(seed):
     """Rows that name few columns fit several: those that are missing are as few as the best choice leaves."""
     draw = random.Random(seed)

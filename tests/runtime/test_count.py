@@ -7,6 +7,7 @@ from collections import Counter
 
 import pyarrow as pa
 import pytest
+from sizes import seeds
 
 import cer_gpu
 from cer_gpu.runtime import run
@@ -46,7 +47,7 @@ def test_counts_are_those_of_the_listed_rows(monkeypatch, text, size):
     assert assert_counts_the_rows(cer_gpu.compile(text, time_column="ts", time_unit="s"), events) > 5
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_a_busy_partition_makes_the_ring_grow_while_others_wait(seed):
     """Records overwritten in the smaller ring must not seem to be there in the larger one."""
     rng = random.Random(seed)

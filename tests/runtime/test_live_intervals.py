@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
+from sizes import seeds
 
 import cer_gpu
 from cer_gpu.automaton.chain import Chain, ChainStep
@@ -59,7 +60,7 @@ def fed(live, events, cuts):
     return found, [p for piece in live.release() for p in piece.positions.tolist()]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_events_in_the_windows_of_ends_come_before_them_and_others_do_not(chain, monkeypatch, seed):
     monkeypatch.setattr(intervals, "PAYS_UP_TO", float("inf"))
     monkeypatch.setattr(intervals, "FEWEST_EVENTS", 1)

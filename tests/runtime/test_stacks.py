@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from cases import by_automaton, sorted_rows
-from sizes import scaled
+from sizes import scaled, seeds
 from small_sizes import small_sizes
 
 import cer_gpu
@@ -162,7 +162,7 @@ def random_events(rng: random.Random, n: int) -> pa.Table:
     return pa.table([types, values, times, keys, times / 2], schema=schema)
 
 
-@pytest.mark.parametrize("seed", range(scaled(30)))
+@pytest.mark.parametrize("seed", seeds(scaled(30)))
 def test_stacks_list_the_rows_of_the_automaton(seed):
     rng = random.Random(seed)
     where, window = random_query(rng)
@@ -183,7 +183,7 @@ def test_stacks_list_the_rows_of_the_automaton(seed):
         assert stepwise(query, events, rng, output).equals(found)
 
 
-@pytest.mark.parametrize("seed", range(scaled(15)))
+@pytest.mark.parametrize("seed", seeds(scaled(15)))
 def test_limits_choose_and_consumption_forgets(seed):
     """The rows are some of those of the automaton without LIMIT or ANY, and as many at each end as there may be."""
     rng = random.Random(seed)
@@ -206,7 +206,7 @@ def test_limits_choose_and_consumption_forgets(seed):
         assert stepwise(query, events, rng, output).equals(found)
 
 
-@pytest.mark.parametrize("seed", range(scaled(15)))
+@pytest.mark.parametrize("seed", seeds(scaled(15)))
 def test_the_chain_counter_counts_as_the_automaton(seed):
     rng = random.Random(seed)
     where, window = random_query(rng)

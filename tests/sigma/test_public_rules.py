@@ -6,7 +6,7 @@ import zipfile
 import pyarrow as pa
 import pytest
 from outside_data import FOLDER
-from sizes import scaled
+from sizes import scaled, seeds
 
 import cer_gpu
 import cer_gpu.sigma
@@ -33,7 +33,7 @@ def drawn_rules(rnd, n):
 
 
 @pytest.mark.skipif(not RULES.exists(), reason="the rules are not there")
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_public_rules_find_what_the_reference_says(seed):
     rnd = random.Random(seed)
     rules = drawn_rules(rnd, scaled(120))

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import pyarrow as pa
 import pytest
-from sizes import scaled
+from sizes import scaled, seeds
 
 import cer_gpu
 from cer_gpu.rules import Rule, compile_rules
@@ -321,7 +321,7 @@ def drawn_condition(rnd, depth):
 
 
 def test_random_rules_mean_what_their_authors_do():
-    for seed in range(scaled(600)):
+    for seed in seeds(scaled(600)):
         rnd = random.Random(seed)
         rows = [{name: rnd.choice(values) for name, values in VALUES.items()} for _ in range(12)]
         events = pa.table({name: pa.array([row[name] for row in rows], TYPES[name]) for name in VALUES})

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from cases import sorted_rows
-from sizes import scaled
+from sizes import scaled, seeds
 from stored_files import evaluated, random_set
 from stored_streams import stored_stream, surveyed
 
@@ -20,7 +20,7 @@ from spark_glue.deal import PART_ROWS, PLACE, Done, Task, choose_dealing, cut_in
 from spark_glue.stage import plain_schema
 from spark_glue.work import work_of
 
-SEEDS = range(scaled(25, most=600))
+SEEDS = seeds(scaled(25, most=600))
 STRATEGIES = ["ALL", "ANY", "NEXT", "LAST", "MAX", "STRICT"]
 PATTERNS = [
     "A ; B",

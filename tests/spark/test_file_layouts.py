@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from cases import sorted_rows
+from sizes import seeds
 from stored_files import in_spark_order, random_events, random_files, random_order, random_query
 
 from cer_gpu.errors import OptionError
@@ -120,7 +121,7 @@ def verify(seed: int, folder: str, *, rows: bool, thorough: bool = False) -> Cou
 @pytest.mark.usefixtures("spark")
 def test_jobs_over_stored_files_give_the_rows_of_one_process(group, tmp_path):
     seen: Counter[str] = Counter()
-    for seed in range(group * GROUP, min((group + 1) * GROUP, CASES)):
+    for seed in seeds(CASES)[group * GROUP : (group + 1) * GROUP]:
         folder = tmp_path / str(seed)
         folder.mkdir()
         thorough = CASES > 1000

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
+from sizes import seeds
 
 from cer_gpu.errors import EventsError
 from spark_glue.files import footers as module
@@ -127,7 +128,7 @@ def opened(path, schema, rng, told):
 
 @pytest.mark.parametrize("ending", [".parquet", ".arrow"])
 @pytest.mark.parametrize(("kind", "wanted", "lowest", "highest", "units"), ORDERS, ids=str)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_random_layouts(tmp_path, kind, wanted, lowest, highest, units, ending, seed):
     if kind == pa.timestamp("s") and ending == ".parquet":
         units = Fraction(1, 10**6)  # stored in milliseconds, the same moments
@@ -174,7 +175,7 @@ def test_random_layouts(tmp_path, kind, wanted, lowest, highest, units, ending, 
                 assert file.metadata.row_group(group.number).num_rows == group.n_rows
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_timestamps_of_int96_are_surveyed(tmp_path, seed):
     rng = random.Random(seed)
     numbers = [rng.randint(-(10**17), 10**17) for _ in range(rng.randint(1, 50))]

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from cases import sorted_rows
+from sizes import seeds
 from spark_settings import BATCH_ROWS, setting
 
 import cer_gpu
@@ -265,7 +266,7 @@ def stored(folder, table, rng):
     return sorted(str(path) for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_files_and_rows_give_the_rows_of_a_single_process(spark, tmp_path, seed):
     """Events of files in any order of their names, with equal times in several; by files, positions are row numbers."""
     rng = random.Random(seed)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from cases import sorted_rows
-from sizes import scaled
+from sizes import scaled, seeds
 from stored_files import (
     counted,
     evaluated,
@@ -34,7 +34,7 @@ from spark_glue.files.pieces import Limits, plan
 from spark_glue.files.scan import scan_of_paths
 from spark_glue.work import work_of
 
-SEEDS = range(int(os.environ.get("CER_GPU_FILE_CASES", scaled(20, most=20))))
+SEEDS = seeds(int(os.environ.get("CER_GPU_FILE_CASES", scaled(20, most=20))))
 MOST_FOUND = 4_000
 FILTERS = [pc.field("x") > 2, pc.field("name") == "x", pc.field("k").is_valid() & (pc.field("x") < 8)]
 

@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
+from sizes import seeds
 from spark_streams import US, all_types
 
 import cer_gpu
@@ -24,7 +25,7 @@ def shown(table):
 # ---- order -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", range(20))
+@pytest.mark.parametrize("number", seeds(20))
 def test_the_order_does_not_depend_on_the_order_of_arrival(number):
     rng = random.Random(number)
     events = all_types(rng, rng.choice([0, 1, 2, 40]))
@@ -88,7 +89,7 @@ def jumbled(rng, events, by):
     return events.take([i for _, i in sorted((t + rng.randint(0, by), i) for i, t in enumerate(times))])
 
 
-@pytest.mark.parametrize("number", range(24))
+@pytest.mark.parametrize("number", seeds(24))
 def test_micro_batches_find_what_one_evaluation_finds(number):
     rng = random.Random(number)
     text, output = CASES[number % len(CASES)]
@@ -115,7 +116,7 @@ def test_micro_batches_find_what_one_evaluation_finds(number):
     assert shown(table.cast(expected.schema)) == shown(expected)
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", seeds(4))
 def test_micro_batches_of_a_set_find_what_its_queries_find(number):
     rng = random.Random(number)
     queries = cer_gpu.compile_all({f"q{i}": text for i, (text, _) in enumerate(CASES)}, time_column="ts")
@@ -148,7 +149,7 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", seeds(3))
 def test_micro_batches_of_rules_raise_the_alerts_of_one_evaluation(number):
     rng = random.Random(number)
     options = {"time_column": "ts", "type_column": "type", "missing_fields": "null"}

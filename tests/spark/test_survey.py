@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
+from sizes import seeds
 from stored_streams import stored_stream, surveyed
 
 from spark_glue import survey as module
@@ -15,7 +16,7 @@ from spark_glue.survey import FILE, LOCATION, SURVEY_FILE_ROWS, stream_of_survey
 
 
 @pytest.mark.parametrize("most", [4, 50, 256])
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_rows_in_order_are_counted(monkeypatch, most, seed):
     monkeypatch.setattr(module, "MOST_STRETCHES", most)
     monkeypatch.setattr(module, "SHORTEST", 2)
@@ -47,7 +48,7 @@ def test_no_rows():
 
 
 @pytest.mark.parametrize("what", ["swapped", "left out", "missing", "not a number", "twice"])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_other_rows_must_be_sorted(what, seed):
     rng = random.Random(seed)
     n = rng.randint(5, 200)
