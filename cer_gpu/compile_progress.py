@@ -59,10 +59,13 @@ class CompileProgress:
     ----------
     seconds : float
         Wall-clock time of compiling so far.
+    n_loops : int
+        Loops that were compiled so far.
     """
 
     def __init__(self) -> None:
         self.seconds: float = 0.0
+        self.n_loops: int = 0
         self._lock = threading.RLock()
         self._given: list[Show] = []
         self._line: _TerminalLine | None = None
@@ -110,6 +113,7 @@ class CompileProgress:
             if self._timer is not None:
                 self._timer.cancel()
             self.seconds += time.perf_counter() - self._begun
+            self.n_loops += 1
             self._step = self._timer = None
             self._update()
             self._show = None

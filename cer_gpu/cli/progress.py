@@ -146,7 +146,7 @@ class WarmingBar:
     def __init__(self, n_kinds: int) -> None:
         console = Console(stderr=True)
         self._progress = Progress(
-            BarColumn(20),
+            BarColumn(8),
             MofNCompleteColumn(),
             TextColumn("{task.description}"),
             TimeElapsedColumn(),
