@@ -2,6 +2,15 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+DEMO_READY := $(if $(wildcard .venv/.installed),.venv/.installed,.venv/.demo)
+
+define new_venv
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	echo "cer-gpu needs Python 3.11 or newer, but '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)" >&2; \
+	echo "name another one: make install PYTHON=python3.12" >&2; exit 1; }
+$(PYTHON) -m venv .venv
+endef
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install demo demo-spark test test-rest test-all test-soak lint docs site wheel sbom bench bench-quick gpu-check clean
@@ -12,17 +21,20 @@ help: ## Show this list
 install: .venv/.installed ## Make .venv with the pinned versions (again only after a change of them)
 
 .venv/.installed: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-		echo "cer-gpu needs Python 3.11 or newer, but '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)" >&2; \
-		echo "name another one: make install PYTHON=python3.12" >&2; exit 1; }
-	$(PYTHON) -m venv .venv
+	$(new_venv)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,docs,spark,bench,sigma,delta,iceberg]'
 	@touch $@
 
-demo: install ## Find complex events in 665,297 flight events
+# no more than the demo needs, unless all is there
+.venv/.demo: pyproject.toml constraints.txt
+	$(new_venv)
+	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[spark]'
+	@touch $@
+
+demo: $(DEMO_READY) ## Find complex events in 665,297 flight events, and on Spark (two minutes the first time)
 	$(BIN)/python examples/demo.py
 
-demo-spark: install ## The same flights on Spark, by all three dealings
+demo-spark: $(DEMO_READY) ## The same flights on Spark, by all three dealings
 	$(BIN)/python examples/spark_flights.py
 
 .venv/s3/.installed: tests/s3_server.txt | .venv/.installed

@@ -178,6 +178,9 @@ ROW_PATTERN = """
         {rows} PATTERN (A B+) DEFINE B AS price < {price}
     )"""
 
+N_KINDS = len(KINDS) + 2
+"""Number of kinds that `warm` yields: these, a set, and row patterns."""
+
 
 def warm() -> Iterator[Warmed]:
     """Compile the loops of all kinds of queries, so that later processes load them; yield each kind when it is done.

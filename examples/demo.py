@@ -2,39 +2,58 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import cer_gpu
+from cer_gpu.compile_progress import COMPILE_PROGRESS, CompileStep
 from spark_glue import match_schema, match_stage, session
 
 HERE = Path(__file__).parent
 FLIGHTS = HERE / "data" / "flights.parquet"
 QUERIES = ["late_again", "cancellations", "worse_and_worse"]
 ON_SPARK = "late_again"
-N_SHOWN = 3
+SCREEN = 24
+"""Lines of a terminal, into which each query goes with its results."""
+
+NEXT = """\
+The columns of a Parquet, Arrow, CSV or JSON lines file, and its events by type:
+  .venv/bin/cer-gpu columns FILE --type-column TYPE
+Every A that a B follows within the hour; TIME never decreases (else: --sort):
+  .venv/bin/cer-gpu run "SELECT * FROM S WHERE A ; B WITHIN 1 HOUR" FILE \\
+      --type-column TYPE --time-column TIME
+A query in words, and how it is evaluated:
+  .venv/bin/cer-gpu explain "SELECT * FROM S WHERE A ; B WITHIN 1 HOUR" \\
+      --time-column TIME
+docs/questions.md has eight questions to begin with, docs/language.md all of it."""
 
 
 def main() -> int:
     """Run the demo and return its exit code: 1 when Spark gives other rows."""
-    flights = pq.read_table(FLIGHTS)
-    days = [flights["ts"][i].as_py().date() for i in (0, -1)]
-    print(f"{FLIGHTS.name}: {len(flights):,} events of flights from New York City, {days[0]} to {days[1]}")
+    days = [pq.read_table(FLIGHTS, columns=["ts"])["ts"][i].as_py().date() for i in (0, -1)]
+    n_events = pq.read_metadata(FLIGHTS).num_rows
+    print(f"{FLIGHTS.name}: {n_events:,} events of flights from New York City, {days[0]} to {days[1]}")
 
     queries = {name: compile_query(name) for name in QUERIES}
-    print("\ncompiling the engine, once (it is kept for the next time) ... ", end="", flush=True)
-    begun = time.perf_counter()
-    for query in queries.values():
-        for output in ("events", "count"):
-            query.evaluate(flights.slice(0, 1000), output=output)
-    print(f"{time.perf_counter() - begun:.1f} s")
+    compile_loops(queries, FLIGHTS)
+    for name, query in queries.items():
+        headline(f"queries/{name}.ceql")
+        show(query.text.rstrip(), lambda each=query: each.evaluate(FLIGHTS, output="events"))
 
-    tables = {name: demonstrate(name, query) for name, query in queries.items()}
-    return 0 if same_on_spark(queries[ON_SPARK], tables[ON_SPARK]) else 1
+    is_same = show_on_spark(queries[ON_SPARK])
+    headline("now with a file of your own")
+    print(NEXT)
+    return 0 if is_same else 1
 
 
 def compile_query(name: str) -> cer_gpu.Query:
@@ -43,25 +62,62 @@ def compile_query(name: str) -> cer_gpu.Query:
     return cer_gpu.compile(text, time_column="ts")
 
 
-def demonstrate(name: str, query: cer_gpu.Query) -> pa.Table:
-    """Evaluate a query over the file, print its first complex events with their events, and return all of them."""
-    headline(f"queries/{name}.ceql")
-    print(query.text.rstrip())
-    begun = time.perf_counter()
-    found = query.evaluate(FLIGHTS, output="events")
-    seconds = time.perf_counter() - begun
+def compile_loops(queries: dict[str, cer_gpu.Query], events: Path) -> None:
+    """Compile the loops that queries need, by a first evaluation of each, and say how long it took."""
+    print(f"\ncompiling the loops of {len(queries)} queries, which later runs find on disk", flush=True)
+    with compiling(len(queries)) as begin:
+        for number, (name, query) in enumerate(queries.items()):
+            begin(number, name)
+            before, begun = COMPILE_PROGRESS.n_loops, time.perf_counter()
+            query.evaluate(events, output="events")
+            n_loops, seconds = COMPILE_PROGRESS.n_loops - before, time.perf_counter() - begun
+            loops = f"{n_loops:2} loops compiled" if n_loops else "none left to compile"
+            print(f"  {name:<16} {loops:<20} {seconds:5.1f} s", flush=True)
+
+
+@contextlib.contextmanager
+def compiling(n_queries: int) -> Iterator[Callable[[int, str], None]]:
+    """Show a bar on a terminal during the block; yield a function that begins with a query, by number and name."""
+    console = Console(stderr=True)
+    columns = [BarColumn(8), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn()]
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    task = bar.add_task("", total=n_queries)
+
+    def show_step(step: CompileStep | None) -> None:
+        bar.update(task, description="" if step is None else str(step), refresh=True)
+
+    with bar, COMPILE_PROGRESS.shown_by(show_step):
+        yield lambda number, name: bar.update(task, completed=number, description=name)
+
+
+def show(text: str, evaluate: Callable[[], pa.Table]) -> pa.Table:
+    """Evaluate a query over the file twice; print its text, the times, and the first matches on one screen."""
+    print(text, flush=True)
+    n_events = pq.read_metadata(FLIGHTS).num_rows
+    times = []
+    for run in ("first run ", "second run"):
+        begun = time.perf_counter()
+        found = evaluate()
+        seconds = time.perf_counter() - begun
+        times.append(f"  {run}  {seconds:6.2f} s, from the file to the result: {n_events / seconds:13,.0f} events/s")
+    print(f"\n{found.num_rows:,} complex events", *times, sep="\n")
+    width = shutil.get_terminal_size().columns
+    n_lines = sum(1 + len(line) // (width + 1) for line in text.splitlines())
+    show_matches(found, SCREEN - n_lines - 7)
+    return found
+
+
+def show_matches(found: pa.Table, n_lines: int) -> None:
+    """Print the first complex events, at least one, and no more than go into some lines."""
     keys = [name for name in found.column_names if name in ("tailnum", "origin")]
-    n_keys = len(found.select(keys).group_by(keys).aggregate([]))
-    print(
-        f"\n{found.num_rows:,} complex events in {n_keys} partitions in {seconds:.2f} s, from the file to the result; "
-        f"the first {N_SHOWN}:"
-    )
-    for row in found.slice(0, N_SHOWN).to_pylist():
+    for i, row in enumerate(found.slice(0, max(1, n_lines)).to_pylist()):
+        n_lines -= 1 + len(row["events"])
+        if i and n_lines < 0:
+            return
         key = ", ".join(f"{name} {row[name]}" for name in keys)
-        print(f"\n  {key}: {row['start_time']:%d %B, %H:%M} to {row['end_time']:%d %B, %H:%M}")
+        print(f"  {key}: {row['start_time']:%d %B, %H:%M} to {row['end_time']:%d %B, %H:%M}")
         for event in row["events"]:
             print(f"    {describe(event)}")
-    return found.drop_columns("events")
 
 
 def describe(event: dict) -> str:
@@ -74,30 +130,32 @@ def describe(event: dict) -> str:
     ).rstrip()
 
 
-def same_on_spark(query: cer_gpu.Query, expected: pa.Table) -> bool:
-    """Evaluate a query as a stage of a Spark job, and return True if its rows are those of `expected`."""
+def show_on_spark(query: cer_gpu.Query) -> bool:
+    """Evaluate a query as a stage of a Spark job, and return True if its rows are those of this process."""
     headline(f"queries/{ON_SPARK}.ceql on Spark")
+    spark = start_spark()
+    events = spark.read.parquet(str(FLIGHTS)).coalesce(1)  # one stream is one partition
+    stage = events.mapInArrow(match_stage(query, output="events"), match_schema(query, events, output="events"))
+    found = show("events.mapInArrow(match_stage(query), match_schema(query, events))", stage.toArrow)
+    spark.stop()
+    expected = query.evaluate(FLIGHTS, output="events")
+    is_same = found.cast(expected.schema).equals(expected)  # Spark keeps times in microseconds
+    print("the same rows as in this process" if is_same else "NOT the rows that this process found")
+    return is_same
+
+
+def start_spark() -> Any:
+    """Return a session of Spark, and say how long its start took."""
     print("starting Spark ... ", end="", flush=True)
     begun = time.perf_counter()
     spark = session()
-    print(f"{time.perf_counter() - begun:.1f} s (Spark {spark.version})")
-
-    begun = time.perf_counter()
-    # one stream is one partition, and only the columns that the query reads go to Python
-    events = spark.read.parquet(str(FLIGHTS)).select(query.columns(pq.read_schema(FLIGHTS))).coalesce(1)
-    found = events.mapInArrow(match_stage(query), match_schema(query, events)).toArrow()
-    seconds = time.perf_counter() - begun
-    spark.stop()
-
-    same = found.cast(expected.schema).equals(expected)  # Spark keeps times in microseconds
-    print(f"{found.num_rows} complex events in {seconds:.2f} s: ", end="")
-    print("the same rows as in this process" if same else "NOT the rows that this process found")
-    return same
+    print(f"{time.perf_counter() - begun:.1f} s (Spark {spark.version})", flush=True)
+    return spark
 
 
 def headline(text: str) -> None:
     """Print the heading of a section."""
-    print(f"\n---- {text} {'-' * (90 - len(text))}")
+    print(f"\n---- {text} {'-' * (72 - len(text))}")
 
 
 if __name__ == "__main__":

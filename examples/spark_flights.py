@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from demo import FLIGHTS, compile_loops, headline, show, start_spark
 
 import cer_gpu
-from spark_glue import explain, run, session
+from spark_glue import explain, run
 
-FLIGHTS = Path(__file__).parent / "data" / "flights.parquet"
 LATE_AGAIN = """\
 SELECT * FROM flights
 WHERE LANDED AS late ; DEPARTED AS again
@@ -25,14 +24,13 @@ WITHIN 4 HOURS"""
 def main() -> int:
     """Run the example and return its exit code: 1 when a dealing gives other rows."""
     query = cer_gpu.compile(LATE_AGAIN, time_column="ts")
-    print(f"{LATE_AGAIN}\n")
-    expected = query.evaluate(FLIGHTS, output="events")
-    begun = time.perf_counter()
-    expected = query.evaluate(FLIGHTS, output="events")
-    print(f"in this process: {expected.num_rows} complex events in {time.perf_counter() - begun:.2f} s")
-    print(f"on Spark\n{explain(query)}")
+    compile_loops({"late_again": query}, FLIGHTS)
+    headline("in this process")
+    expected = show(LATE_AGAIN, lambda: query.evaluate(FLIGHTS, output="events"))
 
-    spark = session()
+    headline("on Spark")
+    spark = start_spark()
+    print(explain(query))
     flights = spark.read.parquet(str(FLIGHTS))
     same = True
     with tempfile.TemporaryDirectory() as folder:
@@ -41,7 +39,7 @@ def main() -> int:
             print(f"\n{run(flights, query, out, order_by='ts', dealing=dealing, tasks=4)}")
             found = pq.read_table(out).cast(expected.schema)
             is_same = rows(found) == rows(expected)
-            print("the same rows as in this process" if is_same else "NOT the rows that this process found")
+            print("the same rows as in this process" if is_same else "NOT the rows that this process found", flush=True)
             same &= is_same
     spark.stop()
     return 0 if same else 1

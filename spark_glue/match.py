@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from spark_glue.files.pieces import FilePlan
+    from spark_glue.files.file_plan import FilePlan
 
 
 @taking_job_options

@@ -202,3 +202,65 @@ def test_the_package_has_every_folder():
     }
     elsewhere = {f"sigma.{kind}{name}" for kind in ("backends", "pipelines") for name in ("", ".cer_gpu")}
     assert {*settings["tool"]["setuptools"]["packages"]} == folders | elsewhere | {"cer_gpu.kernels"}
+
+
+def imports_of(path, module, modules):
+    """Yield the modules among `modules` that a module imports, wherever in its file, also for type checkers alone.
+
+    ``from a import b`` imports ``a.b`` if that is a module, else ``a``.  That ``a.b`` runs ``a/__init__.py`` does not
+    count: such files bring together what is below them.
+    """
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names if each.name in modules)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: package.count(".") + 2 - node.level] if node.level else []
+            base = ".".join([*above, *filter(None, [node.module])])
+            for each in node.names:
+                yield from [name for name in (f"{base}.{each.name}", base) if name in modules][:1]
+
+
+def import_circles(root, packages):
+    """Return the modules of packages that reach themselves by imports, those of each circle together."""
+    files = {}
+    for package in packages:
+        for path in (root / package).rglob("*.py"):
+            parts = path.relative_to(root).with_suffix("").parts
+            files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    imported = {name: set(imports_of(path, name, files)) for name, path in files.items()}
+
+    def reached(name):
+        found, ahead = set(), [name]
+        while ahead:
+            new = imported[ahead.pop()] - found
+            found |= new
+            ahead += new
+        return found
+
+    reachable = {name: reached(name) for name in files}
+    circles = {frozenset(other for other in reachable[name] if name in reachable[other]) for name in files}
+    return sorted(map(sorted, circles - {frozenset()}))
+
+
+def test_circles_of_imports_are_found_wherever_they_are_hidden(tmp_path):
+    texts = {
+        "__init__": "from p.a import A\nfrom p.g import G",  # of what is below it
+        "a": "from p import b",
+        "b": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from p.c import C",
+        "c": "def f():\n    from .a import A",
+        "d": "import p.e\nimport p.a",
+        "e": "from p.sub.f import F",
+        "g": "import p.g",
+        "sub/__init__": "",
+        "sub/f": "from ..e import E",
+        "sub/h": "from . import f\nimport json\nfrom elsewhere import e",
+    }
+    (tmp_path / "p" / "sub").mkdir(parents=True)
+    for name, text in texts.items():
+        (tmp_path / "p" / f"{name}.py").write_text(text + "\n")
+    assert import_circles(tmp_path, ["p"]) == [["p.a", "p.b", "p.c"], ["p.e", "p.sub.f"], ["p.g"]]
+
+
+def test_no_modules_import_each_other():
+    assert import_circles(ROOT, ["cer_gpu", "spark_glue"]) == []

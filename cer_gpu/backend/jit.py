@@ -13,12 +13,10 @@ made one of the contents of all these files.
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import hashlib
+import inspect
 import os
-import sys
-import time
 from collections.abc import Callable, Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -28,52 +26,46 @@ from llvmlite import ir
 from numba import njit
 from numba.core import cgutils, config, event, types
 from numba.core.caching import IndexDataCacheFile
+from numba.core.dispatcher import Dispatcher
 from numba.extending import intrinsic
 
 from cer_gpu.backend.prebuilt import FOLDER, Prebuilt
 from cer_gpu.cache import cache_folder
+from cer_gpu.compile_progress import COMPILE_PROGRESS, CompileProgress, CompileStep
 
 _Function = Callable[..., Any]
 
 _njit: Any = njit  # its stubs do not know all that it takes
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
-NOTICE_AFTER = 1.0
-"""Seconds of compiling in one process, after which a line tells of it."""
-NOTICE = "cer-gpu: compiling its loops for this machine; they are kept for later runs where the cache can be written\n"
-NOTICES = "CER_GPU_NOTICES"
-"""Environment variable that leaves out such lines if it is "off"."""
-
 
 class Compiling(event.Listener):
-    """Listener of Numba's compiler that says on standard error, once, why a first evaluation takes long.
+    """Listener of Numba's compiler, which tells `COMPILE_PROGRESS` of each kernel and of its functions.
 
     Python looks for cycles of garbage after it has compiled, not while: that would take a tenth of the time.
 
     Attributes
     ----------
-    seconds : float
-        Wall-clock time of compiling so far.
     count : int
         Functions that were compiled so far.
     """
 
-    def __init__(self) -> None:
-        self.seconds: float = 0.0
+    def __init__(self, progress: CompileProgress = COMPILE_PROGRESS) -> None:
         self.count: int = 0
+        self._progress = progress
         self._depth = 0
-        self._begun = 0.0
         self._collects = False
+        self._left: list[Any] = []  # functions of the kernel
 
     def on_start(self, event: Any) -> None:
         """Note the begin of a compilation, perhaps within another."""
-        now = time.perf_counter()
         if self._depth == 0:
-            self._begun = now
             self._collects = gc.isenabled()
             gc.disable()
-        if self.seconds + now - self._begun > NOTICE_AFTER:
-            say_compiling()
+            compiled = event.data["dispatcher"]
+            is_kept = getattr(getattr(compiled, "_cache", None), "cache_path", None) is not None
+            self._left = _functions_of(compiled)
+            self._progress.begin(CompileStep(compiled.__name__, len(self._left), len(self._left), is_kept))
         self._depth += 1
 
     def on_end(self, event: Any) -> None:
@@ -81,18 +73,24 @@ class Compiling(event.Listener):
         self.count += 1
         self._depth -= 1
         if self._depth == 0:
-            self.seconds += time.perf_counter() - self._begun
+            self._progress.end()
             if self._collects:
                 gc.enable()
+        elif event.data["dispatcher"] in self._left:  # the first time; other types of arguments may follow
+            self._left.remove(event.data["dispatcher"])
+            self._progress.go_on(len(self._left))
 
 
-@functools.cache
-def say_compiling() -> None:
-    """Write `NOTICE`, once in a process, unless the environment says ``CER_GPU_NOTICES=off``."""
-    if os.environ.get(NOTICES) != "off":
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or None
-            sys.stderr.write(NOTICE)
-            sys.stderr.flush()
+def _functions_of(compiled: Any) -> list[Any]:
+    """Return a kernel, and the helpers that it calls, itself or by others, and that are not compiled yet."""
+    found = [compiled]
+    with contextlib.suppress(TypeError, ValueError):  # another release of Numba
+        for function in found:
+            of = inspect.getclosurevars(function.py_func)
+            for value in (*of.globals.values(), *of.nonlocals.values()):
+                if isinstance(value, Dispatcher) and value not in found and not value.overloads:
+                    found.append(value)
+    return found
 
 
 COMPILING = Compiling()

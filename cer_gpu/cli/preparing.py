@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 import click
 from click.shell_completion import get_completion_class
 
 from cer_gpu.backend.evaluation import evaluate_events
-from cer_gpu.backend.jit import NOTICES, folder_of
+from cer_gpu.backend.jit import folder_of
 from cer_gpu.cli.command_line import show_text
+from cer_gpu.cli.progress import WarmingBar
 from cer_gpu.cli.tally import counted
-from cer_gpu.warming import warm
+from cer_gpu.warming import N_KINDS, warm
 
 
 @click.command(
@@ -28,13 +28,14 @@ def warm_up() -> int:
     They are those of all usual kinds of queries, and are kept for this machine's processor, in the folder that is told
     at the end.
     """
-    os.environ.setdefault(NOTICES, "off")
     begun = time.perf_counter()
     n_compiled = 0
-    for warmed in warm():
-        n_compiled += warmed.n_compiled
-        said = f"{counted(warmed.n_compiled, 'function')} compiled" if warmed.n_compiled else "kept already"
-        show_text(f"{warmed.name}: {said}")
+    with WarmingBar(N_KINDS) as bar:
+        for warmed in warm():
+            n_compiled += warmed.n_compiled
+            said = f"{counted(warmed.n_compiled, 'function')} compiled" if warmed.n_compiled else "kept already"
+            show_text(f"{warmed.name}: {said}")
+            bar.advance()
     taken = time.perf_counter() - begun
     folder = folder_of(evaluate_events)
     show_text(f"{counted(n_compiled, 'function')} compiled in {taken:.1f} s; the loops are kept in {folder}")

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.text import Text
 
 from cer_gpu.cli.tally import Totals
+from cer_gpu.compile_progress import COMPILE_PROGRESS, CompileStep
 from cer_gpu.io.source import Parts, Source
 from cer_gpu.printable import printable_lines
 from cer_gpu.stages import MeasuredStages
@@ -57,7 +68,7 @@ class Display:
     ) -> None:
         self._totals = totals
         self._stages = stages
-        self._first = "sorting" if sorts else "starting (the first run compiles the engine)"
+        self._now = "sorting" if sorts else "starting (the first run compiles the engine)"
         console = Console(stderr=True)
         columns = [BarColumn(30)] if n_rows is not None else [SpinnerColumn()]
         self._progress = Progress(
@@ -68,15 +79,19 @@ class Display:
             transient=True,
             disable=hidden or not console.is_terminal,
         )
-        self._task = self._progress.add_task(self._first, total=n_rows, found=str(totals))
+        self._task = self._progress.add_task(self._now, total=n_rows, found=str(totals))
+        self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Display:
         """Show the bar."""
         self._progress.start()
+        if not self._progress.disable:
+            self._stack.enter_context(COMPILE_PROGRESS.shown_by(self._compiling))
         return self
 
     def __exit__(self, *_: object) -> None:
         """Clear the bar."""
+        self._stack.close()
         self._progress.stop()
 
     @contextlib.contextmanager
@@ -95,28 +110,78 @@ class Display:
 
     def tick(self, n_events: int) -> None:
         """Update the bar to the number of events that were evaluated."""
-        slowest = self._stages.slowest
-        evaluating = "evaluating" if slowest is None else f"evaluating, mostly {slowest}"
-        self._progress.update(
-            self._task,
-            completed=n_events,
-            found=str(self._totals),
-            description=evaluating if n_events else self._first,
-        )
+        if n_events:
+            slowest = self._stages.slowest
+            self._now = "evaluating" if slowest is None else f"evaluating, mostly {slowest}"
+        self._progress.update(self._task, completed=n_events, found=str(self._totals), description=self._now)
+
+    def _compiling(self, step: CompileStep | None) -> None:
+        self._progress.update(self._task, description=self._now if step is None else str(step))
 
 
 @contextlib.contextmanager
 def working(status: str) -> Iterator[None]:
     """Show a status line on standard error, if that is a terminal, during the block."""
     console = Console(stderr=True)
-    with console.status(Text(status)) if console.is_terminal else contextlib.nullcontext():
+    if not console.is_terminal:
         yield
+        return
+    with console.status(Text(status)) as shown:
+
+        def show(step: CompileStep | None) -> None:
+            shown.update(Text(status if step is None else str(step)))
+
+        with COMPILE_PROGRESS.shown_by(show):
+            yield
+
+
+class WarmingBar:
+    """Progress bar of the kinds of queries whose loops are compiled, on standard error, if that is a terminal.
+
+    Parameters
+    ----------
+    n_kinds
+    """
+
+    def __init__(self, n_kinds: int) -> None:
+        console = Console(stderr=True)
+        self._progress = Progress(
+            BarColumn(8),
+            MofNCompleteColumn(),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            redirect_stdout=sys.stdout.isatty(),  # else lines for a pipe would go to the terminal
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("", total=n_kinds)
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> WarmingBar:
+        """Show the bar."""
+        self._stack.enter_context(self._progress)
+        self._stack.enter_context(COMPILE_PROGRESS.shown_by(self._compiling))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Clear the bar."""
+        self._stack.close()
+
+    def advance(self) -> None:
+        """Count one more kind."""
+        self._progress.advance(self._task)
+
+    def _compiling(self, step: CompileStep | None) -> None:
+        self._progress.update(self._task, description="" if step is None else str(step))
 
 
 class _Rate(ProgressColumn):
     """Column of rows, rows per second and results so far."""
 
     def render(self, task: Task) -> Text:
-        """Return the text of the column."""
+        """Return the text of the column, which is empty before the first rows: what is compiled takes the place."""
+        if not task.completed:
+            return Text()
         rate = task.completed / task.elapsed if task.elapsed else 0.0
         return Text(f"{task.completed:,.0f} rows  {rate:,.0f} rows/s  {task.fields['found']}")

@@ -9,7 +9,6 @@ import sys
 
 import click
 
-from cer_gpu.backend.jit import NOTICES
 from cer_gpu.cli.alerts import kept_for_order
 from cer_gpu.cli.command_line import say, say_notes
 from cer_gpu.cli.given_events import STANDARD, given_streams
@@ -30,6 +29,7 @@ from cer_gpu.cli.options import (
 from cer_gpu.cli.running import CommandRun
 from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.cli.target import chosen_format, open_target
+from cer_gpu.compile_progress import NOTICES
 from cer_gpu.engine.options import DEVICES, EvaluationOptions
 from cer_gpu.io.formats import CsvNulls
 from cer_gpu.io.sinks import SINK_ENDINGS, SINK_FORMATS
@@ -135,8 +135,8 @@ def run_command(
     With --follow DIR there are no EVENTS: files that appear in DIR are read as they come, and each result is written
     exactly once, whatever is killed meanwhile.
     """
-    if as_json:
-        os.environ.setdefault(NOTICES, "off")  # nothing but JSON on standard error
+    if as_json or no_progress:
+        os.environ.setdefault(NOTICES, "off")
     given = read_queries(query, queries, compiling, skip_wrong=skip_wrong)
     given.refuse_options_of_ceql()
     streams = given_streams(events, nulls)

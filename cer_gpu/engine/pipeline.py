@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.engine.reducing import make_reduction
 from cer_gpu.engine.row_numbers import RowNumbers
 from cer_gpu.engine.run_options import run_options
+from cer_gpu.engine.sharing import Sharing
 from cer_gpu.engine.spacing import make_spacing
 from cer_gpu.engine.started import MOST, StartedRows
 from cer_gpu.engine.stream_columns import StreamColumns
@@ -54,9 +55,6 @@ from cer_gpu.runtime.progress.keyed import KeyedFunnelTable
 from cer_gpu.runtime.protocol import FoundBuffers, Runtime
 from cer_gpu.runtime.registry import make_runtime
 from cer_gpu.stages import LOOP, OUTPUT, PARTITIONS, PREDICATES
-
-if TYPE_CHECKING:
-    from cer_gpu.engine.sharing import Sharing
 
 
 class Pipeline:

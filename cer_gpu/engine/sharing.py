@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from cer_gpu.arrays import Bools
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.recycling import Cell, Turn
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.partition.shared import MOST_SHARED, SharedPartitions, ViewOfPartitions
 from cer_gpu.predicates.shared_guards import SharedGuards
+
+
+class PartitionUser(Protocol):
+    """A query of the set, as its shared partitions see it; `cer_gpu.engine.pipeline.Pipeline` is one."""
+
+    def shares(self, partitions: SharedPartitions) -> bool:
+        """Return True if the query has a view on these partitions."""
+
+    def busy(self, n: int) -> Bools:
+        """Return which of the first `n` partitions hold something."""
+
+    def keep_partitions(self, kept: Bools) -> None:
+        """Drop what is held of the partitions that are not `kept`; the others are numbered anew in their order."""
+
+    def own_partitions(self) -> None:
+        """Take over the shared partitions, and drop those that hold nothing of this query."""
 
 
 class BoundBefore:
@@ -114,21 +131,21 @@ class Sharing:
             shared.all.restore(self._kept.part(name), self._kept.texts(name))
         return shared
 
-    def next_block(self, pipelines: Iterable[Pipeline]) -> None:
+    def next_block(self, queries: Iterable[PartitionUser]) -> None:
         """Go on to the next block; drop partitions that no query holds anything of, once there are many."""
-        pipelines = list(pipelines)
+        queries = list(queries)
         for shared in self._partitions.values():
             shared.next_block()
             if shared.is_given_up or not shared.all.wants_sweep:
                 continue
-            views = [each for each in pipelines if each.shares(shared)]
+            views = [each for each in queries if each.shares(shared)]
             kept = np.zeros(shared.all.n, np.bool_)
-            for pipeline in views:
-                kept |= pipeline.busy(len(kept))
+            for query in views:
+                kept |= query.busy(len(kept))
             shared.all.keep(kept)
-            for pipeline in views:
-                pipeline.keep_partitions(kept)
+            for query in views:
+                query.keep_partitions(kept)
             if shared.all.n > MOST_SHARED:
                 shared.is_given_up = True
-                for pipeline in views:
-                    pipeline.own_partitions()
+                for query in views:
+                    query.own_partitions()

@@ -32,13 +32,10 @@ from cer_gpu.expressions.derived import DerivedColumn, derive
 from cer_gpu.expressions.derived_names import is_derived, shown
 from cer_gpu.expressions.globs.compiling import Pattern
 from cer_gpu.expressions.hints import article, comparison_hint, moment_hint
-from cer_gpu.expressions.inputs import CODES, FLOATS, NUMBERS, Inputs
+from cer_gpu.expressions.inputs import CODES, FLOATS, NUMBERS, Inputs, Operand
 from cer_gpu.expressions.lengths import LENGTH_HINT, differ_by_length, length_of, with_integer
 from cer_gpu.expressions.numbers import to_float, to_int64
 from cer_gpu.expressions.operators import OPERATORS, spelling
-
-Operand = t.Value | int | float | None
-"""A term, or a constant of the query: an exact integer, a float, or None for NULL."""
 
 _INT64 = range(-(2**63), 2**63)
 _UINT64 = range(2**64)
@@ -482,6 +479,11 @@ class Binder:
                 operands = [self.number(part) for part in children(expression)]
                 return self._applied(op, operands, t.F8 if self.kind(expression) == FLOAT else t.I8)
         raise AssertionError(expression)
+
+    def number_apart(self, expression: s.Expression) -> tuple[Operand, Inputs]:
+        """Bind a numeric or boolean expression of the columns so far, with inputs of its own."""
+        own = Binder(self.schema, self.text)
+        return own.number(expression), own.inputs
 
     def stored(self, attribute: s.Attribute, read: str = NUMBERS) -> t.Value:
         """Return the values of a column as they are stored (`Inputs.column`)."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -24,13 +23,10 @@ from cer_gpu.expressions.combinations import (
     results_of,
 )
 from cer_gpu.expressions.derived_names import derived_name, text_of_operand
-from cer_gpu.expressions.inputs import Inputs
+from cer_gpu.expressions.inputs import ExpressionBinder, Inputs
 from cer_gpu.expressions.targets.numpy import values_of
 from cer_gpu.expressions.terms import Value
 from cer_gpu.expressions.text_functions import A_VALUE, KIND_OF_OPERAND, NOCASE, TEXT_FUNCTIONS, TextFunction
-
-if TYPE_CHECKING:
-    from cer_gpu.expressions.binder import Binder
 
 Derive = Callable[[s.Call], s.Expression]
 """Returns the expression that stands for a call."""
@@ -98,7 +94,7 @@ class CallColumn:
         return coded_numbers(values, None if valid is None else np.broadcast_to(valid, (block.n_rows,)))
 
 
-def call_of_several(call: s.Call, binder: Binder, derived: Derive) -> s.Expression:
+def call_of_several(call: s.Call, binder: ExpressionBinder, derived: Derive) -> s.Expression:
     """Return what stands for a call of a function of several values: a derived column, or its value.
 
     Parameters
@@ -161,17 +157,16 @@ def call_of_several(call: s.Call, binder: Binder, derived: Derive) -> s.Expressi
     return s.Attribute(name, call.span, attribute.variable, attribute.event)
 
 
-def _bound(operand: s.Expression, binder: Binder) -> str | tuple[Value, Inputs] | Uniform:
+def _bound(operand: s.Expression, binder: ExpressionBinder) -> str | tuple[Value, Inputs] | Uniform:
     """Return an operand of a column."""
     kind = binder.kind(operand)
     if kind == NOTHING:
         return Uniform(None)
     if kind == STRING:
         return Uniform(operand.value) if isinstance(operand, s.Literal) else operand.name  # type: ignore[union-attr]
-    own = type(binder)(binder.schema, binder.text)
-    number = own.number(operand)
+    number, inputs = binder.number_apart(operand)
     if isinstance(number, Value):
-        return number, own.inputs
+        return number, inputs
     return Uniform(bool(number) if kind == BOOLEAN and number is not None else number)
 
 

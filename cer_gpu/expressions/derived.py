@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,15 +38,12 @@ from cer_gpu.expressions.calls import CallColumn, call_of_several
 from cer_gpu.expressions.combinations import OfOneText
 from cer_gpu.expressions.derived_names import derived_name, is_derived, text_of_operand
 from cer_gpu.expressions.functions import MOST_DIGITS
-from cer_gpu.expressions.inputs import Inputs
+from cer_gpu.expressions.inputs import ExpressionBinder, Inputs
 from cer_gpu.expressions.operators import FUNCTIONS, Function
 from cer_gpu.expressions.pasts import PastColumn, past_column, past_name
 from cer_gpu.expressions.targets.numpy import values_of
 from cer_gpu.expressions.terms import MIRRORED, Value
 from cer_gpu.expressions.text_functions import NOCASE, TextFunction
-
-if TYPE_CHECKING:
-    from cer_gpu.expressions.binder import Binder
 
 MOST_LAG = 1_000_000
 """Most events that LAG goes back: so many values are kept, for each key of PARTITION BY that has as many events."""
@@ -160,7 +157,7 @@ def read_by(columns: Mapping[str, DerivedColumn]) -> list[str]:
     return [name for name in dict.fromkeys(names) if not is_derived(name)]
 
 
-def derive(node: Any, binder: Binder) -> Any:
+def derive(node: Any, binder: ExpressionBinder) -> Any:
     """Return a predicate or expression with derived columns, which the binder then has, in place of what it reads.
 
     Raises
@@ -173,7 +170,7 @@ def derive(node: Any, binder: Binder) -> Any:
     return fold(node, lambda each, parts: _derived(each, parts, binder), children)
 
 
-def _derived(node: Any, parts: list[Any], binder: Binder) -> Any:
+def _derived(node: Any, parts: list[Any], binder: ExpressionBinder) -> Any:
     node = with_children(node, parts)
     match node:
         case s.Attribute() if node.lag:
@@ -206,7 +203,7 @@ def _distance(op: str, distance: s.Call, length: s.Duration, span: s.Span) -> s.
     )
 
 
-def _call(call: s.Call, binder: Binder) -> s.Expression:
+def _call(call: s.Call, binder: ExpressionBinder) -> s.Expression:
     """Return the derived column of a call, its value where it reads no event, or itself where it reads several."""
     function = FUNCTIONS.get(NOCASE.get(call.function, call.function))
     if function is None:
@@ -241,7 +238,7 @@ def _call(call: s.Call, binder: Binder) -> s.Expression:
     return s.Attribute(name, call.span, attribute.variable, attribute.event)
 
 
-def _digits(call: s.Call, binder: Binder) -> int:
+def _digits(call: s.Call, binder: ExpressionBinder) -> int:
     if len(call.operands) < 2:
         return 0
     given = call.operands[1]
@@ -252,7 +249,7 @@ def _digits(call: s.Call, binder: Binder) -> int:
     )
 
 
-def _is_difference(operand: s.Expression, binder: Binder) -> bool:
+def _is_difference(operand: s.Expression, binder: ExpressionBinder) -> bool:
     """Return True for a difference of two times or durations."""
     if not isinstance(operand, s.Arithmetic) or operand.op != "-":
         return False
@@ -260,18 +257,17 @@ def _is_difference(operand: s.Expression, binder: Binder) -> bool:
     return len(types) == 2 and all(kind_of(t) == MOMENT or pa.types.is_duration(t) for t in types)
 
 
-def _function_column(call: s.Call, operand: s.Expression, digits: int, binder: Binder) -> FunctionColumn:
+def _function_column(call: s.Call, operand: s.Expression, digits: int, binder: ExpressionBinder) -> FunctionColumn:
     kind = binder.kind(operand)
     if isinstance(operand, s.Attribute):
         data_type = binder.column(operand)
         given: str | tuple[Value, Inputs] = operand.name
     else:
         data_type = {INTEGER: pa.int64(), NOTHING: pa.null()}.get(kind, pa.float64())
-        own = type(binder)(binder.schema, binder.text)
-        number = own.number(operand)
+        number, inputs = binder.number_apart(operand)
         if number is None:
             data_type = pa.null()
-        given = (number, own.inputs)  # type: ignore[assignment]
+        given = (number, inputs)  # type: ignore[assignment]
     if kind == NOTHING or pa.types.is_null(data_type):
         return FunctionColumn(call.function, digits, given, pa.null(), pa.null())
     _check(call, operand, data_type, binder)
@@ -281,7 +277,7 @@ def _function_column(call: s.Call, operand: s.Expression, digits: int, binder: B
     return FunctionColumn(call.function, digits, given, data_type, result)
 
 
-def _check(call: s.Call, operand: s.Expression, data_type: pa.DataType, binder: Binder) -> None:
+def _check(call: s.Call, operand: s.Expression, data_type: pa.DataType, binder: ExpressionBinder) -> None:
     """Refuse a type that a function does not take, and a time zone that Arrow does not know."""
     function = _single(call.function)
     if not function.takes(data_type):
@@ -304,7 +300,7 @@ def _check(call: s.Call, operand: s.Expression, data_type: pa.DataType, binder: 
 _KINDS = {STRING: "texts", MOMENT: "times", DECIMAL: "decimals"}
 
 
-def _constant(call: s.Call, digits: int, binder: Binder) -> s.Literal:
+def _constant(call: s.Call, digits: int, binder: ExpressionBinder) -> s.Literal:
     """Return the value of a function of constants."""
     operand = call.operands[0]
     kind = binder.kind(operand)

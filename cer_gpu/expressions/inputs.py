@@ -5,25 +5,30 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.arrays import Bools
+from cer_gpu.ceql import syntax as s
 from cer_gpu.columnar.columns import Block, stored_values
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.columnar.resident import is_resident
+from cer_gpu.errors import QueryTypeError
 from cer_gpu.expressions.numbers import floats
-from cer_gpu.expressions.terms import BIT, F8, I8, STORED, U8, WIDE, Column, Constant, Given
+from cer_gpu.expressions.terms import BIT, F8, I8, STORED, U8, WIDE, Column, Constant, Given, Value
 from cer_gpu.expressions.text_sets import TestTable, TextSet
 from cer_gpu.expressions.texts import OneOfPatterns
 
 Rows = Bools | bool
 """Answer for each row, or one for all of them."""
+
+Operand = Value | int | float | None
+"""A term, or a constant of the query: an exact integer, a float, or None for NULL."""
 
 NUMBERS, FLOATS, CODES = "numbers", "floats", "codes"
 
@@ -243,3 +248,28 @@ def _stored(data_type: pa.DataType) -> str:
         return F8  # after `Block.numbers`
     sample = np.dtype(stored_values(pa.array([], data_type)).dtype)
     return f"{sample.kind}{sample.itemsize}"
+
+
+class ExpressionBinder(Protocol):
+    """A binder of expressions, as what makes derived columns sees it; `cer_gpu.expressions.binder.Binder` is one."""
+
+    def column(self, attribute: s.Attribute) -> pa.DataType:
+        """Return the type of a column's values."""
+
+    def kind(self, expression: s.Expression) -> str:
+        """Return the kind of an expression's values."""
+
+    def number(self, expression: s.Expression) -> Operand:
+        """Bind a numeric or boolean expression."""
+
+    def number_apart(self, expression: s.Expression) -> tuple[Operand, Inputs]:
+        """Bind a numeric or boolean expression of the columns so far, with inputs of its own."""
+
+    def add_derived(self, name: str, column: Any) -> None:
+        """Add a `cer_gpu.expressions.derived.DerivedColumn`, unless it is known."""
+
+    def describe(self, expression: s.Expression) -> str:
+        """Name an expression and its type."""
+
+    def error(self, message: str, span: s.Span, hint: str | None = None) -> QueryTypeError:
+        """Return an error that underlines a place in the query."""

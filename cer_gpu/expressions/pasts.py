@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -14,10 +13,8 @@ from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, N
 from cer_gpu.columnar.fields import fields_hint
 from cer_gpu.expressions.derived_names import derived_name
 from cer_gpu.expressions.hints import article
+from cer_gpu.expressions.inputs import ExpressionBinder
 from cer_gpu.expressions.numbers import sum_type
-
-if TYPE_CHECKING:
-    from cer_gpu.expressions.binder import Binder
 
 _MOST_DIGITS = 18
 """Most digits of a decimal that is one int64."""
@@ -46,7 +43,7 @@ def past_name(attribute: s.Attribute) -> str:
     return derived_name(attribute.name[1:-1], repr(attribute.past))
 
 
-def past_column(attribute: s.Attribute, binder: Binder) -> PastColumn:
+def past_column(attribute: s.Attribute, binder: ExpressionBinder) -> PastColumn:
     """Return the column that stands for an aggregate over the past.
 
     Raises
@@ -94,7 +91,7 @@ def past_column(attribute: s.Attribute, binder: Binder) -> PastColumn:
     return PastColumn(past, data_type, sum_type(data_type) if function == "SUM" else pa.float64())
 
 
-def _descent_column(past: s.Past, binder: Binder) -> PastColumn:
+def _descent_column(past: s.Past, binder: ExpressionBinder) -> PastColumn:
     """Return the column that tells which events are of a descendant; its values are ids, as texts."""
     for attribute in s.attributes(past.predicate) if past.predicate is not None else ():
         if attribute.past is not None:

@@ -24,7 +24,8 @@ from cer_gpu.errors import OptionError, QueryError, did_you_mean
 from cer_gpu.rule import Rule
 from cer_gpu.sigma.attack import tactics_of, techniques_of
 from cer_gpu.sigma.backend import CerGpuBackend
-from cer_gpu.sigma.loading import YAML_ENDINGS, Refused, SigmaRules
+from cer_gpu.sigma.files import YAML_ENDINGS
+from cer_gpu.sigma.loaded import Refused, SigmaRules
 from cer_gpu.sigma.pipelines.named import FINDERS, UnknownLogSourceError, chosen_columns, pipeline_named
 from cer_gpu.sigma.reading import AnyRule, GivenRules, file_of_rule, read_rules, title_of_rule, words_of
 

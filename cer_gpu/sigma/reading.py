@@ -20,7 +20,7 @@ from sigma.rule.base import SigmaYAMLLoader
 
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.errors import OptionError, did_you_mean
-from cer_gpu.sigma.loading import files_in, is_given_as_path
+from cer_gpu.sigma.files import files_in, is_given_as_path
 from cer_gpu.sigma.nesting import check_condition
 from cer_gpu.sigma.values import POLICY
 

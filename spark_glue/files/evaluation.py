@@ -19,17 +19,37 @@ from cer_gpu.errors import EventsError
 from cer_gpu.io.source import ahead
 from cer_gpu.order.rows import ROW_COLUMN
 from spark_glue.deal import POSITION, Done, apart, peak_memory
+from spark_glue.files.file_plan import FilePlan
 from spark_glue.files.groups import RowGroups
 from spark_glue.files.layout import Stretch
 from spark_glue.files.reading import FileRows, NotAsTheyLieError, OrderedReader, gathered
 from spark_glue.stage import plain_batch
 
 if TYPE_CHECKING:
-    from spark_glue.files.pieces import FilePlan
     from spark_glue.work import WorkEvaluator
 
 SKIP_FROM = 8
 """Row groups without needed types are left out if they hold one row in so many: a gap costs a column of positions."""
+
+
+def evaluate_piece(plan: FilePlan, number: int, report: Any = None) -> Iterator[pa.RecordBatch]:
+    """Yield the complex events of a piece, in batches of `plan.schema`.
+
+    Parameters
+    ----------
+    plan
+    number
+        From 0 to ``plan.n_pieces - 1``.
+    report
+        Accumulator, or None; its ``add`` is called with {number: `spark_glue.deal.Done`} at the end.
+
+    Raises
+    ------
+    CerError
+        If a file changed, cannot be read or has a NULL in the first column of the order, or the events do not fit
+        the query.
+    """
+    return PieceEvaluation(plan, number).results(report)
 
 
 class PieceEvaluation:
@@ -64,7 +84,7 @@ class PieceEvaluation:
         self._seconds = 0.0
 
     def results(self, report: Any = None) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events; see `FilePlan.evaluate`."""
+        """Yield the complex events; see `evaluate_piece`."""
         try:
             for stretch in self._piece.stretches:
                 for batch in self._stretch(stretch):

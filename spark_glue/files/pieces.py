@@ -6,7 +6,7 @@ See `plan`.  This module needs no Spark.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import QueryTypeError
 from cer_gpu.order.rows import ROW_COLUMN
 from spark_glue.deal import DEALINGS, MOST_PARTS, POSITION, choose_dealing, times_beside
-from spark_glue.files.evaluation import PieceEvaluation
+from spark_glue.files.file_plan import FilePlan, Limits, Part, Piece
 from spark_glue.files.found import FoundFiles, NotByFilesError
 from spark_glue.files.layout import Layout, Stretch, Unit, unit_of
 from spark_glue.files.opening import Opener
@@ -27,147 +27,6 @@ from spark_glue.stage import plain_schema
 
 if TYPE_CHECKING:
     from spark_glue.work import Work
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Bounds of what tasks read and hold.
-
-    Attributes
-    ----------
-    held
-        Most rows to put in order in memory, and most rows of a window to hold until its range begins.
-    batch
-        Most rows of a batch.
-    gathered
-        Fewest rows of a batch for the evaluation, if there are more: shorter ones are joined.
-    memory
-        Bytes that a sort on disk may hold.
-    times_read
-        Most times that the rows are read by all tasks of ranges together.
-    """
-
-    held: int = 1 << 22
-    batch: int = 1 << 20
-    gathered: int = 1 << 16
-    memory: int = 1 << 28
-    times_read: int = 8
-
-
-@dataclass(frozen=True)
-class Part:
-    """Work of some pieces.
-
-    Attributes
-    ----------
-    work : Work
-    columns : tuple of str
-        Columns and fields that it reads.
-    types : tuple of str or None
-        Types of the events that it needs, if row groups without them can be left out; None: all are read.
-    share : str or None
-        "ends": each of its pieces has its share of the work; "keys": it evaluates its share of the keys; None: all.
-    n_pieces : int
-    """
-
-    work: Work
-    columns: tuple[str, ...]
-    types: tuple[str, ...] | None
-    share: str | None
-    n_pieces: int
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Stretches that one task evaluates, each by itself; they are streams of different keys if there are several.
-
-    Attributes
-    ----------
-    stretches : tuple of Stretch
-    part : Part
-    number : int
-        Number among the pieces of its part.
-    """
-
-    stretches: tuple[Stretch, ...]
-    part: Part
-    number: int
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows in its row groups."""
-        return sum(stretch.n_rows for stretch in self.stretches)
-
-
-@dataclass(frozen=True)
-class FilePlan:
-    """Plan of a job over stored events.  It can be pickled; tasks evaluate its pieces.
-
-    Attributes
-    ----------
-    found : FoundFiles
-        The files, without their row groups.
-    order : tuple of str
-        Columns that order the stream.
-    dealing, reason
-        "range", "partition" or "replicate", and the reason for it.
-    way
-        Words on how a task finds its part.
-    was_in_order : bool
-        True if no two row groups overlap, so that no rows of different ones need a sort.
-    in_order
-        Words on how the rows are put in order.
-    pieces : tuple of Piece
-    schema : pyarrow.Schema
-        Columns of the results.
-    limits : Limits
-    opener : Opener
-    """
-
-    found: FoundFiles
-    order: tuple[str, ...]
-    dealing: str
-    reason: str
-    way: str
-    was_in_order: bool
-    in_order: str
-    pieces: tuple[Piece, ...]
-    schema: pa.Schema
-    limits: Limits
-    opener: Opener
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows in the files."""
-        return self.found.n_rows
-
-    @property
-    def n_pieces(self) -> int:
-        """Number of pieces."""
-        return len(self.pieces)
-
-    @property
-    def n_read(self) -> int:
-        """Number of rows that all pieces read together, at most."""
-        return sum(piece.n_rows for piece in self.pieces)
-
-    def evaluate(self, number: int, report: Any = None) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events of a piece, in batches of `schema`.
-
-        Parameters
-        ----------
-        number
-            From 0 to ``n_pieces - 1``.
-        report
-            Accumulator, or None; its ``add`` is called with {number: `spark_glue.deal.Done`} at the end.
-
-        Raises
-        ------
-        CerError
-            If a file changed, cannot be read or has a NULL in the first column of the order, or the events do not fit
-            the query.
-        """
-        return PieceEvaluation(self, number).results(report)
 
 
 @dataclass(frozen=True)

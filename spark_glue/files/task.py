@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_glue.files.pieces import FilePlan
+from spark_glue.files.evaluation import evaluate_piece
+from spark_glue.files.file_plan import FilePlan
 
 
 @dataclass(frozen=True)
@@ -45,4 +46,4 @@ class FileTask:
         """
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from self.plan.evaluate(number, self.report)
+                yield from evaluate_piece(self.plan, number, self.report)

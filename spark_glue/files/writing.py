@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from cer_gpu.columnar.columns import is_string
+from spark_glue.files.evaluation import evaluate_piece
+from spark_glue.files.file_plan import FilePlan
 from spark_glue.files.opening import Opener
-from spark_glue.files.pieces import FilePlan
 from spark_glue.files.read_plan import settings_of
 from spark_glue.files.stores import address_of
 from spark_glue.schema import to_spark
@@ -83,7 +84,7 @@ class WritingTask:
         path = f"{folder}/{hidden(name)}"
         writer: pq.ParquetWriter | None = None
         try:
-            for found in self.plan.evaluate(number, self.report):
+            for found in evaluate_piece(self.plan, number, self.report):
                 if found.num_rows:
                     writer = writer or self._writer(files, path)
                     writer.write_batch(found.cast(self.schema), ROW_GROUP_ROWS)

@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
 from cer_gpu.errors import OptionError
 from spark_glue import schema as types_of
 from spark_glue.deal import under_new_name
+from spark_glue.files.evaluation import evaluate_piece
 from spark_glue.files.stores import RELEVANT, relevant
 from spark_glue.sessions import settings, tasks_at_once
 from spark_glue.source.options import OPTION_NAMES, asked, given_options, is_table
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from spark_glue.files.pieces import FilePlan
+    from spark_glue.files.file_plan import FilePlan
     from spark_glue.source.query import StoredQuery
 
 METADATA = "cer.options"
@@ -178,10 +179,10 @@ class CerReader(DataSourceReader):
         Raises
         ------
         CerError
-            As `FilePlan.evaluate`: a file has changed, cannot be read, or holds events that are wrong.
+            As `evaluate_piece`: a file has changed, cannot be read, or holds events that are wrong.
         """
         if isinstance(partition, InputPiece):  # Spark makes another one where there is no piece
-            for batch in self.plan.evaluate(partition.number):
+            for batch in evaluate_piece(self.plan, partition.number):
                 yield _as_declared(batch, self.schema)
 
 

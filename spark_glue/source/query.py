@@ -17,10 +17,11 @@ from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.rules.rule_set import compile_rules
 from spark_glue import schema as types_of
 from spark_glue.deal import choose_dealing
+from spark_glue.files.file_plan import FilePlan
 from spark_glue.files.footers import find_footers
 from spark_glue.files.found import NotByFilesError, Scan
 from spark_glue.files.opening import Opener
-from spark_glue.files.pieces import FilePlan, plan
+from spark_glue.files.pieces import plan
 from spark_glue.files.scan import scan_of_paths
 from spark_glue.source.options import SourceRequest
 from spark_glue.work import Work, holds_times, work_of

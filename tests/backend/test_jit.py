@@ -8,12 +8,14 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import cer_gpu
 from cer_gpu.backend import evaluation, jit
+from cer_gpu.compile_progress import CompileProgress
 
 not_kept = partial(jit.kernel, keep=False)  # what comes from the disk cannot be inspected
 
@@ -159,21 +161,21 @@ def test_a_helper_is_compiled_once_for_all_integers():
     assert [str(number) for number in signature] == ["int64", "int64"]
 
 
-def test_garbage_is_collected_after_compiling_and_not_while(monkeypatch):
-    monkeypatch.setattr(jit, "say_compiling", lambda: None)
-    listener = jit.Compiling()
+def test_garbage_is_collected_after_compiling_and_not_while():
+    listener = jit.Compiling(CompileProgress())
+    event = SimpleNamespace(data={"dispatcher": evaluation.evaluate_events})
     assert gc.isenabled()
-    listener.on_start(None)
-    listener.on_start(None)
+    listener.on_start(event)
+    listener.on_start(event)
     assert not gc.isenabled()
-    listener.on_end(None)
+    listener.on_end(event)
     assert not gc.isenabled()
-    listener.on_end(None)
+    listener.on_end(event)
     assert gc.isenabled()
     gc.disable()
     try:
-        listener.on_start(None)
-        listener.on_end(None)
+        listener.on_start(event)
+        listener.on_end(event)
         assert not gc.isenabled()
     finally:
         gc.enable()
@@ -181,24 +183,3 @@ def test_garbage_is_collected_after_compiling_and_not_while(monkeypatch):
 
 def test_kernels_are_kept_in_such_files():
     assert isinstance(evaluation.evaluate_events._cache._cache_file, jit.CacheFile)
-
-
-def test_compiling_for_more_than_a_second_is_told_once(capsys, monkeypatch):
-    monkeypatch.setattr(jit, "NOTICE_AFTER", 0.0)
-    monkeypatch.delenv(jit.NOTICES)
-    jit.say_compiling.cache_clear()
-    listener = jit.Compiling()
-    for _ in range(2):
-        listener.on_start(None)
-        listener.on_start(None)
-        listener.on_end(None)
-        listener.on_end(None)
-    assert capsys.readouterr().err == jit.NOTICE
-    assert listener.seconds > 0
-
-
-def test_the_environment_silences_that_line(capsys, monkeypatch):
-    monkeypatch.setenv(jit.NOTICES, "off")
-    jit.say_compiling.cache_clear()
-    jit.say_compiling()
-    assert capsys.readouterr().err == ""

@@ -12,6 +12,7 @@ import pytest
 
 import cer_gpu
 from cer_gpu.errors import CerError, EventsError
+from spark_glue.files.evaluation import evaluate_piece
 from spark_glue.files.footers import find_footers
 from spark_glue.files.pieces import plan
 from spark_glue.files.scan import scan_of_paths
@@ -52,7 +53,9 @@ def planned(paths, dealing="range", n_tasks=3, query=QUERY, output="positions"):
 
 
 def evaluated(plan):
-    return pa.Table.from_batches([b for number in range(plan.n_pieces) for b in plan.evaluate(number)], plan.schema)
+    return pa.Table.from_batches(
+        [b for number in range(plan.n_pieces) for b in evaluate_piece(plan, number)], plan.schema
+    )
 
 
 def test_files_as_they_were_give_the_rows_of_one_process(folder):
@@ -100,7 +103,7 @@ def test_a_file_that_changed_is_an_error_that_names_it(folder, dealing, how):
 
 def test_a_file_that_changes_while_it_is_read_is_an_error(folder):
     plan = planned(folder, n_tasks=1)
-    results = plan.evaluate(0)
+    results = evaluate_piece(plan, 0)
     next(results)
     replaced = folder / "new"
     pq.write_table(events(300, 600), replaced)

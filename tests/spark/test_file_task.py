@@ -16,9 +16,11 @@ from cases import sorted_rows
 
 import cer_gpu
 from cer_gpu.errors import EventsError, OptionError, QueryTypeError, TimeOrderError
+from spark_glue.files.evaluation import evaluate_piece
+from spark_glue.files.file_plan import FilePlan, Limits
 from spark_glue.files.footers import find_footers
 from spark_glue.files.found import NotByFilesError, Scan
-from spark_glue.files.pieces import FilePlan, Limits, plan
+from spark_glue.files.pieces import plan
 from spark_glue.files.task import FileTask
 from spark_glue.work import work_of
 
@@ -193,7 +195,7 @@ def test_a_file_that_changed_is_refused_by_name(tmp_path, events, change):
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, events):
     scan = stored(tmp_path, events)
     made = planned(scan, n_tasks=1, limits=Limits(batch=10, gathered=1))
-    found = made.evaluate(0)
+    found = evaluate_piece(made, 0)
     next(found)
     os.utime(scan.paths[0], ns=(1, 1))
     with pytest.raises(EventsError, match=r"part-0\.parquet: changed since the job was planned"):

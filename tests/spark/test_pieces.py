@@ -28,9 +28,11 @@ from stored_files import (
 
 import cer_gpu
 from cer_gpu.errors import CerError, OptionError
+from spark_glue.files.evaluation import evaluate_piece
+from spark_glue.files.file_plan import Limits
 from spark_glue.files.footers import find_footers
 from spark_glue.files.found import NotByFilesError
-from spark_glue.files.pieces import Limits, plan
+from spark_glue.files.pieces import plan
 from spark_glue.files.scan import scan_of_paths
 from spark_glue.work import work_of
 
@@ -93,7 +95,7 @@ def case(seed: int, folder: str, *, many: bool):
             continue
         planned = pickle.loads(pickle.dumps(planned))
         try:
-            batches = [batch for number in range(planned.n_pieces) for batch in planned.evaluate(number)]
+            batches = [batch for number in range(planned.n_pieces) for batch in evaluate_piece(planned, number)]
         except CerError as error:
             yield dealing, planned, error, expected
             continue
@@ -146,7 +148,7 @@ def test_rows_that_come_out_of_order_late_change_results_of_earlier_ones(tmp_pat
     found = find_footers(scan_of_paths(tmp_path / "e.parquet"), "type", "t")
     planned = plan(found, work_of(query, "positions"), order, "auto", 1, limits=Limits(batch=7, gathered=1))
     assert "as they lie" in planned.in_order
-    result = pa.Table.from_batches(planned.evaluate(0), planned.schema)
+    result = pa.Table.from_batches(evaluate_piece(planned, 0), planned.schema)
     by = np.lexsort([events[name].to_numpy() for name in reversed(order)])
     expected = query.evaluate(events.take(pa.array(by)), output="positions")
     pairs = zip(expected["start"].to_pylist(), expected["end"].to_pylist(), strict=True)

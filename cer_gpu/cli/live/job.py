@@ -10,13 +10,13 @@ from pathlib import Path
 
 import click
 
-from cer_gpu.backend.jit import NOTICES
 from cer_gpu.cli.command_line import Command
 from cer_gpu.cli.given_queries import read_queries
 from cer_gpu.cli.live.following import check_apart, run_live
 from cer_gpu.cli.live.options import POLL_SECONDS, SETTLE_SECONDS, FollowOptions
 from cer_gpu.cli.options import QueryOptions, complete_files, needs_time, query_options, skip_wrong_option
 from cer_gpu.cli.signals import Signals
+from cer_gpu.compile_progress import NOTICES
 from cer_gpu.engine.options import DEVICES, EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.follow.arrivals import ORDERS, Arrivals, LiveSource
@@ -150,8 +150,8 @@ def job_command(
     """
     if (query is None) == (queries is None):
         raise click.UsageError("expected QUERY or --queries FOLDER" + ("" if query is None else ", and got both"))
-    if as_json:
-        os.environ.setdefault(NOTICES, "off")  # nothing but JSON on standard error
+    if as_json or no_progress:
+        os.environ.setdefault(NOTICES, "off")
     given = read_queries(query, queries, compiling, skip_wrong=skip_wrong)
     needs_time(given.time_column, {"--lateness": lateness, "--late": late})
     alerts = given.raises_alerts if output is None else output == ALERTS

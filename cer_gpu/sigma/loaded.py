@@ -1,0 +1,161 @@
+"""Rules of Sigma that are loaded, and those that have no text, with the reasons."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cer_gpu.errors import CerError
+from cer_gpu.rule import Rule
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A rule that is not in the mapping.
+
+    Attributes
+    ----------
+    name : str
+        Title of the rule, else the name of its file.
+    error : CerError
+    kind : str
+        Kind of the reason, in words.
+    file : str or None
+    """
+
+    name: str
+    error: CerError
+    kind: str
+    file: str | None = None
+
+
+class SigmaRules(Mapping[str, str]):
+    r"""Rules of Sigma as texts of CEQL, by their titles; made by `load`.
+
+    A title that an earlier rule has is followed by the name of the rule's file, or a number, in parentheses.
+
+    Parameters
+    ----------
+    rules
+        By name.
+    fields
+        Names of the columns that each rule reads.
+    refused
+        Rules that have no text.
+    passed_over
+        Number of YAML documents that are no rules, by the kind of them.
+
+    Attributes
+    ----------
+    rules : dict from str to cer_gpu.rules.Rule
+    fields : dict from str to tuple of str
+    errors : list of (str, CerError)
+        Names of the rules that have no text, with the reasons.
+    passed_over : dict from str to int
+
+    Examples
+    --------
+    >>> import cer_gpu, cer_gpu.sigma
+    >>> rules = cer_gpu.sigma.load('''
+    ... title: Whoami
+    ... logsource: {product: windows, category: process_creation}
+    ... detection:
+    ...   selection: {Image|endswith: '\whoami.exe'}
+    ...   condition: selection
+    ... ''')
+    >>> print(rules["Whoami"])
+    -- Sigma: Whoami
+    SELECT * FROM events WHERE * AS event FILTER event[Image GLOB '*\whoami.exe' NOCASE]
+    """
+
+    def __init__(
+        self,
+        rules: Mapping[str, Rule],
+        fields: Mapping[str, tuple[str, ...]],
+        refused: Iterable[Refused] = (),
+        passed_over: Mapping[str, int] | None = None,
+    ) -> None:
+        self.rules: dict[str, Rule] = dict(rules)
+        self.fields: dict[str, tuple[str, ...]] = dict(fields)
+        self._refused = list(refused)
+        self.passed_over: dict[str, int] = dict(passed_over or {})
+
+    def __getitem__(self, name: str) -> str:
+        """Return the text of a rule."""
+        return self.rules[name].text
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self.rules)
+
+    def __len__(self) -> int:
+        """Return the number of rules."""
+        return len(self.rules)
+
+    def __repr__(self) -> str:
+        """Return the numbers of rules with and without a text."""
+        return f"<SigmaRules: {_rules(len(self))}, {len(self._refused):,} without a text>"
+
+    @property
+    def errors(self) -> list[tuple[str, CerError]]:
+        """The rules that have no text, with the reasons."""
+        return [(each.name, each.error) for each in self._refused]
+
+    def missing(self, schema: pa.Schema) -> dict[str, int]:
+        """Return the columns that events of a schema have not, with the number of rules that read each, most first."""
+        known = set(_names_in(schema))
+        counts = Counter(name for names in self.fields.values() for name in names if name not in known)
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def summary(self, schema: pa.Schema | None = None) -> str:
+        """Return the number of rules, the reasons why others have no text, and the columns that events have not.
+
+        Parameters
+        ----------
+        schema
+            That of the events; None: nothing is said of columns.
+        """
+        lines = [f"{_rules(len(self))} loaded"]
+        kinds = Counter(each.kind for each in self._refused)
+        if kinds:
+            lines.append(f"{_rules(len(self._refused))} without a text:")
+            lines += [f"  {count:,}: {kind}" for kind, count in kinds.most_common()]
+        if self.passed_over:
+            listed = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.passed_over.items()))
+            lines.append(f"passed over: {listed}")
+        if schema is not None:
+            lines += _told(self.missing(schema), self._readers(schema))
+        return "\n".join(lines)
+
+    def _readers(self, schema: pa.Schema) -> int:
+        known = set(_names_in(schema))
+        return sum(any(name not in known for name in names) for names in self.fields.values())
+
+
+def _rules(count: int) -> str:
+    return f"{count:,} rule{'' if count == 1 else 's'}"
+
+
+def _told(missing: Mapping[str, int], n_readers: int) -> Iterator[str]:
+    if not missing:
+        yield "the events have all columns that the rules read"
+        return
+    yield f"columns that the events have not, read by {_rules(n_readers)} (a test of one does not hold):"
+    width = max(len(f"{count:,}") for count in missing.values())
+    yield from (f"  {count:>{width},}: {name}" for name, count in missing.items())
+
+
+def _names_in(schema: pa.Schema) -> Iterator[str]:
+    """Yield the names of columns, and the paths of fields of structs."""
+    for field in schema:
+        yield from _paths(field.name, field.type)
+
+
+def _paths(name: str, data_type: pa.DataType) -> Iterator[str]:
+    yield name
+    if pa.types.is_struct(data_type):
+        for field in data_type:
+            yield from _paths(f"{name}.{field.name}", field.type)
