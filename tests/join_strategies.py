@@ -20,6 +20,7 @@ STRINGS = ("s", "s", "s", "t", "t", "st.q r.s")
 EXACT = (*s.UNSIGNED_COLUMNS * 2, *s.DECIMAL_COLUMNS, "n")
 OPERATORS = ("<", ">", "<=", ">=", "=", "<>")
 TYPES = ("A", "A", "A", "B", "B", "C")
+types = st.sampled_from((*TYPES, ref.ANY))
 DURATIONS = (0, 500, 1000, 2000, 3000, 5000, 90_000, 3_660_000, s.DAY, 2 * s.DAY, 3 * s.DAY + 1500)
 ODD_NAMES = ("first", "PREV", "Last", "is", "between", "days", "st", "b c", "limit")
 
@@ -234,19 +235,21 @@ def conditions(draw, variables, several=(), own=()):
 @st.composite
 def steps(draw, name):
     """Draw one step of a chain with the variable it defines, and True if that may hold several events."""
-    event = ref.EventType(draw(st.sampled_from((*TYPES * 4, ref.ANY))))
+    event = ref.EventType(draw(types))
     named = event if name is None else ref.As(event, name)
     variable = event.name if name is None else name
-    shape = draw(st.sampled_from(["one"] * 8 + ["plus", "plus", "as plus", "contigplus", "either", "perhaps"]))
+    repeated = ["plus", "plus", "as plus", "contigplus", "either plus"]
+    shape = draw(st.sampled_from(["one"] * 8 + [*repeated, "either", "perhaps"]))
     if shape == "plus":
         return ref.Plus(named), variable, True
     if shape == "as plus":
         return ref.As(ref.Plus(event), variable), variable, True
     if shape == "contigplus":
         return ref.ContigPlus(named), variable, True
-    if shape in ("either", "perhaps"):
-        other = ref.EventType(draw(st.sampled_from(TYPES)))
-        return ref.Or(named, ref.As(other, variable) if shape == "either" else other), variable, False
+    if shape in ("either", "perhaps", "either plus"):
+        other = ref.EventType(draw(types))
+        either = ref.Or(named, other if shape == "perhaps" else ref.As(other, variable))
+        return (ref.Plus(either), variable, True) if shape == "either plus" else (either, variable, False)
     return named, variable, False
 
 
@@ -262,8 +265,11 @@ def chains_of_steps(draw, most=4):
 
 @st.composite
 def joined(draw, parts):
-    """Draw a sequence of formulas: left-associative, mostly with `;`."""
+    """Draw a sequence of formulas: left-associative, mostly with `;`, at times with NOT(...) between."""
     join = st.sampled_from([ref.Seq] * 5 + [ref.Contig])
+    if draw(st.integers(0, 9)) == 9:
+        parts = list(parts)
+        parts.insert(draw(st.integers(0, len(parts))), ref.Not(draw(types), draw(st.none() | s.likely_conditions)))
     return functools.reduce(lambda left, right: draw(join)(left, right), parts)
 
 
@@ -307,7 +313,7 @@ def filters_in_iterations(draw):
     known = _names(outer + inside)
     body = ref.Filter(body, draw(conditions(known, _several(inside), _names(inside))))
     if draw(st.integers(0, 4)) == 4:
-        event = ref.As(ref.EventType(draw(st.sampled_from(TYPES))), "z")
+        event = ref.As(ref.EventType(draw(types)), "z")
         body = draw(joined([event, body]))
         body = ref.Filter(body, draw(relations(["z", *_names(outer)])))
     iteration = draw(st.sampled_from([ref.Plus, ref.Plus, ref.ContigPlus]))(body)
@@ -330,7 +336,7 @@ def filters_on_whole_paths(draw):
     names = "abc"[: draw(st.integers(1, 3))]
     parts = []
     for name in names:
-        event = ref.As(ref.EventType(draw(st.sampled_from("AABC"))), name)
+        event = ref.As(ref.EventType(draw(st.sampled_from(("A", "A", "B", "C", ref.ANY)))), name)
         parts.append(ref.Plus(event) if draw(st.integers(0, 3)) else event)
     if len(parts) == 3 and draw(st.integers(0, 3)) == 3:
         join = draw(st.sampled_from([ref.Or, ref.Or, ref.All]))

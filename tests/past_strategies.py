@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from rest_strategies import full_cases
 
 TYPES = ("A", "A", "B", "C")
+types = st.sampled_from((*TYPES, ref.ANY))
 lengths = st.sampled_from([0, 1, 1, 2, 3, 5])
 extents = st.one_of(
     lengths.map(lambda n: ("events", n)),
@@ -84,7 +85,7 @@ def conditions(draw):
 @st.composite
 def absences(draw):
     """Draw an absence counted back."""
-    event = ref.EventType(draw(st.sampled_from(TYPES)))
+    event = ref.EventType(draw(types))
     name = draw(st.sampled_from([event.name, "r"]))
     named = event if name == event.name else ref.As(event, name)
     if draw(st.booleans()):
@@ -101,7 +102,7 @@ def preceded(draw, body):
 @st.composite
 def formulas_after_absence(draw):
     """Draw formulas in which absences are counted back: at the beginning, and in parentheses anywhere."""
-    one = st.sampled_from(TYPES).map(ref.EventType)
+    one = types.map(ref.EventType)
     named = st.builds(ref.As, one, st.sampled_from(["x", "y"]))
     filtered = st.builds(lambda f, p: ref.Filter(ref.As(f, "z"), ref.Unary("z", p)), one, s.plain_comparisons)
     event = one | named | filtered
@@ -135,7 +136,7 @@ def formulas_after_absence(draw):
 @st.composite
 def related_formulas(draw):
     """Draw filters between events that read an aggregate over the past of one of them."""
-    a, b = (ref.As(ref.EventType(draw(st.sampled_from("AAB"))), name) for name in "xy")
+    a, b = (ref.As(ref.EventType(draw(types)), name) for name in "xy")
     over, name = draw(aggregates(("COUNT", "SUM", "MAX", "AVG"))), draw(st.sampled_from(["n", "m", "v"]))
     over = ref.Over(over.function, over.type, over.of, over.condition, over.within, "y")
     test = ref.Compare(draw(operators), over, ref.VarAttr("x", name))

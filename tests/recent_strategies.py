@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import reference_recent as ref
 
-TYPES = "AAABBBCCD"
+TYPES = "AAABBBCCD*"
 NUMBERS = ("k", "k", "k", "m", "u", "v")
 TEXTS = ("s", "s", "t")
 NAN = float("nan")

@@ -121,7 +121,7 @@ def t_homomorphisms(conjunctive: ConjunctiveQuery, stream: Sequence[ref.Event]) 
         fits = True
         for atom, position in zip(conjunctive.atoms, chosen, strict=True):
             event = stream[position]
-            fits = fits and event.get(ref.TYPE) == atom.type
+            fits = fits and atom.type in (ref.ANY, event.get(ref.TYPE))
             for attribute, term in atom.terms if fits else ():
                 value = ref.attribute(event, attribute)
                 if isinstance(term, Var):

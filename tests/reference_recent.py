@@ -35,6 +35,7 @@ from typing import Any
 from reference_texts import TEXT_FUNCTIONS
 
 Stream = list[dict[str, Any]]
+ANY = "*"
 NOW = -1
 """In place of a step: an event that must be absent."""
 
@@ -299,10 +300,9 @@ def compare(op: str, x: Any, y: Any) -> bool:
 
 
 def satisfies(event: dict[str, Any], wanted: Event) -> bool:
-    if wanted.variable is None:
-        return event["type"] != wanted.type
-    if event["type"] != wanted.type:
-        return False
+    of_type = wanted.type in (ANY, event["type"])
+    if wanted.variable is None or not of_type:
+        return wanted.variable is None and not of_type
     return wanted.test is None or compare(wanted.test[1], event.get(wanted.test[0]), wanted.test[2])
 
 

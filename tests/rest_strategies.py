@@ -17,6 +17,7 @@ import strategies as s
 from hypothesis import strategies as st
 
 TYPES = ("A", "A", "B", "B", "C")
+types = st.sampled_from((*TYPES, *TYPES, ref.ANY))
 VARIABLES = ("x", "y", "z", "x", "B")
 COMPARING = ("NEXT", "LAST", "MAX")
 
@@ -87,7 +88,7 @@ def absences(draw, scope, related):
 @st.composite
 def single_events(draw, scope, related):
     """Draw one event, as it stands behind an arrow."""
-    event = ref.EventType(draw(st.sampled_from((*TYPES * 4, ref.ANY))))
+    event = ref.EventType(draw(types))
     shape = draw(st.sampled_from(["type", "type", "type", "as", "filter", "filter as", "not", "or"]))
     if shape == "not":
         return ref.Not(event.name, draw(st.none() | s.likely_conditions))
@@ -134,7 +135,7 @@ def formulas(draw, depth=3, pluses=2, related=False, conjunctions=True, scope=No
     if whole:
         formula = part()
         if ref.may_be_empty(formula) or ref.is_one_event(formula):
-            event = ref.EventType(draw(st.sampled_from(TYPES)))
+            event = ref.EventType(draw(types))
             pair = draw(st.permutations([formula, event]))
             formula = draw(st.sampled_from([ref.Seq, ref.Seq, ref.Contig]))(*pair)
         return formula
@@ -443,7 +444,7 @@ def lag_formulas(draw):
     kind = draw(st.sampled_from(["old", "chain", "absent", "related"]))
     if kind == "old":
         return draw(s.formulas(depth=3, conditions=conditions, whole=True))
-    a, b, c = (ref.As(ref.EventType(draw(st.sampled_from("AAB"))), name) for name in "xyz")
+    a, b, c = (ref.As(ref.EventType(draw(types)), name) for name in "xyz")
     filtered_b = ref.Filter(b, ref.Unary("y", draw(conditions)))
     if kind == "related":
         return ref.Filter(ref.Seq(a, filtered_b), draw(lag_relations(*draw(st.permutations(["x", "y"])))))

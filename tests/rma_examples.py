@@ -205,7 +205,13 @@ def formulas(draw, depth=3):
             case "atom":
                 unmarked = draw(st.integers(0, 7)) == 0
                 guard = draw(st.sampled_from([None, None, None, compare("k", "<", 3)]))
-                made = atom(draw(st.sampled_from("AAB")), next(n_sites), guard, () if unmarked else ("x",), unmarked)
+                made = atom(
+                    draw(st.sampled_from(["A", "A", "B", None])),
+                    next(n_sites),
+                    guard,
+                    () if unmarked else ("x",),
+                    unmarked,
+                )
             case "either":
                 made = either(part(depth - 1, before), part(depth - 1, before))
             case "then":

@@ -124,7 +124,7 @@ def lasting_queries(draw, related=False, choosing=False):
         if isinstance(formula, ref.Trailing):
             body = formula.body
             if draw(st.integers(0, 3)) == 3:
-                body = ref.EventType(draw(st.sampled_from(rest.TYPES)))
+                body = ref.EventType(draw(rest.types))
                 if {x for event in formula.absent for x in ref.outer_variables(event)} - {body.name}:
                     body = formula.body
             if draw(st.integers(0, 2)) == 2:

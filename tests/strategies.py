@@ -180,7 +180,7 @@ predicates = plain_comparisons | st.recursive(
 
 # -------------------------------------------------------------------------------------------------- formulas
 
-types = st.sampled_from(TYPES * 3 + (UNSEEN_TYPE, UNSEEN_TYPE, ref.ANY))
+types = st.sampled_from(TYPES * 3 + (UNSEEN_TYPE, ref.ANY, ref.ANY))
 
 
 def filters(variables, conditions=predicates):
@@ -366,7 +366,8 @@ def ambiguous_formulas(draw, formula):
     """Draw the formula with events of some types in one variable or another."""
     if isinstance(formula, ref.EventType):
         either = ref.As(formula, "x") if draw(st.booleans()) else formula
-        return draw(st.sampled_from([formula, ref.Or(either, ref.As(formula, "y"))]))
+        others = [formula, formula, replace(formula, name=ref.ANY)]
+        return draw(st.sampled_from([formula, ref.Or(either, ref.As(draw(st.sampled_from(others)), "y"))]))
     if isinstance(formula, ref.Times) and formula.joint == "->":
         return formula
     if isinstance(formula, ref.Next):  # what is behind the arrow is one event
@@ -507,6 +508,8 @@ def streams(draw, query, longest=None, values=columns, shortest=0):
     length = max(length, shortest)
     nodes = ref.descendants(query.formula)
     mentioned = sorted({node.name for node in nodes if isinstance(node, ref.EventType | ref.Not)})
+    if draw(st.integers(0, 4)) < 4:  # seldom are there events of a type of this name
+        mentioned = [name for name in mentioned if name != ref.ANY]
     others = [UNSEEN_TYPE] if draw(st.integers(0, 9)) == 9 else list(TYPES[:1])
     pool = mentioned * 3 + others + ([None] if draw(st.integers(0, 4)) == 4 else [])
     data = {ref.TYPE: draw(st.lists(st.sampled_from(pool), min_size=length, max_size=length))}
@@ -656,7 +659,8 @@ def long_full_cases(
 def long_stream(query, rng, longest=250, pool_of=usual_values):
     """Return a random stream of up to `longest` events for the query, with values from the pools of columns."""
     length = rng.randint(1 if longest < 1000 else longest // 2, longest)
-    mentioned = sorted({n.name for n in ref.descendants(query.formula) if isinstance(n, ref.EventType | ref.Not)})
+    named = {n.name for n in ref.descendants(query.formula) if isinstance(n, ref.EventType | ref.Not)}
+    mentioned = sorted(named - {ref.ANY} if rng.random() < 0.8 else named) or [TYPES[0]]
     pool = mentioned * rng.randint(1, 3) + ["none of them"] * rng.randint(0, 4)
     rate = rng.choice([0.5, 1, 2])
     data = {

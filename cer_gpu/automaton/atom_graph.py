@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, combinations
+from itertools import chain
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from cer_gpu.automaton.normal_form import (
 )
 from cer_gpu.automaton.table import NumberedTable
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.one_event import are_apart, may_be_one
 from cer_gpu.ceql.syntax import Predicate
 from cer_gpu.ceql.traversal import fold
 from cer_gpu.errors import QueryTooLargeError
@@ -417,8 +418,9 @@ class _Builder:
                 todo.append(state)
             return states[state]
 
-        def may_be_one(one: int, other: int) -> bool:
-            return self._may_be_one(nodes[one] + nodes[other])
+        def are_one(one: int, other: int) -> bool:
+            atoms = (self.places[place] for place in nodes[one] + nodes[other])
+            return may_be_one((atom.guard, atom.negated) for atom in atoms)
 
         def numbered(gap: tuple[int, int]) -> int:
             """Return the number of an absence whose gap begins with the last step of a side."""
@@ -429,10 +431,10 @@ class _Builder:
                 self.absent.append(self.absent[gap[0]])
             return waited[gap]
 
-        first = [number(move.target) for move in moves(BEGIN, *sides, may_be_one)]
+        first = [number(move.target) for move in moves(BEGIN, *sides, are_one)]
         while todo:
             state = todo.pop()
-            for move in list(moves(state, *sides, may_be_one)):
+            for move in list(moves(state, *sides, are_one)):
                 self._check_size(edges=1)
                 absent = (*move.absent, *map(numbered, move.waited))
                 edge = Edge(number(move.target), states[state], move.contiguous, move.loops, absent)
@@ -461,9 +463,6 @@ class _Builder:
                     moved[gap.node] = len(self.nodes)
                     self.nodes.append(nodes[gap.node])
                 self.absent[i] = replace(gap, node=moved[gap.node])
-
-    def _may_be_one(self, places: tuple[int, ...]) -> bool:
-        return may_be_one([self._atom((place,), initial=False, final=False) for place in places], self.guards)
 
     # ---- relations --------------------------------------------------------------------------------------------
 
@@ -495,28 +494,10 @@ class _Builder:
         places = [atom for place, atom in enumerate(self.places) if place not in barring]
         if any(atom.negated or not atom.labels & self.selected for atom in places):
             return False
-        kinds = [(atom.guard.event_type, atom.guard.stream) for atom in places]
-        return all(a != b for a, b in combinations(kinds, 2))
+        return are_apart([atom.guard] for atom in places)
 
 
 _HINT = "a conjunction has an atom for each set of its events that came before; one side less halves them"
-
-
-def may_be_one(atoms: Sequence[GraphAtom], guards: Sequence[Guard]) -> bool:
-    """Return True unless the tests of several atoms rule out that one event satisfies all of them."""
-    tests = {test for atom in atoms for test in atom.tests}
-    if any((guard, not negated) in tests for guard, negated in tests):
-        return False
-    positive = [guards[guard] for guard, negated in tests if not negated]
-    return not any(_exclusive(a, b) for a, b in combinations(positive, 2))
-
-
-def _exclusive(one: Guard, other: Guard) -> bool:
-    """Return True if no event satisfies both guards, as their types or streams differ."""
-    return any(
-        a is not None and b is not None and a != b
-        for a, b in ((one.event_type, other.event_type), (one.stream, other.stream))
-    )
 
 
 class AtomTable(NumberedTable):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.automaton.encoding import END_OF_LIST
 from cer_gpu.automaton.normal_form import Absent, Atom, Guard, NormalForm, Repeat, choices, sequence, unrelated
 from cer_gpu.automaton.table import NumberedTable
+from cer_gpu.ceql.one_event import are_apart
 
 MAX_STEPS = 64
 
@@ -126,7 +127,7 @@ def find_chain(
     if len(several) > 1:
         # a single + takes all events between its neighbours; with several, each event must determine its own step
         inner = steps[several[0] : several[-1] + 1]
-        if not all(_apart(guards, a, b) for a, b in combinations(inner, 2)):
+        if not are_apart([guards[i] for i in step.guards] for step in inner):
             return "an event could be at several steps from the first '+' to the last"
     return tuple(steps)
 
@@ -143,15 +144,6 @@ def _alternatives(formula: NormalForm) -> list[Atom] | None:
             return None
         atoms.append(part)
     return atoms
-
-
-def _apart(guards: Sequence[Guard], a: ChainStep, b: ChainStep) -> bool:
-    """Return True if types or streams rule out that an event satisfies both steps.
-
-    In one query either all guards of events name a type or none does, and the same holds for streams.
-    """
-    of_a, of_b = ({(guards[i].event_type, guards[i].stream) for i in step.guards} for step in (a, b))
-    return of_a.isdisjoint(of_b)
 
 
 class Chain(NumberedTable):

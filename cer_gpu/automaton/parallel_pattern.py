@@ -24,11 +24,12 @@ from typing import Any
 import numpy as np
 
 from cer_gpu.arrays import Bools, Int32
-from cer_gpu.automaton.atom_graph import AtomGraph, build_place_graph, may_be_one
+from cer_gpu.automaton.atom_graph import AtomGraph, build_place_graph
 from cer_gpu.automaton.conjunctive import ConjunctAtom, QTree, against_hierarchical, crossing, is_acyclic, q_tree
 from cer_gpu.automaton.normal_form import Atom, Both, Guard, NormalForm, Related, Then, is_plain
 from cer_gpu.automaton.table import NumberedTable
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.one_event import may_be_one
 from cer_gpu.ceql.traversal import walk
 
 _MAX_TRANSITIONS = 4096
@@ -418,7 +419,8 @@ class _Builder:
             ]
 
     def _are_one(self, places: Sequence[int]) -> bool:
-        return may_be_one([self.graph.atoms[place] for place in places], self.guards)
+        tests = (test for place in places for test in self.graph.atoms[place].tests)
+        return may_be_one((self.guards[guard], negated) for guard, negated in tests)
 
 
 def _order(member: Member) -> tuple[int, str]:

@@ -15,7 +15,7 @@ import numpy as np
 from cer_gpu.arrays import Int32, Int64
 from cer_gpu.automaton.atom_graph import AtomGraph, AtomTable
 from cer_gpu.automaton.normal_form import Guard, NormalForm
-from cer_gpu.automaton.rma import CURRENT, RegisterFormula
+from cer_gpu.automaton.rma import CURRENT, RegisterFormula, may_hold_together
 from cer_gpu.automaton.rma_determinize import DeterministicRMA
 from cer_gpu.automaton.rma_unroll import output_agnostic_rma
 from cer_gpu.errors import QueryTooLargeError
@@ -172,8 +172,7 @@ class _Explorer:
     def _move(self, state: int, formulas: list[RegisterFormula], bits: int) -> tuple[int, int]:
         """Return target and registers of the move for which these formulas hold, or any if they cannot hold at once."""
         true = [formula for k, formula in enumerate(formulas) if bits >> k & 1]
-        types = {c.test.event_type for f in true for c in f if isinstance(c.test, Guard) and not c.negated}
-        if len(types - {None}) > 1:
+        if not may_hold_together(true):
             return 0, 0
         (move,) = self.automaton.moves(state, frozenset(true))
         return move.target, sum(1 << register for register in move.writes)

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, Protocol
 
 from cer_gpu.automaton.normal_form import Guard
+from cer_gpu.ceql.one_event import may_be_one
 from cer_gpu.ceql.syntax import Predicate
 
 CURRENT = -1
@@ -256,6 +258,12 @@ def silent_closure(automaton: RegisterAutomaton, state: int) -> list[int]:
 
 
 # ---- structure --------------------------------------------------------------------------------------------------
+
+
+def may_hold_together(formulas: Iterable[RegisterFormula]) -> bool:
+    """Return False if the guards of several formulas rule out that one event satisfies all of them."""
+    conditions = chain.from_iterable(formulas)
+    return may_be_one((c.test, c.negated) for c in conditions if isinstance(c.test, Guard))
 
 
 def live_registers(automaton: RMA) -> list[frozenset[int]]:

@@ -15,8 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.automaton.rma import RMA, RegisterFormula, RegisterLiteral, RegisterTransition, live_registers
+from cer_gpu.automaton.rma import (
+    RMA,
+    RegisterFormula,
+    RegisterLiteral,
+    RegisterTransition,
+    live_registers,
+    may_hold_together,
+)
 from cer_gpu.errors import QueryTooLargeError
 
 MAX_RMA_STATES = 4096
@@ -152,7 +158,7 @@ class DeterministicRMA:
 
 
 def _min_terms(formulas: list[RegisterFormula]) -> Iterator[frozenset[RegisterFormula]]:
-    """Yield the formulas that each min-term requires, but for those that require events of two types."""
+    """Yield the formulas that each min-term requires, but for those that no event satisfies together."""
     todo: list[tuple[int, frozenset[RegisterFormula]]] = [(0, frozenset())]
     while todo:
         number, true = todo.pop()
@@ -161,15 +167,5 @@ def _min_terms(formulas: list[RegisterFormula]) -> Iterator[frozenset[RegisterFo
             continue
         todo.append((number + 1, true))
         formula = formulas[number]
-        if not any(_exclude(formula, other) for other in true):
+        if may_hold_together((formula, *true)):
             todo.append((number + 1, true | {formula}))
-
-
-def _exclude(one: RegisterFormula, other: RegisterFormula) -> bool:
-    """Return True if two formulas require the current event to have different types."""
-    return len(_types(one) | _types(other)) > 1
-
-
-def _types(formula: RegisterFormula) -> set[str]:
-    tests = (condition.test for condition in formula if not condition.negated)
-    return {test.event_type for test in tests if isinstance(test, Guard) and test.event_type is not None}

@@ -9,8 +9,10 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain, product
 
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.one_event import NameTest, may_be_one, name_test
 from cer_gpu.ceql.paths import names_of
 from cer_gpu.ceql.patterns import TEXT_TESTS
 from cer_gpu.ceql.recent import check_recent
@@ -216,22 +218,23 @@ class _Checker:
 
     def on_both_sides(self) -> None:
         """Note the types of which one event can stand on both sides of ALL."""
-        same = "two atoms of type {!r} can be the same event" if self.query.head is not None else _SAME
+        same = _SAME if self.query.head is None else _SAME_ATOMS
 
-        def types(formula: s.Formula, below: list[set[str]]) -> set[str]:
+        def tests(formula: s.Formula, below: list[_TestsOfTypes]) -> _TestsOfTypes:
             if isinstance(formula, s.EventType):
-                stream = formula.event.stream
-                return {formula.event.name if stream is None else f"{stream}>{formula.event.name}"}
-            small, *large = sorted(below, key=len) or [set[str]()]
+                test = name_test(formula.event)
+                return {test.event_type: {test}}
+            small, *large = sorted(below, key=len) or [{}]
             if not large:
                 return small
             if isinstance(formula, s.Conjunction):
-                for name in sorted(small & large[0]):
+                for name in sorted(set(_of_one(small, large[0]))):
                     self.note(same.format(name))
-            large[0].update(small)
+            for event_type, of_type in small.items():
+                large[0].setdefault(event_type, set()).update(of_type)
             return large[0]
 
-        fold(self.query.formula, types, s.subformulas)
+        fold(self.query.formula, tests, s.subformulas)
 
     def other_events(self) -> None:
         """Note each ``; NOT(R)``, which is one event more, and no absence."""
@@ -341,7 +344,27 @@ class _Checker:
                     self.error(str(error), pattern.span, partial(str, kind.hint))
 
 
-_SAME = "an event of type {!r} can stand on both sides of ALL at once: it asks for no second one"
+_SAME = "an event of {} can stand on both sides of ALL at once: it asks for no second one"
+_SAME_ATOMS = "two atoms of {} can be the same event"
+_TestsOfTypes = dict[str | None, set[NameTest]]
+
+
+def _of_one(some: _TestsOfTypes, others: _TestsOfTypes) -> Iterator[str]:
+    """Yield the types of which one event may satisfy a test of both."""
+    for event_type in sorted(some, key=lambda each: each is not None):
+        near = others if event_type is None else {event_type, None} & others.keys()
+        for one, other in product(some[event_type], chain.from_iterable(others[each] for each in near)):
+            if may_be_one(((one, False), (other, False))):
+                found = one.event_type or other.event_type, one.stream or other.stream
+                yield _named(*found)
+                if found == (None, None):
+                    return  # no type need be named
+
+
+def _named(event_type: str | None, stream: str | None) -> str:
+    if event_type is None:
+        return "any type" if stream is None else f"any type of stream {stream!r}"
+    return f"type {event_type!r}" if stream is None else f"type {f'{stream}>{event_type}'!r}"
 
 
 def _spares(formula: s.Formula) -> str:

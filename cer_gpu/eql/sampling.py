@@ -13,6 +13,7 @@ from itertools import combinations
 from typing import Any
 
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.one_event import NameTest, may_be_one, name_test
 from cer_gpu.errors import QueryError, QueryTooLargeError
 
 MOST_SAMPLED = 12
@@ -50,7 +51,7 @@ def sampled(
             *span,
             hint="sample by host.id",
         )
-    pairs = [pair for pair in combinations(events, 2) if _may_be_one(*pair)]
+    pairs = [pair for pair in combinations(events, 2) if may_be_one((_test(event), False) for event in pair)]
     if pairs and len(events) > MOST_SAMPLED:
         raise QueryTooLargeError(
             f"a sample whose filters may take the same event has at most {MOST_SAMPLED}, and this one {len(events):,}",
@@ -78,10 +79,10 @@ def _variable(event: s.Formula) -> s.Name:
     return _assigned(event).variable
 
 
-def _may_be_one(one: s.Formula, other: s.Formula) -> bool:
-    """Return True if both may be the same event: it has one type."""
-    types = [each.event.name for event in (one, other) if isinstance(each := _assigned(event).formula, s.EventType)]
-    return len(set(types)) < 2 or s.ANY_TYPE in types
+def _test(event: s.Formula) -> NameTest:
+    of_type = _assigned(event).formula
+    assert isinstance(of_type, s.EventType)
+    return name_test(of_type.event)
 
 
 def _different(one: s.Name, other: s.Name) -> s.Filter:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from cer_gpu.automaton.recent import RecentPattern
+from cer_gpu.ceql.one_event import NameTest, may_be_one
 from cer_gpu.ceql.syntax import Attribute
 from cer_gpu.planning.plan import Plan
 from cer_gpu.planning.windows import same_clock
@@ -103,8 +105,8 @@ def _shared(plan: Plan) -> tuple[tuple[str | None, str], ...]:
             column = member.expression.name if isinstance(member.expression, Attribute) else ""
             found.setdefault(plan.guards[guard].event_type, set()).add(column)
         everywhere = {member.place for member in members} == set(range(len(atoms)))
-        if everywhere and all(len(columns) == 1 and all(columns) for columns in found.values()):
-            return tuple((event_type, column) for event_type, (column,) in found.items())
+        if everywhere and all(all(columns) for columns in found.values()) and (shared := _of_types(found)):
+            return shared
     return ()
 
 
@@ -123,9 +125,19 @@ def _key_of(plan: Plan, pattern: RecentPattern) -> tuple[tuple[str | None, str],
             assert isinstance(own, Attribute)
             found.setdefault(plan.guards[absence.guard].event_type, set()).add(own.name)
         negated = any(event.negated for step in pattern.steps for event in step.events)
-        if not negated and all(len(columns) == 1 for columns in found.values()):
-            return tuple((event_type, column) for event_type, (column,) in found.items())
+        if not negated and (shared := _of_types(found)):
+            return shared
     return ()
+
+
+def _of_types(found: dict[str | None, set[str]]) -> tuple[tuple[str | None, str], ...]:
+    """Return the one column of each type; empty: an event may be of types with several."""
+    for one, other in combinations(found, 2):
+        if found[one] != found[other] and may_be_one(((NameTest(one), False), (NameTest(other), False))):
+            return ()
+    if any(len(columns) > 1 for columns in found.values()):
+        return ()
+    return tuple((event_type, column) for event_type, (column,) in found.items())
 
 
 def _against_keys(plan: Plan) -> str | None:

@@ -23,6 +23,7 @@ from cer_gpu.automaton.normal_form import (
     absences,
 )
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.one_event import may_be_one
 from cer_gpu.ceql.traversal import children, fold, with_children
 from cer_gpu.errors import QueryError
 from cer_gpu.planning.spans import Spans
@@ -134,15 +135,14 @@ class Silences:
 
     def _other(self, atom: Atom, silence: _Silence) -> NormalForm:
         """Return an event that is not the absent one, or lies beyond its time."""
-        guard, own = silence.absent.guard, atom.guard
-        if not (atom.negated or silence.absent.negated):
-            unlike = None not in (guard.event_type, own.event_type) and guard.event_type != own.event_type
-            if unlike or (None not in (guard.stream, own.stream) and guard.stream != own.stream):
-                return atom
-            if guard.predicate is None and len(silence.absent.relations) == 1:
-                predicate = s.Not(silence.near.predicate, silence.near.span)
-                (site,) = (site for role in silence.near.roles[:1] for site in role.sites)
-                return Related(replace(atom, sites=atom.sites | {site}), replace(silence.near, predicate=predicate))
+        absent = silence.absent
+        if not may_be_one(((absent.guard, absent.negated), (atom.guard, atom.negated))):
+            return atom
+        negated = atom.negated or absent.negated
+        if not negated and absent.guard.predicate is None and len(absent.relations) == 1:
+            predicate = s.Not(silence.near.predicate, silence.near.span)
+            (site,) = (site for role in silence.near.roles[:1] for site in role.sites)
+            return Related(replace(atom, sites=atom.sites | {site}), replace(silence.near, predicate=predicate))
         raise self._refused(silence, "what follows an absence FOR a time could itself be the event that must be absent")
 
     def _refused(self, silence: _Silence, message: str) -> QueryError:

@@ -316,6 +316,22 @@ def test_each_part_of_a_query_has_an_effect(text, other):
             "an event of type 'A' can stand on both sides of ALL at once: it asks for no second one",
         ),
         (
+            "SELECT * WHERE A ALL B ALL *",
+            "an event of type 'B' can stand on both sides of ALL at once: it asks for no second one",
+        ),
+        (
+            "SELECT * WHERE * ALL * AS x",
+            "an event of any type can stand on both sides of ALL at once: it asks for no second one",
+        ),
+        (
+            "SELECT * FROM S, T WHERE S>* ALL T>* ALL T>A",
+            "an event of type 'T>A' can stand on both sides of ALL at once: it asks for no second one",
+        ),
+        (
+            "SELECT * FROM S, T WHERE S>* ALL * AS x",
+            "an event of any type of stream 'S' can stand on both sides of ALL at once: it asks for no second one",
+        ),
+        (
             "SELECT * FROM S, T WHERE S>A ALL S>A AS x ALL T>A",
             "an event of type 'S>A' can stand on both sides of ALL at once: it asks for no second one",
         ),

@@ -264,6 +264,9 @@ def test_events_are_dealt_to_tasks_by_keys_that_all_of_them_have():
         "A AS a ; !D ; B AS b FILTER a.x = b.y": (),
         "A AS a ; A AS b FILTER a.x = b.y": (),
         "A AS a ; B AS b FILTER a.x < b.y": (),
+        "A AS a ; * AS b FILTER a.x = b.y": (),
+        "A AS a ; !(* AS d FILTER d.y = a.x) ; B AS b FILTER a.x = b.x": (),
+        "A AS a ; * AS b FILTER a.x = b.x": (("A", "x"), (None, "x")),
     }
     for text, shared in cases.items():
         assert cer_gpu.compile(f"SELECT RECENT * FROM S WHERE {text}").dealing.shared == shared
