@@ -10,8 +10,8 @@ from pathlib import Path
 
 import durations
 import pytest
-from durations import pytest_runtest_makereport, pytest_runtest_protocol  # noqa: F401  hooks
 import sizes
+from durations import pytest_runtest_makereport, pytest_runtest_protocol  # noqa: F401  hooks
 
 HERE = Path(__file__).parent
 OPTIONAL = (
