@@ -1,4 +1,4 @@
-"""Whether several tests can be true of one event: types and ``*``, streams, NOT.
+"""Tests that may be true of one event: types and ``*``, streams, NOT.
 
 Whatever depends on this asks `may_be_one`, or `are_apart` for many tests: which patterns have one path for each match,
 so that no doubles need be removed; which sides of ``ALL`` can share an event; by which columns tasks are dealt events.
