@@ -53,7 +53,7 @@ Show = Callable[[CompileStep | None], None]
 
 
 class CompileProgress:
-    """The compilation under way, shown to whoever waits for it.
+    """The loop that is compiled now, shown to whoever waits for it.
 
     Attributes
     ----------

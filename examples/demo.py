@@ -64,7 +64,7 @@ def compile_query(name: str) -> cer_gpu.Query:
 
 def compile_loops(queries: dict[str, cer_gpu.Query], events: Path) -> None:
     """Compile the loops that queries need, by a first evaluation of each, and say how long it took."""
-    print(f"\ncompiling the loops of {len(queries)} queries, which later runs find on disk", flush=True)
+    print("\ncompiling the loops of each query, which later runs find on disk", flush=True)
     with compiling(len(queries)) as begin:
         for number, (name, query) in enumerate(queries.items()):
             begin(number, name)

@@ -13,8 +13,9 @@ import pytest
 
 from cer_gpu import compile_progress
 from cer_gpu.backend import jit
-from cer_gpu.cli import main
-from cer_gpu.compile_progress import NOTICE, NOTICES, CompileProgress, CompileStep
+from cer_gpu.cli import main, preparing
+from cer_gpu.compile_progress import COMPILE_PROGRESS, NOTICE, NOTICES, CompileProgress, CompileStep
+from cer_gpu.warming import Warmed
 
 ROOT = Path(__file__).parent.parent
 STEP = CompileStep("find_runs", 3, 3, True)
@@ -34,7 +35,6 @@ SMALL = """
 import numpy as np
 from cer_gpu import compile_progress
 from cer_gpu.backend import jit
-from cer_gpu.cli import main
 compile_progress.SHOWN_AFTER = 0.0
 @jit.helper
 def twice(x):
@@ -120,6 +120,27 @@ def test_options_that_ask_for_silence_leave_out_the_line(option, tmp_path, monke
     events.write_text("type\nA\n")
     assert main(["run", "SELECT * FROM S WHERE A", str(events), option]) == 0
     assert os.environ[NOTICES] == "off"
+
+
+def test_warm_shows_how_many_kinds_are_done_and_the_loop(monkeypatch, capsys):
+    def kinds():
+        for i in range(2):
+            COMPILE_PROGRESS.begin(STEP)
+            COMPILE_PROGRESS.go_on(2)
+            COMPILE_PROGRESS.end()
+            yield Warmed(f"kind {i}", 3)
+
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(preparing, "warm", kinds)
+    assert main(["warm"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("kind 0: 3 functions compiled\nkind 1: 3 functions compiled\n6 functions compiled in ")
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", err)
+    for i in range(2):
+        assert f"{i}/16 compiling find_runs (once): 2 of 3 functions left" in shown
+    assert remaining(err) == ""
 
 
 class Terminal:

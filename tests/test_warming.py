@@ -46,6 +46,7 @@ def _told(code, folder):
 
 def test_each_kind_is_told_with_the_folder_of_the_loops(monkeypatch, capsys):
     kinds = (QueryKind("ends", ("A ; B WITHIN 5 EVENTS",), ("ends",)), QueryKind("one", ("SELECT A WHERE A",)))
+    real_kinds = warming.KINDS
     monkeypatch.setattr(warming, "KINDS", kinds)
     assert main(["warm"]) == 0
     first, second, *_, last = capsys.readouterr().out.splitlines()
@@ -55,6 +56,7 @@ def test_each_kind_is_told_with_the_folder_of_the_loops(monkeypatch, capsys):
     for kept in evaluation.evaluate_events, strings.encode_strings:
         assert Path(kept.stats.cache_path).is_relative_to(folder)
     others = ("many queries in one pass", "row patterns of SQL")
+    assert len(real_kinds) + len(others) == warming.N_KINDS
     assert list(warm()) == [Warmed(name, 0) for name in ("ends", "one", *others)]
 
 

@@ -173,7 +173,7 @@ class WarmingBar:
         self._progress.advance(self._task)
 
     def _compiling(self, step: CompileStep | None) -> None:
-        self._progress.update(self._task, description="" if step is None else str(step))
+        self._progress.update(self._task, description="" if step is None else str(step), refresh=True)
 
 
 class _Rate(ProgressColumn):
