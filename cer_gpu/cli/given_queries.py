@@ -158,6 +158,8 @@ class GivenQueries:
         Number of rules of the folder in no language known here, by language or kind.
     unread : list of (str, CerError)
         Files of the folder that cannot be read, and the errors.
+    remarks : list of str
+        Remarks on rules of the folder that give no results.
     skipped : list of (str, CerError), optional
         Collects the errors of rules that are left out; None: errors are raised.
     """
@@ -167,6 +169,7 @@ class GivenQueries:
     is_set: bool
     passed_over: Mapping[str, int] = field(default_factory=dict)
     unread: Sequence[tuple[str, CerError]] = ()
+    remarks: Sequence[str] = ()
     skipped: Wrong | None = None
 
     @property
@@ -263,7 +266,7 @@ class GivenQueries:
     def notes(self) -> list[str]:
         """Remarks on the languages of the rules, and on those that are not evaluated."""
         over = passed_over_note(self.passed_over)
-        notes = [*self._languages, *([] if over is None else [over])]
+        notes = [*self._languages, *([] if over is None else [over]), *self.remarks]
         if self.skipped:
             known = {name for name, _ in self.skipped if name in self.rules}
             n_wrong = len(known) + sum(name not in self.rules for name, _ in self.skipped)
@@ -289,7 +292,7 @@ def read_queries(
         return GivenQueries({"": rule}, options, is_set=False)
     found = read_folder(folder, options.fields)
     skipped: Wrong | None = [] if skip_wrong else None
-    return GivenQueries(found.rules, options, True, found.passed_over, found.errors, skipped)
+    return GivenQueries(found.rules, options, True, found.passed_over, found.errors, found.notes, skipped)
 
 
 def query_and_events_arguments(

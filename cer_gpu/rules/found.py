@@ -60,11 +60,14 @@ class RulesFound:
         For each rule that is no query of event patterns, its language or kind.
     errors : sequence of (str, CerError)
         Errors in files that cannot be read, and of rules in them that are no query, with the names of the files.
+    notes : sequence of str
+        Remarks on rules that give no results.
     """
 
     rules: Sequence[Rule] = ()
     passed_over: Sequence[str] = ()
     errors: Sequence[tuple[str, CerError]] = ()
+    notes: Sequence[str] = ()
 
 
 RuleReader = Callable[[Sequence[RuleFile], FieldColumns], RulesFound]

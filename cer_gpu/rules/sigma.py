@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.rules.found import FieldColumns, RuleFile, RulesFound
-from cer_gpu.sigma.loading import PYSIGMA_MISSING, load
+from cer_gpu.sigma.loading import PYSIGMA_MISSING, load, silenced_notes
 
 OTHER_YAML = "YAML without a detection"
 _LIKE_A_RULE = re.compile(r"""^[ \t{]*["']?(?:detection|correlation)["']?[ \t]*:""", re.MULTILINE)
@@ -30,7 +30,7 @@ def read_sigma(files: Sequence[RuleFile], fields: FieldColumns) -> RulesFound:
         return _without_pysigma(files, error)
     over = [kind for kind, n in found.passed_over.items() for _ in range(n)]
     errors = [(each.file or each.name, each.error) for each in found._refused]
-    return RulesFound(list(found.rules.values()), over, errors)
+    return RulesFound(list(found.rules.values()), over, errors, list(silenced_notes(found.silenced)))
 
 
 def _without_pysigma(files: Sequence[RuleFile], missing: OptionError) -> RulesFound:

@@ -39,7 +39,14 @@ from cer_gpu.sigma.correlations import correlation_query
 from cer_gpu.sigma.nesting import check_condition
 from cer_gpu.sigma.pipelines.named import sources_of
 from cer_gpu.sigma.pipelines.sources import ChosenColumns, predicate_of
-from cer_gpu.sigma.values import OPERATORS_OF_SIGMA, glob_of_value, number_of, regex_of_value
+from cer_gpu.sigma.values import (
+    OPERATORS_OF_SIGMA,
+    CasedFieldReference,
+    glob_of_value,
+    mark_cased,
+    number_of,
+    regex_of_value,
+)
 
 TITLE_LINE = "-- Sigma: "
 """Beginning of the text of a rule."""
@@ -100,6 +107,8 @@ class CerGpuBackend(Backend):
             state = ConversionState(processing_state=dict(self.last_processing_pipeline.state))
             for each in rule.detection.condition:
                 check_condition(each)
+            for detection in rule.detection.detections.values():
+                mark_cased(detection)
             conditions = [self.convert_condition(each.parsed, state) for each in rule.detection.parsed_condition]
             formula = f.some_of(each for each in conditions if each is not None)
             predicate = self.finish_query(rule, formula, state)
@@ -231,7 +240,8 @@ class CerGpuBackend(Backend):
     def convert_condition_field_eq_field(self, cond: FieldCondition, state: ConversionState) -> Any:
         """Return the test of two fields of an event."""
         value = cast(SigmaFieldReference, cond.value)
-        return f.Likeness(cond.field, value.field, _FUNCTIONS[value.starts_with, value.ends_with])
+        function = _FUNCTIONS[value.starts_with, value.ends_with]
+        return f.Likeness(cond.field, value.field, function, isinstance(value, CasedFieldReference))
 
     def convert_condition_field_eq_val_null(self, cond: FieldCondition, state: ConversionState) -> Any:
         """Return the test that there is no value."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -55,6 +55,8 @@ class SigmaRules(Mapping[str, str]):
         Rules that have no text.
     passed_over
         Number of YAML documents that are no rules, by the kind of them.
+    silenced
+        Titles of rules that give no results of their own, by the correlations without a text that refer to them.
 
     Attributes
     ----------
@@ -63,6 +65,7 @@ class SigmaRules(Mapping[str, str]):
     errors : list of (str, CerError)
         Names of the rules that have no text, with the reasons.
     passed_over : dict from str to int
+    silenced : dict from str to tuple of str
 
     Examples
     --------
@@ -85,11 +88,13 @@ class SigmaRules(Mapping[str, str]):
         fields: Mapping[str, tuple[str, ...]],
         refused: Iterable[Refused] = (),
         passed_over: Mapping[str, int] | None = None,
+        silenced: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         self.rules: dict[str, Rule] = dict(rules)
         self.fields: dict[str, tuple[str, ...]] = dict(fields)
         self._refused = list(refused)
         self.passed_over: dict[str, int] = dict(passed_over or {})
+        self.silenced: dict[str, tuple[str, ...]] = dict(silenced or {})
 
     def __getitem__(self, name: str) -> str:
         """Return the text of a rule."""
@@ -131,6 +136,7 @@ class SigmaRules(Mapping[str, str]):
         if kinds:
             lines.append(f"{_rules(len(self._refused))} without a text:")
             lines += [f"  {count:,}: {kind}" for kind, count in kinds.most_common()]
+        lines += silenced_notes(self.silenced)
         if self.passed_over:
             listed = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.passed_over.items()))
             lines.append(f"passed over: {listed}")
@@ -145,6 +151,13 @@ class SigmaRules(Mapping[str, str]):
 
 def _rules(count: int) -> str:
     return f"{count:,} rule{'' if count == 1 else 's'}"
+
+
+def silenced_notes(silenced: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield a line for each correlation without a text that keeps the rules it refers to from giving results."""
+    for correlation, titles in silenced.items():
+        verb = "gives" if len(titles) == 1 else "give"
+        yield f"{', '.join(map(repr, titles))} {verb} no results: the correlation {correlation!r} has no text"
 
 
 def _told(missing: Mapping[str, int], n_readers: int) -> Iterator[str]:
