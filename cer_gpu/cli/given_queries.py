@@ -33,6 +33,7 @@ from cer_gpu.compilation import (
     language_of,
 )
 from cer_gpu.errors import CerError, OptionError, QueryError
+from cer_gpu.fitting.fields import in_another_case
 from cer_gpu.rule import Rule
 from cer_gpu.rules.folder import READERS, passed_over_note, read_folder
 from cer_gpu.rules.rule_set import analyse_rule
@@ -131,8 +132,8 @@ def aside_note(names: Sequence[str]) -> list[str]:
     return [f"{counted(len(names), 'rule')} without steps to go by: {first_of(names)}"] if names else []
 
 
-def missing_notes(missing: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the remark on fields that the events have not, by the queries that name them, if there are some."""
+def missing_notes(missing: Mapping[str, Sequence[str]], schemas: Iterable[pa.Schema]) -> list[str]:
+    """Return remarks on fields that the events of some schemas have not, by the queries that name them."""
     counts = Counter(field for fields in missing.values() for field in dict.fromkeys(fields))
     if not counts:
         return []
@@ -141,7 +142,9 @@ def missing_notes(missing: Mapping[str, Sequence[str]]) -> list[str]:
         n = sum(bool(fields) for fields in missing.values())
         who = f"{n:,} of {counted(len(missing), 'rule')} {'names' if n == 1 else 'name'}"
         fields = [f"{name} ({n:,})" for name, n in counts.most_common()]
-    return [f"{who} fields that the events have not, null in all of them: {first_of(fields)}"]
+    near = {name: other for schema in schemas for name, other in in_another_case(counts, schema).items()}
+    meant = [f"{first_of([f'{name}: did you mean {other}?' for name, other in near.items()])}"] if near else []
+    return [f"{who} fields that the events have not, null in all of them: {first_of(fields)}", *meant]
 
 
 @dataclass(frozen=True)

@@ -98,8 +98,8 @@ def _one_by_one(text: str) -> Iterator[Any]:
                 if each is not None:
                     yield each
         except (yaml.YAMLError, RecursionError, ValueError) as error:
-            line = n_lines + 1 + part.startswith("---")
-            yield UnreadDocument(part, yaml.YAMLError(f"document {number}, {_problem(error, line)}"))
+            lines = range(n_lines + part.startswith("---"), n_lines + part.rstrip().count("\n") + 1)
+            yield UnreadDocument(part, yaml.YAMLError(f"document {number}, {_problem(error, lines)}"))
 
 
 def _parts(text: str) -> Iterator[tuple[int, str]]:
@@ -110,12 +110,13 @@ def _parts(text: str) -> Iterator[tuple[int, str]]:
         yield (begin + 3, part[3:]) if part.startswith("...") else (begin, part)
 
 
-def _problem(error: Exception, line: int) -> str:
-    """Return the line of an error, and what is wrong there; `line` is that on which the document begins."""
+def _problem(error: Exception, lines: range) -> str:
+    """Return the line of an error, counted from 1, and what is wrong there; `lines` are those of the document."""
     if isinstance(error, RecursionError):
-        return f"line {line}: is nested too deep for a rule"
+        return f"line {lines.start + 1}: is nested too deep for a rule"
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     if mark is None:
-        return f"line {line}: {str(error) or type(error).__name__}"
-    said = " ".join(filter(None, (error.context, error.problem)))  # type: ignore[attr-defined]
-    return f"line {mark.line + 1}, column {mark.column + 1}: {said}"
+        said = str(error).partition("\n")[0] or type(error).__name__
+        return f"line {lines.start + 1}: {said}"
+    said = ", ".join(filter(None, (error.context, error.problem)))  # type: ignore[attr-defined]
+    return f"line {min(mark.line, lines.stop - 1) + 1}: {said}"

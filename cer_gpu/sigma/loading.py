@@ -14,8 +14,11 @@ import pyarrow as pa
 
 from cer_gpu.cache import made_once
 from cer_gpu.errors import CerError, OptionError
+from cer_gpu.fitting.fields import in_another_case, names_known
 from cer_gpu.rule import TEST_ENDINGS, Rule
 
+MAX_HINTS = 8
+"""Most rules without a text whose hints a summary shows."""
 YAML_ENDINGS = (".yml", ".yaml")
 PYSIGMA_MISSING = "Sigma's rules need pySigma\nhint: pip install 'cer-gpu[sigma]'"
 
@@ -119,7 +122,7 @@ class SigmaRules(Mapping[str, str]):
 
     def missing(self, schema: pa.Schema) -> dict[str, int]:
         """Return the columns that events of a schema have not, with the number of rules that read each, most first."""
-        known = set(_names_in(schema))
+        known = set(names_known(schema))
         counts = Counter(name for names in self.fields.values() for name in names if name not in known)
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
@@ -136,17 +139,26 @@ class SigmaRules(Mapping[str, str]):
         if kinds:
             lines.append(f"{_rules(len(self._refused))} without a text:")
             lines += [f"  {count:,}: {kind}" for kind, count in kinds.most_common()]
+            hints = [(each.name, hint) for each in self._refused if (hint := _hint(each.error)) is not None]
+            lines += [f"  {name}: {hint}" for name, hint in hints[:MAX_HINTS]]
+            lines += [f"  and {len(hints) - MAX_HINTS:,} more hints"] * (len(hints) > MAX_HINTS)
         lines += silenced_notes(self.silenced)
         if self.passed_over:
             listed = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.passed_over.items()))
             lines.append(f"passed over: {listed}")
         if schema is not None:
-            lines += _told(self.missing(schema), self._readers(schema))
+            lines += _told(self.missing(schema), self._readers(schema), schema)
         return "\n".join(lines)
 
     def _readers(self, schema: pa.Schema) -> int:
-        known = set(_names_in(schema))
+        known = set(names_known(schema))
         return sum(any(name not in known for name in names) for names in self.fields.values())
+
+
+def _hint(error: CerError) -> str | None:
+    """Return the hint of an error that names what was perhaps meant."""
+    _, _, hint = str(error).partition("\nhint: ")
+    return hint if hint.startswith("did you mean") else None
 
 
 def _rules(count: int) -> str:
@@ -160,26 +172,14 @@ def silenced_notes(silenced: Mapping[str, Sequence[str]]) -> Iterator[str]:
         yield f"{', '.join(map(repr, titles))} {verb} no results: the correlation {correlation!r} has no text"
 
 
-def _told(missing: Mapping[str, int], n_readers: int) -> Iterator[str]:
+def _told(missing: Mapping[str, int], n_readers: int, schema: pa.Schema) -> Iterator[str]:
     if not missing:
         yield "the events have all columns that the rules read"
         return
     yield f"columns that the events have not, read by {_rules(n_readers)} (a test of one does not hold):"
     width = max(len(f"{count:,}") for count in missing.values())
-    yield from (f"  {count:>{width},}: {name}" for name, count in missing.items())
-
-
-def _names_in(schema: pa.Schema) -> Iterator[str]:
-    """Yield the names of columns, and the paths of fields of structs."""
-    for field in schema:
-        yield from _paths(field.name, field.type)
-
-
-def _paths(name: str, data_type: pa.DataType) -> Iterator[str]:
-    yield name
-    if pa.types.is_struct(data_type):
-        for field in data_type:
-            yield from _paths(f"{name}.{field.name}", field.type)
+    near = {name: f" (did you mean {other}?)" for name, other in in_another_case(missing, schema).items()}
+    yield from (f"  {count:>{width},}: {name}{near.get(name, '')}" for name, count in missing.items())
 
 
 def load(
