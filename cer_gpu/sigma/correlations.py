@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -32,6 +32,8 @@ from sigma.correlations import (
     SigmaRuleReference,
 )
 from sigma.exceptions import SigmaCorrelationConditionError, SigmaError, SigmaFeatureNotSupportedByBackendError
+
+from cer_gpu.sigma.ranges import MORE_BOUNDS
 
 MOST_COMBINATIONS = 1_000
 """Most combinations of rules of which one has to have occurred."""
@@ -216,17 +218,30 @@ class _Writer:
 
     def _condition(self) -> str:
         """Return the condition over a window, which holds over none that is empty."""
-        asked, text = self._rule.condition, self._over_window()
-        if isinstance(asked, SigmaCorrelationCondition):
-            fails_of_none = (asked.op == _Op.GT and asked.count >= 0) or (asked.op == _Op.GTE and asked.count > 0)
-            if fails_of_none:
-                return text
+        text = self._over_window()
+        for each in self._bounds:
+            if (each.op == _Op.GT and each.count >= 0) or (each.op == _Op.GTE and each.count > 0):
+                return text  # it fails of none
         return f"{self._count('*', self._any)} > 0 AND ({_bare(text)})"
 
+    @property
+    def _bounds(self) -> list[SigmaCorrelationCondition]:
+        """The comparisons of the condition, of which several make a range; none: it is one of names."""
+        first = self._rule.condition
+        if not isinstance(first, SigmaCorrelationCondition):
+            return []
+        more = self._rule.custom_attributes.get(MORE_BOUNDS, ())
+        return [first, *(replace(first, op=each.op, count=each.count) for each in more)]
+
     def _over_window(self) -> str:
-        kind, condition = self._rule.type, self._rule.condition
+        condition = self._rule.condition
         if isinstance(condition, SigmaExtendedCorrelationCondition):
             return self._extended(condition.parsed)
+        return " AND ".join(map(self._compared, self._bounds))
+
+    def _compared(self, condition: SigmaCorrelationCondition) -> str:
+        """Return one comparison of the condition."""
+        kind = self._rule.type
         if kind == _KINDS.TEMPORAL:
             return self._occurred(condition)
         value = _number(condition.count)
@@ -319,7 +334,8 @@ class _Writer:
         if isinstance(condition, SigmaExtendedCorrelationCondition):
             some = any(isinstance(each, CorrelationConditionOR | CorrelationConditionNOT) for each in _nodes(condition))
         else:
-            some = condition.op not in (_Op.GTE, _Op.EQ) or condition.count != len(self._parts)
+            n = len(self._parts)
+            some = not any(each.op in (_Op.GTE, _Op.EQ) and each.count == n for each in self._bounds)
         if some:
             raise self._refused("an order of rules of which some need not occur")
         self._in_groups(not self._depends)

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from sigma.collection import SigmaCollection
-from sigma.correlations import SigmaCorrelationRule, SigmaCorrelationType
+from sigma.correlations import SigmaCorrelationCondition, SigmaCorrelationRule, SigmaCorrelationType
 from sigma.exceptions import (
     SigmaCorrelationRuleError,
     SigmaCorrelationTypeError,
@@ -29,6 +29,7 @@ from cer_gpu.errors import OptionError, did_you_mean, nearest
 from cer_gpu.sigma.documents import UnreadDocument, read_documents
 from cer_gpu.sigma.loading import files_in, is_given_as_path
 from cer_gpu.sigma.nesting import check_condition
+from cer_gpu.sigma.ranges import MORE_BOUNDS, split_range
 from cer_gpu.sigma.values import POLICY
 
 _DETECTION, _CORRELATION = "detection", "correlation"
@@ -182,10 +183,12 @@ def _read_some(
     """Read documents that tell of one another, or one."""
     title = str((some[0].get("title") if len(some) == 1 else None) or path or "the text")
     rules: list[AnyRule | SigmaFilter] = []
+    bounds: list[SigmaCorrelationCondition] = []
     try:
         for each in some:  # pySigma parses those of correlations as it reads them
             if isinstance(correlation := each.get(_CORRELATION), dict):
                 check_condition(correlation.get("condition"))
+                correlation["condition"], bounds = split_range(correlation.get("condition"))
                 _check_type(correlation.get("type"))
                 if "generate" in each:  # where the schema of the specification has it
                     correlation.setdefault("generate", each["generate"])
@@ -200,6 +203,8 @@ def _read_some(
         into.faults += [Fault(title, error, path) for error in read.errors if not any(error is one for one in told)]
     into.rules += rules
     found = [rule for rule in rules if isinstance(rule, SigmaCorrelationRule)]
+    for rule in found:
+        rule.custom_attributes[MORE_BOUNDS] = bounds
     for each in some:
         if _CORRELATION in each and not _generates(each):
             rule = found[0] if len(some) == 1 and found else None
