@@ -274,11 +274,17 @@ class GivenQueries:
             known = {name for name, _ in self.skipped if name in self.rules}
             n_wrong = len(known) + sum(name not in self.rules for name, _ in self.skipped)
             notes.append(f"{counted(n_wrong, 'rule')} left out for their errors (cer-gpu check tells all of them)")
+            notes += [f"left out: {self._reason(*each)}" for each in self.skipped[:_LISTED]]
         return notes
+
+    def _reason(self, name: str, error: CerError) -> str:
+        """Return the name of a rule that is left out, and the first line of the reason."""
+        reason = (error.message if isinstance(error, QueryError) else str(error)).partition("\n")[0]
+        return reason if name not in self.rules else f"{name}: {reason}"
 
 
 def read_queries(
-    query: str | None, folder: str | None, options: QueryOptions, *, skip_wrong: bool = False
+    query: str | None, folder: str | None, options: QueryOptions, *, skip_invalid: bool = False
 ) -> GivenQueries:
     """Read QUERY, or the rules of a folder.
 
@@ -294,7 +300,7 @@ def read_queries(
             raise click.UsageError("--pipeline and --columns are options of rules of Sigma (*.yml), and QUERY is none")
         return GivenQueries({"": rule}, options, is_set=False)
     found = read_folder(folder, options.fields)
-    skipped: Wrong | None = [] if skip_wrong else None
+    skipped: Wrong | None = [] if skip_invalid else None
     return GivenQueries(found.rules, options, True, found.passed_over, found.errors, found.notes, skipped)
 
 

@@ -65,8 +65,10 @@ def csv_options(command: Command) -> Command:
 
 
 sort_option: Decorator = click.option("--sort", is_flag=True, help="Sort the events by time first.")
-skip_wrong_option: Decorator = click.option(
-    "--skip-wrong", is_flag=True, help="Leave out rules of --queries that are wrong, or do not fit the events."
+skip_invalid_option: Decorator = click.option(
+    "--skip-invalid",
+    is_flag=True,
+    help="Leave out rules of --queries that cannot be read, or do not fit the events, with a note.",
 )
 threads_option: Decorator = click.option(
     "--threads",

@@ -15,6 +15,8 @@ from cer_gpu.predicates.placement import check_device
 from cer_gpu.stages import NO_STAGES, Stages
 
 DEVICES = ("auto", "cpu", "cuda")
+RAISE, SKIP = "raise", "skip"
+"""Treatments of queries of a set that are wrong."""
 
 
 class Default(str):
@@ -70,6 +72,9 @@ class EvaluationOptions:
         For "count": what is shown of the complex events of an end in place of their number, in a column of this
         name: ``"SUM(c.amount - a.amount)"``, or AVG, MIN or MAX of an expression over the events of variables that
         SELECT keeps; or ``"COUNT(*)"``.  It is over the rows of "bindings", which are listed for it, and not kept.
+    errors
+        Of a set, treatment of a query that does not fit the events: "raise", or "skip": it is left out, and named with
+        the reason in `skipped` of the set and of the evaluator.  None: as `compile_all` was asked.
     position_column
         For `evaluator`, and events taken from a larger stream: an int64 column that tells the position of each event,
         which is reported; positions ascend.  It is no attribute.  `WITHIN n EVENTS` and contiguity go by it, so that
@@ -104,6 +109,7 @@ class EvaluationOptions:
     share: tuple[int, int] | None = None
     limit: int | None = None
     aggregate: str | None = None
+    errors: str | None = None
     position_column: str | None = None
     first_end: int = 0
     stages: Stages = NO_STAGES
@@ -129,6 +135,8 @@ class EvaluationOptions:
             is_pair = isinstance(share, tuple) and len(share) == 2 and all(type(number) is int for number in share)
             if not is_pair or not 0 <= share[0] < share[1]:
                 raise OptionError(f"share must be (k, n) with 0 <= k < n, got {share!r}")
+        if self.errors is not None:
+            check_errors(self.errors)
         if self.late not in LATE:
             raise OptionError(f"late must be one of {', '.join(LATE)}, got {self.late!r}")
 
@@ -156,6 +164,12 @@ class EvaluationOptions:
         """
         _check_names(options, known)
         return cls(**options) if options else _USUAL
+
+
+def check_errors(value: str) -> None:
+    """Raise OptionError for a treatment of queries that are wrong that there is none of."""
+    if value not in (RAISE, SKIP):
+        raise OptionError(f"errors must be {RAISE!r} or {SKIP!r}, got {value!r}")
 
 
 _USUAL = EvaluationOptions()

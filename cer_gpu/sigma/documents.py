@@ -37,7 +37,7 @@ class RuleLoader(yaml.CSafeLoader):
         """Return a map; ConstructorError: a key stands twice, or is no plain value."""
         known = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=deep)  # type: ignore[no-untyped-call]
+            key = self.construct_object(key_node, deep=deep)
             try:
                 is_new = key not in known
             except TypeError:
@@ -45,12 +45,12 @@ class RuleLoader(yaml.CSafeLoader):
             if not is_new:
                 raise _at(key_node, f"the key {key!r} stands twice in a map")
             known.add(key)
-        made: dict[Any, Any] = super().construct_mapping(node, deep)  # type: ignore[no-untyped-call]
+        made: dict[Any, Any] = super().construct_mapping(node, deep)
         return made
 
     def construct_exact_integer(self, node: yaml.ScalarNode) -> int:
         """Return an integer."""
-        value: int = self.construct_yaml_int(node)  # type: ignore[no-untyped-call]
+        value: int = self.construct_yaml_int(node)
         return value if abs(value) <= MAX_FLOAT_INTEGER else ExactInteger(value)
 
 

@@ -202,14 +202,12 @@ def _read_some(
         told = [error for rule in rules for error in rule.errors]
         into.faults += [Fault(title, error, path) for error in read.errors if not any(error is one for one in told)]
     into.rules += rules
-    found = [rule for rule in rules if isinstance(rule, SigmaCorrelationRule)]
-    for rule in found:
-        rule.custom_attributes[MORE_BOUNDS] = bounds
+    read_here = next((rule for rule in rules if isinstance(rule, SigmaCorrelationRule)), None)
+    if read_here is not None:
+        read_here.custom_attributes[MORE_BOUNDS] = bounds
     for each in some:
         if _CORRELATION in each and not _generates(each):
-            rule = found[0] if len(some) == 1 and found else None
-            names = _keys(_referenced(each[_CORRELATION]))
-            into.references.append(BaseRuleReferences(title, names, rule))
+            into.references.append(BaseRuleReferences(title, _keys(_referenced(each[_CORRELATION])), read_here))
 
 
 def _check_type(name: object) -> None:
@@ -234,7 +232,11 @@ def _mistyped(document: Mapping[Any, Any]) -> tuple[str, str] | None:
     """Return the key that was meant to be one of a rule or of a correlation, and that one; None: it is no rule."""
     keys = [str(key) for key, value in document.items() if isinstance(key, str) and isinstance(value, dict | list)]
     for key in keys:
-        if isinstance(document[key], dict) and "rules" in document[key] and len(_OF_CORRELATIONS & set(document[key])) > 1:
+        if (
+            isinstance(document[key], dict)
+            and "rules" in document[key]
+            and len(_OF_CORRELATIONS & set(document[key])) > 1
+        ):
             return key, _CORRELATION
     if "title" in document and (near := nearest(_CORRELATION, keys)) is not None:
         return near, _CORRELATION

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sigma.modifiers import SigmaCaseSensitiveModifier
 from sigma.exceptions import SigmaPlaceholderError, SigmaRegularExpressionError
+from sigma.modifiers import SigmaCaseSensitiveModifier
 from sigma.policy import SigmaPolicy
 from sigma.policy.regex_engine import RE2RegexEngine, RegexPattern
 from sigma.rule import SigmaDetection

@@ -94,6 +94,7 @@ def match_stream(
     delay = microseconds(lateness)
     n_groups = _n_groups(stream_df, work, order, groups)
     events = to_arrow(stream_df.schema)
+    work = endless_work(query, output, events)
     found = plain_schema(work.output_schema(events))
     _check_session(stream_df)
     columns = read_columns(work, events, order)
@@ -162,7 +163,7 @@ def check_stream_order(df: DataFrame, work: Work, order_by: str | Sequence[str])
     return order
 
 
-def endless_work(query: Any, output: str | None = None) -> Work:
+def endless_work(query: Any, output: str | None = None, schema: pa.Schema | None = None) -> Work:
     """Return the work of queries over a stream that never ends.
 
     Raises
@@ -170,7 +171,7 @@ def endless_work(query: Any, output: str | None = None) -> Work:
     OptionError
         When a query reads whole tables.
     """
-    work = work_of(query, output)
+    work = work_of(query, output, schema=schema)
     if not work.endless:
         raise OptionError("MATCH_RECOGNIZE reads the whole table, and a stream never ends\nhint: match(df, query, ...)")
     return work

@@ -102,7 +102,7 @@ def test_wrong_rules_are_told_or_left_out(cli):
         assert "error: rules/open.yml: " in err
     said = json.loads(cli("check", *ASKED, "--json")[1])
     assert (said["ok"], said["queries"]["Whoami"]["ok"]) == (False, True)
-    code, out, err = cli("run", *ASKED, "--skip-wrong")
+    code, out, err = cli("run", *ASKED, "--skip-invalid")
     assert (code, "note: 2 rules left out for their errors" in err) == (0, True)
     assert "2 of 3 rules raised 3 alerts" in out
 

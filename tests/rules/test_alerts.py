@@ -124,9 +124,9 @@ def test_wrong_rules_are_named_or_left_out():
     wrong = {**RULES, "bad": Rule("bad", "SELECT * FROM S WHERE", file="bad.ceql")}
     with pytest.raises(cer_gpu.QueryError, match="query 'bad'"):
         compile_rules(wrong, time_column="ts")
-    left = compile_rules(wrong, skip_wrong=True, time_column="ts")
+    left = compile_rules(wrong, errors="skip", time_column="ts")
     assert list(left) == list(RULES)
-    assert [name for name, _ in left.skipped] == ["bad"]
+    assert list(left.skipped) == ["bad"]
 
 
 def test_options_of_results_are_refused(rules):
