@@ -101,7 +101,8 @@ def compile_all(
     >>> found = cer_gpu.compile_all(rules).evaluate(events)
     >>> {name: table["end"].to_pylist() for name, table in found.items()}
     {'ab': [1], 'ac': [3, 3]}
-    >>> rules = cer_gpu.compile_all({**rules, "price": "SELECT * FROM S WHERE A AS a FILTER a[price > 1]"}, errors="skip")
+    >>> rules["price"] = "SELECT * FROM S WHERE A AS a FILTER a[price > 1]"
+    >>> rules = cer_gpu.compile_all(rules, errors="skip")
     >>> {name: table["end"].to_pylist() for name, table in rules.evaluate(events).items()}
     {'ab': [1], 'ac': [3, 3]}
     >>> {name: error.message for name, error in rules.skipped.items()}

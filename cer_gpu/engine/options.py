@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from functools import wraps
@@ -26,6 +26,8 @@ class Default(str):
 
 
 Lateness = str | int | float | timedelta
+_SHOWN = 3
+"""Most options that a message on arguments by position shows."""
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
@@ -188,14 +190,49 @@ def _check_names(options: Mapping[str, Any], known: tuple[str, ...]) -> None:
             raise OptionError(f"no option {name!r} here\nhint: {did_you_mean(name, known, 'options')}")
 
 
+def options_by_name(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """Let a function say that its options go by name where one is given by position (`OptionError`)."""
+    parameters = list(signature(function).parameters.values())
+
+    @wraps(function)
+    def checked(*arguments: _Given.args, **options: _Given.kwargs) -> _Result:
+        check_positions(function.__name__, parameters, arguments)
+        return function(*arguments, **options)
+
+    return checked
+
+
+def check_positions(name: str, parameters: Iterable[Parameter], arguments: Sequence[object]) -> None:
+    """Refuse arguments by position that are more than a function takes, in one line that names its options.
+
+    Raises
+    ------
+    OptionError
+    """
+    parameters = list(parameters)
+    places = [each.name for each in parameters if each.kind == Parameter.POSITIONAL_OR_KEYWORD]
+    if len(arguments) <= len(places):
+        return
+    is_method = places[:1] == ["self"]
+    named = [f"{each.name}=" for each in parameters if each.kind == Parameter.KEYWORD_ONLY]
+    shown = ", ".join(named[:_SHOWN]) + (", ..." if len(named) > _SHOWN else "")
+    taken = ", ".join(places[is_method:]) or "nothing"
+    n = len(arguments) - is_method
+    raise OptionError(
+        f"{name}() takes {taken} by position, got {n} argument{'' if n == 1 else 's'}: its options go by name"
+        + (f" ({shown})" if shown else "")
+    )
+
+
 def checking_names(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
     """Let a function name the nearest of its options for one that it does not have (`OptionError`)."""
+    by_name = options_by_name(function)
     known = tuple(signature(function).parameters)
 
     @wraps(function)
     def checked(*arguments: _Given.args, **options: _Given.kwargs) -> _Result:
         _check_names(options, known)
-        return function(*arguments, **options)
+        return by_name(*arguments, **options)
 
     return checked
 
@@ -212,6 +249,7 @@ def taking(known: tuple[str, ...]) -> Callable[[Callable[..., _Result]], Callabl
 
         @wraps(method)
         def taking_options(*arguments: Any, **options: Any) -> _Result:
+            check_positions(method.__name__, [*given, *named], arguments)
             events = {each.name: options.pop(each.name) for each in given if each.name in options}
             return method(*arguments, **events, **{record.name: EvaluationOptions.given(options, known)})
 

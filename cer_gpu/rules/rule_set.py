@@ -18,7 +18,15 @@ from cer_gpu.compilation import (
     options_of_set,
 )
 from cer_gpu.engine.member import InQuery
-from cer_gpu.engine.options import OF_EVENTS, RAISE, EvaluationOptions, check_errors, checking_names, taking
+from cer_gpu.engine.options import (
+    OF_EVENTS,
+    RAISE,
+    EvaluationOptions,
+    check_errors,
+    checking_names,
+    options_by_name,
+    taking,
+)
 from cer_gpu.errors import CerError
 from cer_gpu.io.source import Source
 from cer_gpu.query_set import QuerySet, QuerySetEvaluator
@@ -134,6 +142,7 @@ def analyse_rule(
     return how(rule.text, **options)
 
 
+@options_by_name
 def compile_rules(
     rules: Mapping[str, Rule],
     *,

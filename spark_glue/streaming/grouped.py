@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted
+from cer_gpu.engine.options import options_by_name
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from spark_glue.deal import MOST_PARTS, against_dealings
 from spark_glue.errors import SparkSetupError
@@ -29,6 +30,7 @@ MOST_DEFAULT_GROUPS = 64
 """Number of groups unless one is given: the state of each is read and written at each micro-batch."""
 
 
+@options_by_name
 def match_stream(
     stream_df: DataFrame,
     query: Any,
