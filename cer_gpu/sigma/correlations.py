@@ -2,7 +2,8 @@
 
 A correlation fires at an event of one of its rules at which its condition begins to hold in the group of the event:
 ``RISES(condition, p)``, p being the predicate of any of its rules.  The condition is over the events of the time span
-before: ``COUNT(* FILTER (p)) OVER 5 MINUTES >= 10``.  ``temporal_ordered`` is a sequence, in which the latest chain of
+before: ``COUNT(* FILTER (p)) OVER 5 MINUTES >= 10``.  With it are shown the events that counted: of all sets of them
+that end there, MAX is the largest.  ``temporal_ordered`` is a sequence, in which the latest chain of
 events waits for the next step (RECENT).
 
 A correlation on others has their predicates in place of those of rules.  Groups are those of PARTITION BY; where they
@@ -136,11 +137,18 @@ class _Writer:
             own = self._predicate()
             self._in_groups(True)
             parted = "" if self._depends else self._predicate()
-            by = f" PARTITION BY {self._keys}" if parted and self._keys else ""
-            text = f"SELECT * FROM events WHERE * AS event FILTER event[{parted or own}]{by}"
+            text = (
+                self._with_counted(parted) if parted else f"SELECT * FROM events WHERE * AS event FILTER event[{own}]"
+            )
         columns = tuple(dict.fromkeys([*(name for part in self._parts for name in part.columns), *self._read]))
         predicate = CorrelationPredicate(own, parted or own, columns, self._column_of, self._tested, self._keys)
         return CorrelationQuery(text, predicate)
+
+    def _with_counted(self, fires: str) -> str:
+        """Return the query of events at which a correlation fires, each with all that counted in its window."""
+        by = f" PARTITION BY {self._keys}" if self._keys else ""
+        tests = f"counted[{_bare(self._any)}] AND event[{fires}]"
+        return f"SELECT MAX * FROM events WHERE (* AS counted)* ; * AS event FILTER {tests}{by} WITHIN {self._length}"
 
     def _predicate(self) -> str:
         return f"RISES({_bare(self._condition())}, {_bare(self._any)}{self._own})"

@@ -14,6 +14,7 @@ Meaning (docs/sigma_correlations.md):
   They know only values that are not missing; of no values only counts tell anything.
 - A correlation fires at an event at which one of its rules occurs if its condition holds there, and did not just
   before: over the window without the event.  No condition holds over a window without events.
+- It shows all events of the window; where a key of the groups is in unlike fields, that at which it fires alone.
 - ``temporal_ordered`` fires at an event at which the last rule occurs and a chain is complete: see `ordered`.
 """
 
@@ -101,7 +102,7 @@ class CorrelatedRules:
                 *before, itself = [(j, of) for j, of in events[: n + 1] if time - self._rows[j][TIME] <= span]
                 holds = self._holds(correlation, kind, condition, names, [*before, itself])
                 if holds and not (before and self._holds(correlation, kind, condition, names, before)):
-                    found.append((i,))
+                    found.append((i,) if has_unlike_keys(correlation) else tuple(j for j, _ in (*before, itself)))
         return sorted(found, key=lambda places: (places[-1], places))
 
     def _holds(
@@ -163,6 +164,13 @@ def group_of(row: Row, rules: Sequence[str], correlation: Mapping[str, Any]) -> 
     by = [by] if isinstance(by, str) else by
     values = ([row.get(field_of(name, rule, correlation)) for rule in rules] for name in by)
     return tuple(next((value for value in each if value is not None), None) for each in values)
+
+
+def has_unlike_keys(correlation: Mapping[str, Any]) -> bool:
+    """Return True if a key of the groups is in other fields for some rules than for others."""
+    by = correlation.get("group-by") or []
+    by = [by] if isinstance(by, str) else by
+    return any(len({field_of(name, rule, correlation) for rule in references(correlation)}) > 1 for name in by)
 
 
 def compared(condition: Mapping[str, Any], value: Any) -> bool:
