@@ -131,7 +131,7 @@ def test_a_field_in_another_letter_case_is_named_with_the_nearest(cli):
 def test_an_error_of_yaml_names_its_document_and_line(cli):
     write({"two.yml": WHOAMI + "---\ntitle: b\ndetection: {a: [}\n"})
     code, _, err = cli("check", *ASKED)
-    assert (code, "error: rules/two.yml: document 2, line 10: " in err) == (1, True), err
+    assert (code, "error: rules/two.yml: document 2, line 11: " in err) == (1, True), err
 
 
 def test_a_rule_is_a_query(cli):

@@ -231,3 +231,9 @@ def test_rules_can_be_pickled():
         rules.summary(),
     )
     assert repr(again) == "<SigmaRules: 1 rule, 1 without a text>"
+
+
+def test_a_field_in_another_letter_case_is_named_with_the_nearest():
+    rules = load("title: T\nlogsource: {product: x}\ndetection: {s: {commandline: a, other: b}, condition: s}")
+    schema = pa.schema({"CommandLine": pa.string(), "OtherOne": pa.string()})
+    assert rules.summary(schema).split("\n")[2:] == ["  1: commandline (did you mean CommandLine?)", "  1: other"]
