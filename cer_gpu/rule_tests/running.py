@@ -90,7 +90,9 @@ class CaseRunner:
             fields = self._fields
             if any(name in case.options for name in _OF_FIELDS):
                 fields = FieldColumns(
-                    case.options.get("pipelines", fields.pipelines), case.options.get("columns") or fields.columns
+                    case.options.get("pipelines", fields.pipelines),
+                    case.options.get("columns") or fields.columns,
+                    fields.nocase_groups,
                 )
             known = self._rules(fields)
             rules = known.of(case)

@@ -35,14 +35,16 @@ class FieldColumns:
     pipelines : name, file, pipeline of pySigma, or sequence of these
     columns : mapping from str to str
         Columns by fields: the last word.
+    nocase_groups : bool
     """
 
     pipelines: Any = ()
     columns: Mapping[str, str] = field(default_factory=dict)
+    nocase_groups: bool = False
 
     def __bool__(self) -> bool:
         """Return True if anything was asked for."""
-        return bool(self.pipelines or self.columns)
+        return bool(self.pipelines or self.columns or self.nocase_groups)
 
 
 AS_NAMED = FieldColumns()

@@ -209,6 +209,7 @@ def load(
     errors: str = RAISE,
     pipelines: Any = (),
     columns: Mapping[str, str] | None = None,
+    nocase_groups: bool = False,
 ) -> RuleSet:
     """Read and compile the rules of a folder, and of those in it (docs/detection.md).
 
@@ -223,7 +224,7 @@ def load(
         EQL and Sigma, and an error in others.
     errors
         As of `cer_gpu.compile_all`: "skip" leaves out rules that cannot be read, too.
-    pipelines, columns
+    pipelines, columns, nocase_groups
         As those of `cer_gpu.sigma.load`, for rules of Sigma.
 
     Raises
@@ -231,7 +232,7 @@ def load(
     QueryError, OptionError
         When there is no rule, or for the first that is wrong; the message begins with its name.
     """
-    found = read_folder(folder, FieldColumns(pipelines, columns or {}))
+    found = read_folder(folder, FieldColumns(pipelines, columns or {}, nocase_groups))
     return compile_rules(
         found.checked() if errors == RAISE else found.rules,
         errors=errors,

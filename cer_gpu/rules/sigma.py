@@ -23,7 +23,9 @@ def read_sigma(files: Sequence[RuleFile], fields: FieldColumns) -> RulesFound:
     if not files:
         return RulesFound()
     try:
-        found = load([file.path for file in files], fields.pipelines, fields.columns)
+        found = load(
+            [file.path for file in files], fields.pipelines, fields.columns, nocase_groups=fields.nocase_groups
+        )
     except OptionError as error:
         if str(error) != PYSIGMA_MISSING:
             raise

@@ -69,6 +69,8 @@ class CerGpuBackend(Backend):
         As of every back end of pySigma.
     columns
         Mapping from fields, or from columns of pipelines, to columns of the events: the last word.
+    nocase_groups
+        As of `cer_gpu.sigma.load`.
     **backend_options
         Those of pySigma.
 
@@ -89,10 +91,12 @@ class CerGpuBackend(Backend):
         processing_pipeline: ProcessingPipeline | None = None,
         collect_errors: bool = False,
         columns: dict[str, str] | None = None,
+        nocase_groups: bool = False,
         **backend_options: Any,
     ) -> None:
         super().__init__(processing_pipeline, collect_errors, **backend_options)
         self._columns: ChosenColumns = dict(columns or {})
+        self._nocase_groups = nocase_groups
 
     # ---- rules
 
@@ -137,7 +141,7 @@ class CerGpuBackend(Backend):
             if getattr(self, "last_processing_pipeline", None) is None:
                 self.init_processing_pipeline(output_format)
             self.last_processing_pipeline.apply(rule)
-            made = correlation_query(rule)
+            made = correlation_query(rule, self._nocase_groups)
             rule.set_conversion_result([made.predicate])
             rule.set_conversion_states([ConversionState(processing_state=dict(self.last_processing_pipeline.state))])
             text: str | None = with_header(rule.title, made.text)

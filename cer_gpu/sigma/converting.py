@@ -50,9 +50,9 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
 
 
 @no_collection()
-def converted(rules: Any, pipelines: Any, columns: dict[str, str]) -> SigmaRules:
+def converted(rules: Any, pipelines: Any, columns: dict[str, str], nocase_groups: bool = False) -> SigmaRules:
     """Return the rules as texts; parameters and errors are those of `cer_gpu.sigma.load`."""
-    backend = CerGpuBackend(_pipeline(pipelines, columns), columns=columns)
+    backend = CerGpuBackend(_pipeline(pipelines, columns), columns=columns, nocase_groups=nocase_groups)
     backend.init_processing_pipeline()
     given = GivenRules()
     read_rules(rules, given)

@@ -17,7 +17,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 from sigma.correlations import (
@@ -91,8 +91,10 @@ class CorrelationQuery:
     predicate: CorrelationPredicate
 
 
-def correlation_query(rule: SigmaCorrelationRule) -> CorrelationQuery:
+def correlation_query(rule: SigmaCorrelationRule, nocase: bool = False) -> CorrelationQuery:
     """Return the query of a correlation, whose rules were converted before.
+
+    With `nocase`, groups and distinct values do not mind the case of letters.
 
     Raises
     ------
@@ -101,14 +103,15 @@ def correlation_query(rule: SigmaCorrelationRule) -> CorrelationQuery:
     SigmaCorrelationConditionError
         For a condition that does not fit the type of the correlation.
     """
-    return _Writer(rule).query()
+    return _Writer(rule, nocase).query()
 
 
 class _Writer:
     """Writer of the query of a correlation."""
 
-    def __init__(self, rule: SigmaCorrelationRule) -> None:
+    def __init__(self, rule: SigmaCorrelationRule, nocase: bool) -> None:
         self._rule = rule
+        self._nocase = " NOCASE" if nocase else ""
         self._names = [each.reference for each in rule.referenced_rules]
         self._parts = [self._converted(each) for each in rule.referenced_rules]
         self._length = _length(rule.timespan.seconds)
@@ -195,19 +198,20 @@ class _Writer:
         if len(made) == 1 and texts and texts[0].startswith(_JOINED):
             for each in _COLUMNS.findall(_TEXTS.sub("", texts[0].removeprefix(_JOINED))):
                 self._read[_plain(each)] = None
-                yield each
+                yield f"{each}{self._nocase}"
             return
         columns = self._columns(name)
         unlike = len(set(columns)) > 1
         if not unlike and len(columns[0]) == 1:
-            yield columns[0][0]
+            yield f"{columns[0][0]}{self._nocase}"
             return
         found: dict[str, None] = {}
         for field, part, test in zip(fields, self._parts, self._tests, strict=True):
             tested = part.tested(field)
             for column, of_source in tested:
                 tests = [each for each in (test * unlike, of_source * (len(tested) > 1)) if each]
-                found[f"{column} FILTER {' AND '.join(tests)}" if tests else column] = None
+                such = f" FILTER {' AND '.join(tests)}" if tests else ""
+                found[f"{column}{self._nocase}{such}"] = None
         yield ", ".join(found)
 
     def _of_field(self, field: str, part: Any) -> tuple[str, ...]:
@@ -270,7 +274,7 @@ class _Writer:
     def _over(self, function: str, column: str, test: str) -> str:
         operand = column if column == "*" else f"*.{column}"
         if function == "COUNT DISTINCT":
-            return f"COUNT(DISTINCT {operand} FILTER {test}) OVER {self._length}{self._own}"
+            return f"COUNT(DISTINCT {operand}{self._nocase} FILTER {test}) OVER {self._length}{self._own}"
         return f"{function}({operand} FILTER {test}) OVER {self._length}{self._own}"
 
     def _count(self, column: str, test: str) -> str:
@@ -361,8 +365,9 @@ class _Writer:
             columns = self._columns(name)
             if any(len(each) > 1 for each in columns):
                 raise self._refused(f"an order by {name!r}, which has several columns in the events of one rule")
-            for i in range(len(steps) - 1):
-                yield f"{steps[i]}.{columns[i][0]} = {steps[i + 1]}.{columns[i + 1][0]}"
+            keys = [f"{step}.{column}" for step, (column,) in zip(steps, columns, strict=True)]
+            keys = [f"lower(string({key}))" for key in keys] if self._nocase else keys
+            yield from (f"{a} = {b}" for a, b in pairwise(keys))
 
     def _refused(self, what: str) -> SigmaFeatureNotSupportedByBackendError:
         return SigmaFeatureNotSupportedByBackendError(f"no query says this: {what}", source=self._rule.source)

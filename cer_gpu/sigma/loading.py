@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.cache import made_once
+from cer_gpu.engine.options import options_by_name
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.fitting.fields import in_another_case, names_known
 from cer_gpu.rule import TEST_ENDINGS, Rule
@@ -182,10 +183,13 @@ def _told(missing: Mapping[str, int], n_readers: int, schema: pa.Schema) -> Iter
     yield from (f"  {count:>{width},}: {name}{near.get(name, '')}" for name, count in missing.items())
 
 
+@options_by_name
 def load(
     rules: Any,
     pipelines: Any = (),
     columns: Mapping[str, str] | None = None,
+    *,
+    nocase_groups: bool = False,
 ) -> SigmaRules:
     """Read rules of Sigma and write them in CEQL (docs/sigma.md).
 
@@ -198,6 +202,9 @@ def load(
         such, in any number.  Without one, rules are tested on events of all log sources.
     columns
         Columns of the events by the names of fields, or of columns that a pipeline puts in their place: the last word.
+    nocase_groups
+        True: in the groups of correlations, and among distinct values, strings that differ in the case of letters alone
+        are one value, as in the tests of rules; False: they are several.
 
     Returns
     -------
@@ -222,10 +229,10 @@ def load(
             if (error.name or "").split(".")[0] not in ("pysigma", "sigma", "yaml"):
                 raise
             raise OptionError(PYSIGMA_MISSING) from None
-        return converted(rules, pipelines, dict(columns or {}))
+        return converted(rules, pipelines, dict(columns or {}), nocase_groups)
 
     try:
-        parts = [version("pysigma"), repr(sorted((columns or {}).items()))]
+        parts = [version("pysigma"), repr(sorted((columns or {}).items())), repr(bool(nocase_groups))]
         made_of = [*parts, *_contents(rules), "by", *_contents(pipelines)]
     except (TypeError, OSError, PackageNotFoundError):
         return make()  # objects, or what is not there, of which it tells

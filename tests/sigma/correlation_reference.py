@@ -51,11 +51,18 @@ class CorrelatedRules:
         Events.
     detects
         Tells whether a detection is true of an event.
+    nocase
+        True: strings in groups, and distinct ones, do not mind the case of letters.
     """
 
     def __init__(
-        self, documents: Sequence[Document], rows: Sequence[Row], detects: Callable[[Document, Row], bool]
+        self,
+        documents: Sequence[Document],
+        rows: Sequence[Row],
+        detects: Callable[[Document, Row], bool],
+        nocase: bool = False,
     ) -> None:
+        self._fold = _lower if nocase else lambda value: value
         self._known = {document[key]: document for document in documents for key in ("name", "id") if key in document}
         self._rows, self._detects = rows, detects
         self._found: dict[int, list[tuple[int, ...]]] = {}
@@ -86,9 +93,10 @@ class CorrelatedRules:
         for i, found_here in sorted(at.items()):
             if kind == "temporal_ordered":  # each step is of its own rule
                 for name in found_here:
-                    groups.setdefault(group_of(self._rows[i], [name], correlation), {}).setdefault(i, set()).add(name)
+                    key = self._group(self._rows[i], [name], correlation)
+                    groups.setdefault(key, {}).setdefault(i, set()).add(name)
             else:
-                groups.setdefault(group_of(self._rows[i], found_here, correlation), {})[i] = set(found_here)
+                groups.setdefault(self._group(self._rows[i], found_here, correlation), {})[i] = set(found_here)
         found: list[tuple[int, ...]] = []
         for key, group in groups.items():
             if None in key:
@@ -104,6 +112,9 @@ class CorrelatedRules:
                 if holds and not (before and self._holds(correlation, kind, condition, names, before)):
                     found.append((i,) if has_unlike_keys(correlation) else tuple(j for j, _ in (*before, itself)))
         return sorted(found, key=lambda places: (places[-1], places))
+
+    def _group(self, row: Row, rules: Sequence[str], correlation: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(map(self._fold, group_of(row, rules, correlation)))
 
     def _holds(
         self,
@@ -133,9 +144,13 @@ class CorrelatedRules:
                     break
         known = [values for values in tuples if None not in values]
         if kind == "value_count":
-            return compared(condition, len(set(known)))
+            return compared(condition, len({tuple(map(self._fold, values)) for values in known}))
         value = aggregate(kind, [values[0] for values in known], condition)
         return value is not None and compared(condition, value)
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
 
 
 def references(correlation: Mapping[str, Any]) -> list[str]:
