@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Array
+from cer_gpu.engine.options import options_by_name
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.printable import printable
 
@@ -18,6 +19,7 @@ MOST_LINES = 20_000
 """Most complex events drawn; if there are more, an evenly spread sample of about so many is drawn."""
 
 
+@options_by_name
 def timeline(matches: pa.Table, ax: Axes | None = None, *, by: str | None = None, **style: Any) -> Axes:
     """Draw each complex event as a line from its start to its end.
 
@@ -78,6 +80,7 @@ def timeline(matches: pa.Table, ax: Axes | None = None, *, by: str | None = None
     return ax
 
 
+@options_by_name
 def durations(matches: pa.Table, ax: Axes | None = None, **style: Any) -> Axes:
     """Draw a histogram of the durations of complex events.
 

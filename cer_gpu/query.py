@@ -16,7 +16,7 @@ from cer_gpu.ceql.variables import variables
 from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.engine.member import QueryMember
-from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, taking
+from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, options_by_name, taking
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.errors import (
     CerError,
@@ -395,6 +395,7 @@ class Query(CompiledQuery):
         query = self._asked(options)
         return QueryMember(query._bindings, options, query.output_for(options.output), sharing)
 
+    @options_by_name
     def explain(self, events: Any = None, *, analyze: bool = False) -> Explanation:
         """Explain the meaning of the query, and its evaluation.
 

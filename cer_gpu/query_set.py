@@ -29,11 +29,21 @@ from cer_gpu.compilation import (
     fitted_together,
     options_of_set,
 )
+from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.evaluation import Evaluation, FoundBatches
 from cer_gpu.engine.member import InQuery, SetMember, empty_batch
-from cer_gpu.engine.options import OF_COUNTS, OF_EVENTS, EvaluationOptions, checking_names, taking
+from cer_gpu.engine.options import (
+    OF_COUNTS,
+    OF_EVENTS,
+    RAISE,
+    SKIP,
+    EvaluationOptions,
+    check_errors,
+    checking_names,
+    taking,
+)
 from cer_gpu.engine.sharing import BoundBefore, Sharing
-from cer_gpu.errors import OptionError, did_you_mean
+from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
 from cer_gpu.evaluated import Evaluated, number_in
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.io.source import Source
@@ -57,6 +67,7 @@ def compile_all(
     language: str | None = None,
     missing_fields: str | None = None,
     selection: str = "recent",
+    errors: str = RAISE,
 ) -> QuerySet:
     """Compile many queries, to be evaluated in one pass over the events.
 
@@ -68,6 +79,9 @@ def compile_all(
     type_column, time_column, time_unit, schema, relations, language, missing_fields, selection
         As those of `cer_gpu.compile`, the same for all queries; the last for those in EQL.  Columns that are not
         named are those of EQL if one query is in EQL.
+    errors
+        Treatment of queries that are wrong, or do not fit the events that are evaluated: "raise", or "skip": they are
+        left out, and `QuerySet.skipped` names them with the reason.
 
     Returns
     -------
@@ -76,7 +90,8 @@ def compile_all(
     Raises
     ------
     QuerySyntaxError, QueryError, QueryTypeError, OptionError
-        As `compile`, for the first query that is wrong; the message begins with its name.
+        As `compile`, for the first query that is wrong; the message begins with its name.  With errors="skip", if all
+        are.
 
     Examples
     --------
@@ -86,7 +101,14 @@ def compile_all(
     >>> found = cer_gpu.compile_all(rules).evaluate(events)
     >>> {name: table["end"].to_pylist() for name, table in found.items()}
     {'ab': [1], 'ac': [3, 3]}
+    >>> rules["price"] = "SELECT * FROM S WHERE A AS a FILTER a[price > 1]"
+    >>> rules = cer_gpu.compile_all(rules, errors="skip")
+    >>> {name: table["end"].to_pylist() for name, table in rules.evaluate(events).items()}
+    {'ab': [1], 'ac': [3, 3]}
+    >>> {name: error.message for name, error in rules.skipped.items()}
+    {'price': "the events have no column 'price'"}
     """
+    check_errors(errors)
     texts = {name: read_query_file(q) if isinstance(q, os.PathLike) else q for name, q in queries.items()}
     options: dict[str, Any] = {
         "type_column": type_column,
@@ -98,11 +120,25 @@ def compile_all(
     }
     options = options_of_set(texts.values(), options) | {"schema": schema, "relations": relations}
     compiled = compiled_together({name: (text, None) for name, text in texts.items()}, **options)
+    skipped: dict[str, CerError] = {}
     for name, text in texts.items():
         if name not in compiled:
-            with InQuery(name):
+            try:
                 compile_member(text, **options)
-    return QuerySet(compiled)
+            except QueryError as error:
+                skipped[name] = error
+                if errors == RAISE:
+                    break
+    if skipped and (errors == RAISE or not compiled):
+        _raise_first(skipped)
+    return QuerySet(compiled, errors=errors, skipped=skipped)
+
+
+def _raise_first(wrong: Mapping[str, CerError]) -> None:
+    """Raise the first error, with the name of its query."""
+    for name, error in wrong.items():
+        with InQuery(name):
+            raise error
 
 
 class QuerySet(Mapping[str, CompiledQuery], Evaluated):
@@ -113,6 +149,10 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
     queries
         Queries with the same `type_column`, `time_column` and `time_unit`, unless they read whole tables; if one of
         them names several streams in FROM, all name the same.
+    errors
+        "raise", or "skip": queries that do not fit the events are left out, where an evaluation does not say otherwise.
+    skipped
+        Queries that were left out before, with the reasons.
 
     Raises
     ------
@@ -130,14 +170,29 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
     [{'query': 'ab', 'positions': [1, 2]}, {'query': 'ab', 'positions': [0, 2]}, {'query': 'aa', 'positions': [0, 1]}]
     """
 
-    def __init__(self, queries: Mapping[str, CompiledQuery]) -> None:
+    def __init__(
+        self,
+        queries: Mapping[str, CompiledQuery],
+        *,
+        errors: str = RAISE,
+        skipped: Mapping[str, CerError] | None = None,
+    ) -> None:
         self._queries = dict(queries)
+        self._errors = errors
+        self._skipped = dict(skipped or {})
+        self._misfits: Mapping[str, CerError] = {}  # queries that do not fit the events evaluated last
         self._bound = BoundBefore()
         self._fitted: tuple[pa.Schema, QuerySet] | None = None  # over the last schema
+        self._parted: tuple[pa.Schema, QuerySet, dict[str, CerError]] | None = None  # the same, without misfits
         if not queries:
             raise OptionError("expected at least one query, got none")
         for name, query in self._queries.items():
             check_same_events(query, name, self._first, self._first_name)
+
+    @property
+    def skipped(self) -> dict[str, CerError]:
+        """The queries that were left out, with the reasons: those that are wrong, and misfits of the last events."""
+        return {**self._skipped, **self._misfits}
 
     @property
     def _first_name(self) -> str:
@@ -195,11 +250,11 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         """
         together, evaluator, source = self._opened(events, options)
         schemas = together._schemas(source.schema, options)
-        found: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._queries}
+        found: dict[str, list[pa.RecordBatch]] = {name: [] for name in schemas}
         with no_collection() if len(self) >= FROM_QUERIES else nullcontext():  # it would look through all queries
             for name, rows in self._found(source, evaluator, options.threads):
                 found[name].append(rows)
-        return {name: pa.Table.from_batches(found[name], schemas[name]) for name in self._queries}
+        return {name: pa.Table.from_batches(found[name], schema) for name, schema in schemas.items()}
 
     @taking(OF_EVENTS)
     def stream(self, events: Any, options: EvaluationOptions) -> pa.RecordBatchReader:
@@ -226,19 +281,57 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
     def count(self, events: Any, options: EvaluationOptions) -> dict[str, int]:
         """Return the number of complex events of each query, as `Query.count`."""
         outputs = {name: query._counted_output for name, query in self._queries.items()}
-        options.check_time(self.time_column)
-        evaluator = self._closed(options, outputs)
-        source = self._source(events, sort=options.sort, needs=self._needs)
-        counts = dict.fromkeys(self._queries, 0)
+        _, evaluator, source = self._opened(events, options, outputs)
+        counts = dict.fromkeys(evaluator._members, 0)
         for name, rows in self._found(source, evaluator, options.threads):
             counts[name] += number_in(rows, outputs[name])
         return counts
 
-    def _opened(self, events: Any, options: EvaluationOptions) -> tuple[QuerySet, QuerySetEvaluator, Source]:
+    def _opened(
+        self, events: Any, options: EvaluationOptions, outputs: Mapping[str, str | None] | None = None
+    ) -> tuple[QuerySet, QuerySetEvaluator, Source]:
+        """Return the queries that are evaluated over the events, their evaluator, and the events."""
         options.check_time(self.time_column)
-        source = self._source(events, sort=options.sort, needs=partial(self._needs, output=options.output))
-        together = self.over(source.schema) if len(self) >= FROM_QUERIES else self  # which an earlier process has made
-        return together, together._closed(options), source
+        over = partial(self._over, options=options)
+        source = self._source(
+            events, sort=options.sort, needs=lambda schema: over(schema)._needs(schema, output=options.output)
+        )
+        together = over(source.schema)
+        return together, together._closed(options, outputs), source
+
+    def _over(self, schema: pa.Schema, options: EvaluationOptions) -> QuerySet:
+        """Return the queries that are evaluated over events of a schema."""
+        if self._skips(options):
+            return self.fitting(schema)
+        self._misfits = {}
+        return self.over(schema) if len(self) >= FROM_QUERIES else self  # which an earlier process has made
+
+    def _skips(self, options: EvaluationOptions) -> bool:
+        return (options.errors or self._errors) == SKIP
+
+    def fitting(self, schema: pa.Schema) -> QuerySet:
+        """Return the queries that fit events of a schema, as `over` does; `skipped` names the others.
+
+        QueryError: there is none; the message begins with the name of the first.
+        """
+        if self._parted is None or not self._parted[0].equals(schema, check_metadata=True):
+            known = fitted_together(self._queries, schema)
+            fitting: dict[str, CompiledQuery] = {}
+            misfits: dict[str, CerError] = {}
+            with no_collection():
+                for name, query in self._queries.items():
+                    try:
+                        fitted = known.get(name) or query.over(schema)
+                        fitted.output_schema(schema)
+                    except (QueryError, OptionError) as error:
+                        misfits[name] = error
+                    else:
+                        fitting[name] = fitted
+            if not fitting:
+                _raise_first(misfits)
+            self._parted = schema, QuerySet(fitting, skipped=self._skipped | misfits), misfits
+        _, together, self._misfits = self._parted
+        return together
 
     def over(self, schema: pa.Schema) -> QuerySet:
         """Return the queries with the names of columns that they have over events of a schema.
@@ -255,7 +348,8 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
 
     def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
         """Return the schema of `stream` over events of a schema."""
-        return self._joined(self._schemas(schema, EvaluationOptions(output=output)))
+        options = EvaluationOptions(output=output)
+        return self._joined(self._over(schema, options)._schemas(schema, options))
 
     @staticmethod
     def _joined(schemas: Mapping[str, pa.Schema]) -> pa.Schema:
@@ -301,6 +395,8 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
 
     def columns(self, schema: pa.Schema, output: str | None = None) -> list[str]:
         """Return the names of the columns that the queries read from events of a schema, as `Query.columns`."""
+        if self._errors == SKIP:
+            return self.fitting(schema).columns(schema, output)
         return narrowest(schema, {name for query in self._queries.values() for name in query.columns(schema, output)})
 
     def _matches(self, source: Source, evaluator: QuerySetEvaluator, threads: int | None = 1) -> FoundBatches:
@@ -373,6 +469,9 @@ class QuerySetEvaluator(Evaluation[tuple[str, pa.RecordBatch], dict[str, pa.Reco
     ----------
     output : str or None
         Output of all queries; None: the default of each.
+    skipped : dict from str to CerError
+        Queries that were left out (`compile_all`), with the reasons; those that do not fit the events are known from
+        the first batch, or `expect`, on.
 
     Examples
     --------
@@ -391,7 +490,32 @@ class QuerySetEvaluator(Evaluation[tuple[str, pa.RecordBatch], dict[str, pa.Reco
     ) -> None:
         super().__init__(members, options, sharing)
         self.output: str | None = options.output
+        self.skipped: dict[str, CerError] = dict(queries._skipped)
         self._first, self._first_name = queries._first, queries._first_name
+        self._choose = queries.fitting if queries._skips(options) else None
+        self._misfits: dict[str, SetMember] = {}
+
+    def expect(self, schema: pa.Schema) -> None:
+        """Bind to a schema (`Evaluation.expect`); queries that do not fit the first one may be left out."""
+        if self._schema is None:
+            self._leave_out(schema)
+        super().expect(schema)
+
+    def _leave_out(self, schema: pa.Schema) -> None:
+        """Leave out the queries that do not fit the first schema, if that was asked for."""
+        if self._choose is not None:
+            self.skipped = self._choose(schema).skipped
+            self._misfits = {name: self._members.pop(name) for name in self.skipped if name in self._members}
+
+    @property
+    def identities(self) -> dict[str, dict[str, Any]]:
+        """Facts that tell the queries from others, also those that were left out."""
+        return super().identities | {name: member.identity for name, member in self._misfits.items()}
+
+    def _restore(self, state: NamedState) -> None:
+        if "events" in state.schemas:
+            self._leave_out(state.schemas["events"])
+        super()._restore(state)
 
     def _gathered(self, pieces: Iterable[tuple[str, pa.RecordBatch]]) -> dict[str, pa.RecordBatch]:
         found: dict[str, list[pa.RecordBatch]] = {}

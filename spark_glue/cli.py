@@ -20,9 +20,9 @@ from cer_gpu.cli.command_line import Commands, run_commands, say, say_errors, sa
 from cer_gpu.cli.given_events import Streams
 from cer_gpu.cli.given_queries import GivenQueries, WrongQueries, read_queries
 from cer_gpu.cli.live.job import job_command
-from cer_gpu.cli.options import QueryOptions, query_options, skip_wrong_option
+from cer_gpu.cli.options import QueryOptions, query_options, skip_invalid_option
 from cer_gpu.cli.signals import Signals
-from cer_gpu.engine.options import Default
+from cer_gpu.engine.options import RAISE, SKIP, Default
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rules.alerts import ALERTS
@@ -157,7 +157,7 @@ started, the session is as it was asked for there, and --cores and --conf do not
 @_source_option
 @_tasks_option
 @query_options
-@skip_wrong_option
+@skip_invalid_option
 @_cores_option
 @_config_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
@@ -181,7 +181,7 @@ def _run_command(
     source: str,
     tasks: int | None,
     compiling: QueryOptions,
-    skip_wrong: bool,
+    skip_invalid: bool,
     cores: str,
     config: tuple[str, ...],
     as_json: bool,
@@ -193,7 +193,7 @@ def _run_command(
 
     The first column of --order-by is the time column, if it holds times.
     """
-    given = _given(query, queries, compiling, skip_wrong=skip_wrong)
+    given = _given(query, queries, compiling, skip_invalid=skip_invalid)
     output = output or (ALERTS if given.raises_alerts else None)
     settings, options = _pairs(config, "--conf"), _pairs(read_options, "--read-option")
     # check the query before starting Spark, which takes seconds
@@ -255,7 +255,7 @@ With --input Spark starts, and reads the footers of the files, not their rows.""
 @_source_option
 @_tasks_option
 @query_options
-@skip_wrong_option
+@skip_invalid_option
 @_cores_option
 @_config_option
 def _explain_command(
@@ -271,12 +271,12 @@ def _explain_command(
     source: str,
     tasks: int | None,
     compiling: QueryOptions,
-    skip_wrong: bool,
+    skip_invalid: bool,
     cores: str,
     config: tuple[str, ...],
 ) -> int:
     """Say how the events of QUERY would be dealt to tasks, and why; Spark is needed only with --input."""
-    given = _given(query, queries, compiling, skip_wrong=skip_wrong)
+    given = _given(query, queries, compiling, skip_invalid=skip_invalid)
     output = output or (ALERTS if given.raises_alerts else None)
     if bool(inputs) != bool(order_by):
         raise click.UsageError("--input and --order-by go together")
@@ -297,10 +297,10 @@ def _explain_command(
     return 0
 
 
-def _given(query: str | None, queries: str | None, compiling: QueryOptions, *, skip_wrong: bool) -> GivenQueries:
+def _given(query: str | None, queries: str | None, compiling: QueryOptions, *, skip_invalid: bool) -> GivenQueries:
     if (query is None) == (queries is None):
         raise click.UsageError("expected QUERY or --queries FOLDER" + ("" if query is None else ", and got both"))
-    return read_queries(query, queries, compiling, skip_wrong=skip_wrong)
+    return read_queries(query, queries, compiling, skip_invalid=skip_invalid)
 
 
 def _compiled(given: GivenQueries, time_column: str | None) -> CompiledQuery | QuerySet | None:
@@ -314,7 +314,8 @@ def _compiled(given: GivenQueries, time_column: str | None) -> CompiledQuery | Q
         found: CompiledQuery | None = query
         return found
     try:
-        return RuleSet(given.compile(Streams({})), given.rules, given.passed_over)
+        errors_in_set = RAISE if given.skipped is None else SKIP
+        return RuleSet(given.compile(Streams({})), given.rules, given.passed_over, errors=errors_in_set)
     except WrongQueries as wrong:
         given.say(wrong.errors)
         return None

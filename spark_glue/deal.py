@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
-from inspect import signature
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.fields import batch_of
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.options import EvaluationOptions, check_positions
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.planning.dealing import at_or_before
 from spark_glue.stage import plain_batch
@@ -142,11 +142,14 @@ class JobOptions:
 
 def taking_job_options(function: Callable[..., _Result]) -> Callable[..., _Result]:
     """Let a function with a record of options take them by their names, and `strategy`, an old one, with a warning."""
-    known = {field.name for field in fields(JobOptions)}
-    own = [name for name in signature(function).parameters if name != "options"]
+    known = [field.name for field in fields(JobOptions)]
+    parameters = [each for each in signature(function).parameters.values() if each.name != "options"]
+    own = [each.name for each in parameters]
+    parameters += [Parameter(name, Parameter.KEYWORD_ONLY) for name in known]
 
     @wraps(function)
     def taking(*arguments: Any, **given: Any) -> _Result:
+        check_positions(function.__name__, parameters, arguments)
         named = under_new_name(given)
         for name in named:
             if name not in known and name not in own:

@@ -167,7 +167,7 @@ def way_of(
     found = _Events(events, options.source)
     check_order(found.schema.names, order)
     time_column = order[0] if holds_times(attribute_type(found.schema, order[0])) else None
-    work = work_of(query, options.output, time_column=time_column)
+    work = work_of(query, options.output, time_column=time_column, schema=found.schema)
     chosen, reason = choose_dealing(work, options.dealing, order[0])
     check(work, found.schema)
     n_parts = options.n_parts(lambda: tasks_at_once(found.spark))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from cer_gpu.engine.options import OF_ARRIVALS, EvaluationOptions
+from cer_gpu.engine.options import OF_ARRIVALS, EvaluationOptions, options_by_name
 from cer_gpu.evaluated import CompiledQuery
 from spark_glue.errors import StreamSplitError
 from spark_glue.work import Work, WorkEvaluator, work_of
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+@options_by_name
 def match_stage(query: Any, **options: Any) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return a function for ``df.mapInArrow(match_stage(query), match_schema(query, df))``.
 
@@ -61,6 +62,7 @@ def _work(query: Any, output: str | None) -> Work:
     return work_of(query, query.output_for(output) if isinstance(query, CompiledQuery) else output)
 
 
+@options_by_name
 def match_schema(query: Any, df: DataFrame | StructType, *, output: str | None = None) -> StructType:
     """Return the schema of the rows of `match_stage`, an argument of ``mapInArrow``.
 

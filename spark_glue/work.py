@@ -16,7 +16,7 @@ import pyarrow as pa
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.engine.evaluation import Evaluation
 from cer_gpu.engine.member import InQuery
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.options import RAISE, EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.output.outputs import OUTPUTS
@@ -62,12 +62,15 @@ class Work:
         True: `query`, the first column of the results, names the queries.
     rules : dict from str to Rule, optional
         Rules of a set whose results are alerts, made of the output "events".
+    errors : str
+        Treatment of queries of a set that do not fit the events (`cer_gpu.compile_all`).
     """
 
     queries: Mapping[str, CompiledQuery]
     output: str | None = None
     is_set: bool = True
     rules: Mapping[str, Rule] | None = None
+    errors: str = RAISE
 
     def __post_init__(self) -> None:
         """Refuse an output that a query cannot have."""
@@ -79,7 +82,7 @@ class Work:
 
     @cached_property
     def _asked(self) -> QuerySet | CompiledQuery:
-        return QuerySet(self.queries) if self.is_set else self._first
+        return QuerySet(self.queries, errors=self.errors) if self.is_set else self._first
 
     @property
     def _first(self) -> CompiledQuery:
@@ -202,11 +205,12 @@ class Work:
 
     def _alerts(self, schema: pa.Schema) -> AlertRows:
         assert self.rules is not None
-        found = {}
-        for name, query in self.queries.items():
+        assert isinstance(self._asked, QuerySet)
+        queries, found = _fitting(self._asked, schema), {}
+        for name, query in queries.items():
             with InQuery(name):
                 found[name] = query.output_schema(schema, self.output)
-        return AlertRows(self.rules, self.queries, time_type_in(found, self.queries))
+        return AlertRows(self.rules, queries, time_type_in(found, queries))
 
     def window_units(self, schema: pa.Schema) -> int | float | None:
         """Return the length of the longest window, in events or in units of its column; None: there is none."""
@@ -268,7 +272,9 @@ def _measure(window: TaskWindow | None) -> str:
     return "events" if window.column is None else repr(dotted(window.column))
 
 
-def work_of(query: Any, output: str | None = None, *, time_column: str | None = None) -> Work:
+def work_of(
+    query: Any, output: str | None = None, *, time_column: str | None = None, schema: pa.Schema | None = None
+) -> Work:
     """Return the work of anything that `spark_glue.match` takes for a query.
 
     Parameters
@@ -278,6 +284,9 @@ def work_of(query: Any, output: str | None = None, *, time_column: str | None = 
         "alerts" for a `RuleSet`; None: the usual one; of one query, "measures" if SELECT has some, else "events".
     time_column
         Time column of texts.
+    schema
+        That of the events, if it is known: of a set that asks for it (errors="skip"), queries that do not fit are left
+        out.
 
     Raises
     ------
@@ -296,15 +305,20 @@ def work_of(query: Any, output: str | None = None, *, time_column: str | None = 
                 f"query {measured[0]!r}: alerts with measures, and of MATCH_RECOGNIZE, are not made on Spark\n"
                 "hint: output=None has the rows of each query, or leave the rule out"
             )
-        return Work(dict(query), WITH_EVENTS, rules=query.rules)
+        known = _fitting(query, schema)
+        return Work(dict(known), WITH_EVENTS, rules=query.rules, errors=query._errors)
     if isinstance(query, QuerySet):
-        return Work(dict(query), output)
+        return Work(dict(_fitting(query, schema)), output, errors=query._errors)
     if not isinstance(query, CompiledQuery):
         raise OptionError(
             f"expected a compiled query, got {type(query).__name__}\nhint: cer_gpu.compile(text, time_column=...)"
         )
     usual = "events" if query.default_output == "positions" else query.default_output
     return Work({"": query}, output or usual, is_set=False)
+
+
+def _fitting(queries: QuerySet, schema: pa.Schema | None) -> QuerySet:
+    return queries if schema is None or queries._errors == RAISE else queries.fitting(schema)
 
 
 def holds_times(kind: pa.DataType | None) -> bool:

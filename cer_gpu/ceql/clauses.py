@@ -49,6 +49,12 @@ class OwnKeysBuilder:
         return tuple(each for each in children if each is not None)
 
     @_with_meta
+    def key_column(self, meta: Any, children: list[Any]) -> s.Name:
+        """Return a column of a key."""
+        name: s.Name = children[0]
+        return name if children[1] is None else replace(name, nocase=True)
+
+    @_with_meta
     def own_key_part(self, meta: Any, children: list[Any]) -> s.OwnKey:
         """Return a column of a key, and the events whose key it is."""
         return s.OwnKey(*children)

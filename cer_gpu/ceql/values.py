@@ -25,13 +25,15 @@ def _span() -> Span:
 class Name:
     """An identifier; `stream` is the name before ``>``.
 
-    `nullable`, of a name in PARTITION BY: NULL is a key like any other (CEQL has no way to write it).
+    `nullable`, of a name in PARTITION BY: NULL is a key like any other (CEQL has no way to write it).  `nocase`, of a
+    key, too: strings that differ in the case of letters alone are one.
     """
 
     name: str
     stream: str | None = None
     span: Span = _span()
     nullable: bool = False
+    nocase: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,11 +94,12 @@ class Past:
     """``function(event.attribute FILTER predicate) OVER over``: an aggregate over the events before, and this one.
 
     `function` is "COUNT", "COUNT DISTINCT", "SUM", "AVG", "MIN", "MAX" or "STDDEV".  `event` None: events of any type;
-    `attribute` None: COUNT counts events.  The attributes of `predicate` name no variable.  `over` None: all events
-    before.  "DESCENDANT" reads those of whatever key; `ids` are its columns of a process and of its parent.  "RISES"
-    is TRUE where an event satisfies `predicate` and `condition`, and did not satisfy `condition` just before, by the
-    aggregates that this reads, `itself` False: without the event.  `keys` are its own, each the first of some columns
-    that an event has, in place of those of the query: () for none; None: it is of the substream.
+    `attribute` None: COUNT counts events.  `nocase`: of distinct strings the case of letters does not matter.  The
+    attributes of `predicate` name no variable.  `over` None: all events before.  "DESCENDANT" reads those of whatever
+    key; `ids` are its columns of a process and of its parent.  "RISES" is TRUE where an event satisfies `predicate` and
+    `condition`, and did not satisfy `condition` just before, by the aggregates that this reads, `itself` False: without
+    the event.  `keys` are its own, each the first of some columns that an event has, in place of those of the query: ()
+    for none; None: it is of the substream.
     """
 
     function: str
@@ -109,6 +112,7 @@ class Past:
     condition: Predicate | None = None
     keys: tuple[tuple[OwnKey, ...], ...] | None = None
     itself: bool = True
+    nocase: bool = False
 
     @property
     def before(self) -> Predicate | None:

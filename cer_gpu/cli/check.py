@@ -92,7 +92,9 @@ def check_command(
         label = click.style("warning: ", fg="yellow", bold=True)
         click.echo(label + (f"{printable(place)}: " if place else "") + printable_lines(str(warning)))
     notes = notes_of((name, note) for name, found in checked.items() for note in found.notes)
-    for note in [*notes, *given.notes, *missing_notes({name: found.missing for name, found in checked.items()})]:
+    missing = {name: found.missing for name, found in checked.items()}
+    schemas = dict.fromkeys(schema for found in checked.values() for schema in found.schemas)
+    for note in [*notes, *given.notes, *missing_notes(missing, schemas)]:
         show_text(f"note: {note}")
     if told:
         n_wrong = sum(any(error["file"] for error in found.errors.values()) for found in checked.values())
@@ -126,6 +128,7 @@ class _Checked:
     columns: list[str] = field(default_factory=list)
     types: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    schemas: list[pa.Schema] = field(default_factory=list)
     warnings: list[Lint] = field(default_factory=list)
     file: str | None = None
 
@@ -187,7 +190,9 @@ def _check(
             found.columns = [
                 dotted(name) for name in compiled.columns(schema) if name not in (STREAM_COLUMN, ROW_COLUMN)
             ]
-        found.missing += [] if compiled is None else compiled.missing_fields
+        if compiled is not None and schema is not None and compiled.missing_fields:
+            found.missing += compiled.missing_fields
+            found.schemas.append(schema)
     if compiled is not None:
         found.warn(_lints(compiled, None))
         found.warnings.sort(key=lambda each: each.found.start or 0)

@@ -108,6 +108,11 @@ class CommandEvaluation:
         return notes if self._is_set else {"": notes}
 
     @property
+    def events_schema(self) -> pa.Schema:
+        """Schema of the events."""
+        return self._source.schema
+
+    @property
     def n_late(self) -> int:
         """Number of events that came too late."""
         n_late: int = self.evaluator.n_late

@@ -33,6 +33,7 @@ from cer_gpu.compilation import (
     language_of,
 )
 from cer_gpu.errors import CerError, OptionError, QueryError
+from cer_gpu.fitting.fields import in_another_case
 from cer_gpu.rule import Rule
 from cer_gpu.rules.folder import READERS, passed_over_note, read_folder
 from cer_gpu.rules.rule_set import analyse_rule
@@ -131,8 +132,8 @@ def aside_note(names: Sequence[str]) -> list[str]:
     return [f"{counted(len(names), 'rule')} without steps to go by: {first_of(names)}"] if names else []
 
 
-def missing_notes(missing: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the remark on fields that the events have not, by the queries that name them, if there are some."""
+def missing_notes(missing: Mapping[str, Sequence[str]], schemas: Iterable[pa.Schema]) -> list[str]:
+    """Return remarks on fields that the events of some schemas have not, by the queries that name them."""
     counts = Counter(field for fields in missing.values() for field in dict.fromkeys(fields))
     if not counts:
         return []
@@ -141,7 +142,9 @@ def missing_notes(missing: Mapping[str, Sequence[str]]) -> list[str]:
         n = sum(bool(fields) for fields in missing.values())
         who = f"{n:,} of {counted(len(missing), 'rule')} {'names' if n == 1 else 'name'}"
         fields = [f"{name} ({n:,})" for name, n in counts.most_common()]
-    return [f"{who} fields that the events have not, null in all of them: {first_of(fields)}"]
+    near = {name: other for schema in schemas for name, other in in_another_case(counts, schema).items()}
+    meant = [f"{first_of([f'{name}: did you mean {other}?' for name, other in near.items()])}"] if near else []
+    return [f"{who} fields that the events have not, null in all of them: {first_of(fields)}", *meant]
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,8 @@ class GivenQueries:
         Number of rules of the folder in no language known here, by language or kind.
     unread : list of (str, CerError)
         Files of the folder that cannot be read, and the errors.
+    remarks : list of str
+        Remarks on rules of the folder that give no results.
     skipped : list of (str, CerError), optional
         Collects the errors of rules that are left out; None: errors are raised.
     """
@@ -167,6 +172,7 @@ class GivenQueries:
     is_set: bool
     passed_over: Mapping[str, int] = field(default_factory=dict)
     unread: Sequence[tuple[str, CerError]] = ()
+    remarks: Sequence[str] = ()
     skipped: Wrong | None = None
 
     @property
@@ -263,16 +269,22 @@ class GivenQueries:
     def notes(self) -> list[str]:
         """Remarks on the languages of the rules, and on those that are not evaluated."""
         over = passed_over_note(self.passed_over)
-        notes = [*self._languages, *([] if over is None else [over])]
+        notes = [*self._languages, *([] if over is None else [over]), *self.remarks]
         if self.skipped:
             known = {name for name, _ in self.skipped if name in self.rules}
             n_wrong = len(known) + sum(name not in self.rules for name, _ in self.skipped)
             notes.append(f"{counted(n_wrong, 'rule')} left out for their errors (cer-gpu check tells all of them)")
+            notes += [f"left out: {self._reason(*each)}" for each in self.skipped[:_LISTED]]
         return notes
+
+    def _reason(self, name: str, error: CerError) -> str:
+        """Return the name of a rule that is left out, and the first line of the reason."""
+        reason = (error.message if isinstance(error, QueryError) else str(error)).partition("\n")[0]
+        return reason if name not in self.rules else f"{name}: {reason}"
 
 
 def read_queries(
-    query: str | None, folder: str | None, options: QueryOptions, *, skip_wrong: bool = False
+    query: str | None, folder: str | None, options: QueryOptions, *, skip_invalid: bool = False
 ) -> GivenQueries:
     """Read QUERY, or the rules of a folder.
 
@@ -288,8 +300,8 @@ def read_queries(
             raise click.UsageError("--pipeline and --columns are options of rules of Sigma (*.yml), and QUERY is none")
         return GivenQueries({"": rule}, options, is_set=False)
     found = read_folder(folder, options.fields)
-    skipped: Wrong | None = [] if skip_wrong else None
-    return GivenQueries(found.rules, options, True, found.passed_over, found.errors, skipped)
+    skipped: Wrong | None = [] if skip_invalid else None
+    return GivenQueries(found.rules, options, True, found.passed_over, found.errors, found.notes, skipped)
 
 
 def query_and_events_arguments(

@@ -65,8 +65,10 @@ def csv_options(command: Command) -> Command:
 
 
 sort_option: Decorator = click.option("--sort", is_flag=True, help="Sort the events by time first.")
-skip_wrong_option: Decorator = click.option(
-    "--skip-wrong", is_flag=True, help="Leave out rules of --queries that are wrong, or do not fit the events."
+skip_invalid_option: Decorator = click.option(
+    "--skip-invalid",
+    is_flag=True,
+    help="Leave out rules of --queries that cannot be read, or do not fit the events, with a note.",
 )
 threads_option: Decorator = click.option(
     "--threads",
@@ -127,6 +129,11 @@ _OPTIONS = (
         metavar="FIELD=COLUMN,...",
         help="Of Sigma, columns of fields: the last word after all pipelines.",
     ),
+    click.option(
+        "--nocase-groups",
+        is_flag=True,
+        help="Of Sigma, strings in groups and distinct values of correlations do not mind the case of letters.",
+    ),
 )
 _NAMES = (
     "language",
@@ -138,6 +145,7 @@ _NAMES = (
     "selection",
     "pipelines",
     "columns",
+    "nocase_groups",
 )
 _OF_SOME = ("missing_fields", "selection")
 
@@ -183,7 +191,7 @@ def query_options(command: Command) -> Command:
     def taking(*args: Any, **given: Any) -> Any:
         own = {name: given.pop(name) for name in _NAMES}
         types, none = own.pop("type_column"), own.pop("no_type_column")
-        fields = FieldColumns(own.pop("pipelines"), _pairs_of(own.pop("columns")))
+        fields = FieldColumns(own.pop("pipelines"), _pairs_of(own.pop("columns")), own.pop("nocase_groups"))
         if none and types is not None:
             raise click.UsageError("--type-column and --no-type-column exclude each other")
         compiling = QueryOptions(None if none else types or TYPE_COLUMN, fields=fields, **own)

@@ -26,7 +26,7 @@ from cer_gpu.cli.options import (
     csv_options,
     needs_time,
     query_options,
-    skip_wrong_option,
+    skip_invalid_option,
     sort_option,
     threads_option,
 )
@@ -78,7 +78,7 @@ The page appears whole at the end or not at all."""
 )
 @click.option("--title", metavar="TEXT", help="Title of the page.  [default: names of the query and of the events]")
 @query_options
-@skip_wrong_option
+@skip_invalid_option
 @csv_options
 @sort_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
@@ -91,7 +91,7 @@ def report(
     output: str | None,
     title: str | None,
     compiling: QueryOptions,
-    skip_wrong: bool,
+    skip_invalid: bool,
     nulls: CsvNulls,
     sort: bool,
     threads: int | None,
@@ -107,7 +107,7 @@ def report(
     streams = given_streams(events, nulls)
     if out == STANDARD:
         raise click.UsageError("a report is a file: -o report.html")
-    given = read_queries(query, queries, compiling, skip_wrong=skip_wrong)
+    given = read_queries(query, queries, compiling, skip_invalid=skip_invalid)
     needs_time(given.time_column, {"--sort": sort})
     page = output or ("alerts" if given.raises_alerts else "positions")
     if page == "alerts" and not given.is_set:
@@ -141,7 +141,7 @@ def report(
         given.say(wrong.errors)
         return 1
     missing = {name: query.missing_fields for name, query in compiled.items()}
-    notes = [*given.notes, *aside_note(aside), *missing_notes(missing)]
+    notes = [*given.notes, *aside_note(aside), *missing_notes(missing, [schema])]
     what = _WORDS[page]
     if as_json:
         number = f"n_{what.replace(' ', '_')}s"

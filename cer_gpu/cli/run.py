@@ -22,7 +22,7 @@ from cer_gpu.cli.options import (
     csv_options,
     needs_time,
     query_options,
-    skip_wrong_option,
+    skip_invalid_option,
     sort_option,
     threads_option,
 )
@@ -83,7 +83,7 @@ it appears whole at the end or not at all.""",
     help="Stop after N rows (of each query), of rows after N matches.",
 )
 @query_options
-@skip_wrong_option
+@skip_invalid_option
 @csv_options
 @sort_option
 @click.option("--lateness", metavar="TIME", help="Largest lateness of an event, such as 5s or 200ms.")
@@ -112,7 +112,7 @@ def run_command(
     output: str | None,
     limit: int | None,
     compiling: QueryOptions,
-    skip_wrong: bool,
+    skip_invalid: bool,
     nulls: CsvNulls,
     sort: bool,
     lateness: str | None,
@@ -137,7 +137,7 @@ def run_command(
     """
     if as_json or no_progress:
         os.environ.setdefault(NOTICES, "off")
-    given = read_queries(query, queries, compiling, skip_wrong=skip_wrong)
+    given = read_queries(query, queries, compiling, skip_invalid=skip_invalid)
     given.refuse_options_of_ceql()
     streams = given_streams(events, nulls)
     if live.folder is None:

@@ -197,7 +197,9 @@ class CommandRun:
     def notes(self) -> list[str]:
         """Remarks on the events, which hold for all of them only, and on queries that found nothing."""
         notes, of_events = [*self._given.notes, *aside_note(self._aside)], self.evaluation.notes
-        notes += missing_notes({name: query.missing_fields for name, query in self._queries.items()})
+        notes += missing_notes(
+            {name: query.missing_fields for name, query in self._queries.items()}, [self.evaluation.events_schema]
+        )
         by_query: list[tuple[str, str]] = []
         for name, tally in self.totals.of.items():
             own = [] if tally.is_full else of_events.get(name, [])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from functools import wraps
@@ -15,6 +15,8 @@ from cer_gpu.predicates.placement import check_device
 from cer_gpu.stages import NO_STAGES, Stages
 
 DEVICES = ("auto", "cpu", "cuda")
+RAISE, SKIP = "raise", "skip"
+"""Treatments of queries of a set that are wrong."""
 
 
 class Default(str):
@@ -24,6 +26,8 @@ class Default(str):
 
 
 Lateness = str | int | float | timedelta
+_SHOWN = 3
+"""Most options that a message on arguments by position shows."""
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
@@ -70,6 +74,9 @@ class EvaluationOptions:
         For "count": what is shown of the complex events of an end in place of their number, in a column of this
         name: ``"SUM(c.amount - a.amount)"``, or AVG, MIN or MAX of an expression over the events of variables that
         SELECT keeps; or ``"COUNT(*)"``.  It is over the rows of "bindings", which are listed for it, and not kept.
+    errors
+        Of a set, treatment of a query that does not fit the events: "raise", or "skip": it is left out, and named with
+        the reason in `skipped` of the set and of the evaluator.  None: as `compile_all` was asked.
     position_column
         For `evaluator`, and events taken from a larger stream: an int64 column that tells the position of each event,
         which is reported; positions ascend.  It is no attribute.  `WITHIN n EVENTS` and contiguity go by it, so that
@@ -104,6 +111,7 @@ class EvaluationOptions:
     share: tuple[int, int] | None = None
     limit: int | None = None
     aggregate: str | None = None
+    errors: str | None = None
     position_column: str | None = None
     first_end: int = 0
     stages: Stages = NO_STAGES
@@ -129,6 +137,8 @@ class EvaluationOptions:
             is_pair = isinstance(share, tuple) and len(share) == 2 and all(type(number) is int for number in share)
             if not is_pair or not 0 <= share[0] < share[1]:
                 raise OptionError(f"share must be (k, n) with 0 <= k < n, got {share!r}")
+        if self.errors is not None:
+            check_errors(self.errors)
         if self.late not in LATE:
             raise OptionError(f"late must be one of {', '.join(LATE)}, got {self.late!r}")
 
@@ -158,6 +168,12 @@ class EvaluationOptions:
         return cls(**options) if options else _USUAL
 
 
+def check_errors(value: str) -> None:
+    """Raise OptionError for a treatment of queries that are wrong that there is none of."""
+    if value not in (RAISE, SKIP):
+        raise OptionError(f"errors must be {RAISE!r} or {SKIP!r}, got {value!r}")
+
+
 _USUAL = EvaluationOptions()
 FIELDS = {field.name: field for field in fields(EvaluationOptions)}
 OF_EVENTS = tuple(FIELDS)[: tuple(FIELDS).index("position_column")]
@@ -174,14 +190,49 @@ def _check_names(options: Mapping[str, Any], known: tuple[str, ...]) -> None:
             raise OptionError(f"no option {name!r} here\nhint: {did_you_mean(name, known, 'options')}")
 
 
+def options_by_name(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """Let a function say that its options go by name where one is given by position (`OptionError`)."""
+    parameters = list(signature(function).parameters.values())
+
+    @wraps(function)
+    def checked(*arguments: _Given.args, **options: _Given.kwargs) -> _Result:
+        check_positions(function.__name__, parameters, arguments)
+        return function(*arguments, **options)
+
+    return checked
+
+
+def check_positions(name: str, parameters: Iterable[Parameter], arguments: Sequence[object]) -> None:
+    """Refuse arguments by position that are more than a function takes, in one line that names its options.
+
+    Raises
+    ------
+    OptionError
+    """
+    parameters = list(parameters)
+    places = [each.name for each in parameters if each.kind == Parameter.POSITIONAL_OR_KEYWORD]
+    if len(arguments) <= len(places):
+        return
+    is_method = places[:1] == ["self"]
+    named = [f"{each.name}=" for each in parameters if each.kind == Parameter.KEYWORD_ONLY]
+    shown = ", ".join(named[:_SHOWN]) + (", ..." if len(named) > _SHOWN else "")
+    taken = ", ".join(places[is_method:]) or "nothing"
+    n = len(arguments) - is_method
+    raise OptionError(
+        f"{name}() takes {taken} by position, got {n} argument{'' if n == 1 else 's'}: its options go by name"
+        + (f" ({shown})" if shown else "")
+    )
+
+
 def checking_names(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
     """Let a function name the nearest of its options for one that it does not have (`OptionError`)."""
+    by_name = options_by_name(function)
     known = tuple(signature(function).parameters)
 
     @wraps(function)
     def checked(*arguments: _Given.args, **options: _Given.kwargs) -> _Result:
         _check_names(options, known)
-        return function(*arguments, **options)
+        return by_name(*arguments, **options)
 
     return checked
 
@@ -198,6 +249,7 @@ def taking(known: tuple[str, ...]) -> Callable[[Callable[..., _Result]], Callabl
 
         @wraps(method)
         def taking_options(*arguments: Any, **options: Any) -> _Result:
+            check_positions(method.__name__, [*given, *named], arguments)
             events = {each.name: options.pop(each.name) for each in given if each.name in options}
             return method(*arguments, **events, **{record.name: EvaluationOptions.given(options, known)})
 

@@ -265,7 +265,7 @@ class DistinctState(PastState):
 
     def __init__(self, column: PastColumn, clock: np.dtype[Any], one_clock: bool) -> None:
         super().__init__(column, clock, one_clock)
-        self._texts = TextNumbers()
+        self._texts = TextNumbers(pc.utf8_lower if column.past.nocase else None)
         self._buckets = np.zeros(0, np.int32)
         self._sweep_at = TEXTS_FROM
 

@@ -38,6 +38,10 @@ class BoundBefore:
 
     guards: SharedGuards | None = None
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle none of them: they are bound anew."""
+        return BoundBefore, ()
+
 
 class Sharing:
     """Guards by schema, partitions by key, and memory, for the pipelines of one set.

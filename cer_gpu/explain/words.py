@@ -38,6 +38,7 @@ from cer_gpu.explain.writing import (
     attribute_text,
     expression_text,
     held_text,
+    key_text,
     limit_text,
     name_text,
     own_keys_text,
@@ -70,9 +71,7 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
     where = f" in {_listed([name_text(name) for name in streams], 'and')}" if streams else ""
     lines = [f"Look{where} for:", *("  " + line for line in _outline(formula, streams))]
     if syntax.partition:
-        keys = _listed(
-            [" or else ".join(attribute_text(name.name) for name in names) for names in syntax.partition], "and"
-        )
+        keys = _listed([" or else ".join(key_text(name) for name in names) for names in syntax.partition], "and")
         nullable = any(name.nullable for names in syntax.partition for name in names)
         also = " Where one has none, that is a value like any other." if nullable else ""
         lines.append(f"All of it in one group of events with the same {keys}; each group is looked at by itself.{also}")

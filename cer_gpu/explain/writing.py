@@ -182,6 +182,7 @@ def aggregate_of_past(past: s.Past) -> str:
     of += "" if past.attribute is None else f".{attribute_text(past.attribute)}"
     test = "" if past.predicate is None else f" FILTER {_predicate(past.predicate, _EITHER)}"
     length = f"{limit_text(past.over)}{own_keys_text(past, ' PARTITION BY ')}"
+    of += " NOCASE" if past.nocase else ""
     return f"{function}({' '.join([*distinct, of])}{test}) OVER {length}"
 
 
@@ -195,7 +196,12 @@ def own_keys_text(past: s.Past, before: str = "") -> str:
 
 def _own_key(part: s.OwnKey) -> str:
     such = "" if part.predicate is None else f" FILTER {_predicate(part.predicate, _EITHER)}"
-    return f"{attribute_text(part.name.name)}{such}"
+    return f"{key_text(part.name)}{such}"
+
+
+def key_text(name: s.Name) -> str:
+    """Return a column of a key as it is written."""
+    return f"{attribute_text(name.name)}{' NOCASE' if name.nocase else ''}"
 
 
 def _aggregate(aggregate: s.Aggregate) -> str:

@@ -65,6 +65,10 @@ def past_column(attribute: s.Attribute, binder: ExpressionBinder) -> PastColumn:
     if past.function == "COUNT":
         return PastColumn(past, data_type, pa.int64())
     kind, function = kind_of(data_type), past.function
+    if past.nocase and kind not in (STRING, NOTHING):
+        raise binder.error(
+            f"NOCASE is of strings, and column {dotted(past.attribute)!r} is {article(written)}", past.span
+        )
     of = past.attribute
 
     def refuse(reason: str, hint: str | None = None) -> None:

@@ -20,7 +20,7 @@ GridCell   the cell of a number in the grid of a band (`cer_gpu.expressions.band
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeGuard
@@ -30,7 +30,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.arrays import Bools, Int64
+from cer_gpu.arrays import Bools, Int32, Int64
 from cer_gpu.backend.joins.filters import TextTables
 from cer_gpu.columnar.columns import Block, RowsOfBlock, plain_texts
 from cer_gpu.columnar.dictionaries import PerDictionary
@@ -59,9 +59,15 @@ class TextNumbers:
     """One numbering of the texts of several columns, and their order.
 
     Texts get numbers as they come; `ranks` has the place of each in the order by code point.
+
+    Parameters
+    ----------
+    change
+        Function of texts that is applied before; None: none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, change: Callable[[pa.Array], pa.Array] | None = None) -> None:
+        self._change = change
         self._restart()
 
     def _restart(self) -> None:
@@ -84,13 +90,16 @@ class TextNumbers:
             return self.of_array(plain_texts(view.column(name)))
         coded = view.coded(name)
         if name not in self._of_dictionary:
-            self._of_dictionary[name] = PerDictionary(self._coder.number)
+            self._of_dictionary[name] = PerDictionary(self._numbers_of)
         numbers: Int64 = self._of_dictionary[name](coded.values)[coded.codes].astype(np.int64)
         return numbers
 
     def of_array(self, texts: pa.Array) -> Int64:
         """Return the numbers of plain texts; those of NULL are arbitrary."""
-        return self._coder.number(texts).astype(np.int64)
+        return self._numbers_of(texts).astype(np.int64)
+
+    def _numbers_of(self, texts: pa.Array) -> Int32:
+        return self._coder.number(texts if self._change is None else self._change(plain_texts(texts)))
 
     def of_texts(self, texts: Sequence[str]) -> Int64:
         """Return the numbers of texts."""

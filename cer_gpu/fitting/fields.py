@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -102,6 +102,18 @@ def fields_below(schema: pa.Schema) -> Iterator[FoundField]:
 def names_known(schema: pa.Schema) -> list[str]:
     """Return the names of columns and of fields of structs, with dots, for hints."""
     return [".".join(path) for path in _paths(schema)]
+
+
+def in_another_case(missing: Iterable[str], schema: pa.Schema) -> dict[str, str]:
+    """Return names of a schema by those of missing fields that differ from them in the case of letters alone.
+
+    Examples
+    --------
+    >>> in_another_case(["commandline", "Image"], pa.schema({"CommandLine": pa.string()}))
+    {'commandline': 'CommandLine'}
+    """
+    known = {name.casefold(): name for name in names_known(schema)}
+    return {name: known[name.casefold()] for name in missing if name.casefold() in known}
 
 
 def _paths(schema: pa.Schema) -> Iterator[tuple[str, ...]]:

@@ -6,6 +6,7 @@ import importlib
 import sys
 from typing import Any
 
+from cer_gpu.engine.options import options_by_name
 from cer_gpu.frames.matching import count, explain, match
 
 NAME = "cer"
@@ -35,14 +36,17 @@ class Accessor:
     def __init__(self, frame: Any) -> None:
         self._frame = frame
 
+    @options_by_name
     def match(self, query: Any, **options: Any) -> Any:
         """Find complex events, as a frame of the same kind (`cer_gpu.frames.match`)."""
         return match(self._frame, query, **options)
 
+    @options_by_name
     def count(self, query: Any, **options: Any) -> Any:
         """Count complex events (`cer_gpu.frames.count`)."""
         return count(self._frame, query, **options)
 
+    @options_by_name
     def explain(self, query: Any, **options: Any) -> Any:
         """Explain a query, with the events of the frame (`cer_gpu.frames.explain`)."""
         return explain(self._frame, query, **options)

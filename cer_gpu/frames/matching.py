@@ -8,6 +8,7 @@ from inspect import signature
 from typing import Any
 
 from cer_gpu.compilation import CompiledQuery, compile
+from cer_gpu.engine.options import options_by_name
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.frames.kinds import kind_of_frame
@@ -19,6 +20,7 @@ COMPILING_OPTIONS = ("type_column", "time_column", "time_unit", "relations", "la
 """Options that are those of `cer_gpu.compile`; all others are those of the evaluation."""
 
 
+@options_by_name
 def match(frame: Any, query: Any, **options: Any) -> Any:
     """Find the complex events of a frame, as a frame of the same kind.
 
@@ -67,6 +69,7 @@ def match(frame: Any, query: Any, **options: Any) -> Any:
         return kind.lazily(reader.schema, lambda: compiled.stream(kind.events, **rest))
 
 
+@options_by_name
 def count(frame: Any, query: Any, **options: Any) -> Any:
     """Count the complex events of a frame; where the query allows it, without listing them.
 
@@ -99,6 +102,7 @@ def count(frame: Any, query: Any, **options: Any) -> Any:
     return compiled.count(kind.events, **rest)
 
 
+@options_by_name
 def explain(frame: Any, query: Any, **options: Any) -> Explanation | dict[str, Explanation]:
     """Explain a query, with the number of events of a frame that satisfy each of its predicates.
 

@@ -52,6 +52,8 @@ class PartitionKeys:
         Names of the columns and fields of each key.
     nullable : tuple of bool
         For each key, whether NULL is a value of it.
+    nocase : tuple of bool
+        For each key, whether strings that differ in the case of letters alone are one.
 
     Raises
     ------
@@ -65,6 +67,7 @@ class PartitionKeys:
         self.columns: list[str] = list(dict.fromkeys(name for names in self.brackets for name in names))
         self.types: list[pa.DataType] = [_key_type(names, schema, text) for names in brackets]
         self.nullable: tuple[bool, ...] = tuple(any(name.nullable for name in names) for names in brackets)
+        self.nocase: tuple[bool, ...] = tuple(any(name.nocase for name in names) for names in brackets)
         self.parts: list[pa.DataType] = []
         for kind, nullable in zip(self.types, self.nullable, strict=True):
             self.parts += [kind, pa.bool_()] if nullable else [kind]
@@ -72,7 +75,8 @@ class PartitionKeys:
     @property
     def identity(self) -> tuple[Any, ...]:
         """Facts that tell them from the keys of other queries over the same events."""
-        return (self.brackets, self.nullable) if any(self.nullable) else self.brackets
+        own = (self.nullable, self.nocase) if any(self.nocase) else (self.nullable,)
+        return (self.brackets, *own) if any(map(any, own)) else self.brackets
 
     def arrays(
         self, batch: pa.RecordBatch, parts: list[pa.DataType], having: Sequence[Sequence[Bools | None]] = ()
@@ -93,6 +97,7 @@ class PartitionKeys:
             if having:
                 of_key = [_where(column, events) for column, events in zip(of_key, having[i], strict=True)]
             key = self._key(of_key, names, kind := next(kinds))
+            key = _in_lower_case(key) if self.nocase[i] else key
             found += _with_null(key, kind) if nullable and next(kinds) is not None else [key]
         return found
 
@@ -123,6 +128,16 @@ def _readable(column: pa.Array) -> pa.Array:
     if pa.types.is_string_view(column.type.value_type):
         return pa.DictionaryArray.from_arrays(column.indices, plain_texts(column.dictionary))
     return column
+
+
+def _in_lower_case(key: pa.Array) -> pa.Array:
+    """Return strings in lower case."""
+    if pa.types.is_null(key.type):
+        return key
+    if not pa.types.is_dictionary(key.type):
+        return pc.utf8_lower(plain_texts(key))
+    values = pc.utf8_lower(plain_texts(key.dictionary)).dictionary_encode()  # several may have become one
+    return pa.DictionaryArray.from_arrays(values.indices.take(key.indices), values.dictionary)
 
 
 def _where(column: pa.Array, events: Bools | None) -> pa.Array:
@@ -167,6 +182,8 @@ def _key_type(names: tuple[Name, ...], schema: pa.Schema, text: str) -> pa.DataT
                 *name.span,
                 hint=fields_hint(name.name, kind),
             )
+        if name.nocase and not is_string(kind) and not pa.types.is_null(kind):
+            raise QueryTypeError(f"NOCASE is of strings, and {dotted(name.name)!r} is {kind}", text, *name.span)
     kind = kinds[0]
     for name, other in zip(names[1:], kinds[1:], strict=True):
         numbers = [pa.types.is_integer(k) or pa.types.is_floating(k) for k in (kind, other)]

@@ -153,6 +153,8 @@ def _against_keys(plan: Plan) -> str | None:
 
 
 def _against_key_tasks(plan: Plan) -> str | None:
+    if any(name.nocase for names in plan.partition for name in names):
+        return "keys without the case of their letters are told by the engine alone"
     return "the ancestors of a process may have other keys" if plan.asks_for_descent else None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.options import EvaluationOptions, options_by_name
 from cer_gpu.io.sinks import naming, result_file
 from cer_gpu.io.texts import plain_values
 from cer_gpu.report.alert_page import Raised, alert_page
@@ -22,6 +22,7 @@ FIRST_ALERTS = 20
 """Most alerts of a rule on the page."""
 
 
+@options_by_name
 def write_alerts(
     rules: RuleSet,
     events: Any,

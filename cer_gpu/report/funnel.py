@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from string import Template
 from typing import Any
 
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.options import EvaluationOptions, options_by_name
 from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.io.sinks import naming, result_file
 from cer_gpu.output.funnel import STOPS, FunnelCounts, FunnelRow
@@ -22,6 +22,7 @@ _WIDTH = 1000
 """Units of the width of a bar of all starts."""
 
 
+@options_by_name
 def write_funnel(
     query: CompiledQuery | QuerySet,
     events: Any,

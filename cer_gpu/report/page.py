@@ -12,6 +12,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
+from cer_gpu.engine.options import options_by_name
 from cer_gpu.errors import OptionError
 from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.io.sinks import naming, result_file
@@ -52,6 +53,7 @@ class ReportSummary:
     of: dict[str, int | None] = field(default_factory=dict)
 
 
+@options_by_name
 def write_report(
     query: CompiledQuery | QuerySet,
     events: Any,

@@ -14,7 +14,7 @@ from cer_gpu.arrays import Bools, Int64
 from cer_gpu.backend.row_patterns import list_rows
 from cer_gpu.columnar.columns import kind_of
 from cer_gpu.columnar.fields import column_type, narrowest
-from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, taking
+from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, options_by_name, taking
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.engine.table_member import TableMember
 from cer_gpu.errors import OptionError, QueryError, QueryTypeError, did_you_mean
@@ -126,6 +126,7 @@ class RowPatternQuery(CompiledQuery):
             raise OptionError(f"the statement reads one table, {table!r}, and got {', '.join(map(repr, events))}")
         return open_events(events[table])
 
+    @options_by_name
     def explain(self, events: Any = None, *, analyze: bool = False) -> RowPatternExplanation:
         """Explain the meaning of the statement, and its evaluation: clauses, conditions, places, and what it costs.
 

@@ -11,7 +11,7 @@ holds for all of them.
 | `types` | Arrow types of columns of such a list, by name |
 | `options` | options of `cer_gpu.rules.load`, and `sort` |
 | `output` | the form of the rows |
-| `expect` | ``none``, or a mapping with `count`, `positions`, `rows` |
+| `expect` | ``none``, or a mapping with `count`, `at_least`, `positions`, `rows` |
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cer_gpu.rule_tests.inline import inline_rows, inline_table
 from cer_gpu.rule_tests.written import WrittenValue, read_yaml
 
 NO_MATCH = "none"
-EXPECTATIONS = ("count", "positions", "rows")
+EXPECTATIONS = ("count", "at_least", "positions", "rows")
 _SHARED = ("rule", "events", "types", "options", "output")
 _KEYS = ("name", *_SHARED, "expect")
 CASE_OPTIONS = (
@@ -209,7 +209,7 @@ def _expected(written: WrittenValue) -> dict[str, Any]:
 def _count(written: WrittenValue) -> int:
     n = written.plain
     if not isinstance(n, int) or isinstance(n, bool) or n < 0:
-        raise written.error(f"expected a count: a whole number from 0 on, got {written.shown()}")
+        raise written.error(f"expected a number of matches: a whole number from 0 on, got {written.shown()}")
     return n
 
 
@@ -232,4 +232,4 @@ def _rows(written: WrittenValue) -> list[dict[str, Any]]:
     return rows
 
 
-_CHECKS = {"count": _count, "positions": _positions, "rows": _rows}
+_CHECKS = {"count": _count, "at_least": _count, "positions": _positions, "rows": _rows}

@@ -19,6 +19,13 @@ def different_count(expected: int, rows: Sequence[Mapping[str, Any]]) -> list[st
     return [f"expected {_matches(expected)}, got {_matches(len(rows))}", *_listed("got", rows)]
 
 
+def too_few(expected: int, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return lines on rows of which there are fewer than expected; none: there are enough."""
+    if len(rows) >= expected:
+        return []
+    return [f"expected at least {_matches(expected)}, got {_matches(len(rows))}", *_listed("got", rows)]
+
+
 def different_positions(expected: Sequence[Sequence[int]], got: Sequence[Sequence[int]]) -> list[str]:
     """Return lines on the positions of matches that differ, in whatever order the matches are."""
     missing, more = _apart(list(map(list, expected)), list(map(list, got)), lambda wanted, found: wanted == found)

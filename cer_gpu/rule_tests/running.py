@@ -14,7 +14,7 @@ from cer_gpu.compilation import TYPE_COLUMN, CompiledQuery
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
 from cer_gpu.rule import TEST_ENDINGS, Rule
 from cer_gpu.rule_tests.cases import NO_MATCH, RuleCase
-from cer_gpu.rule_tests.comparing import different_count, different_positions, different_rows
+from cer_gpu.rule_tests.comparing import different_count, different_positions, different_rows, too_few
 from cer_gpu.rules.folder import READERS, RuleFolder, read_file, read_folder
 from cer_gpu.rules.found import AS_NAMED, FieldColumns
 from cer_gpu.rules.rule_set import analyse_rule, options_of_rules
@@ -90,7 +90,9 @@ class CaseRunner:
             fields = self._fields
             if any(name in case.options for name in _OF_FIELDS):
                 fields = FieldColumns(
-                    case.options.get("pipelines", fields.pipelines), case.options.get("columns") or fields.columns
+                    case.options.get("pipelines", fields.pipelines),
+                    case.options.get("columns") or fields.columns,
+                    fields.nocase_groups,
                 )
             known = self._rules(fields)
             rules = known.of(case)
@@ -130,6 +132,8 @@ class CaseRunner:
             rows = table.to_pylist()
             if "count" in wanted:
                 lines += different_count(wanted["count"], rows)
+            if "at_least" in wanted:
+                lines += too_few(wanted["at_least"], rows)
             if "rows" in wanted:
                 for name in dict.fromkeys(name for row in wanted["rows"] for name in row):
                     if name not in table.column_names:

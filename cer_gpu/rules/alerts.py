@@ -7,8 +7,8 @@
 | `key` | map of strings | the values of the columns in PARTITION BY, or BY of EQL, by the names of the columns |
 | `start`, `end` | int64 | positions of the first event and of the last one |
 | `start_time`, `end_time` | that of the time column | where there is one |
-| `positions` | list of int64 | positions of the matched events |
-| `events` | string | the matched events as JSON: an array of objects without the attributes that are NULL |
+| `positions` | list of int64 | positions of the matched events, the last 1,000 of them |
+| `events` | string | these events as JSON: an array of objects without the attributes that are NULL |
 
 The schema is the same for all rules, whatever columns the events have.  A rule with measures, or a statement with
 MATCH_RECOGNIZE, has its row as the one object of `events`, and no positions.
@@ -31,6 +31,8 @@ from cer_gpu.rule import Rule
 
 ALERTS = "alerts"
 """Name of this form of the results."""
+MAX_EVENTS = 1_000
+"""Most events that an alert shows: the last ones."""
 WITH_EVENTS = "events"
 _TEXTS = pa.list_(pa.string())
 _POSITIONS = pa.list_(pa.int64())
@@ -82,6 +84,8 @@ class AlertRows:
         """Return results of a query as alerts."""
         rule = self._rules[name]
         found = {field.name: rows.column(i) for i, field in enumerate(rows.schema)}
+        if self._have_events[name]:
+            found |= {each: _last(found[each], MAX_EVENTS) for each in ("positions", "events") if each in found}
         known = () if self._are_statements[name] else (*self._keys[name], *self.schema.names)
         own = {"rule": name, "id": rule.id, "level": rule.level}
         lists = {"tags": rule.tags, "tactics": rule.tactics, "techniques": rule.techniques}
@@ -143,6 +147,17 @@ def _maps(columns: Mapping[str, pa.Array], n_rows: int) -> pa.Array:
     counts = np.asarray(held).reshape(n_rows, n).sum(axis=1) if n else np.zeros(n_rows, np.int64)
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     return pa.MapArray.from_arrays(pa.array(offsets), keys.filter(held), items.filter(held))
+
+
+def _last(lists: pa.Array, most: int) -> pa.Array:
+    """Return lists with their last elements alone, as many as `most`."""
+    lengths = np.asarray(pc.list_value_length(lists).fill_null(0)).astype(np.int64)
+    if not (lengths > most).any():
+        return lists
+    kept = np.minimum(lengths, most)
+    ends, offsets = np.cumsum(lengths), np.concatenate([[0], np.cumsum(kept)])
+    rows = np.arange(offsets[-1]) + np.repeat(ends - kept - offsets[:-1], kept)
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), lists.flatten().take(pa.array(rows)))
 
 
 def _events(events: pa.Array) -> pa.Array:

@@ -46,11 +46,14 @@ class RuleFolder:
         Number of rules that are no query of a language known here, by their language or kind.
     errors : list of (str, CerError)
         Errors in files that cannot be read, and of rules in them that are no query, with the names of the files.
+    notes : list of str
+        Remarks on rules that give no results.
     """
 
     rules: dict[str, Rule]
     passed_over: Mapping[str, int] = field(default_factory=dict)
     errors: list[tuple[str, CerError]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def checked(self) -> dict[str, Rule]:
         """Return the rules; raise the first error."""
@@ -98,7 +101,7 @@ def read_folder(folder: str | os.PathLike[str], fields: FieldColumns = AS_NAMED)
         over = f"none but {_listed(passed_over)}" if passed_over else "none"
         raise OptionError(f"{folder}: expected query files ({', '.join(f'*{each}' for each in READERS)}), found {over}")
     errors = sorted(found.errors, key=lambda each: place.get(each[0], len(place)))
-    return RuleFolder(rules, dict(passed_over), errors)
+    return RuleFolder(rules, dict(passed_over), errors, list(found.notes))
 
 
 def read_file(path: Path, fields: FieldColumns = AS_NAMED) -> RulesFound:
@@ -119,6 +122,7 @@ def _read(files: Iterable[RuleFile], fields: FieldColumns) -> RulesFound:
         [rule for each in found for rule in each.rules],
         [kind for each in found for kind in each.passed_over],
         [error for each in found for error in each.errors],
+        [note for each in found for note in each.notes],
     )
 
 

@@ -35,14 +35,16 @@ class FieldColumns:
     pipelines : name, file, pipeline of pySigma, or sequence of these
     columns : mapping from str to str
         Columns by fields: the last word.
+    nocase_groups : bool
     """
 
     pipelines: Any = ()
     columns: Mapping[str, str] = field(default_factory=dict)
+    nocase_groups: bool = False
 
     def __bool__(self) -> bool:
         """Return True if anything was asked for."""
-        return bool(self.pipelines or self.columns)
+        return bool(self.pipelines or self.columns or self.nocase_groups)
 
 
 AS_NAMED = FieldColumns()
@@ -60,11 +62,14 @@ class RulesFound:
         For each rule that is no query of event patterns, its language or kind.
     errors : sequence of (str, CerError)
         Errors in files that cannot be read, and of rules in them that are no query, with the names of the files.
+    notes : sequence of str
+        Remarks on rules that give no results.
     """
 
     rules: Sequence[Rule] = ()
     passed_over: Sequence[str] = ()
     errors: Sequence[tuple[str, CerError]] = ()
+    notes: Sequence[str] = ()
 
 
 RuleReader = Callable[[Sequence[RuleFile], FieldColumns], RulesFound]

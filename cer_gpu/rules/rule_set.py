@@ -18,7 +18,15 @@ from cer_gpu.compilation import (
     options_of_set,
 )
 from cer_gpu.engine.member import InQuery
-from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, checking_names, taking
+from cer_gpu.engine.options import (
+    OF_EVENTS,
+    RAISE,
+    EvaluationOptions,
+    check_errors,
+    checking_names,
+    options_by_name,
+    taking,
+)
 from cer_gpu.errors import CerError
 from cer_gpu.io.source import Source
 from cer_gpu.query_set import QuerySet, QuerySetEvaluator
@@ -43,10 +51,14 @@ class RuleSet(QuerySet):
         Number of rules of the folder that are in no language known here, by language or kind.
     skipped
         Errors of rules that were left out, with their names.
+    errors
+        As of `cer_gpu.QuerySet`.
+    notes
+        Remarks on rules that give no results.
 
     Attributes
     ----------
-    rules, passed_over, skipped
+    rules, passed_over, notes
         As given.
     """
 
@@ -56,11 +68,14 @@ class RuleSet(QuerySet):
         rules: Mapping[str, Rule],
         passed_over: Mapping[str, int] | None = None,
         skipped: Sequence[tuple[str, CerError]] = (),
+        *,
+        errors: str = RAISE,
+        notes: Sequence[str] = (),
     ) -> None:
-        super().__init__(queries)
+        super().__init__(queries, errors=errors, skipped=_by_name(skipped))
         self.rules: dict[str, Rule] = {name: rules[name] for name in queries}
         self.passed_over: dict[str, int] = dict(passed_over or {})
-        self.skipped: list[tuple[str, CerError]] = list(skipped)
+        self.notes: tuple[str, ...] = tuple(notes)
 
     @taking(OF_ALERTS)
     def alerts(self, events: Any, options: EvaluationOptions) -> pa.Table:
@@ -78,7 +93,12 @@ class RuleSet(QuerySet):
         >>> found.select(["rule", "level", "key", "positions"]).to_pylist()
         [{'rule': 'guessed', 'level': 'high', 'key': [('user', 'ann')], 'positions': [0, 1]}]
         """
-        source = self._source(events, sort=options.sort, resident=True, needs=self._needs)
+        source = self._source(
+            events,
+            sort=options.sort,
+            resident=True,
+            needs=lambda schema: self._over(schema, options)._needs(schema),
+        )
         schema, _, found = self._alerts(source, options)
         return in_order_of_ends(list(found), schema)
 
@@ -87,7 +107,7 @@ class RuleSet(QuerySet):
     ) -> tuple[pa.Schema, QuerySetEvaluator, Iterator[pa.RecordBatch]]:
         """Return the schema of alerts, their evaluator, and the alerts as they are found."""
         options.check_time(self.time_column)
-        together = self.over(source.schema)
+        together = self.fitting(source.schema) if self._skips(options) else self.over(source.schema)
         queries = dict(together)
         schemas: dict[str, pa.Schema] = {}
         with no_collection():
@@ -122,12 +142,14 @@ def analyse_rule(
     return how(rule.text, **options)
 
 
+@options_by_name
 def compile_rules(
     rules: Mapping[str, Rule],
     *,
-    skip_wrong: bool = False,
+    errors: str = RAISE,
     passed_over: Mapping[str, int] | None = None,
     skipped: Sequence[tuple[str, CerError]] = (),
+    notes: Sequence[str] = (),
     **options: Any,
 ) -> RuleSet:
     """Compile rules by name.
@@ -135,9 +157,9 @@ def compile_rules(
     Parameters
     ----------
     rules
-    skip_wrong
-        True: rules with errors are left out, and told by `RuleSet.skipped`.
-    passed_over, skipped
+    errors
+        As of `cer_gpu.compile_all`.
+    passed_over, skipped, notes
         Those of the folder (`RuleSet`).
     **options
         Those of `cer_gpu.compile_all`.
@@ -149,16 +171,29 @@ def compile_rules(
     """
     options = options_of_rules(rules.values(), {"type_column": TYPE_COLUMN, "time_column": None, **options})
     queries = compiled_together({name: (rule.text, rule.language) for name, rule in rules.items()}, **options)
+    check_errors(errors)
     wrong = list(skipped)
     for name, rule in rules.items():
         if name in queries:
             continue
-        _, errors = analyse_rule(rule, **options)
-        if not skip_wrong:
+        _, found = analyse_rule(rule, **options)
+        if errors == RAISE:
             with InQuery(name):
-                raise errors[0]
-        wrong += [(name, error) for error in errors]
-    return RuleSet(queries, rules, passed_over, wrong)
+                raise found[0]
+        wrong.append((name, found[0]))
+    if not queries:
+        for _, error in wrong:
+            raise error
+    return RuleSet(queries, rules, passed_over, wrong, errors=errors, notes=notes)
+
+
+def _by_name(errors: Sequence[tuple[str, CerError]]) -> dict[str, CerError]:
+    """Return errors by names, several of one name apart."""
+    found: dict[str, CerError] = {}
+    for name, error in errors:
+        n = sum(known == name or known.startswith(f"{name} (") for known in found)
+        found[f"{name} ({n + 1})" if n else name] = error
+    return found
 
 
 @checking_names
@@ -171,9 +206,10 @@ def load(
     schema: pa.Schema | None = None,
     missing_fields: str = MISSING_IN_RULES,
     selection: str = "recent",
-    skip_wrong: bool = False,
+    errors: str = RAISE,
     pipelines: Any = (),
     columns: Mapping[str, str] | None = None,
+    nocase_groups: bool = False,
 ) -> RuleSet:
     """Read and compile the rules of a folder, and of those in it (docs/detection.md).
 
@@ -186,9 +222,9 @@ def load(
         As those of `cer_gpu.compile`, the same for all rules; the columns of types and times are those of EQL unless
         they are named, if one of the rules is in EQL.  A field that the events have not is by default NULL in rules of
         EQL and Sigma, and an error in others.
-    skip_wrong
-        True: rules with errors are left out, and told by `RuleSet.skipped`.
-    pipelines, columns
+    errors
+        As of `cer_gpu.compile_all`: "skip" leaves out rules that cannot be read, too.
+    pipelines, columns, nocase_groups
         As those of `cer_gpu.sigma.load`, for rules of Sigma.
 
     Raises
@@ -196,12 +232,13 @@ def load(
     QueryError, OptionError
         When there is no rule, or for the first that is wrong; the message begins with its name.
     """
-    found = read_folder(folder, FieldColumns(pipelines, columns or {}))
+    found = read_folder(folder, FieldColumns(pipelines, columns or {}, nocase_groups))
     return compile_rules(
-        found.rules if skip_wrong else found.checked(),
-        skip_wrong=skip_wrong,
+        found.checked() if errors == RAISE else found.rules,
+        errors=errors,
         passed_over=found.passed_over,
         skipped=found.errors,
+        notes=found.notes,
         type_column=type_column,
         time_column=time_column,
         time_unit=time_unit,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.rules.found import FieldColumns, RuleFile, RulesFound
+from cer_gpu.sigma.loaded import silenced_notes
 from cer_gpu.sigma.loading import PYSIGMA_MISSING, load
 
 OTHER_YAML = "YAML without a detection"
@@ -23,14 +24,16 @@ def read_sigma(files: Sequence[RuleFile], fields: FieldColumns) -> RulesFound:
     if not files:
         return RulesFound()
     try:
-        found = load([file.path for file in files], fields.pipelines, fields.columns)
+        found = load(
+            [file.path for file in files], fields.pipelines, fields.columns, nocase_groups=fields.nocase_groups
+        )
     except OptionError as error:
         if str(error) != PYSIGMA_MISSING:
             raise
         return _without_pysigma(files, error)
     over = [kind for kind, n in found.passed_over.items() for _ in range(n)]
     errors = [(each.file or each.name, each.error) for each in found._refused]
-    return RulesFound(list(found.rules.values()), over, errors)
+    return RulesFound(list(found.rules.values()), over, errors, list(silenced_notes(found.silenced)))
 
 
 def _without_pysigma(files: Sequence[RuleFile], missing: OptionError) -> RulesFound:

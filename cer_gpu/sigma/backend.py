@@ -39,7 +39,14 @@ from cer_gpu.sigma.correlations import correlation_query
 from cer_gpu.sigma.nesting import check_condition
 from cer_gpu.sigma.pipelines.named import sources_of
 from cer_gpu.sigma.pipelines.sources import ChosenColumns, predicate_of
-from cer_gpu.sigma.values import OPERATORS_OF_SIGMA, glob_of_value, number_of, regex_of_value
+from cer_gpu.sigma.values import (
+    OPERATORS_OF_SIGMA,
+    CasedFieldReference,
+    glob_of_value,
+    mark_cased,
+    number_of,
+    regex_of_value,
+)
 
 TITLE_LINE = "-- Sigma: "
 """Beginning of the text of a rule."""
@@ -62,6 +69,8 @@ class CerGpuBackend(Backend):
         As of every back end of pySigma.
     columns
         Mapping from fields, or from columns of pipelines, to columns of the events: the last word.
+    nocase_groups
+        As of `cer_gpu.sigma.load`.
     **backend_options
         Those of pySigma.
 
@@ -82,10 +91,12 @@ class CerGpuBackend(Backend):
         processing_pipeline: ProcessingPipeline | None = None,
         collect_errors: bool = False,
         columns: dict[str, str] | None = None,
+        nocase_groups: bool = False,
         **backend_options: Any,
     ) -> None:
         super().__init__(processing_pipeline, collect_errors, **backend_options)
         self._columns: ChosenColumns = dict(columns or {})
+        self._nocase_groups = nocase_groups
 
     # ---- rules
 
@@ -100,6 +111,8 @@ class CerGpuBackend(Backend):
             state = ConversionState(processing_state=dict(self.last_processing_pipeline.state))
             for each in rule.detection.condition:
                 check_condition(each)
+            for detection in rule.detection.detections.values():
+                mark_cased(detection)
             conditions = [self.convert_condition(each.parsed, state) for each in rule.detection.parsed_condition]
             formula = f.some_of(each for each in conditions if each is not None)
             predicate = self.finish_query(rule, formula, state)
@@ -128,7 +141,7 @@ class CerGpuBackend(Backend):
             if getattr(self, "last_processing_pipeline", None) is None:
                 self.init_processing_pipeline(output_format)
             self.last_processing_pipeline.apply(rule)
-            made = correlation_query(rule)
+            made = correlation_query(rule, self._nocase_groups)
             rule.set_conversion_result([made.predicate])
             rule.set_conversion_states([ConversionState(processing_state=dict(self.last_processing_pipeline.state))])
             text: str | None = with_header(rule.title, made.text)
@@ -231,7 +244,8 @@ class CerGpuBackend(Backend):
     def convert_condition_field_eq_field(self, cond: FieldCondition, state: ConversionState) -> Any:
         """Return the test of two fields of an event."""
         value = cast(SigmaFieldReference, cond.value)
-        return f.Likeness(cond.field, value.field, _FUNCTIONS[value.starts_with, value.ends_with])
+        function = _FUNCTIONS[value.starts_with, value.ends_with]
+        return f.Likeness(cond.field, value.field, function, isinstance(value, CasedFieldReference))
 
     def convert_condition_field_eq_val_null(self, cond: FieldCondition, state: ConversionState) -> Any:
         """Return the test that there is no value."""

@@ -13,27 +13,36 @@ import yaml
 from sigma import exceptions as wrong
 from sigma.collection import SigmaCollection
 from sigma.correlations import SigmaCorrelationRule
-from sigma.exceptions import SigmaError
+from sigma.exceptions import SigmaCorrelationRuleError, SigmaError, SigmaRuleNotFoundError
 from sigma.filters import SigmaFilter
 from sigma.processing.pipeline import ProcessingPipeline
 from sigma.rule import SigmaRule
 
 from cer_gpu.cache import no_collection
 from cer_gpu.ceql.query_file import read_query_file
-from cer_gpu.errors import OptionError, QueryError, did_you_mean
+from cer_gpu.errors import OptionError, QueryError, did_you_mean, nearest
 from cer_gpu.rule import Rule
 from cer_gpu.sigma.attack import tactics_of, techniques_of
 from cer_gpu.sigma.backend import CerGpuBackend
 from cer_gpu.sigma.files import YAML_ENDINGS
 from cer_gpu.sigma.loaded import Refused, SigmaRules
 from cer_gpu.sigma.pipelines.named import FINDERS, UnknownLogSourceError, chosen_columns, pipeline_named
-from cer_gpu.sigma.reading import AnyRule, GivenRules, file_of_rule, read_rules, title_of_rule, words_of
+from cer_gpu.sigma.reading import (
+    AnyRule,
+    Fault,
+    GivenRules,
+    file_of_rule,
+    read_rules,
+    reference_key,
+    title_of_rule,
+    words_of,
+)
 
 _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (wrong.SigmaPlaceholderError, "placeholders without values"),
     (wrong.SigmaRegularExpressionError, "regular expressions that RE2 does not take"),
     (UnknownLogSourceError, "log sources that the pipelines do not know"),
-    (wrong.SigmaRuleNotFoundError, "references to rules that are not there"),
+    (SigmaRuleNotFoundError, "references to rules that are not there"),
     (wrong.SigmaFeatureNotSupportedByBackendError, "not supported"),
     (yaml.YAMLError, "not YAML"),
     (OptionError, "not to be read"),
@@ -42,20 +51,25 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
 
 
 @no_collection()
-def converted(rules: Any, pipelines: Any, columns: dict[str, str]) -> SigmaRules:
+def converted(rules: Any, pipelines: Any, columns: dict[str, str], nocase_groups: bool = False) -> SigmaRules:
     """Return the rules as texts; parameters and errors are those of `cer_gpu.sigma.load`."""
-    backend = CerGpuBackend(_pipeline(pipelines, columns), columns=columns)
+    backend = CerGpuBackend(_pipeline(pipelines, columns), columns=columns, nocase_groups=nocase_groups)
     backend.init_processing_pipeline()
     given = GivenRules()
     read_rules(rules, given)
-    refused = [_refused(name, error) for name, error in given.faults]
+    refused = [_refused_fault(each) for each in given.faults]
     sound: list[AnyRule] = []
     for rule in _filtered(given, refused):
         if rule.errors:
             refused.append(_refused(title_of_rule(rule), rule.errors[0], rule))
         else:
             sound.append(rule)
+    named = {name for each in given.references for name in each.names}
+    for rule in sound:
+        if named & _keys_of(rule):
+            rule.disable_output()
     texts: dict[int, str] = {}
+    converted: set[int] = set()
     for rule in _referenced_first(sound, refused):
         try:
             if isinstance(rule, SigmaCorrelationRule):
@@ -65,6 +79,7 @@ def converted(rules: Any, pipelines: Any, columns: dict[str, str]) -> SigmaRules
         except (SigmaError, ValueError, NotImplementedError) as error:
             refused.append(_refused(title_of_rule(rule), error, rule))
             continue
+        converted.add(id(rule))
         texts.update((id(rule), text) for text in made)
     found: dict[str, Rule] = {}
     fields: dict[str, tuple[str, ...]] = {}
@@ -73,7 +88,25 @@ def converted(rules: Any, pipelines: Any, columns: dict[str, str]) -> SigmaRules
             name = _free_name(rule, found)
             found[name] = _rule(name, texts[id(rule)], rule)
             fields[name] = rule.get_conversion_result()[0].columns
-    return SigmaRules(found, fields, refused, +given.passed_over)
+    return SigmaRules(found, fields, refused, +given.passed_over, _silenced(given, sound, converted))
+
+
+def _keys_of(rule: AnyRule) -> set[str]:
+    """Return the name and the id of a rule, as correlations name it."""
+    return {reference_key(each) for each in (rule.name, rule.id) if each is not None}
+
+
+def _silenced(given: GivenRules, rules: list[AnyRule], converted: set[int]) -> dict[str, tuple[str, ...]]:
+    """Return the titles of rules that give no results for correlations without a query, by the titles of these."""
+    is_used = [each.rule is not None and id(each.rule) in converted for each in given.references]
+    used = {name for each, is_so in zip(given.references, is_used, strict=True) if is_so for name in each.names}
+    silenced: dict[str, tuple[str, ...]] = {}
+    for each, is_so in zip(given.references, is_used, strict=True):
+        own = [rule for rule in rules if id(rule) in converted and each.names & _keys_of(rule)]
+        titles = [title_of_rule(rule) for rule in own if not is_so and not used & _keys_of(rule)]
+        if titles:
+            silenced[each.title] = tuple(dict.fromkeys([*silenced.get(each.title, ()), *titles]))
+    return silenced
 
 
 def _pipeline(asked: Any, columns: Mapping[str, str]) -> ProcessingPipeline:
@@ -131,37 +164,69 @@ def _referenced_first(rules: list[AnyRule], refused: list[Refused]) -> Iterator[
     for rule in rules:
         try:
             if isinstance(rule, SigmaCorrelationRule):
-                rule.resolve_rule_references(collection)
+                _resolve(rule, collection)
         except SigmaError as error:
             refused.append(_refused(title_of_rule(rule), error, rule))
             continue
         known.append(rule)
     placed: set[int] = set()
+    sound = {id(rule) for rule in known}
+    above: list[AnyRule] = []  # correlations that lead to the rule at hand
 
     def place(rule: AnyRule) -> Iterator[AnyRule]:
         if id(rule) in placed:
             return
-        placed.add(id(rule))
+        if any(rule is each for each in above):
+            circle = above[next(i for i, each in enumerate(above) if each is rule) :]
+            for each in circle:
+                placed.add(id(each))
+                refused.append(_refused(title_of_rule(each), _circle_error(each, circle), each))
+            return
         if isinstance(rule, SigmaCorrelationRule):
-            for reference in rule.referenced_rules:
+            above.append(rule)
+            for reference in rule.referenced_rules if id(rule) in sound else ():
                 yield from place(reference.rule)
-        yield rule
+            above.pop()
+        if id(rule) not in placed and id(rule) in sound:
+            placed.add(id(rule))
+            yield rule
 
-    sound = {id(rule) for rule in known}
     for rule in known:
-        yield from (each for each in place(rule) if id(each) in sound)
+        yield from place(rule)
 
 
-def _refused(name: str, error: Exception, rule: AnyRule | SigmaFilter | None = None) -> Refused:
+def _resolve(rule: SigmaCorrelationRule, collection: SigmaCollection) -> None:
+    """Find the rules that a correlation refers to; the error names the nearest to one that is not there."""
+    try:
+        rule.resolve_rule_references(collection)
+    except SigmaRuleNotFoundError as error:
+        missing = next(each.reference for each in rule.referenced_rules if not hasattr(each, "rule"))
+        near = nearest(str(missing), collection.names_to_rules)
+        if near is None:
+            raise
+        raise SigmaRuleNotFoundError(f"{error.args[0]}\nhint: did you mean {near!r}?") from None
+
+
+def _circle_error(rule: AnyRule, circle: list[AnyRule]) -> SigmaCorrelationRuleError:
+    """Return the error of a correlation that stands on itself."""
+    begin = next(i for i, each in enumerate(circle) if each is rule)
+    names = [each.name or title_of_rule(each) for each in (*circle[begin:], *circle[: begin + 1])]
+    return SigmaCorrelationRuleError(f"correlations refer to each other in a circle: {' -> '.join(names)}")
+
+
+def _refused(name: str, error: Exception, rule: AnyRule | SigmaFilter) -> Refused:
+    """Return a rule without a text, with the reason."""
+    return _refused_fault(Fault(name, error, file_of_rule(rule)))
+
+
+def _refused_fault(fault: Fault) -> Refused:
     """Return a rule without a text, or a file without a rule, with the reason."""
+    error, file = fault.error, None if fault.file is None else str(fault.file)
     kind = next((words for each, words in _KINDS if isinstance(error, each)), "wrong")
     if isinstance(error, OptionError):  # it names its file
-        return Refused(name, error, kind, name)
-    file = name if rule is None else file_of_rule(rule)
-    said = " ".join(words_of(error).split()) if isinstance(error, yaml.YAMLError) else words_of(error)
-    return Refused(
-        name, QueryError(said if file is None else f"{file}: {said}"), kind, None if file is None else str(file)
-    )
+        return Refused(fault.name, error, kind, file)
+    said = words_of(error)
+    return Refused(fault.name, QueryError(said if file is None else f"{file}: {said}"), kind, file)
 
 
 def _free_name(rule: AnyRule, taken: Iterable[str]) -> str:

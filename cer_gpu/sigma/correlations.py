@@ -2,7 +2,8 @@
 
 A correlation fires at an event of one of its rules at which its condition begins to hold in the group of the event:
 ``RISES(condition, p)``, p being the predicate of any of its rules.  The condition is over the events of the time span
-before: ``COUNT(* FILTER (p)) OVER 5 MINUTES >= 10``.  ``temporal_ordered`` is a sequence, in which the latest chain of
+before: ``COUNT(* FILTER (p)) OVER 5 MINUTES >= 10``.  With it are shown the events that counted: of all sets of them
+that end there, MAX is the largest.  ``temporal_ordered`` is a sequence, in which the latest chain of
 events waits for the next step (RECENT).
 
 A correlation on others has their predicates in place of those of rules.  Groups are those of PARTITION BY; where they
@@ -15,8 +16,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
 from typing import Any
 
 from sigma.correlations import (
@@ -32,6 +33,8 @@ from sigma.correlations import (
     SigmaRuleReference,
 )
 from sigma.exceptions import SigmaCorrelationConditionError, SigmaError, SigmaFeatureNotSupportedByBackendError
+
+from cer_gpu.sigma.ranges import MORE_BOUNDS
 
 MOST_COMBINATIONS = 1_000
 """Most combinations of rules of which one has to have occurred."""
@@ -88,8 +91,10 @@ class CorrelationQuery:
     predicate: CorrelationPredicate
 
 
-def correlation_query(rule: SigmaCorrelationRule) -> CorrelationQuery:
+def correlation_query(rule: SigmaCorrelationRule, nocase: bool = False) -> CorrelationQuery:
     """Return the query of a correlation, whose rules were converted before.
+
+    With `nocase`, groups and distinct values do not mind the case of letters.
 
     Raises
     ------
@@ -98,14 +103,15 @@ def correlation_query(rule: SigmaCorrelationRule) -> CorrelationQuery:
     SigmaCorrelationConditionError
         For a condition that does not fit the type of the correlation.
     """
-    return _Writer(rule).query()
+    return _Writer(rule, nocase).query()
 
 
 class _Writer:
     """Writer of the query of a correlation."""
 
-    def __init__(self, rule: SigmaCorrelationRule) -> None:
+    def __init__(self, rule: SigmaCorrelationRule, nocase: bool) -> None:
         self._rule = rule
+        self._nocase = " NOCASE" if nocase else ""
         self._names = [each.reference for each in rule.referenced_rules]
         self._parts = [self._converted(each) for each in rule.referenced_rules]
         self._length = _length(rule.timespan.seconds)
@@ -134,11 +140,18 @@ class _Writer:
             own = self._predicate()
             self._in_groups(True)
             parted = "" if self._depends else self._predicate()
-            by = f" PARTITION BY {self._keys}" if parted and self._keys else ""
-            text = f"SELECT * FROM events WHERE * AS event FILTER event[{parted or own}]{by}"
+            text = (
+                self._with_counted(parted) if parted else f"SELECT * FROM events WHERE * AS event FILTER event[{own}]"
+            )
         columns = tuple(dict.fromkeys([*(name for part in self._parts for name in part.columns), *self._read]))
         predicate = CorrelationPredicate(own, parted or own, columns, self._column_of, self._tested, self._keys)
         return CorrelationQuery(text, predicate)
+
+    def _with_counted(self, fires: str) -> str:
+        """Return the query of events at which a correlation fires, each with all that counted in its window."""
+        by = f" PARTITION BY {self._keys}" if self._keys else ""
+        tests = f"counted[{_bare(self._any)}] AND event[{fires}]"
+        return f"SELECT MAX * FROM events WHERE (* AS counted)* ; * AS event FILTER {tests}{by} WITHIN {self._length}"
 
     def _predicate(self) -> str:
         return f"RISES({_bare(self._condition())}, {_bare(self._any)}{self._own})"
@@ -185,19 +198,20 @@ class _Writer:
         if len(made) == 1 and texts and texts[0].startswith(_JOINED):
             for each in _COLUMNS.findall(_TEXTS.sub("", texts[0].removeprefix(_JOINED))):
                 self._read[_plain(each)] = None
-                yield each
+                yield f"{each}{self._nocase}"
             return
         columns = self._columns(name)
         unlike = len(set(columns)) > 1
         if not unlike and len(columns[0]) == 1:
-            yield columns[0][0]
+            yield f"{columns[0][0]}{self._nocase}"
             return
         found: dict[str, None] = {}
         for field, part, test in zip(fields, self._parts, self._tests, strict=True):
             tested = part.tested(field)
             for column, of_source in tested:
                 tests = [each for each in (test * unlike, of_source * (len(tested) > 1)) if each]
-                found[f"{column} FILTER {' AND '.join(tests)}" if tests else column] = None
+                such = f" FILTER {' AND '.join(tests)}" if tests else ""
+                found[f"{column}{self._nocase}{such}"] = None
         yield ", ".join(found)
 
     def _of_field(self, field: str, part: Any) -> tuple[str, ...]:
@@ -216,17 +230,30 @@ class _Writer:
 
     def _condition(self) -> str:
         """Return the condition over a window, which holds over none that is empty."""
-        asked, text = self._rule.condition, self._over_window()
-        if isinstance(asked, SigmaCorrelationCondition):
-            fails_of_none = (asked.op == _Op.GT and asked.count >= 0) or (asked.op == _Op.GTE and asked.count > 0)
-            if fails_of_none:
-                return text
+        text = self._over_window()
+        for each in self._bounds:
+            if (each.op == _Op.GT and each.count >= 0) or (each.op == _Op.GTE and each.count > 0):
+                return text  # it fails of none
         return f"{self._count('*', self._any)} > 0 AND ({_bare(text)})"
 
+    @property
+    def _bounds(self) -> list[SigmaCorrelationCondition]:
+        """The comparisons of the condition, of which several make a range; none: it is one of names."""
+        first = self._rule.condition
+        if not isinstance(first, SigmaCorrelationCondition):
+            return []
+        more = self._rule.custom_attributes.get(MORE_BOUNDS, ())
+        return [first, *(replace(first, op=each.op, count=each.count) for each in more)]
+
     def _over_window(self) -> str:
-        kind, condition = self._rule.type, self._rule.condition
+        condition = self._rule.condition
         if isinstance(condition, SigmaExtendedCorrelationCondition):
             return self._extended(condition.parsed)
+        return " AND ".join(map(self._compared, self._bounds))
+
+    def _compared(self, condition: SigmaCorrelationCondition) -> str:
+        """Return one comparison of the condition."""
+        kind = self._rule.type
         if kind == _KINDS.TEMPORAL:
             return self._occurred(condition)
         value = _number(condition.count)
@@ -247,7 +274,7 @@ class _Writer:
     def _over(self, function: str, column: str, test: str) -> str:
         operand = column if column == "*" else f"*.{column}"
         if function == "COUNT DISTINCT":
-            return f"COUNT(DISTINCT {operand} FILTER {test}) OVER {self._length}{self._own}"
+            return f"COUNT(DISTINCT {operand}{self._nocase} FILTER {test}) OVER {self._length}{self._own}"
         return f"{function}({operand} FILTER {test}) OVER {self._length}{self._own}"
 
     def _count(self, column: str, test: str) -> str:
@@ -319,7 +346,8 @@ class _Writer:
         if isinstance(condition, SigmaExtendedCorrelationCondition):
             some = any(isinstance(each, CorrelationConditionOR | CorrelationConditionNOT) for each in _nodes(condition))
         else:
-            some = condition.op not in (_Op.GTE, _Op.EQ) or condition.count != len(self._parts)
+            n = len(self._parts)
+            some = not any(each.op in (_Op.GTE, _Op.EQ) and each.count == n for each in self._bounds)
         if some:
             raise self._refused("an order of rules of which some need not occur")
         self._in_groups(not self._depends)
@@ -337,8 +365,9 @@ class _Writer:
             columns = self._columns(name)
             if any(len(each) > 1 for each in columns):
                 raise self._refused(f"an order by {name!r}, which has several columns in the events of one rule")
-            for i in range(len(steps) - 1):
-                yield f"{steps[i]}.{columns[i][0]} = {steps[i + 1]}.{columns[i + 1][0]}"
+            keys = [f"{step}.{column}" for step, (column,) in zip(steps, columns, strict=True)]
+            keys = [f"lower(string({key}))" for key in keys] if self._nocase else keys
+            yield from (f"{a} = {b}" for a, b in pairwise(keys))
 
     def _refused(self, what: str) -> SigmaFeatureNotSupportedByBackendError:
         return SigmaFeatureNotSupportedByBackendError(f"no query says this: {what}", source=self._rule.source)

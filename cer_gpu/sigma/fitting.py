@@ -76,6 +76,8 @@ class LooseFitter(PredicateFitter):
             return None if self._missing_is_null else name
         if found.in_list:
             return None
+        if name.nocase and self._kind_of(name.name) != STRING:
+            name = replace(name, nocase=False)
         return name if found.attribute == name.name else replace(name, name=found.attribute)
 
     # ---- tests ----------------------------------------------------------------------------------------------------
@@ -261,6 +263,8 @@ class LooseFitter(PredicateFitter):
         if found is not None and past.attribute is not None:
             if found.in_list or (past.function in _OF_NUMBERS and self._kind_of(past.attribute) != _NUMBER):
                 return super().attribute(replace(node, past=replace(past, predicate=s.SATISFIED_BY_NONE)))
+            if past.nocase and self._kind_of(past.attribute) != STRING:
+                node = replace(node, past=(past := replace(past, nocase=False)))
             if found.attribute != past.attribute:
                 node = replace(node, past=replace(past, attribute=found.attribute))
         return super().attribute(node)

@@ -156,6 +156,7 @@ class Likeness:
     field: str
     other: str
     function: str = ""
+    cased: bool = False
 
 
 @dataclass(frozen=True)
@@ -286,7 +287,7 @@ class PredicateWriter:
 
     def _likeness(self, test: Likeness, holds: bool) -> tuple[str, int]:
         a, b = self._column(test.field), self._column(test.other)
-        left, right = f"lower(string({a}))", f"lower(string({b}))"
+        left, right = (f"string({each})" if test.cased else f"lower(string({each}))" for each in (a, b))
         passed = [f"{name}({left}, {right})" if name else f"{left} = {right}" for name in _AS_FUNCTIONS[test.function]]
         if holds:
             return " OR ".join(passed), _TEST if len(passed) == 1 else _SOME

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from cer_gpu.errors import CerError
+from cer_gpu.fitting.fields import in_another_case, names_known
 from cer_gpu.rule import Rule
+
+MAX_HINTS = 8
+"""Most rules without a text whose hints a summary shows."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,8 @@ class SigmaRules(Mapping[str, str]):
         Rules that have no text.
     passed_over
         Number of YAML documents that are no rules, by the kind of them.
+    silenced
+        Titles of rules that give no results of their own, by the correlations without a text that refer to them.
 
     Attributes
     ----------
@@ -55,6 +61,7 @@ class SigmaRules(Mapping[str, str]):
     errors : list of (str, CerError)
         Names of the rules that have no text, with the reasons.
     passed_over : dict from str to int
+    silenced : dict from str to tuple of str
 
     Examples
     --------
@@ -77,11 +84,13 @@ class SigmaRules(Mapping[str, str]):
         fields: Mapping[str, tuple[str, ...]],
         refused: Iterable[Refused] = (),
         passed_over: Mapping[str, int] | None = None,
+        silenced: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         self.rules: dict[str, Rule] = dict(rules)
         self.fields: dict[str, tuple[str, ...]] = dict(fields)
         self._refused = list(refused)
         self.passed_over: dict[str, int] = dict(passed_over or {})
+        self.silenced: dict[str, tuple[str, ...]] = dict(silenced or {})
 
     def __getitem__(self, name: str) -> str:
         """Return the text of a rule."""
@@ -106,7 +115,7 @@ class SigmaRules(Mapping[str, str]):
 
     def missing(self, schema: pa.Schema) -> dict[str, int]:
         """Return the columns that events of a schema have not, with the number of rules that read each, most first."""
-        known = set(_names_in(schema))
+        known = set(names_known(schema))
         counts = Counter(name for names in self.fields.values() for name in names if name not in known)
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
@@ -123,39 +132,44 @@ class SigmaRules(Mapping[str, str]):
         if kinds:
             lines.append(f"{_rules(len(self._refused))} without a text:")
             lines += [f"  {count:,}: {kind}" for kind, count in kinds.most_common()]
+            hints = [(each.name, hint) for each in self._refused if (hint := _hint(each.error)) is not None]
+            lines += [f"  {name}: {hint}" for name, hint in hints[:MAX_HINTS]]
+            lines += [f"  and {len(hints) - MAX_HINTS:,} more hints"] * (len(hints) > MAX_HINTS)
+        lines += silenced_notes(self.silenced)
         if self.passed_over:
             listed = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.passed_over.items()))
             lines.append(f"passed over: {listed}")
         if schema is not None:
-            lines += _told(self.missing(schema), self._readers(schema))
+            lines += _told(self.missing(schema), self._readers(schema), schema)
         return "\n".join(lines)
 
     def _readers(self, schema: pa.Schema) -> int:
-        known = set(_names_in(schema))
+        known = set(names_known(schema))
         return sum(any(name not in known for name in names) for names in self.fields.values())
+
+
+def _hint(error: CerError) -> str | None:
+    """Return the hint of an error that names what was perhaps meant."""
+    _, _, hint = str(error).partition("\nhint: ")
+    return hint if hint.startswith("did you mean") else None
 
 
 def _rules(count: int) -> str:
     return f"{count:,} rule{'' if count == 1 else 's'}"
 
 
-def _told(missing: Mapping[str, int], n_readers: int) -> Iterator[str]:
+def silenced_notes(silenced: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield a line for each correlation without a text that keeps the rules it refers to from giving results."""
+    for correlation, titles in silenced.items():
+        verb = "gives" if len(titles) == 1 else "give"
+        yield f"{', '.join(map(repr, titles))} {verb} no results: the correlation {correlation!r} has no text"
+
+
+def _told(missing: Mapping[str, int], n_readers: int, schema: pa.Schema) -> Iterator[str]:
     if not missing:
         yield "the events have all columns that the rules read"
         return
     yield f"columns that the events have not, read by {_rules(n_readers)} (a test of one does not hold):"
     width = max(len(f"{count:,}") for count in missing.values())
-    yield from (f"  {count:>{width},}: {name}" for name, count in missing.items())
-
-
-def _names_in(schema: pa.Schema) -> Iterator[str]:
-    """Yield the names of columns, and the paths of fields of structs."""
-    for field in schema:
-        yield from _paths(field.name, field.type)
-
-
-def _paths(name: str, data_type: pa.DataType) -> Iterator[str]:
-    yield name
-    if pa.types.is_struct(data_type):
-        for field in data_type:
-            yield from _paths(f"{name}.{field.name}", field.type)
+    near = {name: f" (did you mean {other}?)" for name, other in in_another_case(missing, schema).items()}
+    yield from (f"  {count:>{width},}: {name}{near.get(name, '')}" for name, count in missing.items())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cer_gpu.cache import made_once
+from cer_gpu.engine.options import options_by_name
 from cer_gpu.errors import OptionError
 from cer_gpu.sigma.files import files_in, is_given_as_path
 from cer_gpu.sigma.loaded import SigmaRules
@@ -16,10 +17,13 @@ from cer_gpu.sigma.loaded import SigmaRules
 PYSIGMA_MISSING = "Sigma's rules need pySigma\nhint: pip install 'cer-gpu[sigma]'"
 
 
+@options_by_name
 def load(
     rules: Any,
     pipelines: Any = (),
     columns: Mapping[str, str] | None = None,
+    *,
+    nocase_groups: bool = False,
 ) -> SigmaRules:
     """Read rules of Sigma and write them in CEQL (docs/sigma.md).
 
@@ -32,6 +36,9 @@ def load(
         such, in any number.  Without one, rules are tested on events of all log sources.
     columns
         Columns of the events by the names of fields, or of columns that a pipeline puts in their place: the last word.
+    nocase_groups
+        True: in the groups of correlations, and among distinct values, strings that differ in the case of letters alone
+        are one value, as in the tests of rules; False: they are several.
 
     Returns
     -------
@@ -56,10 +63,10 @@ def load(
             if (error.name or "").split(".")[0] not in ("pysigma", "sigma", "yaml"):
                 raise
             raise OptionError(PYSIGMA_MISSING) from None
-        return converted(rules, pipelines, dict(columns or {}))
+        return converted(rules, pipelines, dict(columns or {}), nocase_groups)
 
     try:
-        parts = [version("pysigma"), repr(sorted((columns or {}).items()))]
+        parts = [version("pysigma"), repr(sorted((columns or {}).items())), repr(bool(nocase_groups))]
         made_of = [*parts, *_contents(rules), "by", *_contents(pipelines)]
     except (TypeError, OSError, PackageNotFoundError):
         return make()  # objects, or what is not there, of which it tells

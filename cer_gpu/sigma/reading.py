@@ -3,33 +3,83 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
-import yaml
 from sigma.collection import SigmaCollection
-from sigma.correlations import SigmaCorrelationRule
-from sigma.exceptions import SigmaError, SigmaRuleLocation
+from sigma.correlations import SigmaCorrelationCondition, SigmaCorrelationRule, SigmaCorrelationType
+from sigma.exceptions import (
+    SigmaCorrelationRuleError,
+    SigmaCorrelationTypeError,
+    SigmaDetectionError,
+    SigmaError,
+    SigmaRuleLocation,
+)
 from sigma.filters import SigmaFilter
 from sigma.modifiers import SigmaWideModifier, modifier_mapping
 from sigma.rule import SigmaRule
-from sigma.rule.base import SigmaYAMLLoader
 
 from cer_gpu.ceql.query_file import read_query_file
-from cer_gpu.errors import OptionError, did_you_mean
+from cer_gpu.errors import OptionError, did_you_mean, nearest
+from cer_gpu.sigma.documents import UnreadDocument, read_documents
 from cer_gpu.sigma.files import files_in, is_given_as_path
 from cer_gpu.sigma.nesting import check_condition
+from cer_gpu.sigma.ranges import MORE_BOUNDS, split_range
 from cer_gpu.sigma.values import POLICY
 
-_PARTS = ("detection", "correlation", "filter", "action")
+_DETECTION, _CORRELATION = "detection", "correlation"
+_PARTS = (_DETECTION, _CORRELATION, "filter", "action")
 """Keys of YAML documents of Sigma: one of them is in each."""
+_NO_RULE = "YAML without a detection"
+_OF_CORRELATIONS = frozenset(("type", "rules", "timespan", "group-by", "condition", "aliases"))
+_CORRELATION_TEXT = re.compile(r"""(?m)^[ \t{]*["']?correlation["']?[ \t]*:""")
+_TITLE_TEXT = re.compile(r"""(?m)^["']?title["']?[ \t]*:[ \t]*(.+?)[ \t]*$""")
+_GENERATE_TEXT = re.compile(r"""(?mi)^[ \t{]*["']?generate["']?[ \t]*:[ \t]*true\b""")
+_WORD = re.compile(r"[\w.-]+")
 
 modifier_mapping.setdefault("utf16le", SigmaWideModifier)  # of the specification; pySigma knows its other name
 
 AnyRule = SigmaRule | SigmaCorrelationRule
+
+
+@dataclass(frozen=True)
+class BaseRuleReferences:
+    """The rules that a document of a correlation names, whether the correlation can be read or not.
+
+    Attributes
+    ----------
+    title : str
+    names : frozenset of str
+        Names and ids, as `reference_key` has them.
+    rule : SigmaCorrelationRule or None
+        None: the correlation cannot be read.
+    """
+
+    title: str
+    names: frozenset[str]
+    rule: SigmaCorrelationRule | None
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with a file or a document.
+
+    Attributes
+    ----------
+    name : str
+        Title of the rule, else the name of its file.
+    error : Exception
+    file : Path or None
+    """
+
+    name: str
+    error: Exception
+    file: Path | None
 
 
 @dataclass
@@ -39,15 +89,17 @@ class GivenRules:
     Attributes
     ----------
     rules : list of SigmaRule, SigmaCorrelationRule and SigmaFilter
-    faults : list of (str, Exception)
-        Names of files or rules, and what is wrong with them.
+    faults : list of Fault
     passed_over : Counter
         YAML documents that are no rules, by their kind.
+    references : list of BaseRuleReferences
+        Of each correlation that does not ask for the results of its base rules (`generate`).
     """
 
     rules: list[AnyRule | SigmaFilter] = field(default_factory=list)
-    faults: list[tuple[str, Exception]] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
     passed_over: Counter[str] = field(default_factory=Counter)
+    references: list[BaseRuleReferences] = field(default_factory=list)
 
 
 def read_rules(rules: Any, into: GivenRules) -> None:
@@ -65,16 +117,16 @@ def read_rules(rules: Any, into: GivenRules) -> None:
             try:
                 text = read_query_file(path)
             except OptionError as error:
-                into.faults.append((str(path), error))
+                into.faults.append(Fault(str(path), error, path))
                 continue
             _read_yaml(text, path, into)
     elif isinstance(rules, str):
         _read_yaml(rules, None, into)
     elif isinstance(rules, SigmaCollection):
         own = copy.deepcopy(rules)  # pipelines change rules
-        into.rules += [*own.rules, *own.filters]
+        _take([*own.rules, *own.filters], into)
     elif isinstance(rules, (SigmaRule, SigmaCorrelationRule, SigmaFilter)):
-        into.rules.append(copy.deepcopy(rules))
+        _take([copy.deepcopy(rules)], into)
     elif isinstance(rules, Iterable) and not isinstance(rules, (Mapping, bytes)):
         for each in rules:
             read_rules(each, into)
@@ -84,39 +136,157 @@ def read_rules(rules: Any, into: GivenRules) -> None:
         )
 
 
+def _take(rules: Iterable[AnyRule | SigmaFilter], into: GivenRules) -> None:
+    """Take in rules of pySigma."""
+    for rule in rules:
+        into.rules.append(rule)
+        if isinstance(rule, SigmaCorrelationRule) and rule.generate is not True:
+            condition = getattr(rule.condition, "expression", "")
+            names = [*(each.reference for each in rule.rules or ()), *_WORD.findall(condition)]
+            into.references.append(BaseRuleReferences(title_of_rule(rule), _keys(names), rule))
+
+
 def _read_yaml(text: str, path: Path | None, into: GivenRules) -> None:
-    name = "the text" if path is None else str(path)
-    try:
-        documents = [each for each in yaml.load_all(text, SigmaYAMLLoader) if each is not None]
-    except (yaml.YAMLError, RecursionError) as error:
-        into.faults.append((name, error))
-        return
-    known = [each for each in documents if isinstance(each, dict) and any(part in each for part in _PARTS)]
-    into.passed_over["YAML without a detection"] += len(documents) - len(known)
-    for each in documents:
-        if isinstance(each, dict) and each not in known and {"title", "logsource"} <= each.keys():
-            close = did_you_mean("detection", [str(key) for key in each], "keys")
-            hint = f"\nhint: {close}" if close else ""
-            into.faults.append((str(each["title"]), OptionError(f"expected a detection, found none{hint}")))
-            into.passed_over["YAML without a detection"] -= 1
+    known: list[dict[str, Any]] = []
+    for document in read_documents(text):
+        if isinstance(document, UnreadDocument):
+            _take_unread(document, path, into)
+        elif isinstance(document, dict) and any(part in document for part in _PARTS):
+            known.append(document)
+        elif isinstance(document, dict) and (meant := _mistyped(document)) is not None:
+            key, part = meant
+            title = str(document.get("title", path or "the text"))
+            if part == _CORRELATION:
+                into.references.append(BaseRuleReferences(title, _keys(_referenced(document[key])), None))
+            hint = f"\nhint: did you mean {part!r} in place of {key!r}?" if key else ""
+            kind = SigmaCorrelationRuleError if part == _CORRELATION else SigmaDetectionError
+            into.faults.append(Fault(title, kind(f"expected a {part}, found none{hint}"), path))
+        else:
+            into.passed_over[_NO_RULE] += 1
     source = None if path is None else SigmaRuleLocation(path)
-    # a document that is wrong stops no others, unless they tell of one another
-    together = [known] if any("action" in each for each in known) else [[each] for each in known]
-    for some in together:
-        try:
-            for each in some:  # pySigma parses those of correlations as it reads them
-                if isinstance(each.get("correlation"), dict):
-                    check_condition(each["correlation"].get("condition"))
-            read = SigmaCollection.from_dicts(
-                some, collect_errors=True, source=source, collect_filters=True, resolve_references=False, policy=POLICY
-            )
-        except Exception as error:  # anything may come of YAML that is no rule
-            title = some[0].get("title") if len(some) == 1 else None
-            into.faults.append((str(title or name), error))
-            continue
-        into.rules += [*read.rules, *read.filters]
-        told = [error for rule in (*read.rules, *read.filters) for error in rule.errors]
-        into.faults += [(name, error) for error in read.errors if not any(error is each for each in told)]
+    for some in _independent(known):
+        _read_some(some, path, source, into)
+
+
+def _independent(documents: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Yield documents that tell of one another together, and others alone: one that is wrong stops no others."""
+    if not any("action" in each for each in documents):
+        yield from ([each] for each in documents)
+        return
+    yield [each for each in documents if _CORRELATION not in each or "action" in each]
+    yield from ([each] for each in documents if _CORRELATION in each and "action" not in each)
+
+
+def _read_some(
+    some: list[dict[str, Any]], path: Path | None, source: SigmaRuleLocation | None, into: GivenRules
+) -> None:
+    """Read documents that tell of one another, or one."""
+    title = str((some[0].get("title") if len(some) == 1 else None) or path or "the text")
+    rules: list[AnyRule | SigmaFilter] = []
+    bounds: list[SigmaCorrelationCondition] = []
+    try:
+        for each in some:  # pySigma parses those of correlations as it reads them
+            if isinstance(correlation := each.get(_CORRELATION), dict):
+                check_condition(correlation.get("condition"))
+                correlation["condition"], bounds = split_range(correlation.get("condition"))
+                _check_type(correlation.get("type"))
+                if "generate" in each:  # where the schema of the specification has it
+                    correlation.setdefault("generate", each["generate"])
+        read = SigmaCollection.from_dicts(
+            some, collect_errors=True, source=source, collect_filters=True, resolve_references=False, policy=POLICY
+        )
+    except Exception as error:  # anything may come of YAML that is no rule
+        into.faults.append(Fault(title, error, path))
+    else:
+        rules = [*read.rules, *read.filters]
+        told = [error for rule in rules for error in rule.errors]
+        into.faults += [Fault(title, error, path) for error in read.errors if not any(error is one for one in told)]
+    into.rules += rules
+    read_here = next((rule for rule in rules if isinstance(rule, SigmaCorrelationRule)), None)
+    if read_here is not None:
+        read_here.custom_attributes[MORE_BOUNDS] = bounds
+    for each in some:
+        if _CORRELATION in each and not _generates(each):
+            into.references.append(BaseRuleReferences(title, _keys(_referenced(each[_CORRELATION])), read_here))
+
+
+def _check_type(name: object) -> None:
+    known = [each.name.lower() for each in SigmaCorrelationType]
+    if name is not None and str(name).lower() not in known:
+        hint = did_you_mean(str(name), known, "types")
+        raise SigmaCorrelationTypeError(f"{name!r} is no type of correlations\nhint: {hint}")
+
+
+def _take_unread(document: UnreadDocument, path: Path | None, into: GivenRules) -> None:
+    """Take in a document that is no YAML, of which only words are known."""
+    text = document.text
+    title = _TITLE_TEXT.search(text)
+    name = str(path or "the text") if title is None else title[1].strip("'\"")
+    begin = _CORRELATION_TEXT.search(text)
+    if begin is not None and not _GENERATE_TEXT.search(text):
+        into.references.append(BaseRuleReferences(name, _keys(_WORD.findall(text, begin.end())), None))
+    into.faults.append(Fault(str(path or "the text"), document.error, path))
+
+
+def _mistyped(document: Mapping[Any, Any]) -> tuple[str, str] | None:
+    """Return the key that was meant to be one of a rule or of a correlation, and that one; None: it is no rule."""
+    keys = [str(key) for key, value in document.items() if isinstance(key, str) and isinstance(value, dict | list)]
+    for key in keys:
+        if (
+            isinstance(document[key], dict)
+            and "rules" in document[key]
+            and len(_OF_CORRELATIONS & set(document[key])) > 1
+        ):
+            return key, _CORRELATION
+    if "title" in document and (near := nearest(_CORRELATION, keys)) is not None:
+        return near, _CORRELATION
+    if {"title", "logsource"} <= document.keys():
+        return nearest(_DETECTION, [key for key in keys if key != "logsource"]) or "", _DETECTION
+    return None
+
+
+def _generates(document: Mapping[str, Any]) -> bool:
+    correlation = document[_CORRELATION]
+    said = correlation.get("generate") if isinstance(correlation, dict) else None
+    return (document.get("generate") if said is None else said) is True
+
+
+def _referenced(correlation: Any) -> list[str]:
+    """Return the names of rules in a correlation; all its words, if it does not say which they are."""
+    rules = correlation.get("rules") if isinstance(correlation, dict) else None
+    condition = correlation.get("condition") if isinstance(correlation, dict) else None
+    if rules is None and not isinstance(condition, str):
+        return [word for text in _texts_in(correlation) for word in _WORD.findall(text)]
+    names = [name.strip() for text in _texts_in(rules) for name in (text, *text.split(","))]
+    return [*names, *(_WORD.findall(condition) if isinstance(condition, str) else ())]
+
+
+def _texts_in(value: Any) -> list[str]:
+    """Return all keys and plain values in a value of YAML, as texts."""
+    texts: list[str] = []
+    todo: list[Any] = [value]
+    known: set[int] = set()
+    while todo:
+        each = todo.pop()
+        if isinstance(each, dict | list):
+            if id(each) not in known:  # aliases may lead back
+                known.add(id(each))
+                todo += [*each, *each.values()] if isinstance(each, dict) else each
+        elif each is not None:
+            texts.append(str(each))
+    return texts
+
+
+def _keys(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(map(reference_key, names))
+
+
+def reference_key(name: object) -> str:
+    """Return a name, or an id as all ids are written."""
+    try:
+        return str(UUID(str(name)))
+    except ValueError:
+        return str(name)
 
 
 def title_of_rule(rule: AnyRule | SigmaFilter) -> str:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from sigma.exceptions import SigmaPlaceholderError, SigmaRegularExpressionError
+from sigma.modifiers import SigmaCaseSensitiveModifier
 from sigma.policy import SigmaPolicy
 from sigma.policy.regex_engine import RE2RegexEngine, RegexPattern
+from sigma.rule import SigmaDetection
 from sigma.types import (
     CompareOperators,
     Placeholder,
+    SigmaFieldReference,
     SigmaNumber,
     SigmaRegularExpression,
     SigmaString,
@@ -24,6 +29,13 @@ OPERATORS_OF_SIGMA = {
     CompareOperators.GTE: ">=",
     CompareOperators.NEQ: "<>",
 }
+
+
+@dataclass
+class CasedFieldReference(SigmaFieldReference):
+    """A reference to a field that is compared with the case of its letters: `cased` before `fieldref`."""
+
+
 _RUN, _ONE = SpecialChars.WILDCARD_MULTI, SpecialChars.WILDCARD_SINGLE
 
 
@@ -90,6 +102,20 @@ class NamingEngine(RE2RegexEngine):
 
 POLICY = SigmaPolicy(regex_engine=NamingEngine())
 """Settings of pySigma for rules that are read here."""
+
+
+def mark_cased(detection: SigmaDetection) -> None:
+    """Make references to fields with the modifier `cased` such of letters with their case, which pySigma forgets."""
+    for item in detection.detection_items:
+        if isinstance(item, SigmaDetection):
+            mark_cased(item)
+        elif SigmaCaseSensitiveModifier in item.modifiers:
+            item.value = [
+                CasedFieldReference(each.field, each.starts_with, each.ends_with)
+                if isinstance(each, SigmaFieldReference)
+                else each
+                for each in item.value
+            ]
 
 
 def number_of(value: SigmaNumber) -> str:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
 
+from cer_gpu.engine.options import options_by_name
 from cer_gpu.errors import CerError, CheckpointError
 from spark_glue.number import quoted, sent
 from spark_glue.stage import plain_schema
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _STATE = re.compile(r"state-(\d+)")
 
 
+@options_by_name
 def match_batches(
     query: Any,
     out: str,

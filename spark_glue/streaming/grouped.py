@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted
+from cer_gpu.engine.options import options_by_name
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from spark_glue.deal import MOST_PARTS, against_dealings
 from spark_glue.errors import SparkSetupError
@@ -29,6 +30,7 @@ MOST_DEFAULT_GROUPS = 64
 """Number of groups unless one is given: the state of each is read and written at each micro-batch."""
 
 
+@options_by_name
 def match_stream(
     stream_df: DataFrame,
     query: Any,
@@ -94,6 +96,7 @@ def match_stream(
     delay = microseconds(lateness)
     n_groups = _n_groups(stream_df, work, order, groups)
     events = to_arrow(stream_df.schema)
+    work = endless_work(query, output, events)
     found = plain_schema(work.output_schema(events))
     _check_session(stream_df)
     columns = read_columns(work, events, order)
@@ -162,7 +165,7 @@ def check_stream_order(df: DataFrame, work: Work, order_by: str | Sequence[str])
     return order
 
 
-def endless_work(query: Any, output: str | None = None) -> Work:
+def endless_work(query: Any, output: str | None = None, schema: pa.Schema | None = None) -> Work:
     """Return the work of queries over a stream that never ends.
 
     Raises
@@ -170,7 +173,7 @@ def endless_work(query: Any, output: str | None = None) -> Work:
     OptionError
         When a query reads whole tables.
     """
-    work = work_of(query, output)
+    work = work_of(query, output, schema=schema)
     if not work.endless:
         raise OptionError("MATCH_RECOGNIZE reads the whole table, and a stream never ends\nhint: match(df, query, ...)")
     return work

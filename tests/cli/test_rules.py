@@ -157,16 +157,18 @@ def test_all_wrong_rules_end_a_run_unless_they_are_left_out(cli):
         assert "error: rules/broken.toml: is not TOML: " in err
     assert "error: rules/gone.ceql: the events have no column 'no'" in err
     assert err.endswith("\n3 errors in 3 of 6 queries\n")
-    code, out, err = cli(*ASKED, "--skip-wrong")
+    code, out, err = cli(*ASKED, "--skip-invalid")
     assert code == 0
     assert "2 of 3 rules raised 7 alerts" in out
     assert "note: 3 rules left out for their errors (cer-gpu check tells all of them)\n" in err
+    assert "note: left out: gone: the events have no column 'no'\n" in err
+    assert "note: left out: rules/broken.toml: is not TOML: " in err
 
 
 def test_a_folder_whose_rules_are_all_wrong_is_an_error(cli):
     for name in "pair.toml", "chain.toml", "one.ceql":
         write({name: "[rule"})
-    code, _, err = cli(*ASKED, "--skip-wrong")
+    code, _, err = cli(*ASKED, "--skip-invalid")
     assert (code, err.count("error: ")) == (1, 3)
 
 

@@ -102,9 +102,36 @@ def test_wrong_rules_are_told_or_left_out(cli):
         assert "error: rules/open.yml: " in err
     said = json.loads(cli("check", *ASKED, "--json")[1])
     assert (said["ok"], said["queries"]["Whoami"]["ok"]) == (False, True)
-    code, out, err = cli("run", *ASKED, "--skip-wrong")
+    code, out, err = cli("run", *ASKED, "--skip-invalid")
     assert (code, "note: 2 rules left out for their errors" in err) == (0, True)
     assert "2 of 3 rules raised 3 alerts" in out
+
+
+def test_a_wrong_correlation_does_not_let_its_rules_loose(cli):
+    many = "correlation: {type: event_count, rules: [failed], timespan: 5x, condition: {gte: 10}}"
+    write({"logon.yml": f"name: failed{LOGON}", "many.yml": f"title: Many\n{many}"})
+    code, out, err = cli("run", *ASKED, "--skip-invalid")
+    assert (code, "Failed logon" in out) == (0, False)
+    assert "note: 'Failed logon' gives no results: the correlation 'Many' has no text\n" in err
+    assert "note: left out: rules/many.yml: Timespan '5x' is invalid.\n" in err
+    code, _, err = cli("run", *ASKED)
+    assert (code, "error: rules/many.yml: " in err) == (1, True)
+
+
+def test_a_field_in_another_letter_case_is_named_with_the_nearest(cli):
+    write({"a/whoami.yml": WHOAMI.replace("Company", "targetusername")})
+    for command in "run", "check":
+        code, out, err = cli(command, *ASKED)
+        assert (code, "note: targetusername: did you mean TargetUserName?\n" in out + err) == (0, True)
+    write({"a/whoami.yml": WHOAMI.replace("process_creation", "proces_creation")})
+    code, _, err = cli("run", *ASKED)
+    assert (code, "hint: did you mean category 'process_creation'?" in err) == (1, True)
+
+
+def test_an_error_of_yaml_names_its_document_and_line(cli):
+    write({"two.yml": WHOAMI + "---\ntitle: b\ndetection: {a: [}\n"})
+    code, _, err = cli("check", *ASKED)
+    assert (code, "error: rules/two.yml: document 2, line 11: " in err) == (1, True), err
 
 
 def test_a_rule_is_a_query(cli):

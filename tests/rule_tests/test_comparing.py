@@ -8,7 +8,7 @@ import random
 import pytest
 from sizes import seeds
 
-from cer_gpu.rule_tests.comparing import different_count, different_positions, different_rows, is_as_expected
+from cer_gpu.rule_tests.comparing import different_count, different_positions, different_rows, is_as_expected, too_few
 
 MOMENT = datetime.datetime(2024, 5, 14, 17, 30, tzinfo=datetime.UTC)
 EQUAL = [
@@ -68,6 +68,11 @@ def test_rows_are_compared_in_the_columns_that_are_named():
 def test_a_count_that_differs_shows_the_rows():
     assert different_count(2, [{}, {}]) == []
     assert different_count(0, [{"end": n} for n in range(7)])[-2:] == ["  got: end = 4", "  and 2 more got"]
+
+
+def test_a_least_number_is_passed_by_more():
+    assert too_few(2, [{"end": 1}] * 3) == too_few(2, [{}, {}]) == []
+    assert too_few(2, [{"end": 4}]) == ["expected at least 2 matches, got 1 match", "  got: end = 4"]
 
 
 @pytest.mark.parametrize("seed", seeds(100))

@@ -124,9 +124,9 @@ def test_wrong_rules_are_named_or_left_out():
     wrong = {**RULES, "bad": Rule("bad", "SELECT * FROM S WHERE", file="bad.ceql")}
     with pytest.raises(cer_gpu.QueryError, match="query 'bad'"):
         compile_rules(wrong, time_column="ts")
-    left = compile_rules(wrong, skip_wrong=True, time_column="ts")
+    left = compile_rules(wrong, errors="skip", time_column="ts")
     assert list(left) == list(RULES)
-    assert [name for name, _ in left.skipped] == ["bad"]
+    assert list(left.skipped) == ["bad"]
 
 
 def test_options_of_results_are_refused(rules):
@@ -138,3 +138,14 @@ def test_alerts_go_to_parquet_and_back(rules, tmp_path):
     found = rules.alerts(EVENTS)
     pq.write_table(found, tmp_path / "alerts.parquet")
     assert pq.read_table(tmp_path / "alerts.parquet").to_pylist() == found.to_pylist()
+
+
+def test_alerts_show_the_last_events_of_many(monkeypatch):
+    rule = Rule("r", "SELECT MAX * FROM S WHERE A+ ; B PARTITION BY [user]")
+    events = pa.table({"type": ["A"] * 5 + ["B", "A", "B"], "user": ["ann"] * 8, "n": range(8)})
+    whole = compile_rules({"r": rule}).alerts(events).to_pylist()
+    monkeypatch.setattr("cer_gpu.rules.alerts.MAX_EVENTS", 3)
+    found = compile_rules({"r": rule}).alerts(events).to_pylist()
+    assert [row["positions"] for row in found] == [row["positions"][-3:] for row in whole] == [[3, 4, 5], [4, 6, 7]]
+    assert [[each["n"] for each in json.loads(row["events"])] for row in found] == [[3, 4, 5], [4, 6, 7]]
+    assert [(row["start"], row["end"]) for row in found] == [(0, 5), (0, 7)]

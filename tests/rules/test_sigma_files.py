@@ -137,7 +137,7 @@ def test_files_that_are_wrong_are_told_with_their_names(tmp_path):
     assert told == {"none.yml", "open.yml", "look.yml", "latin.yml"}
     with pytest.raises((QueryError, OptionError)):
         load(folder)
-    rules = load(folder, skip_wrong=True)
+    rules = load(folder, errors="skip")
     assert (list(rules), len(rules.skipped)) == (["Whoami"], 4)
 
 

@@ -14,6 +14,7 @@ Meaning (docs/sigma_correlations.md):
   They know only values that are not missing; of no values only counts tell anything.
 - A correlation fires at an event at which one of its rules occurs if its condition holds there, and did not just
   before: over the window without the event.  No condition holds over a window without events.
+- It shows all events of the window; where a key of the groups is in unlike fields, that at which it fires alone.
 - ``temporal_ordered`` fires at an event at which the last rule occurs and a chain is complete: see `ordered`.
 """
 
@@ -50,11 +51,18 @@ class CorrelatedRules:
         Events.
     detects
         Tells whether a detection is true of an event.
+    nocase
+        True: strings in groups, and distinct ones, do not mind the case of letters.
     """
 
     def __init__(
-        self, documents: Sequence[Document], rows: Sequence[Row], detects: Callable[[Document, Row], bool]
+        self,
+        documents: Sequence[Document],
+        rows: Sequence[Row],
+        detects: Callable[[Document, Row], bool],
+        nocase: bool = False,
     ) -> None:
+        self._fold = _lower if nocase else lambda value: value
         self._known = {document[key]: document for document in documents for key in ("name", "id") if key in document}
         self._rows, self._detects = rows, detects
         self._found: dict[int, list[tuple[int, ...]]] = {}
@@ -85,9 +93,10 @@ class CorrelatedRules:
         for i, found_here in sorted(at.items()):
             if kind == "temporal_ordered":  # each step is of its own rule
                 for name in found_here:
-                    groups.setdefault(group_of(self._rows[i], [name], correlation), {}).setdefault(i, set()).add(name)
+                    key = self._group(self._rows[i], [name], correlation)
+                    groups.setdefault(key, {}).setdefault(i, set()).add(name)
             else:
-                groups.setdefault(group_of(self._rows[i], found_here, correlation), {})[i] = set(found_here)
+                groups.setdefault(self._group(self._rows[i], found_here, correlation), {})[i] = set(found_here)
         found: list[tuple[int, ...]] = []
         for key, group in groups.items():
             if None in key:
@@ -101,8 +110,11 @@ class CorrelatedRules:
                 *before, itself = [(j, of) for j, of in events[: n + 1] if time - self._rows[j][TIME] <= span]
                 holds = self._holds(correlation, kind, condition, names, [*before, itself])
                 if holds and not (before and self._holds(correlation, kind, condition, names, before)):
-                    found.append((i,))
+                    found.append((i,) if has_unlike_keys(correlation) else tuple(j for j, _ in (*before, itself)))
         return sorted(found, key=lambda places: (places[-1], places))
+
+    def _group(self, row: Row, rules: Sequence[str], correlation: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(map(self._fold, group_of(row, rules, correlation)))
 
     def _holds(
         self,
@@ -132,9 +144,13 @@ class CorrelatedRules:
                     break
         known = [values for values in tuples if None not in values]
         if kind == "value_count":
-            return compared(condition, len(set(known)))
+            return compared(condition, len({tuple(map(self._fold, values)) for values in known}))
         value = aggregate(kind, [values[0] for values in known], condition)
         return value is not None and compared(condition, value)
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
 
 
 def references(correlation: Mapping[str, Any]) -> list[str]:
@@ -163,6 +179,13 @@ def group_of(row: Row, rules: Sequence[str], correlation: Mapping[str, Any]) -> 
     by = [by] if isinstance(by, str) else by
     values = ([row.get(field_of(name, rule, correlation)) for rule in rules] for name in by)
     return tuple(next((value for value in each if value is not None), None) for each in values)
+
+
+def has_unlike_keys(correlation: Mapping[str, Any]) -> bool:
+    """Return True if a key of the groups is in other fields for some rules than for others."""
+    by = correlation.get("group-by") or []
+    by = [by] if isinstance(by, str) else by
+    return any(len({field_of(name, rule, correlation) for rule in references(correlation)}) > 1 for name in by)
 
 
 def compared(condition: Mapping[str, Any], value: Any) -> bool:

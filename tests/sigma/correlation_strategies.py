@@ -153,19 +153,29 @@ class CorrelationDraw:
         """Return the condition of a correlation; None: it has none."""
         rnd = self.rnd
         op = rnd.choice(["gte", "gte", "gte", "gt", "lt", "lte", "eq", "neq"])
+        more = self.bounds() if rnd.random() < 0.25 else {}
         if kind == "event_count":
-            return {op: rnd.randint(0, 4)}
+            return more or {op: rnd.randint(0, 4)}
         if kind == "value_count":
             field = rnd.choice(["name", "host", "n", "user", ["name"]])
-            return {op: rnd.randint(0, 3), "field": field}
+            return {**(more or {op: rnd.randint(0, 3)}), "field": field}
         if kind in METRICS:
-            found = {op: rnd.choice([0, 1, 2, 0.5, -1, 3]), "field": rnd.choice(["n", "n", "x"])}
+            found = {**(more or {op: rnd.choice([0, 1, 2, 0.5, -1, 3])}), "field": rnd.choice(["n", "n", "x"])}
             return found | ({"percentile": rnd.choice([0, 10, 50, 75, 95, 100])} if kind == "value_percentile" else {})
         if rnd.random() < 0.3 or kind == "temporal_ordered":
             return None
         if rnd.random() < 0.4:
-            return {op: rnd.randint(0, len(names))}
+            return more or {op: rnd.randint(0, len(names))}
         return self.extended(names)
+
+    def bounds(self) -> dict[str, int]:
+        """Return a range that holds a number."""
+        rnd = self.rnd
+        low, width = rnd.randint(-1, 2), rnd.randint(0, 2)
+        lower, upper = rnd.choice([("gte", "lte"), ("gt", "lte"), ("gte", "lt")])
+        found = [(lower, low), (upper, low + width + (width == 0 and lower + upper != "gtelte"))]
+        rnd.shuffle(found)
+        return dict(found)
 
     def extended(self, names: list[str]) -> str:
         """Return an extended condition of names, each of which stands in it."""

@@ -211,7 +211,7 @@ def reference(field: str, modifiers: list[str], other: str) -> Test:
         values = event.get(field), event.get(other)
         if None in values:
             return False
-        a, b = (fold(text_of(each)) for each in values)
+        a, b = (text_of(each) if "cased" in modifiers else fold(text_of(each)) for each in values)
         return b in a if inside else a.startswith(b) if begins else a.endswith(b) if ends else a == b
 
     return test

@@ -243,7 +243,7 @@ class Draw:
         rnd = self.rnd
         field, draw = rnd.choice(NUMBERS), rnd.random()
         if draw < 0.4:
-            return field, [], self.several(lambda: rnd.choice([-7, 0, 1, 2, 12, 1.5, 2**53]))
+            return field, [], self.several(lambda: rnd.choice([-7, 0, 1, 2, 12, 1.5, 2**53, 2**53 + 1]))
         if draw < 0.6:
             return field, [], self.several(lambda: rnd.choice(["1", "12", "-7", "1*", "0.5", "01", "*", 2, "1.0"]))
         if draw < 0.9:
@@ -264,5 +264,5 @@ class Draw:
             return rnd.choice(["flag", "flag", "Image", "n"]), [], [rnd.choice([True, False, "true", "TRUE"])]
         if draw < 0.8:
             place = rnd.choice([[], [], ["startswith"], ["endswith"], ["contains"]])
-            return rnd.choice(SINGLE), ["fieldref", *place], [rnd.choice(SINGLE)]
+            return rnd.choice(SINGLE), [*rnd.choice([[], ["cased"]]), "fieldref", *place], [rnd.choice(SINGLE)]
         return rnd.choice(["Ip", "Ip", "Ip", "Image", "n"]), ["cidr"], self.several(lambda: rnd.choice(NETWORKS))

@@ -22,32 +22,32 @@ def at(*times, rules="a", **fields):
 
 def test_a_count_fires_where_it_crosses_its_threshold_and_again_after_it_fell():
     count = {"type": "event_count", "rules": ["a"], "timespan": "10s", "condition": {"gte": 3}}
-    assert found(count, at(0, 1, 10, 11, 12)) == [(2,), (3,), (4,)]
-    assert found(count, at(0, 1, 2, 20, 21, 22)) == [(2,), (5,)]
-    assert found(count, at(0, 1, 2, 12, 13)) == [(2,)]
-    assert found(count, at(0, 1, 2, 11, 13, 14, 15)) == [(2,), (3,), (5,)]
+    assert found(count, at(0, 1, 10, 11, 12)) == [(0, 1, 2), (1, 2, 3), (2, 3, 4)]
+    assert found(count, at(0, 1, 2, 20, 21, 22)) == [(0, 1, 2), (3, 4, 5)]
+    assert found(count, at(0, 1, 2, 12, 13)) == [(0, 1, 2)]
+    assert found(count, at(0, 1, 2, 11, 13, 14, 15)) == [(0, 1, 2), (1, 2, 3), (3, 4, 5)]
 
 
 def test_a_window_holds_events_that_are_exactly_a_time_span_before():
     count = {"type": "event_count", "rules": ["a"], "timespan": "10s", "condition": {"eq": 2}}
-    assert found(count, at(0, 10)) == [(1,)]
+    assert found(count, at(0, 10)) == [(0, 1)]
     assert found(count, at(0, 11)) == []
 
 
 def test_groups_are_apart_and_an_event_without_a_key_is_in_none():
     count = {"type": "event_count", "rules": ["a"], "timespan": "1m", "group-by": ["user"], "condition": {"gte": 2}}
     events = [*at(0, user="x"), *at(1, user="y"), *at(2, user=None), *at(3, 4, user="x"), *at(5, user="y")]
-    assert found(count, events) == [(3,), (5,)]
+    assert found(count, events) == [(0, 3), (1, 5)]
 
 
 @pytest.mark.parametrize(
     ("kind", "more", "value", "expected"),
     [
-        ("value_count", {}, 3, [(4,)]),
-        ("value_sum", {}, 10, [(4,)]),
-        ("value_avg", {}, 3, [(4,)]),
+        ("value_count", {}, 3, [(0, 1, 2, 3, 4)]),
+        ("value_sum", {}, 10, [(0, 1, 2, 3, 4)]),
+        ("value_avg", {}, 3, [(0, 1, 2, 3, 4)]),
         ("value_median", {}, 3, []),
-        ("value_percentile", {"percentile": 100}, 7, [(4,)]),
+        ("value_percentile", {"percentile": 100}, 7, [(0, 1, 2, 3, 4)]),
     ],
 )
 def test_values_are_those_of_the_window_that_are_not_missing(kind, more, value, expected):
@@ -66,9 +66,14 @@ def test_percentiles_are_values_by_nearest_rank():
 def test_temporal_rules_occur_in_any_order_and_some_of_them_may_be_enough():
     together = {"type": "temporal", "rules": ["a", "b", "c"], "timespan": "10s"}
     events = [(0, "b", {}), (3, "c", {}), (5, "a", {}), (6, "a", {}), (20, "a", {})]
-    assert found(together, events) == [(2,)]
-    assert found({**together, "condition": {"gte": 2}}, events) == [(1,)]
+    assert found(together, events) == [(0, 1, 2)]
+    assert found({**together, "condition": {"gte": 2}}, events) == [(0, 1)]
     assert found({**together, "condition": "a and not (b or c)"}, events) == [(4,)]
+
+
+def test_a_range_is_entered_from_below_and_left_above():
+    count = {"type": "event_count", "rules": ["a"], "timespan": "10s", "condition": {"gt": 1, "lte": 2}}
+    assert found(count, at(0, 1, 2, 3, 13)) == [(0, 1), (3, 4)]
 
 
 def test_ordered_rules_use_up_the_latest_chain():

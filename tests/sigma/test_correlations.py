@@ -39,9 +39,9 @@ def text(correlation, **options):
 def test_a_count_is_over_the_past_of_its_group():
     found = text("{type: event_count, rules: [a], group-by: [User], timespan: 90m, condition: {gt: 9}}")
     assert found == (
-        "SELECT * FROM events WHERE * AS event "
-        "FILTER event[RISES(COUNT(* FILTER Image GLOB 'x' NOCASE) OVER 90 MINUTES > 9, Image GLOB 'x' NOCASE)] "
-        "PARTITION BY [User]"
+        "SELECT MAX * FROM events WHERE (* AS counted)* ; * AS event FILTER counted[Image GLOB 'x' NOCASE] AND "
+        "event[RISES(COUNT(* FILTER Image GLOB 'x' NOCASE) OVER 90 MINUTES > 9, Image GLOB 'x' NOCASE)] "
+        "PARTITION BY [User] WITHIN 90 MINUTES"
     )
 
 
@@ -85,7 +85,7 @@ def test_a_field_with_a_column_in_each_log_source_is_that_of_the_events_own():
 
 def test_a_field_of_several_columns_is_several_keys():
     count = "{type: event_count, rules: [a], group-by: [User], timespan: 1m, condition: {gte: 2}}"
-    assert text(count, pipelines="ecs").endswith("PARTITION BY [`user.domain`], [`user.name`]")
+    assert text(count, pipelines="ecs").endswith("PARTITION BY [`user.domain`], [`user.name`] WITHIN 1 MINUTE")
 
 
 @pytest.mark.parametrize(
@@ -108,3 +108,21 @@ def test_what_no_query_says_is_told_by_name(correlation, said):
 def test_an_order_by_words_is_the_order_of_the_words():
     found = text("{type: temporal_ordered, timespan: 1m, condition: b and a}")
     assert "step_1[Image GLOB 'y' NOCASE] AND step_2[Image GLOB 'x' NOCASE]" in found
+
+
+@pytest.mark.parametrize(
+    ("condition", "written"),
+    [
+        ("{gt: 100, lte: 200}", "COUNT(* FILTER {p}) OVER 1 MINUTE > 100 AND COUNT(* FILTER {p}) OVER 1 MINUTE <= 200"),
+        ("{lt: 9, gte: 2}", "COUNT(* FILTER {p}) OVER 1 MINUTE < 9 AND COUNT(* FILTER {p}) OVER 1 MINUTE >= 2"),
+    ],
+)
+def test_several_bounds_are_a_range(condition, written):
+    found = text(f"{{type: event_count, rules: [a], timespan: 1m, condition: {condition}}}")
+    assert f"RISES({written}, ".replace("{p}", "Image GLOB 'x' NOCASE") in found
+
+
+@pytest.mark.parametrize("condition", ["{gt: 5, lt: 5}", "{gte: 6, lte: 5}", "{eq: 3, gt: 3}", "{gt: 5, lt: many}"])
+def test_a_range_without_a_number_is_an_error(condition):
+    (error,) = dict(loaded(f"{{type: event_count, rules: [a], timespan: 1m, condition: {condition}}}").errors).values()
+    assert "no number is in the range" in str(error) or "'many' is no valid" in str(error)

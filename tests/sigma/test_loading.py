@@ -113,8 +113,8 @@ def test_one_wrong_rule_leaves_the_others(tmp_path):
     assert list(rules) == ["Whoami"]
     told = [(name, error.message[:200]) for name, error in rules.errors]
     assert [tuple(text.replace(f"{tmp_path}/", "")[:46] for text in each) for each in told] == [
-        ("a.yml", "a.yml: while parsing a flow node did not find "),
-        ("c.yml", "c.yml: Duplicate key 'a'"),
+        ("a.yml", "a.yml: document 1, line 2: while parsing a flo"),
+        ("c.yml", "c.yml: document 1, line 3: the key 'a' stands "),
         ("No source", "d.yml: Sigma rule must have a log source"),
         ("No such", "e.yml: Detection 't' not defined in detections"),
         ("Admins", "the placeholder %admins% has no values: give t"),
@@ -231,3 +231,9 @@ def test_rules_can_be_pickled():
         rules.summary(),
     )
     assert repr(again) == "<SigmaRules: 1 rule, 1 without a text>"
+
+
+def test_a_field_in_another_letter_case_is_named_with_the_nearest():
+    rules = load("title: T\nlogsource: {product: x}\ndetection: {s: {commandline: a, other: b}, condition: s}")
+    schema = pa.schema({"CommandLine": pa.string(), "OtherOne": pa.string()})
+    assert rules.summary(schema).split("\n")[2:] == ["  1: commandline (did you mean CommandLine?)", "  1: other"]

@@ -185,3 +185,23 @@ def test_nearly_all_rules_of_sigmahq_for_windows_have_a_text(tmp_path):
     kinds = [line.strip() for line in rules.summary().split("\n")[2:]]
     assert kinds == ["899: log sources that the pipelines do not know", "2: placeholders without values"]
     assert len(load(tmp_path)) == 3755
+
+
+@pytest.mark.parametrize(
+    ("source", "pipeline", "near"),
+    [
+        ("product: windows, service: secruity", "windows", "service 'security'"),
+        ("product: windws, service: security", "windows", "product 'windows'"),
+        ("product: Windows, category: process_creation", "sysmon", "product 'windows'"),
+        ("product: windows, category: proces_creation", "ecs", "category 'process_creation'"),
+        ("category: Process_Creation", "ecs", "category 'process_creation'"),
+        ("product: linux, category: process_creation", "windows", None),
+        ("product: linux, service: auditd", "windows", None),
+        ("category: proxy", "ecs", None),
+    ],
+)
+def test_an_unknown_log_source_is_named_with_the_nearest(source, pipeline, near):
+    rules = load(f"title: T\nlogsource: {{{source}}}\ndetection: {{s: {{a: 1}}, condition: s}}", pipeline)
+    ((_, error),) = rules.errors
+    assert str(error).partition("\nhint: ")[2] == (f"did you mean {near}?" if near else "")
+    assert (f"T: did you mean {near}?" in rules.summary()) == (near is not None)

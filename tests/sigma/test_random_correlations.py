@@ -31,16 +31,24 @@ class CorrelationCase:
         self.draw = drawn.CorrelationDraw(self.rnd, types, chained=chained, **drawing)
         text = yaml.safe_dump_all(self.draw.documents, sort_keys=False)
         note(text)
-        self.loaded = cer_gpu.sigma.load(text)
+        nocase = self.rnd.random() < 0.4
+        note(f"nocase_groups={nocase}")
+        self.loaded = cer_gpu.sigma.load(text, nocase_groups=nocase)
         assert not self.loaded.errors
         self.rows = drawn.rows_of(self.rnd, n)
         lacking = self.rnd.choice(["user", "target", "host", "name", "x", "n"]) if self.rnd.random() < 0.15 else None
         self.rows = [{name: value for name, value in row.items() if name != lacking} for row in self.rows]
         self.table = drawn.table_of(self.rows, lacking)
-        rules = ref.CorrelatedRules(self.draw.documents, self.rows, drawn.detects)
+        rules = ref.CorrelatedRules(self.draw.documents, self.rows, drawn.detects, nocase)
         self.expected = {each["title"]: rules.found(each) for each in self.draw.documents}
         self.text = self.loaded["Correlation outer"]
         note(self.text)
+        if self.rnd.random() < 0.3:
+            codes = {"user", "name", "target"} & set(self.table.column_names)
+            for name in codes:  # as few files and frames have them
+                self.table = self.table.set_column(
+                    self.table.column_names.index(name), name, self.table[name].dictionary_encode()
+                )
         self.compiled = cer_gpu.compile(self.text, time_column=ref.TIME)
 
     def pieces(self):

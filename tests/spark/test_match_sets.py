@@ -85,6 +85,21 @@ def test_files_and_rows_give_the_rows_of_one_process(spark, tmp_path, kind):
         assert by_query(made.df.toArrow(), queries, table.schema) == expected, (source, tasks)
 
 
+def test_queries_that_do_not_fit_the_events_are_left_out(spark, tmp_path):
+    table = some_events(100)
+    pq.write_table(table, tmp_path / "a.parquet")
+    df = spark.read.parquet(str(tmp_path))
+    misfit = {"misfit": "SELECT * FROM S WHERE A ; B FILTER B[price > 1] WITHIN 9 SECONDS"}
+    queries = cer_gpu.compile_all({**misfit, **BY_RANGE}, time_column="ts", errors="skip")
+    fitting = cer_gpu.compile_all(BY_RANGE, time_column="ts")
+    for source in "files", "rows":
+        found = match(df, queries, order_by=["ts", "id"], source=source, tasks=2).toArrow()
+        assert by_query(found, fitting, table.schema) == rows_of(fitting, table)
+        assert list(queries.skipped) == ["misfit"]
+    with pytest.raises(cer_gpu.QueryTypeError, match="query 'misfit': the events have no column 'price'"):
+        match(df, cer_gpu.compile_all({**misfit, **BY_RANGE}, time_column="ts"), order_by=["ts", "id"])
+
+
 def test_a_set_is_not_sent_to_many_tasks_by_rows(spark):
     queries = cer_gpu.compile_all(MIXED, time_column="ts")
     df = spark.createDataFrame(some_events(10))

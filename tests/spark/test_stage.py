@@ -110,6 +110,13 @@ def test_a_stage_of_a_set_gives_the_rows_of_its_stream():
         assert len(own)
 
 
+def test_a_stage_leaves_out_queries_of_a_set_that_do_not_fit():
+    texts = {"none": "SELECT * FROM S WHERE A AS a FILTER a[price > 1]", "all": "SELECT * FROM S WHERE A"}
+    stage = match_stage(cer_gpu.compile_all(texts, errors="skip"))
+    found = pa.Table.from_batches(pickle.loads(pickle.dumps(stage))(iter([events(3, 1), events(2)])))
+    assert found["query"].to_pylist() == ["all"] * 3
+
+
 def test_a_stage_of_a_statement_gives_its_rows_at_the_end():
     text = "SELECT * FROM t MATCH_RECOGNIZE (MEASURES LAST(value) AS v PATTERN (A+) DEFINE A AS value > 1)"
     stage = match_stage(cer_gpu.compile(text))

@@ -79,7 +79,7 @@ class CommandFollowed:
         self.evaluator: Any = self._evaluation.evaluator
         missing = {name: query.missing_fields for name, query in self._evaluation.queries.items()}
         self.missing: frozenset[str] = frozenset(field for fields in missing.values() for field in fields)
-        self.notes: list[str] = missing_notes(missing)
+        self.notes: list[str] = missing_notes(missing, [schema])
 
     @property
     def outputs(self) -> dict[str, str]:

@@ -14,7 +14,7 @@ from cer_gpu.cli.command_line import Command
 from cer_gpu.cli.given_queries import read_queries
 from cer_gpu.cli.live.following import check_apart, run_live
 from cer_gpu.cli.live.options import POLL_SECONDS, SETTLE_SECONDS, FollowOptions
-from cer_gpu.cli.options import QueryOptions, complete_files, needs_time, query_options, skip_wrong_option
+from cer_gpu.cli.options import QueryOptions, complete_files, needs_time, query_options, skip_invalid_option
 from cer_gpu.cli.signals import Signals
 from cer_gpu.compile_progress import NOTICES
 from cer_gpu.engine.options import DEVICES, EvaluationOptions
@@ -110,7 +110,7 @@ state at work ends with an error, and changes nothing.""",
     "else positions]",
 )
 @query_options
-@skip_wrong_option
+@skip_invalid_option
 @click.option("--lateness", metavar="TIME", help="Largest lateness of an event, such as 5s or 200ms.")
 @click.option("--late", type=click.Choice(LATE), help="Treatment of later events.  [default: refuse]")
 @_options_of_files
@@ -130,7 +130,7 @@ def job_command(
     format_: str | None,
     output: str | None,
     compiling: QueryOptions,
-    skip_wrong: bool,
+    skip_invalid: bool,
     lateness: str | None,
     late: str | None,
     settle: float | None,
@@ -152,7 +152,7 @@ def job_command(
         raise click.UsageError("expected QUERY or --queries FOLDER" + ("" if query is None else ", and got both"))
     if as_json or no_progress:
         os.environ.setdefault(NOTICES, "off")
-    given = read_queries(query, queries, compiling, skip_wrong=skip_wrong)
+    given = read_queries(query, queries, compiling, skip_invalid=skip_invalid)
     needs_time(given.time_column, {"--lateness": lateness, "--late": late})
     alerts = given.raises_alerts if output is None else output == ALERTS
     if alerts and not given.is_set:

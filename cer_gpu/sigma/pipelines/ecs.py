@@ -99,12 +99,13 @@ CATEGORIES: Mapping[str, DetectionFormula] = {
 }
 """Tests of events by categories of Sigma."""
 _BY_NUMBER = ("security", "sysmon")
-_SYSTEMS = ("windows", "linux", "macos")
+SYSTEMS = ("windows", "linux", "macos")
+"""Products that are systems."""
 
 
 def sources_in_ecs(product: str | None, category: str | None, service: str | None) -> Sequence[LogSource]:
     """Return the log source that a rule names, as one under the names of ECS; (): there is none."""
-    if product not in (None, *_SYSTEMS) or (category is None and service is None):
+    if product not in (None, *SYSTEMS) or (category is None and service is None):
         return ()
     tests = [] if product is None else [has_text("host.os.type", product)]
     if category is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from sigma.correlations import SigmaCorrelationRule
 from sigma.exceptions import SigmaLogsourceError
@@ -12,13 +13,20 @@ from sigma.processing.transformations.base import DetectionItemTransformation, P
 from sigma.rule import SigmaDetectionItem, SigmaRule
 from sigma.types import SigmaFieldReference
 
-from cer_gpu.sigma.pipelines.ecs import PIPELINES_OF_ECS
+from cer_gpu.errors import nearest
+from cer_gpu.sigma.pipelines.ecs import CATEGORIES, PIPELINES_OF_ECS, SYSTEMS
 from cer_gpu.sigma.pipelines.sources import CHOSEN, EVERY_EVENT, LogSource
-from cer_gpu.sigma.pipelines.windows import PIPELINES
+from cer_gpu.sigma.pipelines.windows import CATEGORIES_OF_WINDOWS, CHANNELS, PIPELINES
 
 Find = Callable[[str | None, str | None, str | None], Sequence[LogSource]]
 FINDERS: dict[str, Find] = {**PIPELINES, **PIPELINES_OF_ECS}
 """Functions from product, category and service to log sources, by names of pipelines."""
+_NAMES = {
+    "product": SYSTEMS,
+    "category": tuple(dict.fromkeys((*CATEGORIES_OF_WINDOWS, *CATEGORIES))),
+    "service": tuple(CHANNELS),
+}
+"""Names in log sources that some pipeline knows."""
 _TAKEN = "cer_gpu_sources"
 
 
@@ -62,8 +70,28 @@ def sources_of(rule: SigmaRule) -> Sequence[LogSource]:
     if not found:
         own = {name: getattr(rule.logsource, name) for name in ("product", "category", "service")}
         words = ", ".join(f"{name} {value}" for name, value in own.items() if value is not None)
-        raise UnknownLogSourceError(f"the log source ({words}) is none of the pipeline {' or '.join(told)}")
+        near = _nearest_source(tuple(told), *own.values())
+        hint = f"\nhint: did you mean {near}?" if near else ""
+        raise UnknownLogSourceError(f"the log source ({words}) is none of the pipeline {' or '.join(told)}{hint}")
     return found
+
+
+@lru_cache(maxsize=1_000)
+def _nearest_source(pipelines: tuple[str, ...], *names: str | None) -> str | None:
+    """Return the nearest product, category or service by which pipelines know a log source; None: there is none."""
+    for place, (kind, known) in enumerate(_NAMES.items()):
+        asked = names[place]
+        if asked is None:
+            continue
+        tried = {each: (*names[:place], each, *names[place + 1 :]) for each in known}
+        near = nearest(asked, (each for each, all_three in tried.items() if _is_known(pipelines, *all_three)))
+        if near is not None:
+            return f"{kind} {near!r}"
+    return None
+
+
+def _is_known(pipelines: tuple[str, ...], product: str | None, category: str | None, service: str | None) -> bool:
+    return any(FINDERS[name](product, category, service) for name in pipelines)
 
 
 def pipeline_named(name: str) -> ProcessingPipeline:

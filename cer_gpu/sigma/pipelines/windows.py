@@ -207,6 +207,10 @@ AUDITED: Mapping[str, LogSource] = {
 """Events of the Security log by categories of Sigma, with its own names of fields."""
 
 
+CATEGORIES_OF_WINDOWS = (*SYSMON_EVENTS, *_OTHER_EVENTS, *_FILE_EVENTS)
+"""Categories of Sigma that events of Windows are of."""
+
+
 def of_sysmon(category: str) -> Iterator[LogSource]:
     """Yield the events of Sysmon, of PowerShell and of the kernel that are of a category."""
     if category in SYSMON_EVENTS:
