@@ -206,8 +206,11 @@ class _Writer:
         """Return the tokens of a type in the formula: `R`, or `S>R`."""
         if stream is None and self.only_stream is not None and self.chance(0.5):
             stream = self.only_stream
-        own = name if name == ref.ANY and self.chance(0.8) else self.name(name)
+        own = self.type_name(name)
         return [own] if stream is None else [self.name(stream), ">", own]
+
+    def type_name(self, name: str) -> str:
+        return self.name(name) if name != ref.ANY or self.chance(0.2) else name
 
     def bracket(self, names: tuple[str, ...]) -> list[str]:
         out = ["["]
@@ -525,7 +528,7 @@ class _Writer:
     def over(self, aggregate: ref.Over) -> list[str]:
         """Return the tokens of an aggregate over the past."""
         function, *distinct = aggregate.function.split()
-        kind = "*" if aggregate.type is None else self.name(aggregate.type)
+        kind = self.type_name(aggregate.type or ref.ANY)
         of = [kind] if aggregate.of is None else [kind, ".", *self.path(aggregate.of.name.split("."))]
         around, self.filtered, self.outside = (self.filtered, self.outside), None, False
         test = [] if aggregate.condition is None else self.predicate(aggregate.condition, EITHER)

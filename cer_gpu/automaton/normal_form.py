@@ -410,7 +410,7 @@ class _Normaliser:
                 atoms: list[NormalForm] = [self._event(formula, stream) for stream in streams]
                 return reduce(Either, atoms)
             case s.Negation():
-                stream = formula.event.stream if self.typed else formula.event.name
+                stream = formula.event.stream if self.typed or formula.event.name == s.ANY_TYPE else formula.event.name
                 predicate = None if formula.filter is None else one_predicate(formula.filter)
                 return self._atom(formula.event, stream, predicate, frozenset())
             case s.Assign() | s.Filtered():
@@ -499,7 +499,7 @@ class _Normaliser:
             return [None]
         if event.stream is not None:
             return [event.stream]
-        return self.streams if self.typed else [event.name]
+        return self.streams if self.typed or event.name == s.ANY_TYPE else [event.name]
 
     def _event(self, formula: s.EventType, stream: str | None) -> Atom:
         """Return the atom of an event of a stream, with the variables that hold it and the filters on them."""

@@ -325,6 +325,7 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
             if event is not None and owner is not None and owner.name != event.name:
                 raise self._error(f"expected a filter of {event.name}, found {owner.name!r}", owner.span, _PAST)
             predicate = self.past_filter_of(event, predicate)
+        event = None if event == s.Name(s.ANY_TYPE) else event  # in backquotes
         past = s.Past(upper, event, attribute, predicate, extent(self.text, length), span_of(meta), keys=keys)
         past = replace(past, nocase=nocase)
         self._refuse_lag(past, "a filter of an aggregate OVER the past")

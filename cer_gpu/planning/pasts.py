@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql.functions import RISES
+from cer_gpu.ceql.one_event import NameTest, name_test
 from cer_gpu.ceql.syntax import OwnKey, Past, Predicate, attributes, pasts_in
 from cer_gpu.columnar.clocks import window_length
 from cer_gpu.expressions.derived import DerivedColumn, pasts_of, read_by
@@ -228,6 +229,7 @@ def _guard_of(past: Past, plan: Plan) -> Guard:
     """Return the test of the events of an aggregate."""
     if past.event is None:
         return Guard(None, past.predicate)
-    if plan.type_column is None:  # the name is that of the stream
-        return Guard(None, past.predicate, past.event.name if plan.several_streams else None)
-    return Guard(past.event.name, past.predicate, past.event.stream if plan.several_streams else None)
+    test = name_test(past.event)
+    if plan.type_column is None and test.event_type is not None:  # the name is that of the stream
+        test = NameTest(None, test.event_type)
+    return Guard(test.event_type, past.predicate, test.stream if plan.several_streams else None)

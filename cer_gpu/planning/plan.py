@@ -13,6 +13,7 @@ from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.recent import RecentPattern
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.ceql.functions import DESCENDANT
+from cer_gpu.ceql.one_event import EventTest, name_test
 from cer_gpu.ceql.syntax import (
     Apart,
     HeadVariable,
@@ -167,9 +168,12 @@ class Plan:
     @property
     def event_types(self) -> tuple[str, ...]:
         """The types of events that the query names, of its pattern and of what is OVER the past, each once."""
-        of_the_past = (past.event.name for past in self.pasts if past.event is not None)
-        of_guards = (guard.event_type for guard in self.guards if guard.event_type is not None)
-        return () if self.type_column is None else tuple(dict.fromkeys([*of_guards, *of_the_past]))
+        tests: list[EventTest] = [
+            *self.guards,
+            *(name_test(past.event) for past in self.pasts if past.event is not None),
+        ]
+        types = dict.fromkeys(test.event_type for test in tests if test.event_type is not None)
+        return () if self.type_column is None else tuple(types)
 
     @property
     def looks_back(self) -> bool:

@@ -42,6 +42,40 @@ def test_it_needs_no_column_of_types():
     assert found(text, type_column=None) == found(text) == [[2], [4]]
 
 
+@pytest.mark.parametrize(
+    ("formula", "expected"),
+    [
+        ("S ; *", [(0, 1), (0, 2)]),
+        ("* ; T", [(0, 1)]),
+        ("T>* ; S", [(1, 2)]),
+        ("S ; !* ; S", []),
+        ("NOT(*) ; S", []),
+        ("NOT(T>*) : S", []),
+        ("T : NOT(T>*)", [(1, 2)]),
+    ],
+)
+def test_it_is_of_every_stream_where_streams_are_the_types(formula, expected):
+    """Rows 0 of S, 0 of T and 1 of S come in this order."""
+    streams = {"S": pa.table({"ts": [0, 2], "x": [1, 2]}), "T": pa.table({"ts": [1], "x": [3]})}
+    query = cer_gpu.compile(f"SELECT * FROM S, T WHERE {formula}", type_column=None, time_column="ts", time_unit="s")
+    times = query.evaluate(streams).select(["start_time", "end_time"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in times) == expected
+
+
+def test_backquotes_do_not_make_it_the_name_of_a_type():
+    """A type of that name is told by a test of the column of types."""
+    table = pa.table({"type": ["*", "A", "*", None], "x": [1, 2, 3, 4]})
+    for text in ("*", "`*`", "S>`*`"):
+        assert cer_gpu.compile(f"SELECT * FROM S WHERE {text}").evaluate(table)["end"].to_pylist() == [0, 1, 2, 3]
+    of_type = cer_gpu.compile("SELECT * FROM S WHERE * AS e FILTER e[type = '*']")
+    assert of_type.evaluate(table)["end"].to_pylist() == [0, 2]
+    past = "SELECT * FROM S WHERE A FILTER A[COUNT({}) OVER 9 EVENTS = 2]"
+    for text in ("*", "`*`"):
+        assert cer_gpu.compile(past.format(text)).evaluate(table)["end"].to_pylist() == [1]
+    answers = cer_gpu.compile("Q(x) <- `*`(x = x), A(x = x)").evaluate(table).to_pylist()
+    assert [row["x"] for row in answers] == [2]
+
+
 def test_signs_that_follow_each_other():
     assert found("SELECT * FROM S WHERE A : *? : C") == []
     assert found("SELECT * FROM S WHERE A : *{2} : C") == [[0, 1, 2, 3]]

@@ -101,6 +101,13 @@ def test_no_such_event_comes_in_time_whatever_follows(formula, without, absences
     assert n_found or n_cases < 10
 
 
+def test_another_event_than_the_absent_one_may_follow():
+    table = pa.table({"type": list("ACBACC"), "ts": [0, 500, 800, 2000, 2100, 4000]})
+    text = "SELECT * FROM S WHERE (A ; !B FOR 1 SECONDS) ; NOT(B)"
+    found = cer_gpu.compile(text, time_column="ts", time_unit="ms").evaluate(table)
+    assert found.select(["start", "end"]).to_pylist() == [{"start": 3, "end": 4}, {"start": 3, "end": 5}]
+
+
 @pytest.mark.parametrize(
     ("formula", "message"),
     [
