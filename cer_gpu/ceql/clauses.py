@@ -51,8 +51,8 @@ class OwnKeysBuilder:
     @_with_meta
     def key_column(self, meta: Any, children: list[Any]) -> s.Name:
         """Return a column of a key."""
-        name, nocase = children
-        return name if nocase is None else replace(name, nocase=True)
+        name: s.Name = children[0]
+        return name if children[1] is None else replace(name, nocase=True)
 
     @_with_meta
     def own_key_part(self, meta: Any, children: list[Any]) -> s.OwnKey:
