@@ -365,8 +365,9 @@ class _Writer:
             columns = self._columns(name)
             if any(len(each) > 1 for each in columns):
                 raise self._refused(f"an order by {name!r}, which has several columns in the events of one rule")
+            if self._nocase:
+                raise self._refused(f"an order by {name!r}, which is in unlike columns, without the case of letters")
             keys = [f"{step}.{column}" for step, (column,) in zip(steps, columns, strict=True)]
-            keys = [f"lower(string({key}))" for key in keys] if self._nocase else keys
             yield from (f"{a} = {b}" for a, b in pairwise(keys))
 
     def _refused(self, what: str) -> SigmaFeatureNotSupportedByBackendError:

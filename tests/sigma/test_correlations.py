@@ -126,3 +126,17 @@ def test_several_bounds_are_a_range(condition, written):
 def test_a_range_without_a_number_is_an_error(condition):
     (error,) = dict(loaded(f"{{type: event_count, rules: [a], timespan: 1m, condition: {condition}}}").errors).values()
     assert "no number is in the range" in str(error) or "'many' is no valid" in str(error)
+
+
+@pytest.mark.parametrize("kind", ["event_count", "value_count", "temporal_ordered"])
+def test_letter_case_of_groups_and_values_may_not_matter(kind):
+    field = ", field: Name" if kind == "value_count" else ""
+    condition = "" if kind == "temporal_ordered" else f", condition: {{gte: 2{field}}}"
+    of = f"{{type: {kind}, rules: [a, b], group-by: [User], timespan: 1m{condition}}}"
+    found = text(of, nocase_groups=True)
+    assert "PARTITION BY [User NOCASE]" in found
+    assert ("COUNT(DISTINCT *.Name NOCASE FILTER" in found) == (kind == "value_count")
+    assert "[User]" in text(of)
+    alias = "{who: {a: User, b: SourceHostname}}"
+    ordered = f"{{type: temporal_ordered, rules: [a, b], group-by: [who], timespan: 1m, aliases: {alias}}}"
+    assert "without the case of letters" in str(dict(loaded(ordered, nocase_groups=True).errors)["C"])
