@@ -74,6 +74,7 @@ def remaining(shown):
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|[\r\n]", "", shown.rpartition("\x1b[2K")[2])
 
 
+@pytest.mark.long("compiles loops anew")
 def test_a_terminal_shows_each_loop_and_how_many_functions_are_left_and_a_second_run_nothing(tmp_path):
     command = [sys.executable, "-c", EVALUATION]
     out, shown = on_terminal(command, env=environment(tmp_path))
@@ -103,6 +104,7 @@ def test_a_pipe_gets_nothing_and_neither_does_a_terminal_where_the_environment_s
     assert (done.stdout, done.stderr) == ("9.0\n", "")
 
 
+@pytest.mark.long("compiles loops anew")
 def test_the_bar_of_the_command_line_shows_the_loops(tmp_path):
     events = tmp_path / "events.csv"
     events.write_text("type\n" + "A\nB\n" * 20)

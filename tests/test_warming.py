@@ -44,6 +44,7 @@ def _told(code, folder):
     return done.stdout
 
 
+@pytest.mark.long("compiles loops anew")
 def test_each_kind_is_told_with_the_folder_of_the_loops(monkeypatch, capsys):
     kinds = (QueryKind("ends", ("A ; B WITHIN 5 EVENTS",), ("ends",)), QueryKind("one", ("SELECT A WHERE A",)))
     real_kinds = warming.KINDS
