@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, TypeVar, cast
 
@@ -27,6 +27,13 @@ _WITHIN = ("within", "within_each_step", "each_step_alone")
 def _with_meta(method: _Method) -> _Method:
     """Let Lark pass the place in the text to a method, before the children."""
     return cast(_Method, lark.v_args(meta=True)(method))
+
+
+@dataclass(frozen=True)
+class NocaseValues:
+    """Values of an aggregate OVER the past whose letter case does not matter."""
+
+    values: Any
 
 
 class OwnKeysBuilder:
@@ -53,6 +60,11 @@ class OwnKeysBuilder:
         """Return a column of a key."""
         name: s.Name = children[0]
         return name if children[1] is None else replace(name, nocase=True)
+
+    @_with_meta
+    def past_values_nocase(self, meta: Any, children: list[Any]) -> NocaseValues:
+        """Return the values that an aggregate is of, whose letter case does not matter."""
+        return NocaseValues(children[0])
 
     @_with_meta
     def own_key_part(self, meta: Any, children: list[Any]) -> s.OwnKey:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ import lark
 from lark.visitors import Transformer_NonRecursive
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.clauses import OwnKeysBuilder, QueryBuilder, exact, extent, span_of, unexpected
+from cer_gpu.ceql.clauses import NocaseValues, OwnKeysBuilder, QueryBuilder, exact, extent, span_of, unexpected
 from cer_gpu.ceql.conjunctive import Argument, QueryAtom, Relations, checked_relations
 from cer_gpu.ceql.foreign import FUNCTIONS
 from cer_gpu.ceql.functions import (
@@ -138,13 +138,6 @@ def _denied(method: str) -> Any:
 
 def _compare(op: str) -> str:
     return {"==": "=", "!=": "<>"}.get(op, op)
-
-
-@dataclass(frozen=True)
-class _NocaseValues:
-    """Values of an aggregate OVER the past whose letter case does not matter."""
-
-    values: Any
 
 
 @lark.v_args(meta=True)
@@ -295,9 +288,6 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
         first, *rest = names_of(path.name)
         return s.Name(first, stream.name, span_of(meta)), s.Name(path_of(rest), None, path.span) if rest else None
 
-    def past_values_nocase(self, meta: Any, children: list[Any]) -> _NocaseValues:
-        return _NocaseValues(children[0])
-
     def past_distinct(self, meta: Any, children: list[Any]) -> s.Attribute:
         function, *others = children
         if isinstance(function, s.Name):  # COUNT(DISTINCT R.a)
@@ -315,7 +305,7 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
         if upper not in PASTS or self.text[function.span[0]] == "`":
             hint = did_you_mean(upper, PASTS, "aggregates") or _PAST
             raise self._error(f"there is no aggregate {shortened(function.name)!r} OVER the past", function.span, hint)
-        nocase = isinstance(operand, _NocaseValues)
+        nocase = isinstance(operand, NocaseValues)
         event, attribute = self._past_operand(operand.values if nocase else operand)
         if attribute is None and upper != "COUNT":
             raise self._error(f"{upper} takes an attribute of events", span_of(meta), _PAST)
@@ -326,11 +316,10 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
                 raise self._error(f"expected a filter of {event.name}, found {owner.name!r}", owner.span, _PAST)
             predicate = self.past_filter_of(event, predicate)
         event = None if event == s.Name(s.ANY_TYPE) else event  # in backquotes
-        past = s.Past(upper, event, attribute, predicate, extent(self.text, length), span_of(meta), keys=keys)
-        past = replace(past, nocase=nocase)
+        span, window = span_of(meta), extent(self.text, length)
+        past = s.Past(upper, event, attribute, predicate, window, span, keys=keys, nocase=nocase)
         self._refuse_lag(past, "a filter of an aggregate OVER the past")
-        text = self.text[slice(*past.span)].replace("`", " ")
-        return s.Attribute(f"`{' '.join(text.split())}`", past.span, past=past)
+        return s.Attribute(f"`{' '.join(self.text[slice(*span)].replace('`', ' ').split())}`", span, past=past)
 
     def rises(self, meta: Any, children: list[Any]) -> s.Comparison:
         """Return the test that a condition begins to hold."""

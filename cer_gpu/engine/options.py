@@ -75,7 +75,7 @@ class EvaluationOptions:
         name: ``"SUM(c.amount - a.amount)"``, or AVG, MIN or MAX of an expression over the events of variables that
         SELECT keeps; or ``"COUNT(*)"``.  It is over the rows of "bindings", which are listed for it, and not kept.
     errors
-        Of a set, treatment of a query that does not fit the events: "raise", or "skip": it is left out, and named with
+        Treatment of a query of a set that does not fit the events: "raise", or "skip": it is left out, and named with
         the reason in `skipped` of the set and of the evaluator.  None: as `compile_all` was asked.
     position_column
         For `evaluator`, and events taken from a larger stream: an int64 column that tells the position of each event,

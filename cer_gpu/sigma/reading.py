@@ -67,7 +67,7 @@ class BaseRuleReferences:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with a file or a document.
+    """Error in a file or a document.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class GivenRules:
     passed_over : Counter
         YAML documents that are no rules, by their kind.
     references : list of BaseRuleReferences
-        Of each correlation that does not ask for the results of its base rules (`generate`).
+        One of each correlation that does not ask for the results of its base rules (`generate`).
     """
 
     rules: list[AnyRule | SigmaFilter] = field(default_factory=list)
