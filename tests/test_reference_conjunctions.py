@@ -390,6 +390,15 @@ def test_random_conjunctive_queries_have_the_t_homomorphisms(data):
     assert ref.head_rows(query, stream) == cq.answers(conjunctive, stream)
 
 
+@pytest.mark.parametrize("name", ["u", "d", "n"])
+@strategies.property_test(4)
+def test_no_key_of_a_random_query_has_the_name_of_a_variable(name, data):
+    """Both are columns of "bindings", which refuses equal names."""
+    formula = ref.All(ref.As(ref.EventType("A"), name), ref.EventType("B"))
+    query = data.draw(strategies.full_queries(formula=st.just(formula)))
+    assert name not in {names[0] for names in query.partition_by}
+
+
 @pytest.mark.long("evaluates many draws by brute force")
 def test_random_conjunctive_queries_are_of_every_kind():
     kinds = Counter()
