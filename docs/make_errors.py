@@ -287,6 +287,8 @@ PYTHON = [
     "query.evaluate([events, events.drop_columns(['type'])])",
     "query.evaluate({})",
     "query.evaluate({'T': events})",
+    "query.evaluate(events, 'ends')",
+    "query.evaluator('cpu')",
     "query.evaluate(events, output='row')",
     "query.evaluate(events, limit=-1)",
     "query.evaluate(events, aggregate='SUM(A.price)')",
@@ -301,6 +303,8 @@ PYTHON = [
     "query.restore(b'nonsense')",
     "query.restore(cer_gpu.compile('SELECT * FROM S WHERE A').evaluator().checkpoint())",
     "query.restore(query.evaluator().checkpoint()[:-1])",
+    "cer_gpu.compile_all({'ab': 'SELECT * FROM S WHERE A ; B'}, errors='ignore')",
+    "cer_gpu.compile('SELECT * FROM S WHERE A PARTITION BY [price NOCASE]', schema=events.schema)",
     "cer_gpu.plot.timeline(events)",
 ]
 

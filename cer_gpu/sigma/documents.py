@@ -24,7 +24,7 @@ class ExactNumber(SigmaNumber):
 
     def __post_init__(self, init_number: Any) -> None:
         """Take the integer."""
-        self.number = int(init_number)
+        self.number: int | float = int(init_number)
 
 
 type_map[ExactInteger] = ExactNumber  # values of this class come from here alone
