@@ -24,7 +24,9 @@ from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.intake import Intake
 from cer_gpu.engine.member import InQuery, QueryMember, RangeClock, SetMember
 from cer_gpu.engine.options import FIELDS, EvaluationOptions
+from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.engine.sharing import Sharing
+from cer_gpu.engine.turns import Turns
 from cer_gpu.errors import EventsError, OptionError, did_you_mean
 from cer_gpu.order.lateness import parse_time
 from cer_gpu.order.rows import ROW_COLUMN, with_rows
@@ -76,6 +78,7 @@ class Evaluation(Generic[_Piece, _Found]):
         self._fitting: list[pa.Schema] = []  # those that need no change of the members
         self._names: list[str] | None = None  # columns that are read, in the order in which queries came
         self._n_of_stream: dict[str, int] = {}  # events pushed with the name of their stream
+        self._turns: Turns | None = None  # of a set; None: not known yet
         self._advanced = -1  # the key of the time to which the stream has advanced
 
     def _gathered(self, pieces: Iterator[_Piece]) -> _Found:
@@ -122,6 +125,7 @@ class Evaluation(Generic[_Piece, _Found]):
         """
         if any(schema is known or schema.equals(known) for known in self._fitting):
             return
+        self._turns = None
         with no_collection():
             changed = [self._expect(name, member, schema) for name, member in self._members.items()]
         if self._sharing is not None:
@@ -355,13 +359,20 @@ class Evaluation(Generic[_Piece, _Found]):
         for columns in sharing.ahead(blocks.cut(events, SET_ROWS * self._longer)):
             batch = blocks.batch(columns.batch)
             block = blocks.read(columns)
-            awake = (each.awake for each in self._members.values() if isinstance(each, QueryMember))
-            sharing.next_block(each for each in awake if each is not None)
-            for name, member in self._members.items():
-                for rows in () if member.is_full else member.read_whole(block, clocks, batch):
+            sharing.next_block(self._awake)
+            if self._turns is None:
+                self._turns = Turns(self._members)
+            for name, member in self._turns.of(block.columns):
+                for rows in member.read_whole(block, clocks, batch):
                     yield name, rows
             if self.is_full:
                 return
+
+    def _awake(self) -> Iterator[Pipeline]:
+        """Yield the pipelines that there are."""
+        for member in self._members.values():
+            if isinstance(member, QueryMember) and member.awake is not None:
+                yield member.awake
 
     @property
     def _has_many(self) -> bool:
