@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Array, Bools, Int32
+from cer_gpu.ceql.syntax import Predicate
 from cer_gpu.columnar.columns import Block, Coded, RowsOfBlock, codes_of, plain_array, plain_texts, validity
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.expressions import terms as t
-from cer_gpu.expressions.derived import DerivedColumn, Maker, makers_of
-from cer_gpu.expressions.inputs import Inputs
+from cer_gpu.expressions.binder import Binder
+from cer_gpu.expressions.by_arrow import arrow_rows
+from cer_gpu.expressions.derived import Maker, makers_of
 from cer_gpu.expressions.targets.numpy import rows_of
+from cer_gpu.expressions.text_sets import TestTable
 
 MOST_OF = 4
 """Rows of a block for each row in question, from which on these are tested alone."""
@@ -29,46 +32,84 @@ MANY_CODES = 64
 MOST_KNOWN = 1 << 14
 """Most texts that a test remembers."""
 
-LateTest = tuple[t.Test, Inputs, Mapping[str, DerivedColumn]]
-"""A test, the contents of its slots, and the columns that it reads and events do not have."""
+LateTest = tuple[Predicate, tuple[int, ...]]
+"""A predicate, and the places of its conjuncts that are still to be tested."""
 
 
 class LateTests:
-    """Tests by the numbers of their guards, for one evaluation."""
+    """Tests by the numbers of their guards, for one evaluation; a test is bound when it is first asked for.
 
-    def __init__(self, tests: dict[int, LateTest]) -> None:
-        self._tests = tests
-        self._state: dict[int, tuple[Inputs, dict[str, Maker]]] = {}
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._begin(Binder(schema, ""), {}, {})  # each predicate was bound before, by itself
+
+    def _begin(self, binder: Binder, bound: dict[int, t.Test], makers: dict[str, Maker]) -> None:
+        self._binder, self._bound, self._makers = binder, bound, makers
         self._block: Block | None = None
         self._coded: dict[str, Coded] = {}  # of the block at hand
         self._lists: dict[int, tuple[pa.Array, list[bytes | None]]] = {}
+        self._remember(0)
 
-    def rows(self, guard: int, rows: Int32, block: Block) -> Int32:
-        """Return the rows of a block that satisfy a guard, given those in question."""
-        late = self._tests.get(guard)
-        if late is None or not len(rows):
+    def another(self) -> LateTests:
+        """Return the same tests, as far as they are bound, for another evaluation."""
+        other, binder = LateTests.__new__(LateTests), Binder(self._binder.schema, "")
+        tables = [(codes, _plain(table)) for codes, table in self._binder.inputs.tables]
+        binder.inputs = replace(self._binder.inputs, tables=tables).fresh()
+        binder.derived = dict(self._binder.derived)
+        other._begin(binder, dict(self._bound), makers_of(binder.derived))
+        return other
+
+    def forget(self) -> None:
+        """Forget the block at hand."""
+        self._block = None
+        self._coded.clear()
+        self._lists.clear()
+
+    def _remember(self, first: int) -> None:
+        tables = self._binder.inputs.tables
+        tables[first:] = [(codes, _Remembered(table, self._lists)) for codes, table in tables[first:]]
+
+    def _test(self, guard: int, late: LateTest) -> t.Test:
+        test = self._bound.get(guard)
+        if test is None:
+            predicate, places = late
+            n_tables = len(self._binder.inputs.tables)
+            whole = self._binder.bind(predicate)
+            conjuncts = whole.tests if isinstance(whole, t.And) else (whole,)
+            test = self._bound[guard] = t.And(tuple(conjuncts[place] for place in places))
+            self._remember(n_tables)
+            self._makers.update(
+                (name, make) for name, make in makers_of(self._binder.derived).items() if name not in self._makers
+            )
+        return test
+
+    def rows(self, guard: int, rows: Int32, block: Block, late: LateTest) -> Int32:
+        """Return the rows of a block that satisfy the late test of a guard, given those in question."""
+        if not len(rows):
             return rows
-        state = self._state.get(guard)
-        if state is None:
-            inputs = late[1].fresh()
-            inputs.tables[:] = [(codes, _Remembered(table, self._lists)) for codes, table in inputs.tables]
-            state = self._state[guard] = inputs, makers_of(late[2])
-        (inputs, makers), n_rows = state, block.n_rows
+        test, inputs, n_rows = self._test(guard, late), self._binder.inputs, block.n_rows
         if n_rows > FEW_ROWS and MOST_OF * len(rows) > n_rows:
-            if makers:
+            if self._makers:
                 block = block.fork()
-                block.derive(makers)
-            holds: Any = np.broadcast_to(rows_of(late[0], inputs, block), (n_rows,))[rows]
+                block.derive(self._makers)
+            holds: Any = np.broadcast_to(rows_of(test, inputs, block), (n_rows,))[rows]
         else:
             if block is not self._block:
+                self.forget()
                 self._block = block
-                self._coded.clear()
-                self._lists.clear()
             few = _FewRows(block, rows, self._coded if n_rows <= FEW_ROWS else {})
-            few.derive(makers)
-            holds = np.broadcast_to(rows_of(late[0], inputs, few), (len(rows),))
+            few.derive(self._makers)
+            holds = np.broadcast_to(rows_of(test, inputs, few), (len(rows),))
         found: Int32 = rows[holds]
         return found
+
+
+def _plain(table: PerDictionary) -> PerDictionary:
+    return table.of if isinstance(table, _Remembered) else table
 
 
 class _Remembered(PerDictionary):
@@ -79,15 +120,20 @@ class _Remembered(PerDictionary):
     table
     lists
         Values of the dictionaries of a block, by the addresses of their arrays, which are kept.
+
+    Attributes
+    ----------
+    of : PerDictionary
     """
 
     def __init__(self, table: PerDictionary, lists: dict[int, tuple[pa.Array, list[bytes | None]]]) -> None:
-        self._of, self._lists = table, lists
+        self.of: PerDictionary = table
+        self._lists = lists
         self._known: dict[bytes | None, bool] = {None: False}
 
     def __call__(self, values: pa.Array) -> Array:
         """See `PerDictionary`."""
-        return self._of(values)
+        return self.of(values)
 
     def at(self, values: pa.Array, codes: Array) -> Array:
         """See `PerDictionary`."""
@@ -107,11 +153,17 @@ class _Remembered(PerDictionary):
         if unknown:
             if len(known) > MOST_KNOWN:
                 known.clear()
-                unknown = list(dict.fromkeys(texts))
-            asked = pa.array(unknown, pa.large_binary()).view(pa.large_string())
-            known.update(zip(unknown, self._of(asked)[:-1].tolist(), strict=True))
+                known[None] = False
+                unknown = [text for text in dict.fromkeys(texts) if text is not None]
+            known.update(zip(unknown, self._asked(unknown), strict=True))
         at: Array = np.array([known[text] for text in texts], np.bool_)
         return at if places is None else at[places]
+
+    def _asked(self, texts: list[bytes | None]) -> list[bool]:
+        array = pa.array(texts, pa.large_binary()).view(pa.large_string())
+        if isinstance(self.of, TestTable):  # by itself, as other tests of the column are not asked of these texts
+            return list(map(bool, arrow_rows(self.of.test(array), False) != self.of.negated))
+        return list(map(bool, self.of(array)[:-1]))
 
 
 class _FewRows(RowsOfBlock):

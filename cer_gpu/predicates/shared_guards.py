@@ -9,7 +9,7 @@ merge of the rows of its guards, with the word of each row (`cer_gpu.predicates.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.columnar.rows import Picked
 from cer_gpu.expressions.binder import Binder
-from cer_gpu.expressions.derived import DerivedColumn, is_descent, reads_one_event
+from cer_gpu.expressions.derived import is_descent, reads_one_event
 from cer_gpu.expressions.inputs import Inputs
 from cer_gpu.expressions.terms import Test
 from cer_gpu.predicates.cuda.blocks import Job, one_ahead
@@ -35,7 +35,7 @@ from cer_gpu.predicates.cuda.guard_sets import SetInputs
 from cer_gpu.predicates.cuda.set_steps import SetSteps
 from cer_gpu.predicates.guards import INTERPRETED, BoundGuards, forced, sets_pass, type_names
 from cer_gpu.predicates.host_sets import HostSets, SetTables, tables_of
-from cer_gpu.predicates.late_tests import LateTests
+from cer_gpu.predicates.late_tests import LateTest, LateTests
 from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement
 from cer_gpu.predicates.symbols import SymbolTable
 from cer_gpu.predicates.types_met import MOST_KNOWN, TypesMet
@@ -77,32 +77,32 @@ class GuardList:
     ----------
     types : set of str
         Types that guards name.
+    late : LateTests
+        Tests that evaluations have bound so far.
     """
 
     def __init__(self, schema: pa.Schema, type_column: str | None, stream_column: str | None) -> None:
         self.schema, self.type_column, self.stream_column = schema, type_column, stream_column
         self.types: set[str] = set()
         self._numbers: dict[Guard, int] = {}
-        self._bound: list[tuple[Guard, Test | None, Inputs | None, Mapping[str, DerivedColumn]]] = []
+        self._bound: list[tuple[Guard, Test | None, Inputs | None]] = []
         self._binder = Binder(schema, "")  # of guards that are not bound, though they can be
         self._steps = SetSteps(schema)
         self._tables: SetTables | None = None
+        self.late: LateTests = LateTests(schema)
         self._lock = threading.Lock()
 
     def numbers(self, bound: BoundGuards) -> list[int]:
         """Return the numbers of the guards of a query, which are perhaps new."""
         tests, inputs = dict(getattr(bound, "tests", ())), getattr(bound, "inputs", None)
-        derived: Mapping[str, DerivedColumn] = getattr(bound, "derived", {})
         with self._lock:
-            return [self._number(guard, tests.get(k), inputs, derived) for k, guard in enumerate(bound.guards)]
+            return [self._number(guard, tests.get(k), inputs) for k, guard in enumerate(bound.guards)]
 
-    def _number(
-        self, guard: Guard, test: Test | None, inputs: Inputs | None, derived: Mapping[str, DerivedColumn]
-    ) -> int:
+    def _number(self, guard: Guard, test: Test | None, inputs: Inputs | None) -> int:
         new = len(self._bound)
         number = self._numbers.setdefault(guard, new)
         if number == new:
-            self._bound.append((guard, test, inputs, derived))
+            self._bound.append((guard, test, inputs))
             if guard.event_type is not None:
                 self.types.add(guard.event_type)
         return number
@@ -118,15 +118,15 @@ class GuardList:
 
     def add_to(self, steps: SetSteps, number: int, type_number: int | None = None, *, typed: bool = True) -> None:
         """Add a guard to steps: its type by a number, or as a test of the texts of the column of types."""
-        guard, test, inputs, derived = self._bound[number]
+        guard, test, inputs = self._bound[number]
         if inputs is None:
-            inputs, derived = self._binder.inputs, self._binder.derived
+            inputs = self._binder.inputs
             test = None if guard.predicate is None else self._binder.bind(guard.predicate)
         name = self.name_of_type(number)
         named = [(self.type_column, name)] if typed and self.type_column is not None and name is not None else []
         if guard.stream is not None and self.stream_column is not None:
             named.append((self.stream_column, guard.stream))
-        steps.add(test, inputs, type_number, named, derived)
+        steps.add(guard.predicate, test, inputs, type_number, named)
 
     def tables(self) -> tuple[SetTables, SetSteps]:
         """Return the arrays of all guards so far."""
@@ -169,7 +169,8 @@ class SharedGuards:
         self.device: str = CPU if device == AUTO else device
         self.types_seen: dict[str, None] = {}
         self._host: HostSets | None = None
-        self._late = LateTests({})
+        self._late = guards.late.another()
+        self._late_tests: dict[int, LateTest] = {}
         self._on_device: _OnDevice | None = None
         self._idle: list[_OnDevice] = []  # of evaluations that are over, for others of the same guards
         self._users: WeakSet[SharedWords] = WeakSet()
@@ -265,7 +266,7 @@ class SharedGuards:
         tables, steps = self.guards.tables()
         if self._host is None or self._host.tables is not tables:
             column = self.guards.type_column
-            self._host, self._late = HostSets(tables, steps.inputs, column), LateTests(dict(steps.late))
+            self._host, self._late_tests = HostSets(tables, steps.inputs, column), dict(steps.late)
         self._found = self._host.find(block)
         self._see(self._host.take_named())
         return block
@@ -288,7 +289,8 @@ class SharedGuards:
             if len(self._every) != block.n_rows:
                 self._every = read_only(np.arange(block.n_rows, dtype=np.int32))
             rows = self._every
-        return read_only(self._late.rows(number, rows, block))
+        late = self._late_tests.get(number)
+        return read_only(rows if late is None else self._late.rows(number, rows, block, late))
 
     def ahead(self, blocks: Iterable[Block]) -> Iterator[Block]:
         """Yield blocks; on a GPU, the guards of each are evaluated before the previous one is yielded."""
@@ -310,7 +312,9 @@ class SharedGuards:
         yield from made.ahead(blocks)
 
     def release(self) -> None:
-        """Free the memory on the device."""
+        """Free the memory on the device, and leave the tests that were bound to others."""
+        self._late.forget()
+        self.guards.late = self._late
         if self._on_device is not None:
             self._on_device.free()
             self._idle[:] = [self._on_device]

@@ -18,23 +18,24 @@ from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.predicates import host_sets
 from cer_gpu.predicates.cuda.set_steps import SetSteps
 from cer_gpu.predicates.host_sets import HostSets, tables_of
-from cer_gpu.predicates.late_tests import LateTests
+from cer_gpu.predicates.late_tests import LateTest, LateTests
 
 
-def sets_of(asked, schema: pa.Schema, named=None) -> tuple[HostSets, LateTests]:
+def sets_of(asked, schema: pa.Schema, named=None) -> tuple[HostSets, dict[int, LateTest], LateTests]:
     steps, binder = SetSteps(schema), Binder(schema, "")
     for k, (_, tested) in enumerate(asked):
-        steps.add(None if tested is None else binder.bind(tested), binder.inputs, named=named[k] if named else ())
-    return HostSets(tables_of(steps), steps.inputs), LateTests(steps.late)
+        test = None if tested is None else binder.bind(tested)
+        steps.add(tested, test, binder.inputs, named=named[k] if named else ())
+    return HostSets(tables_of(steps), steps.inputs), steps.late, LateTests(schema)
 
 
-def found_by(both: tuple[HostSets, LateTests], block: Block) -> list[list[int]]:
-    sets, late = both
+def found_by(made: tuple[HostSets, dict[int, LateTest], LateTests], block: Block) -> list[list[int]]:
+    sets, late, tests = made
     found = sets.find(block)
     assert all(found.of(guard).tolist() == [] for guard in np.flatnonzero(sets.tables.is_all))
     every = np.arange(block.n_rows, dtype=np.int32)
     rows = [every if sets.tables.is_all[k] else found.of(k) for k in range(len(sets.tables.is_all))]
-    return [late.rows(k, each, block).tolist() for k, each in enumerate(rows)]
+    return [(tests.rows(k, each, block, late[k]) if k in late else each).tolist() for k, each in enumerate(rows)]
 
 
 def expected_rows(asked, schema: pa.Schema, block: Block, named=None) -> list[list[int]]:

@@ -130,7 +130,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
     def __init__(self, device: Device, steps: SetSteps) -> None:
         super().__init__(device, [])
         self.steps = steps
-        self._late = LateTests(steps.late)
+        self._late = LateTests(steps.inputs.schema)
         self._kernels, self._staging = _kernels(device), Staging(device)
         self._held: list[Memory] = []
         self._begins = self._flat = 0
@@ -383,7 +383,8 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
 
     def tested(self, number: int, rows: Int32, block: Block) -> Int32:
         """Return the rows of a block that satisfy a guard, given those that were found."""
-        return self._late.rows(number, rows, block)
+        late = self.steps.late.get(number)
+        return rows if late is None else self._late.rows(number, rows, block, late)
 
     def _kept(self, found: list[Int32]) -> list[Int32]:
         return found

@@ -8,7 +8,7 @@ tests are joined by AND and OR alone, and the guard says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -33,7 +33,6 @@ from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.by_arrow import NullRows
-from cer_gpu.expressions.derived import DerivedColumn
 from cer_gpu.expressions.globs.compiling import Pattern
 from cer_gpu.expressions.inputs import Inputs
 from cer_gpu.expressions.text_sets import TestTable, TextSet
@@ -111,7 +110,7 @@ class SetSteps:
     ----------
     inputs : Inputs
         Columns of numbers that the tests read.
-    late : dict from int to (Test, Inputs, dict from str to DerivedColumn)
+    late : dict from int to (Predicate, tuple of int)
         Tests that the steps of a guard do not decide, by its number: rows found are still to be tested by them.
     texts : dict from str to TextSet
         Columns whose texts are tested, by name; the lines of each have the numbers of its tests.
@@ -135,44 +134,45 @@ class SetSteps:
         """Return the steps of guards: for each the number of its type (None: any), and what its events satisfy."""
         made, binder = cls(schema), Binder(schema, "")  # each predicate was bound before, by itself
         for number, predicate in guards:
-            made.add(None if predicate is None else binder.bind(predicate), binder.inputs, number)
+            made.add(predicate, None if predicate is None else binder.bind(predicate), binder.inputs, number)
         return made
 
     def add(
         self,
+        predicate: Predicate | None,
         test: t.Test | None,
         inputs: Inputs,
         type_number: int | None = None,
         named: Iterable[tuple[str, str]] = (),
-        derived: Mapping[str, DerivedColumn] | None = None,
     ) -> None:
         """Add a guard.
 
         Parameters
         ----------
+        predicate
+            What its events satisfy; None: nothing more.
         test
-            Test of its events; None: all satisfy it.
+            The same as a test.
         inputs
             Contents of the slots of the test.
         type_number
             Number of the type that they have; None: any.
         named
             Columns of texts, and the text that events must have there.
-        derived
-            Columns that the test reads and events do not have.
         """
         parts = [] if type_number is None else [self._of_numbers(NumberTest(TYPE_NUMBERS, "=", type_number))]
         for name, text in named:
             parts.append(self._of_text(name, OneOfPatterns((Pattern(text, plain=True),))))
-        late = list[t.Test]()
-        for each in test.tests if isinstance(test, t.And) else [] if test is None else [test]:
+        late = list[int]()
+        for place, each in enumerate(test.tests if isinstance(test, t.And) else [] if test is None else [test]):
             made = self._test(each, inputs)
             made = made if made.depth < MOST_ON_STACK else _UNKNOWN
             parts.append(made)
             if not made.exact:
-                late.append(each)
+                late.append(place)
         if late:
-            self.late[len(self._made)] = late[0] if len(late) == 1 else t.And(tuple(late)), inputs, derived or {}
+            assert predicate is not None
+            self.late[len(self._made)] = predicate, tuple(late)
             self.columns |= {name for name, _ in inputs.columns}
         self._made.append(_joined(parts, AND) if parts else _ALL)
         self._firsts = {}
