@@ -15,8 +15,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.one_event import NameTest, may_be_one, name_test
 from cer_gpu.ceql.paths import names_of
 from cer_gpu.ceql.patterns import TEXT_TESTS
-from cer_gpu.ceql.recent import check_recent
-from cer_gpu.ceql.structure import check_structure
+from cer_gpu.ceql.structure import check_recent, check_structure
 from cer_gpu.ceql.surroundings import Place, Surroundings
 from cer_gpu.ceql.traversal import fold, walk
 from cer_gpu.ceql.variables import Variables, combine, defined_names, variables
