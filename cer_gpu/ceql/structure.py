@@ -1,4 +1,4 @@
-"""Checks of the structure of a formula: empty valuations, absences, operands of ``->``, the chains of SELECT RECENT."""
+"""Checks of the structure of a formula: empty valuations, absences, operands of ``->``, and chains for RECENT."""
 
 from __future__ import annotations
 
@@ -288,6 +288,8 @@ _GAPS = "UNTIL tells what lies in no gap between two repetitions: A+ UNTIL (B), 
 _BESIDE_EMPTY = "write the cases out: (A ; !B ; C) OR C for A? ; !B ; C"
 _NEXT_OF_ONE = "A -> B, A -> (B AS b FILTER b.k = A.k), A -> B+; of a longer part name its first event: A -> B ; C"
 
+
+# ---- SELECT RECENT, which is for chains of steps ---------------------------------------------------------------
 
 _CHAINS = "RECENT is for chains of steps by ';'"
 _OTHER = "SELECT ALL, NEXT or LAST take it"
