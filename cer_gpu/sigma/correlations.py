@@ -34,6 +34,7 @@ from sigma.correlations import (
 )
 from sigma.exceptions import SigmaCorrelationConditionError, SigmaError, SigmaFeatureNotSupportedByBackendError
 
+from cer_gpu.sigma.formulas import COUNTED
 from cer_gpu.sigma.ranges import MORE_BOUNDS
 
 MOST_COMBINATIONS = 1_000
@@ -150,8 +151,8 @@ class _Writer:
     def _with_counted(self, fires: str) -> str:
         """Return the query of events at which a correlation fires, each with all that counted in its window."""
         by = f" PARTITION BY {self._keys}" if self._keys else ""
-        tests = f"counted[{_bare(self._any)}] AND event[{fires}]"
-        return f"SELECT MAX * FROM events WHERE (* AS counted)* ; * AS event FILTER {tests}{by} WITHIN {self._length}"
+        tests = f"{COUNTED}[{_bare(self._any)}] AND event[{fires}]"
+        return f"SELECT MAX * FROM events WHERE (* AS {COUNTED})* ; * AS event FILTER {tests}{by} WITHIN {self._length}"
 
     def _predicate(self) -> str:
         return f"RISES({_bare(self._condition())}, {_bare(self._any)}{self._own})"

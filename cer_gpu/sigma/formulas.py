@@ -23,6 +23,8 @@ _WORDS = frozenset(
 """Words of CEQL, which are written in backquotes where they are names."""
 _SIGNS = str.maketrans({"*": "[*]", "?": "[?]", "[": "[[]"})
 
+COUNTED = "counted"
+"""Variable of the events that counted for a correlation."""
 ANY_TEXT = "`*`"
 """The pseudo column that stands for every column of texts."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
@@ -10,9 +10,11 @@ import pyarrow as pa
 from cer_gpu.ceql.parser import parse
 from cer_gpu.errors import CerError, QueryError
 from cer_gpu.fitting.ceql import WrittenCeql
-from cer_gpu.fitting.query import AS_NULL, FittedQuery, check_missing_fields, compiled_over
+from cer_gpu.fitting.query import AS_NULL, Fitted, FittedQuery, WrittenQuery, check_missing_fields, compiled_over
+from cer_gpu.planning.plan import Plan
 from cer_gpu.query import check_time_unit
 from cer_gpu.sigma.fitting import LooseFitter
+from cer_gpu.sigma.formulas import COUNTED
 
 
 class WrittenSigma(WrittenCeql):
@@ -66,3 +68,15 @@ class SigmaQuery(FittedQuery):
     """
 
     language = "Sigma"
+
+    def __init__(
+        self,
+        source: WrittenQuery,
+        fitted: Fitted,
+        plan: Plan,
+        notes: tuple[str, ...] = (),
+        changes: tuple[Callable[[Plan], Plan], ...] = (),
+    ) -> None:
+        # that there may be none before is the sense of it
+        own = tuple(note for note in notes if not note.startswith(f"variable {COUNTED!r} "))
+        super().__init__(source, fitted, plan, own, changes)

@@ -140,3 +140,9 @@ def test_letter_case_of_groups_and_values_may_not_matter(kind):
     alias = "{who: {a: User, b: SourceHostname}}"
     ordered = f"{{type: temporal_ordered, rules: [a, b], group-by: [who], timespan: 1m, aliases: {alias}}}"
     assert "without the case of letters" in str(dict(loaded(ordered, nocase_groups=True).errors)["C"])
+
+
+def test_the_query_of_a_count_has_no_notes():
+    count = "{type: event_count, rules: [a], group-by: [User], timespan: 1m, condition: {gte: 2}}"
+    query = cer_gpu.compile(loaded(count)["C"], time_column="ts")
+    assert query.notes == ()
