@@ -28,7 +28,7 @@ from cer_gpu.explain.explanation import Explanation
 from cer_gpu.explain.facts import explain
 from cer_gpu.explain.in_short import in_short
 from cer_gpu.io.source import Source
-from cer_gpu.io.sources import open_events
+from cer_gpu.io.sources import open_events, reading_again
 from cer_gpu.order.sorting import sort_source
 from cer_gpu.order.streams import STREAM_COLUMN, by_stream, merge_sources
 from cer_gpu.output.form import Output
@@ -346,7 +346,7 @@ class Query(CompiledQuery):
         >>> query.evaluate(pa.table({"type": ["A", "C", "B"]}), output="bindings").to_pylist()
         [{'start': 0, 'end': 2, 'positions': [0, 2], 'a': 0, 'b': 2}]
         """
-        return self._reader(events, options).read_all()
+        return reading_again(lambda given: self._reader(given, options).read_all(), events)
 
     @property
     def _counted_output(self) -> str | None:

@@ -7,11 +7,11 @@ import click
 from cer_gpu.cli.command_line import show_text
 from cer_gpu.cli.given_events import STANDARD, given_streams
 from cer_gpu.cli.json_output import to_json
-from cer_gpu.cli.options import csv_options, events_argument
+from cer_gpu.cli.options import events_argument, reading_options
 from cer_gpu.cli.preview import table_width
 from cer_gpu.cli.survey import count_types, survey_source, survey_text
-from cer_gpu.io.formats import CsvNulls
 from cer_gpu.io.sources import open_events
+from cer_gpu.io.text_options import TextOptions
 
 
 @click.command(
@@ -23,14 +23,14 @@ Examples:
 )
 @events_argument
 @click.option("--type-column", metavar="NAME", help="Count the events of each type in this column; all are read.")
-@csv_options
+@reading_options
 @click.option("--json", "as_json", is_flag=True, help="Print the columns as JSON.")
-def columns(events: tuple[str, ...], type_column: str | None, nulls: CsvNulls, as_json: bool) -> int:
+def columns(events: tuple[str, ...], type_column: str | None, reading: TextOptions, as_json: bool) -> int:
     """Show the columns of EVENTS: names, types, first values.
 
     EVENTS are given as for run, but of one stream. Several files have the columns of the first.
     """
-    streams = given_streams(events, nulls)
+    streams = given_streams(events, reading)
     if streams.are_named:
         raise click.UsageError("the columns are those of one stream: give its files without a name")
     if type_column is not None and STANDARD in events:

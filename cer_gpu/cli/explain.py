@@ -10,10 +10,10 @@ from cer_gpu.cli.command_line import show_text
 from cer_gpu.cli.given_events import given_streams
 from cer_gpu.cli.given_queries import WrongQueries, for_each, read_queries
 from cer_gpu.cli.json_output import to_json
-from cer_gpu.cli.options import QueryOptions, complete_files, csv_options, query_argument, query_options
+from cer_gpu.cli.options import QueryOptions, complete_files, query_argument, query_options, reading_options
 from cer_gpu.explain.explanation import Explanation
-from cer_gpu.io.formats import CsvNulls
 from cer_gpu.io.sinks import check_target, naming, result_file
+from cer_gpu.io.text_options import TextOptions
 
 
 @click.command(
@@ -39,7 +39,7 @@ Examples:
 @click.option("--dot", metavar="FILE", shell_complete=complete_files, help="Write the automaton for Graphviz.")
 @click.option("--passes", is_flag=True, help="Print the passes to the plan instead, and what each did to QUERY.")
 @query_options
-@csv_options
+@reading_options
 @click.option("--json", "as_json", is_flag=True, help="Print the explanation as JSON.")
 def explain_command(
     query: str,
@@ -49,7 +49,7 @@ def explain_command(
     dot: str | None,
     passes: bool,
     compiling: QueryOptions,
-    nulls: CsvNulls,
+    reading: TextOptions,
     as_json: bool,
 ) -> int:
     """Say what QUERY means and how it runs.
@@ -58,7 +58,7 @@ def explain_command(
     """
     if analyze and not events:
         raise click.UsageError("--analyze runs the query on events: --events")
-    streams = given_streams(events, nulls)
+    streams = given_streams(events, reading)
     given = read_queries(query, None, compiling)
     given.refuse_options_of_ceql()
     inputs = [*streams.paths, *given.files]

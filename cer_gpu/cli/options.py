@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -13,7 +14,7 @@ from click.shell_completion import CompletionItem
 from cer_gpu.cli.command_line import Command
 from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.compilation import LANGUAGES, MISSING_IN_RULES, TYPE_COLUMN
-from cer_gpu.io.formats import CsvNulls
+from cer_gpu.io.text_options import TextOptions
 from cer_gpu.rule import Rule
 from cer_gpu.rules.found import AS_NAMED, FieldColumns
 from cer_gpu.rules.rule_set import options_of_rules
@@ -29,39 +30,89 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 events_argument: Decorator = click.argument("events", nargs=-1, required=True, shell_complete=complete_files)
 query_argument: Decorator = click.argument("query", shell_complete=complete_files)
-_OF_CSV: tuple[Decorator, ...] = (
+_OF_TEXT_FILES: tuple[Decorator, ...] = (
     click.option(
         "--null-values",
         metavar="TEXT,...",
         help="Of CSV, the fields that are NULL; '' is the empty one.  [default: as in pyarrow: empty, NA, null, ...]",
     ),
-    click.option("--strings-can-be-null", is_flag=True, help="Of CSV, such fields are NULL in columns of text, too."),
+    click.option(
+        "--strings-can-be-null", is_flag=True, help="Of CSV, all such fields are NULL in columns of text, too."
+    ),
     click.option(
         "--quoted-strings-can-be-null/--no-quoted-strings-can-be-null",
         default=True,
         help="Of CSV, such fields are NULL between quotes, too.  [default: they are]",
     ),
+    click.option("--empty-is-text", is_flag=True, help="Of CSV, an empty field of a column of text is no NULL."),
+    click.option("--delimiter", metavar="CHAR", help="Of CSV, the separator.  [default: , ; | or tab, by the header]"),
+    click.option("--decimal-comma", is_flag=True, help="Of CSV, numbers are written with a comma: 3,14."),
+    click.option(
+        "--time-format",
+        "time_formats",
+        multiple=True,
+        metavar="[COLUMN=]FORMAT",
+        help="Of text files, the format of times that are not ISO 8601, as of strptime: '%d/%m/%Y %H:%M:%S.%f'; "
+        "COLUMN=epoch: seconds since 1970.",
+    ),
+    click.option(
+        "--column-types",
+        multiple=True,
+        metavar="COLUMN=TYPE,...",
+        help="Of text files, the types of columns, such as float64, string or 'timestamp[ns, UTC]'.",
+    ),
 )
+OF_TEXT_FILES = (
+    "null_values",
+    "strings_can_be_null",
+    "quoted_strings_can_be_null",
+    "empty_is_text",
+    "delimiter",
+    "decimal_comma",
+    "time_formats",
+    "column_types",
+)
+"""Parameters of commands that tell how text files are read."""
+_FORMAT_OF_COLUMN = re.compile(r"([^%=]+)=(.+)", re.DOTALL)
 
 
-def csv_options(command: Command) -> Command:
-    """Add the options for reading CSV; the command gets them as `nulls`, a `CsvNulls`."""
+def reading_options(command: Command) -> Command:
+    """Add the options for reading text files; the command gets them as `reading`, a `TextOptions`."""
 
     @functools.wraps(command)
-    def taking(
-        *args: Any, null_values: str | None, strings_can_be_null: bool, quoted_strings_can_be_null: bool, **given: Any
-    ) -> Any:
-        nulls = CsvNulls(
-            null_values=None if null_values is None else tuple(null_values.split(",")),
-            strings_can_be_null=strings_can_be_null,
-            quoted_strings_can_be_null=quoted_strings_can_be_null,
+    def taking(*args: Any, **given: Any) -> Any:
+        own = {name: given.pop(name) for name in OF_TEXT_FILES}
+        nulls = own.pop("null_values")
+        formats: dict[str, str] = {}
+        for text in own.pop("time_formats"):
+            named = _FORMAT_OF_COLUMN.fullmatch(text)
+            formats[named[1] if named else ""] = named[2] if named else text
+        reading = TextOptions.given(
+            null_values=None if nulls is None else tuple(nulls.split(",")),
+            time_format=formats,
+            column_types=_types_of(own.pop("column_types")),
+            **own,
         )
-        return command(*args, nulls=nulls, **given)
+        return command(*args, reading=reading, **given)
 
     made: Any = taking
-    for option in reversed(_OF_CSV):
+    for option in reversed(_OF_TEXT_FILES):
         made = option(made)
     return cast(Command, made)
+
+
+def _types_of(given: Iterable[str]) -> dict[str, str]:
+    """Return types by columns, as --column-types gives them; a comma inside brackets separates nothing."""
+    pairs = {}
+    for text in re.split(r",(?![^\[]*\])", ",".join(given)):
+        column, equals, kind = (part.strip() for part in text.rpartition("="))
+        if "[" in column and "tz" in column:  # timestamp[us, tz=UTC]
+            column, equals, kind = (part.strip() for part in text.partition("="))
+        if equals and column and kind:
+            pairs[column] = kind
+        elif text.strip():
+            raise click.UsageError(f"--column-types: expected COLUMN=TYPE, got {text.strip()!r}")
+    return pairs
 
 
 sort_option: Decorator = click.option("--sort", is_flag=True, help="Sort the events by time first.")

@@ -196,7 +196,8 @@ class CommandRun:
     @property
     def notes(self) -> list[str]:
         """Remarks on the events, which hold for all of them only, and on queries that found nothing."""
-        notes, of_events = [*self._given.notes, *aside_note(self._aside)], self.evaluation.notes
+        notes = [*self._given.notes, *aside_note(self._aside), *self.evaluation.remarks]
+        of_events = self.evaluation.notes
         notes += missing_notes({name: query.missing_fields for name, query in self._queries.items()})
         by_query: list[tuple[str, str]] = []
         for name, tally in self.totals.of.items():

@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.ceql.paths import dotted
+from cer_gpu.ceql.paths import dotted, names_of, path_of
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, NOTHING, kind_of, types_within
 from cer_gpu.columnar.fields import attribute_type, columns_with
 from cer_gpu.errors import EventsError, TimeOrderError, did_you_mean
@@ -94,6 +94,13 @@ class Source:
     without : callable or None
         ``without(may_hold, kept)`` returns the source with NULL in place of the values of files that need not be read,
         but for columns that are `kept`; None: nothing is told of the files.
+    as_types : callable or None
+        ``as_types(types)`` returns the same rows of a text file with columns of these types; those that it has not are
+        NULL.  None: the types are stored with the rows.
+    conflicts : mapping from str to str
+        Errors of columns and fields that have no one type, by their names; raised if they are read.
+    remarks : mapping from str to str
+        Remarks on columns that have other types than some of their files tell.
     """
 
     schema: pa.Schema
@@ -109,9 +116,23 @@ class Source:
     reads_fields: bool = False
     ordered: bool = True
     without: Callable[[MayHold, frozenset[str]], Source] | None = None
+    as_types: Callable[[Mapping[str, pa.DataType]], Source] | None = None
+    conflicts: Mapping[str, str] = field(default_factory=dict)
+    remarks: Mapping[str, str] = field(default_factory=dict)
 
     def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the events; batches have at least the named columns and fields."""
+        """Yield the events; batches have at least the named columns and fields.
+
+        Raises
+        ------
+        EventsError
+            When one of them has no one type.
+        """
+        for attribute in columns if self.conflicts else ():
+            names = names_of(attribute)
+            for path in (attribute, *(path_of(names[:n]) for n in range(1, len(names)))):
+                if path in self.conflicts:
+                    raise EventsError(self.conflicts[path])
         return self.read(columns if self.reads_fields else columns_with(self.schema, columns))
 
     def parts_for(self, n_threads: int) -> Parts | None:

@@ -20,7 +20,7 @@ from cer_gpu.engine.table_member import TableMember
 from cer_gpu.errors import OptionError, QueryError, QueryTypeError, did_you_mean
 from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.io.source import Source
-from cer_gpu.io.sources import open_events
+from cer_gpu.io.sources import open_events, reading_again
 from cer_gpu.output.measures import BoundMeasures
 from cer_gpu.row_patterns.conditions import Conditions
 from cer_gpu.row_patterns.explaining import RowPatternExplanation, explain_row_pattern
@@ -94,7 +94,7 @@ class RowPatternQuery(CompiledQuery):
         QueryTooLargeError
             When the automaton is too large, or conditions on other rows of the match take too many steps.
         """
-        return self._reader(events, options).read_all()
+        return reading_again(lambda given: self._reader(given, options).read_all(), events)
 
     @property
     def text(self) -> str:
