@@ -27,8 +27,9 @@ from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.explain.facts import explain
 from cer_gpu.explain.in_short import in_short
-from cer_gpu.io.source import Source
+from cer_gpu.io.source import Source, with_field_column
 from cer_gpu.io.sources import open_events, reading_again
+from cer_gpu.io.text_times import with_times
 from cer_gpu.order.sorting import sort_source
 from cer_gpu.order.streams import STREAM_COLUMN, by_stream, merge_sources
 from cer_gpu.output.form import Output
@@ -380,6 +381,9 @@ class Query(CompiledQuery):
         if needs is not None and not isinstance(events, Mapping):
             sources = {name: narrowed(source, needs(source.schema)) for name, source in sources.items()}
         if time_column is not None:
+            sources = {name: with_times(source, time_column) for name, source in sources.items()}
+            if sort or isinstance(events, Mapping):
+                sources = {name: with_field_column(source, time_column) for name, source in sources.items()}
             sources = {
                 name: sort_source(source, time_column) if sort or not source.ordered else source
                 for name, source in sources.items()

@@ -22,17 +22,19 @@ from cer_gpu.io.text_options import TextOptions
 Examples:
   cer-gpu explain late.ceql --time-column ts
   cer-gpu explain 'SELECT * FROM S WHERE A ; B+ ; C' --svg automaton.svg
-  cer-gpu explain late.ceql --events flights.parquet --analyze --time-column ts
+  cer-gpu explain late.ceql flights.parquet --analyze --time-column ts
   cer-gpu explain late.ceql --time-column ts --passes
   cer-gpu explain late.ceql --time-column ts --json""",
 )
 @query_argument
+@click.argument("events", nargs=-1, metavar="[EVENTS]...", shell_complete=complete_files)
 @click.option(
     "--events",
+    "more_events",
     multiple=True,
     metavar="FILE",
     shell_complete=complete_files,
-    help="Count the events that satisfy each predicate; several files are one stream, or NAME=PATH each.",
+    help="The same as EVENTS; several files are one stream, or NAME=PATH each.",
 )
 @click.option("--analyze", is_flag=True, help="Run the query on the events and measure its stages.")
 @click.option("--svg", metavar="FILE", shell_complete=complete_files, help="Draw the automaton.")
@@ -44,6 +46,7 @@ Examples:
 def explain_command(
     query: str,
     events: tuple[str, ...],
+    more_events: tuple[str, ...],
     analyze: bool,
     svg: str | None,
     dot: str | None,
@@ -54,10 +57,11 @@ def explain_command(
 ) -> int:
     """Say what QUERY means and how it runs.
 
-    In words, and by its predicates, automaton and plan.
+    In words, and by its predicates, automaton and plan. With EVENTS, those that satisfy each predicate are counted.
     """
+    events += more_events
     if analyze and not events:
-        raise click.UsageError("--analyze runs the query on events: --events")
+        raise click.UsageError("--analyze runs the query on events: cer-gpu explain QUERY EVENTS --analyze")
     streams = given_streams(events, reading)
     given = read_queries(query, None, compiling)
     given.refuse_options_of_ceql()

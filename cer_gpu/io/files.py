@@ -23,7 +23,7 @@ from cer_gpu.io.formats import ENDINGS, FORMAT_NAMES, format_of
 from cer_gpu.io.one_schema import expecting, in_one_schema
 from cer_gpu.io.source import READ_ERRORS, Parts, Source, ahead, check_columns, check_names
 from cer_gpu.io.stores import Address, StoredFile, StoreListing, listing, open_store, path_in_store, uri_in_store
-from cer_gpu.io.text_options import USUAL, TextOptions
+from cer_gpu.io.text_options import TEXT_HINT, USUAL, TextOptions
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """Text of NULL in the name of a folder."""
@@ -170,6 +170,7 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], options: TextOptions = U
         parts=Parts([*starts, begins[-1]], read_parts) if in_parts else None,
         conflicts=one.conflicts,
         remarks=one.remarks,
+        time_hint="" if any(source.as_types is None for source in sources) else TEXT_HINT,
     )
 
 

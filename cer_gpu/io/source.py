@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted, names_of, path_of
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, NOTHING, kind_of, types_within
-from cer_gpu.columnar.fields import attribute_type, columns_with
+from cer_gpu.columnar.fields import attribute_type, columns_with, names_in, with_column
 from cer_gpu.errors import EventsError, TimeOrderError, did_you_mean
 
 BATCH_ROWS = 1 << 17
@@ -101,6 +101,8 @@ class Source:
         Errors of columns and fields that have no one type, by their names; raised if they are read.
     remarks : mapping from str to str
         Remarks on columns that have other types than some of their files tell.
+    time_hint : str
+        How the library of a frame makes timestamps of texts, with the name of the column as ``{0}``; empty: no library.
     """
 
     schema: pa.Schema
@@ -119,6 +121,7 @@ class Source:
     as_types: Callable[[Mapping[str, pa.DataType]], Source] | None = None
     conflicts: Mapping[str, str] = field(default_factory=dict)
     remarks: Mapping[str, str] = field(default_factory=dict)
+    time_hint: str = ""
 
     def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Yield the events; batches have at least the named columns and fields.
@@ -160,6 +163,21 @@ class Source:
             return None
         first, name = self.origins[bisect_right([o[0] for o in self.origins], position) - 1]
         return name if first == 0 else f"{name} (its first event is {first})"
+
+
+def with_field_column(source: Source, name: str) -> Source:
+    """Return a source with a column for a field whose path a name with dots tells, unless it has one."""
+    path = names_in(source.schema, name)
+    if len(path) == 1:
+        return source
+
+    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        own = [path_of(path) if each == name else each for each in columns]
+        for batch in source.batches(list(dict.fromkeys(own))):
+            yield with_column(batch, name) if name in columns else batch
+
+    kind = attribute_type(source.schema, name)
+    return replace(source, schema=source.schema.append(pa.field(name, kind)), read=read, reads_fields=True, parts=None)
 
 
 def ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -12,6 +12,11 @@ from cer_gpu.errors import OptionError
 from cer_gpu.io.text_types import name_of_type, type_of_name
 from cer_gpu.io.time_formats import check_format
 
+TEXT_HINT = (
+    "tell how they are written: time_format={{{0!r}: '%d/%m/%Y %H:%M:%S'}} (--time-format '{0}=%d/%m/%Y %H:%M:%S')"
+)
+"""How times of text files are told that are not in ISO 8601, as `cer_gpu.io.source.Source.time_hint`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions:

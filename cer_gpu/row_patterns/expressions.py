@@ -351,8 +351,8 @@ class Translator:
         if isinstance(argument, exp.Star):
             column, variable = None, None
         elif isinstance(argument, exp.Column):
-            variable = self._variable_of(argument)
-            column = None if isinstance(argument.this, exp.Star) else argument.name
+            is_star = isinstance(argument.this, exp.Star)
+            column, variable = (None, self._variable_of(argument)) if is_star else self._column(argument)
         else:
             raise self._error(f"{name} takes a column: {name}(A.x)", name=name)
         if column is None and name != "COUNT":
@@ -362,7 +362,10 @@ class Translator:
     def _column(self, node: exp.Column) -> tuple[str, str | None]:
         if isinstance(node.this, exp.Star):
             raise self._error("* stands in COUNT only")
-        return node.name, self._variable_of(node)
+        variable, *path = [part for part in node.parts if isinstance(part, exp.Identifier)]
+        if not path:
+            return node.name, None
+        return ".".join(part.name for part in path), self._known(variable)  # a field of a struct has several names
 
     def _variable_of(self, node: exp.Column) -> str | None:
         """Return the variable before the dot."""
