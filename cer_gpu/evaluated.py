@@ -14,7 +14,7 @@ from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.evaluation import Evaluation, FoundBatches
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.engine.member import SetMember
-from cer_gpu.engine.options import OF_ARRIVALS, OF_COUNTS, OF_EVENTS, EvaluationOptions, taking
+from cer_gpu.engine.options import OF_ARRIVALS, OF_COUNTS, OF_EVENTS, EvaluationOptions, Sort, taking
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.errors import OptionError, out_of_memory
 from cer_gpu.explain.explanation import Explanation
@@ -44,7 +44,7 @@ class Evaluated(ABC):
         self,
         events: Any,
         *,
-        sort: bool = False,
+        sort: Sort = False,
         resident: bool = False,
         needs: Callable[[pa.Schema], Needs | None] | None = None,
     ) -> Source:

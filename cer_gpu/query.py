@@ -16,7 +16,7 @@ from cer_gpu.ceql.variables import variables
 from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.engine.member import QueryMember
-from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, taking
+from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, Sort, taking
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.errors import (
     CerError,
@@ -32,6 +32,7 @@ from cer_gpu.io.sources import open_events, reading_again
 from cer_gpu.io.text_times import with_times
 from cer_gpu.order.sorting import sort_source
 from cer_gpu.order.streams import STREAM_COLUMN, by_stream, merge_sources
+from cer_gpu.order.ties import order_ties
 from cer_gpu.output.form import Output
 from cer_gpu.output.measures import measure_errors, measures_of
 from cer_gpu.output.outputs import OUTPUTS
@@ -362,7 +363,7 @@ class Query(CompiledQuery):
         self,
         events: Any,
         *,
-        sort: bool = False,
+        sort: Sort = False,
         resident: bool = False,
         needs: Callable[[pa.Schema], Needs | None] | None = None,
     ) -> Source:
@@ -372,7 +373,8 @@ class Query(CompiledQuery):
         With `needs`, events that are not needed may come without their values.
         """
         time_column = self.time_column
-        EvaluationOptions(sort=sort).check_time(time_column)
+        options = EvaluationOptions(sort=sort)
+        options.check_time(time_column)
         given = by_stream(events, self._plan.streams) if isinstance(events, Mapping) else {"": events}
         resident = resident and not sort and not isinstance(events, Mapping)
         sources = {name: open_events(each, resident=resident) for name, each in given.items()}
@@ -388,6 +390,8 @@ class Query(CompiledQuery):
                 name: sort_source(source, time_column) if sort or not source.ordered else source
                 for name, source in sources.items()
             }
+            if ties := options.ties(time_column):
+                sources = {name: order_ties(source, time_column, ties) for name, source in sources.items()}
         if len(sources) == 1 and not self._plan.several_streams:
             return next(iter(sources.values()))
         return merge_sources(sources, time_column) if isinstance(events, Mapping) else sources[""]

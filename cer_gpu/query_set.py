@@ -31,7 +31,7 @@ from cer_gpu.compilation import (
 )
 from cer_gpu.engine.evaluation import Evaluation, FoundBatches
 from cer_gpu.engine.member import InQuery, SetMember, empty_batch
-from cer_gpu.engine.options import OF_COUNTS, OF_EVENTS, EvaluationOptions, checking_names, taking
+from cer_gpu.engine.options import OF_COUNTS, OF_EVENTS, EvaluationOptions, Sort, checking_names, taking
 from cer_gpu.engine.sharing import BoundBefore, Sharing
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.evaluated import Evaluated, number_in
@@ -297,7 +297,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         self,
         events: Any,
         *,
-        sort: bool = False,
+        sort: Sort = False,
         resident: bool = False,
         needs: Callable[[pa.Schema], Needs | None] | None = None,
     ) -> Source:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 from cer_gpu.cli.command_line import Command
 from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.compilation import LANGUAGES, MISSING_IN_RULES, TYPE_COLUMN
+from cer_gpu.engine.options import REPORT, UNDECIDED
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.rule import Rule
 from cer_gpu.rules.found import AS_NAMED, FieldColumns
@@ -115,7 +116,45 @@ def _types_of(given: Iterable[str]) -> dict[str, str]:
     return pairs
 
 
-sort_option: Decorator = click.option("--sort", is_flag=True, help="Sort the events by time first.")
+class _SortType(click.ParamType[Any]):
+    """Names of columns with commas between, or nothing for the time column alone."""
+
+    name = "COLUMN,..."
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        """Return True, or the list of names."""
+        return value if isinstance(value, bool | list) else True if not value else value.split(",")
+
+
+SORT_FLAG = "--sort="
+"""What a ``--sort`` becomes that no columns follow (`with_sort`)."""
+sort_option: Decorator = click.option(
+    "--sort",
+    type=_SortType(),
+    default=False,
+    metavar="[COLUMN,...]",
+    help="Sort the events by time first; those of one time by further columns: --sort ts,sequence.",
+)
+undecided_option: Decorator = click.option(
+    "--undecided",
+    type=click.Choice(UNDECIDED),
+    default=REPORT,
+    help="Complex events that only the end of the input completes: report them, or hold them back.  [default: report]",
+)
+
+
+def with_sort(arguments: Sequence[str]) -> list[str]:
+    """Return arguments in which ``--sort`` has a value: the columns that follow it with a comma, or none."""
+    found: list[str] = []
+    for argument in arguments:
+        if found and found[-1] == "--sort":
+            is_columns = "," in argument and not argument.startswith("-") and not re.search(r"[\s/=]", argument)
+            found[-1:] = [SORT_FLAG + argument] if is_columns else [SORT_FLAG, argument]
+        else:
+            found.append(argument)
+    return [*found[:-1], SORT_FLAG] if found[-1:] == ["--sort"] else found
+
+
 skip_wrong_option: Decorator = click.option(
     "--skip-wrong", is_flag=True, help="Leave out rules of --queries that are wrong, or do not fit the events."
 )

@@ -33,6 +33,7 @@ from cer_gpu.cli.options import (
 from cer_gpu.cli.progress import working
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery
+from cer_gpu.engine.options import Sort
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.report import write_alerts, write_funnel, write_report
 from cer_gpu.report.counted import number_in_words
@@ -93,7 +94,7 @@ def report(
     compiling: QueryOptions,
     skip_wrong: bool,
     reading: TextOptions,
-    sort: bool,
+    sort: Sort,
     threads: int | None,
     as_json: bool,
 ) -> int:

@@ -27,12 +27,13 @@ from cer_gpu.cli.options import (
     skip_wrong_option,
     sort_option,
     threads_option,
+    undecided_option,
 )
 from cer_gpu.cli.preview import Preview
 from cer_gpu.cli.running import CommandRun
 from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.cli.target import chosen_format, open_target
-from cer_gpu.engine.options import DEVICES, EvaluationOptions
+from cer_gpu.engine.options import DEVICES, EvaluationOptions, Sort
 from cer_gpu.io.sinks import SINK_ENDINGS, SINK_FORMATS
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.io.text_types import WiderTypes
@@ -89,6 +90,7 @@ it appears whole at the end or not at all.""",
 @skip_wrong_option
 @reading_options
 @sort_option
+@undecided_option
 @click.option("--lateness", metavar="TIME", help="Largest lateness of an event, such as 5s or 200ms.")
 @click.option("--late", type=click.Choice(LATE), help="Treatment of later events.  [default: refuse]")
 @click.option(
@@ -117,7 +119,8 @@ def run_command(
     compiling: QueryOptions,
     skip_wrong: bool,
     reading: TextOptions,
-    sort: bool,
+    sort: Sort,
+    undecided: str,
     lateness: str | None,
     late: str | None,
     device: str,
@@ -155,6 +158,7 @@ def run_command(
         device=device,
         output=None if alerts else output,
         sort=sort,
+        undecided=undecided,
         lateness=lateness,
         late=late or LATE[0],
         threads=threads,

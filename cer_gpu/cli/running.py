@@ -102,7 +102,7 @@ class CommandRun:
 
     def display(self, *, hidden: bool) -> Display:
         """Return the progress bar."""
-        return Display(self.evaluation.n_rows, self.totals, self._stages, hidden=hidden, sorts=self.options.sort)
+        return Display(self.evaluation.n_rows, self.totals, self._stages, hidden=hidden, sorts=bool(self.options.sort))
 
     def finish(self, sink: Sink | None, preview: Preview | None, display: Display, signals: Signals) -> None:
         """Evaluate all events, and give the results to `sink` or `preview`."""

@@ -14,7 +14,7 @@ from cer_gpu.arrays import Bools, Int64
 from cer_gpu.backend.row_patterns import list_rows
 from cer_gpu.columnar.columns import kind_of
 from cer_gpu.columnar.fields import attribute_type, column_type, is_field_column, narrowest
-from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, taking
+from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, Sort, taking
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.engine.table_member import TableMember
 from cer_gpu.errors import OptionError, QueryError, QueryTypeError, did_you_mean
@@ -116,7 +116,7 @@ class RowPatternQuery(CompiledQuery):
             raise OptionError("aggregate is an option of CEQL; in MATCH_RECOGNIZE, MEASURES has aggregates")
         return TableMember(self, options)
 
-    def _source(self, events: Any, *, sort: bool = False, resident: bool = False, needs: Any = None) -> Source:
+    def _source(self, events: Any, *, sort: Sort = False, resident: bool = False, needs: Any = None) -> Source:
         """Open anything that `evaluate` takes, or a mapping from the table of FROM to it."""
         EvaluationOptions(sort=sort).check_time(None)
         if not isinstance(events, Mapping):
