@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.automaton.table import Table
+from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.clocks import Clock
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.recycling import Turn
@@ -86,6 +87,8 @@ class SetMember(ABC):
         Number of those that other threads have left out (`n_left_out`).
     n_undecided_elsewhere : int
         Number of those that other threads counted (`n_undecided`).
+    n_without_key_elsewhere : int
+        The same of events (`n_without_key`).
     among_threads : bool
         True: larger blocks, as threads wait for one another between blocks, and also batches without rows, as the
         thread asks then whether somebody still reads.
@@ -113,6 +116,12 @@ class SetMember(ABC):
         self._n_found = 0  # results so far
         self.n_left_out_elsewhere = 0
         self.n_undecided_elsewhere = 0
+        self.n_without_key_elsewhere = 0
+
+    @property
+    def n_without_key(self) -> int:
+        """Number of events that the query could use, and that have no key of PARTITION BY."""
+        return self.n_without_key_elsewhere
 
     @property
     def n_undecided(self) -> int:
@@ -314,6 +323,11 @@ class QueryMember(SetMember):
         return super().n_undecided + (0 if self._pipeline is None else self._pipeline.n_undecided)
 
     @property
+    def n_without_key(self) -> int:
+        """See `SetMember`."""
+        return super().n_without_key + (0 if self._pipeline is None else self._pipeline.n_without_key)
+
+    @property
     def placement(self) -> tuple[str, str]:
         """Device for the predicates of the next events, and the reason; available after `expect`."""
         placement = self.pipeline.guards.placement
@@ -340,8 +354,14 @@ class QueryMember(SetMember):
 
     @property
     def notes(self) -> list[str]:
-        """Remarks on the events read so far: types that no event has, and complex events known by the end alone."""
-        return [*self._types_met.notes, *undecided_note(self.n_undecided, self.options.undecided)]
+        """Remarks on the events read so far: types that no event has, events without a key, what the end completed."""
+        notes = [*self._types_met.notes, *undecided_note(self.n_undecided, self.options.undecided)]
+        if n := self.n_without_key:
+            keys = ", ".join(dict.fromkeys(dotted(name) for names in self.plan.keys for name in names))
+            notes.append(
+                f"{n:,} {'event has' if n == 1 else 'events have'} no key (NULL in {keys}), and are in no match"
+            )
+        return notes
 
     @property
     def dealt_by_key(self) -> bool:  # type: ignore[override]

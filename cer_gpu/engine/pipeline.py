@@ -155,6 +155,10 @@ class Pipeline:
         self._awaiting = make_waiting(physical, binding, self.table, self.runtime, share)
         self._holds_undecided = asked.undecided == HOLD
         self.n_undecided: int = 0
+        self.n_without_key: int = 0
+        # of threads that share the keys, one counts, and of those that share the stream, each its own events
+        self._counts_keyless = self._step_keys is None and (asked.deal is None or asked.deal[0] == 0)
+        self._first_end = asked.first_end
         labels = self.table.labels if self._awaiting is None else self._awaiting.labels
         self.output: Output = physical.output(binding.result_columns(physical.output), labels, self._retained)
         self._rows = RowNumbers(self.output, binding.names_streams, waits=physical.waits) if self._numbered else None
@@ -251,6 +255,9 @@ class Pipeline:
             with self._stages.stage(PARTITIONS):
                 if isinstance(self.partitions, Partitions) and self.partitions.wants_sweep:
                     self._drop_idle(self.partitions)
+                if self._counts_keyless:
+                    own = picked.rows[max(int(np.searchsorted(picked.rows, self._first_end - block.first)), 0) :]
+                    self.n_without_key += self.binding.keys.n_without(columns.batch, own)
                 counted = self._awaiting is not None and self._options.window == COUNT_WINDOW
                 if counted:
                     # an event that is not relevant may be the first beyond a window
