@@ -82,24 +82,46 @@ def reading_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def taking(*args: Any, **given: Any) -> Any:
-        own = {name: given.pop(name) for name in OF_TEXT_FILES}
-        nulls = own.pop("null_values")
-        formats: dict[str, str] = {}
-        for text in own.pop("time_formats"):
-            named = _FORMAT_OF_COLUMN.fullmatch(text)
-            formats[named[1] if named else ""] = named[2] if named else text
-        reading = TextOptions.given(
-            null_values=None if nulls is None else tuple(nulls.split(",")),
-            time_format=formats,
-            column_types=_types_of(own.pop("column_types")),
-            **own,
-        )
+        reading = reading_of({name: given.pop(name) for name in OF_TEXT_FILES})
         return command(*args, reading=reading, **given)
 
     made: Any = taking
     for option in reversed(_OF_TEXT_FILES):
         made = option(made)
     return cast(Command, made)
+
+
+def reading_of(given: Mapping[str, Any]) -> TextOptions:
+    """Return the options for reading text files, of values by the names of `OF_TEXT_FILES`.
+
+    Raises
+    ------
+    OptionError
+        When one has no such value.
+    """
+    own = dict(given)
+    nulls, formats = own.pop("null_values"), dict[str, str]()
+    for text in own.pop("time_formats"):
+        named = _FORMAT_OF_COLUMN.fullmatch(text)
+        formats[named[1] if named else ""] = named[2] if named else text
+    return TextOptions.given(
+        null_values=None if nulls is None else tuple(nulls.split(",")),
+        time_format=formats,
+        column_types=_types_of(own.pop("column_types")),
+        **own,
+    )
+
+
+def text_file_options() -> list[click.Option]:
+    """Return the options for reading text files, for other commands than those of `click`."""
+
+    def nothing() -> None:
+        """Hold the options."""
+
+    held: Any = nothing
+    for option in reversed(_OF_TEXT_FILES):
+        held = option(held)
+    return list(reversed(held.__click_params__))
 
 
 def _types_of(given: Iterable[str]) -> dict[str, str]:

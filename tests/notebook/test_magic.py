@@ -5,6 +5,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from IPython.core.completer import provisionalcompleter
+from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 import cer_gpu.polars  # also where a test has imported cer_gpu before Polars
@@ -70,6 +71,20 @@ def test_options_are_those_of_the_command_line(shell):
     assert "data:image" not in found._repr_html_()
     everything = "SELECT * FROM S WHERE S AS a FILTER a[x > 3]"
     assert repr(run(shell, "events --no-type-column", everything)).endswith("1 complex event")
+
+
+def test_quotes_and_options_for_files_are_those_of_a_shell(shell, tmp_path):
+    shell.user_ns["events"] = EVENTS.rename({"type": "event name"})
+    assert repr(run(shell, "events --type-column 'event name'")).endswith("2 complex events")
+    assert repr(run(shell, 'events --type-column "event name"')).endswith("2 complex events")
+    with pytest.raises(UsageError, match="No closing quotation: quotes stand as in a shell"):
+        run(shell, "events --type-column 'event name")
+    path = tmp_path / "my events.csv"
+    path.write_text("type;ts;n\nB;01.03.2024 05:00;2\nA;01.03.2024 05:00;1\n")
+    line = f"'{path}' --time-column ts --time-format 'ts=%d.%m.%Y %H:%M' --sort ts,n --undecided hold"
+    assert repr(run(shell, line, "SELECT * WHERE A ; B")).endswith("1 complex event")
+    with pytest.raises(UsageError, match="are those of files, and the events are a variable"):
+        run(shell, "events --type-column 'event name' --empty-is-text")
 
 
 def test_a_limit_of_no_results_is_one(shell):
