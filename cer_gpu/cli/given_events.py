@@ -30,7 +30,7 @@ STANDARD = "-"
 """Standard input among EVENTS, standard output as OUT."""
 
 _ADDRESS = re.compile(r"[A-Za-z0-9+.-]+://\S*$")
-_NAMED = re.compile(r"(?:([A-Za-z_][A-Za-z_0-9]*)|`([^`]+)`)=(.*)", re.DOTALL)
+_NAMED = re.compile(r"(?:([^\W\d]\w*)|`([^`]+)`)=(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
