@@ -171,7 +171,7 @@ FUNCTIONS = {
     **dict.fromkeys(
         ("DATEDIFF", "TIMESTAMPDIFF", "DATE_DIFF", "AGE"), "the time between two events: b.ts - a.ts <= 5 MINUTES"
     ),
-    **dict.fromkeys(("DATE", "TIMESTAMP", "TO_TIMESTAMP", "TO_DATE"), _MOMENT),
+    **dict.fromkeys(("TIMESTAMP", "TO_TIMESTAMP", "TO_DATE"), _MOMENT),
     **dict.fromkeys(("NOW", "CURRENT_TIMESTAMP"), "there is no current time: a query reads the times of events"),
     **dict.fromkeys(("ROW_NUMBER", "RANK"), "results come by their ends; SELECT MAX, NEXT and LAST choose among them"),
     **dict.fromkeys(("COALESCE", "IFNULL", "NVL", "ISNULL"), "write price IS NULL OR price > 100"),

@@ -452,11 +452,11 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
 
     def is_distinct(self, meta: Any, children: list[Any]) -> s.Predicate:
         """Return that two values differ, where NULL is a value that equals itself."""
-        return _distinct(*children, span_of(meta))
+        return _distinct(children[0], children[1], span_of(meta))
 
     def is_not_distinct(self, meta: Any, children: list[Any]) -> s.Predicate:
         """Return the negation of `is_distinct`: neither is ever NULL."""
-        return s.Not(_distinct(*children, span_of(meta)), span_of(meta))
+        return s.Not(_distinct(children[0], children[1], span_of(meta)), span_of(meta))
 
     is_null = _node(s.IsNull)
     is_not_null = _denied("is_null")

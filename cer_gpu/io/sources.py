@@ -20,6 +20,7 @@ from cer_gpu.io.tables.names import TABLE_PACKAGES
 from cer_gpu.io.tables.opening import open_table, table_name_of
 from cer_gpu.io.text_options import USUAL, TextOptions
 from cer_gpu.io.text_types import WiderTypes
+from cer_gpu.io.uuids import with_plain_uuids
 
 _Result = TypeVar("_Result")
 
@@ -44,6 +45,10 @@ def open_events(events: Any, *, resident: bool = False) -> Source:
     EventsError
         When the object holds no events, or a file cannot be read.
     """
+    return with_plain_uuids(_opened(events, resident))
+
+
+def _opened(events: Any, resident: bool) -> Source:
     if isinstance(events, Source):
         return events
     if isinstance(events, str | os.PathLike):

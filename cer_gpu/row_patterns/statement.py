@@ -183,6 +183,11 @@ class _Parser:
         self.expect("SELECT")
         select = self._select()
         self.expect("FROM")
+        if self.word() == "(":
+            raise self.error(
+                f"expected the name of a table, got {self.seen()}: a query in FROM is not evaluated here",
+                hint="evaluate it first, and give its table as the events: query.evaluate(duckdb.sql('SELECT ...'))",
+            )
         table = self.name("the name of a table")
         while self.skip("."):
             table = self.name("the name of a table")

@@ -61,7 +61,6 @@ def test_files_and_batches_of_other_types_are_widened_or_refused(tmp_path):
 
 
 NO_KEYS = [
-    pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"a" * 16], pa.binary(16))),
     pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1], pa.int8())),
     pa.array([(1, 2, 3)], pa.month_day_nano_interval()),
 ]
