@@ -14,12 +14,13 @@ from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.evaluation import Evaluation, FoundBatches
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.engine.member import SetMember
-from cer_gpu.engine.options import OF_ARRIVALS, OF_COUNTS, OF_EVENTS, EvaluationOptions, taking
+from cer_gpu.engine.options import OF_ARRIVALS, OF_COUNTS, OF_EVENTS, EvaluationOptions, Sort, taking
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.errors import OptionError, out_of_memory
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.expressions.targets.arrow import exact_sum
 from cer_gpu.io.source import Source
+from cer_gpu.io.sources import reading_again
 from cer_gpu.parallel.key_threads import on_threads_by_key
 from cer_gpu.parallel.ranges import RangeWindow, cut
 from cer_gpu.parallel.threads import on_threads, threads_that_help
@@ -43,7 +44,7 @@ class Evaluated(ABC):
         self,
         events: Any,
         *,
-        sort: bool = False,
+        sort: Sort = False,
         resident: bool = False,
         needs: Callable[[pa.Schema], Needs | None] | None = None,
     ) -> Source:
@@ -307,7 +308,7 @@ class CompiledQuery(Evaluated):
     @taking(OF_EVENTS)
     def evaluate(self, events: Any, options: EvaluationOptions) -> pa.Table:
         """Find all complex events, as `cer_gpu.Query.evaluate`."""
-        return self._reader(events, options).read_all()
+        return reading_again(lambda given: self._reader(given, options).read_all(), events)
 
     @taking(OF_EVENTS)
     def stream(self, events: Any, options: EvaluationOptions) -> pa.RecordBatchReader:
@@ -337,8 +338,13 @@ class CompiledQuery(Evaluated):
         Parameters are those of `evaluate`, without `output`, `limit` and `aggregate`; with HAVING, the valuations that
         pass are counted, and of MATCH_RECOGNIZE, the rows.
         """
-        with self._reader(events, replace(options, output=self._counted_output)) as reader:
-            return sum(number_in(batch, self._counted_output) for batch in reader)
+        counted = replace(options, output=self._counted_output)
+
+        def count(given: Any) -> int:
+            with self._reader(given, counted) as reader:
+                return sum(number_in(batch, self._counted_output) for batch in reader)
+
+        return reading_again(count, events)
 
 
 def number_in(batch: pa.RecordBatch, counted_output: str | None) -> int:

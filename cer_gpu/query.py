@@ -16,7 +16,7 @@ from cer_gpu.ceql.variables import variables
 from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.engine.member import QueryMember
-from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, options_by_name, taking
+from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, Sort, options_by_name, taking
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.errors import (
     CerError,
@@ -27,10 +27,12 @@ from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.explain.facts import explain
 from cer_gpu.explain.in_short import in_short
-from cer_gpu.io.source import Source
-from cer_gpu.io.sources import open_events
+from cer_gpu.io.source import Source, with_field_column
+from cer_gpu.io.sources import open_events, reading_again
+from cer_gpu.io.text_times import with_times
 from cer_gpu.order.sorting import sort_source
 from cer_gpu.order.streams import STREAM_COLUMN, by_stream, merge_sources
+from cer_gpu.order.ties import order_ties
 from cer_gpu.output.form import Output
 from cer_gpu.output.measures import measure_errors, measures_of
 from cer_gpu.output.outputs import OUTPUTS
@@ -346,7 +348,7 @@ class Query(CompiledQuery):
         >>> query.evaluate(pa.table({"type": ["A", "C", "B"]}), output="bindings").to_pylist()
         [{'start': 0, 'end': 2, 'positions': [0, 2], 'a': 0, 'b': 2}]
         """
-        return self._reader(events, options).read_all()
+        return reading_again(lambda given: self._reader(given, options).read_all(), events)
 
     @property
     def _counted_output(self) -> str | None:
@@ -361,7 +363,7 @@ class Query(CompiledQuery):
         self,
         events: Any,
         *,
-        sort: bool = False,
+        sort: Sort = False,
         resident: bool = False,
         needs: Callable[[pa.Schema], Needs | None] | None = None,
     ) -> Source:
@@ -371,7 +373,8 @@ class Query(CompiledQuery):
         With `needs`, events that are not needed may come without their values.
         """
         time_column = self.time_column
-        EvaluationOptions(sort=sort).check_time(time_column)
+        options = EvaluationOptions(sort=sort)
+        options.check_time(time_column)
         given = by_stream(events, self._plan.streams) if isinstance(events, Mapping) else {"": events}
         resident = resident and not sort and not isinstance(events, Mapping)
         sources = {name: open_events(each, resident=resident) for name, each in given.items()}
@@ -380,10 +383,15 @@ class Query(CompiledQuery):
         if needs is not None and not isinstance(events, Mapping):
             sources = {name: narrowed(source, needs(source.schema)) for name, source in sources.items()}
         if time_column is not None:
+            sources = {name: with_times(source, time_column) for name, source in sources.items()}
+            if sort or isinstance(events, Mapping):
+                sources = {name: with_field_column(source, time_column) for name, source in sources.items()}
             sources = {
                 name: sort_source(source, time_column) if sort or not source.ordered else source
                 for name, source in sources.items()
             }
+            if ties := options.ties(time_column):
+                sources = {name: order_ties(source, time_column, ties) for name, source in sources.items()}
         if len(sources) == 1 and not self._plan.several_streams:
             return next(iter(sources.values()))
         return merge_sources(sources, time_column) if isinstance(events, Mapping) else sources[""]

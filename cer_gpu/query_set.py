@@ -38,6 +38,7 @@ from cer_gpu.engine.options import (
     RAISE,
     SKIP,
     EvaluationOptions,
+    Sort,
     check_errors,
     checking_names,
     taking,
@@ -47,6 +48,7 @@ from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
 from cer_gpu.evaluated import Evaluated, number_in
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.io.source import Source
+from cer_gpu.io.sources import reading_again
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.planning.needs import Needs, needs_together
 from cer_gpu.printable import html_text
@@ -248,6 +250,9 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         dict from str to pyarrow.Table
             For each query, the table that `Query.evaluate` returns.
         """
+        return reading_again(lambda given: self._tables(given, options), events)
+
+    def _tables(self, events: Any, options: EvaluationOptions) -> dict[str, pa.Table]:
         together, evaluator, source = self._opened(events, options)
         schemas = together._schemas(source.schema, options)
         found: dict[str, list[pa.RecordBatch]] = {name: [] for name in schemas}
@@ -280,6 +285,9 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
     @taking(OF_COUNTS)
     def count(self, events: Any, options: EvaluationOptions) -> dict[str, int]:
         """Return the number of complex events of each query, as `Query.count`."""
+        return reading_again(lambda given: self._counts(given, options), events)
+
+    def _counts(self, events: Any, options: EvaluationOptions) -> dict[str, int]:
         outputs = {name: query._counted_output for name, query in self._queries.items()}
         _, evaluator, source = self._opened(events, options, outputs)
         counts = dict.fromkeys(evaluator._members, 0)
@@ -384,7 +392,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         self,
         events: Any,
         *,
-        sort: bool = False,
+        sort: Sort = False,
         resident: bool = False,
         needs: Callable[[pa.Schema], Needs | None] | None = None,
     ) -> Source:

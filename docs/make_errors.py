@@ -233,6 +233,19 @@ SECTIONS: dict[str, list[str]] = {
         "run 'SELECT * FROM S WHERE A ; A+ ; A' many.parquet --output count",
         f"... | run {AB} -",
     ],
+    "Text files": [
+        f"run {AB} zones --time-column ts",
+        f"run {AB} days.csv --time-column ts",
+        f"run {AB} days.csv --time-column ts --time-format '%Y/%m/%d'",
+        f"run {AB} days.csv --time-column ts --time-format '%D/%Q'",
+        f"run {AB} days.csv --time-format epoch",
+        "run 'SELECT a[price] WHERE A AS a' large --output events",
+        "run 'SELECT * WHERE A AS a FILTER a[price > 1]' words.csv",
+        f"run {AB} words.csv --column-types price=number",
+        f"run {AB} words.csv --empty-is-text --strings-can-be-null",
+        f"run {AB} words.csv --delimiter ', '",
+        f"run {AB} events.parquet --time-column ts --sort name,ts",
+    ],
     "Options": [
         "run",
         f"run {AB}",
@@ -343,6 +356,15 @@ def make_files() -> None:
         writer.write_table(runs)
     Path("empty.csv").touch()
     Path("ragged.csv").write_text("type,price\nA,1\nB,2,3\n")
+    for folder, first, second in (
+        ("zones", "ts\nA,2024-03-01 05:00:00\n", "ts\nB,2024-03-01 05:00:02Z\n"),
+        ("large", f"price\nA,{2**53 + 1}\n", "price\nA,0.5\n"),
+    ):
+        Path(folder).mkdir()
+        Path(folder, "a.csv").write_text(f"type,{first}")
+        Path(folder, "b.csv").write_text(f"type,{second}")
+    Path("days.csv").write_text("type,ts\nA,01/03/2024\nB,02/03/2024\n")
+    Path("words.csv").write_text("type,price\n" + "A,1\n" * 300_000 + "A,free\n")
     Path("twice.csv").write_text("type,type\nA,1\nB,2\n")
     pq.write_table(pa.table({"kind": ["A"]}), "other.parquet")
     pq.write_table(pa.table({"type": ["A"], "ts": ["now"]}), "prices.parquet")
@@ -361,7 +383,7 @@ def make_files() -> None:
     Path("empty_folder").mkdir()
     Path("hudi/.hoodie").mkdir(parents=True)
     Path("empty.jsonl").touch()
-    Path("wrong.jsonl").write_text('{"type": "A", "price": 1}\n{"type": "B", "price": "much"}\n')
+    Path("wrong.jsonl").write_text('{"type": "A"}\n{"type": B}\n')
     folders = {
         "rules": {"most": "SELECT MAX(A.price) AS x FROM S WHERE A+", "number": "SELECT COUNT(A) AS x FROM S WHERE A+"},
         "wrong_rules": {"late": "SELECT * FROM S WHERE A ;", "price": "SELECT * FROM S WHERE A FILTER A[prise > 1]"},

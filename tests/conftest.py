@@ -30,7 +30,7 @@ if "hypothesis" not in MISSING:
 
 
 SHORT = "not long"  # the tests of `make test`
-DRAWS = {"scaled", "property_test", "property_settings", "given"}  # names that a module of drawn cases imports
+DRAWS = {"scaled", "seeds", "property_test", "property_settings", "given"}  # names that a module of drawn cases imports
 
 
 @functools.cache

@@ -38,7 +38,7 @@ class Word:
     at
         Regular expression of the text from the place of the error on.
     hint
-        With ``{0}`` for the group of `before`.
+        With ``{0}`` for the group of `before`, and ``{1}``, ``{2}`` for those of `at`, in upper case.
     before
         Regular expression of the text before that.
     """
@@ -82,6 +82,8 @@ _WORDS = (
     Word((), r"\(", "OVER takes a length, OVER 1 HOUR; keys are those of the query, PARTITION BY [key]", r"\bOVER\s*$"),
     Word((), r"-|[A-Za-z(]", "a length is 5 MINUTES, 10 EVENTS or 3 [attribute]", r"\b(?:OVER|FOR)\s*$"),
     Word((PATTERN,), r"FOR\b", "FOR stands behind an absence: A ; !B FOR 5 MINUTES"),
+    Word((WINDOW,), r"INTERVAL\s+'?([0-9.]+)'?\s+([A-Za-z]+?)S?\b", "write WITHIN {1} {2}S", r"\bWITHIN\s*$"),
+    Word((WINDOW,), r"->|[;:]", "the window of a part stands in its brackets: (A ; B WITHIN 5 MINUTES) ; C"),
     Word((WINDOW,), r"\(|INTERVAL\b|'", _LENGTH, r"\bWITHIN\s*$"),
     Word((WINDOW,), r"(?:m|min|mins)\b", "write WITHIN {0} MINUTES", r"([0-9.]+)\s*$"),
     Word((WINDOW,), r"(?:s|sec|secs)\b", "write WITHIN {0} SECONDS", r"([0-9.]+)\s*$"),
@@ -169,7 +171,7 @@ FUNCTIONS = {
     **dict.fromkeys(
         ("DATEDIFF", "TIMESTAMPDIFF", "DATE_DIFF", "AGE"), "the time between two events: b.ts - a.ts <= 5 MINUTES"
     ),
-    **dict.fromkeys(("DATE", "TIMESTAMP", "TO_TIMESTAMP", "TO_DATE"), _MOMENT),
+    **dict.fromkeys(("TIMESTAMP", "TO_TIMESTAMP", "TO_DATE"), _MOMENT),
     **dict.fromkeys(("NOW", "CURRENT_TIMESTAMP"), "there is no current time: a query reads the times of events"),
     **dict.fromkeys(("ROW_NUMBER", "RANK"), "results come by their ends; SELECT MAX, NEXT and LAST choose among them"),
     **dict.fromkeys(("COALESCE", "IFNULL", "NVL", "ISNULL"), "write price IS NULL OR price > 100"),
@@ -191,8 +193,13 @@ def foreign_hint(text: str, start: int) -> str | None:
     word = line_of(text, start)
     if word is None:
         return None
-    found = _compiled(word.before).search(text[:start])
-    return word.hint.replace("{0}", found[1]) if found and found.groups() else word.hint
+    hint, found = word.hint, _compiled(word.before).search(text[:start])
+    if found and found.groups():
+        hint = hint.replace("{0}", found[1])
+    at = _compiled(word.at).match(text[start:])
+    for number, group in enumerate(at.groups() if at else (), 1):
+        hint = hint.replace(f"{{{number}}}", group.upper())
+    return hint
 
 
 def line_of(text: str, start: int) -> Word | None:

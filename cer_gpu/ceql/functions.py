@@ -17,6 +17,7 @@ SCALAR: dict[str, tuple[int, int | None]] = {
     "week": (1, 1),
     "month": (1, 1),
     "year": (1, 1),
+    "date": (1, 1),
     "concat": (1, None),
     "substring": (2, 3),
     "between": (3, 4),

@@ -73,5 +73,5 @@ def _whole_word(terminal: TerminalDef) -> None:
     """Make a keyword match whole words only, and before NAME."""
     word = terminal.pattern.value
     if isinstance(terminal.pattern, lark.lexer.PatternStr) and word.isalpha():
-        terminal.pattern = PatternRE(rf"{word}(?![a-z_0-9])", terminal.pattern.flags)
+        terminal.pattern = PatternRE(rf"{word}(?!\w)", terminal.pattern.flags)
         terminal.priority = 1

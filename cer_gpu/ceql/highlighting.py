@@ -23,6 +23,7 @@ _TOKENS = {
     "GLOB": Operator.Word, "NOCASE": Operator.Word,
     "BETWEEN": Operator.Word, "IS": Operator.Word, "TRUE": Keyword.Constant, "FALSE": Keyword.Constant,
     "NULL": Keyword.Constant, "NUMBER": Number, "STRING": String.Single, "NAME": Name, "QUOTED_NAME": Name,
+    "DOUBLE_QUOTED": Name,
     "NEXT_KEY": Punctuation,
 }  # fmt: skip
 """Kinds of token for terminals; other words are keywords, and other signs operators or punctuation."""
@@ -47,7 +48,7 @@ def _rules() -> Iterator[tuple[str, Any]]:
         elif terminal.name not in _TOKENS:
             signs += pattern.removeprefix("(?:").removesuffix(")").split("|")
     yield rf"{name}(?=\s*\()", Name.Function
-    for known in ("NUMBER", "STRING", "QUOTED_NAME", "NAME"):
+    for known in ("NUMBER", "STRING", "QUOTED_NAME", "DOUBLE_QUOTED", "NAME"):
         yield terminals[known].pattern.value, _TOKENS[known]
     for sign in sorted(signs, key=lambda sign: -len(sign.replace("\\", ""))):  # ':+' before ':'
         yield sign, Punctuation if sign.removeprefix("\\") in _PUNCTUATION else Operator

@@ -17,6 +17,7 @@ from cer_gpu.errors import QuerySyntaxError, nearest
 _TERMINALS = {
     "NAME": "a name",
     "QUOTED_NAME": "a name",
+    "DOUBLE_QUOTED": "a name",
     "NUMBER": "a number",
     "STRING": "a 'string'",
     "COMPARISON": "a comparison (= <> < <= > >=)",
@@ -66,8 +67,8 @@ def syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySynt
         return QuerySyntaxError("the comment is not closed", text, start, start + 1)
     if found == "'":
         return QuerySyntaxError("the string is not closed", text, start, start + 1)
-    if found == '"':
-        hint: str | None = "strings stand in single quotes: 'text'"
+    if found.startswith('"'):
+        hint: str | None = "strings stand in single quotes: 'text'; names of columns in backquotes: `my column`"
     elif conjunctive:
         hint = (foreign_hint(text, start) if _OF_OTHERS.match(text) else None) or _conjunctive_hint(
             found, accepted, before
@@ -196,7 +197,7 @@ _OF_OTHERS = re.compile(r"\s*(?:PATTERN|SEQ)\s*\(", re.IGNORECASE)
 _JOINING = {",", "-", ">", "=", "&", "|", "THEN", "FOLLOWED", "FOLLOWEDBY", "FOLLOWED_BY", "BEFORE"}
 """Tokens that join events in other languages."""
 _ABSENCE = "an absence stands between two events: A ; !B ; C, or A ; !(B AS b FILTER b.k = A.k) ; C"
-_AND_NAME = re.compile(r"\bAND\s+[a-z_0-9]+\s*$", re.IGNORECASE)
+_AND_NAME = re.compile(r"\bAND\s+\w+\s*$", re.IGNORECASE)
 _BEHIND_A_VALUE = frozenset(
     "COMPARISON GREATER PLUS MINUS STAR SLASH PERCENT BETWEEN GLOB IN IS LIKE NOT DOT LPAR RPAR".split()  # noqa: SIM905
 )

@@ -21,12 +21,12 @@ from cer_gpu.cli.given_queries import (
     read_queries,
 )
 from cer_gpu.cli.json_output import error_facts, to_json
-from cer_gpu.cli.options import QueryOptions, csv_options, query_options
+from cer_gpu.cli.options import QueryOptions, query_options, reading_options
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.errors import CerError, QueryError, QueryTypeError
-from cer_gpu.io.formats import CsvNulls
 from cer_gpu.io.sources import open_events
+from cer_gpu.io.text_options import TextOptions
 from cer_gpu.lints import Lint, lint, types_outside
 from cer_gpu.lints.linting import NO_TYPE
 from cer_gpu.order.rows import ROW_COLUMN
@@ -48,7 +48,7 @@ Examples:
 )
 @query_and_events_arguments(events_required=False)
 @query_options
-@csv_options
+@reading_options
 @click.option("--strict", is_flag=True, help="Warnings make the exit code 1, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer, errors too, as JSON on standard output.")
 def check_command(
@@ -56,7 +56,7 @@ def check_command(
     queries: str | None,
     events: tuple[str, ...],
     compiling: QueryOptions,
-    nulls: CsvNulls,
+    reading: TextOptions,
     strict: bool,
     as_json: bool,
 ) -> int:
@@ -69,7 +69,7 @@ def check_command(
     """
     given = read_queries(query, queries, compiling)
     given.refuse_options_of_ceql()
-    streams = given_streams(events, nulls)
+    streams = given_streams(events, reading)
     told = set[tuple[str | None, str]]()
     checked: dict[str, _Checked] = {}
     for file, error in given.unread:

@@ -7,11 +7,14 @@ import click
 from cer_gpu.cli.command_line import show_text
 from cer_gpu.cli.given_events import STANDARD, given_streams
 from cer_gpu.cli.json_output import to_json
-from cer_gpu.cli.options import csv_options, events_argument
+from cer_gpu.cli.options import QueryOptions, events_argument, query_options, reading_options
 from cer_gpu.cli.preview import table_width
 from cer_gpu.cli.survey import count_types, survey_source, survey_text
-from cer_gpu.io.formats import CsvNulls
+from cer_gpu.columnar.clocks import time_column_type
+from cer_gpu.engine.options import Default
 from cer_gpu.io.sources import open_events
+from cer_gpu.io.text_options import TextOptions
+from cer_gpu.io.text_times import with_times
 
 
 @click.command(
@@ -22,20 +25,26 @@ Examples:
   cer-gpu columns flights.parquet --json"""
 )
 @events_argument
-@click.option("--type-column", metavar="NAME", help="Count the events of each type in this column; all are read.")
-@csv_options
+@query_options
+@reading_options
 @click.option("--json", "as_json", is_flag=True, help="Print the columns as JSON.")
-def columns(events: tuple[str, ...], type_column: str | None, nulls: CsvNulls, as_json: bool) -> int:
+def columns(events: tuple[str, ...], compiling: QueryOptions, reading: TextOptions, as_json: bool) -> int:
     """Show the columns of EVENTS: names, types, first values.
 
-    EVENTS are given as for run, but of one stream. Several files have the columns of the first.
+    EVENTS and options are those of run, for one stream. With --type-column, the events of each type are counted; with
+    --time-column, it is said whether the column can tell the time.
     """
-    streams = given_streams(events, nulls)
+    streams = given_streams(events, reading)
     if streams.are_named:
         raise click.UsageError("the columns are those of one stream: give its files without a name")
+    type_column = None if isinstance(compiling.type_column, Default) else compiling.type_column
     if type_column is not None and STANDARD in events:
         raise click.UsageError("--type-column reads the events twice, and standard input can be read only once")
-    found = survey_source(open_events(streams.open()))
+    source = open_events(streams.open())
+    if compiling.time_column is not None:
+        source = with_times(source, compiling.time_column)
+        time_column_type(source.schema, compiling.time_column)
+    found = survey_source(source)
     if type_column is not None:
         found["types"] = count_types(open_events(streams.open()), type_column)
     show_text(to_json(found) if as_json else survey_text(found, table_width()))

@@ -12,6 +12,7 @@ import pyarrow as pa
 from cer_gpu.cli.given_events import Streams
 from cer_gpu.cli.given_queries import Wrong, for_each, over_events
 from cer_gpu.cli.progress import watched
+from cer_gpu.columnar.fields import columns_with
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.engine.evaluation import FoundBatches
 from cer_gpu.engine.options import EvaluationOptions
@@ -111,6 +112,13 @@ class CommandEvaluation:
     def events_schema(self) -> pa.Schema:
         """Schema of the events."""
         return self._source.schema
+
+    @property
+    def remarks(self) -> list[str]:
+        """Remarks on columns that are read and have other types in some files."""
+        remarks = self._source.remarks
+        read = columns_with(self._source.schema, self.evaluator.attributes(self._source.schema)) if remarks else []
+        return [remarks[name] for name in read if name in remarks]
 
     @property
     def n_late(self) -> int:

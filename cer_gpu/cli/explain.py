@@ -10,10 +10,10 @@ from cer_gpu.cli.command_line import show_text
 from cer_gpu.cli.given_events import given_streams
 from cer_gpu.cli.given_queries import WrongQueries, for_each, read_queries
 from cer_gpu.cli.json_output import to_json
-from cer_gpu.cli.options import QueryOptions, complete_files, csv_options, query_argument, query_options
+from cer_gpu.cli.options import QueryOptions, complete_files, query_argument, query_options, reading_options
 from cer_gpu.explain.explanation import Explanation
-from cer_gpu.io.formats import CsvNulls
 from cer_gpu.io.sinks import check_target, naming, result_file
+from cer_gpu.io.text_options import TextOptions
 
 
 @click.command(
@@ -22,43 +22,47 @@ from cer_gpu.io.sinks import check_target, naming, result_file
 Examples:
   cer-gpu explain late.ceql --time-column ts
   cer-gpu explain 'SELECT * FROM S WHERE A ; B+ ; C' --svg automaton.svg
-  cer-gpu explain late.ceql --events flights.parquet --analyze --time-column ts
+  cer-gpu explain late.ceql flights.parquet --analyze --time-column ts
   cer-gpu explain late.ceql --time-column ts --passes
   cer-gpu explain late.ceql --time-column ts --json""",
 )
 @query_argument
+@click.argument("events", nargs=-1, metavar="[EVENTS]...", shell_complete=complete_files)
 @click.option(
     "--events",
+    "more_events",
     multiple=True,
     metavar="FILE",
     shell_complete=complete_files,
-    help="Count the events that satisfy each predicate; several files are one stream, or NAME=PATH each.",
+    help="The same as EVENTS; several files are one stream, or NAME=PATH each.",
 )
 @click.option("--analyze", is_flag=True, help="Run the query on the events and measure its stages.")
 @click.option("--svg", metavar="FILE", shell_complete=complete_files, help="Draw the automaton.")
 @click.option("--dot", metavar="FILE", shell_complete=complete_files, help="Write the automaton for Graphviz.")
 @click.option("--passes", is_flag=True, help="Print the passes to the plan instead, and what each did to QUERY.")
 @query_options
-@csv_options
+@reading_options
 @click.option("--json", "as_json", is_flag=True, help="Print the explanation as JSON.")
 def explain_command(
     query: str,
     events: tuple[str, ...],
+    more_events: tuple[str, ...],
     analyze: bool,
     svg: str | None,
     dot: str | None,
     passes: bool,
     compiling: QueryOptions,
-    nulls: CsvNulls,
+    reading: TextOptions,
     as_json: bool,
 ) -> int:
     """Say what QUERY means and how it runs.
 
-    In words, and by its predicates, automaton and plan.
+    In words, and by its predicates, automaton and plan. With EVENTS, those that satisfy each predicate are counted.
     """
+    events += more_events
     if analyze and not events:
-        raise click.UsageError("--analyze runs the query on events: --events")
-    streams = given_streams(events, nulls)
+        raise click.UsageError("--analyze runs the query on events: cer-gpu explain QUERY EVENTS --analyze")
+    streams = given_streams(events, reading)
     given = read_queries(query, None, compiling)
     given.refuse_options_of_ceql()
     inputs = [*streams.paths, *given.files]

@@ -6,20 +6,22 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import click
+import pyarrow as pa
 
 from cer_gpu.ceql.checks import NEEDS_TIME
 from cer_gpu.errors import CerError, EventsError, OptionError, QueryError
 from cer_gpu.io.files import Files, find_files
-from cer_gpu.io.formats import AS_IN_PYARROW, CsvNulls, format_of
+from cer_gpu.io.formats import format_of
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
 from cer_gpu.io.standard_input import open_standard_input
 from cer_gpu.io.tables.names import is_table_name
+from cer_gpu.io.text_options import USUAL, TextOptions
 
 Asked = TypeVar("Asked")
 """A query, or also a statement."""
@@ -28,7 +30,7 @@ STANDARD = "-"
 """Standard input among EVENTS, standard output as OUT."""
 
 _ADDRESS = re.compile(r"[A-Za-z0-9+.-]+://\S*$")
-_NAMED = re.compile(r"(?:([A-Za-z_][A-Za-z_0-9]*)|`([^`]+)`)=(.*)", re.DOTALL)
+_NAMED = re.compile(r"(?:([^\W\d]\w*)|`([^`]+)`)=(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,12 @@ class Streams:
     ----------
     named
         Paths by stream name; the only key is None where the streams have no names.
-    nulls
-        Fields of CSV that are NULL.
+    reading
+        Options for reading text files.
     """
 
     named: dict[str | None, list[str]]
-    nulls: CsvNulls = field(default=AS_IN_PYARROW, kw_only=True)
+    reading: TextOptions = field(default=USUAL, kw_only=True)
 
     @property
     def paths(self) -> list[str]:
@@ -59,12 +61,20 @@ class Streams:
 
     def open(self) -> Any:
         """Return the events as `Query.source` takes them."""
-        nulls = asdict(self.nulls)
+        options = self.reading.named()
         opened = {
-            name: _standard_input(self.nulls) if STANDARD in paths else Files(paths, **nulls)
+            name: _standard_input(self.reading) if STANDARD in paths else Files(paths, **options)
             for name, paths in self.named.items()
         }
         return opened.get(None, opened)
+
+    def with_types(self, types: Mapping[str, pa.DataType]) -> Streams | None:
+        """Return the same events with other types of columns; None: they have them already, or cannot be read again."""
+        known = dict(self.reading.column_types)
+        is_known = all(known.get(name) == kind for name, kind in types.items())
+        if is_known or any(STANDARD in paths for paths in self.named.values()):
+            return None
+        return replace(self, reading=self.reading.with_types(types))
 
     def each(self) -> Iterator[tuple[str, Streams]]:
         """Yield the label and the streams for each schema: every path by itself, or all named streams together."""
@@ -72,10 +82,10 @@ class Streams:
             yield ", ".join(f"{name}={path}" for name, paths in self.named.items() for path in paths), self
             return
         for path in self.named.get(None, ()):
-            yield path, Streams({None: [path]}, nulls=self.nulls)
+            yield path, Streams({None: [path]}, reading=self.reading)
 
 
-def given_streams(given: Sequence[str], nulls: CsvNulls) -> Streams:
+def given_streams(given: Sequence[str], reading: TextOptions) -> Streams:
     """Return the streams of the EVENTS of a command line, each PATH or NAME=PATH."""
     streams: dict[str | None, list[str]] = {}
     for text in given:
@@ -98,7 +108,7 @@ def given_streams(given: Sequence[str], nulls: CsvNulls) -> Streams:
             raise click.UsageError(
                 f"standard input ({STANDARD}) is a whole stream: no files come before it or after it"
             )
-    return Streams(streams, nulls=nulls)
+    return Streams(streams, reading=reading)
 
 
 def are_events(given: str) -> bool:
@@ -116,10 +126,10 @@ def _named_by(given: str) -> list[str]:
     return [given]
 
 
-def _standard_input(nulls: CsvNulls) -> Source:
+def _standard_input(reading: TextOptions) -> Source:
     if sys.stdin is None:
         raise OptionError("standard input is closed: expected events")
-    return open_standard_input(sys.stdin.buffer, nulls)
+    return open_standard_input(sys.stdin.buffer, reading)
 
 
 def analyse_over(

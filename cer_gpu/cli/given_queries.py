@@ -19,7 +19,7 @@ from click.core import ParameterSource
 
 from cer_gpu.cli.command_line import Command, file_of, read_query, say_errors_of
 from cer_gpu.cli.given_events import Asked, Streams, analyse_over, are_events
-from cer_gpu.cli.options import QueryOptions, complete_files
+from cer_gpu.cli.options import OF_TEXT_FILES, QueryOptions, complete_files
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import (
     FROM_QUERIES,
@@ -47,7 +47,7 @@ _NAMED = 3
 """Most rules whose names stand before a note."""
 SIGMA = "sigma"
 _SHOWN = {"no_progress", "as_json", "analyze", "svg", "dot", "passes"}
-OF_TABLES = frozenset({"query", "queries", "events", "out", "format_", "limit", "device"} | _SHOWN)
+OF_TABLES = frozenset({"query", "queries", "events", "out", "format_", "limit", "device", *OF_TEXT_FILES} | _SHOWN)
 """Parameters of commands that a query over a whole table takes."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import click
@@ -12,6 +13,7 @@ from cer_gpu.cli.columns import columns
 from cer_gpu.cli.command_line import Commands, run_commands
 from cer_gpu.cli.editor.lsp import lsp_command
 from cer_gpu.cli.explain import explain_command
+from cer_gpu.cli.options import with_sort
 from cer_gpu.cli.preparing import completion, warm_up
 from cer_gpu.cli.report import report
 from cer_gpu.cli.run import run_command
@@ -20,7 +22,7 @@ from cer_gpu.cli.test import test_command
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line with the arguments of this process, or with `args`; see `run_commands`."""
-    return run_commands(cli, "cer-gpu", args)
+    return run_commands(cli, "cer-gpu", with_sort(sys.argv[1:] if args is None else args))
 
 
 @click.group(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -13,7 +14,8 @@ from click.shell_completion import CompletionItem
 from cer_gpu.cli.command_line import Command
 from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.compilation import LANGUAGES, MISSING_IN_RULES, TYPE_COLUMN
-from cer_gpu.io.formats import CsvNulls
+from cer_gpu.engine.options import REPORT, UNDECIDED
+from cer_gpu.io.text_options import TextOptions
 from cer_gpu.rule import Rule
 from cer_gpu.rules.found import AS_NAMED, FieldColumns
 from cer_gpu.rules.rule_set import options_of_rules
@@ -29,42 +31,152 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 events_argument: Decorator = click.argument("events", nargs=-1, required=True, shell_complete=complete_files)
 query_argument: Decorator = click.argument("query", shell_complete=complete_files)
-_OF_CSV: tuple[Decorator, ...] = (
+_OF_TEXT_FILES: tuple[Decorator, ...] = (
     click.option(
         "--null-values",
         metavar="TEXT,...",
         help="Of CSV, the fields that are NULL; '' is the empty one.  [default: as in pyarrow: empty, NA, null, ...]",
     ),
-    click.option("--strings-can-be-null", is_flag=True, help="Of CSV, such fields are NULL in columns of text, too."),
+    click.option(
+        "--strings-can-be-null", is_flag=True, help="Of CSV, all such fields are NULL in columns of text, too."
+    ),
     click.option(
         "--quoted-strings-can-be-null/--no-quoted-strings-can-be-null",
         default=True,
         help="Of CSV, such fields are NULL between quotes, too.  [default: they are]",
     ),
+    click.option("--empty-is-text", is_flag=True, help="Of CSV, an empty field of a column of text is no NULL."),
+    click.option("--delimiter", metavar="CHAR", help="Of CSV, the separator.  [default: , ; | or tab, by the header]"),
+    click.option("--decimal-comma", is_flag=True, help="Of CSV, numbers are written with a comma: 3,14."),
+    click.option(
+        "--time-format",
+        "time_formats",
+        multiple=True,
+        metavar="[COLUMN=]FORMAT",
+        help="Of text files, the format of times that are not ISO 8601, as of strptime: '%d/%m/%Y %H:%M:%S.%f'; "
+        "COLUMN=epoch: seconds since 1970.",
+    ),
+    click.option(
+        "--column-types",
+        multiple=True,
+        metavar="COLUMN=TYPE,...",
+        help="Of text files, the types of columns, such as float64, string or 'timestamp[ns, UTC]'.",
+    ),
 )
+OF_TEXT_FILES = (
+    "null_values",
+    "strings_can_be_null",
+    "quoted_strings_can_be_null",
+    "empty_is_text",
+    "delimiter",
+    "decimal_comma",
+    "time_formats",
+    "column_types",
+)
+"""Parameters of commands that tell how text files are read."""
+_FORMAT_OF_COLUMN = re.compile(r"([^%=]+)=(.+)", re.DOTALL)
 
 
-def csv_options(command: Command) -> Command:
-    """Add the options for reading CSV; the command gets them as `nulls`, a `CsvNulls`."""
+def reading_options(command: Command) -> Command:
+    """Add the options for reading text files; the command gets them as `reading`, a `TextOptions`."""
 
     @functools.wraps(command)
-    def taking(
-        *args: Any, null_values: str | None, strings_can_be_null: bool, quoted_strings_can_be_null: bool, **given: Any
-    ) -> Any:
-        nulls = CsvNulls(
-            null_values=None if null_values is None else tuple(null_values.split(",")),
-            strings_can_be_null=strings_can_be_null,
-            quoted_strings_can_be_null=quoted_strings_can_be_null,
-        )
-        return command(*args, nulls=nulls, **given)
+    def taking(*args: Any, **given: Any) -> Any:
+        reading = reading_of({name: given.pop(name) for name in OF_TEXT_FILES})
+        return command(*args, reading=reading, **given)
 
     made: Any = taking
-    for option in reversed(_OF_CSV):
+    for option in reversed(_OF_TEXT_FILES):
         made = option(made)
     return cast(Command, made)
 
 
-sort_option: Decorator = click.option("--sort", is_flag=True, help="Sort the events by time first.")
+def reading_of(given: Mapping[str, Any]) -> TextOptions:
+    """Return the options for reading text files, of values by the names of `OF_TEXT_FILES`.
+
+    Raises
+    ------
+    OptionError
+        When one has no such value.
+    """
+    own = dict(given)
+    nulls, formats = own.pop("null_values"), dict[str, str]()
+    for text in own.pop("time_formats"):
+        named = _FORMAT_OF_COLUMN.fullmatch(text)
+        formats[named[1] if named else ""] = named[2] if named else text
+    return TextOptions.given(
+        null_values=None if nulls is None else tuple(nulls.split(",")),
+        time_format=formats,
+        column_types=_types_of(own.pop("column_types")),
+        **own,
+    )
+
+
+def text_file_options() -> list[click.Option]:
+    """Return the options for reading text files, for other commands than those of `click`."""
+
+    def nothing() -> None:
+        """Hold the options."""
+
+    held: Any = nothing
+    for option in reversed(_OF_TEXT_FILES):
+        held = option(held)
+    return list(reversed(held.__click_params__))
+
+
+def _types_of(given: Iterable[str]) -> dict[str, str]:
+    """Return types by columns, as --column-types gives them; a comma inside brackets separates nothing."""
+    pairs = {}
+    for text in re.split(r",(?![^\[]*\])", ",".join(given)):
+        column, equals, kind = (part.strip() for part in text.rpartition("="))
+        if "[" in column and "tz" in column:  # timestamp[us, tz=UTC]
+            column, equals, kind = (part.strip() for part in text.partition("="))
+        if equals and column and kind:
+            pairs[column] = kind
+        elif text.strip():
+            raise click.UsageError(f"--column-types: expected COLUMN=TYPE, got {text.strip()!r}")
+    return pairs
+
+
+class _SortType(click.ParamType[Any]):
+    """Names of columns with commas between, or nothing for the time column alone."""
+
+    name = "COLUMN,..."
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        """Return True, or the list of names."""
+        return value if isinstance(value, bool | list) else True if not value else value.split(",")
+
+
+SORT_FLAG = "--sort="
+"""What a ``--sort`` becomes that no columns follow (`with_sort`)."""
+sort_option: Decorator = click.option(
+    "--sort",
+    type=_SortType(),
+    default=False,
+    metavar="[COLUMN,...]",
+    help="Sort the events by time first; those of one time by further columns: --sort ts,sequence.",
+)
+undecided_option: Decorator = click.option(
+    "--undecided",
+    type=click.Choice(UNDECIDED),
+    default=REPORT,
+    help="Complex events that only the end of the input completes: report them, or hold them back.  [default: report]",
+)
+
+
+def with_sort(arguments: Sequence[str]) -> list[str]:
+    """Return arguments in which ``--sort`` has a value: the columns that follow it with a comma, or none."""
+    found: list[str] = []
+    for argument in arguments:
+        if found and found[-1] == "--sort":
+            is_columns = "," in argument and not argument.startswith("-") and not re.search(r"[\s/=]", argument)
+            found[-1:] = [SORT_FLAG + argument] if is_columns else [SORT_FLAG, argument]
+        else:
+            found.append(argument)
+    return [*found[:-1], SORT_FLAG] if found[-1:] == ["--sort"] else found
+
+
 skip_invalid_option: Decorator = click.option(
     "--skip-invalid",
     is_flag=True,

@@ -50,7 +50,15 @@ def table_width() -> int | None:
 
 
 class Preview(ABC):
-    """The part of the results that a run without a file shows."""
+    """The part of the results that a run without a file shows.
+
+    Attributes
+    ----------
+    is_shown : bool
+        True if rows are printed already.
+    """
+
+    is_shown: bool = False
 
     @abstractmethod
     def take(self, name: str, batch: pa.RecordBatch) -> bool:
@@ -85,7 +93,6 @@ class FirstRows(Preview):
         self._n_wanted = n_wanted
         self._schema = schema
         self._pieces: list[pa.RecordBatch] = []
-        self._is_shown = False
 
     def take(self, name: str, batch: pa.RecordBatch) -> bool:
         """Take the rows of a batch that are wanted; return True with the last one."""
@@ -100,8 +107,8 @@ class FirstRows(Preview):
 
     def show(self) -> None:
         """Print the rows as a table, once."""
-        if not self._is_shown:
-            self._is_shown = True
+        if not self.is_shown:
+            self.is_shown = True
             show_text(preview(pa.Table.from_batches(self._pieces, self._schema), table_width()))
             self._pieces.clear()
 

@@ -23,9 +23,9 @@ from cer_gpu.cli.json_output import to_json
 from cer_gpu.cli.options import (
     QueryOptions,
     complete_files,
-    csv_options,
     needs_time,
     query_options,
+    reading_options,
     skip_invalid_option,
     sort_option,
     threads_option,
@@ -33,7 +33,8 @@ from cer_gpu.cli.options import (
 from cer_gpu.cli.progress import working
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery
-from cer_gpu.io.formats import CsvNulls
+from cer_gpu.engine.options import Sort
+from cer_gpu.io.text_options import TextOptions
 from cer_gpu.report import write_alerts, write_funnel, write_report
 from cer_gpu.report.counted import number_in_words
 from cer_gpu.report.events import rereadable
@@ -79,7 +80,7 @@ The page appears whole at the end or not at all."""
 @click.option("--title", metavar="TEXT", help="Title of the page.  [default: names of the query and of the events]")
 @query_options
 @skip_invalid_option
-@csv_options
+@reading_options
 @sort_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
 @threads_option
@@ -92,8 +93,8 @@ def report(
     title: str | None,
     compiling: QueryOptions,
     skip_invalid: bool,
-    nulls: CsvNulls,
-    sort: bool,
+    reading: TextOptions,
+    sort: Sort,
     threads: int | None,
     as_json: bool,
 ) -> int:
@@ -104,7 +105,7 @@ def report(
     before they are listed. The events are read up to six times, for alerts once, and those of standard input kept
     in memory.
     """
-    streams = given_streams(events, nulls)
+    streams = given_streams(events, reading)
     if out == STANDARD:
         raise click.UsageError("a report is a file: -o report.html")
     given = read_queries(query, queries, compiling, skip_invalid=skip_invalid)

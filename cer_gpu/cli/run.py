@@ -6,33 +6,37 @@ import contextlib
 import os
 import signal
 import sys
+from dataclasses import KW_ONLY, dataclass
 
 import click
 
 from cer_gpu.cli.alerts import kept_for_order
 from cer_gpu.cli.command_line import say, say_notes
-from cer_gpu.cli.given_events import STANDARD, given_streams
-from cer_gpu.cli.given_queries import WrongQueries, query_and_events_arguments, read_queries
+from cer_gpu.cli.given_events import STANDARD, Streams, given_streams
+from cer_gpu.cli.given_queries import GivenQueries, WrongQueries, query_and_events_arguments, read_queries
 from cer_gpu.cli.json_output import to_json
 from cer_gpu.cli.live.following import follow_files
 from cer_gpu.cli.live.options import FollowOptions, follow_options
 from cer_gpu.cli.options import (
     QueryOptions,
     complete_files,
-    csv_options,
     needs_time,
     query_options,
+    reading_options,
     skip_invalid_option,
     sort_option,
     threads_option,
+    undecided_option,
 )
+from cer_gpu.cli.preview import Preview
 from cer_gpu.cli.running import CommandRun
 from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.cli.target import chosen_format, open_target
 from cer_gpu.compile_progress import NOTICES
-from cer_gpu.engine.options import DEVICES, EvaluationOptions
-from cer_gpu.io.formats import CsvNulls
+from cer_gpu.engine.options import DEVICES, EvaluationOptions, Sort
 from cer_gpu.io.sinks import SINK_ENDINGS, SINK_FORMATS
+from cer_gpu.io.text_options import TextOptions
+from cer_gpu.io.text_types import WiderTypes
 from cer_gpu.order.reorder import LATE
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rules.alerts import ALERTS
@@ -84,8 +88,9 @@ it appears whole at the end or not at all.""",
 )
 @query_options
 @skip_invalid_option
-@csv_options
+@reading_options
 @sort_option
+@undecided_option
 @click.option("--lateness", metavar="TIME", help="Largest lateness of an event, such as 5s or 200ms.")
 @click.option("--late", type=click.Choice(LATE), help="Treatment of later events.  [default: refuse]")
 @click.option(
@@ -113,8 +118,9 @@ def run_command(
     limit: int | None,
     compiling: QueryOptions,
     skip_invalid: bool,
-    nulls: CsvNulls,
-    sort: bool,
+    reading: TextOptions,
+    sort: Sort,
+    undecided: str,
     lateness: str | None,
     late: str | None,
     device: str,
@@ -139,7 +145,7 @@ def run_command(
         os.environ.setdefault(NOTICES, "off")
     given = read_queries(query, queries, compiling, skip_invalid=skip_invalid)
     given.refuse_options_of_ceql()
-    streams = given_streams(events, nulls)
+    streams = given_streams(events, reading)
     if live.folder is None:
         format_ = chosen_format(out, format_)
     needs_time(given.time_column, {"--sort": sort, "--lateness": lateness, "--late": late})
@@ -152,6 +158,7 @@ def run_command(
         device=device,
         output=None if alerts else output,
         sort=sort,
+        undecided=undecided,
         lateness=lateness,
         late=late or LATE[0],
         threads=threads,
@@ -162,7 +169,7 @@ def run_command(
             given,
             live,
             options,
-            nulls=nulls,
+            reading=reading,
             alerts=alerts,
             out=out,
             format_=format_,
@@ -170,32 +177,14 @@ def run_command(
             no_progress=no_progress,
             as_json=as_json,
         )
+    command = _Command(
+        given, streams, options, out, format_, alerts=alerts, no_progress=no_progress, as_json=as_json, signals=signals
+    )
     try:
-        running = CommandRun(given, streams, options, alerts=alerts, summed=out is None or as_json)
+        running, preview = command.run()
     except WrongQueries as wrong:
         given.say(wrong.errors)
         return 1
-    preview = None if out is not None or as_json else running.preview()
-    try:
-        with contextlib.ExitStack() as stack:
-            sink = None
-            if out is not None:
-                # a query in a file is an input too
-                inputs = [*streams.paths, *given.files]
-                schema = running.evaluation.schema
-                sink = stack.enter_context(open_target(out, format_, schema, inputs, signals))
-                if alerts:
-                    sink = stack.enter_context(kept_for_order(sink, schema))
-            hidden = no_progress or (out == STANDARD and sys.stdout.isatty())
-            display = stack.enter_context(running.display(hidden=hidden))
-            running.finish(sink, preview, display, signals)
-    except Stopped as stopped:
-        if stopped.signum != signal.SIGINT or preview is None:
-            raise
-        with signals.held():  # which then raises it again; a second Ctrl-C does not wait for a reader
-            preview.finish(running.totals, " so far")
-            say(running.summary())
-        raise
     if as_json:
         click.echo(to_json({**running.facts(), "out": out, "notes": running.notes}), err=out == STANDARD)
         return 0
@@ -205,3 +194,76 @@ def run_command(
     say(running.summary() + target)
     say_notes(running.notes)
     return 0
+
+
+@dataclass
+class _Command:
+    """A run with its target, which begins again where a later row of a text file needs a wider type."""
+
+    given: GivenQueries
+    streams: Streams
+    options: EvaluationOptions
+    out: str | None
+    format: str | None
+    _: KW_ONLY
+    alerts: bool
+    no_progress: bool
+    as_json: bool
+    signals: Signals
+
+    def run(self) -> tuple[CommandRun, Preview | None]:
+        """Evaluate all events, and return what was found.
+
+        Raises
+        ------
+        WiderTypes
+            When rows are written to standard output already, the events cannot be read again, or the query does not
+            fit the wider type.
+        """
+        shown = False
+        found: WiderTypes | None = None
+        while True:
+            try:
+                running = CommandRun(
+                    self.given, self.streams, self.options, alerts=self.alerts, summed=self.out is None or self.as_json
+                )
+            except WrongQueries:
+                if found is not None:
+                    raise found from None
+                raise
+            preview = None if self.out is not None or self.as_json else running.preview()
+            if preview is not None:
+                preview.is_shown = shown
+            try:
+                self._finish(running, preview)
+            except WiderTypes as wider:
+                found = wider
+                again = self.streams.with_types(wider.types)
+                if again is None or (self.out == STANDARD and running.totals.n_rows):
+                    raise
+                self.streams, shown = again, preview is not None and preview.is_shown
+                continue
+            return running, preview
+
+    def _finish(self, running: CommandRun, preview: Preview | None) -> None:
+        out, signals = self.out, self.signals
+        try:
+            with contextlib.ExitStack() as stack:
+                sink = None
+                if out is not None:
+                    # a query in a file is an input too
+                    inputs = [*self.streams.paths, *self.given.files]
+                    schema = running.evaluation.schema
+                    sink = stack.enter_context(open_target(out, self.format, schema, inputs, signals))
+                    if self.alerts:
+                        sink = stack.enter_context(kept_for_order(sink, schema))
+                hidden = self.no_progress or (out == STANDARD and sys.stdout.isatty())
+                display = stack.enter_context(running.display(hidden=hidden))
+                running.finish(sink, preview, display, signals)
+        except Stopped as stopped:
+            if stopped.signum != signal.SIGINT or preview is None:
+                raise
+            with signals.held():  # which then raises it again; a second Ctrl-C does not wait for a reader
+                preview.finish(running.totals, " so far")
+                say(running.summary())
+            raise

@@ -102,7 +102,7 @@ class CommandRun:
 
     def display(self, *, hidden: bool) -> Display:
         """Return the progress bar."""
-        return Display(self.evaluation.n_rows, self.totals, self._stages, hidden=hidden, sorts=self.options.sort)
+        return Display(self.evaluation.n_rows, self.totals, self._stages, hidden=hidden, sorts=bool(self.options.sort))
 
     def finish(self, sink: Sink | None, preview: Preview | None, display: Display, signals: Signals) -> None:
         """Evaluate all events, and give the results to `sink` or `preview`."""
@@ -196,7 +196,8 @@ class CommandRun:
     @property
     def notes(self) -> list[str]:
         """Remarks on the events, which hold for all of them only, and on queries that found nothing."""
-        notes, of_events = [*self._given.notes, *aside_note(self._aside)], self.evaluation.notes
+        notes = [*self._given.notes, *aside_note(self._aside), *self.evaluation.remarks]
+        of_events = self.evaluation.notes
         notes += missing_notes(
             {name: query.missing_fields for name, query in self._queries.items()}, [self.evaluation.events_schema]
         )

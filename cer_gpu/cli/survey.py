@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from cer_gpu.cli.preview import preview
 from cer_gpu.cli.tally import counted
+from cer_gpu.columnar.fields import array_of
 from cer_gpu.io.source import Source
 from cer_gpu.io.texts import plain_values
 from cer_gpu.predicates.guards import type_column_type
@@ -42,7 +43,7 @@ def count_types(source: Source, type_column: str) -> list[dict[str, Any]]:
     type_column_type(source.schema, type_column)
     counter = Counter[str | None]()
     for batch in source.batches([type_column]):
-        for counts in pc.value_counts(plain_values(batch.column(type_column))).to_pylist():
+        for counts in pc.value_counts(plain_values(array_of(batch, type_column))).to_pylist():
             counter[counts["values"]] += counts["counts"]
     return [{"type": name, "n_events": n} for name, n in sorted(counter.items(), key=lambda item: -item[1])]
 

@@ -148,7 +148,10 @@ def as_type(column: pa.Array, kind: pa.DataType, whose: str) -> pa.Array:
         reason = "a value has more digits"
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         reason = str(error)
-    raise EventsError(f"{whose} was {kind} at first and is {column.type} now, and does not fit: {reason}")
+    raise EventsError(
+        f"{whose} was {kind} at first and is {column.type} now, and does not fit: {reason}\n"
+        "hint: give the column one type; that of text files is told by column_types (--column-types COLUMN=TYPE)"
+    )
 
 
 def _holds(floats: pa.Array, column: pa.Array) -> bool:

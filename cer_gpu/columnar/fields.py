@@ -59,6 +59,18 @@ def array_of(batch: pa.RecordBatch, attribute: str) -> pa.Array:
     return array
 
 
+def with_column(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
+    """Return a batch with a column for a field whose path a name with dots tells, unless there is one."""
+    if name in batch.schema.names or len(names_in(batch.schema, name)) == 1:
+        return batch
+    return batch.append_column(name, array_of(batch, name))
+
+
+def is_field_column(schema: pa.Schema, name: str) -> bool:
+    """Return True if a column is one that `with_column` adds: the field that its name tells is there, too."""
+    return "." in name and name in schema.names and len(_path_with_dots(schema, name)) > 1
+
+
 def columns_with(schema: pa.Schema, attributes: Iterable[str]) -> list[str]:
     """Return the columns of attributes or of the structs around them, in their order, each once."""
     return list(dict.fromkeys(names_in(schema, attribute)[0] for attribute in attributes))
@@ -93,9 +105,31 @@ def _nested(tree: object) -> pa.Array:
 
 
 def names_in(schema: pa.Schema, attribute: str) -> tuple[str, ...]:
-    """Return the names on the path of an attribute; a name that is a column's is never read as a path."""
+    """Return the names on the path of an attribute; a name that is a column's is never read as a path.
+
+    A name with dots that is no column's, as the options of times and types have it, is read as a path.
+    """
     names = names_of(attribute)
-    return names if len(names) == 1 or attribute not in schema.names else (attribute,)
+    if len(names) == 1:
+        return _path_with_dots(schema, attribute) if "." in attribute and attribute not in schema.names else names
+    return names if attribute not in schema.names else (attribute,)
+
+
+def _path_with_dots(schema: pa.Schema, attribute: str) -> tuple[str, ...]:
+    """Return the path to the one field of a struct that a name with dots tells, else the name alone."""
+    parts = attribute.split(".")
+    for n in range(len(parts) - 1, 0, -1):
+        column = ".".join(parts[:n])
+        if schema.names.count(column) != 1:
+            continue
+        holder = _fields(schema.field(column).type)
+        for name in parts[n:]:
+            if holder is None or len(holder.get_all_field_indices(name)) != 1:
+                break
+            holder = _fields(holder.field(name).type)
+        else:
+            return (column, *parts[n:])
+    return (attribute,)
 
 
 def _fields(holder: pa.Schema | pa.DataType) -> pa.Schema | pa.StructType | None:

@@ -27,10 +27,10 @@ _HIDDEN = re.compile(
     r"(?:--|//)[^\n]*(?=\n)|/\*.*?\*/|'(?:[^']|'')*'|(?P<unfinished>(?:--|//)[^\n]*|/\*.*|'.*)", re.DOTALL
 )
 """Comments and strings, in which signs mean nothing."""
-_WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
-_PATH = re.compile(r"(?:(?:[A-Za-z_]\w*|`[^`]*`|\))\s*\.\s*)+\Z")
-_CALLED = re.compile(r"\bAS\s+([A-Za-z_]\w*)", re.IGNORECASE)
-_TYPED = re.compile(r"([A-Za-z_]\w*)(?:\s*(?:->|:)?[+*?])?\s+AS\s", re.IGNORECASE)
+_WORD = re.compile(r"[^\W\d]\w*\Z")
+_PATH = re.compile(r"(?:(?:[^\W\d]\w*|`[^`]*`|\))\s*\.\s*)+\Z")
+_CALLED = re.compile(r"\bAS\s+([^\W\d]\w*)", re.IGNORECASE)
+_TYPED = re.compile(r"([^\W\d]\w*)(?:\s*(?:->|:)?[+*?])?\s+AS\s", re.IGNORECASE)
 _CLAUSE = re.compile(r"\b(SELECT|FROM|WHERE|FILTER|PARTITION|WITHIN|HAVING|CONSUME|LIMIT)\b", re.IGNORECASE)
 _NEW_NAME = re.compile(r"\b(?:AS|FROM)\s+\Z", re.IGNORECASE)
 _UNITS = {"DAYS", "HOURS", "MINUTES", "SECONDS", "EVENTS"}

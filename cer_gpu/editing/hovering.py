@@ -10,7 +10,7 @@ from cer_gpu.editing.known import KnownEvents, fields_on_path
 from cer_gpu.editing.problems import compiled_or_errors
 from cer_gpu.printable import printable
 
-_WORD = re.compile(r"[A-Za-z_@][\w@]*(?:\.[A-Za-z_@][\w@]*)*|`[^`]*`")
+_WORD = re.compile(r"(?!\d)[\w@]+(?:\.(?!\d)[\w@]+)*|`[^`]*`")
 
 
 def hover_text(text: str, offset: int, known: KnownEvents, options: Mapping[str, Any] | None = None) -> str | None:

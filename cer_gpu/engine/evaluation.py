@@ -552,11 +552,30 @@ class Evaluation(Generic[_Piece, _Found]):
         """Number of complex events of each query that LIMIT n EVERY d left out."""
         return {name: member.n_left_out for name, member in self._members.items()}
 
+    @property
+    def _undecided(self) -> dict[str, int]:
+        """Number of complex events of each query that only the end of the input completed."""
+        return {name: member.n_undecided for name, member in self._members.items()}
+
+    @property
+    def _without_key(self) -> dict[str, int]:
+        """Number of events that each query could use, and that have no key."""
+        return {name: member.n_without_key for name, member in self._members.items()}
+
     def _take_over(
-        self, n_events: int, n_matches: Mapping[str, int], n_left_out: Mapping[str, int] | None = None
+        self,
+        n_events: int,
+        n_matches: Mapping[str, int],
+        n_left_out: Mapping[str, int] | None = None,
+        n_undecided: Mapping[str, int] | None = None,
+        n_without_key: Mapping[str, int] | None = None,
     ) -> None:
         """Take over numbers of events and complex events from evaluations of parts of the stream."""
         self._blocks.n_events = n_events
+        for name, n in (n_undecided or {}).items():
+            self._members[name].n_undecided_elsewhere += n
+        for name, n in (n_without_key or {}).items():
+            self._members[name].n_without_key_elsewhere += n
         for name, n in (n_left_out or {}).items():
             self._members[name].n_left_out_elsewhere += n
         for name, n in n_matches.items():

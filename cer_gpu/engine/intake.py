@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from cer_gpu.columnar.clocks import time_column_type
+from cer_gpu.columnar.fields import with_column
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.options import Lateness
 from cer_gpu.errors import CerError, OptionError, out_of_memory
@@ -91,7 +92,10 @@ class Intake:
 
     def push(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         """Take the next events, and return those that are due; if some may be late, with the numbers of their rows."""
-        ready = [batch] if self._reorder is None else self._reorder.push(with_rows(batch, self.n_pushed))
+        ready = [batch]
+        if self._reorder is not None:
+            assert self._time_column is not None
+            ready = self._reorder.push(with_rows(with_column(batch, self._time_column), self.n_pushed))
         self.n_pushed += batch.num_rows
         return ready
 

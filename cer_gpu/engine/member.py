@@ -13,13 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.automaton.table import Table
+from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.clocks import Clock
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.recycling import Turn
 from cer_gpu.columnar.resident import refuse_resident, some_are_resident
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.options import HOLD, EvaluationOptions
 from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.engine.pipes import make_pipes
 from cer_gpu.engine.sharing import Sharing
@@ -58,6 +59,19 @@ class InQuery:
             raise type(error)(message, error.text, error.start, error.end, error.hint) from None
 
 
+def undecided_note(n: int, undecided: str) -> list[str]:
+    """Return the note on complex events that only the end of the input completed; none if there are none."""
+    if not n:
+        return []
+    what = "complex event is" if n == 1 else "complex events are"
+    if undecided == HOLD:
+        return [f"{n:,} {what} left out: no later event shows that the time of an absence has passed (--undecided)"]
+    return [
+        f"{n:,} {what} complete only by the end of the input: no later event shows that the time of an absence has "
+        "passed (--undecided hold leaves them out)"
+    ]
+
+
 class SetMember(ABC):
     """Evaluation of one query over the blocks of a stream.
 
@@ -73,6 +87,10 @@ class SetMember(ABC):
         Number of complex events, or rows, found so far.
     n_left_out_elsewhere : int
         Number of those that other threads have left out (`n_left_out`).
+    n_undecided_elsewhere : int
+        Number of those that other threads counted (`n_undecided`).
+    n_without_key_elsewhere : int
+        The same of events (`n_without_key`).
     among_threads : bool
         True: larger blocks, as threads wait for one another between blocks, and also batches without rows, as the
         thread asks then whether somebody still reads.
@@ -99,6 +117,18 @@ class SetMember(ABC):
         self.n_matches: int = 0
         self._n_found = 0  # results so far
         self.n_left_out_elsewhere = 0
+        self.n_undecided_elsewhere = 0
+        self.n_without_key_elsewhere = 0
+
+    @property
+    def n_without_key(self) -> int:
+        """Number of events that the query could use, and that have no key of PARTITION BY."""
+        return self.n_without_key_elsewhere
+
+    @property
+    def n_undecided(self) -> int:
+        """Number of complex events that only the end of the input completed."""
+        return self.n_undecided_elsewhere
 
     @property
     def n_left_out(self) -> int:
@@ -302,6 +332,16 @@ class QueryMember(SetMember):
         return super().n_left_out + (0 if self._pipeline is None else self._pipeline.n_left_out)
 
     @property
+    def n_undecided(self) -> int:
+        """See `SetMember`."""
+        return super().n_undecided + (0 if self._pipeline is None else self._pipeline.n_undecided)
+
+    @property
+    def n_without_key(self) -> int:
+        """See `SetMember`."""
+        return super().n_without_key + (0 if self._pipeline is None else self._pipeline.n_without_key)
+
+    @property
     def placement(self) -> tuple[str, str]:
         """Device for the predicates of the next events, and the reason; available after `expect`."""
         placement = self.pipeline.guards.placement
@@ -330,10 +370,16 @@ class QueryMember(SetMember):
 
     @property
     def notes(self) -> list[str]:
-        """Remarks on the events read so far: types that the query names and no event has."""
+        """Remarks on the events read so far: types that no event has, events without a key, what the end completed."""
         if self._sharing is not None:
             self._types_met.add(list(self._sharing.types_seen))
-        return self._types_met.notes
+        notes = [*self._types_met.notes, *undecided_note(self.n_undecided, self.options.undecided)]
+        if n := self.n_without_key:
+            keys = ", ".join(dict.fromkeys(dotted(name) for names in self.plan.keys for name in names))
+            notes.append(
+                f"{n:,} {'event has' if n == 1 else 'events have'} no key (NULL in {keys}), and are in no match"
+            )
+        return notes
 
     @property
     def dealt_by_key(self) -> bool:  # type: ignore[override]

@@ -28,6 +28,8 @@ class Default(str):
 Lateness = str | int | float | timedelta
 _SHOWN = 3
 """Most options that a message on arguments by position shows."""
+Sort = bool | str | Sequence[str]
+REPORT, HOLD = UNDECIDED = ("report", "hold")
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
@@ -50,7 +52,9 @@ class EvaluationOptions:
         SELECT has some, else "positions".
     sort
         Sort the events by the time column first, on disk where they do not fit into memory; equal times keep
-        their order.  Each stream of a mapping is sorted by itself.  Not for `evaluator`, whose events come in order.
+        their order.  Names of columns, the time column first: equal times are in the order of the others
+        (``["ts", "sequence"]``), ascending, NULL last.  Each stream of a mapping is sorted by itself.  Not for
+        `evaluator`, whose events come in order.
     lateness
         Put events in order that arrive out of order by at most so much: ``"5s"`` (also ms, us, ns, min, h, d),
         a timedelta, or a number of units of the time column.  They are held back for as long.
@@ -77,6 +81,9 @@ class EvaluationOptions:
     errors
         Treatment of a query of a set that does not fit the events: "raise", or "skip": it is left out, and named with
         the reason in `skipped` of the set and of the evaluator.  None: as `compile_all` was asked.
+    undecided
+        Complex events that only the end of the input completes, as no event came that shows that the window of an
+        absence has passed: "report", or "hold", which leaves them out and counts them in a note.
     position_column
         For `evaluator`, and events taken from a larger stream: an int64 column that tells the position of each event,
         which is reported; positions ascend.  It is no attribute.  `WITHIN n EVENTS` and contiguity go by it, so that
@@ -104,7 +111,7 @@ class EvaluationOptions:
 
     device: str = "auto"
     output: str | None = None
-    sort: bool = False
+    sort: Sort = False
     lateness: Lateness | None = None
     late: str = "refuse"
     threads: int | None = None
@@ -112,6 +119,7 @@ class EvaluationOptions:
     limit: int | None = None
     aggregate: str | None = None
     errors: str | None = None
+    undecided: str = REPORT
     position_column: str | None = None
     first_end: int = 0
     stages: Stages = NO_STAGES
@@ -139,6 +147,8 @@ class EvaluationOptions:
                 raise OptionError(f"share must be (k, n) with 0 <= k < n, got {share!r}")
         if self.errors is not None:
             check_errors(self.errors)
+        if self.undecided not in UNDECIDED:
+            raise OptionError(f"undecided must be one of {', '.join(UNDECIDED)}, got {self.undecided!r}")
         if self.late not in LATE:
             raise OptionError(f"late must be one of {', '.join(LATE)}, got {self.late!r}")
 
@@ -154,6 +164,24 @@ class EvaluationOptions:
             raise OptionError(f"lateness is measured in time: {hint}")
         if self.sort and time_column is None:
             raise OptionError(f"events are sorted by time: {hint}")
+        if time_column is not None:
+            self.ties(time_column)
+
+    def ties(self, time_column: str) -> tuple[str, ...]:
+        """Return the columns by which events of one time are sorted.
+
+        Raises
+        ------
+        OptionError
+            When the first name of `sort` is not that of the time column.
+        """
+        names = () if isinstance(self.sort, bool) else (self.sort,) if isinstance(self.sort, str) else tuple(self.sort)
+        if not all(isinstance(name, str) for name in names) or (names and names[0] != time_column):
+            raise OptionError(
+                f"sort begins with the time column {time_column!r}, got {self.sort!r}\n"
+                f"hint: sort=[{time_column!r}, ...] (--sort {time_column},...)"
+            )
+        return names[1:]
 
     @classmethod
     def given(cls, options: Mapping[str, Any], known: tuple[str, ...]) -> EvaluationOptions:

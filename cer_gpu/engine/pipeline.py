@@ -21,7 +21,7 @@ from cer_gpu.columnar.memory import Scratch
 from cer_gpu.columnar.rows import Picked
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.options import HOLD, EvaluationOptions
 from cer_gpu.engine.reducing import make_reduction
 from cer_gpu.engine.row_numbers import RowNumbers
 from cer_gpu.engine.run_options import run_options
@@ -151,6 +151,12 @@ class Pipeline:
         self._retained = Retained(*binding.retained(physical.output)) if retains else None
         share = None if plan.pipes else asked.share  # that of what pipes leave
         self._awaiting = make_waiting(physical, binding, self.table, self.runtime, share)
+        self._holds_undecided = asked.undecided == HOLD
+        self.n_undecided: int = 0
+        self.n_without_key: int = 0
+        # of threads that share the keys, one counts, and of those that share the stream, each its own events
+        self._counts_keyless = self._step_keys is None and (asked.deal is None or asked.deal[0] == 0)
+        self._first_end = asked.first_end
         labels = self.table.labels if self._awaiting is None else self._awaiting.labels
         self.output: Output = physical.output(binding.result_columns(physical.output), labels, self._retained)
         self._rows = RowNumbers(self.output, binding.names_streams, waits=physical.waits) if self._numbered else None
@@ -257,6 +263,9 @@ class Pipeline:
             with self._stages.stage(PARTITIONS):
                 if isinstance(self.partitions, Partitions) and self.partitions.wants_sweep:
                     self._drop_idle(self.partitions)
+                if self._counts_keyless:
+                    own = picked.rows[max(int(np.searchsorted(picked.rows, self._first_end - block.first)), 0) :]
+                    self.n_without_key += self.binding.keys.n_without(columns.batch, own)
                 counted = self._awaiting is not None and self._options.window == COUNT_WINDOW
                 if counted:
                     # an event that is not relevant may be the first beyond a window
@@ -338,7 +347,11 @@ class Pipeline:
                 yield self._results(rest, [], None), rest
         if self._awaiting is not None:
             self._awaiting.finish()
-            yield from self._known()
+            by_starts = isinstance(self._awaiting, StartedRows)
+            for rows, found in self._known():
+                self.n_undecided += 0 if by_starts else self.output.n_of(found)
+                if by_starts or not self._holds_undecided:
+                    yield rows, found
 
     def _known(self) -> Iterator[tuple[Any, FoundBuffers]]:
         assert self._awaiting is not None

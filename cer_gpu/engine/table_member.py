@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from cer_gpu.columnar.clocks import Clock
 from cer_gpu.columnar.columns import as_type
+from cer_gpu.columnar.fields import array_of, attribute_type
 from cer_gpu.columnar.resident import refuse_resident
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
@@ -29,6 +30,9 @@ class OfTable(Protocol):
 
     def columns(self, schema: pa.Schema) -> list[str]:
         """Return the names of the columns that it reads."""
+
+    def _read(self, schema: pa.Schema) -> list[str]:
+        """Return the names of the columns that it reads, and those of fields of structs, with dots."""
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of its results."""
@@ -51,6 +55,7 @@ class TableMember(SetMember):
         self._schema: pa.Schema | None = None
         self._results = pa.schema([])
         self._held: list[pa.RecordBatch] = []
+        self._attributes: list[str] = []
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -70,17 +75,17 @@ class TableMember(SetMember):
         """See `SetMember`."""
         added = (ROW_COLUMN, STREAM_COLUMN, self.options.position_column)
         schema = pa.schema([field for field in schema if field.name not in added])
-        results, names = self._query.output_schema(schema), self._query.columns(schema)
+        results, names = self._query.output_schema(schema), self._query._read(schema) or schema.names[:1]
         if self._schema is not None:
             return False
-        self._schema, self._results = pa.schema([schema.field(name) for name in names]), results
+        self._attributes = self._query.columns(schema)
+        self._schema, self._results = pa.schema([(name, attribute_type(schema, name)) for name in names]), results
         return True
 
     @property
     def attributes(self) -> list[str]:
         """Columns that are read, known after `expect`."""
-        assert self._schema is not None
-        return list(self._schema.names)
+        return list(self._attributes)
 
     def refuse_resident(self, batch: pa.RecordBatch) -> None:
         """See `SetMember`."""
@@ -89,7 +94,8 @@ class TableMember(SetMember):
     def read(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
         """Collect the rows of a block."""
         assert self._schema is not None
-        self._held.append(block.columns.batch.select(self._schema.names))
+        names, batch = self._schema.names, block.columns.batch
+        self._held.append(pa.RecordBatch.from_arrays([array_of(batch, name) for name in names], names=names))
         yield from ()
 
     def finish(self) -> Iterator[pa.RecordBatch]:

@@ -13,7 +13,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import names_of
 from cer_gpu.ceql.patterns import TEXT_TESTS
 
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
+_PLAIN = re.compile(r"[^\W\d]\w*")
 _RESERVED = frozenset("AND AS BETWEEN FALSE FILTER IN IS LIKE NOT NULL OR RANGE TRUE".split())  # noqa: SIM905
 _SUM, _PRODUCT, _FACTOR = range(3)  # precedence of arithmetic, rising
 _EITHER, _BOTH, _SINGLE = range(3)  # precedence of predicates, rising

@@ -128,6 +128,27 @@ def year_of_time(digits: int, data_type: pa.DataType) -> Compute:
     return computed
 
 
+def day_type(_: pa.DataType) -> pa.DataType:
+    """Return the type of calendar days."""
+    return pa.date32()
+
+
+def day_of_time(digits: int, data_type: pa.DataType) -> Compute:
+    """Return the function of times in the time zone of their type that gives their calendar days."""
+
+    def computed(values: pa.Array) -> pa.Array:
+        local = pc.local_timestamp(values) if has_zone(values.type) else values
+        if pa.types.is_date(local.type):
+            return local.cast(pa.date32())
+        day = int(86400 * per_second(local.type))
+        numbers = local.cast(pa.int64())
+        days = pc.divide(numbers, day)  # towards zero
+        days = pc.subtract(days, pc.less(numbers, pc.multiply(days, day)).cast(pa.int64()))
+        return days.cast(pa.int32()).cast(pa.date32())
+
+    return computed
+
+
 def _near(values: pa.Array) -> tuple[pa.Array, pa.Array | int]:
     """Return times in years that Arrow knows, of 16 bits, and the eras of 400 years by which they are nearer."""
     if pa.types.is_time(values.type):

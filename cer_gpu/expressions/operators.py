@@ -246,6 +246,7 @@ _RECORDS: tuple[Operator | Function | TextFunction, ...] = (
             ("year", functions.year_of_time),
         )
     ),
+    Function("date", "a timestamp or a date", functions.is_date, functions.day_type, functions.day_of_time),
     *TEXT_FUNCTIONS,
 )
 OPERATORS: Mapping[str, Operator] = {each.symbol: each for each in _RECORDS if isinstance(each, Operator)}

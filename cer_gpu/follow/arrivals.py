@@ -13,9 +13,10 @@ from pyarrow import fs
 
 from cer_gpu.errors import EventsError
 from cer_gpu.io.files import find_files, open_next
-from cer_gpu.io.formats import AS_IN_PYARROW, CsvNulls, format_of
+from cer_gpu.io.formats import format_of
 from cer_gpu.io.source import Source
 from cer_gpu.io.stores import StoredFile
+from cer_gpu.io.text_options import USUAL, TextOptions
 
 ORDERS = ("name", "modified")
 """Orders of files: that of their names, or of the times of their last changes, those of one time by their names."""
@@ -140,14 +141,14 @@ class Arrivals:
         Seconds for which a finished file has not changed; 0: every file is finished as soon as it is seen.
     order
         One of `ORDERS`.
-    nulls
-        Fields of CSV that are NULL.
+    options
+        Options for reading text files.
     """
 
     noun = "file"
 
-    def __init__(self, folder: str, settle: float, order: str = ORDERS[0], nulls: CsvNulls = AS_IN_PYARROW) -> None:
-        self._folder, self._settle, self._order, self._nulls = folder, settle, order, nulls
+    def __init__(self, folder: str, settle: float, order: str = ORDERS[0], options: TextOptions = USUAL) -> None:
+        self._folder, self._settle, self._order, self._options = folder, settle, order, options
         self._seen: dict[str, tuple[tuple[int, int], float]] = {}  # size and time, and when these were first seen
 
     @property
@@ -194,7 +195,7 @@ class Arrivals:
         found = format_of(arrival.name)
         if not arrival.size and found is not None and found[0].is_text:
             return None
-        return open_next(arrival.file, first, expected, self._nulls)
+        return open_next(arrival.file, first, expected, self._options)
 
     def _files(self) -> list[Arrival]:
         files = find_files(self._folder, may_be_none=True)

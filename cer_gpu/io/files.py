@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from itertools import accumulate
 from typing import Any
 from urllib.parse import unquote
@@ -17,11 +17,13 @@ from pyarrow import fs
 
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.validation import validated
-from cer_gpu.errors import EventsError, OptionError, nearest_file
+from cer_gpu.errors import EventsError, nearest_file
 from cer_gpu.io.folders import entries
-from cer_gpu.io.formats import AS_IN_PYARROW, ENDINGS, FORMAT_NAMES, CsvNulls, format_of
+from cer_gpu.io.formats import ENDINGS, FORMAT_NAMES, format_of
+from cer_gpu.io.one_schema import expecting, in_one_schema
 from cer_gpu.io.source import READ_ERRORS, Parts, Source, ahead, check_columns, check_names
 from cer_gpu.io.stores import Address, StoredFile, StoreListing, listing, open_store, path_in_store, uri_in_store
+from cer_gpu.io.text_options import TEXT_HINT, USUAL, TextOptions
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """Text of NULL in the name of a folder."""
@@ -40,20 +42,31 @@ class Files:
         Path, folder, glob or address, or a sequence of these.
     null_values
         Texts of fields of CSV that are NULL; None: those of pyarrow, such as the empty field, ``NA``, ``N/A``,
-        ``NULL``, ``null`` and ``NaN``.
+        ``NULL``, ``null`` and ``NaN``.  In columns of text only the empty field is NULL, if it is among them.
     strings_can_be_null
-        True: such fields are NULL in columns of text, too, where they otherwise stay texts.
+        True: all such fields are NULL in columns of text, too, where they otherwise stay texts.
     quoted_strings_can_be_null
-        False: a field between quotes is never NULL.
+        False: a field between quotes is never NULL; of columns of text, too, all that are not between quotes are.
+    empty_is_text
+        True: an empty field of a column of text of CSV is the empty text.
+    delimiter
+        Separator of CSV; None: the one of ``, ; | `` and tab that the header has most of.
+    decimal_comma
+        True: numbers of CSV are written with a comma: ``3,14``.
+    time_format
+        Format of times that are not in ISO 8601, as of ``strptime`` (``"%d/%m/%Y %H:%M:%S.%f"``): columns of text that
+        have it are times.  Or formats by the names of columns, also ``"epoch"``: seconds since 1970.
+    column_types
+        Types of columns of text files (pyarrow's, or their names), where their first rows tell another one.
 
     Notes
     -----
-    The options are those of `pyarrow.csv.ConvertOptions`, with the same defaults.
+    The first three are those of `pyarrow.csv.ConvertOptions`.
 
     Examples
     --------
     >>> import cer_gpu
-    >>> events = cer_gpu.Files("events.csv", null_values=["", "-"], strings_can_be_null=True)
+    >>> events = cer_gpu.Files("events.csv", null_values=["", "-"], time_format={"at": "%d.%m.%Y %H:%M"})
     >>> events.null_values
     ('', '-')
     """
@@ -63,36 +76,38 @@ class Files:
     null_values: Sequence[str] | None = None
     strings_can_be_null: bool = False
     quoted_strings_can_be_null: bool = True
+    empty_is_text: bool = False
+    delimiter: str | None = None
+    decimal_comma: bool = False
+    time_format: str | Mapping[str, str] | None = None
+    column_types: Mapping[str, pa.DataType | str] | None = None
 
     def __post_init__(self) -> None:
-        """Check the texts of NULL, and keep them as a tuple.
+        """Check the options.
 
         Raises
         ------
         OptionError
-            When they are not a sequence of texts.
+            When one has no such value.
         """
-        texts = self.null_values
-        if texts is None:
-            return
-        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-            raise OptionError(f"null_values must be a list of texts, such as ['', 'NA'], got {texts!r}")
-        object.__setattr__(self, "null_values", tuple(texts))
+        options = self.options()
+        object.__setattr__(self, "null_values", options.null_values)
 
     def each(self) -> list[str | os.PathLike[str]]:
         """Return the paths as a list."""
         return [self.paths] if isinstance(self.paths, str | os.PathLike) else list(self.paths)
 
-    def nulls(self) -> CsvNulls:
-        """Return the fields of CSV that are NULL."""
-        return CsvNulls(
-            null_values=None if self.null_values is None else tuple(self.null_values),
-            strings_can_be_null=self.strings_can_be_null,
-            quoted_strings_can_be_null=self.quoted_strings_can_be_null,
-        )
+    def options(self) -> TextOptions:
+        """Return the options for reading text files."""
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "paths"}
+        return TextOptions.given(**own)
+
+    def with_types(self, types: Mapping[str, pa.DataType]) -> Files:
+        """Return the same files with other types of columns."""
+        return replace(self, column_types={**(self.column_types or {}), **types})
 
 
-def open_paths(paths: Sequence[str | os.PathLike[str]], nulls: CsvNulls = AS_IN_PYARROW) -> Source:
+def open_paths(paths: Sequence[str | os.PathLike[str]], options: TextOptions = USUAL) -> Source:
     """Open the events of files, folders and globs, in their order; the files of one in the order of their names.
 
     Raises
@@ -104,8 +119,12 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], nulls: CsvNulls = AS_IN_
         raise EventsError("expected the path of a file or folder, got an empty string")
     files = [file for path in paths for file in find_files(os.fspath(path))]
     folders = _folder_columns(files)
-    sources = [_with_folders(_open_file(file, nulls), file, folders) for file in files]
-    schema = sources[0].schema
+    one = in_one_schema(
+        [_open_file(file, options) for file in files], [str(file) for file in files], [file.folders for file in files]
+    )
+    sources = [_with_folders(source, file, folders) for source, file in zip(one.sources, files, strict=True)]
+    told = [field for field in sources[0].schema if field.name not in one.schema.names]
+    schema = pa.schema([*one.schema, *told])
     origins: list[tuple[int, str]] = []
 
     def check(columns: list[str]) -> None:
@@ -149,10 +168,13 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], nulls: CsvNulls = AS_IN_
         reads_ahead=True,
         reads_fields=True,
         parts=Parts([*starts, begins[-1]], read_parts) if in_parts else None,
+        conflicts=one.conflicts,
+        remarks=one.remarks,
+        time_hint="" if any(source.as_types is None for source in sources) else TEXT_HINT,
     )
 
 
-def open_next(file: StoredFile, first: int, expected: pa.Schema | None, nulls: CsvNulls = AS_IN_PYARROW) -> Source:
+def open_next(file: StoredFile, first: int, expected: pa.Schema | None, options: TextOptions = USUAL) -> Source:
     """Open one of the files of a stream that grows, which follows on others.
 
     Parameters
@@ -175,7 +197,10 @@ def open_next(file: StoredFile, first: int, expected: pa.Schema | None, nulls: C
     if expected is not None:
         told |= {name: expected.field(name).type for name in told if name in expected.names}
         own = pa.schema([field for field in expected if field.name not in told])
-    source = _with_folders(_open_file(file, nulls, own), file, told)
+    source = _open_file(file, options, own)
+    if own is not None:
+        source = expecting(source, str(file), own, told)
+    source = _with_folders(source, file, told)
 
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
         if expected is not None:
@@ -186,12 +211,14 @@ def open_next(file: StoredFile, first: int, expected: pa.Schema | None, nulls: C
     return replace(source, read=lambda columns: ahead(read(columns)), origins=[(first, str(file))], parts=None)
 
 
-def _open_file(file: StoredFile, nulls: CsvNulls, expected: pa.Schema | None = None) -> Source:
+def _open_file(file: StoredFile, options: TextOptions, expected: pa.Schema | None = None) -> Source:
     found = format_of(file.name)
     assert found is not None
     format, codec = found
     with _reading(file):
-        source = format.open(file, codec, nulls) if expected is None else format.open_as(file, codec, nulls, expected)
+        source = (
+            format.open(file, codec, options) if expected is None else format.open_as(file, codec, options, expected)
+        )
         check_names(source.schema)
         return source
 

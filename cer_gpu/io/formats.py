@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
 from cer_gpu.columnar.columns import is_string, plain_type
 from cer_gpu.columnar.fields import attribute_type, names_in
+from cer_gpu.io.csv_files import csv_source
+from cer_gpu.io.json_lines import json_source
 from cer_gpu.io.source import BATCH_ROWS, Parts, Source
 from cer_gpu.io.stores import StoredFile
+from cer_gpu.io.text_files import reading_to_its_end
+from cer_gpu.io.text_options import TextOptions
 
 PARQUET_BYTES = 1 << 23
 """Bytes of a column of a local Parquet file to read at once."""
@@ -26,30 +26,6 @@ FILE_ROWS = 1 << 20
 """Most rows of a Parquet file to decode at once."""
 FILE_BYTES = 1 << 24
 """Most bytes of the rows to decode at once, if they are more than `BATCH_ROWS`."""
-TEXT_BYTES = 1 << 22
-"""Bytes of JSON lines to parse at once; the types of columns are those of the first so many."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CsvNulls:
-    """Fields of CSV that are NULL, as `pyarrow.csv.ConvertOptions` has them.
-
-    Attributes
-    ----------
-    null_values
-        Texts of NULL; None: those of pyarrow, such as the empty field, ``NA``, ``N/A``, ``NULL``, ``null`` and ``NaN``.
-    strings_can_be_null
-        True: in columns of text, too.
-    quoted_strings_can_be_null
-        True: between quotes, too.
-    """
-
-    null_values: tuple[str, ...] | None = None
-    strings_can_be_null: bool = False
-    quoted_strings_can_be_null: bool = True
-
-
-AS_IN_PYARROW = CsvNulls()
 
 
 def _open_parquet(stored: StoredFile) -> Source:
@@ -120,7 +96,7 @@ def _open_ipc(stored: StoredFile) -> Source:
     def read_stream(columns: list[str]) -> Iterator[pa.RecordBatch]:
         with (
             stored.open() as opened,
-            _to_its_end(opened, opened, may_end_before=True),
+            reading_to_its_end(opened, opened, may_end_before=True),
             pa.ipc.open_stream(opened, options=only(columns)) as reader,
         ):
             yield from reader
@@ -141,136 +117,8 @@ def _open_ipc(stored: StoredFile) -> Source:
     return Source(schema, read, rereadable=True)
 
 
-def csv_source(stream: Callable[[], Any], delimiter: str = ",", nulls: CsvNulls = AS_IN_PYARROW) -> Source:
-    """Return the rows of CSV with a header; columns have the types of the first MiB.
-
-    Parameters
-    ----------
-    stream
-        Opens the bytes; called once for the schema, and once for the rows.
-    delimiter
-    nulls
-    """
-    parse = pa_csv.ParseOptions(delimiter=delimiter)
-
-    def open_csv(opened: Any, columns: list[str] | None) -> pa_csv.CSVStreamingReader:
-        convert = pa_csv.ConvertOptions(
-            include_columns=columns,
-            null_values=nulls.null_values,
-            strings_can_be_null=nulls.strings_can_be_null,
-            quoted_strings_can_be_null=nulls.quoted_strings_can_be_null,
-        )
-        return pa_csv.open_csv(opened, parse_options=parse, convert_options=convert)
-
-    at_first = stream()
-    with open_csv(at_first, None) as reader:
-        schema = reader.schema
-
-    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
-        opened = stream()
-        with _to_its_end(opened, at_first), open_csv(opened, columns or None) as reader:
-            yield from reader
-
-    return Source(schema, read)
-
-
-def _open_csv(delimiter: str, stored: StoredFile, compression: str | None, nulls: CsvNulls) -> Source:
-    return csv_source(partial(stored.stream, compression), delimiter, nulls)
-
-
-def json_source(stream: Callable[[], Any], expected: pa.Schema | None = None) -> Source:
-    """Return the rows of JSON lines, each an object; columns have the types of the first `TEXT_BYTES`.
-
-    Texts that are moments in ISO 8601 become timestamps.  A column that is not among the first rows is left out.
-
-    Parameters
-    ----------
-    stream
-        Opens the bytes; called once for the schema, and once for the rows.
-    expected
-        Columns that have these types whatever the first rows have, and are NULL where there are none.  Other columns
-        and fields of the first rows are in the schema, too.
-    """
-    options = pa_json.ReadOptions(block_size=TEXT_BYTES)
-    at_first = stream()
-    with pa_json.open_json(at_first, read_options=options) as reader:
-        first = reader.read_next_batch()
-    schema = pa.schema([pa.field(name, _with_moments(first.column(i))) for i, name in enumerate(first.schema.names)])
-    types = schema if expected is None else pa.schema(_added(expected, schema))
-    if expected is not None:
-        schema = pa.schema(_added(expected, schema, within=True))
-
-    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
-        wanted = pa.schema([types.field(name) for name in columns or types.names[:1]])
-        parse = pa_json.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore")
-        opened = stream()
-        try:
-            with (
-                _to_its_end(opened, at_first),
-                pa_json.open_json(opened, read_options=options, parse_options=parse) as reader,
-            ):
-                yield from reader
-        except pa.ArrowInvalid as error:
-            raise pa.ArrowInvalid(
-                f"{error}\nhint: columns have the types of the first {TEXT_BYTES >> 20} MiB: {wanted.to_string()}"
-            ) from None
-
-    return Source(schema, read)
-
-
-@contextlib.contextmanager
-def _to_its_end(opened: Any, at_first: Any, *, may_end_before: bool = False) -> Iterator[None]:
-    """Raise EOFError at the end of a block if a file that it has read became shorter meanwhile.
-
-    Parameters
-    ----------
-    opened
-        The bytes that the block reads; only those of a plain file of this machine have a size to compare.
-    at_first
-        The same, opened before.
-    may_end_before
-        True if the last bytes may be none of the data, and are not read.
-    """
-    broken = None
-    try:
-        yield
-    except pa.ArrowInvalid as error:  # a row in which the file now ends can be damaged
-        broken = error
-    if isinstance(opened, pa.OSFile) and isinstance(at_first, pa.OSFile):
-        n_bytes = max(opened.size(), at_first.size())  # as they were when they were opened
-        all_read = broken is None and not may_end_before
-        if opened.tell() < n_bytes and (all_read or not opened.read_at(1, n_bytes - 1)):
-            raise EOFError(
-                f"it was cut short while it was read: it had {n_bytes:,} bytes\n"
-                "hint: write files under another name and rename them, so that each has its rows at once"
-            )
-    if broken is not None:
-        raise broken
-
-
-def _added(expected: Iterable[pa.Field], found: Iterable[pa.Field], *, within: bool = False) -> list[pa.Field]:
-    """Return fields with those found besides; `within` structs, too."""
-    more = {field.name: field for field in found}
-    fields = []
-    for field in expected:
-        other = more.pop(field.name, None)
-        if within and other is not None and pa.types.is_struct(field.type) and pa.types.is_struct(other.type):
-            field = field.with_type(pa.struct(_added(field.type, other.type, within=True)))
-        fields.append(field)
-    return [*fields, *more.values()]
-
-
-def _with_moments(column: pa.Array) -> pa.DataType:
-    """Return the type of a column of JSON: a timestamp if all of its texts are moments, with a zone or without."""
-    if pa.types.is_timestamp(column.type):
-        return pa.timestamp("us", column.type.tz)  # of whole seconds, as far as they were read
-    if not pa.types.is_string(column.type) or column.null_count == len(column):
-        return column.type
-    for kind in (pa.timestamp(unit, zone) for unit in ("us", "ns") for zone in ("UTC", None)):
-        with contextlib.suppress(pa.ArrowInvalid):
-            column.cast(kind)
-            return kind
-    return column.type
+def _open_csv(delimiter: str, stored: StoredFile, compression: str | None, options: TextOptions) -> Source:
+    return csv_source(partial(stored.stream, compression), options, name=str(stored), delimiter=delimiter)
 
 
 @dataclass(frozen=True)
@@ -284,22 +132,21 @@ class Format:
     endings
         Endings of names, in lower case.
     open
-        Returns the rows of a file, decompressed by the codec of a name (None: the bytes as they are); of CSV, with the
-        fields that are NULL.
+        Returns the rows of a file, decompressed by the codec of a name (None: the bytes as they are).
     is_text
         True if the whole file may be compressed: its name then ends in one of `COMPRESSIONS`, too.
     """
 
     name: str
     endings: tuple[str, ...]
-    open: Callable[[StoredFile, str | None, CsvNulls], Source]
+    open: Callable[[StoredFile, str | None, TextOptions], Source]
     is_text: bool = False
 
-    def open_as(self, stored: StoredFile, compression: str | None, nulls: CsvNulls, expected: pa.Schema) -> Source:
+    def open_as(self, stored: StoredFile, compression: str | None, options: TextOptions, expected: pa.Schema) -> Source:
         """Return the rows of a file as those of a stream with a schema: JSON lines take its types."""
         if self.name == _JSON_LINES:
-            return json_source(partial(stored.stream, compression), expected)
-        return self.open(stored, compression, nulls)
+            return json_source(partial(stored.stream, compression), options, expected, name=str(stored))
+        return self.open(stored, compression, options)
 
 
 _JSON_LINES = "JSON lines"
@@ -311,7 +158,7 @@ _FORMATS = (
     Format(
         _JSON_LINES,
         (".jsonl", ".ndjson"),
-        lambda stored, codec, _: json_source(partial(stored.stream, codec)),
+        lambda stored, codec, options: json_source(partial(stored.stream, codec), options, name=str(stored)),
         is_text=True,
     ),
 )

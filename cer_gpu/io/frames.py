@@ -79,6 +79,8 @@ class _Unreadable:
                 )
 
 
+_POLARS_TIMES = "make timestamps of it first: df.with_columns(pl.col({0!r}).str.to_datetime())"
+
 # ---- Polars -------------------------------------------------------------------------------------------------------
 
 
@@ -89,7 +91,7 @@ def _open_polars(frame: Any) -> Source:
         unreadable.check(columns)
         yield from pa.RecordBatchReader.from_stream(frame.select(columns))
 
-    return Source(schema, read, frame.height, rereadable=True, in_memory=True)
+    return Source(schema, read, frame.height, rereadable=True, in_memory=True, time_hint=_POLARS_TIMES)
 
 
 def _open_lazy(frame: Any) -> Source:
@@ -105,7 +107,7 @@ def _open_lazy(frame: Any) -> Source:
             for piece in frame.select(columns).collect_batches(chunk_size=BATCH_ROWS, lazy=True):
                 yield from pa.RecordBatchReader.from_stream(piece)
 
-    return Source(schema, read)
+    return Source(schema, read, time_hint=_POLARS_TIMES)
 
 
 def _polars_schema(empty: Any, kind: str) -> tuple[pa.Schema, _Unreadable]:
@@ -138,15 +140,20 @@ def _open_pandas(frame: Any) -> Source:
         unreadable.check(columns)
         places = [schema.get_field_index(name) for name in columns]
         chosen = pa.schema([schema.field(place) for place in places])
+        if not len(frame):
+            return
         arrays = [pa.Array.from_pandas(held[place][1], type=schema.field(place).type) for place in places]
         yield from pa.Table.from_arrays(arrays, schema=chosen).to_batches()
 
-    return Source(schema, read, len(frame), rereadable=True, in_memory=True)
+    hint = "make timestamps of it first: df[{0!r}] = pd.to_datetime(df[{0!r}], utc=True, format=...)"
+    return Source(schema, read, len(frame), rereadable=True, in_memory=True, time_hint=hint)
 
 
 def _pandas_type(values: Any) -> pa.DataType:
-    from pandas.api.types import infer_dtype, is_object_dtype
+    from pandas.api.types import infer_dtype, is_float_dtype, is_object_dtype
 
+    if not len(values) and (is_object_dtype(values.dtype) or is_float_dtype(values.dtype)):
+        return pa.null()  # what pandas calls a column of nothing
     if not is_object_dtype(values.dtype):
         return pa.Array.from_pandas(values.iloc[:0]).type
     if infer_dtype(values, skipna=True) == "string":  # a glance at each value, in place of a copy
@@ -166,7 +173,8 @@ def _open_relation(relation: Any) -> Source:
         with _reading_duckdb("relation"):
             yield from relation.project(chosen).to_arrow_reader(BATCH_ROWS)
 
-    return Source(schema, read)
+    hint = 'make timestamps of it first: CAST("{0}" AS TIMESTAMP), or strptime("{0}", \'%d/%m/%Y %H:%M:%S\')'
+    return Source(schema, read, time_hint=hint)
 
 
 _OPENERS: dict[tuple[str, str], Callable[[Any], Source | None]] = {

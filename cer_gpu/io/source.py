@@ -7,15 +7,15 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.ceql.paths import dotted
+from cer_gpu.ceql.paths import dotted, names_of, path_of
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, NOTHING, kind_of, types_within
-from cer_gpu.columnar.fields import attribute_type, columns_with
+from cer_gpu.columnar.fields import attribute_type, columns_with, names_in, with_column
 from cer_gpu.errors import EventsError, TimeOrderError, did_you_mean
 
 BATCH_ROWS = 1 << 17
@@ -94,6 +94,15 @@ class Source:
     without : callable or None
         ``without(may_hold, kept)`` returns the source with NULL in place of the values of files that need not be read,
         but for columns that are `kept`; None: nothing is told of the files.
+    as_types : callable or None
+        ``as_types(types)`` returns the same rows of a text file with columns of these types; those that it has not are
+        NULL.  None: the types are stored with the rows.
+    conflicts : mapping from str to str
+        Errors of columns and fields that have no one type, by their names; raised if they are read.
+    remarks : mapping from str to str
+        Remarks on columns that have other types than some of their files tell.
+    time_hint : str
+        How the library of a frame makes timestamps of texts, with the name of the column as ``{0}``; empty: no library.
     """
 
     schema: pa.Schema
@@ -109,9 +118,24 @@ class Source:
     reads_fields: bool = False
     ordered: bool = True
     without: Callable[[MayHold, frozenset[str]], Source] | None = None
+    as_types: Callable[[Mapping[str, pa.DataType]], Source] | None = None
+    conflicts: Mapping[str, str] = field(default_factory=dict)
+    remarks: Mapping[str, str] = field(default_factory=dict)
+    time_hint: str = ""
 
     def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the events; batches have at least the named columns and fields."""
+        """Yield the events; batches have at least the named columns and fields.
+
+        Raises
+        ------
+        EventsError
+            When one of them has no one type.
+        """
+        for attribute in columns if self.conflicts else ():
+            names = names_of(attribute)
+            for path in (attribute, *(path_of(names[:n]) for n in range(1, len(names)))):
+                if path in self.conflicts:
+                    raise EventsError(self.conflicts[path])
         return self.read(columns if self.reads_fields else columns_with(self.schema, columns))
 
     def parts_for(self, n_threads: int) -> Parts | None:
@@ -139,6 +163,21 @@ class Source:
             return None
         first, name = self.origins[bisect_right([o[0] for o in self.origins], position) - 1]
         return name if first == 0 else f"{name} (its first event is {first})"
+
+
+def with_field_column(source: Source, name: str) -> Source:
+    """Return a source with a column for a field whose path a name with dots tells, unless it has one."""
+    path = names_in(source.schema, name)
+    if len(path) == 1:
+        return source
+
+    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        own = [path_of(path) if each == name else each for each in columns]
+        for batch in source.batches(list(dict.fromkeys(own))):
+            yield with_column(batch, name) if name in columns else batch
+
+    kind = attribute_type(source.schema, name)
+    return replace(source, schema=source.schema.append(pa.field(name, kind)), read=read, reads_fields=True, parts=None)
 
 
 def ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

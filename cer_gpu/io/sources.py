@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from cer_gpu.columnar.resident import DeviceEvents
 from cer_gpu.columnar.validation import validated
-from cer_gpu.errors import EventsError
+from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.io.files import Files, open_paths
-from cer_gpu.io.formats import AS_IN_PYARROW, CsvNulls
 from cer_gpu.io.frames import open_frame
 from cer_gpu.io.source import BATCH_ROWS, READ_ERRORS, Source, check_columns, check_names
 from cer_gpu.io.tables.names import TABLE_PACKAGES
 from cer_gpu.io.tables.opening import open_table, table_name_of
+from cer_gpu.io.text_options import USUAL, TextOptions
+from cer_gpu.io.text_types import WiderTypes
+from cer_gpu.io.uuids import with_plain_uuids
+
+_Result = TypeVar("_Result")
 
 _NAMES_OF_TABLES = {
     TABLE_PACKAGES["delta"]: "'delta:PATH'",
@@ -41,12 +45,16 @@ def open_events(events: Any, *, resident: bool = False) -> Source:
     EventsError
         When the object holds no events, or a file cannot be read.
     """
+    return with_plain_uuids(_opened(events, resident))
+
+
+def _opened(events: Any, resident: bool) -> Source:
     if isinstance(events, Source):
         return events
     if isinstance(events, str | os.PathLike):
         return _open_named([events])
     if isinstance(events, Files):
-        return _open_named(events.each(), events.nulls())
+        return _open_named(events.each(), events.options())
     if isinstance(events, DeviceEvents):
         if not resident:
             raise EventsError(
@@ -94,11 +102,57 @@ def open_events(events: Any, *, resident: bool = False) -> Source:
     )
 
 
-def _open_named(names: Sequence[str | os.PathLike[str]], nulls: CsvNulls = AS_IN_PYARROW) -> Source:
-    """Open the events of files, in which `nulls` are the fields of CSV that are NULL, or of one table."""
+def reading_again(evaluate: Callable[[Any], _Result], events: Any) -> _Result:
+    """Return what a function makes of events; where a later row of a text file needs a wider type, of these anew.
+
+    Parameters
+    ----------
+    evaluate
+        Reads all events, and leaves nothing behind if it raises an error.
+    events
+
+    Raises
+    ------
+    WiderTypes
+        When the events cannot be read again, or the query does not fit the wider type.
+    """
+    found: WiderTypes | None = None
+    while True:
+        try:
+            return evaluate(events)
+        except WiderTypes as wider:
+            found, again = wider, with_types(events, wider.types)
+            if again is None:
+                raise
+            events = again
+        except QueryTypeError:
+            if found is not None:
+                raise found from None
+            raise
+
+
+def with_types(events: Any, types: Mapping[str, pa.DataType]) -> Any:
+    """Return files of events with other types of columns; None: they have them already, or are no files."""
+    if isinstance(events, Mapping):
+        each = {name: with_types(own, types) for name, own in events.items()}
+        changed = {name: own for name, own in each.items() if own is not None}
+        return {**events, **changed} if changed else None
+    is_list = isinstance(events, list | tuple) and all(isinstance(each, str | os.PathLike) for each in events)
+    if isinstance(events, str | os.PathLike) or (is_list and events):
+        events = Files(events)
+    if not isinstance(events, Files):
+        return None
+    known = dict(events.options().column_types)
+    if all(known.get(name) == kind for name, kind in types.items()):
+        return None
+    return events.with_types(types)
+
+
+def _open_named(names: Sequence[str | os.PathLike[str]], options: TextOptions = USUAL) -> Source:
+    """Open the events of files, text files by their options, or those of one table."""
     tables = [name for name in names if table_name_of(os.fspath(name)) is not None]
     if not tables:
-        return open_paths(names, nulls)
+        return open_paths(names, options)
     if len(names) > 1:
         raise EventsError(
             f"{tables[0]}: is a table, which is a whole stream: no files or tables come before it or after it\n"

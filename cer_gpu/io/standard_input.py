@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from codecs import BOM_UTF8
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import IO, Any
 
 import pyarrow as pa
 
 from cer_gpu.errors import EventsError
-from cer_gpu.io.formats import AS_IN_PYARROW, TEXT_BYTES, CsvNulls, csv_source, json_source
+from cer_gpu.io.csv_files import csv_source, delimiter_of
+from cer_gpu.io.json_lines import TEXT_BYTES, json_source
 from cer_gpu.io.source import READ_ERRORS, Source, check_names
 from cer_gpu.io.sources import open_events
+from cer_gpu.io.text_options import USUAL, TextOptions
 
 _EXPECTED = (
     "expected an Arrow IPC stream (such as `cer-gpu run ... -o - --format arrow` writes), CSV with a header, or JSON "
@@ -24,7 +27,7 @@ _BINARY = bytes(set(range(32)) - set(b"\t\n\r\f\v"))
 """Bytes that no text has."""
 
 
-def open_standard_input(file: IO[bytes], nulls: CsvNulls = AS_IN_PYARROW) -> Source:
+def open_standard_input(file: IO[bytes], options: TextOptions = USUAL) -> Source:
     """Open events that come through a pipe.
 
     Parameters
@@ -32,8 +35,8 @@ def open_standard_input(file: IO[bytes], nulls: CsvNulls = AS_IN_PYARROW) -> Sou
     file
         Arrow IPC: a stream, or a file, which is a stream between two magic strings; or CSV with a header, separated by
         commas or tabs, or JSON lines.  It may be compressed by gzip, is read once, and need not be seekable.
-    nulls
-        Fields of CSV that are NULL.
+    options
+        Options for reading text files.
 
     Raises
     ------
@@ -43,17 +46,17 @@ def open_standard_input(file: IO[bytes], nulls: CsvNulls = AS_IN_PYARROW) -> Sou
     if file.isatty():
         raise EventsError(f"standard input is a terminal: {_EXPECTED}\nhint: ... | cer-gpu run QUERY -")
     try:
-        return _open(_Rest(b"", file), nulls)
+        return _open(_Rest(b"", file), options)
     except READ_ERRORS as error:
         raise EventsError(f"standard input cannot be read: {error}\nhint: {_EXPECTED}") from error
 
 
-def _open(file: _Rest, nulls: CsvNulls) -> Source:
+def _open(file: _Rest, options: TextOptions) -> Source:
     head = file.peek(len(_FILE))
     if not head:
         raise EventsError(f"standard input is empty: {_EXPECTED}")
     if head.startswith(_GZIP):
-        return _open(_Rest(b"", pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "gzip")), nulls)
+        return _open(_Rest(b"", pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "gzip")), options)
     if head == _FILE or head.startswith(_STREAM):
         if head == _FILE:
             file.read(len(_FILE))
@@ -63,27 +66,29 @@ def _open(file: _Rest, nulls: CsvNulls) -> Source:
         raise EventsError(
             f"standard input: {_EXPECTED}, got {what}\nhint: files of other formats are read by their names"
         )
-    return _open_text(file, nulls)
+    return _open_text(file, options)
 
 
-def _open_text(file: _Rest, nulls: CsvNulls) -> Source:
+def _open_text(file: _Rest, options: TextOptions) -> Source:
     """Open CSV or JSON lines; the schema is that of the first lines."""
     if file.peek(len(BOM_UTF8)) == BOM_UTF8:
         file.read(len(BOM_UTF8))
     head = file.peek(TEXT_BYTES)
     lines = head[: head.rfind(b"\n") + 1] or head
-    streams = iter([_in_arrow(lines), _in_arrow(head)] if len(head) < TEXT_BYTES else [_in_arrow(lines)])
+
+    def probe() -> Any:
+        return _in_arrow(lines)
 
     def stream() -> Any:
-        return next(streams, file)
+        return _in_arrow(head) if len(head) < TEXT_BYTES else file
 
     if head.lstrip()[:1] in (b"{", b"["):
-        source = json_source(stream)
+        source = json_source(stream, options, probe=probe, name="standard input")
     else:
-        first = lines.partition(b"\n")[0]
-        source = csv_source(stream, "\t" if first.count(b"\t") > first.count(b",") else ",", nulls)
+        own = options if options.delimiter is not None else replace(options, delimiter=delimiter_of(lines))
+        source = csv_source(stream, own, probe=probe, name="standard input")
     check_names(source.schema)
-    return Source(source.schema, lambda columns: _rows(source.batches(columns)))
+    return replace(source, read=lambda columns: _rows(source.batches(columns)), as_types=None)
 
 
 def _in_arrow(data: bytes) -> pa.BufferReader:

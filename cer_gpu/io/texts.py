@@ -7,7 +7,7 @@
 | floats | the shortest text that reads back as the same value | the same; NaN and infinities are ``null`` | as plain |
 | text | itself | escaped, in quotes | in quotes, each quote doubled |
 | timestamps, dates, times of day | ISO 8601, in UTC with a Z where there is a zone | the same, in quotes | as plain |
-| durations | an integer, in the unit of the column | the same | the same |
+| durations | hours, minutes, seconds: ``1:12:07``, ``2d 0:00:00.5`` | ISO 8601, in quotes: ``PT1H12M7S`` | the same |
 | binary | base64 | the same, in quotes | as plain |
 | lists, structs | JSON | arrays, objects | JSON in quotes; a list of integers: numbers with a space between |
 | maps | JSON | an array of ``{"key": ..., "value": ...}`` | JSON in quotes |
@@ -71,7 +71,7 @@ def plain_values(values: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(kind):
         return _timestamps(values)
     if pa.types.is_duration(kind):
-        return values.cast(pa.int64()).cast(TEXT)
+        return _durations(values)
     if _is_binary(kind):
         texts = [None if v is None else base64.b64encode(v).decode("ascii") for v in values.to_pylist()]
         return pa.array(texts, TEXT)
@@ -95,6 +95,8 @@ def to_csv(values: pa.Array) -> pa.Array:
         return _through_layout(values, to_csv).fill_null("")
     if is_quoted(kind):
         return _together('"', pc.replace_substring(plain_values(values), '"', '""'), '"').fill_null("")
+    if pa.types.is_duration(kind):
+        return _iso_durations(values).fill_null("")
     if not _is_list(kind):
         return plain_values(values).fill_null("")
     joined = _joined(values, " ")
@@ -184,6 +186,54 @@ def _timestamps(values: pa.Array) -> pa.Array:
     return texts if kind.tz is None else _together(texts, "Z")
 
 
+def _durations(values: pa.Array) -> pa.Array:
+    """Return durations as ``1:12:07``, whatever their unit is; days stand before, and a fraction behind."""
+    sign, days, hours, minutes, seconds, fraction = _parts_of_durations(values)
+    day = pc.if_else(pc.equal(days, 0), "", _together(days.cast(TEXT), "d "))
+    return _together(sign, day, hours.cast(TEXT), ":", _two(minutes), ":", _two(seconds), fraction)
+
+
+def _iso_durations(values: pa.Array) -> pa.Array:
+    """Return durations in ISO 8601, such as ``PT1H12M7S``, without parts that are 0."""
+    sign, days, hours, minutes, seconds, fraction = _parts_of_durations(values)
+    told = [
+        pc.if_else(pc.equal(part, 0), "", _together(part.cast(TEXT), unit))
+        for part, unit in ((days, "D"), (hours, "H"), (minutes, "M"))
+    ]
+    whole = pc.and_(pc.equal(seconds, 0), pc.equal(fraction, ""))
+    nothing = pc.and_(whole, pc.equal(_together(*told), ""))
+    last = pc.if_else(pc.and_(whole, pc.invert(nothing)), "", _together(seconds.cast(TEXT), fraction, "S"))
+    of_day = _together(told[1], told[2], last)
+    return _together(sign, "P", told[0], pc.if_else(pc.equal(of_day, ""), "", _together("T", of_day)))
+
+
+def _parts_of_durations(values: pa.Array) -> tuple[pa.Array, ...]:
+    """Return signs, days, hours, minutes, seconds, and fractions with their points as texts, without zeros behind."""
+    per_second = UNITS_PER_SECOND[values.type.unit]
+    numbers = values.cast(pa.int64())
+    stored = numbers.fill_null(0).to_numpy()
+    units = np.abs(stored).view(np.uint64)  # the least int64, too
+    mask = None if not numbers.null_count else np.asarray(numbers.is_null())
+
+    def part(own: npt.NDArray[np.uint64]) -> pa.Array:
+        return pa.array(own, mask=mask)
+
+    seconds, rest = np.divmod(units, np.uint64(per_second))
+    digits = pc.utf8_lpad(part(rest).cast(TEXT), len(str(per_second)) - 1, "0") if per_second > 1 else None
+    fraction = pa.repeat(pa.scalar("", TEXT), len(values))
+    if digits is not None:
+        fraction = pc.if_else(pc.equal(part(rest), 0), "", _together(".", pc.utf8_rtrim(digits, "0")))
+    sign = pc.if_else(pc.less(numbers, 0), pa.scalar("-", TEXT), pa.scalar("", TEXT))
+    minutes, hours = seconds // np.uint64(60), seconds // np.uint64(3600)
+    shares = (hours // np.uint64(24), hours % np.uint64(24), minutes % np.uint64(60), seconds % np.uint64(60))
+    return (sign, *map(part, shares), fraction.cast(TEXT))
+
+
+def _two(numbers: pa.Array) -> pa.Array:
+    """Return numbers as texts of two digits."""
+    return pc.utf8_lpad(numbers.cast(TEXT), 2, "0")
+
+
 def _escaped(texts: pa.Array) -> pa.Array:
     """Escape texts for JSON strings, without the quotes."""
     offsets, data = _bytes(texts)
@@ -256,6 +306,8 @@ def _json_parts(values: pa.Array) -> list[pa.Array | str]:
         return ['"', _escaped(plain_values(values)), '"']
     if _is_binary(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
         return ['"', plain_values(values), '"']
+    if pa.types.is_duration(kind):
+        return ['"', _iso_durations(values), '"']
     if pa.types.is_floating(kind):
         return [pc.if_else(pc.is_finite(values), plain_values(values), "null")]
     if pa.types.is_struct(kind):

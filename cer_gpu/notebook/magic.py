@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +19,9 @@ from IPython.core.completer import (
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic_arguments import argument, magic_arguments
 
+from cer_gpu.cli.options import OF_TEXT_FILES, reading_of, text_file_options, with_sort
 from cer_gpu.editing.completing import completions, word_before
 from cer_gpu.editing.known import KnownEvents
 from cer_gpu.editing.problems import compiled_or_errors
@@ -25,7 +29,9 @@ from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.frames.kinds import Kind, kind_of_frame
 from cer_gpu.frames.matching import COMPILING_OPTIONS, checked
+from cer_gpu.io.files import Files
 from cer_gpu.io.sources import open_events
+from cer_gpu.io.text_options import USUAL, TextOptions
 from cer_gpu.notebook.shown import Shown
 
 _OPTIONS = (
@@ -38,6 +44,7 @@ _OPTIONS = (
     "output",
     "limit",
     "threads",
+    "undecided",
 )
 
 
@@ -50,6 +57,24 @@ def register_in(shell: InteractiveShell) -> None:
     shell.register_magics(magics)
     if shell.Completer is not None:
         shell.Completer.custom_matchers.append(magics.complete)
+
+
+def _text_file_arguments(function: Any) -> Any:
+    """Add the options for reading text files, as the command line has them."""
+    for option in reversed(text_file_options()):
+        name, is_negative = option.opts[0], bool(option.secondary_opts)
+        if is_negative:
+            kind: dict[str, Any] = {"action": "store_false"}
+            name = option.secondary_opts[0]
+        elif option.is_flag:
+            kind = {"action": "store_true"}
+        elif option.multiple:
+            kind = {"action": "append", "default": []}
+        else:
+            kind = {}
+        text = (option.help or "").replace("%", "%%")
+        function = argument(name, dest=option.name, help=text, **kind)(function)
+    return function
 
 
 @magics_class
@@ -68,7 +93,9 @@ class CeqlMagics(Magics):
     @argument("--output", help="positions, bindings, events, count, ends, measures or rows.")
     @argument("--limit", type=int, help="Stop after so many results.")
     @argument("--threads", type=int, help="Threads to use.")
-    @argument("--sort", action="store_true", help="Sort the events by time first.")
+    @argument("--sort", metavar="[COLUMN,...]", help="Sort the events by time first: --sort, or --sort ts,sequence.")
+    @argument("--undecided", help="Complex events that only the end of the input completes: report or hold.")
+    @_text_file_arguments
     @argument("--rows", type=int, default=10, help="Rows to show.  [default: 10]")
     @argument("--explain", action="store_true", help="Explain the query in place of evaluating it.")
     @argument("-o", "--out", metavar="NAME", help="A variable for the result: a frame of the kind of the events.")
@@ -84,16 +111,19 @@ class CeqlMagics(Magics):
             SELECT * FROM flights WHERE LANDED AS a ; DEPARTED AS b
             FILTER a[delay > 120] AND b[delay > 60] PARTITION BY [tailnum] WITHIN 4 HOURS
         """
-        given = parse_argstring(self.ceql, line)
+        given = self._parsed(line)
         if given.out is not None and not given.out.isidentifier():
             raise UsageError(f"-o: expected the name of a variable, got {given.out!r}")
         options = {name: value for name in _OPTIONS if (value := getattr(given, name)) is not None}
-        if given.sort:
-            options["sort"] = True
+        if given.sort is not None:
+            options["sort"] = given.sort.split(",") if given.sort else True
         if given.no_type_column:
             options["type_column"] = None
         try:
             kind = self._events(given.events)
+            reading = reading_of({name: getattr(given, name) for name in OF_TEXT_FILES})
+            if reading != USUAL:
+                kind = replace(kind, events=self._files(kind.events, reading))
             query, rest = checked(cell, options)
             if given.explain:
                 return query.explain(kind.events)
@@ -106,6 +136,20 @@ class CeqlMagics(Magics):
         if given.out is not None:
             self._names[given.out] = shown.result
         return shown
+
+    def _parsed(self, line: str) -> Any:
+        """Return the arguments of a line, in which quotes stand as in a shell."""
+        try:
+            return self.ceql.parser.parse_args(with_sort(shlex.split(line)))
+        except ValueError as error:
+            raise UsageError(f"{error}: quotes stand as in a shell") from None
+
+    @staticmethod
+    def _files(events: Any, reading: TextOptions) -> Files:
+        """Return files of events with options for reading them."""
+        if not isinstance(events, str | os.PathLike):
+            raise OptionError("options for reading text files are those of files, and the events are a variable")
+        return Files(events, **reading.named())
 
     def _all_errors(self, cell: str, options: Mapping[str, Any], name: str) -> str:
         """Return all errors of a query, each with its place; "" where there are none before events are read."""
@@ -129,7 +173,7 @@ class CeqlMagics(Magics):
         if not head.startswith(_HEAD) or context.cursor_line == 0:
             return {"completions": []}
         with contextlib.suppress(UsageError):
-            given = parse_argstring(self.ceql, head.removeprefix(_HEAD))
+            given = self._parsed(head.removeprefix(_HEAD))
             begun = cell[word_before(cell, offset) : offset]
             found = completions(cell, offset, self._known(given.events), given.language)
             shown = [SimpleCompletion(text=each.text, type=each.kind.value) for each in found]

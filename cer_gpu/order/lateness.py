@@ -15,7 +15,9 @@ import pyarrow as pa
 from cer_gpu.columnar.moments import UNITS_PER_SECOND, has_zone, per_second
 from cer_gpu.errors import OptionError, did_you_mean
 
-_FORMS = "expected: a number of units of the time column, or a text such as '10 ns', '250ms', '1.5h', '2 min', '1d'"
+_FORMS = (
+    "expected: a number of units of the time column, or a text such as '10 ns', '250ms', '1.5h', '5m', '2 min', '1d'"
+)
 _SECONDS = {
     "ns": Fraction(1, 10**9),
     "us": Fraction(1, 10**6),
@@ -28,9 +30,9 @@ _SECONDS = {
 _NAMES = {
     "µs": "us",
     "μs": "us",
-    **dict.fromkeys(["sec", "second", "seconds"], "s"),
-    **dict.fromkeys(["minute", "minutes"], "min"),
-    **dict.fromkeys(["hour", "hours"], "h"),
+    **dict.fromkeys(["sec", "secs", "second", "seconds"], "s"),
+    **dict.fromkeys(["m", "mins", "minute", "minutes"], "min"),
+    **dict.fromkeys(["hr", "hrs", "hour", "hours"], "h"),
     **dict.fromkeys(["day", "days"], "d"),
 }
 

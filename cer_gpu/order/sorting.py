@@ -71,7 +71,7 @@ def sort_source(source: Source, column: str, *, memory: int = 1 << 28) -> Source
         return _sorted(source, wanted, column, memory, numbered)
 
     schema = source.schema.append(pa.field(ROW_COLUMN, pa.int64()))
-    return Source(schema, read, source.n_rows)
+    return Source(schema, read, source.n_rows, remarks=source.remarks)
 
 
 def _sorted(source: Source, columns: list[str], column: str, memory: int, numbered: bool) -> Iterator[pa.RecordBatch]:

@@ -105,7 +105,8 @@ def merge_sources(sources: Mapping[str, Source], column: str | None) -> Source:
     counts = [source.n_rows for source in sources.values()]
     known = [count for count in counts if count is not None]
     schema = pa.schema([*types.items(), (STREAM_COLUMN, CODED), (ROW_COLUMN, pa.int64())])
-    return Source(schema, read, sum(known) if len(known) == len(counts) else None)
+    remarks = {name: text for source in sources.values() for name, text in source.remarks.items()}
+    return Source(schema, read, sum(known) if len(known) == len(counts) else None, remarks=remarks)
 
 
 def _type_over(name: str, schemas: dict[str, pa.Schema], is_time: bool) -> pa.DataType:

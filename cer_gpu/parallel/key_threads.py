@@ -134,7 +134,8 @@ def on_threads_by_key(
             worker.push(None)
         n_events = evaluator._intake.n_pushed = max(worker.evaluator.n_events for worker in workers)
         for worker in workers:
-            evaluator._take_over(n_events, worker.evaluator._numbers, worker.evaluator._left_out)
+            own = worker.evaluator
+            evaluator._take_over(n_events, own._numbers, own._left_out, own._undecided, own._without_key)
         for thread in threads:
             thread.join()
         evaluator._intake.close()

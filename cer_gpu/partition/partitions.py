@@ -101,6 +101,18 @@ class PartitionKeys:
             found += _with_null(key, kind) if nullable and next(kinds) is not None else [key]
         return found
 
+    def n_without(self, batch: pa.RecordBatch, rows: Int32) -> int:
+        """Return the number of some events that have no key: all alternatives of one are NULL."""
+        missing: Bools | None = None
+        for names, nullable in zip(self.brackets, self.nullable, strict=True):
+            columns = [] if nullable else [array_of(batch, name) for name in names]
+            if columns and all(column.null_count for column in columns):
+                empty = np.ones(len(rows), np.bool_)
+                for column in columns:
+                    empty &= pc.is_null(column).to_numpy(zero_copy_only=False)[rows]
+                missing = empty if missing is None else missing | empty
+        return 0 if missing is None else int(np.count_nonzero(missing))
+
     def at(self, batch: pa.RecordBatch, rows: pa.Array, types: list[pa.DataType]) -> list[pa.Array]:
         """Return the keys of some events, in these types."""
         keys = self._keys_in({name: take_rows(array_of(batch, name), rows) for name in self.columns}, types)

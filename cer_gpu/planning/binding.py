@@ -12,7 +12,7 @@ import pyarrow as pa
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.clocks import time_column_type, window_length
 from cer_gpu.columnar.columns import plain_type
-from cer_gpu.columnar.fields import attribute_type, column_type, narrowest
+from cer_gpu.columnar.fields import attribute_type, column_type, is_field_column, narrowest
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.expressions.derived import DerivedColumn, pasts_of, read_by
 from cer_gpu.expressions.relations import BoundRelations, bind_keys, bind_relations
@@ -143,9 +143,10 @@ class Binding:
         """Columns and fields of the events in "events"."""
         if self.plan.attributes is not None:
             return tuple(name.name for name in self.plan.attributes)
-        return tuple(
-            dict.fromkeys(name for name in self.schema.names if name not in (self.position_column, ROW_COLUMN))
-        )
+        added = {self.position_column, ROW_COLUMN}
+        if self.plan.time_column is not None and is_field_column(self.schema, self.plan.time_column):
+            added.add(self.plan.time_column)
+        return tuple(dict.fromkeys(name for name in self.schema.names if name not in added))
 
     @cached_property
     def measures(self) -> BoundMeasures | None:

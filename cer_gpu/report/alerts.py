@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.engine.options import EvaluationOptions, options_by_name
+from cer_gpu.engine.options import EvaluationOptions, Sort, options_by_name
 from cer_gpu.io.sinks import naming, result_file
 from cer_gpu.io.texts import plain_values
 from cer_gpu.report.alert_page import Raised, alert_page
@@ -29,7 +29,7 @@ def write_alerts(
     path: str | os.PathLike[str],
     *,
     title: str | None = None,
-    sort: bool = False,
+    sort: Sort = False,
     threads: int | None = None,
     inputs: Sequence[str] = (),
     events_from: Sequence[str] | None = None,

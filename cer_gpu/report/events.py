@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cer_gpu.engine.options import Sort
 from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.io.files import Files
 from cer_gpu.io.source import Source
@@ -24,7 +25,7 @@ class ReportEvents:
         Anything that `cer_gpu.Query.evaluate` takes; events that can be read only once are kept in memory.
     """
 
-    def __init__(self, query: CompiledQuery, events: Any, *, sort: bool = False) -> None:
+    def __init__(self, query: CompiledQuery, events: Any, *, sort: Sort = False) -> None:
         self._events = rereadable(events)
         self._query = query
         self._sort = sort

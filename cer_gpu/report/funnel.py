@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from string import Template
 from typing import Any
 
-from cer_gpu.engine.options import EvaluationOptions, options_by_name
+from cer_gpu.engine.options import EvaluationOptions, Sort, options_by_name
 from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.io.sinks import naming, result_file
 from cer_gpu.output.funnel import STOPS, FunnelCounts, FunnelRow
@@ -29,7 +29,7 @@ def write_funnel(
     path: str | os.PathLike[str],
     *,
     title: str | None = None,
-    sort: bool = False,
+    sort: Sort = False,
     threads: int | None = None,
     inputs: Sequence[str] = (),
     events_from: Sequence[str] | None = None,

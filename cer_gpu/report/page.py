@@ -12,7 +12,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from cer_gpu.engine.options import options_by_name
+from cer_gpu.engine.options import Sort, options_by_name
 from cer_gpu.errors import OptionError
 from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.io.sinks import naming, result_file
@@ -60,7 +60,7 @@ def write_report(
     path: str | os.PathLike[str],
     *,
     title: str | None = None,
-    sort: bool = False,
+    sort: Sort = False,
     threads: int | None = None,
     inputs: Sequence[str] = (),
     events_from: Sequence[str] | None = None,

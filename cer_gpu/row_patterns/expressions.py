@@ -16,6 +16,7 @@ from sqlglot import exp
 from sqlglot.dialects import Trino
 
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.functions import SCALAR
 from cer_gpu.ceql.syntax import Span
 from cer_gpu.errors import QueryError, QuerySyntaxError
 from cer_gpu.row_patterns.leaves import Classifier, MatchNumber, Null, RowAggregate, RowLeaf, RowValue, name_among
@@ -54,7 +55,35 @@ _FUNCTIONS: dict[type[_Node], str] = {
     exp.Upper: "upper",
     exp.Length: "length",
 }
-_PARTS = {"HOUR": "hour", "DAY": "day"}
+_PARTS = {part.upper(): part for part in ("minute", "hour", "day", "week", "month", "year")}
+_PARTS_OF: dict[type[Any], str] = {
+    exp.Minute: "minute",
+    exp.Hour: "hour",
+    exp.Day: "day",
+    exp.DayOfMonth: "day",
+    exp.Week: "week",
+    exp.Month: "month",
+    exp.Year: "year",
+    exp.Date: "date",
+    exp.TsOrDsToDate: "date",
+}
+"""Functions of times by the nodes of their calls."""
+_OUTSIDE = "make a column of it first, in DuckDB, Polars or pandas, and read that"
+_INSTEAD: dict[type[Any], str] = {
+    exp.Coalesce: "write x > 100 OR x IS NULL",
+    exp.Case: "write the cases with OR and AND",
+    exp.If: "write the cases with OR and AND",
+    exp.DateDiff: "write ts - PREV(ts) > INTERVAL '1' HOUR",
+    exp.TimestampDiff: "write ts - PREV(ts) > INTERVAL '1' HOUR",
+    exp.Trunc: "of times there are DATE(ts), HOUR(ts), MONTH(ts); of numbers, ROUND(x)",
+    exp.TimestampTrunc: "of times there are DATE(ts), HOUR(ts), MONTH(ts): DATE(ts) is the day",
+    exp.DateTrunc: "of times there are DATE(ts), HOUR(ts), MONTH(ts): DATE(ts) is the day",
+    exp.Floor: "write x >= 2 AND x < 3, or ROUND(x)",
+    exp.Ceil: "write x > 1 AND x <= 2, or ROUND(x)",
+    exp.Cast: "numbers and times of all types are compared as they are; NUMBER(text) is a number, DATE(ts) a day",
+    exp.TryCast: "numbers and times of all types are compared as they are; NUMBER(text) is a number, DATE(ts) a day",
+}
+"""Ways out for what is not supported."""
 _SECONDS = {
     "NANOSECOND": Fraction(1, 10**9),
     "MICROSECOND": Fraction(1, 10**6),
@@ -154,7 +183,8 @@ class Translator:
         name = node.name if isinstance(node, exp.Anonymous) else name
         if type(node) in _COMPARISONS or isinstance(node, exp.Connector | exp.Not):
             return self._error("conditions stand in DEFINE, and not in MEASURES", node=node)
-        return self._error(f"{name.upper()} is not supported in MATCH_RECOGNIZE", name=name, node=node)
+        hint = _INSTEAD.get(type(node), _OUTSIDE)
+        return self._error(f"{name.upper()} is not supported in MATCH_RECOGNIZE", hint, name=name, node=node)
 
     # ---- conditions ------------------------------------------------------------------------------------------
 
@@ -246,12 +276,20 @@ class Translator:
             case exp.Cast() if isinstance(node.this, exp.Literal):
                 if node.to.this in exp.DataType.TEMPORAL_TYPES:
                     return s.Literal(node.this.name, "", span)
+            case exp.Cast() if node.to.this in exp.DataType.TEXT_TYPES:
+                return s.Call("string", (self._value(node.this),), span)
+            case exp.Cast() if node.to.this in (exp.DataType.Type.DATE, exp.DataType.Type.DATE32):
+                return s.Call("date", (self._value(node.this),), span)
+            case exp.TimestampTrunc() | exp.DateTrunc() if _unit_of(node) == "DAY":
+                return s.Call("date", (self._value(node.this),), span)
+            case exp.Anonymous() if node.name.lower() in SCALAR:
+                return s.Call(node.name.lower(), tuple(self._value(each) for each in node.expressions), span)
             case exp.Extract() if node.name.upper() in _PARTS:
                 return s.Call(_PARTS[node.name.upper()], (self._value(node.expression),), span)
         op = _ARITHMETIC.get(type(node))
         if op is not None:
             return s.Arithmetic(op, self._value(node.this), self._value(node.expression), span)
-        function = _FUNCTIONS.get(type(node))
+        function = _FUNCTIONS.get(type(node)) or _PARTS_OF.get(type(node))
         if function is None or (function == "round" and node.args.get("decimals") is not None):
             raise self._unsupported(node)
         return s.Call(function, (self._value(node.this),), span)
@@ -351,8 +389,8 @@ class Translator:
         if isinstance(argument, exp.Star):
             column, variable = None, None
         elif isinstance(argument, exp.Column):
-            variable = self._variable_of(argument)
-            column = None if isinstance(argument.this, exp.Star) else argument.name
+            is_star = isinstance(argument.this, exp.Star)
+            column, variable = (None, self._variable_of(argument)) if is_star else self._column(argument)
         else:
             raise self._error(f"{name} takes a column: {name}(A.x)", name=name)
         if column is None and name != "COUNT":
@@ -362,7 +400,10 @@ class Translator:
     def _column(self, node: exp.Column) -> tuple[str, str | None]:
         if isinstance(node.this, exp.Star):
             raise self._error("* stands in COUNT only")
-        return node.name, self._variable_of(node)
+        variable, *path = [part for part in node.parts if isinstance(part, exp.Identifier)]
+        if not path:
+            return node.name, None
+        return ".".join(part.name for part in path), self._known(variable)  # a field of a struct has several names
 
     def _variable_of(self, node: exp.Column) -> str | None:
         """Return the variable before the dot."""
@@ -380,6 +421,12 @@ class Translator:
             known = ", ".join(sorted(self.variables))
             raise self._error(f"{identifier.name} is no variable of PATTERN", f"they are {known}", node=identifier)
         return name
+
+
+def _unit_of(node: _Node) -> str:
+    """Return the unit of a function that cuts times."""
+    unit = node.args.get("unit")
+    return "" if unit is None else str(unit.name).upper()
 
 
 def _without_lengths(value: s.Expression) -> tuple[s.Expression | None, Fraction | None]:

@@ -13,14 +13,14 @@ import pyarrow as pa
 from cer_gpu.arrays import Bools, Int64
 from cer_gpu.backend.row_patterns import list_rows
 from cer_gpu.columnar.columns import kind_of
-from cer_gpu.columnar.fields import column_type, narrowest
-from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, options_by_name, taking
+from cer_gpu.columnar.fields import attribute_type, column_type, is_field_column, narrowest
+from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, Sort, options_by_name, taking
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.engine.table_member import TableMember
 from cer_gpu.errors import OptionError, QueryError, QueryTypeError, did_you_mean
 from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.io.source import Source
-from cer_gpu.io.sources import open_events
+from cer_gpu.io.sources import open_events, reading_again
 from cer_gpu.output.measures import BoundMeasures
 from cer_gpu.row_patterns.conditions import Conditions
 from cer_gpu.row_patterns.explaining import RowPatternExplanation, explain_row_pattern
@@ -94,7 +94,7 @@ class RowPatternQuery(CompiledQuery):
         QueryTooLargeError
             When the automaton is too large, or conditions on other rows of the match take too many steps.
         """
-        return self._reader(events, options).read_all()
+        return reading_again(lambda given: self._reader(given, options).read_all(), events)
 
     @property
     def text(self) -> str:
@@ -116,7 +116,7 @@ class RowPatternQuery(CompiledQuery):
             raise OptionError("aggregate is an option of CEQL; in MATCH_RECOGNIZE, MEASURES has aggregates")
         return TableMember(self, options)
 
-    def _source(self, events: Any, *, sort: bool = False, resident: bool = False, needs: Any = None) -> Source:
+    def _source(self, events: Any, *, sort: Sort = False, resident: bool = False, needs: Any = None) -> Source:
         """Open anything that `evaluate` takes, or a mapping from the table of FROM to it."""
         EvaluationOptions(sort=sort).check_time(None)
         if not isinstance(events, Mapping):
@@ -180,17 +180,20 @@ class RowPatternQuery(CompiledQuery):
         return "all rows per match" if self._statement.all_rows else "one row per match"
 
     def columns(self, schema: pa.Schema, output: str | None = None) -> list[str]:
-        """Return the names of the columns of a schema that the statement reads."""
-        if self._statement.all_rows and self._statement.select is None:
-            return list(schema.names)
+        """Return the names of the columns of a schema that the statement reads; fields of structs by their paths."""
+        # of events of which nothing is read, any column tells how many there are
+        return narrowest(schema, self._read(schema)) or schema.names[:1]
+
+    def _read(self, schema: pa.Schema) -> list[str]:
+        """Return the names of the columns that the statement reads, and those of fields of structs, with dots."""
         statement = self._statement
         named = {name for name, _ in statement.partition} | {each.column for each in statement.order}
         leaves = [*self._conditions.leaves.values(), *self._measures.leaves.values()]
         named |= {leaf.column for leaf in leaves if isinstance(leaf, RowValue | RowAggregate) and leaf.column}
         if statement.all_rows:
             named |= {name for name, _ in statement.select or () if name in schema.names}
-        # of events of which nothing is read, any column tells how many there are
-        return narrowest(schema, named) or schema.names[:1]
+            named |= set(schema.names) if statement.select is None else set()
+        return [name for name in schema.names if name in named] + sorted(named - set(schema.names))
 
     def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
         """Return the schema of the result over events of a schema.
@@ -223,10 +226,12 @@ class RowPatternQuery(CompiledQuery):
         if statement.all_rows:
             first += [each.column for each in statement.order if each.column not in first]
         unique = [name for name in schema.names if len(schema.get_all_field_indices(name)) == 1]
-        rest = [name for name in unique if name not in first] if statement.all_rows else []
+        rest = [name for name in unique if name not in first and not is_field_column(schema, name)]
+        rest = rest if statement.all_rows else []
         measured = {name: pa.field(name, data_type) for name, data_type in measures.fields}
+        whole = pa.schema([*schema, *((name, attribute_type(schema, name)) for name in first if name not in unique)])
         # a measure hides a column of its name
-        return [measured.get(name) or field_of(schema, name) for name in dict.fromkeys([*first, *measured, *rest])]
+        return [measured.get(name) or field_of(whole, name) for name in dict.fromkeys([*first, *measured, *rest])]
 
     def _selected(self, available: Sequence[str]) -> list[tuple[str, str]]:
         if self._statement.select is None:

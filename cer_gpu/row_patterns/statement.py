@@ -183,6 +183,11 @@ class _Parser:
         self.expect("SELECT")
         select = self._select()
         self.expect("FROM")
+        if self.word() == "(":
+            raise self.error(
+                f"expected the name of a table, got {self.seen()}: a query in FROM is not evaluated here",
+                hint="evaluate it first, and give its table as the events: query.evaluate(duckdb.sql('SELECT ...'))",
+            )
         table = self.name("the name of a table")
         while self.skip("."):
             table = self.name("the name of a table")
@@ -364,9 +369,16 @@ class _Clause(_Parser):
         found = []
         for _ in self._items():
             span = self.span()
-            found.append((self.name("the name of a column"), span))
+            found.append((self._path(), span))
             self._after_column()
         return tuple(found)
+
+    def _path(self) -> str:
+        """Return the name of a column, or of a field of a struct, with dots."""
+        names = [self.name("the name of a column")]
+        while self.skip("."):
+            names.append(self.name("the name of a field"))
+        return ".".join(names)
 
     def order(self) -> tuple[Order, ...]:
         """Return the columns of ORDER BY; NULL comes last, as in most systems, unless told otherwise."""
@@ -374,7 +386,7 @@ class _Clause(_Parser):
         found = []
         for _ in self._items():
             span = self.span()
-            column = self.name("the name of a column")
+            column = self._path()
             ascending = not self.skip("DESC")
             if ascending:
                 self.skip("ASC")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
+_PLAIN = re.compile(r"[^\W\d]\w*\Z")
 _WORDS = frozenset(
     word
     for line in (

@@ -49,6 +49,8 @@ ASKED = {
     "SELECT * WHERE A ; B WITHIN 20 ROWS": "write WITHIN 20 EVENTS",
     # tests
     A + 'a[name = "x"]': "single quotes",
+    "SELECT * WHERE (A -> B) WITHIN 1 MINUTE -> C": "(A ; B WITHIN 5 MINUTES) ; C",
+    "SELECT * WHERE A ; B WITHIN (5 MINUTES)": "without quotes: WITHIN 5 MINUTES",
     A + "a[name IS NOT 'x']": "write <>",
     A + "a[name IS 'x']": "write =",
     A + "a[name has 'x']": "startswith(name, 'x')",

@@ -24,9 +24,9 @@ from cer_gpu.io.stores import StoredFile
 path, left, out = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 validated, stream, opened = files.validated, StoredFile.stream, []
 
-def opening(*args):  # once for the types of the columns, once for the rows
+def opening(*args):  # once or twice for the header and the types of the columns, once for the rows
     opened.append(stream(*args))
-    if len(opened) == 2:
+    if len(opened) == (3 if ".csv" in path else 2):
         os.truncate(path, left)
     return opened[-1]
 

@@ -372,11 +372,16 @@ def test_names_that_are_not_utf_8_are_refused(tmp_path, kind, new):
             QUERY.evaluate(pa.ipc.open_stream(file))
 
 
-def test_csv_whose_types_change_after_the_first_rows_is_refused(tmp_path):
+def test_csv_whose_numbers_become_text_cannot_be_compared_with_numbers(tmp_path):
     path = tmp_path / "e.csv"
     path.write_text("type,x,name\n" + "A,1,a\n" * 300_000 + "B,one,b\n")
-    with pytest.raises(cer_gpu.EventsError, match=r"(?s)e\.csv: cannot be read.*'one'"):
+    with pytest.raises(
+        cer_gpu.EventsError, match=r"(?s)e\.csv: column 'x' is int64 in the rows before, .*'one' in row 300,000"
+    ):
+        QUERY.stream(path).read_all()
+    with pytest.raises(cer_gpu.EventsError, match=r"if that is NULL, null_values=\['', 'one'\]"):
         QUERY.evaluate(path)
+    assert QUERY.evaluate(cer_gpu.Files(path, null_values=["", "one"])).num_rows == 0
 
 
 def test_paths_that_lead_nowhere_are_refused_with_a_hint(tmp_path, monkeypatch):

@@ -47,7 +47,7 @@ def expected(value, kind):
             return None
         return Decimal(repr(value if kind != pa.float32() else float(str(np.float32(value)))))
     if pa.types.is_duration(kind):
-        return pa.scalar(value, kind).cast(pa.int64()).as_py()
+        return duration(value)
     if pa.types.is_timestamp(kind):
         return moment(value, kind.unit) + ("" if kind.tz is None else "Z")
     if pa.types.is_date(kind) or pa.types.is_time(kind):
@@ -70,6 +70,20 @@ def moment(value, unit):
     digits = {"s": 0, "ms": 3, "us": 6}[unit]
     text = f"{value.replace(microsecond=0).isoformat()}.{value.microsecond:06d}"
     return text[: 19 + (digits and digits + 1)]
+
+
+def duration(value):
+    """Return a duration in ISO 8601, without parts that are 0."""
+    rest, parts = abs(value) / datetime.timedelta(microseconds=1), []
+    for name, unit in (("D", 86400), ("H", 3600), ("M", 60), ("S", 1)):
+        n = rest / (unit * 10**6) if name == "S" else rest // (unit * 10**6)
+        rest -= n * unit * 10**6
+        text = f"{n:.6f}".rstrip("0").rstrip(".") if name == "S" else str(int(n))
+        parts.append(f"{text}{name}" if n else "")
+    day, time = parts[0], "".join(parts[1:])
+    return ("-" if value < datetime.timedelta() else "") + (
+        "P" + day + ("T" + time if time else "") if value else "PT0S"
+    )
 
 
 def expected_field(value, kind):
@@ -333,3 +347,19 @@ def test_special_characters_are_escaped_in_many_texts():
     values = [re.sub("x", '"', f"x{i}") if i % 3 else str(i) for i in range(1000)]
     array = pa.array(values).slice(7, 500)
     assert [json.loads(t) for t in json_texts(array).to_pylist()] == values[7:507]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_durations_are_hours_minutes_and_seconds_whatever_their_unit(unit):
+    seconds = [0, 5, -65, 4327, 86_400, 90_061, None]
+    values = pa.array([None if n is None else datetime.timedelta(seconds=n) for n in seconds], pa.duration(unit))
+    shown = ["0:00:00", "0:00:05", "-0:01:05", "1:12:07", "1d 0:00:00", "1d 1:01:01", None]
+    assert plain_values(values).to_pylist() == shown
+    assert to_csv(values).to_pylist() == ["PT0S", "PT5S", "-PT1M5S", "PT1H12M7S", "P1D", "P1DT1H1M1S", ""]
+    assert plain_values(values[1:4]).to_pylist() == shown[1:4]
+
+
+def test_fractions_and_the_least_durations_are_exact():
+    least = pa.array([-(2**63), 2**63 - 1], pa.duration("us"))
+    assert plain_values(least).to_pylist() == ["-106751991d 4:00:54.775808", "106751991d 4:00:54.775807"]
+    assert to_csv(pa.array([1, -500_000_000], pa.duration("ns"))).to_pylist() == ["PT0.000000001S", "-PT0.5S"]

@@ -72,6 +72,16 @@ def test_options_are_those_of_the_command_line(shell):
     assert repr(run(shell, "events --no-type-column", everything)).endswith("1 complex event")
 
 
+def test_quotes_and_options_for_files_are_those_of_a_shell(shell, tmp_path):
+    shell.user_ns["events"] = EVENTS.rename({"type": "event name"})
+    assert repr(run(shell, "events --type-column 'event name'")).endswith("2 complex events")
+    assert repr(run(shell, 'events --type-column "event name"')).endswith("2 complex events")
+    path = tmp_path / "my events.csv"
+    path.write_text("type;ts;n\nB;01.03.2024 05:00;2\nA;01.03.2024 05:00;1\n")
+    line = f"'{path}' --time-column ts --time-format 'ts=%d.%m.%Y %H:%M' --sort ts,n --undecided hold"
+    assert repr(run(shell, line, "SELECT * WHERE A ; B")).endswith("1 complex event")
+
+
 def test_a_limit_of_no_results_is_one(shell):
     assert repr(run(shell, "events --limit 0")) == "no complex events"
 
@@ -118,6 +128,8 @@ def test_without_matplotlib_there_is_no_picture(shell, monkeypatch):
         ("events --limit x", QUERY, ["argument --limit: invalid int value"]),
         ("", QUERY, ["the following arguments are required: events"]),
         ("number", QUERY, ["got int"]),
+        ("events --type-column 'event name", QUERY, ["No closing quotation: quotes stand as in a shell"]),
+        ("events --empty-is-text", QUERY, ["are those of files, and the events are a variable"]),
     ],
 )
 def test_errors_are_told_without_a_traceback(shell, capsys, line, cell, told):

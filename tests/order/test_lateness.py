@@ -80,7 +80,6 @@ def test_a_lateness_takes_the_unit_of_the_time_column():
         "",
         "s",
         "5 parsecs",
-        "5m",
         "1h 30min",
         "1e3s",
         "five",
@@ -108,7 +107,7 @@ def test_an_unreadable_lateness_is_refused(value):
 
 def test_a_wrong_unit_gets_a_hint_and_a_negative_lateness_is_refused():
     with pytest.raises(cer_gpu.OptionError, match="hint: did you mean 'min'"):
-        parse_lateness("5 mins", pa.timestamp("us"), None)
+        parse_lateness("5 minz", pa.timestamp("us"), None)
     for value in (-1, "-1", "-1s", -0.5, dt.timedelta(microseconds=-1)):
         with pytest.raises(cer_gpu.OptionError, match="must not be negative, got"):
             parse_lateness(value, pa.timestamp("us"), None)

@@ -28,7 +28,7 @@ from cer_gpu.follow.arrivals import Arrivals, LiveSource
 from cer_gpu.follow.following import Follower, LiveStep
 from cer_gpu.follow.targets import LiveTarget, live_target
 from cer_gpu.io.files import open_paths
-from cer_gpu.io.formats import AS_IN_PYARROW, CsvNulls
+from cer_gpu.io.text_options import USUAL, TextOptions
 from cer_gpu.printable import printable, printable_lines
 from cer_gpu.rules.alerts import ALERTS
 
@@ -44,7 +44,7 @@ class LiveRun:
     arrivals
         The source.
     target
-    nulls
+    reading
         Fields of CSV that are NULL.
     alerts
         True: the results are alerts of rules.
@@ -70,7 +70,7 @@ class LiveRun:
         arrivals: LiveSource,
         target: LiveTarget,
         *,
-        nulls: CsvNulls,
+        reading: TextOptions,
         alerts: bool,
         out: str,
         signals: Signals,
@@ -85,12 +85,12 @@ class LiveRun:
         self._n_steps = self._n_files = self._n_events = 0
         self._noted: set[str] = set()
         self._noun = arrivals.noun
-        expected = None if live.schema_of is None else open_paths([live.schema_of], nulls).schema
+        expected = None if live.schema_of is None else open_paths([live.schema_of], reading).schema
         facts: dict[str, Any] = {
             "--output": options.output or (ALERTS if alerts else None),
             "--lateness": _lateness(options),
         }
-        facts["--null-values"] = None if nulls == AS_IN_PYARROW else _as_json(nulls)
+        facts |= reading.facts()
         self._follower = Follower(
             arrivals,
             target,
@@ -254,7 +254,7 @@ def follow_files(
     live: FollowOptions,
     options: EvaluationOptions,
     *,
-    nulls: CsvNulls,
+    reading: TextOptions,
     alerts: bool,
     out: str | None,
     format_: str | None,
@@ -271,10 +271,10 @@ def follow_files(
             raise click.UsageError(f"{name} is no option of --follow{hint}")
     assert live.folder is not None
     target = live_target(out, format_)
-    arrivals = Arrivals(live.folder, live.settle, live.order, nulls)
+    arrivals = Arrivals(live.folder, live.settle, live.order, reading)
     check_apart(live.folder, target.out)
     return run_live(
-        given, live, options, arrivals, target, nulls=nulls, alerts=alerts, out=out, signals=signals,
+        given, live, options, arrivals, target, reading=reading, alerts=alerts, out=out, signals=signals,
         no_progress=no_progress, as_json=as_json,
     )  # fmt: skip
 
@@ -286,7 +286,7 @@ def run_live(
     arrivals: LiveSource,
     target: LiveTarget,
     *,
-    nulls: CsvNulls = AS_IN_PYARROW,
+    reading: TextOptions = USUAL,
     alerts: bool,
     out: str,
     signals: Signals,
@@ -303,7 +303,7 @@ def run_live(
             options,
             arrivals,
             target,
-            nulls=nulls,
+            reading=reading,
             alerts=alerts,
             out=out,
             signals=signals,
@@ -322,8 +322,3 @@ def run_live(
     say(f"{run.summary()} -> {out}")
     say_notes(run.last_words())
     return 0
-
-
-def _as_json(nulls: CsvNulls) -> list[Any]:
-    texts = None if nulls.null_values is None else list(nulls.null_values)
-    return [texts, nulls.strings_can_be_null, nulls.quoted_strings_can_be_null]

@@ -14,7 +14,14 @@ from cer_gpu.cli.command_line import Command
 from cer_gpu.cli.given_queries import read_queries
 from cer_gpu.cli.live.following import check_apart, run_live
 from cer_gpu.cli.live.options import POLL_SECONDS, SETTLE_SECONDS, FollowOptions
-from cer_gpu.cli.options import QueryOptions, complete_files, needs_time, query_options, skip_invalid_option
+from cer_gpu.cli.options import (
+    QueryOptions,
+    complete_files,
+    needs_time,
+    query_options,
+    reading_options,
+    skip_invalid_option,
+)
 from cer_gpu.cli.signals import Signals
 from cer_gpu.compile_progress import NOTICES
 from cer_gpu.engine.options import DEVICES, EvaluationOptions
@@ -26,6 +33,7 @@ from cer_gpu.follow.targets import LiveTarget, live_target
 from cer_gpu.io.sinks import SINK_FORMATS
 from cer_gpu.io.tables.names import is_table_name
 from cer_gpu.io.tables.opening import table_name_of
+from cer_gpu.io.text_options import USUAL, TextOptions
 from cer_gpu.order.reorder import LATE
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rules.alerts import ALERTS
@@ -111,6 +119,7 @@ state at work ends with an error, and changes nothing.""",
 )
 @query_options
 @skip_invalid_option
+@reading_options
 @click.option("--lateness", metavar="TIME", help="Largest lateness of an event, such as 5s or 200ms.")
 @click.option("--late", type=click.Choice(LATE), help="Treatment of later events.  [default: refuse]")
 @_options_of_files
@@ -131,6 +140,7 @@ def job_command(
     output: str | None,
     compiling: QueryOptions,
     skip_invalid: bool,
+    reading: TextOptions,
     lateness: str | None,
     late: str | None,
     settle: float | None,
@@ -166,6 +176,10 @@ def job_command(
     arrivals: LiveSource
     table = table_name_of(place)
     if table is not None:
+        if reading != USUAL:
+            raise click.UsageError(
+                f"options for reading text files are those of files, and --input is the table {place}"
+            )
         own = {"--settle": settle, "--order": order, "--schema-of": schema_of, "--skip-unreadable": skip_unreadable}
         for name, value in own.items():
             if value not in (None, False):
@@ -173,7 +187,7 @@ def job_command(
         arrivals = TableArrivals(place, given.time_column)
     else:
         settle = SETTLE_SECONDS if settle is None else settle
-        arrivals = Arrivals(place, settle, order or ORDERS[0])
+        arrivals = Arrivals(place, settle, order or ORDERS[0], reading)
     live = FollowOptions(
         place,
         once=True,
@@ -190,8 +204,8 @@ def job_command(
     elif arrivals.identity.startswith(f"{target.identity} "):
         raise OptionError(f"{out}: is the table from which the events come\nhint: another table")
     return run_live(
-        given, live, options, arrivals, target, alerts=alerts, out=out, signals=signals, no_progress=no_progress,
-        as_json=as_json,
+        given, live, options, arrivals, target, reading=reading, alerts=alerts, out=out, signals=signals,
+        no_progress=no_progress, as_json=as_json,
     )  # fmt: skip
 
 

@@ -21,12 +21,13 @@ import pyarrow as pa
 
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.errors import EventsError, did_you_mean
-from cer_gpu.io.formats import AS_IN_PYARROW, format_of
+from cer_gpu.io.formats import format_of
 from cer_gpu.io.source import READ_ERRORS, ColumnBounds, Source
 from cer_gpu.io.stores import Address, StoredFile, open_store, path_in_store, s3_endpoint
 from cer_gpu.io.tables.names import DELTA_LOG, TableName, moment_in, package_of
 from cer_gpu.io.tables.order import natural
 from cer_gpu.io.tables.table import DataFile, PlainFile, TableSnapshot, conformed, reading_file
+from cer_gpu.io.text_options import USUAL
 
 _MANY_FILES = 64
 """Files from which on each is one part: their footers are not read to share them between threads."""
@@ -391,7 +392,7 @@ class DeltaSnapshot(TableSnapshot):
 def _parquet_source(stored: StoredFile) -> Source:
     found = format_of(".parquet")
     assert found is not None
-    return found[0].open(stored, None, AS_IN_PYARROW)
+    return found[0].open(stored, None, USUAL)
 
 
 def _kept(batches: Iterator[pa.RecordBatch], mask: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,256 @@
+"""Types of columns of text files: those that their texts tell, and the one type of a column over blocks and files.
+
+| texts | type |
+| --- | --- |
+| dates and times in ISO 8601 | timestamp[us], with nanoseconds only if a fraction has more than six digits |
+| the same, all with an offset or Z | the same in UTC |
+| dates alone | date32 |
+
+A file without fractions, or without times of day, thereby has the types of one with them, or types that widen to these.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cer_gpu.columnar.columns import is_string
+from cer_gpu.columnar.moments import has_zone
+from cer_gpu.errors import EventsError, OptionError
+
+UTC = "UTC"
+MICROSECONDS = pa.timestamp("us")
+_UNITS = ("s", "ms", "us", "ns")
+_LIKE_TIME = re.compile(r"\d{4}-?\d\d-?\d\d")
+_WITH_ZONE = r"(?:Z|[+-]\d\d(?::?\d\d)?)$"
+_TIME_OF_DAY = r"^\d\d:\d\d(?::\d\d)?$"
+_NAMED_TYPE = re.compile(r"(timestamp|duration|time)\[(s|ms|us|ns)(?:, *(?:tz=)?([^\]]+))?\]")
+_ALIASES = {"text": "string", "str": "string", "float": "float64", "int": "int64", "integer": "int64", "date": "date32"}
+
+
+class WiderTypes(EventsError):
+    """Value of a text file that does not fit the type of its column, which the values before it have told.
+
+    Parameters
+    ----------
+    message
+    types
+        Types of columns that hold all values of the file.
+    """
+
+    def __init__(self, message: str, types: dict[str, pa.DataType]) -> None:
+        super().__init__(message)
+        self.types: dict[str, pa.DataType]
+        self.types = types
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle with the types."""
+        return type(self), (self.args[0], self.types)
+
+
+def type_of_name(name: str) -> pa.DataType:
+    """Return the type that a text names, such as ``float64``, ``string``, ``timestamp[us]`` or ``timestamp[us, UTC]``.
+
+    Raises
+    ------
+    OptionError
+        When it names none.
+    """
+    text = name.strip()
+    if (found := _NAMED_TYPE.fullmatch(text)) is not None:
+        kind, unit, zone = found.groups()
+        if kind == "timestamp":
+            return pa.timestamp(unit, zone)
+        if zone is None and kind == "duration":
+            return pa.duration(unit)
+    with contextlib.suppress(ValueError, KeyError):
+        return pa.type_for_alias(_ALIASES.get(text, text))
+    raise OptionError(
+        f"expected the name of a type, got {name!r}\n"
+        "hint: such as string, int64, float64, bool, date32, timestamp[us] or timestamp[us, UTC]"
+    )
+
+
+def name_of_type(data_type: pa.DataType) -> str:
+    """Return the name by which `type_of_name` finds a type."""
+    if has_zone(data_type):
+        return f"timestamp[{data_type.unit}, {data_type.tz}]"
+    return {"double": "float64", "float": "float32", "date32[day]": "date32"}.get(str(data_type), str(data_type))
+
+
+# ---- times in texts -----------------------------------------------------------------------------------------------
+
+
+def time_type(texts: pa.Array) -> pa.DataType | None:
+    """Return the type of times of texts that all are times in ISO 8601; None: they are none, or only some have a zone.
+
+    Parameters
+    ----------
+    texts
+        An array of strings; NULL and blank texts are passed over.
+    """
+    texts = _told(texts)
+    if not len(texts) or not _LIKE_TIME.match(texts[0].as_py().strip()):
+        return None
+    zoned = pc.match_substring_regex(texts[:1], _WITH_ZONE)[0].as_py()
+    for unit in ("us", "ns"):
+        kind = pa.timestamp(unit, UTC if zoned else None)
+        with contextlib.suppress(pa.ArrowInvalid):
+            texts.cast(kind)
+            return kind
+    return None
+
+
+def mixed_zones(texts: pa.Array) -> tuple[int, int] | None:
+    """Return the rows of a time with an offset or Z and of one without, if all texts are times; else None."""
+    told = _told(texts)
+    if not len(told) or not _LIKE_TIME.match(told[0].as_py().strip()):
+        return None
+    zoned = pc.match_substring_regex(told, _WITH_ZONE)
+    if time_type(told.filter(zoned)) is None or time_type(told.filter(pc.invert(zoned))) is None:
+        return None
+    first_with, first_without = told.filter(zoned)[0], told.filter(pc.invert(zoned))[0]
+    return pc.index(texts, first_with).as_py(), pc.index(texts, first_without).as_py()
+
+
+def _told(texts: pa.Array) -> pa.Array:
+    """Return the texts that are neither NULL nor blank, trimmed."""
+    texts = pc.utf8_trim_whitespace(texts.drop_null())
+    return texts.filter(pc.not_equal(texts, ""))
+
+
+def to_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return texts in ISO 8601 as times of a type.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        When a text is no such time.
+    """
+    with contextlib.suppress(pa.ArrowInvalid):
+        return texts.cast(kind)
+    trimmed = pc.utf8_trim_whitespace(texts)
+    return pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, trimmed.type), trimmed).cast(kind)
+
+
+# ---- one type for all ---------------------------------------------------------------------------------------------
+
+
+def text_type(texts: pa.Array) -> pa.DataType:
+    """Return the narrowest type of strings, as the reader of CSV tells it, with the times of this module."""
+    told = _told(texts)
+    if not len(told):
+        return pa.null()
+    for kind in (pa.int64(), pa.bool_(), pa.date32(), pa.float64()):
+        with contextlib.suppress(pa.ArrowInvalid):
+            told.cast(kind)
+            return kind
+    if pc.all(pc.match_substring_regex(told, _TIME_OF_DAY)).as_py():
+        return pa.time32("s")
+    return time_type(told) or pa.string()
+
+
+def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    """Return the type that holds the values of two types exactly, or refuses those that it cannot hold; None: none."""
+    if a.equals(b) or pa.types.is_null(b):
+        return a
+    if pa.types.is_null(a):
+        return b
+    if pa.types.is_struct(a) and pa.types.is_struct(b):
+        return _common_struct(a, b)
+    if pa.types.is_list(a) and pa.types.is_list(b):
+        inner = common_type(a.value_type, b.value_type)
+        return None if inner is None else pa.list_(inner)
+    if pa.types.is_integer(a) and pa.types.is_integer(b):
+        return pa.int64() if pa.types.is_signed_integer(a) and pa.types.is_signed_integer(b) else None
+    if (_is_number(a) and pa.types.is_floating(b)) or (pa.types.is_floating(a) and _is_number(b)):
+        return pa.float64()
+    if pa.types.is_date32(a) and pa.types.is_timestamp(b):
+        a, b = b, a
+    if pa.types.is_timestamp(a) and pa.types.is_date32(b):
+        return None if has_zone(a) else a
+    if pa.types.is_timestamp(a) and pa.types.is_timestamp(b) and has_zone(a) == has_zone(b):
+        return pa.timestamp(max(a.unit, b.unit, key=_UNITS.index), a.tz)  # the zone only says how an instant is shown
+    return a if is_string(a) and is_string(b) else None
+
+
+def _common_struct(a: pa.StructType, b: pa.StructType) -> pa.DataType | None:
+    fields = {field.name: field.type for field in a}
+    if len(fields) < a.num_fields or len({field.name for field in b}) < b.num_fields:
+        return None
+    for field in b:
+        kind = common_type(fields.get(field.name, pa.null()), field.type)
+        if kind is None:
+            return None
+        fields[field.name] = kind
+    return pa.struct(list(fields.items()))
+
+
+def _is_number(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(data_type) or pa.types.is_floating(data_type))
+
+
+def zones_differ(a: pa.DataType, b: pa.DataType) -> bool:
+    """Return True if both are types of dates or timestamps, one with a time zone and one without."""
+    both = all(pa.types.is_timestamp(kind) or pa.types.is_date32(kind) for kind in (a, b))
+    return both and has_zone(a) != has_zone(b)
+
+
+def fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a column as the type that it has over all files; fields that a struct has not are NULL.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        When a value has no such type: an integer that is no float, or a fraction of a second with more digits.
+    """
+    if array.type.equals(kind):
+        return array
+    if pa.types.is_struct(kind) and pa.types.is_struct(array.type):
+        own = {field.name: i for i, field in enumerate(array.type)}
+        fields = [
+            fitted(array.field(own[field.name]), field.type) if field.name in own else pa.nulls(len(array), field.type)
+            for field in kind
+        ]
+        return pa.StructArray.from_arrays(fields, fields=list(kind), mask=array.is_null())
+    return array.cast(kind)
+
+
+def first_misfit(array: pa.Array, kind: pa.DataType) -> int | None:
+    """Return the first row whose value cannot be cast to a type; None: all can."""
+    if pa.types.is_null(kind):
+        row = int(pc.index(array.is_valid(), True).as_py())
+        return None if row < 0 else row
+    low, high = 0, len(array)
+    if _casts(array, kind):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _casts(array.slice(low, middle - low), kind):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _casts(array: pa.Array, kind: pa.DataType) -> bool:
+    if is_string(array.type):
+        array = pc.utf8_trim_whitespace(array)
+        if pa.types.is_time(kind):
+            return bool(pc.all(pc.match_substring_regex(array, _TIME_OF_DAY)).as_py() in (True, None))
+    try:
+        array.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return False
+    return True
+
+
+def inexact_integer(texts: pa.Array) -> int | None:
+    """Return the first row of texts that is an integer, and no float exactly; None: there is none."""
+    trimmed = pc.utf8_trim_whitespace(texts).fill_null("")
+    rows = np.flatnonzero(pc.match_substring_regex(trimmed, r"^[+-]?[0-9]{16,}$").to_numpy(zero_copy_only=False))
+    return next((int(row) for row in rows if int(float(trimmed[row].as_py())) != int(trimmed[row].as_py())), None)

@@ -1,0 +1,66 @@
+"""UUIDs as texts, so that they can be compared, are keys, and read as people write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cer_gpu.columnar.columns import validity
+from cer_gpu.io.source import Parts, Source
+
+_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
+_PLACES = np.array([i for i in range(36) if i not in (8, 13, 18, 23)])
+"""Places of the digits; between them are hyphens."""
+
+
+def with_plain_uuids(source: Source) -> Source:
+    """Return a source whose columns of UUIDs are texts."""
+    names = {field.name for field in source.schema if field.type == pa.uuid()}
+    if not names:
+        return source
+
+    def plain(read: Callable[..., Iterator[pa.RecordBatch]]) -> Callable[..., Iterator[pa.RecordBatch]]:
+        def read_all(*asked: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+            for batch in read(*asked, **options):
+                arrays = [
+                    uuid_texts(array) if name in names else array
+                    for name, array in zip(batch.schema.names, batch.columns, strict=True)
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+
+        return read_all
+
+    fields = [field.with_type(pa.string()) if field.name in names else field for field in source.schema]
+    parts = source.parts
+    return replace(
+        source,
+        schema=pa.schema(fields),
+        read=plain(source.read),
+        parts=None if parts is None else Parts(parts.begins, plain(parts.read)),
+    )
+
+
+def uuid_texts(uuids: pa.Array) -> pa.Array:
+    """Return UUIDs as texts of 36 characters, in lower case."""
+    if uuids.type != pa.uuid():  # of a batch with other types
+        return uuids
+    n, offset = len(uuids), uuids.offset
+    valid = validity(uuids.storage)
+    stored = uuids.storage.buffers()[1]
+    own = (
+        np.zeros((n, 16), np.uint8)
+        if stored is None
+        else np.frombuffer(stored, np.uint8)[16 * offset : 16 * (offset + n)]
+    )
+    own = own.reshape(n, 16)
+    texts = np.full((n, 36), ord("-"), np.uint8)
+    texts[:, _PLACES[::2]] = _DIGITS[own >> 4]
+    texts[:, _PLACES[1::2]] = _DIGITS[own & 15]
+    offsets = np.arange(n + 1, dtype=np.int32) * np.int32(36)
+    found = pa.Array.from_buffers(pa.string(), n, [None, pa.py_buffer(offsets), pa.py_buffer(texts.reshape(-1))])
+    return found if valid is None else pc.if_else(pa.array(valid), found, pa.scalar(None, pa.string()))
