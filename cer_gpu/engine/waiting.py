@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import cast
 
+import numpy as np
+
+from cer_gpu.arrays import Array
 from cer_gpu.automaton.table import Table
+from cer_gpu.columnar.clocks import Clock
 from cer_gpu.engine.awaiting import Awaiting
+from cer_gpu.engine.blocks import EventBlock
 from cer_gpu.engine.started import StartedRows
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
@@ -36,3 +41,14 @@ def make_waiting(
         grouped=whole,
         share=None if whole else share,
     )
+
+
+def all_clocks(binding: Binding, block: EventBlock, clocks: dict[str, Clock], *, partitioned: bool) -> Array:
+    """Return the clocks of the window of all events of a block."""
+    column = binding.window_column
+    rows = np.arange(block.columns.n_rows, dtype=np.int32)
+    if column is not None:
+        return clocks[column].window_clocks(clocks[column].at(rows, block.times[column]))
+    if block.given is not None and not partitioned:
+        return block.given.view(np.uint64)
+    return (block.first + rows.astype(np.int64)).view(np.uint64)
