@@ -437,7 +437,7 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
         return s.within_bounds(children[0], children[1], children[2], span_of(meta))
 
     not_in_range = _denied("in_range")
-    is_distinct = _node(s.distinct)
+    is_distinct = _node(s.distinct_from)
     is_not_distinct = _denied("is_distinct")
     is_null = _node(s.IsNull)
     is_not_null = _denied("is_null")

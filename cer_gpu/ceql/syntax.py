@@ -429,7 +429,7 @@ def lengths(query: QuerySyntax) -> Iterator[Within]:
 Joined = TypeVar("Joined", And, Or, FilterAnd, FilterOr)
 
 
-def distinct(left: Expression, right: Expression, span: Span) -> Predicate:
+def distinct_from(left: Expression, right: Expression, span: Span) -> Predicate:
     """Return ``left IS DISTINCT FROM right``, which is TRUE or FALSE: they differ, or one of them alone is NULL."""
     absent = [None if isinstance(each, Literal | Duration) else IsNull(each, span) for each in (left, right)]
     differ: list[Predicate] = [Comparison("<>", left, right, span)]

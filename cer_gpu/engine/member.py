@@ -24,7 +24,7 @@ from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.engine.pipes import make_pipes
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.engine.started import MOST
-from cer_gpu.engine.tallies import notes_on_tallies
+from cer_gpu.engine.waiting import notes_on_tallies
 from cer_gpu.errors import QueryError
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.output.form import Columns

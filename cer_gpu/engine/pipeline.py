@@ -28,8 +28,7 @@ from cer_gpu.engine.run_options import run_options
 from cer_gpu.engine.spacing import make_spacing
 from cer_gpu.engine.started import MOST, StartedRows
 from cer_gpu.engine.stream_columns import StreamColumns
-from cer_gpu.engine.tallies import Tallies
-from cer_gpu.engine.waiting import all_clocks, make_waiting
+from cer_gpu.engine.waiting import Tallies, all_clocks, make_waiting
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.derived import makers_of
 from cer_gpu.expressions.side_columns import SideColumns, TextNumbers, text_columns
