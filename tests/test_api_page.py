@@ -29,8 +29,8 @@ def test_everything_public_is_on_the_page():
 
 def test_a_lost_option_and_another_default_are_told():
     changed = PAGE.replace("cer_gpu.plot.durations(matches, ax=None", "cer_gpu.plot.durations(matches, ax=1").replace(
-        "cer-gpu run --sort\n", ""
+        "cer-gpu run --decimal-comma\n", ""
     )
     gone, new = make_api.differences(changed, PAGE)
     assert gone == ["cer_gpu.plot.durations(matches, ax=1, **style)"]
-    assert new == ["cer_gpu.plot.durations(matches, ax=None, **style)", "cer-gpu run --sort"]
+    assert new == ["cer_gpu.plot.durations(matches, ax=None, **style)", "cer-gpu run --decimal-comma"]

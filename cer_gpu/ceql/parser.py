@@ -136,18 +136,6 @@ def _denied(method: str) -> Any:
     )
 
 
-def _distinct(left: s.Expression, right: s.Expression, span: s.Span) -> s.Predicate:
-    """Return a test that is TRUE or FALSE: one value is NULL and the other is not, or they differ."""
-    absent = [None if isinstance(each, s.Literal | s.Duration) else s.IsNull(each, span) for each in (left, right)]
-    some = [each for each in absent if each is not None]
-    differ: list[s.Predicate] = [s.Comparison("<>", left, right, span), *(s.Not(each, span) for each in some)]
-    found: list[s.Predicate] = [s.joined(s.And, differ, span)]
-    for each, other in (absent, absent[::-1]):
-        if each is not None:
-            found.append(each if other is None else s.joined(s.And, [each, s.Not(other, span)], span))
-    return s.joined(s.Or, found, span)
-
-
 def _compare(op: str) -> str:
     return {"==": "=", "!=": "<>"}.get(op, op)
 
@@ -451,15 +439,8 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
         return s.within_bounds(children[0], children[1], children[2], span_of(meta))
 
     not_in_range = _denied("in_range")
-
-    def is_distinct(self, meta: Any, children: list[Any]) -> s.Predicate:
-        """Return that two values differ, where NULL is a value that equals itself."""
-        return _distinct(children[0], children[1], span_of(meta))
-
-    def is_not_distinct(self, meta: Any, children: list[Any]) -> s.Predicate:
-        """Return the negation of `is_distinct`: neither is ever NULL."""
-        return s.Not(_distinct(children[0], children[1], span_of(meta)), span_of(meta))
-
+    is_distinct = _node(s.distinct_from)
+    is_not_distinct = _denied("is_distinct")
     is_null = _node(s.IsNull)
     is_not_null = _denied("is_null")
     not_ = _node(s.Not)

@@ -429,6 +429,18 @@ def lengths(query: QuerySyntax) -> Iterator[Within]:
 Joined = TypeVar("Joined", And, Or, FilterAnd, FilterOr)
 
 
+def distinct_from(left: Expression, right: Expression, span: Span) -> Predicate:
+    """Return ``left IS DISTINCT FROM right``, which is TRUE or FALSE: they differ, or one of them alone is NULL."""
+    absent = [None if isinstance(each, Literal | Duration) else IsNull(each, span) for each in (left, right)]
+    differ: list[Predicate] = [Comparison("<>", left, right, span)]
+    differ += [Not(each, span) for each in absent if each is not None]
+    found: list[Predicate] = [joined(And, differ, span)]
+    for each, other in (absent, absent[::-1]):
+        if each is not None:
+            found.append(each if other is None else joined(And, [each, Not(other, span)], span))
+    return joined(Or, found, span)
+
+
 def joined(kind: type[Joined], operands: Iterable[Any], span: Span = (0, 0)) -> Joined:
     """Return the conjunction or disjunction (`kind`) of operands; an operand of that kind is flattened into it."""
     flat: list[Any] = []

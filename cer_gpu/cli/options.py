@@ -149,7 +149,7 @@ class _SortType(click.ParamType[Any]):
 
 
 SORT_FLAG = "--sort="
-"""What a ``--sort`` becomes that no columns follow (`with_sort`)."""
+"""The form of ``--sort`` that no columns follow (`with_sort`)."""
 sort_option: Decorator = click.option(
     "--sort",
     type=_SortType(),

@@ -13,19 +13,19 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.automaton.table import Table
-from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.clocks import Clock
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.recycling import Turn
 from cer_gpu.columnar.resident import refuse_resident, some_are_resident
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.options import HOLD, EvaluationOptions
+from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.engine.pipes import make_pipes
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.engine.single_events import SingleEvents
 from cer_gpu.engine.started import MOST
+from cer_gpu.engine.waiting import notes_on_tallies
 from cer_gpu.errors import QueryError
 from cer_gpu.expressions.derived import reads_one_event
 from cer_gpu.order.rows import ROW_COLUMN
@@ -57,19 +57,6 @@ class InQuery:
         if self._name and isinstance(error, QueryError):
             message = f"query {self._name!r}: {error.message}"
             raise type(error)(message, error.text, error.start, error.end, error.hint) from None
-
-
-def undecided_note(n: int, undecided: str) -> list[str]:
-    """Return the note on complex events that only the end of the input completed; none if there are none."""
-    if not n:
-        return []
-    what = "complex event is" if n == 1 else "complex events are"
-    if undecided == HOLD:
-        return [f"{n:,} {what} left out: no later event shows that the time of an absence has passed (--undecided)"]
-    return [
-        f"{n:,} {what} complete only by the end of the input: no later event shows that the time of an absence has "
-        "passed (--undecided hold leaves them out)"
-    ]
 
 
 class SetMember(ABC):
@@ -334,12 +321,12 @@ class QueryMember(SetMember):
     @property
     def n_undecided(self) -> int:
         """See `SetMember`."""
-        return super().n_undecided + (0 if self._pipeline is None else self._pipeline.n_undecided)
+        return super().n_undecided + (0 if self._pipeline is None else self._pipeline.tallies.n_undecided)
 
     @property
     def n_without_key(self) -> int:
         """See `SetMember`."""
-        return super().n_without_key + (0 if self._pipeline is None else self._pipeline.n_without_key)
+        return super().n_without_key + (0 if self._pipeline is None else self._pipeline.tallies.n_without_key)
 
     @property
     def placement(self) -> tuple[str, str]:
@@ -373,13 +360,8 @@ class QueryMember(SetMember):
         """Remarks on the events read so far: types that no event has, events without a key, what the end completed."""
         if self._sharing is not None:
             self._types_met.add(list(self._sharing.types_seen))
-        notes = [*self._types_met.notes, *undecided_note(self.n_undecided, self.options.undecided)]
-        if n := self.n_without_key:
-            keys = ", ".join(dict.fromkeys(dotted(name) for names in self.plan.keys for name in names))
-            notes.append(
-                f"{n:,} {'event has' if n == 1 else 'events have'} no key (NULL in {keys}), and are in no match"
-            )
-        return notes
+        tallies = notes_on_tallies(self.n_undecided, self.options.undecided, self.n_without_key, self.plan.keys)
+        return [*self._types_met.notes, *tallies]
 
     @property
     def dealt_by_key(self) -> bool:  # type: ignore[override]

@@ -21,7 +21,7 @@ from cer_gpu.columnar.memory import Scratch
 from cer_gpu.columnar.rows import Picked
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.options import HOLD, EvaluationOptions
+from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.engine.reducing import make_reduction
 from cer_gpu.engine.row_numbers import RowNumbers
 from cer_gpu.engine.run_options import run_options
@@ -29,7 +29,7 @@ from cer_gpu.engine.sharing import Sharing
 from cer_gpu.engine.spacing import make_spacing
 from cer_gpu.engine.started import MOST, StartedRows
 from cer_gpu.engine.stream_columns import StreamColumns
-from cer_gpu.engine.waiting import make_waiting
+from cer_gpu.engine.waiting import Tallies, all_clocks, make_waiting
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.derived import makers_of, reads_one_event
 from cer_gpu.expressions.side_columns import SideColumns, TextNumbers, text_columns
@@ -151,12 +151,7 @@ class Pipeline:
         self._retained = Retained(*binding.retained(physical.output)) if retains else None
         share = None if plan.pipes else asked.share  # that of what pipes leave
         self._awaiting = make_waiting(physical, binding, self.table, self.runtime, share)
-        self._holds_undecided = asked.undecided == HOLD
-        self.n_undecided: int = 0
-        self.n_without_key: int = 0
-        # of threads that share the keys, one counts, and of those that share the stream, each its own events
-        self._counts_keyless = self._step_keys is None and (asked.deal is None or asked.deal[0] == 0)
-        self._first_end = asked.first_end
+        self.tallies = Tallies(asked, counts_keys=self._step_keys is None)
         labels = self.table.labels if self._awaiting is None else self._awaiting.labels
         self.output: Output = physical.output(binding.result_columns(physical.output), labels, self._retained)
         self._rows = RowNumbers(self.output, binding.names_streams, waits=physical.waits) if self._numbered else None
@@ -263,9 +258,7 @@ class Pipeline:
             with self._stages.stage(PARTITIONS):
                 if isinstance(self.partitions, Partitions) and self.partitions.wants_sweep:
                     self._drop_idle(self.partitions)
-                if self._counts_keyless:
-                    own = picked.rows[max(int(np.searchsorted(picked.rows, self._first_end - block.first)), 0) :]
-                    self.n_without_key += self.binding.keys.n_without(columns.batch, own)
+                self.tallies.count_without_key(self.binding.keys, columns.batch, picked.rows, block.first)
                 counted = self._awaiting is not None and self._options.window == COUNT_WINDOW
                 if counted:
                     # an event that is not relevant may be the first beyond a window
@@ -312,7 +305,9 @@ class Pipeline:
         if self._options.window == COUNT_WINDOW:
             waiting.pass_events(*self._passing)
         else:
-            waiting.pass_clocks(self._all_clocks(block, clocks), block.first)
+            waiting.pass_clocks(
+                all_clocks(self.binding, block, clocks, partitioned=self.partitions is not None), block.first
+            )
         yield from self._known()
 
     @property
@@ -347,10 +342,8 @@ class Pipeline:
                 yield self._results(rest, [], None), rest
         if self._awaiting is not None:
             self._awaiting.finish()
-            by_starts = isinstance(self._awaiting, StartedRows)
             for rows, found in self._known():
-                self.n_undecided += 0 if by_starts else self.output.n_of(found)
-                if by_starts or not self._holds_undecided:
+                if self.tallies.reports(0 if isinstance(self._awaiting, StartedRows) else self.output.n_of(found)):
                     yield rows, found
 
     def _known(self) -> Iterator[tuple[Any, FoundBuffers]]:
@@ -359,16 +352,6 @@ class Pipeline:
             with self._stages.stage(OUTPUT):
                 rows = self._results(*known, None)
             yield rows, known[0]
-
-    def _all_clocks(self, block: EventBlock, clocks: dict[str, Clock]) -> Array:
-        """Return the clocks of the window of all events of a block."""
-        column = self.binding.window_column
-        rows = np.arange(block.columns.n_rows, dtype=np.int32)
-        if column is not None:
-            return clocks[column].window_clocks(clocks[column].at(rows, block.times[column]))
-        if block.given is not None and self.partitions is None:
-            return block.given.view(np.uint64)
-        return (block.first + rows.astype(np.int64)).view(np.uint64)
 
     def flush(self, batch: Batch) -> Iterator[FoundBuffers]:
         """Yield the rest of the complex events that end in a batch; then drop events that no future one can hold."""

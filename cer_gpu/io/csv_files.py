@@ -32,8 +32,8 @@ from cer_gpu.io.text_types import (
     fitted,
     inexact_integer,
     mixed_zones,
-    text_type,
     time_type,
+    type_of_texts,
     zones_differ,
 )
 from cer_gpu.io.time_formats import time_type_by
@@ -239,7 +239,7 @@ class _Csv:
             for batch in reader:
                 for name in names:
                     texts = self._point(batch.column(name))
-                    found[name] = common_type(found[name], text_type(texts)) or pa.string()
+                    found[name] = common_type(found[name], type_of_texts(texts)) or pa.string()
                     if name not in misfits and (row := first_misfit(texts, types[name])) is not None:
                         misfits[name] = n_rows + row, batch.column(name)[row].as_py()
                     if name not in first and texts.null_count < len(texts):

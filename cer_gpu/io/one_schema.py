@@ -37,8 +37,8 @@ class OneSchema:
 def in_one_schema(sources: Sequence[Source], names: Sequence[str], told: Sequence[Collection[str]]) -> OneSchema:
     """Return sources with one type for each column.
 
-    Text files are read with it, and have NULL for columns that they lack; times of other files are cast to it.  What
-    has no common type is read as text if all files without text are text files; else each keeps its own type.
+    Text files are read with it, and have NULL for columns that they lack; times of other files are cast to it.  A
+    column without a common type is read as text if it is text in all files but text files; else each keeps its own.
 
     Parameters
     ----------

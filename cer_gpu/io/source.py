@@ -102,7 +102,7 @@ class Source:
     remarks : mapping from str to str
         Remarks on columns that have other types than some of their files tell.
     time_hint : str
-        How the library of a frame makes timestamps of texts, with the name of the column as ``{0}``; empty: no library.
+        Advice on making timestamps of texts, with the name of the column as ``{0}``; empty: there is none.
     """
 
     schema: pa.Schema

@@ -1,4 +1,4 @@
-"""What readers of CSV and of JSON lines have in common: the end of a file, times in formats, words for errors."""
+"""Parts of the readers of CSV and of JSON lines: the end of a file, times in formats, words for errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.moments import has_zone
 from cer_gpu.errors import EventsError
 from cer_gpu.io.text_types import UTC, fitted, name_of_type
-from cer_gpu.io.time_formats import EPOCH, parse_times, time_type_by
+from cer_gpu.io.time_formats import EPOCH_FORMAT, parse_times, time_type_by
 
 
 @contextlib.contextmanager
@@ -59,7 +59,7 @@ def time_type_of_format(format: str, values: pa.Array | None, known: pa.DataType
     if known is not None:
         return known
     found = None if values is None else time_type_by(values, format)
-    return found or pa.timestamp("us", UTC if format == EPOCH or "%z" in format else None)
+    return found or pa.timestamp("us", UTC if format == EPOCH_FORMAT or "%z" in format else None)
 
 
 def in_format(values: pa.Array, format: str, kind: pa.DataType, name: str, where: str, first: int) -> pa.Array:

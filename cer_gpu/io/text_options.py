@@ -15,7 +15,7 @@ from cer_gpu.io.time_formats import check_format
 TEXT_HINT = (
     "tell how they are written: time_format={{{0!r}: '%d/%m/%Y %H:%M:%S'}} (--time-format '{0}=%d/%m/%Y %H:%M:%S')"
 )
-"""How times of text files are told that are not in ISO 8601, as `cer_gpu.io.source.Source.time_hint`."""
+"""Advice on times of text files that are not in ISO 8601, as `cer_gpu.io.source.Source.time_hint`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class TextOptions:
     Attributes
     ----------
     null_values
-        Of CSV, texts of NULL; None: those of pyarrow, such as the empty field, ``NA``, ``N/A``, ``NULL``, ``null`` and
+        Texts of NULL in CSV; None: those of pyarrow, such as the empty field, ``NA``, ``N/A``, ``NULL``, ``null`` and
         ``NaN``.  In columns of text, only the empty field is NULL, if it is among them.
     strings_can_be_null
         True: in columns of text, all of them.

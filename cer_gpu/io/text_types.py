@@ -140,7 +140,7 @@ def to_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 # ---- one type for all ---------------------------------------------------------------------------------------------
 
 
-def text_type(texts: pa.Array) -> pa.DataType:
+def type_of_texts(texts: pa.Array) -> pa.DataType:
     """Return the narrowest type of strings, as the reader of CSV tells it, with the times of this module."""
     told = _told(texts)
     if not len(told):

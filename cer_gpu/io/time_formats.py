@@ -13,7 +13,7 @@ from cer_gpu.columnar.moments import UNITS_PER_SECOND
 from cer_gpu.errors import OptionError
 from cer_gpu.io.text_types import UTC
 
-EPOCH = "epoch"
+EPOCH_FORMAT = "epoch"
 _DIGITS = {**dict.fromkeys("mdHIMSye", r"\d{1,2}"), "Y": r"\d{4}", "j": r"\d{1,3}"}
 _FORMS = {
     **_DIGITS,
@@ -37,7 +37,7 @@ def check_format(format: str) -> None:
     ------
     OptionError
     """
-    if format in ("", EPOCH):
+    if format in ("", EPOCH_FORMAT):
         return
     found = re.findall(r"%(.?)", format)
     unknown = next((each for each in found if each != "f" and each not in _FORMS), None)
@@ -57,7 +57,7 @@ def parse_times(values: pa.Array, format: str) -> pa.Array:
     They are microseconds, or nanoseconds if a fraction has more than six digits, and in UTC if the format has %z and
     for "epoch".
     """
-    if format == EPOCH:
+    if format == EPOCH_FORMAT:
         return _epoch(values)
     texts = pc.utf8_trim_whitespace(values.cast(pa.string()))
     fractions = None

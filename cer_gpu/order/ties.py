@@ -19,7 +19,7 @@ from cer_gpu.order.times import to_keys
 def order_ties(source: Source, column: str, further: Sequence[str]) -> Source:
     """Return a source in which events of one time are in the order of further columns, ascending, NULL last.
 
-    What is alike in all of them keeps its order.  The events of one time are held at once.
+    Events that are alike in all of them keep their order.  The events of one time are held at once.
 
     Parameters
     ----------
