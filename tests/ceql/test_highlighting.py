@@ -13,7 +13,7 @@ from cer_gpu.ceql.highlighting import CeqlLexer, to_html
 
 ROOT = Path(__file__).parents[2]
 GRAMMAR = (ROOT / "cer_gpu" / "ceql" / "grammar.lark").read_text(encoding="utf-8")
-WORDS = set(re.findall(r'"([A-Z]+)"i', GRAMMAR)) | set(re.findall(r"/([a-z]+)\??\(\?!\[a-z_0-9\]\)", GRAMMAR))
+WORDS = set(re.findall(r'"([A-Z]+)"i', GRAMMAR)) | set(re.findall(r"/([a-z]+)\??\(\?!\\w\)", GRAMMAR))
 
 
 def kinds(text):

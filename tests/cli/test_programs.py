@@ -86,7 +86,7 @@ def test_errors_of_a_query_have_their_position_in_json(cli):
             "cannot tell the format",
         ),
         (["run", "SELECT * FROM S WHERE A"], 2, "UsageError", "Missing argument 'EVENTS...'"),
-        (["explain", "SELECT * FROM S WHERE A", "--analyze"], 2, "UsageError", "--events"),
+        (["explain", "SELECT * FROM S WHERE A", "--analyze"], 2, "UsageError", "QUERY EVENTS"),
         (["walk"], 2, "UsageError", "No such command 'walk'"),
     ],
     ids=lambda v: " ".join(v) if isinstance(v, list) else "",

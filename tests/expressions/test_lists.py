@@ -19,7 +19,6 @@ from cer_gpu.explain.writing import predicate_text
 from cer_gpu.expressions import lists, text_sets
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.targets.numpy import rows_of
-from cer_gpu.predicates import answers
 
 INTS = [0, 1, 2, -1, 100]
 TEXTS = ["a", "ab", "", "B", "é", "10.1.2.3"]
@@ -122,9 +121,6 @@ def test_elements_are_tested_by_many_queries_at_once(data):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lists, "FEW_ELEMENTS_OF", data.draw(st.sampled_from([0, 2, 8]), label="few of"))
         patch.setattr(text_sets, "TOGETHER_FROM", data.draw(st.sampled_from([0, 1 << 25]), label="together from"))
-        patch.setattr(answers, "FROM_ROWS", 1)
-        patch.setattr(answers, "FROM_TESTS", data.draw(st.sampled_from([1, 2, 8]), label="classes from"))
-        patch.setattr(answers, "FEW_OF", 1)
         found = cer_gpu.compile_all({f"q{k}": text_of(each) for k, each in enumerate(drawn)}).evaluate(table)
     for name, predicate in zip(found, drawn, strict=True):
         expected = [i for i, event in enumerate(stream) if ref.holds(predicate, event)]

@@ -540,7 +540,6 @@ SCHEMA = pa.schema(
         "map": pa.map_(pa.string(), pa.int64()),
         "interval": pa.month_day_nano_interval(),
         "runs": pa.run_end_encoded(pa.int32(), pa.int64()),
-        "uuid": pa.uuid(),
     }
 )
 ERRORS = [
