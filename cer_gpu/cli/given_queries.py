@@ -47,7 +47,8 @@ _NAMED = 3
 """Most rules whose names stand before a note."""
 SIGMA = "sigma"
 _SHOWN = {"no_progress", "as_json", "analyze", "svg", "dot", "passes"}
-OF_TABLES = frozenset({"query", "queries", "events", "more_events", "out", "format_", "limit", "device", *OF_TEXT_FILES} | _SHOWN)
+_OF_ANY = {"query", "queries", "events", "more_events", "out", "format_", "limit", "device"}
+OF_TABLES = frozenset({*_OF_ANY, *OF_TEXT_FILES, *_SHOWN})
 """Parameters of commands that a query over a whole table takes."""
 
 
