@@ -30,10 +30,10 @@ from cer_gpu.compilation import (
     options_of_set,
 )
 from cer_gpu.engine.evaluation import Evaluation, FoundBatches
-from cer_gpu.engine.member import InQuery, SetMember, empty_batch
+from cer_gpu.engine.member import SetMember, empty_batch
 from cer_gpu.engine.options import OF_COUNTS, OF_EVENTS, EvaluationOptions, checking_names, taking
 from cer_gpu.engine.sharing import BoundBefore, Sharing
-from cer_gpu.errors import OptionError, did_you_mean
+from cer_gpu.errors import InQuery, OptionError, did_you_mean
 from cer_gpu.evaluated import Evaluated, number_in
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.io.source import Source

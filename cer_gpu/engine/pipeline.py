@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cer_gpu.arrays import Array, Bools, Int32, Int64
-from cer_gpu.automaton.encoding import (
-    COUNT_WINDOW,
-    GLOBAL_WINDOW,
-)
+from cer_gpu.automaton.encoding import COUNT_WINDOW, GLOBAL_WINDOW
 from cer_gpu.automaton.table import Table
 from cer_gpu.columnar.clocks import Clock, WindowClocks
 from cer_gpu.columnar.columns import Block
@@ -22,13 +19,11 @@ from cer_gpu.columnar.rows import Picked
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.options import EvaluationOptions
-from cer_gpu.engine.reducing import make_reduction
 from cer_gpu.engine.row_numbers import RowNumbers
-from cer_gpu.engine.run_options import run_options
+from cer_gpu.engine.run_options import make_reduction, make_waiting, run_options
 from cer_gpu.engine.spacing import make_spacing
 from cer_gpu.engine.started import MOST, StartedRows
 from cer_gpu.engine.stream_columns import StreamColumns
-from cer_gpu.engine.waiting import make_waiting
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.derived import makers_of, reads_one_event
 from cer_gpu.expressions.side_columns import SideColumns, TextNumbers, text_columns
@@ -214,13 +209,11 @@ class Pipeline:
 
     @property
     def reads(self) -> SharedWords | None:
-        """Guards without which nothing of a block is read; None: each block is read, or has a part in the results."""
-        of_all_events = self.partitions is not None and (self._every or self._numbers)
-        waits = self._awaiting is not None or self._reduction is not None or self._spacing is not None
-        whole = self.physical.output.by_starts or self.physical.output.whole_ends
-        whole |= not all(map(reads_one_event, self.binding.derived.values()))
-        guards = self.guards
-        return None if of_all_events or waits or whole or not isinstance(guards, SharedWords) else guards
+        """See `SetMember`."""
+        every = (self.partitions is not None and (self._every or self._numbers)) or self.physical.output.by_starts
+        every |= self.physical.output.whole_ends or not all(map(reads_one_event, self.binding.derived.values()))
+        every |= any(each is not None for each in (self._awaiting, self._reduction, self._spacing))
+        return None if every or not isinstance(self.guards, SharedWords) else self.guards
 
     @property
     def numbers_rows(self) -> bool:
@@ -321,8 +314,9 @@ class Pipeline:
 
     @property
     def _waits_for_time(self) -> bool:
-        column = self.physical.plan.time_column
-        return column is not None and self.binding.window_column == column
+        return (
+            self.physical.plan.time_column is not None and self.binding.window_column == self.physical.plan.time_column
+        )
 
     @property
     def _is_plain(self) -> bool:

@@ -1,6 +1,8 @@
-"""Options of the runtime of a query, by its plan and its binding."""
+"""Parts of a pipeline, by the plan of a query and its binding: options of the runtime, and who waits for what."""
 
 from __future__ import annotations
+
+from typing import cast
 
 import numpy as np
 
@@ -12,12 +14,18 @@ from cer_gpu.automaton.encoding import (
     GLOBAL_WINDOW,
     NO_WINDOW,
 )
+from cer_gpu.automaton.parallel_pattern import ParallelTable
+from cer_gpu.automaton.table import Table
+from cer_gpu.engine.awaiting import Awaiting
 from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.started import StartedRows
 from cer_gpu.expressions.side_columns import TextNumbers
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
 from cer_gpu.planning.plan import Plan
 from cer_gpu.runtime.events import RunOptions
+from cer_gpu.runtime.protocol import HoldsStarts, Runtime
+from cer_gpu.runtime.reduction import Partners
 
 _NEVER = np.iinfo(np.int64).max
 """A position after all events."""
@@ -57,4 +65,41 @@ def run_options(physical: PhysicalPlan, binding: Binding, asked: EvaluationOptio
         recent=binding.recent,
         texts=texts,
         weighing=binding.weights.weighing if physical.output.weighed and binding.weights is not None else None,
+    )
+
+
+def make_reduction(physical: PhysicalPlan, binding: Binding, table: Table) -> Partners | None:
+    """Return the buffer in which events wait for partners; None: all are read at once."""
+    joins = physical.semi_joins
+    if isinstance(joins, str):
+        return None
+    assert isinstance(table, ParallelTable)
+    assert binding.parallel is not None
+    assert binding.window_length is not None
+    return Partners(binding.parallel, table, joins, binding.window_length, whole=physical.reorders)
+
+
+def make_waiting(
+    physical: PhysicalPlan, binding: Binding, table: Table, runtime: Runtime, share: tuple[int, int] | None
+) -> Awaiting | StartedRows | None:
+    """Return where the results of a runtime wait; None: they are known when they are found."""
+    if physical.output.by_starts:
+        return StartedRows(cast(HoldsStarts, runtime), table.labels, share)
+    if not physical.waits:
+        return None
+    plan = physical.plan
+    whole = physical.limits_rows or physical.output.whole_ends
+    return Awaiting(
+        table.labels,
+        plan.variables,
+        binding.window_length,
+        lasting=binding.lasting,
+        labelled=physical.output.is_labelled(plan.head),
+        timed=plan.time_column is not None,
+        strategy=physical.strategy,
+        limit=physical.limit,
+        counted=physical.output.counted,
+        only_ends=physical.output.most_at_an_end == 1,
+        grouped=whole,
+        share=None if whole else share,
     )

@@ -1,8 +1,8 @@
 """Guards of many queries over one stream, each of which is evaluated once, whatever the number of queries.
 
 The guards of a set are data (`cer_gpu.predicates.cuda.set_steps`), from which a loop finds the rows of all guards of a
-block at once: on the CPU (`cer_gpu.predicates.host_sets`), or on a GPU (`cer_gpu.predicates.cuda.guard_sets`).  What it
-costs depends on the rows that satisfy a test, and not on the number of guards.  The relevant events of a query are the
+block at once: on the CPU (`cer_gpu.predicates.host_sets`), or on a GPU (`cer_gpu.predicates.cuda.guard_sets`).  The
+time depends on the rows that satisfy a test, and not on the number of guards.  The relevant events of a query are the
 merge of the rows of its guards, with the word of each row (`cer_gpu.predicates.guards`).
 """
 
@@ -34,9 +34,10 @@ from cer_gpu.predicates.cuda.blocks import Job, one_ahead
 from cer_gpu.predicates.cuda.guard_sets import SetInputs
 from cer_gpu.predicates.cuda.set_steps import SetSteps
 from cer_gpu.predicates.guards import INTERPRETED, BoundGuards, forced, sets_pass, type_names
-from cer_gpu.predicates.host_sets import HostSets, SetTables, tables_of
+from cer_gpu.predicates.host_sets import HostSets
 from cer_gpu.predicates.late_tests import LateTest, LateTests
 from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement
+from cer_gpu.predicates.set_tables import SetTables, set_tables
 from cer_gpu.predicates.symbols import SymbolTable
 from cer_gpu.predicates.types_met import MOST_KNOWN, TypesMet
 
@@ -134,7 +135,7 @@ class GuardList:
             if self._tables is None or self._steps.n_guards < len(self._bound):
                 for number in range(self._steps.n_guards, len(self._bound)):
                     self.add_to(self._steps, number)
-                self._tables = tables_of(self._steps)
+                self._tables = set_tables(self._steps)
             return self._tables, self._steps
 
 

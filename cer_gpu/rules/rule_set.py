@@ -17,9 +17,8 @@ from cer_gpu.compilation import (
     compiled_together,
     options_of_set,
 )
-from cer_gpu.engine.member import InQuery
 from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, checking_names, taking
-from cer_gpu.errors import CerError
+from cer_gpu.errors import CerError, InQuery
 from cer_gpu.io.source import Source
 from cer_gpu.query_set import QuerySet, QuerySetEvaluator
 from cer_gpu.rule import Rule

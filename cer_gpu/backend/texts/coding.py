@@ -1,7 +1,7 @@
 """Texts of many columns -> the tests that each distinct text satisfies, found when the text is first met.
 
 All columns have one hash table, in which a text stands with its column, and with the lines of the tests that it
-satisfies (`cer_gpu.predicates.cuda.set_steps`).  So of each row only the number of its text is needed.
+satisfies (`cer_gpu.predicates.cuda.set_steps`): of each row only the number of its text is needed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.loads import bit_at, load_i4, load_i8, load_u1, load_u8
+from cer_gpu.backend.sets.loads import bit_at, load_i4, load_i8, load_u1, load_u8
 from cer_gpu.backend.texts.scanning import FACTOR, MARK, SLOT_SHIFT, Globs, Grams, glob_fits, has_piece, lay_text
 
 SMALL_OFFSETS, LARGE_OFFSETS, CODES, NO_TEXTS = range(4)
@@ -23,7 +23,7 @@ LAYOUT, FIRST, VALID, FIRST_VALID, OFFSETS, DATA, N_PLACES = range(7)
 `OFFSETS` and `DATA` are addresses; of codes, those of int32 codes (-1 for NULL), and of the classes by code (int32).
 """
 
-NULL, QUIET = -1, -2
+NO_TEXT, NO_LINES = -1, -2
 """Classes of a row without a text, and of one whose text satisfies no test; all others are numbers of texts."""
 
 TABLE_FOLDS, TABLE_WIDTH, TABLE_BITS, TABLE_SHIFT, TABLE_SLOTS, TABLE_LAST, TABLE_ENTRIES, N_ENTRIES, N_OF_TABLE = (
@@ -62,7 +62,7 @@ class Patterns(NamedTuple):
     folds: Any
 
 
-class Texts(NamedTuple):
+class TextsMet(NamedTuple):
     """Texts met so far.
 
     Attributes
@@ -111,11 +111,11 @@ def code_texts(columns, column, row, begin, end, patterns, texts, classes):
     ----------
     columns : int64, shape (columns, N_PLACES)
     column, row : int
-        Where to begin.
+        The first column and row.
     begin, end : int
         Rows to read.
     patterns : Patterns
-    texts : Texts
+    texts : TextsMet
     classes : int32, shape (columns, at least end - begin), written
 
     Returns
@@ -124,20 +124,20 @@ def code_texts(columns, column, row, begin, end, patterns, texts, classes):
         The column and row that come next, and the bytes of the text for which there is no room; the number of columns
         if all is done.
     """
-    patterns, texts = Patterns(*patterns), Texts(*texts)
+    patterns, texts = Patterns(*patterns), TextsMet(*texts)
     for c in range(column, columns.shape[0]):
         at = columns[_U(c)]
         layout, first = at[LAYOUT], at[FIRST]
         valid, first_valid, offsets, data = _U(at[VALID]), at[FIRST_VALID], _U(at[OFFSETS]), _U(at[DATA])
-        before, n_before, class_before = _U(0), -1, NULL
+        before, n_before, class_before = _U(0), -1, NO_TEXT
         for r in range(row if c == column else begin, end):
             to = _U(r - begin)
             if layout == NO_TEXTS or not bit_at(valid, _U(first_valid + r)):
-                classes[_U(c), to] = NULL
+                classes[_U(c), to] = NO_TEXT
                 continue
             if layout == CODES:
                 code = load_i4(offsets + _U(4 * r))
-                classes[_U(c), to] = NULL if code < 0 else load_i4(data + _U(4 * code))
+                classes[_U(c), to] = NO_TEXT if code < 0 else load_i4(data + _U(4 * code))
                 continue
             place = _U(first + r)
             if layout == SMALL_OFFSETS:
@@ -151,7 +151,7 @@ def code_texts(columns, column, row, begin, end, patterns, texts, classes):
                 if text < 0:
                     return c, r, length
                 n_lines = texts.list_begins[_U(text + 1)] - texts.list_begins[_U(text)]
-                class_before = text if n_lines > 0 else QUIET
+                class_before = text if n_lines > 0 else NO_LINES
             classes[_U(c), to] = class_before
     return columns.shape[0], 0, 0
 
@@ -208,8 +208,24 @@ def place_texts(hashes, n, slots):
 
 @kernel
 def _listed(column, text, offset, length, n_listed, patterns, texts):
-    """List the lines of the tests that a new text satisfies, behind those of the others; return their end."""
-    patterns, texts = Patterns(*patterns), Texts(*texts)
+    """List the lines of the tests that a new text satisfies, behind those of the others.
+
+    Parameters
+    ----------
+    column, text : int
+    offset, length : int
+        Place of the text, whose bytes are there already, and their number.
+    n_listed : int
+        Lines of the texts before.
+    patterns : Patterns
+    texts : TextsMet
+
+    Returns
+    -------
+    int
+        Lines of all texts now.
+    """
+    patterns, texts = Patterns(*patterns), TextsMet(*texts)
     grams, globs = Grams(*patterns.grams), Globs(*patterns.globs)
     folded, end = np.int64(-1), np.int64(1)
     for table in range(patterns.begins[_U(column)], patterns.begins[_U(column + 1)]):
