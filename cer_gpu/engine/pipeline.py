@@ -321,8 +321,7 @@ class Pipeline:
     @property
     def _is_plain(self) -> bool:
         """True if results are made of nothing but the runtime's."""
-        apart = self._spacing is None and self._rows is None
-        return self.partitions is None and self._retained is None and apart
+        return all(each is None for each in (self.partitions, self._retained, self._spacing, self._rows))
 
     def finish(self) -> Iterator[Any]:
         """Yield the rows of the complex events that wait at the end of the stream."""
@@ -363,8 +362,7 @@ class Pipeline:
         if self._spacing is not None:
             self._spacing.forget()
         of_rows = None if self._rows is None else self._rows.retained
-        kept = [each for each in (self._retained, of_rows) if each is not None]
-        if not kept:
+        if not (kept := [each for each in (self._retained, of_rows) if each is not None]):
             return
         of_clocks = self.partitions is not None and self._options.window == GLOBAL_WINDOW
         if of_clocks and batch.given is not None and len(batch.given):
@@ -532,8 +530,7 @@ class Pipeline:
 
     def _rest(self) -> Iterator[FoundBuffers]:
         """Yield what the runtime found since its last full buffer."""
-        rest = self._chosen(self.runtime.flush())
-        if len(rest):
+        if len(rest := self._chosen(self.runtime.flush())):
             yield rest
 
     def _chosen(self, found: FoundBuffers) -> FoundBuffers:
