@@ -18,8 +18,9 @@ from cer_gpu.backend.sets import finding as kernels
 from cer_gpu.backend.sets.finding import GuardSteps, NumberTests, PassMemory, choose_triggers, find_rows, keys_of
 from cer_gpu.backend.texts import coding
 from cer_gpu.backend.texts.coding import TextsMet, code_texts, place_texts
-from cer_gpu.columnar.columns import Block, codes_of, plain_array, plain_texts, validity
+from cer_gpu.columnar.columns import STRING, Block, codes_of, kind_of, plain_array, plain_texts, validity
 from cer_gpu.columnar.dictionaries import same_memory
+from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.globs.matching import SAMPLED_BYTES
@@ -89,6 +90,7 @@ class HostSets:
         self.tables: SetTables = tables
         self._inputs, self._named = inputs, named
         self._new: list[bytes] = []
+        self._number_types = [attribute_type(inputs.schema, name) for _, name in tables.number_columns]
         n_guards = len(tables.begins) - 1
         n_numbers, n_texts = len(tables.number_columns), len(tables.text_columns)
         self._columns = np.zeros((n_texts, coding.N_PLACES), np.int64)
@@ -321,7 +323,8 @@ class HostSets:
             self._view_texts(k, name, block)
         for k, (column, name) in enumerate(tables.number_columns):
             of = self._numbers[k]
-            if _column(block, name) is None:
+            array = _column(block, name)
+            if array is None or array.type != self._number_types[k]:  # it is read by other queries, or by none
                 of[kernels.VALID], of[kernels.FIRST_VALID] = self._no_bits(block.n_rows), 0
                 continue
             stored = self._inputs.stored(column, block)
@@ -340,7 +343,7 @@ class HostSets:
 
     def _view_texts(self, k: int, name: str, block: Block) -> None:
         array, of = _column(block, name), self._columns[k]
-        if array is None or pa.types.is_null(array.type):
+        if array is None or kind_of(array.type) != STRING:
             of[coding.LAYOUT] = coding.NO_TEXTS
             return
         kind = array.type
