@@ -45,6 +45,7 @@ TEXTS_KEPT, TEXT_BYTES_KEPT = 1 << 19, 1 << 27
 COMMON = 1 / 32
 """Part of the rows from which on a test of a range is made when a guard asks for it, and not for each row."""
 
+_LAYOUTS = {pa.string().id: coding.SMALL_OFFSETS, pa.large_string().id: coding.LARGE_OFFSETS}
 _STORED = {stored: k for k, stored in enumerate(t.STORED)}
 _RAREST = np.float32(1e-6)
 _NO_ROWS: Int32 = read_only(np.empty(0, np.int32))
@@ -343,19 +344,19 @@ class HostSets:
 
     def _view_texts(self, k: int, name: str, block: Block) -> None:
         array, of = _column(block, name), self._columns[k]
-        if array is None or kind_of(array.type) != STRING:
+        layout = coding.NO_TEXTS if array is None else _LAYOUTS.get(array.type.id)
+        if array is None or (layout is None and kind_of(array.type) != STRING):
             of[coding.LAYOUT] = coding.NO_TEXTS
             return
-        kind = array.type
-        if pa.types.is_dictionary(kind):
+        if pa.types.is_dictionary(array.type):
             self._view_codes(k, array)
             return
-        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        if layout is None:
             array = plain_texts(plain_array(array))
+            layout = _LAYOUTS[array.type.id]
         valid, offsets, data = array.buffers()
         self._held.append(array)
-        large = pa.types.is_large_string(array.type)
-        of[coding.LAYOUT] = coding.LARGE_OFFSETS if large else coding.SMALL_OFFSETS
+        of[coding.LAYOUT] = layout
         of[coding.FIRST] = of[coding.FIRST_VALID] = array.offset
         of[coding.VALID] = 0 if array.null_count == 0 else valid.address
         of[coding.OFFSETS] = 0 if offsets is None else offsets.address
