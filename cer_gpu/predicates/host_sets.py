@@ -117,7 +117,7 @@ class HostSets:
         self._n_read = 0
         self._plan_at = FIRST_PIECE
         self._dictionaries: dict[str, tuple[pa.Array, Int32]] = {}
-        self._patterns: tuple[Any, ...] | None = None
+        self._patterns: tuple[Any, ...] = ()
         self._is_sampled = False
         self._held: list[Any] = []  # what addresses are of
         self._forget()
@@ -242,12 +242,12 @@ class HostSets:
 
     def _code(self, columns: Int64, begin: int, end: int, classes: Int32) -> None:
         """Write the class of each row of each column."""
-        if self._patterns is None:
+        if not self._patterns:
             self._choose_grams()
         column, row, n_columns = 0, begin, len(columns)
         while True:
             column, row, length = code_texts(
-                columns, column, row, begin, end, self._patterns, tuple(self._texts), classes
+                columns, column, row, begin, end, *self._patterns, tuple(self._texts), classes
             )
             if column == n_columns:
                 return

@@ -169,7 +169,7 @@ def int32(values: Any) -> Int32:
 
 
 def patterns_of(tables: SetTables, sample: Array) -> tuple[Any, ...]:
-    """Return `Patterns` with grams that are rare in a sample of texts."""
+    """Return `Patterns`, with grams that are rare in a sample of texts, and the globs."""
     begins, of_grams = [0], list[list[int]]()
     parts: tuple[list[Array], ...] = ([], [], [], [], [])
     sizes = [0, 0, 0, 0, 0]
@@ -191,10 +191,8 @@ def patterns_of(tables: SetTables, sample: Array) -> tuple[Any, ...]:
     empty = [np.empty((0, 4) if k == 3 else 0, kind) for k, kind in enumerate(kinds)]
     joined = [read_only(np.concatenate([none, *part])) for none, part in zip(empty, parts, strict=True)]
     numbers = read_only(np.array(of_grams, np.int64).reshape(-1, coding.N_OF_TABLE))
-    patterns = Patterns(
-        int32(begins), numbers, tuple(joined), tuple(tables.globs), tables.line_begins, tables.lines, folds()
-    )
-    return tuple(patterns)
+    patterns = Patterns(int32(begins), numbers, tables.line_begins, tables.lines, folds())
+    return tuple(patterns), tuple(joined), tuple(tables.globs)
 
 
 def _folded(sample: Array) -> Array:

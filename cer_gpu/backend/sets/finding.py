@@ -62,7 +62,7 @@ class GuardSteps(NamedTuple):
     trigger_begins : int32, shape (lines + 1,)
     triggered : int32, shape (triggers,)
         Guards that each line triggers.
-    always : int32, shape (n,)
+    always : int32, shape (guards always asked,)
         Guards without triggers.
     """
 
@@ -84,13 +84,13 @@ class NumberTests(NamedTuple):
     class_begins : int32, shape (classes + 1,)
         For each column, classes of numbers: ``2 * i + 1`` equals constant i, ``2 * i`` is less than it and greater than
         those before; the last one is that of NaN.
-    class_lines : int32, shape (n,)
+    class_lines : int32, shape (lines of classes,)
         Lines of the tests that numbers of each class satisfy, without those that are tested when they are read.
     read : int64, shape (lines of numbers, 4)
         For each line that is tested when it is read: its column, the outcomes that hold, whether it holds of NaN, and
         1; 0 in place of the last for other lines.
     read_constants : uint64, shape (lines of numbers,)
-    known : int64, shape (columns, 4)
+    known : int64, shape (columns of validity, 4)
         For each column of which validity is asked: address and first bit, and lines of valid and of other rows, or -1.
     """
 
@@ -110,7 +110,7 @@ class PassMemory(NamedTuple):
     ----------
     bits : uint64, shape (lines,), written
         All 0 between calls, but for lines that are tested when they are read.
-    touched : int32, shape (lines,), written
+    touched : int32, shape (lines + 1,), written
     read_at : int64, shape (lines,), written
         Serial number of the word for which a line was tested.
     asked_at : int64, shape (guards,), written
@@ -118,8 +118,8 @@ class PassMemory(NamedTuple):
     counts : int64, shape (lines,), written
         Rows so far of which each line held.
     stack : uint64, shape (MOST_ON_STACK + 1,), written
-    keys : uint64, shape (columns of numbers, 64), written
-    valid : uint64, shape (columns of numbers, 2), written
+    keys : uint64, shape (room for columns, 64), written
+    valid : uint64, shape (room for columns, 2), written
         Rows that are not NULL, and those that are NaN.
     serial : int64, shape (1,), written
     """
@@ -145,8 +145,8 @@ def find_rows(steps, numbers, classes, list_begins, lists, begin, end, first, me
     numbers : NumberTests
     classes : int32, shape (columns of texts, at least end - begin)
         Classes of texts (`cer_gpu.backend.texts.coding`).
-    list_begins : int64, shape (texts + 1,)
-    lists : int32, shape (n,)
+    list_begins : int64, shape (room for texts,)
+    lists : int32, shape (room for lines,)
         Lines that hold of each text.
     begin, end : int
         Rows to read; the first is that of the first class.
