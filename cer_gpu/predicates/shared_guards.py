@@ -83,7 +83,9 @@ class GuardList:
     """
 
     def __init__(self, schema: pa.Schema, type_column: str | None, stream_column: str | None) -> None:
-        self.schema, self.type_column, self.stream_column = schema, type_column, stream_column
+        self.schema: pa.Schema = schema
+        self.type_column: str | None = type_column
+        self.stream_column: str | None = stream_column
         self.types: set[str] = set()
         self._numbers: dict[Guard, int] = {}
         self._bound: list[tuple[Guard, Test | None, Inputs | None]] = []
@@ -164,7 +166,7 @@ class SharedGuards:
         self._begin(GuardList(schema, type_column, stream_column), forced(device))
 
     def _begin(self, guards: GuardList, device: str) -> None:
-        self.guards = guards
+        self.guards: GuardList = guards
         self.schema: pa.Schema = guards.schema
         self.asked: str = device
         self.device: str = CPU if device == AUTO else device
@@ -352,7 +354,8 @@ class _OnDevice:
 
     def __init__(self, numbers: list[int], guards: GuardList, of: SharedGuards) -> None:
         self.places: dict[int, int] = {number: place for place, number in enumerate(numbers)}
-        self.guards, self._see = guards, of._see
+        self.guards: GuardList = guards
+        self._see = of._see
         names = [guards.name_of_type(number) for number in numbers]
         self._types = {name: i for i, name in enumerate(dict.fromkeys(names)) if name is not None}
         self._numbers_of_types = PerDictionary(self._of_dictionary, np.array(-1, np.int32))
