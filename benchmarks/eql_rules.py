@@ -4,8 +4,7 @@
 
 The rules (a file of JSON lines with "name" and "query") and the events (windows.parquet, with make_ecs.py that gives
 them the names of fields that the rules read) are not part of this repository: without them there is nothing to do.
-Seconds are CPU seconds of the one thread that works.  Those in texts are spent where patterns are looked for in the
-distinct texts of a column.
+Seconds are CPU seconds of the one thread that works.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cer_gpu.compilation import analyse
-from cer_gpu.expressions.text_sets import TestTable
 from cer_gpu.query_set import QuerySet
 
 BESIDE = Path(__file__).resolve().parents[2] / "shared"
@@ -60,52 +57,15 @@ def compiled(rules: dict[str, str], schema: pa.Schema | None) -> tuple[dict[str,
     return found, wrong
 
 
-class TimedTexts:
-    """Adds up the CPU seconds within the answers of tests of texts, while it is entered.
-
-    Attributes
-    ----------
-    seconds : float
-    """
-
-    seconds = 0.0
-
-    def __enter__(self) -> TimedTexts:
-        """Begin."""
-        self._plain = {name: getattr(TestTable, name) for name in ("__call__", "codes")}
-        for name, plain in self._plain.items():
-            setattr(TestTable, name, self._timed(plain))
-        return self
-
-    def _timed(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*arguments: Any) -> Any:
-            begin = time.thread_time()
-            try:
-                return plain(*arguments)
-            finally:
-                self.seconds += time.thread_time() - begin
-
-        return timed
-
-    def __exit__(self, *_: object) -> None:
-        """End."""
-        for name, plain in self._plain.items():
-            setattr(TestTable, name, plain)
-
-
 def measure(queries: dict[str, Any], events: pa.Table) -> None:
     """Print what a set of rules finds, and how long it takes."""
     rules = QuerySet(queries)
-    with TimedTexts() as texts:
-        begin = time.thread_time()
-        found = rules.evaluate(events, threads=1)
-        seconds = time.thread_time() - begin
+    begin = time.thread_time()
+    found = rules.evaluate(events, threads=1)
+    seconds = time.thread_time() - begin
     rows = sum(table.num_rows for table in found.values())
     hit = sum(table.num_rows > 0 for table in found.values())
-    print(
-        f"{len(queries):6,} rules, {events.num_rows:,} events: {seconds:6.1f} s, {texts.seconds:5.1f} of them in texts;"
-        f" {rows:,} matches of {hit} rules"
-    )
+    print(f"{len(queries):6,} rules, {events.num_rows:,} events: {seconds:6.1f} s; {rows:,} matches of {hit} rules")
 
 
 def main() -> None:

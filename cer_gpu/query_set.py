@@ -31,7 +31,7 @@ from cer_gpu.compilation import (
 )
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.evaluation import Evaluation, FoundBatches
-from cer_gpu.engine.member import InQuery, SetMember, empty_batch
+from cer_gpu.engine.member import SetMember, empty_batch
 from cer_gpu.engine.options import (
     OF_COUNTS,
     OF_EVENTS,
@@ -44,7 +44,7 @@ from cer_gpu.engine.options import (
     taking,
 )
 from cer_gpu.engine.sharing import BoundBefore, Sharing
-from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
+from cer_gpu.errors import CerError, InQuery, OptionError, QueryError, did_you_mean
 from cer_gpu.evaluated import Evaluated, number_in
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.io.source import Source

@@ -106,6 +106,14 @@ def test_many_queries_find_at_once_what_they_find_one_by_one(tmp_path):
     assert found["Queries left out"]
 
 
+def test_pushes_are_measured_where_there_are_no_rules(tmp_path):
+    printed = run("live.py", "--rules", str(tmp_path / "no"), "--pushes", "20", "--save", "--results", str(tmp_path))
+    (kept,) = tmp_path.glob("*-live.json")
+    (row,) = json.loads(kept.read_text(encoding="utf-8"))["results"]["Events pushed to an evaluator"]
+    assert row["median, ms"] >= row["best, ms"] > 0
+    assert "there are no rules" in printed
+
+
 def test_the_first_run_is_measured_in_processes_of_its_own(tmp_path):
     run("first_run.py", "--repeat", "1", "--only", "import", "--save", "--results", str(tmp_path))
     (kept,) = tmp_path.glob("*-first-run.json")

@@ -29,7 +29,7 @@ SHARED_NAMES = {
     "PASSES": "the passes of one language, from its text to what is evaluated",
     "Argument": "of an atom of a conjunctive query, and of a filter between events: the room says which",
     "FUNCTIONS": "functions by their names: those of other languages with hints, and those of this one",
-    "Rows": "rows of a block: a truth for each (inputs), and their numbers (shared_guards)",
+    "Rows": "rows of a block: a truth for each (inputs), and rows of partial matches (recent.pending)",
     "Words": "the bits of the predicates of each event: on the CPU (symbols), and on a GPU (cuda.words)",
     "analyse": "the public verb over CEQL alone, and over CEQL or SQL",
     "explain": "the public verb: over a plan, a frame, and a job on Spark",

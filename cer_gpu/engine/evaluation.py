@@ -22,12 +22,11 @@ from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
 from cer_gpu.engine.blocks import BLOCK_ROWS, Blocks
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.intake import Intake
-from cer_gpu.engine.member import InQuery, QueryMember, RangeClock, SetMember
+from cer_gpu.engine.member import QueryMember, RangeClock, SetMember
 from cer_gpu.engine.options import FIELDS, EvaluationOptions
-from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.engine.turns import Turns
-from cer_gpu.errors import EventsError, OptionError, did_you_mean
+from cer_gpu.errors import EventsError, InQuery, OptionError, did_you_mean
 from cer_gpu.order.lateness import parse_time
 from cer_gpu.order.rows import ROW_COLUMN, with_rows
 from cer_gpu.order.streams import STREAM_COLUMN
@@ -185,14 +184,7 @@ class Evaluation(Generic[_Piece, _Found]):
         return self._gathered(self.push_batches(batch, stream))
 
     def push_rows(self, rows: Sequence[Mapping[str, Any]], stream: str | None = None) -> _Found:
-        """Read events that are mappings from the names of columns to values, as `push` reads those of a batch.
-
-        Parameters
-        ----------
-        rows
-            The next events.  A column that a row does not name is NULL there; names that are no columns are an error.
-        stream
-            As of `push`.
+        """Read events that are mappings from columns to values, as `push`; a column that a row does not name is NULL.
 
         Raises
         ------
@@ -395,20 +387,13 @@ class Evaluation(Generic[_Piece, _Found]):
         for columns in sharing.ahead(blocks.cut(events, SET_ROWS * self._longer)):
             batch = blocks.batch(columns.batch)
             block = blocks.read(columns)
-            sharing.next_block(self._awake)
-            if self._turns is None:
-                self._turns = Turns(self._members)
+            self._turns = self._turns or Turns(self._members)
+            sharing.next_block(self._turns.pipelines)
             for name, member in self._turns.of(block.columns):
                 for rows in member.read_whole(block, clocks, batch):
                     yield name, rows
             if self.is_full:
                 return
-
-    def _awake(self) -> Iterator[Pipeline]:
-        """Yield the pipelines that there are."""
-        for member in self._members.values():
-            if isinstance(member, QueryMember) and member.awake is not None:
-                yield member.awake
 
     @property
     def _has_many(self) -> bool:

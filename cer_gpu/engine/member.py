@@ -26,7 +26,6 @@ from cer_gpu.engine.sharing import Sharing
 from cer_gpu.engine.single_events import SingleEvents
 from cer_gpu.engine.started import MOST
 from cer_gpu.engine.waiting import notes_on_tallies
-from cer_gpu.errors import QueryError
 from cer_gpu.expressions.derived import reads_one_event
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.output.form import Columns
@@ -41,22 +40,6 @@ from cer_gpu.runtime.protocol import FoundBuffers
 
 RangeClock = tuple[str | None, np.uint64 | np.float64]
 """Column in which a window is measured (None: events), and its length."""
-
-
-class InQuery:
-    """Context in which errors in a query begin with its name, if it has one."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> None:
-        """Begin."""
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Name the query of an error."""
-        if self._name and isinstance(error, QueryError):
-            message = f"query {self._name!r}: {error.message}"
-            raise type(error)(message, error.text, error.start, error.end, error.hint) from None
 
 
 class SetMember(ABC):
@@ -89,6 +72,8 @@ class SetMember(ABC):
         True if shares of the keys make up the whole, in the order of ends.
     limits_rows : bool
         True if the limit is one of rows.
+    reads : SharedWords or None
+        Guards without which nothing of a block is read; None: each block is read, or has a part in the results.
     """
 
     plan: Plan | None = None
@@ -147,10 +132,7 @@ class SetMember(ABC):
         """Remarks on the events read so far."""
         return []
 
-    @property
-    def reads(self) -> SharedWords | None:
-        """Guards without which nothing of a block is read; None: each block is read, or has a part in the results."""
-        return None
+    reads: SharedWords | None = None
 
     @abstractmethod
     def another(self, options: EvaluationOptions, sharing: Sharing | None) -> SetMember:
@@ -303,7 +285,7 @@ class QueryMember(SetMember):
         return self._pipeline
 
     @property
-    def reads(self) -> SharedWords | None:
+    def reads(self) -> SharedWords | None:  # type: ignore[override]
         """See `SetMember`."""
         return self._pipeline.reads if self._pipeline is not None else self._asleep
 
@@ -459,8 +441,6 @@ class QueryMember(SetMember):
 
     def refuse_resident(self, batch: pa.RecordBatch) -> None:
         """See `SetMember`."""
-        if not some_are_resident():
-            return
         output, binding = self.physical.output, self.binding
         for_all = (
             f"output={output.name!r}"
@@ -469,7 +449,7 @@ class QueryMember(SetMember):
             if self.options.lateness
             else ""
         )
-        names = self.attributes if for_all else binding.columns_on_host
+        names = () if not some_are_resident() else self.attributes if for_all else binding.columns_on_host
         refuse_resident(batch, names, for_all or "the window, PARTITION BY or the column of positions")
 
     # ---- events ---------------------------------------------------------------------------------------------
@@ -509,14 +489,12 @@ class QueryMember(SetMember):
         if self._may_be_single is None:
             assert self._first is not None
             self._choose(self._first)
-            options = self.options
-            numbered = options.lateness is not None or ROW_COLUMN in self._first.schema.names
-            self._may_be_single = self.physical.is_of_single_events and options.share is None and not numbered
+            numbered = self.options.lateness is not None or ROW_COLUMN in self._first.schema.names
+            self._may_be_single = self.physical.is_of_single_events and self.options.share is None and not numbered
         return self._may_be_single
 
     def _read_single(self, words: SharedWords, block: EventBlock, clocks: dict[str, Clock]) -> Iterator[pa.RecordBatch]:
-        rows = words.shared.rows(words.numbers[0], block.columns)
-        if not len(rows):
+        if not len(rows := words.shared.rows(words.numbers[0], block.columns)):
             return
         if self._single is None:
             assert self._first is not None

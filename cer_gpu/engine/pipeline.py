@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 
 from cer_gpu.arrays import Array, Bools, Int32, Int64
-from cer_gpu.automaton.encoding import (
-    COUNT_WINDOW,
-    GLOBAL_WINDOW,
-)
+from cer_gpu.automaton.encoding import COUNT_WINDOW, GLOBAL_WINDOW
 from cer_gpu.automaton.table import Table
 from cer_gpu.columnar.clocks import Clock, WindowClocks
 from cer_gpu.columnar.columns import Block
@@ -22,9 +19,8 @@ from cer_gpu.columnar.rows import Picked
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.options import EvaluationOptions
-from cer_gpu.engine.reducing import make_reduction
 from cer_gpu.engine.row_numbers import RowNumbers
-from cer_gpu.engine.run_options import run_options
+from cer_gpu.engine.run_options import make_reduction, run_options
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.engine.spacing import make_spacing
 from cer_gpu.engine.started import MOST, StartedRows
@@ -213,13 +209,11 @@ class Pipeline:
 
     @property
     def reads(self) -> SharedWords | None:
-        """Guards without which nothing of a block is read; None: each block is read, or has a part in the results."""
-        of_all_events = self.partitions is not None and (self._every or self._numbers)
-        waits = self._awaiting is not None or self._reduction is not None or self._spacing is not None
-        whole = self.physical.output.by_starts or self.physical.output.whole_ends
-        whole |= not all(map(reads_one_event, self.binding.derived.values()))
-        guards = self.guards
-        return None if of_all_events or waits or whole or not isinstance(guards, SharedWords) else guards
+        """See `SetMember`."""
+        every = (self.partitions is not None and (self._every or self._numbers)) or self.physical.output.by_starts
+        every |= self.physical.output.whole_ends or not all(map(reads_one_event, self.binding.derived.values()))
+        every |= any(each is not None for each in (self._awaiting, self._reduction, self._spacing))
+        return None if every or not isinstance(self.guards, SharedWords) else self.guards
 
     @property
     def numbers_rows(self) -> bool:
@@ -323,14 +317,14 @@ class Pipeline:
 
     @property
     def _waits_for_time(self) -> bool:
-        column = self.physical.plan.time_column
-        return column is not None and self.binding.window_column == column
+        return (
+            self.physical.plan.time_column is not None and self.binding.window_column == self.physical.plan.time_column
+        )
 
     @property
     def _is_plain(self) -> bool:
         """True if results are made of nothing but the runtime's."""
-        apart = self._spacing is None and self._rows is None
-        return self.partitions is None and self._retained is None and apart
+        return all(each is None for each in (self.partitions, self._retained, self._spacing, self._rows))
 
     def finish(self) -> Iterator[Any]:
         """Yield the rows of the complex events that wait at the end of the stream."""
@@ -363,8 +357,7 @@ class Pipeline:
         if self._spacing is not None:
             self._spacing.forget()
         of_rows = None if self._rows is None else self._rows.retained
-        kept = [each for each in (self._retained, of_rows) if each is not None]
-        if not kept:
+        if not (kept := [each for each in (self._retained, of_rows) if each is not None]):
             return
         of_clocks = self.partitions is not None and self._options.window == GLOBAL_WINDOW
         if of_clocks and batch.given is not None and len(batch.given):
@@ -532,8 +525,7 @@ class Pipeline:
 
     def _rest(self) -> Iterator[FoundBuffers]:
         """Yield what the runtime found since its last full buffer."""
-        rest = self._chosen(self.runtime.flush())
-        if len(rest):
+        if len(rest := self._chosen(self.runtime.flush())):
             yield rest
 
     def _chosen(self, found: FoundBuffers) -> FoundBuffers:

@@ -1,4 +1,4 @@
-"""Options of the runtime of a query, by its plan and its binding."""
+"""Options of the runtime, and the buffer of semi-joins, by the plan of a query and its binding."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from cer_gpu.automaton.encoding import (
     GLOBAL_WINDOW,
     NO_WINDOW,
 )
+from cer_gpu.automaton.parallel_pattern import ParallelTable
+from cer_gpu.automaton.table import Table
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.expressions.side_columns import TextNumbers
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
 from cer_gpu.planning.plan import Plan
 from cer_gpu.runtime.events import RunOptions
+from cer_gpu.runtime.reduction import Partners
 
 _NEVER = np.iinfo(np.int64).max
 """A position after all events."""
@@ -58,3 +61,14 @@ def run_options(physical: PhysicalPlan, binding: Binding, asked: EvaluationOptio
         texts=texts,
         weighing=binding.weights.weighing if physical.output.weighed and binding.weights is not None else None,
     )
+
+
+def make_reduction(physical: PhysicalPlan, binding: Binding, table: Table) -> Partners | None:
+    """Return the buffer in which events wait for partners; None: all are read at once."""
+    joins = physical.semi_joins
+    if isinstance(joins, str):
+        return None
+    assert isinstance(table, ParallelTable)
+    assert binding.parallel is not None
+    assert binding.window_length is not None
+    return Partners(binding.parallel, table, joins, binding.window_length, whole=physical.reorders)

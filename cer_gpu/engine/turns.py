@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from cer_gpu.columnar.columns import Block
-from cer_gpu.engine.member import SetMember
+from cer_gpu.engine.member import QueryMember, SetMember
+from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.predicates.shared_guards import SharedGuards
 
 
@@ -42,3 +43,9 @@ class Turns:
                 yield name, member
                 if member.reads is None:
                     self._each_block.add(k)
+
+    def pipelines(self) -> Iterator[Pipeline]:
+        """Yield the pipelines that there are."""
+        for _, member in self._members:
+            if isinstance(member, QueryMember) and member.awake is not None:
+                yield member.awake

@@ -29,7 +29,7 @@ FEW_ROWS = 1 << 12
 MANY_CODES = 64
 """Rows in question from which on equal texts are looked up once."""
 
-MOST_KNOWN = 1 << 14
+MOST_REMEMBERED = 1 << 14
 """Most texts that a test remembers."""
 
 LateTest = tuple[Predicate, tuple[int, ...]]
@@ -151,7 +151,7 @@ class _Remembered(PerDictionary):
         texts = [listed[code] for code in codes.tolist()]
         unknown = [text for text in dict.fromkeys(texts) if text not in known]
         if unknown:
-            if len(known) > MOST_KNOWN:
+            if len(known) > MOST_REMEMBERED:
                 known.clear()
                 known[None] = False
                 unknown = [text for text in dict.fromkeys(texts) if text is not None]

@@ -1,8 +1,8 @@
 """Guards of many queries over one stream, each of which is evaluated once, whatever the number of queries.
 
 The guards of a set are data (`cer_gpu.predicates.cuda.set_steps`), from which a loop finds the rows of all guards of a
-block at once: on the CPU (`cer_gpu.predicates.host_sets`), or on a GPU (`cer_gpu.predicates.cuda.guard_sets`).  What it
-costs depends on the rows that satisfy a test, and not on the number of guards.  The relevant events of a query are the
+block at once: on the CPU (`cer_gpu.predicates.host_sets`), or on a GPU (`cer_gpu.predicates.cuda.guard_sets`).  The
+time depends on the rows that satisfy a test, and not on the number of guards.  The relevant events of a query are the
 merge of the rows of its guards, with the word of each row (`cer_gpu.predicates.guards`).
 """
 
@@ -34,9 +34,10 @@ from cer_gpu.predicates.cuda.blocks import Job, one_ahead
 from cer_gpu.predicates.cuda.guard_sets import SetInputs
 from cer_gpu.predicates.cuda.set_steps import SetSteps
 from cer_gpu.predicates.guards import INTERPRETED, BoundGuards, forced, sets_pass, type_names
-from cer_gpu.predicates.host_sets import HostSets, SetTables, tables_of
+from cer_gpu.predicates.host_sets import HostSets
 from cer_gpu.predicates.late_tests import LateTest, LateTests
 from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement
+from cer_gpu.predicates.set_tables import SetTables, set_tables
 from cer_gpu.predicates.symbols import SymbolTable
 from cer_gpu.predicates.types_met import MOST_KNOWN, TypesMet
 
@@ -82,7 +83,9 @@ class GuardList:
     """
 
     def __init__(self, schema: pa.Schema, type_column: str | None, stream_column: str | None) -> None:
-        self.schema, self.type_column, self.stream_column = schema, type_column, stream_column
+        self.schema: pa.Schema = schema
+        self.type_column: str | None = type_column
+        self.stream_column: str | None = stream_column
         self.types: set[str] = set()
         self._numbers: dict[Guard, int] = {}
         self._bound: list[tuple[Guard, Test | None, Inputs | None]] = []
@@ -134,7 +137,7 @@ class GuardList:
             if self._tables is None or self._steps.n_guards < len(self._bound):
                 for number in range(self._steps.n_guards, len(self._bound)):
                     self.add_to(self._steps, number)
-                self._tables = tables_of(self._steps)
+                self._tables = set_tables(self._steps)
             return self._tables, self._steps
 
 
@@ -163,7 +166,7 @@ class SharedGuards:
         self._begin(GuardList(schema, type_column, stream_column), forced(device))
 
     def _begin(self, guards: GuardList, device: str) -> None:
-        self.guards = guards
+        self.guards: GuardList = guards
         self.schema: pa.Schema = guards.schema
         self.asked: str = device
         self.device: str = CPU if device == AUTO else device
@@ -351,7 +354,8 @@ class _OnDevice:
 
     def __init__(self, numbers: list[int], guards: GuardList, of: SharedGuards) -> None:
         self.places: dict[int, int] = {number: place for place, number in enumerate(numbers)}
-        self.guards, self._see = guards, of._see
+        self.guards: GuardList = guards
+        self._see = of._see
         names = [guards.name_of_type(number) for number in numbers]
         self._types = {name: i for i, name in enumerate(dict.fromkeys(names)) if name is not None}
         self._numbers_of_types = PerDictionary(self._of_dictionary, np.array(-1, np.int32))

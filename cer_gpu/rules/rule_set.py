@@ -17,7 +17,6 @@ from cer_gpu.compilation import (
     compiled_together,
     options_of_set,
 )
-from cer_gpu.engine.member import InQuery
 from cer_gpu.engine.options import (
     OF_EVENTS,
     RAISE,
@@ -27,7 +26,7 @@ from cer_gpu.engine.options import (
     options_by_name,
     taking,
 )
-from cer_gpu.errors import CerError
+from cer_gpu.errors import CerError, InQuery
 from cer_gpu.io.source import Source
 from cer_gpu.query_set import QuerySet, QuerySetEvaluator
 from cer_gpu.rule import Rule

@@ -14,6 +14,7 @@ from contracts import Array, Group, Mismatch, check_call, contract, fields_writt
 from small_sizes import small_sizes
 
 import cer_gpu
+from cer_gpu.expressions import text_sets
 
 FOUND, KERNELS = functions()
 MOST_ARGUMENTS = 24
@@ -222,7 +223,8 @@ def test_real_calls_of_sets_fit_their_contracts():
     with small_sizes(), checked_calls() as called:
         found = cer_gpu.compile_all(texts, time_column="t").evaluate(events(60, 1))
     assert found["two"].num_rows > 0
-    assert {"group_rows", "merge_rows", "gather"} <= {name for _, name in called}
+    of_sets = {"choose_triggers", "code_texts", "find_rows"}
+    assert {"group_rows", "merge_rows", "gather", *of_sets} <= {name for _, name in called}
 
 
 def test_real_calls_of_sets_of_patterns_fit_their_contracts():
@@ -233,10 +235,13 @@ def test_real_calls_of_sets_of_patterns_fit_their_contracts():
     values = pa.concat_arrays([coded.dictionary, pa.nulls(1, coded.dictionary.type)])  # with NULL, tables are made
     place = table.column_names.index("s")
     other = table.set_column(place, "s", pa.DictionaryArray.from_arrays(coded.indices, values))
-    with small_sizes(), checked_calls() as called:
+    with small_sizes(), pytest.MonkeyPatch.context() as patch, checked_calls() as called:
+        patch.setattr(text_sets, "TOGETHER_FROM", 0)
         rules = cer_gpu.compile_all(texts, time_column="t")
         found = rules.evaluate(table)
         assert rules.evaluate(other) == found
+        assert {name: rules[name].evaluate(table) for name in texts} == found
+        assert {name: rules[name].evaluate(other) for name in texts} == found
     assert [len(each) > 0 for each in found.values()] == [True, True, True, False, False, True]
     assert {"lay_out", "find_globs", "group_rows", "mark_texts"} <= {name for _, name in called}
 

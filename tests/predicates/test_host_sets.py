@@ -17,8 +17,9 @@ from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.predicates import host_sets
 from cer_gpu.predicates.cuda.set_steps import SetSteps
-from cer_gpu.predicates.host_sets import HostSets, tables_of
+from cer_gpu.predicates.host_sets import HostSets
 from cer_gpu.predicates.late_tests import LateTest, LateTests
+from cer_gpu.predicates.set_tables import set_tables
 
 
 def sets_of(asked, schema: pa.Schema, named=None) -> tuple[HostSets, dict[int, LateTest], LateTests]:
@@ -26,7 +27,7 @@ def sets_of(asked, schema: pa.Schema, named=None) -> tuple[HostSets, dict[int, L
     for k, (_, tested) in enumerate(asked):
         test = None if tested is None else binder.bind(tested)
         steps.add(tested, test, binder.inputs, named=named[k] if named else ())
-    return HostSets(tables_of(steps), steps.inputs), steps.late, LateTests(schema)
+    return HostSets(set_tables(steps), steps.inputs), steps.late, LateTests(schema)
 
 
 def found_by(made: tuple[HostSets, dict[int, LateTest], LateTests], block: Block) -> list[list[int]]:
@@ -58,7 +59,7 @@ def test_rows_equal_those_of_the_interpreter(seed, monkeypatch):
     monkeypatch.setattr(host_sets, "FIRST_PIECE", rng.choice([1, 70, 512]))
     monkeypatch.setattr(host_sets, "PLAN_EVERY", rng.choice([2, 8]))
     monkeypatch.setattr(host_sets, "COMMON", rng.choice([0.0, 1 / 32, 0.5, 2.0]))
-    monkeypatch.setattr(host_sets, "MOST_TEXTS", rng.choice([0, 5, 1 << 19]))
+    monkeypatch.setattr(host_sets, "TEXTS_KEPT", rng.choice([0, 5, 1 << 19]))
     n = rng.choice([1, 10, 70, 150])
     asked = [(None, None)]
     while len(asked) <= n:

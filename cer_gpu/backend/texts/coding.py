@@ -1,7 +1,7 @@
 """Texts of many columns -> the tests that each distinct text satisfies, found when the text is first met.
 
 All columns have one hash table, in which a text stands with its column, and with the lines of the tests that it
-satisfies (`cer_gpu.predicates.cuda.set_steps`).  So of each row only the number of its text is needed.
+satisfies (`cer_gpu.predicates.cuda.set_steps`): of each row only the number of its text is needed.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.loads import bit_at, load_i4, load_i8, load_u1, load_u8
-from cer_gpu.backend.texts.scanning import FACTOR, MARK, SLOT_SHIFT, Globs, Grams, glob_fits, has_piece, lay_text
+from cer_gpu.backend.sets.loads import bit_at, load_i4, load_i8, load_u1, load_u8
+from cer_gpu.backend.texts.scanning import FACTOR, MARK, SLOT_SHIFT, Globs, glob_fits, has_piece, lay_text
 
 SMALL_OFFSETS, LARGE_OFFSETS, CODES, NO_TEXTS = range(4)
 """Layouts of a column: texts behind offsets of 32 or 64 bits, codes of a dictionary, or NULL alone."""
@@ -23,7 +23,7 @@ LAYOUT, FIRST, VALID, FIRST_VALID, OFFSETS, DATA, N_PLACES = range(7)
 `OFFSETS` and `DATA` are addresses; of codes, those of int32 codes (-1 for NULL), and of the classes by code (int32).
 """
 
-NULL, QUIET = -1, -2
+NO_TEXT, NO_LINES = -1, -2
 """Classes of a row without a text, and of one whose text satisfies no test; all others are numbers of texts."""
 
 TABLE_FOLDS, TABLE_WIDTH, TABLE_BITS, TABLE_SHIFT, TABLE_SLOTS, TABLE_LAST, TABLE_ENTRIES, N_ENTRIES, N_OF_TABLE = (
@@ -42,10 +42,6 @@ class Patterns(NamedTuple):
     begins : int32, shape (columns + 1,)
         Begin of the tables of each column.
     tables : int64, shape (tables, N_OF_TABLE)
-    grams : Grams
-        Those of all tables, one behind the other; patterns and pieces are numbered through.
-    globs : Globs
-        Those of all columns.
     line_begins : int32, shape (patterns + 1,)
     lines : int32, shape (lines of patterns,)
         Lines of the tests that ask for each pattern.
@@ -55,29 +51,46 @@ class Patterns(NamedTuple):
 
     begins: Any
     tables: Any
-    grams: Any
-    globs: Any
     line_begins: Any
     lines: Any
     folds: Any
 
 
-class Texts(NamedTuple):
+class GramTables(NamedTuple):
+    """Tables of grams (`Grams`), one behind the other; patterns and pieces are numbered through.
+
+    Attributes
+    ----------
+    bits : uint8, shape (bytes of filters,)
+    slots : int32, shape (slots and ends,)
+    keys : uint32, shape (entries,)
+    entries : int32, shape (entries, 4)
+    pieces : uint8, shape (bytes of pieces,)
+    """
+
+    bits: Any
+    slots: Any
+    keys: Any
+    entries: Any
+    pieces: Any
+
+
+class TextsMet(NamedTuple):
     """Texts met so far.
 
     Attributes
     ----------
     slots : int32, shape (2**slots,), written
         Open-addressing hash table: the text in each slot, -1 in a free one.
-    hashes : uint64, shape (texts,), written
-    columns : int32, shape (texts,), written
+    hashes : uint64, shape (room for texts,), written
+    columns : int32, shape (room for texts,), written
         Column of each.
-    offsets : int64, shape (texts + 1,), written
-    data : uint8, shape (room,), written
-    list_begins : int64, shape (texts + 1,), written
-    lists : int32, shape (room,), written
+    offsets : int64, shape (room for texts,), written
+    data : uint8, shape (room for bytes,), written
+    list_begins : int64, shape (room for texts,), written
+    lists : int32, shape (room for lines,), written
         Lines of the tests that each text satisfies.
-    laid : uint8, shape (room,), written
+    laid : uint8, shape (room for one,), written
         Room for one text between marks.
     seen : int32, shape (patterns,), written
         Last text for which a pattern was decided; -1 at first.
@@ -104,18 +117,21 @@ class Texts(NamedTuple):
 
 
 @kernel
-def code_texts(columns, column, row, begin, end, patterns, texts, classes):
+def code_texts(columns, column, row, begin, end, patterns, grams, globs, texts, classes):
     """Write the class of each row of each column.
 
     Parameters
     ----------
     columns : int64, shape (columns, N_PLACES)
     column, row : int
-        Where to begin.
+        The first column and row.
     begin, end : int
         Rows to read.
     patterns : Patterns
-    texts : Texts
+    grams : GramTables
+    globs : Globs
+        Those of all columns.
+    texts : TextsMet
     classes : int32, shape (columns, at least end - begin), written
 
     Returns
@@ -124,20 +140,20 @@ def code_texts(columns, column, row, begin, end, patterns, texts, classes):
         The column and row that come next, and the bytes of the text for which there is no room; the number of columns
         if all is done.
     """
-    patterns, texts = Patterns(*patterns), Texts(*texts)
+    patterns, grams, globs, texts = Patterns(*patterns), GramTables(*grams), Globs(*globs), TextsMet(*texts)
     for c in range(column, columns.shape[0]):
         at = columns[_U(c)]
         layout, first = at[LAYOUT], at[FIRST]
         valid, first_valid, offsets, data = _U(at[VALID]), at[FIRST_VALID], _U(at[OFFSETS]), _U(at[DATA])
-        before, n_before, class_before = _U(0), -1, NULL
+        before, n_before, class_before = _U(0), -1, NO_TEXT
         for r in range(row if c == column else begin, end):
             to = _U(r - begin)
             if layout == NO_TEXTS or not bit_at(valid, _U(first_valid + r)):
-                classes[_U(c), to] = NULL
+                classes[_U(c), to] = NO_TEXT
                 continue
             if layout == CODES:
                 code = load_i4(offsets + _U(4 * r))
-                classes[_U(c), to] = NULL if code < 0 else load_i4(data + _U(4 * code))
+                classes[_U(c), to] = NO_TEXT if code < 0 else load_i4(data + _U(4 * code))
                 continue
             place = _U(first + r)
             if layout == SMALL_OFFSETS:
@@ -147,17 +163,17 @@ def code_texts(columns, column, row, begin, end, patterns, texts, classes):
             address, length = data + _U(start), stop - start
             if length != n_before or not _same(address, before, length):
                 before, n_before = address, length
-                text = _number(c, address, length, patterns, texts)
+                text = _number(c, address, length, patterns, grams, globs, texts)
                 if text < 0:
                     return c, r, length
                 n_lines = texts.list_begins[_U(text + 1)] - texts.list_begins[_U(text)]
-                class_before = text if n_lines > 0 else QUIET
+                class_before = text if n_lines > 0 else NO_LINES
             classes[_U(c), to] = class_before
     return columns.shape[0], 0, 0
 
 
 @helper
-def _number(column, address, length, patterns, texts):
+def _number(column, address, length, patterns, grams, globs, texts):
     """Return the number of a text, perhaps of a new one; -1 if there is no room for it."""
     mixed = (_hash(address, length) ^ _U(column)) * _U(FACTOR)
     mixed ^= mixed >> _U(32)
@@ -183,7 +199,7 @@ def _number(column, address, length, patterns, texts):
     texts.hashes[_U(n)] = mixed
     texts.columns[_U(n)] = column
     texts.slots[slot] = n
-    texts.list_begins[_U(n + 1)] = _listed(column, n, offset, length, n_listed, patterns, texts)
+    texts.list_begins[_U(n + 1)] = _listed(column, n, offset, length, n_listed, patterns, grams, globs, texts)
     texts.n[0] = n + 1
     return n
 
@@ -207,10 +223,27 @@ def place_texts(hashes, n, slots):
 
 
 @kernel
-def _listed(column, text, offset, length, n_listed, patterns, texts):
-    """List the lines of the tests that a new text satisfies, behind those of the others; return their end."""
-    patterns, texts = Patterns(*patterns), Texts(*texts)
-    grams, globs = Grams(*patterns.grams), Globs(*patterns.globs)
+def _listed(column, text, offset, length, n_listed, patterns, grams, globs, texts):
+    """List the lines of the tests that a new text satisfies, behind those of the others.
+
+    Parameters
+    ----------
+    column, text : int
+    offset, length : int
+        Place of the text, whose bytes are there already, and their number.
+    n_listed : int
+        Lines of the texts before.
+    patterns : Patterns
+    grams : GramTables
+    globs : Globs
+    texts : TextsMet
+
+    Returns
+    -------
+    int
+        Lines of all texts now.
+    """
+    patterns, grams, globs, texts = Patterns(*patterns), GramTables(*grams), Globs(*globs), TextsMet(*texts)
     folded, end = np.int64(-1), np.int64(1)
     for table in range(patterns.begins[_U(column)], patterns.begins[_U(column + 1)]):
         of = patterns.tables[_U(table)]

@@ -152,7 +152,7 @@ def _others(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 # ---- grams ---------------------------------------------------------------------------------------------------------
 
 
-class Sample:
+class TextSample:
     """Texts in which grams that are rare are taken to be rare.
 
     Parameters
@@ -172,7 +172,7 @@ class Sample:
         return self._counts[width]
 
 
-def grams(of: Compiled, sample: Sample) -> dict[int, Grams]:
+def grams(of: Compiled, sample: TextSample) -> dict[int, Grams]:
     """Return where to look for the patterns: a table for each width of grams; 0: for those without any."""
     n_patterns = len(of.globs.begins) - 1
     lengths = np.diff(of.piece_begins)

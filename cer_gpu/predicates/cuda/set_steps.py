@@ -1,7 +1,7 @@
 """Guards of many queries as data: lines of bits, and the steps of each guard over them.
 
-`kernels/guard_sets.cu` reads them on a GPU, `cer_gpu.backend.guard_sets` on the CPU.  Each test of a column has a line,
-with a bit for each row.  A test that the kernels do not know (a regular expression, a
+`kernels/guard_sets.cu` reads them on a GPU, `cer_gpu.backend.sets.finding` on the CPU.  Each test of a column has a
+line, with a bit for each row.  A test that the kernels do not know (a regular expression, a
 comparison of two columns) is taken to hold for each row: the rows of its guard are then too many, never too few, as
 tests are joined by AND and OR alone, and the guard says so.
 """
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Int32
-from cer_gpu.backend.guard_sets import (
+from cer_gpu.backend.sets.finding import (
     AND,
     AND_LINE,
     AND_NOT_LINE,
@@ -150,7 +150,7 @@ class SetSteps:
         Parameters
         ----------
         predicate
-            What its events satisfy; None: nothing more.
+            Predicate that its events satisfy; None: there is none.
         test
             The same as a test.
         inputs

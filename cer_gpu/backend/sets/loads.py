@@ -31,9 +31,16 @@ def _loading(bits: int, *, signed: bool = False, floating: bool = False) -> Any:
     return intrinsic(load)
 
 
-load_u1, load_u2, load_u4, load_u8 = (_loading(bits) for bits in (8, 16, 32, 64))
-load_i1, load_i2, load_i4, load_i8 = (_loading(bits, signed=True) for bits in (8, 16, 32, 64))
-load_f4, load_f8 = (_loading(bits, floating=True) for bits in (32, 64))
+load_u1: Any = _loading(8)
+load_u2: Any = _loading(16)
+load_u4: Any = _loading(32)
+load_u8: Any = _loading(64)
+load_i1: Any = _loading(8, signed=True)
+load_i2: Any = _loading(16, signed=True)
+load_i4: Any = _loading(32, signed=True)
+load_i8: Any = _loading(64, signed=True)
+load_f4: Any = _loading(32, floating=True)
+load_f8: Any = _loading(64, floating=True)
 
 
 def _bits_of(typing: Any, number: Any) -> Any:

@@ -1,7 +1,7 @@
 """Rows of the guards of many queries: 64 rows at a time, and of each guard only where one of its triggers holds.
 
 A guard is data: steps over lines of bits, a line for each test (`cer_gpu.predicates.cuda.set_steps`).  No guard holds
-of a row unless one of its triggers does, which are lines chosen to be rare.  So the work for a row is that for the
+of a row unless one of its triggers does, which are lines chosen to be rare.  The work for a row is that for the
 lines that hold of it, and for the guards that it nearly satisfies, whatever their number.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.loads import (
+from cer_gpu.backend.sets.loads import (
     bit_at,
     bits_of,
     load_f4,
@@ -34,13 +34,13 @@ MOST_ON_STACK = 16
 """CER_STACK of `kernels/guard_sets.cu`."""
 
 STORED, VALUES, STEP, FIRST, VALID, FIRST_VALID, CONSTANTS, N_CONSTANTS, CLASSES, N_OF_NUMBERS = range(10)
-"""Numbers that describe a column of numbers: the place of its layout in `cer_gpu.expressions.terms.STORED`, the address
+"""Entries that describe a column of numbers: the place of its layout in `cer_gpu.expressions.terms.STORED`, the address
 of its values, the values to a row, the first bit (of packed bits), the address of validity bits (0: all are valid) and
 the first of these, its constants among those of all columns, their number, and its classes."""
 
 I1, I2, I4, I8, U1, U2, U4, U8, F4, F8, BIT = range(11)
 
-LESS, EQUAL, GREATER = 1, 2, 4
+IS_LESS, IS_EQUAL, IS_GREATER = 1, 2, 4
 """Outcomes of a comparison, as bits."""
 
 ALWAYS = np.float32(np.inf)
@@ -51,7 +51,7 @@ _TOP = 1 << 63
 _INFINITY = 0x7FF0000000000000
 
 
-class Steps(NamedTuple):
+class GuardSteps(NamedTuple):
     """Guards as steps, and what triggers them.
 
     Attributes
@@ -62,7 +62,7 @@ class Steps(NamedTuple):
     trigger_begins : int32, shape (lines + 1,)
     triggered : int32, shape (triggers,)
         Guards that each line triggers.
-    always : int32, shape (n,)
+    always : int32, shape (guards always asked,)
         Guards without triggers.
     """
 
@@ -73,7 +73,7 @@ class Steps(NamedTuple):
     always: Any
 
 
-class Numbers(NamedTuple):
+class NumberTests(NamedTuple):
     """Tests of numbers.
 
     Attributes
@@ -84,13 +84,13 @@ class Numbers(NamedTuple):
     class_begins : int32, shape (classes + 1,)
         For each column, classes of numbers: ``2 * i + 1`` equals constant i, ``2 * i`` is less than it and greater than
         those before; the last one is that of NaN.
-    class_lines : int32, shape (n,)
+    class_lines : int32, shape (lines of classes,)
         Lines of the tests that numbers of each class satisfy, without those that are tested when they are read.
     read : int64, shape (lines of numbers, 4)
         For each line that is tested when it is read: its column, the outcomes that hold, whether it holds of NaN, and
         1; 0 in place of the last for other lines.
     read_constants : uint64, shape (lines of numbers,)
-    known : int64, shape (columns, 4)
+    known : int64, shape (columns of validity, 4)
         For each column of which validity is asked: address and first bit, and lines of valid and of other rows, or -1.
     """
 
@@ -103,14 +103,14 @@ class Numbers(NamedTuple):
     known: Any
 
 
-class Memory(NamedTuple):
-    """Memory of a pass, whose contents stay from call to call.
+class PassMemory(NamedTuple):
+    """PassMemory of a pass, whose contents stay from call to call.
 
     Attributes
     ----------
     bits : uint64, shape (lines,), written
         All 0 between calls, but for lines that are tested when they are read.
-    touched : int32, shape (lines,), written
+    touched : int32, shape (lines + 1,), written
     read_at : int64, shape (lines,), written
         Serial number of the word for which a line was tested.
     asked_at : int64, shape (guards,), written
@@ -118,8 +118,8 @@ class Memory(NamedTuple):
     counts : int64, shape (lines,), written
         Rows so far of which each line held.
     stack : uint64, shape (MOST_ON_STACK + 1,), written
-    keys : uint64, shape (columns of numbers, 64), written
-    valid : uint64, shape (columns of numbers, 2), written
+    keys : uint64, shape (room for columns, 64), written
+    valid : uint64, shape (room for columns, 2), written
         Rows that are not NULL, and those that are NaN.
     serial : int64, shape (1,), written
     """
@@ -141,18 +141,18 @@ def find_rows(steps, numbers, classes, list_begins, lists, begin, end, first, me
 
     Parameters
     ----------
-    steps : Steps
-    numbers : Numbers
+    steps : GuardSteps
+    numbers : NumberTests
     classes : int32, shape (columns of texts, at least end - begin)
         Classes of texts (`cer_gpu.backend.texts.coding`).
-    list_begins : int64, shape (texts + 1,)
-    lists : int32, shape (n,)
+    list_begins : int64, shape (room for texts,)
+    lists : int32, shape (room for lines,)
         Lines that hold of each text.
     begin, end : int
         Rows to read; the first is that of the first class.
     first : int
         Row to go on at, a multiple of 64 behind `begin`.
-    memory : Memory
+    memory : PassMemory
     guards, rows : int32, shape (room,), written
         Guard and row of each pair found, the rows of a guard in ascending order.
     n_found : int
@@ -163,7 +163,7 @@ def find_rows(steps, numbers, classes, list_begins, lists, begin, end, first, me
     (int, int)
         The row to go on at, `end` if all is done, else there was no room; and the pairs found now.
     """
-    steps, numbers, memory = Steps(*steps), Numbers(*numbers), Memory(*memory)
+    steps, numbers, memory = GuardSteps(*steps), NumberTests(*numbers), PassMemory(*memory)
     room = guards.shape[0] - 64
     for row in range(first, end, 64):
         n_rows, n_before, is_full = min(end - row, 64), n_found, False
@@ -295,7 +295,7 @@ def keys_of(of, begin, end, keys):
     Returns
     -------
     int
-        How many there are.
+        Number of keys.
     """
     n = 0
     for row in range(begin, end):
@@ -372,7 +372,7 @@ def _line(line, numbers, serial, n_rows, memory):
         word = _U(0)
         for k in range(n_rows):
             key = memory.keys[column, _U(k)]
-            outcome = LESS if key < constant else EQUAL if key == constant else GREATER
+            outcome = IS_LESS if key < constant else IS_EQUAL if key == constant else IS_GREATER
             word |= _U(outcomes & outcome != 0) << _U(k)
         nan = memory.valid[column, 1]
         word = (word & ~nan) | (nan if of[2] == 1 else _U(0))
@@ -411,11 +411,13 @@ def choose_triggers(begins, steps, weights, stack, stack_weights, lists, trigger
 
     Parameters
     ----------
-    begins, steps
-        As of `Steps`.
+    begins : int32, shape (guards + 1,)
+    steps : int32, shape (steps,)
+        As of `GuardSteps`.
     weights : float32, shape (lines,)
         `ALWAYS` for a line that is no trigger.
     stack : int64, shape (MOST_ON_STACK + 1,), written
+        Begin of the list of each word on the stack.
     stack_weights : float32, shape (MOST_ON_STACK + 1,), written
     lists : int32, shape (steps of a guard,), written
     trigger_begins : int32, shape (guards + 1,), written
