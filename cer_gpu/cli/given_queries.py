@@ -46,7 +46,9 @@ _NAMED = 3
 """Most rules whose names stand before a note."""
 SIGMA = "sigma"
 _SHOWN = {"no_progress", "as_json", "analyze", "svg", "dot", "passes"}
-OF_TABLES = frozenset({"query", "queries", "events", "out", "format_", "limit", "device", *OF_TEXT_FILES} | _SHOWN)
+OF_TABLES = frozenset(
+    {"query", "queries", "events", "more_events", "out", "format_", "limit", "device", *OF_TEXT_FILES} | _SHOWN
+)
 """Parameters of commands that a query over a whole table takes."""
 
 

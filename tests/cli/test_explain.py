@@ -134,4 +134,4 @@ def test_a_folder_without_write_permission_is_a_message(cli, here):
 def test_analyze_needs_events(cli):
     code, out, err = cli("explain", "SELECT * FROM S WHERE A", "--analyze")
     assert (code, out) == (2, "")
-    assert "--analyze runs the query on events: --events" in err
+    assert "--analyze runs the query on events: cer-gpu explain QUERY EVENTS --analyze" in err
