@@ -70,7 +70,7 @@ def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Yield a new file, which is on the disk and has the name `path` at the end of the block, or else is removed.
 
-    What has the name before, a link as well, is replaced and not written to.
+    A file or a link of that name before is replaced, and not written to.
     """
     part = unguessable(path)
     file = open(part, "xb")  # noqa: SIM115 - closed below

@@ -9,7 +9,7 @@ Numba keeps a compiled kernel for as long as the file that it stands in is the s
 files, and codes of tables come from `cer_gpu.automaton.encoding`.  Therefore the stamp by which it knows the file is
 made one of the contents of all these files.
 
-What is kept is machine code, and read by pickle: a folder, or a file, that others can change is not read.
+The cache is machine code, and read by pickle: a folder, or a file, that others can change is not read.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from sigma.types import SigmaNumber, type_map
 
 MAX_FLOAT_INTEGER = 2**53
 """Greatest integer up to which every integer is a float."""
-MOST_DIGITS = 1_000
+MAX_INTEGER_DIGITS = 1_000
 """Most digits of an integer: no value of an event has as many."""
 _BOUNDARY = re.compile(r"(?m)^(?:---|\.\.\.)(?=\s|\Z)")
 
@@ -52,8 +52,8 @@ class RuleLoader(yaml.CSafeLoader):
 
     def construct_exact_integer(self, node: yaml.ScalarNode) -> int:
         """Return an integer; ConstructorError: it has more digits than Python turns into a text."""
-        if len(node.value) > MOST_DIGITS:
-            raise _at(node, f"an integer of more than {MOST_DIGITS:,} digits")
+        if len(node.value) > MAX_INTEGER_DIGITS:
+            raise _at(node, f"an integer of more than {MAX_INTEGER_DIGITS:,} digits")
         value: int = self.construct_yaml_int(node)
         return value if abs(value) <= MAX_FLOAT_INTEGER else ExactInteger(value)
 
