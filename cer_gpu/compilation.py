@@ -243,7 +243,7 @@ def compiled_together(queries: Mapping[str, tuple[str, str | None]], **options: 
     def compiled() -> dict[str, CompiledQuery]:
         found = {}
         for name, (text, language) in queries.items():
-            with suppress(CerError):
+            with suppress(Exception):  # which the caller meets again, by the name of the query
                 query, _ = analyse_member(text, **options if language is None else options | {"language": language})
                 if query is not None:
                     found[name] = query

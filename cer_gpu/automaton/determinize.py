@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cer_gpu.arrays import Bools, Int32
-from cer_gpu.automaton.cea import ANY, CEA, FINAL, Transition
+from cer_gpu.automaton.cea import ANY, CEA, FINAL, INITIAL, Transition
 from cer_gpu.automaton.encoding import (
     DIES,
     END_OF_LIST,
@@ -82,6 +82,7 @@ class Determinization(Table):
     """
 
     def __init__(self, cea: CEA, strategy: Strategy = ALL, *, labelled: bool = False) -> None:
+        _check_length(cea)
         self.labels: list[frozenset[str]] = [frozenset[str]()]
         marks = {frozenset[str](): 0}
         # transitions that differ in their guards alone are one edge: a symbol is a set of edges that fire
@@ -313,6 +314,38 @@ def _grown(table: Int32, n_rows: int, n_columns: int) -> Int32:
 
 def _frozen(key: Any) -> Key:
     return tuple(map(_frozen, key)) if isinstance(key, list) else key
+
+
+def _check_length(cea: CEA) -> None:
+    """Refuse an automaton whose matches all pass through too many determinised states, before any of them is made.
+
+    A step leads the runs of a determinised state at most one event nearer to the end, so that a match of at least n
+    events passes through n states.
+    """
+    onward: list[list[tuple[int, int]]] = [[] for _ in range(cea.n_states)]
+    for source, target in cea.silent:
+        onward[source].append((target, 0))
+    for t in cea.transitions:
+        onward[t.source].append((t.target, 1))
+    known: set[int] = set()
+    todo, distance = [INITIAL], 0
+    while todo:
+        further = list[int]()
+        while todo:
+            state = todo.pop()
+            if state == FINAL:
+                return
+            if state not in known:
+                known.add(state)
+                for target, length in onward[state]:
+                    (further if length else todo).append(target)
+        todo, distance = further, distance + 1
+        if distance > MAX_STATES:
+            raise QueryTooLargeError(
+                f"the determinised automaton passes its bound: a match has more than {MAX_STATES} events, each with a "
+                f"state of its own (at most {MAX_STATES} states)",
+                hint="fewer steps",
+            )
 
 
 def _silent_closure(cea: CEA) -> list[int]:

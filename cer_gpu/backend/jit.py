@@ -8,6 +8,8 @@ release of Numba refuses it, the kernels are compiled without it: slower, with t
 Numba keeps a compiled kernel for as long as the file that it stands in is the same; but helpers are inlined from other
 files, and codes of tables come from `cer_gpu.automaton.encoding`.  Therefore the stamp by which it knows the file is
 made one of the contents of all these files.
+
+The cache is machine code, and read by pickle: a folder, or a file, that others can change is not read.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ import gc
 import hashlib
 import inspect
 import os
+import sys
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -32,6 +36,8 @@ from numba.extending import intrinsic
 from cer_gpu.backend.prebuilt import FOLDER, Prebuilt
 from cer_gpu.cache import cache_folder
 from cer_gpu.compile_progress import COMPILE_PROGRESS, CompileProgress, CompileStep
+from cer_gpu.printable import printable
+from cer_gpu.private_files import why_not_private
 
 _Function = Callable[..., Any]
 
@@ -129,6 +135,8 @@ class CacheFile(IndexDataCacheFile):
     wrote for other types of arguments, or what an earlier version of the sources left there.  Here the name of a file
     is a digest of sources and types, and the index names it only once it is there.  If two processes write the index
     at once, one of them leaves out the other's kernel, which is then compiled again.
+
+    Nothing is read from a folder or a file that others can change, and what is damaged is compiled again.
     """
 
     def save(self, key: Any, data: Any) -> None:
@@ -144,11 +152,44 @@ class CacheFile(IndexDataCacheFile):
         return PREBUILT.load(self._index_name.removesuffix(".nbi"), key) if found is None else found
 
     def _load_index(self) -> Any:
-        """Return the index; empty where an earlier version's names a type that these sources do not define."""
+        """Return the index; empty where it is damaged, or names a type that these sources do not define."""
         try:
-            return super()._load_index()
-        except (AttributeError, ImportError):
+            return super()._load_index() if self._is_own(self._index_path) else {}
+        except Exception:  # pickle raises whatever damaged bytes lead to
             return {}
+
+    def _load_data(self, name: str) -> Any:
+        path = self._data_path(name)
+        try:
+            return super()._load_data(name) if self._is_own(path) else None
+        except Exception:
+            return None
+
+    def _is_own(self, path: str) -> bool:
+        try:
+            return is_private(self._cache_path) and why_not_private(path) is None
+        except OSError:
+            return False
+
+    @contextlib.contextmanager
+    def _open_for_write(self, filepath: str) -> Iterator[Any]:
+        """Yield a file that only its user can change, whatever the umask lets the group do."""
+        with super()._open_for_write(filepath) as file:
+            if hasattr(os, "fchmod"):
+                os.fchmod(file.fileno(), 0o644)
+            yield file
+
+
+@lru_cache(64)
+def is_private(folder: str) -> bool:
+    """Return whether no other user can write to a folder; if one can, a line says so, once."""
+    try:
+        why = why_not_private(folder)
+    except OSError:
+        return False
+    if why is not None:
+        sys.stderr.write(f"note: {printable(folder)}: compiled code is not read from this folder, which {why}\n")
+    return why is None
 
 
 def kernel(function: _Function, *, keep: bool = True) -> _Function:
@@ -171,6 +212,10 @@ def kernel(function: _Function, *, keep: bool = True) -> _Function:
         except (OSError, RuntimeError):  # there is none at all
             compiled = _compiled(function, {**options, "cache": False})
     with contextlib.suppress(AttributeError):
+        folder = compiled._cache.cache_path  # type: ignore[attr-defined]
+        if folder is not None and not is_private(folder):
+            with contextlib.suppress(OSError, RuntimeError), _another_folder():
+                compiled = _compiled(function, options)
         cache = compiled._cache  # type: ignore[attr-defined]
         cache._cache_file = CacheFile(cache._cache_file._cache_path, cache._cache_file._index_name[:-4], STAMP)
     return compiled

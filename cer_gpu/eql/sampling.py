@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Any
 
 from cer_gpu.ceql import syntax as s
@@ -51,7 +51,8 @@ def sampled(
             *span,
             hint="sample by host.id",
         )
-    pairs = [pair for pair in combinations(events, 2) if may_be_one((_test(event), False) for event in pair)]
+    found = (pair for pair in combinations(events, 2) if may_be_one((_test(event), False) for event in pair))
+    pairs = list(islice(found, 1) if len(events) > MOST_SAMPLED else found)
     if pairs and len(events) > MOST_SAMPLED:
         raise QueryTooLargeError(
             f"a sample whose filters may take the same event has at most {MOST_SAMPLED}, and this one {len(events):,}",

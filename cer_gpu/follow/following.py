@@ -30,7 +30,8 @@ from cer_gpu.errors import CerError, CheckpointError, EventsError, QueryTypeErro
 from cer_gpu.fitting.fields import find_field
 from cer_gpu.follow.arrivals import Arrival, LiveSource
 from cer_gpu.follow.lock import locked
-from cer_gpu.follow.log import LOG_VERSION, LONGEST_LOG, CommitLog, sync_folder, write_whole
+from cer_gpu.follow.log import LOG_VERSION, LONGEST_LOG, CommitLog, write_whole
+from cer_gpu.follow.recovery import check_events, check_nothing_later, check_private, check_steps
 from cer_gpu.follow.targets import LiveTarget, last_published
 from cer_gpu.io.sinks import Sink
 from cer_gpu.io.source import BATCH_ROWS, Source
@@ -171,7 +172,9 @@ class Follower:
         self.arrivals.check()
         if not (self.target.state / LOG).exists():
             self.target.check_new()
-        self.target.state.mkdir(parents=True, exist_ok=True)
+        self.target.state.parent.mkdir(parents=True, exist_ok=True)
+        self.target.state.mkdir(mode=0o755, exist_ok=True)  # whatever the umask lets the group do
+        check_private(self.target.state)
         with locked(self.target.state):
             self.target.claim()
             log = self.target.state / LOG
@@ -179,6 +182,8 @@ class Follower:
             self._log = CommitLog(log)
             if was_there and not self._log.entries:  # its first line was cut off
                 self.target.check_new()
+            check_steps(log, self._log.entries)
+            check_nothing_later(log, self._log.entries, self.target)
             self._recover()
             yield self
 
@@ -191,13 +196,15 @@ class Follower:
             self._schema = self._check(self._log.entries[0])
             self.target.resume(self._log.entries)
         if self.number:
-            self._settle(self._log.entries[-1])
-        self.target.drop_pending()
+            self._publish(self._log.entries[-1])
+        if self._schema is not None:
+            self._restore(self._schema)
         for each in self.target.state.glob("state-*"):
             if each != self._state(self.number):
                 each.unlink()
-        if self._schema is not None:
-            self._restore(self._schema)
+        for each in self.target.state.glob(".*.part"):  # files of the state that were not written as a whole
+            each.unlink()
+        self.target.drop_pending()  # the last: a later state without rows tells that its step was committed
         if len(self._log.entries) > LONGEST_LOG:
             self._shorten()
 
@@ -265,14 +272,18 @@ class Follower:
         try:
             blob = self._state(self.number).read_bytes()
             evaluator._restore(NamedState.from_bytes(evaluator.identities, blob))
+            check_events(self._log.entries[-1], evaluator.n_pushed)
         except FileNotFoundError as error:
             raise CheckpointError(
                 f"{error.filename}: is not there, and the log says that it is\nhint: restore the folder from a copy"
             ) from None
         except CheckpointError as error:
-            of_others = str(error).startswith("the checkpoint is of")
-            anew = "; or begin anew, with results and state in another place" if of_others else ""
-            raise CheckpointError(f"{self._state(self.number)}: {error}{anew}") from None
+            said, anew = str(error), "begin anew, with results and state in another place"
+            if said.startswith("the checkpoint is of"):
+                said += f"; or {anew}"
+            elif "hint: " not in said:
+                said += f"\nhint: restore the folder from a copy, or {anew}"
+            raise CheckpointError(f"{self._state(self.number)}: {said}") from None
 
     # ---- steps ------------------------------------------------------------------------------------------------
 
@@ -320,13 +331,13 @@ class Follower:
                     numbers[name] = numbers.get(name, 0) + rows.num_rows
                     sink.write(rows)
         self.passed("rows")
-        place = self.target.place() if numbers else {}
+        place = self.target.place(any_rows=bool(numbers))
         published = self.target.published(step) if numbers else None
-        entry = {"step": step, "files": read, "skipped": dict(skipped), "n_rows": numbers, "target": published, **place}
+        entry = {"step": step, "files": read, "skipped": dict(skipped), "n_rows": numbers, "target": published}
+        entry |= {"rows": self.target.rows, **place}
         state = evaluator.checkpoint()
         with self.whole():
             write_whole(self._state(step), state)
-            sync_folder(self.target.state)
             self.passed("state")
             self._log.append(entry)
             self.read |= {each.name: each.size for each in files}
@@ -340,14 +351,16 @@ class Follower:
 
     def _settle(self, entry: Mapping[str, Any]) -> None:
         """Publish the rows of a committed step, and remove the state before."""
-        step = entry["step"]
-        if entry["target"] is None:
-            self.target.pending(step).unlink(missing_ok=True)
-        else:
-            self.target.publish(step, entry)
-        self.passed("publish")
-        self._state(step - 1).unlink(missing_ok=True)
+        self._publish(entry)
+        self._state(entry["step"] - 1).unlink(missing_ok=True)
         self.passed("clean")
+
+    def _publish(self, entry: Mapping[str, Any]) -> None:
+        if entry["target"] is not None:
+            self.target.publish(entry)
+        elif rows := self.target.rows_of(entry):
+            rows.unlink()
+        self.passed("publish")
 
     def _evaluation(self, files: Sequence[Arrival]) -> LiveEvaluation | None:
         """Return the evaluation, which the first file with a schema begins; None: there is none yet."""

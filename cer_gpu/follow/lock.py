@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cer_gpu.errors import OptionError
+from cer_gpu.private_files import open_to_append
 
 
 @contextlib.contextmanager
@@ -20,7 +21,7 @@ def locked(folder: Path) -> Iterator[None]:
     OptionError
         When another process has it.
     """
-    with open(folder / "lock", "ab") as file:
+    with open_to_append(folder / "lock") as file:
         try:
             _lock(file)
         except OSError:

@@ -1,7 +1,8 @@
 """Log of commits: one line of JSON for each step; a step is done once its line is on the disk.
 
 Only the last line can be incomplete, if the process was killed while it wrote it: that step is not done, and the line
-is cut off.
+is cut off before the next one is written.  Nothing is cut off by reading: a line can also be damaged after its step was
+done, which `cer_gpu.follow.recovery` tells by the files of the step.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import Any
 
 from cer_gpu.errors import CheckpointError
 from cer_gpu.io.sinks import naming
+from cer_gpu.private_files import open_to_append, open_to_change, replacing
 
-LOG_VERSION = 2
-"""Version of the log and of the state beside it; those of version 1 have no line in place of many."""
+LOG_VERSION = 3
+"""Version of the log and of the state beside it; those of version 1 have no line in place of many, and those of version
+2 no names and checksums of rows."""
 LONGEST_LOG = 1_000
 """Lines from which on a log is made short before it grows again."""
 _CHECK = "check"
@@ -39,33 +42,41 @@ class CommitLog:
     ----------
     entries : list of dict
         Facts of the complete lines, in their order.
+    n_cut : int
+        Bytes of a last line that is not whole.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.entries: list[dict[str, Any]] = []
         data = path.read_bytes() if path.exists() else b""
-        *lines, rest = data.split(b"\n")
-        n_good = 0
+        *lines, _ = data.split(b"\n")
+        self._n_good = 0
         for number, line in enumerate(lines, 1):
             entry = _entry(line)
             if entry is None:
-                if number < len(lines):
+                if number < len(lines) or not data.endswith(b"\n"):
                     raise CheckpointError(
                         f"{path}: line {number} is damaged\nhint: restore the folder from a copy, or begin with another"
                     )
-                rest = line
                 break
             self.entries.append(entry)
-            n_good += len(line) + 1
-        if rest or n_good < len(data):
-            with open(path, "r+b") as file:
-                file.truncate(n_good)
+            self._n_good += len(line) + 1
+        self.n_cut: int = len(data) - self._n_good
+
+    def _cut_off(self) -> None:
+        """Remove a last line that is not whole."""
+        if self.n_cut:
+            with open_to_change(self._path) as file:
+                file.truncate(self._n_good)
                 os.fsync(file.fileno())
+            self.n_cut = 0
 
     def append(self, entry: dict[str, Any]) -> None:
         """Write a line, which is on the disk when this returns."""
-        with naming(str(self._path)), open(self._path, "ab") as file:
+        with naming(str(self._path)):
+            self._cut_off()
+        with naming(str(self._path)), open_to_append(self._path) as file:
             file.write(_line(entry))
             file.flush()
             os.fsync(file.fileno())
@@ -84,9 +95,9 @@ class CommitLog:
         first, *moved, last = self.entries
         kept = [first, together, last]
         aside = self._path.with_name(f"{self._path.stem}-until-{together['step']:09}{self._path.suffix}")
-        _replace(aside, b"".join(map(_line, [first, *moved])))
-        _replace(self._path, b"".join(map(_line, kept)))
-        self.entries = kept
+        write_whole(aside, b"".join(map(_line, [first, *moved])))
+        write_whole(self._path, b"".join(map(_line, kept)))
+        self.entries, self.n_cut = kept, 0
 
 
 def _line(entry: dict[str, Any]) -> bytes:
@@ -99,25 +110,17 @@ def _entry(line: bytes) -> dict[str, Any] | None:
     try:
         entry: dict[str, Any] = json.loads(line)
         check = entry.pop(_CHECK)
-    except (ValueError, KeyError, AttributeError):
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         return None
     return entry if zlib.crc32(json.dumps(entry).encode()) == check else None
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file of the state; it is on the disk when this returns."""
-    with naming(str(path)), open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write a file that is there as a whole, on the disk, when this returns, or as it was."""
-    part = path.with_name(path.name + ".part")
-    write_whole(part, data)
-    os.replace(part, path)
-    sync_folder(path.parent)
+    """Write a file of the state; it is there as a whole, on the disk, when this returns, or as it was."""
+    with naming(str(path)):
+        with replacing(path) as file:
+            file.write(data)
+        sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

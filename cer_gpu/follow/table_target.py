@@ -85,7 +85,7 @@ class TableTarget(LiveTarget):
         told, there = last_published(steps), self._committed()
         if there == told:
             return
-        waiting = bool(steps) and told == steps[-1]["step"] and self.pending(told).exists()
+        waiting = bool(steps) and told == steps[-1]["step"] and self.rows_of(steps[-1]) is not None
         if waiting and there == last_published(steps[:-1]):
             return
         expected = f"those up to step {told:,}" if told else "none"
@@ -101,34 +101,21 @@ class TableTarget(LiveTarget):
 
         return committed_step(str(self._name), self._application) or 0
 
-    def pending(self, step: int) -> Path:
-        """Return a path in the folder of the state."""
-        return self.state / f"rows-{step:09}"
-
     def published(self, step: int) -> str:
         """Return the name of the table."""
         return str(self._name)
 
-    def place(self) -> dict[str, Any]:
-        """Return nothing: the table tells its steps."""
-        return {}
-
-    def publish(self, step: int, place: Mapping[str, Any]) -> None:
+    def publish(self, entry: Mapping[str, Any]) -> None:
         """Append the rows, unless the table has them."""
         from cer_gpu.io.tables.writing import append_once
 
-        pending = self.pending(step)
-        if not pending.exists():
+        pending = self.rows_of(entry)
+        if pending is None:
             return
         with pa.memory_map(str(pending)) as file, pa.ipc.open_file(file) as rows:  # nobody else can cut it short
             batches = (rows.get_batch(i) for i in range(rows.num_record_batches))
-            append_once(str(self._name), rows.schema, batches, (self._application, step))
+            append_once(str(self._name), rows.schema, batches, (self._application, entry["step"]))
         pending.unlink()
-
-    def drop_pending(self) -> None:
-        """Remove rows in the folder of the state."""
-        for each in self.state.glob("rows-*"):
-            each.unlink()
 
     @contextmanager
     def writing(self, step: int, schema: pa.Schema) -> Iterator[Sink]:

@@ -1,7 +1,8 @@
 """Targets of a live source: a folder of part files, or one file of JSON lines that grows.
 
-The rows of a step are first written where no reader looks.  When the step is committed they are published: a part file
-by a rename, lines by appending those that are not there yet.  Publishing again changes nothing.
+The rows of a step are first written where no reader looks, to a new file whose name nobody can guess, and which the log
+names with its checksum.  When the step is committed they are published: a part file by a rename, lines by appending
+those that are not there yet.  Publishing again changes nothing.
 
 The state lies with the results, or in a folder that the user names; then a file with the path of that folder is where
 the state would be, so that no second state comes to the same results.
@@ -11,17 +12,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import secrets
+import stat
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 
 from cer_gpu.errors import CheckpointError, OptionError
 from cer_gpu.follow.log import sync_folder
 from cer_gpu.io.sinks import SINK_FORMATS, Sink, naming, open_writer
+from cer_gpu.private_files import open_regular, open_to_append
 
 GROWING = ("jsonl", "ndjson")
 """Endings of names of a file that grows."""
@@ -52,6 +58,8 @@ class LiveTarget(ABC):
     format: str
     usual: Path | None
     state: Path
+    _ENDING = ""
+    _written: tuple[Path, tuple[int, int]] | None = None  # the pending rows of this process, and what tells the file
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -92,13 +100,14 @@ class LiveTarget(ABC):
         own = os.path.realpath(self.state)
         if self.state != usual and not usual.exists():
             usual.parent.mkdir(parents=True, exist_ok=True)
-            part = self.state / "named"
-            part.write_text(own, "utf-8")
+            part = self.state / f"named-{secrets.token_hex(8)}"
+            with open(part, "xb") as file:
+                file.write(os.fsencode(own))
             with contextlib.suppress(FileExistsError):
                 os.link(part, usual)  # whole, and only if no other process was faster
             part.unlink()
             sync_folder(usual.parent)
-        named = usual.read_text("utf-8") if usual.is_file() else os.path.realpath(usual)
+        named = os.fsdecode(usual.read_bytes()) if usual.is_file() else os.path.realpath(usual)
         if named != own:
             raise OptionError(
                 f"{self.out}: its state is {named}, and not {own}\n"
@@ -110,46 +119,122 @@ class LiveTarget(ABC):
     def check_new(self) -> None:
         """Raise OptionError if there are results already, though no state says of what."""
 
-    @abstractmethod
-    def pending(self, step: int) -> Path:
-        """Return the path of the rows of a step before they are published."""
+    @property
+    def _hidden(self) -> Path:
+        """Folder of rows before they are published."""
+        return self.state
+
+    def _begin_of(self, step: int) -> str:
+        """Return what names of the rows of a step begin with before they are published."""
+        return f"rows-{step:09}"
+
+    def is_pending(self, step: int) -> bool:
+        """Return whether there are rows of a step that were not published."""
+        return any(
+            stat.S_ISREG(each.lstat().st_mode)
+            for each in self._hidden.glob(f"{self._begin_of(step)}*")
+            if each.name[len(self._begin_of(step)) :][:1] in ("", "-", ".")  # of version 2 without, or with .part
+        )
+
+    def rows_of(self, entry: Mapping[str, Any]) -> Path | None:
+        """Return the path of the rows of a committed step that are not published; None: they are.
+
+        Raises
+        ------
+        CheckpointError
+            When they are not those that were committed.
+        """
+        rows = entry.get("rows", {"name": self._begin_of(entry["step"]) + self._ENDING})  # the name of version 2
+        path: Path = self._hidden / rows["name"]
+        try:
+            with open_regular(path) as file:
+                about = os.fstat(file.fileno())
+                ours = self._written == (path, (about.st_dev, about.st_ino))
+                if ours or "crc" not in rows or (about.st_size, _checksum(file)) == (rows["size"], rows["crc"]):
+                    return path
+        except FileNotFoundError:
+            return None
+        except OSError:
+            pass
+        raise CheckpointError(
+            f"{path}: the rows of step {entry['step']:,} are not those that were written\n"
+            "hint: restore the folder from a copy, or begin anew, with results and state in another place"
+        )
+
+    def later_than(self, step: int, entry: Mapping[str, Any]) -> str | None:
+        """Return a sentence on results after those of the log, or None if there are none.
+
+        Parameters
+        ----------
+        step
+            Number of the last step of the log; 0: there is none.
+        entry
+            Its line.
+        """
+        return None
 
     @abstractmethod
     def published(self, step: int) -> str:
         """Return the name of the file that has the rows of a step."""
 
-    @abstractmethod
-    def place(self) -> dict[str, Any]:
-        """Return facts on the place of the next rows, to be committed with them."""
+    def place(self, *, any_rows: bool) -> dict[str, Any]:
+        """Return facts on the place of the rows that were written, to be committed with them."""
+        return {}
 
     @abstractmethod
-    def publish(self, step: int, place: Mapping[str, Any]) -> None:
-        """Make the rows of a committed step visible to readers, unless they are."""
+    def publish(self, entry: Mapping[str, Any]) -> None:
+        """Make the rows of a committed step, given by its line of the log, visible to readers, unless they are.
 
-    @abstractmethod
+        Raises
+        ------
+        CheckpointError
+            When the rows, or the results before them, are not those that the log tells.
+        """
+
     def drop_pending(self) -> None:
         """Remove the rows of steps that were not committed."""
+        begin = self._begin_of(0).partition("-")[0]
+        for each in self._hidden.glob(f"{begin}-*"):
+            with contextlib.suppress(OSError):  # of others, who may have planted it
+                each.unlink()
 
     @contextmanager
     def writing(self, step: int, schema: pa.Schema) -> Iterator[Sink]:
         """Yield the sink for the rows of a step; at the end of the block they are on the disk."""
-        path, shown = self.pending(step), str(self.out)
+        path, shown = self._hidden / f"{self._begin_of(step)}-{secrets.token_hex(8)}.part", str(self.out)
         with naming(shown):
-            file = open(path, "wb")  # noqa: SIM115 - closed below; errors of the block are not those of the file
+            file = open(path, "x+b")  # noqa: SIM115 - closed below; errors of the block are not those of the file
         try:
-            with open_writer(file, schema, self.format, shown) as sink:
-                yield sink
-            with naming(shown):
-                file.flush()
-                os.fsync(file.fileno())
-                sync_folder(path.parent)
-        finally:
-            with naming(shown):  # which writes what could not be written once more
-                file.close()
+            try:
+                with open_writer(file, schema, self.format, shown) as sink:
+                    yield sink
+                with naming(shown):
+                    file.flush()
+                    os.fsync(file.fileno())
+                    sync_folder(path.parent)
+                    about = os.fstat(file.fileno())
+                    file.seek(0)
+                    self.rows: dict[str, Any] = {"name": path.name, "size": about.st_size, "crc": _checksum(file)}
+                    self._written = path, (about.st_dev, about.st_ino)
+            finally:
+                with naming(shown):  # which writes what could not be written once more
+                    file.close()
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+
+def _checksum(file: IO[bytes]) -> int:
+    found = 0
+    while data := file.read(_COPY_BYTES):
+        found = zlib.crc32(data, found)
+    return found
 
 
 class PartFolder(LiveTarget):
     """Folder of part files, each with the rows of a step; the state lies in it, in the folder ``_state``."""
+
+    _ENDING = ".part"
 
     def __init__(self, out: Path, format: str, state: Path | None = None) -> None:
         self.out: Path
@@ -171,29 +256,30 @@ class PartFolder(LiveTarget):
                 "hint: an empty folder, or a new one"
             )
 
-    def pending(self, step: int) -> Path:
-        """Return a hidden path beside the part files."""
-        return self.out / f".{self.published(step)}.part"
+    @property
+    def _hidden(self) -> Path:
+        """The folder: a rename stays within it."""
+        return self.out
+
+    def _begin_of(self, step: int) -> str:
+        return f".{self.published(step)}"
+
+    def later_than(self, step: int, entry: Mapping[str, Any]) -> str | None:
+        """Return a sentence on a later part file."""
+        numbers = (re.fullmatch(r"part-([0-9]+)\..*", each.name) for each in self.out.glob("part-*"))
+        later = max((int(found[1]) for found in numbers if found), default=0)
+        return f"{self.out / self.published(later)} is of a later one" if later > step else None
 
     def published(self, step: int) -> str:
         """Return the name of the part file."""
         return f"part-{step:09}.{self.format}"
 
-    def place(self) -> dict[str, Any]:
-        """Return nothing: the step tells the name."""
-        return {}
-
-    def publish(self, step: int, place: Mapping[str, Any]) -> None:
+    def publish(self, entry: Mapping[str, Any]) -> None:
         """Give the part file its name."""
-        pending = self.pending(step)
-        if pending.exists():
-            os.replace(pending, self.out / self.published(step))
+        rows = self.rows_of(entry)
+        if rows is not None:
+            os.replace(rows, self.out / self.published(entry["step"]))
             sync_folder(self.out)
-
-    def drop_pending(self) -> None:
-        """Remove hidden part files."""
-        for each in self.out.glob(".part-*.part"):
-            each.unlink()
 
 
 class GrowingFile(LiveTarget):
@@ -215,29 +301,37 @@ class GrowingFile(LiveTarget):
         if not self.out.parent.is_dir():
             raise OptionError(f"{self.out}: there is no folder {self.out.parent}")
 
-    def pending(self, step: int) -> Path:
-        """Return a path in the folder of the state."""
-        return self.state / f"rows-{step:09}"
+    def later_than(self, step: int, entry: Mapping[str, Any]) -> str | None:
+        """Return a sentence on lines after those of the step; whoever reads the file may have emptied it."""
+        size, end = self._size, entry.get("end", 0 if not step else None)
+        if end is None or size <= end:
+            return None
+        return f"{self.out} has {size:,} bytes, more than the {end:,} after it"
 
     def published(self, step: int) -> str:
         """Return the name of the file."""
         return self.out.name
 
-    def place(self) -> dict[str, Any]:
-        """Return the place of the next line: the end of the file, which its reader may have emptied."""
-        return {"at": self.out.stat().st_size if self.out.exists() else 0}
+    @property
+    def _size(self) -> int:
+        return self.out.stat().st_size if self.out.exists() else 0
 
-    def publish(self, step: int, place: Mapping[str, Any]) -> None:
+    def place(self, *, any_rows: bool) -> dict[str, Any]:
+        """Return the place of the next line: the end of the file, which its reader may have emptied."""
+        size = self._size
+        return {"at": size, "end": size + self.rows["size"]} if any_rows else {"end": size}
+
+    def publish(self, entry: Mapping[str, Any]) -> None:
         """Append the bytes that are not there yet."""
-        pending = self.pending(step)
-        if not pending.exists():
+        pending = self.rows_of(entry)
+        if pending is None:
             return
-        with open(pending, "rb") as rows, open(self.out, "ab") as out:
-            n_there = os.fstat(out.fileno()).st_size - place["at"]
+        with open(pending, "rb") as rows, _opened_to_append(self.out) as out:
+            n_there = os.fstat(out.fileno()).st_size - entry["at"]
             if not 0 <= n_there <= os.fstat(rows.fileno()).st_size:
                 raise CheckpointError(
-                    f"{self.out}: something else has written to it, or shortened it: expected from {place['at']:,} "
-                    f"bytes to as many as {pending} has beyond these, found {place['at'] + n_there:,}\n"
+                    f"{self.out}: something else has written to it, or shortened it: expected from {entry['at']:,} "
+                    f"bytes to as many as {pending} has beyond these, found {entry['at'] + n_there:,}\n"
                     f"hint: append the rest of {pending} by hand, and remove it"
                 )
             rows.seek(n_there)
@@ -248,10 +342,12 @@ class GrowingFile(LiveTarget):
         sync_folder(self.out.parent)
         pending.unlink()
 
-    def drop_pending(self) -> None:
-        """Remove rows in the folder of the state."""
-        for each in self.state.glob("rows-*"):
-            each.unlink()
+
+def _opened_to_append(path: Path) -> IO[bytes]:
+    """Open results to append to; a link is followed where its owner is the user, or the superuser."""
+    if path.is_symlink() and hasattr(os, "getuid") and path.lstat().st_uid in (os.getuid(), 0):
+        return open(path, "ab")
+    return open_to_append(path)
 
 
 def live_target(

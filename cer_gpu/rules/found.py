@@ -86,8 +86,10 @@ def file_by_file(read: Callable[[Path, str], RulesFound]) -> RuleReader:
         for file in files:
             try:
                 found = read(file.path, file.name)
-            except OptionError as error:
-                errors.append((str(file.path), error))
+            except Exception as error:  # whatever comes of one file, the others are read
+                said = str(error) or type(error).__name__
+                wrong = OptionError(f"{file.path}: cannot be read as a rule: {said}")
+                errors.append((str(file.path), error if isinstance(error, CerError) else wrong))
                 continue
             rules += found.rules
             passed_over += found.passed_over

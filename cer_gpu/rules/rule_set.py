@@ -26,7 +26,7 @@ from cer_gpu.engine.options import (
     options_by_name,
     taking,
 )
-from cer_gpu.errors import CerError, InQuery
+from cer_gpu.errors import CerError, InQuery, QueryError
 from cer_gpu.io.source import Source
 from cer_gpu.query_set import QuerySet, QuerySetEvaluator
 from cer_gpu.rule import Rule
@@ -138,7 +138,12 @@ def analyse_rule(
     """Compile a rule and return its query, or its errors; options are those of `cer_gpu.compile`."""
     if rule.language is not None:
         options["language"] = rule.language
-    return how(rule.text, **options)
+    try:
+        return how(rule.text, **options)
+    except CerError:
+        raise
+    except Exception as error:  # whatever comes of one rule, the others run
+        return None, [QueryError(f"cannot be compiled: {str(error) or type(error).__name__}")]
 
 
 @options_by_name

@@ -76,7 +76,7 @@ def converted(rules: Any, pipelines: Any, columns: dict[str, str], nocase_groups
                 made = backend.convert_correlation_rule(rule)
             else:
                 made = backend.convert_rule(rule)
-        except (SigmaError, ValueError, NotImplementedError) as error:
+        except Exception as error:  # whatever comes of one rule, the others are converted
             refused.append(_refused(title_of_rule(rule), error, rule))
             continue
         converted.add(id(rule))
@@ -151,7 +151,7 @@ def _filtered(given: GivenRules, refused: list[Refused]) -> Iterator[AnyRule]:
         if isinstance(rule, SigmaRule) and not rule.errors:
             try:
                 rule = reduce(lambda made, each: each.apply_on_rule(made), filters, rule)  # type: ignore[arg-type, return-value]
-            except SigmaError as error:
+            except Exception as error:
                 refused.append(_refused(title_of_rule(rule), error, rule))
                 continue
         yield rule
@@ -165,7 +165,7 @@ def _referenced_first(rules: list[AnyRule], refused: list[Refused]) -> Iterator[
         try:
             if isinstance(rule, SigmaCorrelationRule):
                 _resolve(rule, collection)
-        except SigmaError as error:
+        except Exception as error:
             refused.append(_refused(title_of_rule(rule), error, rule))
             continue
         known.append(rule)

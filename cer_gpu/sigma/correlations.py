@@ -39,6 +39,9 @@ from cer_gpu.sigma.ranges import MORE_BOUNDS
 
 MOST_COMBINATIONS = 1_000
 """Most combinations of rules of which one has to have occurred."""
+MOST_COPIED = 16_000
+"""Most characters of the predicates of correlations that one correlation has in place of their names; each level has
+those below it at least twice."""
 _Op = SigmaCorrelationConditionOperator
 _SIGNS = {_Op.GT: ">", _Op.GTE: ">=", _Op.LT: "<", _Op.LTE: "<=", _Op.EQ: "=", _Op.NEQ: "<>"}
 _SECONDS = (("DAY", 86_400), ("HOUR", 3_600), ("MINUTE", 60), ("SECOND", 1))
@@ -115,6 +118,7 @@ class _Writer:
         self._nocase = " NOCASE" if nocase else ""
         self._names = [each.reference for each in rule.referenced_rules]
         self._parts = [self._converted(each) for each in rule.referenced_rules]
+        self._check_size()
         self._length = _length(rule.timespan.seconds)
         self._read: dict[str, None] = {}  # columns that groups and values are in
         self._keys = self._own = ""
@@ -169,6 +173,16 @@ class _Writer:
                 f"{reference.reference!r} is temporal_ordered, and no other correlation can stand on it"
             )
         return part
+
+    def _check_size(self) -> None:
+        """Refuse a correlation on others whose predicates are long, before they are put in place of their names."""
+        below = [part for part in self._parts if isinstance(part, CorrelationPredicate)]
+        n_characters = sum(max(len(part.text), len(part.in_groups)) for part in below)
+        if n_characters > MOST_COPIED:
+            raise self._refused(
+                f"correlations on correlations that take {n_characters:,} characters, more than {MOST_COPIED:,}: each "
+                "level doubles those below it\nhint: refer to rules in place of correlations, or to fewer levels"
+            )
 
     def _field(self, name: str, rule: str) -> str:
         """Return the field that a name, perhaps an alias, stands for in the events of a rule."""

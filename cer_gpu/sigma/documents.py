@@ -12,6 +12,8 @@ from sigma.types import SigmaNumber, type_map
 
 MAX_FLOAT_INTEGER = 2**53
 """Greatest integer up to which every integer is a float."""
+MAX_INTEGER_DIGITS = 1_000
+"""Most digits of an integer: no value of an event has as many."""
 _BOUNDARY = re.compile(r"(?m)^(?:---|\.\.\.)(?=\s|\Z)")
 
 
@@ -49,7 +51,9 @@ class RuleLoader(yaml.CSafeLoader):
         return made
 
     def construct_exact_integer(self, node: yaml.ScalarNode) -> int:
-        """Return an integer."""
+        """Return an integer; ConstructorError: it has more digits than Python turns into a text."""
+        if len(node.value) > MAX_INTEGER_DIGITS:
+            raise _at(node, f"an integer of more than {MAX_INTEGER_DIGITS:,} digits")
         value: int = self.construct_yaml_int(node)
         return value if abs(value) <= MAX_FLOAT_INTEGER else ExactInteger(value)
 
@@ -80,7 +84,7 @@ def read_documents(text: str) -> Iterator[Any]:
     """Yield the documents of a text that are not empty, those that cannot be read as `UnreadDocument`."""
     try:
         read = list(yaml.load_all(text, RuleLoader))
-    except (yaml.YAMLError, RecursionError, ValueError):
+    except Exception:  # anything may come of a text
         yield from _one_by_one(text)
         return
     yield from (each for each in read if each is not None)
@@ -97,7 +101,7 @@ def _one_by_one(text: str) -> Iterator[Any]:
             for each in yaml.load_all("\n" * n_lines + part, RuleLoader):
                 if each is not None:
                     yield each
-        except (yaml.YAMLError, RecursionError, ValueError) as error:
+        except Exception as error:
             lines = range(n_lines + part.startswith("---"), n_lines + part.rstrip().count("\n") + 1)
             yield UnreadDocument(part, yaml.YAMLError(f"document {number}, {_problem(error, lines)}"))
 

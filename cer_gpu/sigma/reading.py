@@ -23,9 +23,10 @@ from sigma.exceptions import (
 from sigma.filters import SigmaFilter
 from sigma.modifiers import SigmaWideModifier, modifier_mapping
 from sigma.rule import SigmaRule
+from yaml import YAMLError
 
 from cer_gpu.ceql.query_file import read_query_file
-from cer_gpu.errors import OptionError, did_you_mean, nearest
+from cer_gpu.errors import CerError, OptionError, did_you_mean, nearest
 from cer_gpu.sigma.documents import UnreadDocument, read_documents
 from cer_gpu.sigma.files import files_in, is_given_as_path
 from cer_gpu.sigma.nesting import check_condition
@@ -119,7 +120,10 @@ def read_rules(rules: Any, into: GivenRules) -> None:
             except OptionError as error:
                 into.faults.append(Fault(str(path), error, path))
                 continue
-            _read_yaml(text, path, into)
+            try:
+                _read_yaml(text, path, into)
+            except Exception as error:  # whatever comes of one file, the others are read
+                into.faults.append(Fault(str(path), error, path))
     elif isinstance(rules, str):
         _read_yaml(rules, None, into)
     elif isinstance(rules, SigmaCollection):
@@ -185,6 +189,8 @@ def _read_some(
     rules: list[AnyRule | SigmaFilter] = []
     bounds: list[SigmaCorrelationCondition] = []
     try:
+        for each in some:
+            check_keys(each)
         for each in some:  # pySigma parses those of correlations as it reads them
             if isinstance(correlation := each.get(_CORRELATION), dict):
                 check_condition(correlation.get("condition"))
@@ -208,6 +214,21 @@ def _read_some(
     for each in some:
         if _CORRELATION in each and not _generates(each):
             into.references.append(BaseRuleReferences(title, _keys(_referenced(each[_CORRELATION])), read_here))
+
+
+def check_keys(document: Any) -> None:
+    """Raise SigmaDetectionError if a key of a document is no text: pySigma takes all keys for texts."""
+    todo: list[Any] = [document]
+    known: set[int] = set()
+    while todo:
+        each = todo.pop()
+        if isinstance(each, dict | list) and id(each) not in known:  # aliases may lead back
+            known.add(id(each))
+            todo += each.values() if isinstance(each, dict) else each
+            for key in each if isinstance(each, dict) else ():
+                if not isinstance(key, str):
+                    hint = f"\nhint: write it in quotes, '{key}'" if isinstance(key, int) else ""
+                    raise SigmaDetectionError(f"expected a text as a key, found {key!r}{hint}")
 
 
 def _check_type(name: object) -> None:
@@ -308,4 +329,7 @@ def words_of(error: Exception) -> str:
         error.source = None
     if isinstance(error, RecursionError):
         return "is nested too deep for a rule"
-    return str(error) or type(error).__name__
+    said = str(error) or type(error).__name__
+    if isinstance(error, SigmaError | CerError | YAMLError):
+        return said
+    return f"cannot be read as a rule: {said}"

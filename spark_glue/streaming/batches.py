@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -201,11 +202,14 @@ class Folder:
 
 
 class Whole:
-    """File that takes its name once it is written; before, its name begins with a dot, and readers pass it over."""
+    """File that takes its name once it is written; before, its name begins with a dot, and readers pass it over.
+
+    Nobody can guess that name: a link that others plant in its place is never written through.
+    """
 
     def __init__(self, files: pyarrow.fs.FileSystem, folder: str, name: str) -> None:
         self._files, self._target = files, f"{folder}/{name}"
-        self._part = f"{folder}/.{name}.part"
+        self._part = f"{folder}/.{name}-{secrets.token_hex(8)}.part"
 
     def __enter__(self) -> Any:
         """Return the stream to write to."""

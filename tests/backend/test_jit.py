@@ -2,6 +2,7 @@
 
 import gc
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from sizes import scaled
 
 import cer_gpu
 from cer_gpu.backend import evaluation, jit
@@ -144,6 +146,56 @@ def test_machine_code_of_earlier_sources_is_never_loaded(tmp_path, monkeypatch):
         monkeypatch.setattr(writer, step, save)
     writer.save("(int64)", "new code")
     assert seen == [None, "new code"]
+
+
+class Planted:
+    """What runs code when pickle reads it."""
+
+    def __reduce__(self):
+        return sys.modules[__name__].PLANTED.append, (1,)
+
+
+PLANTED = []
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
+@pytest.mark.parametrize("what", ["folder", "index", "data"])
+def test_nothing_is_read_from_files_that_others_can_change(tmp_path, capsys, what, mode):
+    folder = tmp_path / "loops"
+    folder.mkdir()
+    folder.chmod(0o755)
+    file = cache_file(folder)
+    file.save("(int64)", Planted())
+    (data,) = folder.glob("*.nbc")
+    assert [path.stat().st_mode & 0o777 for path in (data, folder / "kernel.nbi")] == [0o644, 0o644]
+    chosen = {"folder": folder, "index": folder / "kernel.nbi", "data": data}[what]
+    PLANTED.clear()
+    cache_file(folder).load("(int64)")
+    assert PLANTED == [1]  # it is read where nobody else can write
+    os.chmod(chosen, mode)
+    jit.is_private.cache_clear()
+    assert cache_file(folder).load("(int64)") is None
+    assert cache_file(folder).load("(int64)") is None
+    assert PLANTED == [1]
+    said = capsys.readouterr().err
+    assert said.count("compiled code is not read from this folder") == (what == "folder")
+    jit.is_private.cache_clear()
+
+
+def test_what_is_damaged_is_compiled_again(tmp_path):
+    rng = random.Random(1)
+    for _ in range(scaled(300)):
+        for path in tmp_path.iterdir():
+            path.unlink()
+        cache_file(tmp_path).save("(int64)", {"code": [1, 2, 3]})
+        path = rng.choice(sorted(tmp_path.iterdir()))
+        content = bytearray(path.read_bytes())
+        for _ in range(rng.randint(1, 4)):
+            content[rng.randrange(len(content))] = rng.randrange(256)
+        path.write_bytes(content[: rng.randint(0, len(content))])
+        cache_file(tmp_path).load("(int64)")  # whatever it is, nothing is raised
+        cache_file(tmp_path).save("(int64)", "code")
+        assert cache_file(tmp_path).load("(int64)") == "code"
 
 
 @jit.helper

@@ -98,7 +98,7 @@ def test_lines_that_were_appended_in_part_are_completed(tmp_path):
     for path, content in state.items():
         path.write_bytes(content)
     (tmp_path / "found.jsonl").write_bytes(data + b"other\n")
-    with pytest.raises(cer_gpu.CheckpointError, match="something else has written to it"):
+    with pytest.raises(cer_gpu.CheckpointError, match=r"has .* bytes, more than the .* something else has written to"):
         followed(tmp_path, "found.jsonl")
 
 
@@ -293,3 +293,30 @@ def test_a_target_names_its_form(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(cer_gpu.OptionError, match="is no folder"):
         followed(tmp_path, "file")
+
+
+@pytest.mark.parametrize("out", OUTS)
+def test_links_that_others_plant_are_not_written_through(tmp_path, out):
+    events = random_events(3, 90)
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    state = tmp_path / "found" / "_state" if out == "found" else tmp_path / "found.jsonl.state"
+    for i in range(3):
+        add_file(tmp_path / "in", f"{i}.parquet", events.slice(30 * i, 30))
+        followed(tmp_path, out)
+        names = [state / f"rows-{i + 2:09}", state / f"rows-{i + 2:09}-0.part"]
+        if out == "found":
+            part = tmp_path / "found" / f"part-{i + 2:09}.parquet"
+            names = [part.with_name(f".{part.name}.part"), part.with_name(f".{part.name}-0.part")]
+        for path in names:
+            path.symlink_to(victim)
+    assert victim.read_text() == "mine"
+    assert as_texts(found_in(tmp_path / out)) == as_texts(expected_rows(events))
+
+
+def test_a_state_in_a_folder_that_others_can_write_to_is_refused(tmp_path):
+    add_files(tmp_path / "in", random_events(1, 40), 1)
+    (tmp_path / "found" / "_state").mkdir(parents=True)
+    (tmp_path / "found" / "_state").chmod(0o1777)
+    with pytest.raises(cer_gpu.OptionError, match=r"_state: the folder of the state can be written to by everybody\nh"):
+        followed(tmp_path)

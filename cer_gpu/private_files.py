@@ -1,0 +1,85 @@
+"""Files that nobody else can plant: opened without following links, in folders that only their user can write to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+
+def why_not_private(folder: str | os.PathLike[str]) -> str | None:
+    """Return why others may change what is in a folder, or None if only its user can (and the superuser).
+
+    A folder that its group can write to is private where the group is the user's own, of the same name.
+    """
+    if not hasattr(os, "getuid"):  # Windows, where folders of a user are the user's own
+        return None
+    about, link = os.stat(folder), os.lstat(folder)
+    if not {about.st_uid, link.st_uid} <= {os.getuid(), 0}:
+        return "belongs to another user"
+    if about.st_mode & stat.S_IWOTH:
+        return "can be written to by everybody"
+    if about.st_mode & stat.S_IWGRP and about.st_gid and not _is_own_group(about.st_gid):
+        return "can be written to by its group"
+    return None
+
+
+def _is_own_group(gid: int) -> bool:
+    import grp
+    import pwd
+
+    try:
+        user, group = pwd.getpwuid(os.getuid()), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return user.pw_gid == gid and user.pw_name == group.gr_name and set(group.gr_mem) <= {user.pw_name}
+
+
+def unguessable(path: Path, ending: str = ".part") -> Path:
+    """Return a path beside another one, for a file that is to take its name."""
+    return path.with_name(f".{path.name}-{secrets.token_hex(8)}{ending}")
+
+
+def open_to_append(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a file to append to, made if missing; a link in its place is an OSError."""
+    return open(path, "ab", opener=lambda name, flags: os.open(name, flags | _NO_LINK, 0o666))
+
+
+def open_to_change(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a file to change it in its place; a link in its place is an OSError."""
+    return open(path, "r+b", opener=lambda name, flags: os.open(name, flags | _NO_LINK))
+
+
+def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a regular file to read; a link, a pipe or a device in its place is an OSError."""
+    flags = _NO_LINK | getattr(os, "O_NONBLOCK", 0)  # a pipe without a writer is opened at once
+    file = os.fdopen(os.open(path, os.O_RDONLY | flags), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(f"{os.fspath(path)}: is no regular file")
+    return file
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a new file, which is on the disk and has the name `path` at the end of the block, or else is removed.
+
+    A file or a link of that name before is replaced, and not written to.
+    """
+    part = unguessable(path)
+    file = open(part, "xb")  # noqa: SIM115 - closed below
+    try:
+        with file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise

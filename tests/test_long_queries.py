@@ -1,0 +1,44 @@
+"""Queries that are too large are refused before what they are too large for is built."""
+
+import resource
+import subprocess
+import sys
+import time
+
+import pyarrow as pa
+import pytest
+
+import cer_gpu
+from cer_gpu.automaton.determinize import MAX_STATES
+
+EVENTS = pa.table({"type": ["A"] * 6_000})
+
+
+@pytest.mark.long("compiles queries of 40 kB")
+@pytest.mark.parametrize("strategy", ["", "MAX"])
+@pytest.mark.parametrize("sign", [":", ";", "->"])
+def test_a_match_of_too_many_events_is_refused_before_any_event(sign, strategy):
+    query = cer_gpu.compile(f"SELECT {strategy} * FROM S WHERE " + f" {sign} ".join(["A"] * 10_000))
+    before, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    with pytest.raises(cer_gpu.QueryTooLargeError, match=f"at most {MAX_STATES} states"):
+        query.evaluate(EVENTS)
+    assert time.process_time() - begun < 2
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024  # KiB
+
+
+@pytest.mark.long("a process of its own")
+def test_a_long_match_is_no_reason_to_refuse_a_shorter_one():
+    code = (
+        "import cer_gpu, pyarrow as pa; text = 'SELECT * FROM S WHERE (' + ' ; '.join(['A'] * 5000) + ') OR B'; "
+        "print(len(cer_gpu.compile(text).evaluate(pa.table({'type': ['B', 'A', 'B']}))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout == "2\n"
+
+
+def test_a_sample_of_many_events_is_refused_at_the_first_pair_that_may_be_one():
+    text = "sample by host " + " ".join(["[A where x > 1]"] * 400)
+    begun = time.process_time()
+    with pytest.raises(cer_gpu.QueryTooLargeError, match="has at most 12, and this one 400"):
+        cer_gpu.compile(text, language="eql")
+    assert time.process_time() - begun < 3
