@@ -6,6 +6,7 @@ import random
 
 import pyarrow as pa
 import pytest
+from sizes import seeds
 
 import cer_gpu
 from cer_gpu.predicates import host_sets
@@ -58,7 +59,7 @@ def batches_of(rng: random.Random, n: int) -> list[pa.RecordBatch]:
     return batches
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_a_set_finds_what_each_rule_finds_alone(seed, monkeypatch):
     rng = random.Random(seed)
     monkeypatch.setattr(host_sets, "FIRST_PIECE", rng.choice([1, 50, 512]))

@@ -115,6 +115,7 @@ def test_a_killed_process_resumes_from_its_last_checkpoint(tmp_path, number):
     assert pa.concat_tables(tables).equals(uninterrupted(text, output, batches))
 
 
+@pytest.mark.long("a checkpoint at each of many cuts")
 @pytest.mark.parametrize("number", seeds(10))
 def test_a_checkpoint_keeps_late_events_that_are_held_back(number):
     rng = random.Random(number)
