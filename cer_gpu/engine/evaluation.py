@@ -414,9 +414,8 @@ class Evaluation(Generic[_Piece, _Found]):
             raise OptionError(f"stream {stream!r} is not in FROM" + (f"\nhint: {hint}" if hint else ""))
         if len(streams) < 2:
             return batch
-        codes = pa.array(np.zeros(batch.num_rows, np.int32))
+        codes, n_pushed = np.zeros(len(batch), np.int32), self._n_of_stream.get(stream, 0)
         batch = batch.append_column(STREAM_COLUMN, pa.DictionaryArray.from_arrays(codes, [stream]))
-        n_pushed = self._n_of_stream.get(stream, 0)
         self._n_of_stream[stream] = n_pushed + batch.num_rows
         return with_rows(batch, n_pushed)
 
@@ -430,9 +429,8 @@ class Evaluation(Generic[_Piece, _Found]):
     @property
     def _time_type(self) -> pa.DataType:
         timed = next(member for member in self._members.values() if isinstance(member, QueryMember))
-        time_type = timed.binding.time_type
-        assert time_type is not None
-        return time_type
+        assert timed.binding.time_type is not None
+        return timed.binding.time_type
 
     @property
     def _offset(self) -> int:
@@ -488,9 +486,9 @@ class Evaluation(Generic[_Piece, _Found]):
         That is a share of the queries; where there are few, it is the share of the keys of each query that can be dealt
         by key, and a share of the others.
         """
-        many = len(self._members) >= FEWEST_OF_SHARE * n
-        whole = [name for name, member in self._members.items() if many or not member.dealt_by_key]
-        mine = {name: each for name, each in self._members.items() if name not in whole or name in whole[k::n]}
+        members, many = self._members, len(self._members) >= FEWEST_OF_SHARE * n
+        whole = [name for name, each in members.items() if many or not each.dealt_by_key]
+        mine = {name: each for name, each in members.items() if name not in whole or name in whole[k::n]}
         return self._other(mine, whole, deal=(k, n))
 
     def _other(
@@ -535,36 +533,17 @@ class Evaluation(Generic[_Piece, _Found]):
         return {name: min(first, self.n_events) for name, first in firsts.items() if first is not None}
 
     @property
-    def _left_out(self) -> dict[str, int]:
-        """Number of complex events of each query that LIMIT n EVERY d left out."""
-        return {name: member.n_left_out for name, member in self._members.items()}
-
-    @property
-    def _undecided(self) -> dict[str, int]:
-        """Number of complex events of each query that only the end of the input completed."""
-        return {name: member.n_undecided for name, member in self._members.items()}
-
-    @property
-    def _without_key(self) -> dict[str, int]:
-        """Number of events that each query could use, and that have no key."""
-        return {name: member.n_without_key for name, member in self._members.items()}
+    def _tallies(self) -> dict[str, tuple[int, int, int]]:
+        """Counts of each query, as `SetMember.add_tallies` takes them."""
+        return {name: (m.n_left_out, m.n_undecided, m.n_without_key) for name, m in self._members.items()}
 
     def _take_over(
-        self,
-        n_events: int,
-        n_matches: Mapping[str, int],
-        n_left_out: Mapping[str, int] | None = None,
-        n_undecided: Mapping[str, int] | None = None,
-        n_without_key: Mapping[str, int] | None = None,
+        self, n_events: int, n_matches: Mapping[str, int], tallies: Mapping[str, tuple[int, int, int]] | None = None
     ) -> None:
-        """Take over numbers of events and complex events from evaluations of parts of the stream."""
+        """Take over numbers of events and matches from evaluations of parts of the stream."""
         self._blocks.n_events = n_events
-        for name, n in (n_undecided or {}).items():
-            self._members[name].n_undecided_elsewhere += n
-        for name, n in (n_without_key or {}).items():
-            self._members[name].n_without_key_elsewhere += n
-        for name, n in (n_left_out or {}).items():
-            self._members[name].n_left_out_elsewhere += n
+        for name, tallies_of_part in (tallies or {}).items():
+            self._members[name].add_tallies(*tallies_of_part)
         for name, n in n_matches.items():
             self._members[name].add_matches(n)
 

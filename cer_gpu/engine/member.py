@@ -167,6 +167,12 @@ class SetMember(ABC):
         self.options = replace(self.options, begin=begin, first_end=first_end)
         self.n_matches = 0
 
+    def add_tallies(self, n_left_out: int, n_undecided: int, n_without_key: int) -> None:
+        """Count matches left out by LIMIT n EVERY d, those that the end completed, and events without key elsewhere."""
+        self.n_left_out_elsewhere += n_left_out
+        self.n_undecided_elsewhere += n_undecided
+        self.n_without_key_elsewhere += n_without_key
+
     def add_matches(self, n: int) -> None:
         """Count complex events, or rows, that were found."""
         self.n_matches += n

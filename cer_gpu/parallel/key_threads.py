@@ -135,7 +135,7 @@ def on_threads_by_key(
         n_events = evaluator._intake.n_pushed = max(worker.evaluator.n_events for worker in workers)
         for worker in workers:
             own = worker.evaluator
-            evaluator._take_over(n_events, own._numbers, own._left_out, own._undecided, own._without_key)
+            evaluator._take_over(n_events, own._numbers, own._tallies)
         for thread in threads:
             thread.join()
         evaluator._intake.close()

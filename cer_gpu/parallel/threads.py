@@ -72,7 +72,7 @@ class _Results:
         self._part = part
         self.n_events = self.n_bytes = 0
         self.n_matches: dict[str, int] = {}
-        self.n_without_key: dict[str, int] = {}
+        self.tallies: dict[str, tuple[int, int, int]] = {}
 
     @property
     def n_rows(self) -> int:
@@ -96,7 +96,8 @@ class _Results:
                     self._channel.put(found)
             finally:
                 self.n_events, self.n_matches = evaluator.n_events, evaluator._numbers
-                self.n_without_key = evaluator._without_key
+                # the others are counted by queries that no two threads evaluate
+                self.tallies = {name: (0, 0, n) for name, (_, _, n) in evaluator._tallies.items()}
 
     def read(self) -> FoundBatches:
         """Yield the results as they are found; raise the error of the evaluation in its place."""
@@ -142,7 +143,7 @@ def on_threads(evaluator: Evaluation[Any, Any], coming: Iterator[Range], sizes: 
             try:
                 yield from results.read()
             finally:
-                evaluator._take_over(results.n_events, results.n_matches, n_without_key=results.n_without_key)
+                evaluator._take_over(results.n_events, results.n_matches, results.tallies)
             sizes.found(results.n_rows, results.n_bytes)
     finally:
         reading.stop()
