@@ -18,31 +18,34 @@ import pyarrow as pa
 
 from cer_gpu.cache import no_collection
 from cer_gpu.ceql.query_file import read_query_file
+from cer_gpu.columnar.batches import empty_batch
 from cer_gpu.columnar.columns import plain_array, plain_type
 from cer_gpu.columnar.fields import narrowest
 from cer_gpu.compilation import (
-    FROM_QUERIES,
     TYPE_COLUMN,
     CompiledQuery,
     compile_member,
-    compiled_together,
-    fitted_together,
     options_of_set,
 )
 from cer_gpu.engine.evaluation import Evaluation, FoundBatches
-from cer_gpu.engine.member import InQuery, SetMember, empty_batch
+from cer_gpu.engine.member import QueryMember, SetMember
 from cer_gpu.engine.options import OF_COUNTS, OF_EVENTS, EvaluationOptions, checking_names, taking
 from cer_gpu.engine.sharing import BoundBefore, Sharing
-from cer_gpu.errors import OptionError, did_you_mean
+from cer_gpu.errors import InQuery, OptionError, did_you_mean
 from cer_gpu.evaluated import Evaluated, number_in
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.io.source import Source
 from cer_gpu.order.streams import STREAM_COLUMN
-from cer_gpu.planning.needs import Needs, needs_together
+from cer_gpu.planning.needs import Needs
+from cer_gpu.preparing.lookup import SetLookup
+from cer_gpu.preparing.over_schema import OverSchema
+from cer_gpu.preparing.sets import FROM_QUERIES, compiled_together
 from cer_gpu.printable import html_text
 
 QUERY_COLUMN = "query"
 """Column of `QuerySet.stream` that names the query of each row."""
+_MOST_OUTPUTS = 2
+"""Choices of outputs for which what is known of the queries stays in memory."""
 
 
 @checking_names
@@ -133,7 +136,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
     def __init__(self, queries: Mapping[str, CompiledQuery]) -> None:
         self._queries = dict(queries)
         self._bound = BoundBefore()
-        self._fitted: tuple[pa.Schema, QuerySet] | None = None  # over the last schema
+        self._lookups: list[SetLookup] = []  # of the last outputs
         if not queries:
             raise OptionError("expected at least one query, got none")
         for name, query in self._queries.items():
@@ -161,7 +164,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
 
     def __getitem__(self, name: str) -> CompiledQuery:
         """Return a query by its name."""
-        return self._queries[name]
+        return self._queries[name].compiled
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names."""
@@ -179,7 +182,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         """Show each query under its name in a notebook."""
         return "\n".join(
             f"<details><summary>{html_text(name)}</summary>{query._repr_html_()}</details>"
-            for name, query in self._queries.items()
+            for name, query in self.items()
         )
 
     @taking(OF_EVENTS)
@@ -193,8 +196,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         dict from str to pyarrow.Table
             For each query, the table that `Query.evaluate` returns.
         """
-        together, evaluator, source = self._opened(events, options)
-        schemas = together._schemas(source.schema, options)
+        evaluator, source, schemas = self._opened(events, options)
         found: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._queries}
         with no_collection() if len(self) >= FROM_QUERIES else nullcontext():  # it would look through all queries
             for name, rows in self._found(source, evaluator, options.threads):
@@ -218,8 +220,8 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         OptionError
             When a column has types in two queries that are not the same.
         """
-        together, evaluator, source = self._opened(events, options)
-        schema = self._joined(together._schemas(source.schema, options))
+        evaluator, source, schemas = self._opened(events, options)
+        schema = self.joined(schemas)
         return pa.RecordBatchReader.from_batches(schema, named(self._found(source, evaluator, options.threads), schema))
 
     @taking(OF_COUNTS)
@@ -228,37 +230,55 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         outputs = {name: query._counted_output for name, query in self._queries.items()}
         options.check_time(self.time_column)
         evaluator = self._closed(options, outputs)
-        source = self._source(events, sort=options.sort, needs=self._needs)
+        source = self._source(events, sort=options.sort, needs=partial(self._needs, outputs=outputs))
         counts = dict.fromkeys(self._queries, 0)
         for name, rows in self._found(source, evaluator, options.threads):
             counts[name] += number_in(rows, outputs[name])
         return counts
 
-    def _opened(self, events: Any, options: EvaluationOptions) -> tuple[QuerySet, QuerySetEvaluator, Source]:
+    def _opened(
+        self, events: Any, options: EvaluationOptions
+    ) -> tuple[QuerySetEvaluator, Source, Mapping[str, pa.Schema]]:
         options.check_time(self.time_column)
         source = self._source(events, sort=options.sort, needs=partial(self._needs, output=options.output))
-        together = self.over(source.schema) if len(self) >= FROM_QUERIES else self  # which an earlier process has made
-        return together, together._closed(options), source
+        schemas = self._schemas(source.schema, options)
+        return self._closed(options), source, schemas
 
-    def over(self, schema: pa.Schema) -> QuerySet:
-        """Return the queries with the names of columns that they have over events of a schema.
+    def _lookup(self, outputs: Mapping[str, str | None], output: str | None = None) -> SetLookup:
+        """Return the queries by schemas, each for an output: its own, else one for all, else its usual one.
+
+        OptionError: a query has no such output.
+        """
+        named = {name: query.output_for(outputs.get(name, output)) for name, query in self._queries.items()}
+        for lookup in self._lookups:
+            if lookup.outputs == named:
+                return lookup
+        self._lookups = [SetLookup(self._queries, named), *self._lookups[: _MOST_OUTPUTS - 1]]
+        return self._lookups[0]
+
+    def prepared(
+        self, schema: pa.Schema, outputs: Mapping[str, str | None] | None = None, output: str | None = None
+    ) -> OverSchema:
+        """Return what is known of the queries over a schema, for an output of each.
 
         QueryError: one does not fit; the message begins with its name.
         """
-        if self._fitted is None or not self._fitted[0].equals(schema, check_metadata=True):
-            fitted = fitted_together(self._queries, schema)
-            for name, query in self._queries.items():
-                with InQuery(name):
-                    fitted[name] = fitted[name] if name in fitted else query.over(schema)
-            self._fitted = schema, QuerySet({name: fitted[name] for name in self._queries})
-        return self._fitted[1]
+        over = self._over(schema, outputs or {}, output)
+        for name in over.wrong:
+            with InQuery(name):
+                over.raise_error(name)
+        return over
+
+    def _over(self, schema: pa.Schema, outputs: Mapping[str, str | None], output: str | None = None) -> OverSchema:
+        """Return what is known of the queries over a schema, without those that do not fit it."""
+        return self._lookup(outputs, output).over(schema)
 
     def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
         """Return the schema of `stream` over events of a schema."""
-        return self._joined(self._schemas(schema, EvaluationOptions(output=output)))
+        return self.joined(self._schemas(schema, EvaluationOptions(output=output)))
 
     @staticmethod
-    def _joined(schemas: Mapping[str, pa.Schema]) -> pa.Schema:
+    def joined(schemas: Mapping[str, pa.Schema]) -> pa.Schema:
         """Return the schema of the results of all queries in one table."""
         fields = {QUERY_COLUMN: pa.field(QUERY_COLUMN, pa.string())}
         first: dict[str, str] = {}
@@ -277,13 +297,17 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
                 fields[field.name] = known.with_type(plain_type(known.type))
         return pa.schema(list(fields.values()))
 
-    def _schemas(self, schema: pa.Schema, options: EvaluationOptions) -> dict[str, pa.Schema]:
+    def _schemas(self, schema: pa.Schema, options: EvaluationOptions) -> Mapping[str, pa.Schema]:
         """Return the schema of the results of each query."""
+        if options.aggregate is None:
+            return {
+                name: query.result_schema
+                for name, query in self.prepared(schema, output=options.output).queries.items()
+            }
         schemas = {}
-        with no_collection():
-            for name, query in self._queries.items():
-                with InQuery(name):
-                    schemas[name] = query._asked(options).output_schema(schema, options.output)
+        for name, query in self._queries.items():
+            with InQuery(name):
+                schemas[name] = query._asked(options).output_schema(schema, options.output)
         return schemas
 
     def _source(
@@ -296,12 +320,14 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
     ) -> Source:
         return self._first._source(events, sort=sort, needs=needs)
 
-    def _needs(self, schema: pa.Schema, output: str | None = None) -> Needs | None:
-        return needs_together([query._needs(schema, output) for query in self._queries.values()])
+    def _needs(
+        self, schema: pa.Schema, output: str | None = None, outputs: Mapping[str, str | None] | None = None
+    ) -> Needs | None:
+        return self._over(schema, outputs or {}, output).needs
 
     def columns(self, schema: pa.Schema, output: str | None = None) -> list[str]:
         """Return the names of the columns that the queries read from events of a schema, as `Query.columns`."""
-        return narrowest(schema, {name for query in self._queries.values() for name in query.columns(schema, output)})
+        return narrowest(schema, set(self.prepared(schema, output=output).attributes))
 
     def _matches(self, source: Source, evaluator: QuerySetEvaluator, threads: int | None = 1) -> FoundBatches:
         return self._found(source, evaluator, threads)
@@ -319,15 +345,20 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         """Return an evaluator with an output of each query."""
         several = STREAM_COLUMN if self._first.several_streams else None
         sharing = Sharing(several, options.device, self._bound) if shares else None
-        members = {}
+        known = {} if sharing is None or options.aggregate else self._lookup(outputs, options.output).known
+        asked = {output: replace(options, output=output) for output in {*outputs.values(), options.output}}
+        members: dict[str, SetMember] = {}
         for name, query in self._queries.items():
-            asked = replace(options, output=outputs.get(name, options.output))
-            members[name] = query._member(asked, sharing)
+            own = asked[outputs.get(name, options.output)]
+            if name in known:
+                members[name] = QueryMember(known[name], own, query.output_for(own.output), sharing)
+            else:
+                members[name] = query._member(own, sharing)
         return QuerySetEvaluator(members, options, sharing, self)
 
     def explain(self, events: Any = None) -> dict[str, Explanation]:
         """Explain each query (`Query.explain`)."""
-        return {name: query.explain(events) for name, query in self._queries.items()}
+        return {name: query.explain(events) for name, query in self.items()}
 
 
 def check_same_events(query: CompiledQuery, name: str, other: CompiledQuery, other_name: str) -> None:

@@ -15,9 +15,8 @@ import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.engine.evaluation import Evaluation
-from cer_gpu.engine.member import InQuery
 from cer_gpu.engine.options import EvaluationOptions
-from cer_gpu.errors import OptionError
+from cer_gpu.errors import InQuery, OptionError
 from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.dealing import Dealing

@@ -31,3 +31,8 @@ def _joined(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     if any(pa.types.is_dictionary(field.type) for field in table.schema):
         table = table.unify_dictionaries()
     yield from table.combine_chunks().to_batches()
+
+
+def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch without rows."""
+    return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)

@@ -22,10 +22,10 @@ from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
 from cer_gpu.engine.blocks import BLOCK_ROWS, Blocks
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.intake import Intake
-from cer_gpu.engine.member import InQuery, QueryMember, RangeClock, SetMember
+from cer_gpu.engine.member import QueryMember, RangeClock, SetMember
 from cer_gpu.engine.options import FIELDS, EvaluationOptions
 from cer_gpu.engine.sharing import Sharing
-from cer_gpu.errors import EventsError, OptionError, did_you_mean
+from cer_gpu.errors import EventsError, InQuery, OptionError, did_you_mean
 from cer_gpu.order.lateness import parse_time
 from cer_gpu.order.rows import ROW_COLUMN, with_rows
 from cer_gpu.order.streams import STREAM_COLUMN

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -47,6 +49,36 @@ List = tuple[Rows, Rows]
 
 NO_ROWS: Rows = read_only(np.empty(0, np.int32))
 NO_LIST: List = (NO_ROWS, NO_ROWS)
+
+
+@dataclass(frozen=True, eq=False)
+class UnboundGuards:
+    """Guards of a query that is not bound to the schema of the events, but could be, and may share them.
+
+    Attributes
+    ----------
+    guards : tuple of Guard
+    type_column : str or None
+    columns : tuple of str
+        Columns that they read.
+    program : None
+        As of `BoundGuards`.
+    """
+
+    guards: tuple[Guard, ...]
+    type_column: str | None
+    columns: tuple[str, ...]
+    program: None = None
+
+    @cached_property
+    def of_any_type(self) -> list[int]:
+        """Guards of events of any type."""
+        return [i for i, guard in enumerate(self.guards) if guard.event_type is None]
+
+    @property
+    def dtype(self) -> npt.DTypeLike:
+        """Type of a word."""
+        return np.uint8 if len(self.guards) <= 8 else np.uint16
 
 
 def may_share(bound: BoundGuards, *, negates: bool) -> bool:
@@ -90,7 +122,7 @@ class SharedGuards:
         self._users: WeakSet[SharedWords] = WeakSet()
         self._block: Block | None = None
         self._of_type: dict[str | None, _OfType] = {}
-        self._numbers_of: WeakKeyDictionary[BoundGuards, list[int]] = WeakKeyDictionary()
+        self._numbers_of: WeakKeyDictionary[BoundGuards | UnboundGuards, list[int]] = WeakKeyDictionary()
         self._number_of: dict[Guard, int] = {}
         self._guards: list[Guard] = []
         self._found: dict[int, List] = {}
@@ -117,14 +149,14 @@ class SharedGuards:
         other._guards, other._idle = list(self._guards), self._idle
         return other
 
-    def words_for(self, bound: BoundGuards, types_met: TypesMet) -> SharedWords:
+    def words_for(self, bound: BoundGuards | UnboundGuards, types_met: TypesMet) -> SharedWords:
         """Return the view of one query, which must be allowed (`may_share`)."""
         self.know(bound)
         words = SharedWords(self, bound, types_met)
         self._users.add(words)
         return words
 
-    def know(self, bound: BoundGuards) -> None:
+    def know(self, bound: BoundGuards | UnboundGuards) -> None:
         """Group the events of the types of some guards, too, from the next block on."""
         for guard in bound.guards:
             if guard.event_type not in self._of_type:
@@ -132,7 +164,7 @@ class SharedGuards:
                 self._of_type[guard.event_type] = (_OfAll if of_all else _OfType)(self.schema)
                 self._block, self._groups = None, PerDictionary(self._groups_of)
 
-    def numbers(self, bound: BoundGuards) -> list[int]:
+    def numbers(self, bound: BoundGuards | UnboundGuards) -> list[int]:
         """Return the numbers of the guards of a query."""
         numbers = self._numbers_of.get(bound)
         if numbers is None:
@@ -393,12 +425,12 @@ class _OnDevice:
 class SharedWords:
     """View of one query on shared guards, in the place of its own (`cer_gpu.predicates.guards.GuardWords`)."""
 
-    def __init__(self, shared: SharedGuards, bound: BoundGuards, types_met: TypesMet) -> None:
+    def __init__(self, shared: SharedGuards, bound: BoundGuards | UnboundGuards, types_met: TypesMet) -> None:
         self.tier = CUDA if shared.device == CUDA else INTERPRETED
         self._shared = shared
         self._in_groups = bound.type_column is not None and not bound.of_any_type
         self._types: list[str | None] = []
-        self.bound: BoundGuards
+        self.bound: BoundGuards | UnboundGuards
         self.types_met: TypesMet
         self.bound, self.types_met = bound, types_met
         self.numbers: list[int] = shared.numbers(bound)

@@ -216,7 +216,9 @@ def load(
         made_of = [*parts, *_contents(rules), "by", *_contents(pipelines)]
     except (TypeError, OSError, PackageNotFoundError):
         return make()  # objects, or what is not there, of which it tells
-    return made_once("sigma", made_of, make)
+    from cer_gpu.sigma.keeping import read_rules_of, write_rules
+
+    return made_once("sigma", made_of, make, write_rules, read_rules_of)
 
 
 def _is_text(value: object) -> bool:
