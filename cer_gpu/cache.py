@@ -111,10 +111,10 @@ def made_once(
         digest.update(content)
     path: Path | None = None
     with contextlib.suppress(OSError):
-        path = _own_folder(part) / digest.hexdigest()[:32]
+        path = own_folder(part) / digest.hexdigest()[:32]
         try:
             with no_collection():
-                value = read(_content(path))
+                value = read(read_kept(path))
             os.utime(path)
             return value
         except FileNotFoundError:
@@ -126,9 +126,7 @@ def made_once(
         value = make()
     if path is not None and time.perf_counter() - begun >= WORTH_SECONDS:
         with contextlib.suppress(OSError, ValueError, RecursionError):
-            content = write(value)
-            with whole_file(path, 0o600) as written:
-                written.write(_HEAD + hashlib.sha256(content).digest() + content)
+            write_kept(path, write(value))
             files = sorted(path.parent.iterdir(), key=lambda each: each.stat().st_mtime)
             for old in files[:-MOST_KEPT]:
                 old.unlink()
@@ -139,7 +137,13 @@ _HEAD = b"cer-gpu 1\n"
 """First bytes of a kept file, before the digest of the others."""
 
 
-def _content(path: Path) -> bytes:
+def write_kept(path: Path, content: bytes) -> None:
+    """Write a file that `read_kept` reads."""
+    with whole_file(path, 0o600) as written:
+        written.write(_HEAD + hashlib.sha256(content).digest() + content)
+
+
+def read_kept(path: Path) -> bytes:
     """Return the content of a kept file.
 
     Raises
@@ -161,7 +165,7 @@ def _content(path: Path) -> bytes:
     return content
 
 
-def _own_folder(part: str) -> Path:
+def own_folder(part: str) -> Path:
     """Return a folder of the cache that only the user can read and write."""
     folder = cache_folder(part)
     if hasattr(os, "getuid"):
