@@ -473,6 +473,7 @@ class QuerySetEvaluator(Evaluation[tuple[str, pa.RecordBatch], dict[str, pa.Reco
             self._expect(name, member, self._schema)
             self._names = None
         self._members[name] = member
+        self._turns = None
 
     def remove(self, name: str) -> pa.RecordBatch:
         """Remove a query, and return the complex events that it would find if the stream ended here.
@@ -486,7 +487,7 @@ class QuerySetEvaluator(Evaluation[tuple[str, pa.RecordBatch], dict[str, pa.Reco
             hint = did_you_mean(name, self._members, "queries")
             raise OptionError(f"there is no query {name!r}" + (f"\nhint: {hint}" if hint else ""))
         member = self._members.pop(name)
-        self._names = None
+        self._names = self._turns = None
         if self._schema is not None:
             self._blocks.keep({clock for each in self._members.values() for clock in each.clocks})
         found = [] if member.is_full else list(member.finish())

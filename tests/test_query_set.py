@@ -12,13 +12,13 @@ from cases import sorted_rows
 from sizes import scaled
 
 import cer_gpu
-import cer_gpu.columnar.groups
 import cer_gpu.engine.evaluation
 import cer_gpu.engine.sharing
 import cer_gpu.partition.partitions
 import cer_gpu.query_set
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.engine.blocks import Blocks
+from cer_gpu.predicates import host_sets
 from cer_gpu.predicates.shared_guards import SharedGuards
 from cer_gpu.runtime import matches
 
@@ -81,9 +81,10 @@ def random_events(rng, n):
 def test_a_set_finds_the_tables_of_its_queries(seed, monkeypatch):
     rng = random.Random(seed)
     monkeypatch.setattr(cer_gpu.engine.evaluation, "SET_ROWS", rng.choice([5, 17, 1000]))
-    monkeypatch.setattr(cer_gpu.columnar.groups, "SPARSE", rng.choice([0, 1, 4]))
-    monkeypatch.setattr(cer_gpu.predicates.answers, "FROM_TESTS", rng.choice([1, 2, 8]))
-    monkeypatch.setattr(cer_gpu.predicates.answers, "FROM_ROWS", rng.choice([1, 20]))
+    monkeypatch.setattr(cer_gpu.predicates.shared_guards, "SPARSE", rng.choice([0, 1, 4]))
+    monkeypatch.setattr(host_sets, "PIECE_ROWS", rng.choice([64, 1 << 13]))
+    monkeypatch.setattr(host_sets, "FIRST_PIECE", rng.choice([1, 20, 512]))
+    monkeypatch.setattr(host_sets, "MOST_TEXTS", rng.choice([0, 1 << 19]))
     monkeypatch.setattr(cer_gpu.engine.sharing, "MOST_SHARED", rng.choice([1, 3, 1000]))
     monkeypatch.setattr(cer_gpu.partition.partitions, "SWEEP_PARTITIONS_FROM", rng.choice([2, 4, 1000]))
     monkeypatch.setattr(matches, "OUTPUT_ROWS", rng.choice([2, 16, 1 << 17]))
@@ -203,17 +204,12 @@ def test_errors_name_their_query():
         evaluator.add("timed", cer_gpu.compile(good, time_column="ts"))
 
 
-def test_equal_guards_are_evaluated_once(monkeypatch):
-    from cer_gpu.predicates import answers
-    from cer_gpu.predicates import guards as predicates
-
-    evaluated = []
-    monkeypatch.setattr(predicates, "TIER", None)
-    rows_of = answers.rows_of
-    monkeypatch.setattr(answers, "rows_of", lambda test, *rest: evaluated.append(test) or rows_of(test, *rest))
+def test_equal_guards_are_evaluated_once():
     texts = {f"q{i}": f"SELECT * FROM S WHERE A AS a ; {b} FILTER a[x > 20]" for i, b in enumerate("BCD")}
-    cer_gpu.compile_all(texts).evaluate(random_events(random.Random(1), 100))
-    assert len(evaluated) == 1
+    rules = cer_gpu.compile_all(texts)
+    rules.evaluate(random_events(random.Random(1), 100))
+    assert rules._bound.guards is not None
+    assert rules._bound.guards.guards.n_guards == 4
 
 
 def test_only_columns_that_some_query_reads_are_taken(monkeypatch):
@@ -248,7 +244,7 @@ def test_partitions_are_found_of_events_that_some_query_reads():
         expected = queries["rare"].evaluate(events, threads=1)
         assert found["rare"].to_pylist() == expected.to_pylist()
         (shared,) = (each for each in evaluator._sharing._partitions.values() if each.all.n)
-        assert (None in shared._known) == ("all" in names)
+        assert (True in shared._known) == ("all" in names)
 
 
 def test_an_error_ends_the_stream_of_all_queries():
@@ -268,13 +264,11 @@ def test_an_error_ends_the_stream_of_all_queries():
 def test_lists_of_rows_are_merged_as_in_python(seed):
     rng = np.random.default_rng(seed)
     n, n_lists = int(rng.integers(1, 50)), int(rng.integers(1, 12))
-    place_of = rng.permutation(n).astype(np.int32)
     lists = [np.flatnonzero(rng.random(n) < 0.3).astype(np.int32) for _ in range(n_lists)]
     dtype = np.uint8 if n_lists <= 8 else np.uint16
     shared = SharedGuards(pa.schema([]), None, None)
-    rows, places, words = shared.merge([(read_only(each), read_only(place_of[each])) for each in lists], dtype)
+    rows, words = shared.merge([read_only(each) for each in lists], dtype)
     every = sorted(set(np.concatenate(lists).tolist()))
     assert words.dtype == dtype
     assert rows.tolist() == every
-    assert places.tolist() == place_of[every].tolist()
     assert words.tolist() == [sum(1 << i for i, each in enumerate(lists) if row in each) for row in every]

@@ -86,34 +86,6 @@ def gather(values, rows, taken):
 
 
 @kernel
-def classify(values, valid, constants, classes):
-    """Find where values lie among constants.
-
-    Parameters
-    ----------
-    values : number, shape (n,)
-    valid : bool, shape (n,), or (0,)
-        Values that are not NULL; empty: all.
-    constants : number, shape (m,)
-        Ascending, each once, and of the type of the values; none is NaN.
-    classes : int32, shape (n,), written
-        ``2 * i + 1`` for a value equal to constant i; ``2 * i`` for one less than constant i and greater than those
-        before; -1 for NULL and NaN.
-    """
-    for row in range(values.shape[0]):
-        value = values[_U(row)]
-        # the constants before `low` are less than the value, those from `low + n` on are not
-        low, n = 0, constants.shape[0]
-        while n > 0:
-            half = (n + 1) // 2
-            low += half * (constants[_U(low + half - 1)] < value)
-            n -= half
-        equal = low < constants.shape[0] and constants[_U(low)] == value
-        known = value == value and (valid.shape[0] == 0 or valid[_U(row)])
-        classes[_U(row)] = 2 * low + equal if known else -1
-
-
-@kernel
 def group_rows(groups, begins, rows):
     """List the rows of each group in ascending order, group by group.
 
@@ -142,20 +114,18 @@ def group_rows(groups, begins, rows):
 
 
 @kernel
-def merge_rows(rows, places, words, more, more_places, bit, merged, merged_places, merged_words):
+def merge_rows(rows, words, more, bit, merged, merged_words):
     """Merge two ascending lists of rows into one.
 
     Parameters
     ----------
-    rows, places : int32, shape (n,)
-        Rows, and the place of each.
+    rows : int32, shape (n,)
     words : uint8 or uint16, shape (n,), or (0,)
         Word of each of these rows; empty: 1 for all.
-    more, more_places : int32, shape (m,)
-        Rows, and the place of each, which is the same in both lists.
+    more : int32, shape (m,)
     bit : int
         Word of each of those.
-    merged, merged_places : int32, shape (at least n + m,), written
+    merged : int32, shape (at least n + m,), written
     merged_words : uint8 or uint16, shape (at least n + m,), written
         Bits of both words for a row that stands in both lists.
 
@@ -172,20 +142,17 @@ def merge_rows(rows, places, words, more, more_places, bit, merged, merged_place
         first, second = _U(a <= b), _U(b <= a)
         word = _U(words[i]) if has_words else _U(1)
         merged[k] = min(a, b)
-        merged_places[k] = places[i] if a <= b else more_places[j]
         merged_words[k] = first * word | second * _U(bit)
         i += first
         j += second
         k += _U(1)
     while i < n:
         merged[k] = rows[i]
-        merged_places[k] = places[i]
         merged_words[k] = words[i] if has_words else _U(1)
         i += _U(1)
         k += _U(1)
     while j < m:
         merged[k] = more[j]
-        merged_places[k] = more_places[j]
         merged_words[k] = bit
         j += _U(1)
         k += _U(1)

@@ -1,10 +1,13 @@
-"""Batches joined to larger ones, where each batch costs some calls for every query."""
+"""Batches joined to larger ones, where each batch costs some calls, and batches made of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
+
+from cer_gpu.errors import EventsError, did_you_mean
 
 MOST_BYTES = 1 << 29
 """Bytes of batches that are joined to one."""
@@ -36,3 +39,44 @@ def _joined(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch without rows."""
     return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)
+
+
+def batch_of_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows, which are mappings from names of columns to values, as a batch of a schema.
+
+    Raises
+    ------
+    EventsError
+        When a row names no column of the schema, or a value does not fit its column.
+    """
+    names = frozenset(schema.names)
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise EventsError(
+                f"row {number}: expected a mapping from names of columns to values, got {type(row).__name__}"
+            )
+        for name in row:
+            if name not in names:
+                hint = did_you_mean(str(name), names, "columns")
+                raise EventsError(
+                    f"row {number}: the events have no column {name!r}" + (f"\nhint: {hint}" if hint else "")
+                )
+    columns = []
+    for field in schema:
+        values = [row.get(field.name) for row in rows]
+        try:
+            columns.append(pa.array(values, field.type))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            number = next(k for k, value in enumerate(values) if not _fits(value, field.type))
+            raise EventsError(
+                f"row {number}: {values[number]!r} does not fit column {field.name!r}, which is {field.type}: {error}"
+            ) from None
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _fits(value: object, data_type: pa.DataType) -> bool:
+    try:
+        pa.array([value], data_type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return False
+    return True

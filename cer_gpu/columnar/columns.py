@@ -291,9 +291,14 @@ class Block:
             if pa.types.is_dictionary(array.type):
                 coded = Coded(codes_of(array, validity(array.indices)), plain_texts(array.dictionary))
             else:
-                coded = Coded(*self._coders.setdefault(name, StringCoder()).encode(plain_texts(array)))
+                coded = Coded(*self._coder(name).encode(plain_texts(array)))
             self._coded[name] = coded
         return self._coded[name]
+
+    def _coder(self, name: str) -> StringCoder:
+        if name not in self._coders:
+            self._coders[name] = StringCoder()
+        return self._coders[name]
 
     def coded_together(self, names: tuple[str, ...]) -> tuple[list[Int32], pa.Array]:
         """Return columns of strings or integers as codes into one dictionary of large strings; -1 for NULL.
@@ -303,7 +308,7 @@ class Block:
         together = self.source._together
         if names not in together:
             arrays = [self.source.array(name) for name in names]
-            together[names] = _coded_together(arrays, self._coders.setdefault("\0".join(names), StringCoder()))
+            together[names] = _coded_together(arrays, self._coder("\0".join(names)))
         return together[names]
 
     def stored_codes(self, name: str) -> tuple[Array | None, pa.Array, pa.Array]:

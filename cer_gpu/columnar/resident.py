@@ -73,6 +73,11 @@ class DeviceEvents:
         return self._batch
 
 
+def some_are_resident() -> bool:
+    """Return True if any column of any events is in the memory of a GPU."""
+    return bool(_held)
+
+
 def is_resident(array: pa.Array) -> bool:
     """Return True if the values (or codes) of a column are in the memory of a GPU."""
     if not _held:

@@ -6,7 +6,7 @@ events are cut once for all queries; and a member for each query (`cer_gpu.engin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.cache import no_collection
-from cer_gpu.columnar.batches import joined_batches
+from cer_gpu.columnar.batches import batch_of_rows, joined_batches
 from cer_gpu.columnar.fields import columns_with, narrowest
 from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
 from cer_gpu.engine.blocks import BLOCK_ROWS, Blocks
@@ -24,7 +24,9 @@ from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.intake import Intake
 from cer_gpu.engine.member import QueryMember, RangeClock, SetMember
 from cer_gpu.engine.options import FIELDS, EvaluationOptions
+from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.engine.sharing import Sharing
+from cer_gpu.engine.turns import Turns
 from cer_gpu.errors import EventsError, InQuery, OptionError, did_you_mean
 from cer_gpu.order.lateness import parse_time
 from cer_gpu.order.rows import ROW_COLUMN, with_rows
@@ -34,6 +36,8 @@ from cer_gpu.stages import NO_STAGES
 
 SET_ROWS = 4 * BLOCK_ROWS
 """Rows of a block of a set: each costs some calls for every query, which reads few of its events."""
+JOINED_ROWS = 1 << 17
+"""Rows to which the batches of a source are joined for many queries; longer ones stay as they are."""
 MANY_QUERIES = 128
 """Queries from which on a block has more rows: twice as many from twice as many queries on, four times at most."""
 MOST_ON_THREADS = 16
@@ -73,9 +77,11 @@ class Evaluation(Generic[_Piece, _Found]):
         self._intake = Intake(*time, options.lateness, options.late, options.begin)
         self._blocks = Blocks((), options.position_column, options.begin)
         self._schema: pa.Schema | None = None  # the last that was expected
+        self._pushed_schema: pa.Schema | None = None  # that of the last batch as it came
         self._fitting: list[pa.Schema] = []  # those that need no change of the members
         self._names: list[str] | None = None  # columns that are read, in the order in which queries came
         self._n_of_stream: dict[str, int] = {}  # events pushed with the name of their stream
+        self._turns: Turns | None = None  # of a set; None: not known yet
         self._advanced = -1  # the key of the time to which the stream has advanced
 
     def _gathered(self, pieces: Iterator[_Piece]) -> _Found:
@@ -120,8 +126,10 @@ class Evaluation(Generic[_Piece, _Found]):
         QueryTypeError
             When a query does not fit the schema; in a set, the message begins with its name.
         """
+        self._pushed_schema = self._pushed_schema or schema
         if any(schema is known or schema.equals(known) for known in self._fitting):
             return
+        self._turns = None
         with no_collection():
             changed = [self._expect(name, member, schema) for name, member in self._members.items()]
         if self._sharing is not None:
@@ -176,6 +184,37 @@ class Evaluation(Generic[_Piece, _Found]):
         """
         return self._gathered(self.push_batches(batch, stream))
 
+    def push_rows(self, rows: Sequence[Mapping[str, Any]], stream: str | None = None) -> _Found:
+        """Read events that are mappings from the names of columns to values, as `push` reads those of a batch.
+
+        Parameters
+        ----------
+        rows
+            The next events.  A column that a row does not name is NULL there; names that are no columns are an error.
+        stream
+            As of `push`.
+
+        Raises
+        ------
+        OptionError
+            Before the first batch, unless `expect` has said what columns there are.
+        EventsError
+            When a value does not fit its column, or a row names no column of the events.
+
+        Examples
+        --------
+        >>> import cer_gpu, pyarrow as pa
+        >>> evaluator = cer_gpu.compile("SELECT * FROM S WHERE A ; B").evaluator()
+        >>> evaluator.expect(pa.schema({"type": pa.string(), "price": pa.float64()}))
+        >>> evaluator.push_rows([{"type": "A", "price": 1.5}, {"type": "B"}])["positions"].to_pylist()
+        [[0, 1]]
+        """
+        if self._pushed_schema is None:
+            raise OptionError(
+                "the columns of the events are not known yet\nhint: evaluator.expect(schema) first, or push a batch"
+            )
+        return self.push(batch_of_rows(rows, self._pushed_schema), stream)
+
     def push_batches(self, batch: pa.RecordBatch | DeviceEvents, stream: str | None = None) -> Iterator[_Piece]:
         """Read the events of a batch and yield the complex events that end in it, in pieces of bounded size.
 
@@ -190,6 +229,7 @@ class Evaluation(Generic[_Piece, _Found]):
             batch = batch.batch()
         if not isinstance(batch, pa.RecordBatch):
             raise EventsError(f"expected a pyarrow.RecordBatch, got {type(batch).__name__}")
+        self._pushed_schema = batch.schema
         if stream is not None:
             batch = self._of_stream(batch, stream)
         self.expect(batch.schema)
@@ -300,7 +340,7 @@ class Evaluation(Generic[_Piece, _Found]):
         if n_rows is not None:
             self._blocks.end = self.n_events + n_rows
             if self._longer > 1:
-                batches = joined_batches(batches, SET_ROWS)
+                batches = joined_batches(batches, JOINED_ROWS)
         if not self.is_full:
             for batch in batches:
                 yield from self._pushed(batch)
@@ -355,13 +395,20 @@ class Evaluation(Generic[_Piece, _Found]):
         for columns in sharing.ahead(blocks.cut(events, SET_ROWS * self._longer)):
             batch = blocks.batch(columns.batch)
             block = blocks.read(columns)
-            awake = (each.awake for each in self._members.values() if isinstance(each, QueryMember))
-            sharing.next_block(each for each in awake if each is not None)
-            for name, member in self._members.items():
-                for rows in () if member.is_full else member.read_whole(block, clocks, batch):
+            sharing.next_block(self._awake)
+            if self._turns is None:
+                self._turns = Turns(self._members)
+            for name, member in self._turns.of(block.columns):
+                for rows in member.read_whole(block, clocks, batch):
                     yield name, rows
             if self.is_full:
                 return
+
+    def _awake(self) -> Iterator[Pipeline]:
+        """Yield the pipelines that there are."""
+        for member in self._members.values():
+            if isinstance(member, QueryMember) and member.awake is not None:
+                yield member.awake
 
     @property
     def _has_many(self) -> bool:

@@ -37,12 +37,18 @@ class Evaluator(Evaluation[pa.RecordBatch, pa.RecordBatch]):
     """
 
     _told = staticmethod(_without_names)
+    _nothing: tuple[pa.Schema, pa.RecordBatch] | None = None
 
     def _gathered(self, pieces: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
         found = list(pieces)
         if len(found) == 1:
             return found[0]
-        return pa.concat_batches(found) if found else empty_batch(self._only.result_schema)
+        if found:
+            return pa.concat_batches(found)
+        schema = self._only.result_schema
+        if self._nothing is None or self._nothing[0] is not schema:
+            self._nothing = schema, empty_batch(schema)
+        return self._nothing[1]
 
     @property
     def n_matches(self) -> int:

@@ -17,13 +17,14 @@ from cer_gpu.columnar.batches import empty_batch
 from cer_gpu.columnar.clocks import Clock
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.recycling import Turn
-from cer_gpu.columnar.resident import refuse_resident
+from cer_gpu.columnar.resident import refuse_resident, some_are_resident
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.engine.pipes import Pipes, make_pipes
 from cer_gpu.engine.sharing import Sharing
+from cer_gpu.engine.single_events import SingleEvents
 from cer_gpu.engine.started import MOST
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.output.form import Columns
@@ -112,6 +113,11 @@ class SetMember(ABC):
     def notes(self) -> list[str]:
         """Remarks on the events read so far."""
         return []
+
+    @property
+    def reads(self) -> SharedWords | None:
+        """Guards without which nothing of a block is read; None: each block is read, or has a part in the results."""
+        return None
 
     @abstractmethod
     def another(self, options: EvaluationOptions, sharing: Sharing | None) -> SetMember:
@@ -221,6 +227,8 @@ class QueryMember(SetMember):
         self._known_over: pa.Schema | None = None  # in place of both, while the query is not bound
         self._asleep: SharedWords | None = None  # until the first relevant event there is no pipeline
         self._pipeline: Pipeline | None = None
+        self._may_be_single: bool | None = None  # None: it is not known yet
+        self._single: SingleEvents | None = None  # in place of a pipeline
         self._read: Sequence[str] = ()  # columns and fields
         self._pipes: Pipes | None = None
         self._planned: tuple[Plan, PhysicalPlan] | None = None
@@ -296,6 +304,11 @@ class QueryMember(SetMember):
         return self._pipeline
 
     @property
+    def reads(self) -> SharedWords | None:
+        """See `SetMember`."""
+        return self._pipeline.reads if self._pipeline is not None else self._asleep
+
+    @property
     def binding(self) -> Binding:
         """Binding to the schema of the last events; available after `expect`."""
         self._bind_first()
@@ -323,6 +336,8 @@ class QueryMember(SetMember):
         """Schema of the results; before the first batch, without the columns whose types are not known."""
         if self._pipeline is not None:
             return self._pipeline.output.result_schema
+        if self._single is not None:
+            return self._single.output.result_schema
         return self.physical.output.schema_of(Columns(self.plan.variables, single=self.plan.single))
 
     @property
@@ -333,6 +348,8 @@ class QueryMember(SetMember):
     @property
     def notes(self) -> list[str]:
         """Remarks on the events read so far: types that the query names and no event has."""
+        if self._sharing is not None:
+            self._types_met.add(list(self._sharing.types_seen))
         return self._types_met.notes
 
     @property
@@ -447,6 +464,8 @@ class QueryMember(SetMember):
 
     def refuse_resident(self, batch: pa.RecordBatch) -> None:
         """See `SetMember`."""
+        if not some_are_resident():
+            return
         output, binding = self.physical.output, self.binding
         for_all = (
             f"output={output.name!r}"
@@ -477,13 +496,44 @@ class QueryMember(SetMember):
 
     def read_whole(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
         """See `SetMember`."""
-        if self._asleep is not None and not self._asleep.any_in(block.columns):
-            return
+        if self._asleep is not None:
+            if self._is_single:
+                yield from self._read_single(self._asleep, block, clocks)
+                return
+            if not self._asleep.any_in(block.columns):
+                return
         columns = block.columns.fork() if self.binding.derived else block.columns
         for ready in self.pipeline.ahead([columns]):
             yield from self.read(replace(block, columns=ready), clocks, batch)
         if not self.is_full:
             yield from self.end_batch(batch)
+
+    @property
+    def _is_single(self) -> bool:
+        """True if the rows of the guard are the results, and there need be no pipeline."""
+        if self._may_be_single is None:
+            self._bind_first()
+            assert self._first is not None
+            self._choose(self._first)
+            options = self.options
+            numbered = options.lateness is not None or ROW_COLUMN in self._first.schema.names
+            self._may_be_single = self.physical.is_of_single_events and options.share is None and not numbered
+        return self._may_be_single
+
+    def _read_single(self, words: SharedWords, block: EventBlock, clocks: dict[str, Clock]) -> Iterator[pa.RecordBatch]:
+        rows = words.shared.rows(words.numbers[0], block.columns)
+        if not len(rows):
+            return
+        if self._single is None:
+            assert self._first is not None
+            self._single = SingleEvents(self.physical, self._first)
+        for results in self._single.results(rows, block, clocks, self.options.first_end):
+            n, left = results.num_rows, self.options.limit
+            self.add_matches(n)
+            yield results if left is None else results.slice(0, left - self._n_found)
+            self._n_found += 0 if left is None else n
+            if self.is_full:
+                return
 
     def read(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
         """See `SetMember`."""

@@ -37,18 +37,17 @@ class _Chosen:
     """Tests of the events that aggregates are of, in common with other queries of a set where that is possible."""
 
     def __init__(self, bound: BoundGuards, shared: SharedGuards | None) -> None:
-        self._bound = bound
         self._shared = shared if shared is not None and may_share(bound, negates=False) else None
         if self._shared is not None:
-            self._shared.know(bound)
+            self._numbers = self._shared.numbers(bound)
         else:
             self._words = GuardWords(bound)
 
     def of(self, block: Block) -> Callable[[int], Bools]:
         """Return a function of the number of a guard that returns which events of a block satisfy it."""
         if self._shared is not None:
-            shared, guards = self._shared, self._bound.guards
-            return lambda number: shared.chosen(guards[number], block)
+            shared, numbers = self._shared, self._numbers
+            return lambda number: shared.chosen(numbers[number], block)
         words = self._words.words(block)
         return lambda number: _has_bit(words, number)
 

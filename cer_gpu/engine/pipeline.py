@@ -17,8 +17,8 @@ from cer_gpu.automaton.encoding import (
 from cer_gpu.automaton.table import Table
 from cer_gpu.columnar.clocks import Clock, WindowClocks
 from cer_gpu.columnar.columns import Block
-from cer_gpu.columnar.groups import Picked
 from cer_gpu.columnar.memory import Scratch
+from cer_gpu.columnar.rows import Picked
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.options import EvaluationOptions
@@ -30,7 +30,7 @@ from cer_gpu.engine.started import MOST, StartedRows
 from cer_gpu.engine.stream_columns import StreamColumns
 from cer_gpu.engine.waiting import make_waiting
 from cer_gpu.errors import EventsError
-from cer_gpu.expressions.derived import makers_of
+from cer_gpu.expressions.derived import makers_of, reads_one_event
 from cer_gpu.expressions.side_columns import SideColumns, TextNumbers, text_columns
 from cer_gpu.output.choice import RowChoice
 from cer_gpu.output.form import Output
@@ -211,6 +211,16 @@ class Pipeline:
         with self._stages.stage(PREDICATES):
             self._stream_columns.add_to(block)
         return block
+
+    @property
+    def reads(self) -> SharedWords | None:
+        """Guards without which nothing of a block is read; None: each block is read, or has a part in the results."""
+        of_all_events = self.partitions is not None and (self._every or self._numbers)
+        waits = self._awaiting is not None or self._reduction is not None or self._spacing is not None
+        whole = self.physical.output.by_starts or self.physical.output.whole_ends
+        whole |= not all(map(reads_one_event, self.binding.derived.values()))
+        guards = self.guards
+        return None if of_all_events or waits or whole or not isinstance(guards, SharedWords) else guards
 
     @property
     def numbers_rows(self) -> bool:
@@ -482,7 +492,7 @@ class Pipeline:
             positions = given[rows]
         elif given is not None:
             places = given[rows]
-        times = {name: clocks[name].at(*picked.within(block.times[name])) for name in self.binding.clocks}
+        times = {name: clocks[name].at(rows, block.times[name]) for name in self.binding.clocks}
         window_clocks: Array = positions.view(np.uint64)
         if self._options.window == COUNT_WINDOW:
             window_clocks = ordinals.view(np.uint64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 
 import numpy as np
 import pyarrow as pa
@@ -31,9 +31,22 @@ class Sharing:
         As of `cer_gpu.predicates.shared_guards.SharedGuards`.
     before
         Guards that another evaluation of the set has bound.
+    types_seen
+        Types that events have (`SharedGuards`), in common with other evaluations of the same stream.
+
+    Attributes
+    ----------
+    types_seen : dict from str to None
     """
 
-    def __init__(self, stream_column: str | None, device: str, before: BoundBefore | None = None) -> None:
+    def __init__(
+        self,
+        stream_column: str | None,
+        device: str,
+        before: BoundBefore | None = None,
+        types_seen: dict[str, None] | None = None,
+    ) -> None:
+        self.types_seen: dict[str, None] = {} if types_seen is None else types_seen
         self._asked = stream_column, device
         self._before = before or BoundBefore()
         self._guards: SharedGuards | None = None
@@ -44,7 +57,7 @@ class Sharing:
 
     def another(self) -> Sharing:
         """Return the same for another evaluation of the queries."""
-        return Sharing(*self._asked, self._before)
+        return Sharing(*self._asked, self._before, self.types_seen)
 
     def restart(self) -> None:
         """Begin another part of the stream, whose partitions are not known."""
@@ -63,11 +76,14 @@ class Sharing:
         if self._guards is None or not self._guards.schema.equals(schema, check_metadata=True):
             guards, before = SharedGuards(schema, type_column, *self._asked), self._before.guards
             self._guards = before.another() if before is not None and guards.may_be(before) else guards
+            self._guards.types_seen = self.types_seen
         return self._guards
 
     def all_bound(self) -> None:
         """Keep the guards for other evaluations, once all queries are bound."""
         guards, before = self._guards, self._before.guards
+        if guards is not None:
+            guards.prepare()
         if guards is not None and (before is None or not guards.may_be(before)):
             self._before.guards = guards.another()
 
@@ -114,14 +130,13 @@ class Sharing:
             shared.all.restore(self._kept.part(name), self._kept.texts(name))
         return shared
 
-    def next_block(self, pipelines: Iterable[Pipeline]) -> None:
+    def next_block(self, pipelines: Callable[[], Iterable[Pipeline]]) -> None:
         """Go on to the next block; drop partitions that no query holds anything of, once there are many."""
-        pipelines = list(pipelines)
         for shared in self._partitions.values():
             shared.next_block()
             if shared.is_given_up or not shared.all.wants_sweep:
                 continue
-            views = [each for each in pipelines if each.shares(shared)]
+            views = [each for each in pipelines() if each.shares(shared)]
             kept = np.zeros(shared.all.n, np.bool_)
             for pipeline in views:
                 kept |= pipeline.busy(len(kept))

@@ -13,7 +13,7 @@ import numpy as np
 from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.backend.limits import every as loops
 from cer_gpu.columnar.clocks import Clock, earliest
-from cer_gpu.columnar.groups import Picked
+from cer_gpu.columnar.rows import Picked
 from cer_gpu.engine.blocks import EventBlock
 from cer_gpu.output.choice import part_of
 from cer_gpu.planning.binding import Binding
@@ -85,7 +85,7 @@ class Spacing:
             values = (events.ordinals if self._counts else events.positions).view(np.uint64)
         else:
             clock = clocks[self._column]
-            values = clock.window_clocks(clock.at(*picked.within(block.times[self._column])))
+            values = clock.window_clocks(clock.at(picked.rows, block.times[self._column]))
         chosen = np.flatnonzero(ending[events.symbols])
         partitions = events.partitions[chosen] if len(events.partitions) else np.zeros(len(chosen), np.int32)
         self._noted.append((events.reported[chosen], partitions, values[chosen]))

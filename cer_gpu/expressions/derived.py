@@ -136,6 +136,11 @@ def pasts_of(columns: Mapping[str, DerivedColumn]) -> dict[str, PastColumn]:
     return {name: column for name, column in columns.items() if isinstance(column, PastColumn)}
 
 
+def reads_one_event(column: DerivedColumn) -> bool:
+    """Return True for a column that is made of the columns of the same event alone."""
+    return isinstance(column, FunctionColumn | CallColumn)
+
+
 def is_descent(column: DerivedColumn) -> bool:
     """Return True for a column that tells of processes, and depends on no clause of the query that asks for it."""
     return isinstance(column, PastColumn) and column.past.function == DESCENDANT

@@ -19,7 +19,6 @@ from cer_gpu.ceql.paths import dotted, path_of
 from cer_gpu.ceql.traversal import mapped
 from cer_gpu.columnar.columns import BOOLEAN, STRING, Block, Coded, RowsOfBlock, kind_of, take_rows
 from cer_gpu.columnar.fields import attribute_type
-from cer_gpu.columnar.groups import OfGroup
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.expressions.derived import DerivedColumn, makers_of
@@ -150,7 +149,7 @@ class ElementTests:
         negated
         events
         """
-        some_rows = isinstance(events, RowsOfBlock) and not isinstance(events, OfGroup)
+        some_rows = isinstance(events, RowsOfBlock)
         read = self._read(events.whole if some_rows else events)  # type: ignore[attr-defined]
         few = self._few(test, negated, read)
         if few is None and some_rows:

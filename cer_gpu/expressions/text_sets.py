@@ -242,19 +242,20 @@ class TestTable(PerDictionary):
     number : int
         The number of the test in its set.
     negated : bool
+    test : OneOfPatterns
     """
 
     def __init__(self, of: TextSet, test: OneOfPatterns, negated: bool) -> None:
         self.of: TextSet = of
         self.negated: bool = negated
         self.number: int = of.number(test)
-        self._test = test
+        self.test: OneOfPatterns = test
         self._turn = -1
         self._table: Array | None = None
 
     def fresh_in(self, of: TextSet) -> TestTable:
         """Return the table of the same test, of another evaluation."""
-        return TestTable(of, self._test, self.negated)
+        return TestTable(of, self.test, self.negated)
 
     def __call__(self, values: pa.Array) -> Array:
         """See `PerDictionary`."""

@@ -12,7 +12,7 @@ from cer_gpu.arrays import Int32
 from cer_gpu.ceql.syntax import Name
 from cer_gpu.columnar.columns import as_type, take_rows
 from cer_gpu.columnar.fields import array_of
-from cer_gpu.columnar.groups import Picked
+from cer_gpu.columnar.rows import Picked
 from cer_gpu.partition.partitions import PartitionKeys, Partitions
 
 

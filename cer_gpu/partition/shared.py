@@ -11,8 +11,8 @@ import pyarrow as pa
 from cer_gpu.arrays import Int32, Int64
 from cer_gpu.backend.compaction import gather
 from cer_gpu.columnar.columns import take_rows
-from cer_gpu.columnar.groups import Groups, Picked
 from cer_gpu.columnar.memory import Scratch, read_only
+from cer_gpu.columnar.rows import Picked
 from cer_gpu.partition.partitions import Partitions
 
 MOST_SHARED = 1 << 16
@@ -36,37 +36,37 @@ class SharedPartitions:
         self.all: Partitions = Partitions(types, every=True, numbered=numbered)
         self._every = np.empty(0, np.int32)
         self.is_given_up = False
-        # for the events of these groups; None: for all events, in memory of which the next assignment makes use
-        self._known: dict[Groups | None, tuple[Int32, Int64, bool]] = {}
+        # True: for all events, in memory of which the next assignment makes use; False: for some of them
+        self._known: dict[bool, tuple[Int32, Int64, bool]] = {}
 
     def next_block(self) -> None:
         """Go on to the next block."""
         self._known.clear()
 
-    def ids(self, keys_of_block: Callable[[], list[pa.Array]], groups: Groups | None) -> tuple[Int32, Int64, bool]:
+    def ids(
+        self, keys_of_block: Callable[[], list[pa.Array]], some: Callable[[], Int32 | None] | None
+    ) -> tuple[Int32, Int64, bool]:
         """Return the partitions of the events of a block, their ordinals, and whether some have no key.
 
         Parameters
         ----------
         keys_of_block
             Returns the keys of all events of the block.
-        groups
-            Groups of the events that the query reads; None: it may read any.
+        some
+            As of `Picked`.
 
         Returns
         -------
         partitions : int32, shape (n rows,)
-            -1 for an event without a key, or in none of the groups.
+            -1 for an event without a key, or which no query of the set reads.
         ordinals : int64, shape (n rows,)
             Number of each event in its partition; empty unless `numbered`.
         some_have_none : bool
         """
-        if None in self._known or self.numbered or (groups is not None and not groups.is_sparse):
-            groups = None
-        known = self._known.get(groups)
+        read = None if True in self._known or self.numbered or some is None else some()
+        known = self._known.get(read is None)
         if known is None:
-            some = None if groups is None else groups.ascending
-            known = self._known[groups] = self._assign(keys_of_block(), some)
+            known = self._known[read is None] = self._assign(keys_of_block(), read)
         return known
 
     def _assign(self, keys: list[pa.Array], some: Int32 | None) -> tuple[Int32, Int64, bool]:
@@ -123,20 +123,19 @@ class ViewOfPartitions:
         """
         if not len(picked.rows) and not self.shared.numbered:  # ordinals count the events of all blocks
             return picked, np.empty(0, np.int32), np.empty(0, np.int64)
-        ids, all_ordinals, some_have_none = self.shared.ids(keys_of_block, picked.groups)
-        partitions = self._of(ids, picked, self._ids)
+        ids, all_ordinals, some_have_none = self.shared.ids(keys_of_block, picked.some)
+        partitions = self._of(ids, picked.rows, self._ids)
         if some_have_none:
             kept = np.flatnonzero(partitions >= 0)
             picked, partitions = picked.at(kept), partitions[kept]
         if not self.shared.numbered:
             return picked, partitions, all_ordinals
-        return picked, partitions, self._of(all_ordinals, picked, self._ordinals)
+        return picked, partitions, self._of(all_ordinals, picked.rows, self._ordinals)
 
     @staticmethod
-    def _of(values: Any, picked: Picked, memory: Scratch) -> Any:
-        where, values = picked.within(values)
-        taken = memory.empty(len(where))
-        gather(read_only(values), where, taken)
+    def _of(values: Any, rows: Int32, memory: Scratch) -> Any:
+        taken = memory.empty(len(rows))
+        gather(read_only(values), rows, taken)
         return taken
 
     def snapshot(self) -> tuple[dict[str, Any], dict[int, pa.Array]]:

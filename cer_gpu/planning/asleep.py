@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cer_gpu.expressions.derived import reads_one_event
 from cer_gpu.output.form import Output
 from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.plan import Plan
@@ -71,5 +72,6 @@ class KnownQuery(ABC):
 
 def may_sleep(plan: Plan, output: type[Output], binding: Binding) -> bool:
     """Return True if nothing need be known of the events before the first relevant one."""
-    of_all_events = bool(plan.partition or binding.derived or output.by_starts)
+    derived = not all(map(reads_one_event, binding.derived.values()))
+    of_all_events = bool(plan.partition or derived or output.by_starts)
     return not of_all_events and may_share(binding.guards, negates=plan.negates)

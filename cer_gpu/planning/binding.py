@@ -336,7 +336,7 @@ def _derived(guards: BoundGuards, compared: BoundRelations | None) -> dict[str, 
 
 
 class Bindings:
-    """Cache of the last binding of a query, and of its last physical plan; thread-safe.
+    """Cache of the last bindings of a query, and of its last physical plan; thread-safe.
 
     Parameters
     ----------
@@ -345,7 +345,7 @@ class Bindings:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self._last: Binding | None = None
+        self._last: tuple[Binding, ...] = ()  # to the schema of the source, and to that of the columns that are read
         self._physical: tuple[tuple[Plan, type[Output], bool], PhysicalPlan] | None = None
         self._lock = threading.Lock()
 
@@ -359,14 +359,12 @@ class Bindings:
     def bind(self, schema: pa.Schema, position_column: str | None = None) -> Binding:
         """Return the binding to a schema, as `bind` does."""
         with self._lock:
-            last = self._last
-            if (
-                last is None
-                or last.position_column != position_column
-                or not last.schema.equals(schema, check_metadata=True)
-            ):
-                last = self._last = self._bound(schema, position_column)
-            return last
+            for known in self._last:
+                if known.position_column == position_column and known.schema.equals(schema, check_metadata=True):
+                    return known
+            made = self._bound(schema, position_column)
+            self._last = made, *self._last[:1]
+            return made
 
     def plan_over(self, schema: pa.Schema) -> Plan:
         """Return the plan over events of a schema: here it is the same for all."""

@@ -22,7 +22,7 @@ from cer_gpu.automaton.semi_joins import SemiJoin, semi_joins
 from cer_gpu.automaton.strategies import ALL, Strategy
 from cer_gpu.automaton.table import Table
 from cer_gpu.output.form import Output
-from cer_gpu.output.outputs import Aggregated, BindingsOutput, CountedEnds, Ends
+from cer_gpu.output.outputs import Aggregated, BindingsOutput, CountedEnds, Ends, EventsOutput, PositionsOutput
 from cer_gpu.planning.dealing import Dealing, dealing_by_starts, dealing_of
 from cer_gpu.planning.plan import Plan
 from cer_gpu.planning.progress import funnel_of
@@ -110,6 +110,19 @@ class PhysicalPlan:
         if plan.partition and plan.within.kind == "events":
             return "the window counts the events of each partition"
         return semi_joins(plan.parallel)
+
+    @cached_property
+    def is_of_single_events(self) -> bool:
+        """True if each complex event is one event that satisfies the only guard, and no clause chooses among them."""
+        plan, cea = self.plan, self.plan.cea
+        if cea is None or len(cea.transitions) != 1 or cea.silent or len(plan.guards) != 1 or self.labelled:
+            return False
+        (transition,) = cea.transitions
+        if transition.negated or transition.barred or not transition.kept or plan.partition or plan.consume != "NONE":
+            return False
+        clauses = plan.recent, plan.head, plan.having, plan.every, plan.aggregate
+        chooses = self.waits or plan.limit == 0 or bool(plan.pipes) or any(each is not None for each in clauses)
+        return not chooses and self.output in (PositionsOutput, EventsOutput, Ends)
 
     @property
     def reorders(self) -> bool:

@@ -45,6 +45,15 @@ class Generated:
         self._loaders: dict[bool, Run] = {}
         self._compiled: dict[bool, Run] = {}
 
+    def may_run(self, n_rows: int, *, at_once: bool) -> bool:
+        """Return False, having counted some rows, where `run` would return None whatever the columns are."""
+        if at_once or self._compiled:
+            return True
+        with self._lock:
+            few = self._rows + n_rows < ROWS_TO_LOAD
+            self._rows += n_rows if few else 0
+        return not few
+
     def run(self, nullable: bool, n_rows: int, at_once: bool = False) -> Run | None:
         """Return the compiled function for a block; None: its compilation does not pay yet.
 

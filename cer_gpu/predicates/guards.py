@@ -22,7 +22,7 @@ from cer_gpu.columnar.columns import NOTHING, Block, is_string, kind_of
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.fields import attribute_type, column_type
 from cer_gpu.columnar.memory import read_only
-from cer_gpu.columnar.resident import is_resident, refuse_resident
+from cer_gpu.columnar.resident import is_resident, refuse_resident, some_are_resident
 from cer_gpu.errors import EventsError, QueryTypeError, nearest
 from cer_gpu.expressions.binder import Binder, columns_of
 from cer_gpu.expressions.derived import DerivedColumn
@@ -254,7 +254,9 @@ class GuardWords:
     def _choose(self, block: Block) -> tuple[str, bool]:
         """Choose the device of a block; return it, and True if the block is to be submitted ahead."""
         compared = () if self._sides is None else self._sides.names
-        resident = any(is_resident(block.column(name)) for name in (*self.bound.columns, *compared))
+        resident = some_are_resident() and any(
+            is_resident(block.column(name)) for name in (*self.bound.columns, *compared)
+        )
         if resident and self.bound.slots.given:
             refuse_resident(
                 block.batch, self.bound.columns, "a comparison of strings, decimals or times of two columns"
@@ -310,7 +312,7 @@ class GuardWords:
     def _compiled(self, block: Block) -> Callable[..., Any] | None:
         """Return the compiled pass over a block; None: there is none, or it does not pay yet."""
         code, n = self.bound.code, block.n_rows
-        if code is None or not n or TIER == INTERPRETED:
+        if code is None or not n or TIER == INTERPRETED or not code.may_run(n, at_once=TIER == COMPILED):
             return None
         by_slot = self._inputs.stored_of(self.bound.slots.columns, block)
         stored = by_slot.values()

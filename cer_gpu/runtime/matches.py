@@ -69,6 +69,7 @@ class OutputBuffers:
         self._rows = OUTPUT_ROWS
         self._n_values = 8 * OUTPUT_ROWS
         self._timed, self._labelled = timed, labelled
+        self._nothing: MatchBuffers | None = None
         self._cells = cells_of_turn()
         self._recycler = self._cells.recycler
 
@@ -135,6 +136,10 @@ class OutputBuffers:
 
     def take(self, n: int, n_values: int) -> MatchBuffers:
         """Return the first `n` complex events, which hold `n_values` positions; the buffers are empty then."""
+        if not n:
+            if self._nothing is None:
+                self._nothing = MatchBuffers(*(each.copy() for each in self._first(0, 0).arrays))
+            return self._nothing
         found = self._first(n, n_values)
         if 2 * n >= self._rows or 2 * n_values >= self._n_values:
             self._empty = None

@@ -19,7 +19,6 @@ from cer_gpu.expressions.globs.folding import folds, letters
 from cer_gpu.expressions.globs.matching import GlobSet
 from cer_gpu.expressions.inputs import CODES, Inputs
 from cer_gpu.expressions.texts import OneOfPatterns
-from cer_gpu.predicates import guards
 
 # few letters, so that pieces and texts meet often
 short = st.lists(st.sampled_from(["a", "b", "B", "k", "\u212a", "é", "\0", "\n"]), max_size=9).map("".join)
@@ -157,14 +156,11 @@ def test_a_test_that_is_added_later_is_answered(monkeypatch):
     assert table_of(inputs, first, texts) == [True, False, False]
 
 
-def test_a_text_is_read_once_for_all_tests(monkeypatch):
-    monkeypatch.setattr(guards, "TIER", guards.COMPILED)  # on a GPU kernels read the texts
-    monkeypatch.setattr(text_sets, "TOGETHER_FROM", 0)
-    read = []
-    find = GlobSet.find
-    monkeypatch.setattr(GlobSet, "find", lambda of, texts, first=0: read.append(len(texts)) or find(of, texts, first))
+def test_a_text_is_read_once_for_all_tests():
     rules = {f"r{k}": f"SELECT * FROM S WHERE A AS a FILTER a[s GLOB {{'*x{k}y*', 'z?{k}'}} NOCASE]" for k in range(50)}
-    table = pa.table({"type": ["A"] * 900, "s": [f"-x{k % 90}Y" for k in range(900)]})
-    result = cer_gpu.compile_all(rules).evaluate(table)
+    batch = pa.record_batch({"type": ["A"] * 900, "s": [f"-x{k % 90}Y" for k in range(900)]})
+    evaluator = cer_gpu.compile_all(rules).evaluator(device="cpu")
+    result = evaluator.push(batch)
     assert [len(result[f"r{k}"]) for k in range(50)] == [10] * 50
-    assert read == [90]
+    host = evaluator._sharing._guards._host
+    assert host._texts.n[0] == 91  # the type is a text, too

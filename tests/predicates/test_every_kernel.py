@@ -144,7 +144,7 @@ def sets() -> None:
     texts = [f"text{k} GLOB {{'{glob}'}}" for k in (0, 3) for glob in ("*a*b*", "ab*", "*", "?", "[a-b]*zz", "it*s")]
     texts += [f"number{k} {op} 1" for k in range(12) for op in COMPARISONS] + ["bool0 = TRUE", "number0 IS NULL"]
     asked = [(k % 2, tree(f"{text} OR NOT {texts[k - 1]} AND {texts[k - 2]}")) for k, text in enumerate(texts)]
-    steps, batch = SetSteps(asked, SCHEMA), batch_of(rng, 700, 0.3)
+    steps, batch = SetSteps.of(asked, SCHEMA), batch_of(rng, 700, 0.3)
     types, sets, binder = np.array([k % 3 for k in range(700)], np.int32), sets_pass(steps), Binder(SCHEMA, "")
     found = sets.collect(sets.submit((SetInputs(700, Block(batch), types),), None))
     for number, ((of_type, tested), rows) in enumerate(zip(asked, found, strict=True)):

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from host_device import HostDevice
-from random_predicates import COLUMNS, SCHEMA, batch_of, predicate, tree
+from random_predicates import SCHEMA, batch_of, tree
+from set_guards import any_test, glob
 
 import cer_gpu
 from cer_gpu.columnar.columns import Block
@@ -24,33 +25,7 @@ from cer_gpu.predicates.cuda import set_steps, staging
 from cer_gpu.predicates.cuda.guard_sets import CudaSets, SetInputs
 from cer_gpu.predicates.cuda.set_steps import SetSteps
 
-PIECES = ["", "a", "b", "K", "k", "\u212a", "é", "É", "ab", "aba", "*", "?", "[a-b]", "[!k]", "zz", "it's"]
 ROWS = (0, 1, 31, 32, 33, 300, 1025)
-
-
-def glob(rng: random.Random) -> str:
-    return "".join(rng.choices(PIECES, k=rng.randint(0, 5))).replace("'", "''")
-
-
-def of_texts(rng: random.Random) -> str:
-    name, negated = rng.choice(COLUMNS["text"]), rng.choice(["", "NOT "])
-    some = ", ".join(f"'{glob(rng)}'" for _ in range(rng.randint(1, 4)))
-    return rng.choice(
-        [
-            f"{name} {negated}GLOB {{{some}}}{rng.choice(['', ' NOCASE'])}",
-            f"{name} {negated}IN {{{some}}}",
-            f"{name} = '{glob(rng)}'",
-            f"{name} IS {negated}NULL",
-            f"{rng.choice(COLUMNS['number'])} IS {negated}NULL",
-        ]
-    )
-
-
-def any_test(rng: random.Random, depth: int) -> str:
-    if not depth or rng.random() < 0.2:
-        return of_texts(rng) if rng.random() < 0.7 else predicate(rng, 0)
-    parts = [any_test(rng, depth - 1) for _ in range(rng.randint(1, 3))]
-    return rng.choice(["({})", "NOT ({})"]).format(rng.choice([" AND ", " OR "]).join(parts))
 
 
 def found_by(sets: CudaSets, block: Block, types: np.ndarray | None) -> list[list[int]]:
@@ -74,9 +49,8 @@ def test_rows_equal_those_of_the_interpreter(device, seed, monkeypatch):
     rng = random.Random(seed)
     monkeypatch.setattr(staging, "PIECE", rng.choice([1 << 8, 1 << 22]) * 16)
     asked = [(None, None), *((rng.choice([None, 0, 1]), tree(any_test(rng, rng.randint(0, 3)))) for _ in range(70))]
-    steps = SetSteps(asked, SCHEMA)
-    assert any(steps.exact)
-    assert not all(steps.exact)
+    steps = SetSteps.of(asked, SCHEMA)
+    assert 0 < len(steps.late) < len(asked)
     sets = CudaSets(predicates.open_device(), steps)
     for n in rng.sample(ROWS[1:], 3):
         batch = batch_of(rng, n + 5, rng.choice([0.0, 0.3]))
@@ -101,7 +75,7 @@ def test_texts_of_any_layout_are_read(device, monkeypatch):
     for column in (drawn, drawn.cast(pa.large_string()), drawn.slice(7), drawn.dictionary_encode()):
         schema = pa.schema({"t": column.type})
         block = Block(pa.record_batch([column], schema=schema))
-        sets = CudaSets(predicates.open_device(), SetSteps(asked, schema))
+        sets = CudaSets(predicates.open_device(), SetSteps.of(asked, schema))
         found = found_by(sets, block, None)
         assert found == expected_rows(asked, schema, block, None)
         assert sum(map(bool, found)) > 30
@@ -112,11 +86,11 @@ def test_a_device_without_room_for_a_block_gets_parts_of_it(build, use):
     batch = batch_of(rng, 20_000, 0.3)
     asked = [(None, tree(any_test(rng, 2))) for _ in range(30)]
     device = use(HostDevice(build, n_bytes=1_600_000))
-    sets, block = CudaSets(device, SetSteps(asked, SCHEMA)), Block(batch)
+    sets, block = CudaSets(device, SetSteps.of(asked, SCHEMA)), Block(batch)
     assert found_by(sets, block, None) == expected_rows(asked, SCHEMA, block, None)
     assert 4096 <= sets.most_rows < 20_000
     sets.free()
-    little = CudaSets(use(HostDevice(build, n_bytes=1 << 18)), SetSteps(asked, SCHEMA))
+    little = CudaSets(use(HostDevice(build, n_bytes=1 << 18)), SetSteps.of(asked, SCHEMA))
     with pytest.raises(cer_gpu.DeviceError, match="no memory left"):
         little.submit((SetInputs(block.n_rows, block, None),), None)
 
@@ -125,7 +99,7 @@ def test_deep_tests_are_left_to_the_host(host, monkeypatch):
     rng = random.Random(4)
     monkeypatch.setattr(set_steps, "MOST_ON_STACK", 2)
     asked = [(None, tree(any_test(rng, 4))) for _ in range(20)]
-    steps, block = SetSteps(asked, SCHEMA), Block(batch_of(rng, 500, 0.2))
+    steps, block = SetSteps.of(asked, SCHEMA), Block(batch_of(rng, 500, 0.2))
     assert found_by(CudaSets(host, steps), block, None) == expected_rows(asked, SCHEMA, block, None)
 
 

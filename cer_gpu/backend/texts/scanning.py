@@ -93,31 +93,36 @@ def lay_out(offsets, data, folds, begins, laid):
     laid : uint8, shape (room,), written
         Room for all bytes and marks.
     """
-    n_folds = folds.shape[0]
     laid[0] = MARK
     at = _U(1)
     for text in range(begins.shape[0] - 1):
         begins[_U(text)] = np.int64(at)
-        k, end = _U(offsets[_U(text)]), _U(offsets[_U(text + 1)])
-        while k < end:
-            byte = data[k]
-            if byte < 0x80:
-                laid[at] = folds[_U(byte)] if n_folds > 0 else byte
-                at += _U(1)
-                k += _U(1)
-                continue
-            length = _length(data, k, end)
-            character = _character(data, k, length)
-            if length > 1 and character < n_folds and folds[_U(character)] != character:
-                at = _write(laid, at, folds[_U(character)])
-            else:
-                for i in range(length):  # bytes that are no UTF-8 come here one by one
-                    laid[at] = min(data[k + _U(i)], np.uint8(MARK - 1))
-                    at += _U(1)
-            k += _U(length)
-        laid[at] = MARK
-        at += _U(1)
+        at = lay_text(data, _U(offsets[_U(text)]), _U(offsets[_U(text + 1)]), folds, laid, at)
     begins[begins.shape[0] - 1] = np.int64(at)
+
+
+@helper
+def lay_text(data, k, end, folds, laid, at):
+    """Write the text that lies in a range of bytes, and a `MARK` behind it; return the place behind that."""
+    n_folds = folds.shape[0]
+    while k < end:
+        byte = data[k]
+        if byte < 0x80:
+            laid[at] = folds[_U(byte)] if n_folds > 0 else byte
+            at += _U(1)
+            k += _U(1)
+            continue
+        length = _length(data, k, end)
+        character = _character(data, k, length)
+        if length > 1 and character < n_folds and folds[_U(character)] != character:
+            at = _write(laid, at, folds[_U(character)])
+        else:
+            for i in range(length):  # bytes that are no UTF-8 come here one by one
+                laid[at] = min(data[k + _U(i)], np.uint8(MARK - 1))
+                at += _U(1)
+        k += _U(length)
+    laid[at] = MARK
+    return at + _U(1)
 
 
 @helper
@@ -226,7 +231,7 @@ def find_globs(laid, begins, first, width, grams, globs, seen, met, patterns, te
                 if grams.keys[_U(entry)] != key:
                     continue
                 pattern = grams.entries[_U(entry), 0]
-                if seen[_U(pattern)] == text or not _has_piece(grams, entry, laid, at, begin, end):
+                if seen[_U(pattern)] == text or not has_piece(grams, entry, laid, at, begin, end):
                     continue
                 seen[_U(pattern)] = text
                 if globs.is_piece[_U(pattern)] or glob_fits(globs, pattern, laid, begin, end):
@@ -237,7 +242,7 @@ def find_globs(laid, begins, first, width, grams, globs, seen, met, patterns, te
 
 
 @helper
-def _has_piece(grams, entry, laid, at, begin, end):
+def has_piece(grams, entry, laid, at, begin, end):
     """Return True if the piece of an entry, whose gram ends at a place, stands there, marks included."""
     piece, piece_end = _U(grams.entries[_U(entry), 1]), _U(grams.entries[_U(entry), 2])
     start = at + 1 - grams.entries[_U(entry), 3]

@@ -152,15 +152,28 @@ def _others(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 # ---- grams ---------------------------------------------------------------------------------------------------------
 
 
-def grams(of: Compiled, sample: Array) -> dict[int, Grams]:
-    """Return where to look for the patterns: a table for each width of grams; 0: for those without any.
+class Sample:
+    """Texts in which grams that are rare are taken to be rare.
 
     Parameters
     ----------
-    of : Compiled
-    sample : uint8, shape (n,)
-        Texts between marks, in which rare grams are taken to be rare.
+    texts : uint8, shape (n,)
+        Texts, perhaps between marks.
     """
+
+    def __init__(self, texts: Array) -> None:
+        self._texts = texts
+        self._counts: dict[int, Int64] = {}
+
+    def counts(self, width: int) -> Int64:
+        """Return the number of grams of a width, by their hashes (`_hashes`)."""
+        if width not in self._counts:
+            self._counts[width] = np.bincount(_hashes(_keys(self._texts, width)), minlength=1 << _SAMPLE_BITS)
+        return self._counts[width]
+
+
+def grams(of: Compiled, sample: Sample) -> dict[int, Grams]:
+    """Return where to look for the patterns: a table for each width of grams; 0: for those without any."""
     n_patterns = len(of.globs.begins) - 1
     lengths = np.diff(of.piece_begins)
     longest = np.zeros(n_patterns, np.int64)
@@ -182,7 +195,7 @@ def grams(of: Compiled, sample: Array) -> dict[int, Grams]:
         )
         places = np.flatnonzero(usable)
         patterns = of.pattern_of[piece_of[places]]
-        chosen = places[_rarest(keys[places], patterns, _keys(sample, width))]
+        chosen = places[_rarest(keys[places], patterns, sample.counts(width))]
         pieces = piece_of[chosen]
         begin = of.piece_begins[pieces]
         columns = of.pattern_of[pieces], begin, of.piece_begins[pieces + 1], chosen + width - begin
@@ -199,13 +212,15 @@ def _keys(data: Array, width: int) -> Array:
     return keys
 
 
-def _rarest(keys: Array, patterns: Int32, sample: Array) -> Int64:
+def _hashes(keys: Array) -> Int64:
+    return (keys * np.uint64(FACTOR) >> np.uint64(64 - _SAMPLE_BITS)).astype(np.int64)
+
+
+def _rarest(keys: Array, patterns: Int32, counts: Int64) -> Int64:
     """Return the place of the rarest gram of each pattern, given the grams of all, ordered by pattern."""
-    shift = np.uint64(64 - _SAMPLE_BITS)
-    hashes = (keys * np.uint64(FACTOR) >> shift).astype(np.int64)
-    in_sample = np.bincount((sample * np.uint64(FACTOR) >> shift).astype(np.int64), minlength=1 << _SAMPLE_BITS)
-    in_patterns = np.minimum(np.bincount(hashes, minlength=1 << _SAMPLE_BITS), 15)
-    score = (in_sample << 4 | in_patterns)[hashes]
+    hashes = _hashes(keys)
+    _, of, n_alike = np.unique(hashes, return_inverse=True, return_counts=True)
+    score = counts[hashes] << 4 | np.minimum(n_alike[of], 15)
     begins = np.flatnonzero(np.diff(patterns, prepend=-1))
     least = np.minimum.reduceat(score << 32 | np.arange(len(keys)), begins)
     return least & 0xFFFFFFFF

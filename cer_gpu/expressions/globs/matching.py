@@ -13,7 +13,7 @@ from cer_gpu.backend.compaction import group_rows
 from cer_gpu.backend.texts.scanning import Grams, find_globs, lay_out, mark_texts
 from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.columnar.strings import bytes_of
-from cer_gpu.expressions.globs.compiling import Compiled, Pattern, compiled, grams
+from cer_gpu.expressions.globs.compiling import Compiled, Pattern, Sample, compiled, grams
 from cer_gpu.expressions.globs.folding import folds
 
 LAID_AT_ONCE = 1 << 20
@@ -106,7 +106,7 @@ class GlobSet:
             offsets = read_only(offsets.astype(np.int64, copy=False))
             end = int(np.searchsorted(offsets, offsets[0] + SAMPLED_BYTES, side="right"))
             laid, _ = self._laid_out(offsets[: max(end, 2)], data, Scratch(np.uint8))
-            self._grams = grams(self.compiled, laid[:SAMPLED_BYTES])
+            self._grams = grams(self.compiled, Sample(laid[:SAMPLED_BYTES]))
         return self._grams
 
     def _laid_out(self, offsets: Int64, data: Array, laid: Scratch) -> tuple[Array, Int64]:
@@ -121,7 +121,7 @@ class GlobSet:
         n = len(offsets) - 1
         written, begins = self._laid_out(offsets, data, laid)
         if self._grams is None:
-            self._grams = grams(self.compiled, written[: min(int(begins[-1]), SAMPLED_BYTES)])
+            self._grams = grams(self.compiled, Sample(written[: min(int(begins[-1]), SAMPLED_BYTES)]))
         pairs = list[tuple[Int32, Int32]]()
         seen, met = np.full(self.n_patterns, -1, np.int32), np.full(256, -1, np.int32)
         patterns, texts = np.empty(room, np.int32), np.empty(room, np.int32)

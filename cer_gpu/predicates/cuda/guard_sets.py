@@ -20,15 +20,15 @@ from cer_gpu.arrays import Int32
 from cer_gpu.backend.device import Bytes, Device, Memory, OutOfDeviceMemory
 from cer_gpu.backend.kernel_source import read_kernel_source
 from cer_gpu.backend.texts.scanning import SLOT_SHIFT
-from cer_gpu.columnar.columns import Block, Coded, RowsOfBlock, codes_of, plain_array, plain_texts, validity
+from cer_gpu.columnar.columns import Block, codes_of, plain_array, plain_texts, validity
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.columnar.strings import bytes_of
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.globs.matching import GlobSet
-from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.predicates.cuda.blocks import DeviceBlocks, Slot, aligned
 from cer_gpu.predicates.cuda.set_steps import KNOWN, TYPE_NUMBERS, SetSteps
 from cer_gpu.predicates.cuda.staging import Staging
+from cer_gpu.predicates.late_tests import LateTests
 
 KERNELS = (
     *("cer_clear", "cer_lay_texts", "cer_find_pieces", "cer_match_globs", "cer_spread_codes"),
@@ -36,9 +36,6 @@ KERNELS = (
 )
 SPAN = 16
 """CER_SPAN of `kernels/guard_sets.cu`."""
-
-TESTED_OF = 4
-"""Rows of a block for each row that is still to be tested, from which on these are tested alone."""
 
 _OPERATORS = {op: k for k, op in enumerate((*t.COMPARISONS, KNOWN))}
 _STORED = {stored: k for k, stored in enumerate(t.STORED)}
@@ -133,6 +130,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
     def __init__(self, device: Device, steps: SetSteps) -> None:
         super().__init__(device, [])
         self.steps = steps
+        self._late = LateTests(steps.inputs.schema)
         self._kernels, self._staging = _kernels(device), Staging(device)
         self._held: list[Memory] = []
         self._begins = self._flat = 0
@@ -156,7 +154,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
         return memory.address
 
     def _work(self, n_rows: int) -> _Work:
-        n_words, n_guards = _words(n_rows), len(self.steps.steps)
+        n_words, n_guards = _words(n_rows), self.steps.n_guards
         found = aligned(4 * n_words * self.steps.n_lines)
         counts = found + aligned(4 * n_words * n_guards)
         return _Work(n_words, found, counts, counts + aligned(4 * n_guards))
@@ -169,9 +167,8 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
     def _copy(self, slot: Slot, rows: tuple[Any, ...], begin: int, end: int) -> None:
         """Copy what the tests read of some rows."""
         if not self._flat:
-            steps = self.steps.steps
-            self._begins = self._hold(np.cumsum([0, *map(len, steps)]).astype(np.int32))
-            self._flat = self._hold(np.array([step for each in steps for step in each], np.int32))
+            flat, begins = self.steps.steps()
+            self._begins, self._flat = self._hold(begins), self._hold(flat)
         given: SetInputs = rows[0]
         inputs, known = _Inputs(), dict[str, tuple[int, int]]()
 
@@ -280,7 +277,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
     def _launch(self, slot: Slot, n_rows: int, state: None) -> None:
         tests, texts = self._read[id(slot)]
         work, base = self._work(n_rows), slot.memory["work"].address
-        n_guards, first_text = len(self.steps.steps), len(tests)
+        n_guards, first_text = self.steps.n_guards, len(tests)
         plan = _Plan()
         plan.clear(base + 4 * work.n_words * first_text, work.n_words * (self.steps.n_lines - first_text))
         plan.clear(base + work.counts, n_guards)
@@ -348,7 +345,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
     def _finish(self, slot: Slot, n_rows: int, state: None) -> list[Int32]:
         """Return the rows of each guard: as rows, or where these are many, or have no room, from their bits."""
         slot.queue.wait()
-        work, base, n_guards = self._work(n_rows), slot.memory["work"].address, len(self.steps.steps)
+        work, base, n_guards = self._work(n_rows), slot.memory["work"].address, self.steps.n_guards
         counts = self._pinned(slot, "counts", 4 * n_guards).view(np.uint32)
         by_bits = counts > work.n_words
         firsts = np.concatenate([[0], np.cumsum(np.where(by_bits, 0, counts), dtype=np.int64)])
@@ -386,15 +383,8 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
 
     def tested(self, number: int, rows: Int32, block: Block) -> Int32:
         """Return the rows of a block that satisfy a guard, given those that were found."""
-        test = self.steps.tests[number]
-        if self.steps.exact[number] or test is None or not len(rows):
-            return rows
-        if TESTED_OF * len(rows) > block.n_rows:
-            holds = np.broadcast_to(rows_of(test, self.steps.inputs, block), (block.n_rows,))[rows]
-        else:
-            holds = np.broadcast_to(rows_of(test, self.steps.inputs, _FewRows(block, rows)), (len(rows),))
-        found: Int32 = rows[holds]
-        return found
+        late = self.steps.late.get(number)
+        return rows if late is None else self._late.rows(number, rows, block, late)
 
     def _kept(self, found: list[Int32]) -> list[Int32]:
         return found
@@ -402,19 +392,6 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
     def _joined(self, pieces: list[list[Int32]], begins: list[int]) -> list[Int32]:
         moved = [[rows + np.int32(begin) for rows in piece] for piece, begin in zip(pieces, begins, strict=True)]
         return [read_only(np.concatenate(rows)) for rows in zip(*moved, strict=True)]
-
-
-class _FewRows(RowsOfBlock):
-    """Few rows of a block, of which the texts are coded alone."""
-
-    def coded(self, name: str) -> Coded:
-        """See `Block.coded`."""
-        if name not in self._coded:
-            array = self.column(name)
-            if not pa.types.is_dictionary(array.type):
-                array = plain_texts(plain_array(array)).dictionary_encode()
-            self._coded[name] = Coded(codes_of(array, validity(array.indices)), plain_texts(array.dictionary))
-        return self._coded[name]
 
 
 class _Room(NamedTuple):

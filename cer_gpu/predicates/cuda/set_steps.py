@@ -1,31 +1,43 @@
-"""Guards of many queries as data for `kernels/guard_sets.cu`: lines of bits, and the steps of each guard over them.
+"""Guards of many queries as data: lines of bits, and the steps of each guard over them.
 
-Each test of a column has a line, with a bit for each row.  A test that the kernels do not know (a regular expression, a
+`kernels/guard_sets.cu` reads them on a GPU, `cer_gpu.backend.guard_sets` on the CPU.  Each test of a column has a line,
+with a bit for each row.  A test that the kernels do not know (a regular expression, a
 comparison of two columns) is taken to hold for each row: the rows of its guard are then too many, never too few, as
 tests are joined by AND and OR alone, and the guard says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from cer_gpu.arrays import Int32
+from cer_gpu.backend.guard_sets import (
+    AND,
+    AND_LINE,
+    AND_NOT_LINE,
+    MOST_ON_STACK,
+    OR,
+    OR_LINE,
+    PUSH,
+    PUSH_ALL,
+    PUSH_NONE,
+)
 from cer_gpu.ceql.syntax import Predicate
+from cer_gpu.columnar.fields import attribute_type
+from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.by_arrow import NullRows
+from cer_gpu.expressions.globs.compiling import Pattern
 from cer_gpu.expressions.inputs import Inputs
 from cer_gpu.expressions.text_sets import TestTable, TextSet
-
-PUSH, PUSH_ALL, PUSH_NONE, AND_LINE, OR_LINE, AND_NOT_LINE, AND, OR = range(8)
-"""Steps, as `kernels/guard_sets.cu` has them."""
-
-MOST_ON_STACK = 16
-"""CER_STACK of `kernels/guard_sets.cu`."""
+from cer_gpu.expressions.texts import OneOfPatterns
+from cer_gpu.predicates.late_tests import LateTest
 
 KNOWN = "known"
 """Operator of a test of validity."""
@@ -88,95 +100,171 @@ _UNKNOWN = _Steps([(PUSH_ALL, None)], exact=False)
 
 
 class SetSteps:
-    """Steps of the guards of a set over one schema.
+    """Steps of the guards of a set over one schema, to which more can be added.
 
     Parameters
     ----------
-    guards : list of (int or None, Predicate or None)
-        Number of the type of each guard (None: any type), and what its events satisfy (None: nothing more).
     schema : pyarrow.Schema
 
     Attributes
     ----------
     inputs : Inputs
-        Columns that the tests read.
-    tests : list of Test or None
-        The test of each guard.
-    exact : list of bool
-        For each guard, False if rows found are still to be tested.
-    number_tests : list of NumberTest
-        Their lines come first.
+        Columns of numbers that the tests read.
+    late : dict from int to (Predicate, tuple of int)
+        Tests that the steps of a guard do not decide, by its number: rows found are still to be tested by them.
     texts : dict from str to TextSet
         Columns whose texts are tested, by name; the lines of each have the numbers of its tests.
     columns : set of str
         Names of the columns that are read.
     """
 
-    def __init__(self, guards: Sequence[tuple[int | None, Predicate | None]], schema: pa.Schema) -> None:
-        binder = Binder(schema, "")  # each predicate was bound before, by itself
-        self.inputs: Inputs = binder.inputs
+    def __init__(self, schema: pa.Schema) -> None:
+        self.inputs: Inputs = Inputs(schema)
+        self.late: dict[int, LateTest] = {}
+        self.texts: dict[str, TextSet] = {}
+        self.columns: set[str] = set()
         self._numbers: dict[NumberTest, int] = {}
-        self.texts: dict[str, TextSet] = self.inputs.text_sets
-        self.tests: list[t.Test | None] = [
-            None if predicate is None else binder.bind(predicate) for _, predicate in guards
-        ]
-        made = [self._guard(number, test) for (number, _), test in zip(guards, self.tests, strict=True)]
-        self.exact: list[bool] = [each.exact for each in made]
-        self.number_tests: list[NumberTest] = list(self._numbers)
-        self._firsts: dict[str | None, int] = {None: 0}
-        self.n_lines: int = len(self._numbers)
-        for name, of in self.texts.items():
-            self._firsts[name] = self.n_lines
-            self.n_lines += of.n_tests
-        self.steps: list[list[int]] = [[step | self._line(line) << 3 for step, line in each.steps] for each in made]
-        self.columns: set[str] = {name for name, _ in self.inputs.columns}
+        self._made: list[_Steps] = []
+        self._firsts: dict[str | None, int] = {}
+        self._has_column: dict[str, bool] = {}
+        self._columns: dict[tuple[str, str], t.Column] = {}
 
-    def first_line(self, name: str) -> int:
-        """Return the number of the first line of a column of texts."""
+    @classmethod
+    def of(cls, guards: Sequence[tuple[int | None, Predicate | None]], schema: pa.Schema) -> SetSteps:
+        """Return the steps of guards: for each the number of its type (None: any), and what its events satisfy."""
+        made, binder = cls(schema), Binder(schema, "")  # each predicate was bound before, by itself
+        for number, predicate in guards:
+            made.add(predicate, None if predicate is None else binder.bind(predicate), binder.inputs, number)
+        return made
+
+    def add(
+        self,
+        predicate: Predicate | None,
+        test: t.Test | None,
+        inputs: Inputs,
+        type_number: int | None = None,
+        named: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        """Add a guard.
+
+        Parameters
+        ----------
+        predicate
+            What its events satisfy; None: nothing more.
+        test
+            The same as a test.
+        inputs
+            Contents of the slots of the test.
+        type_number
+            Number of the type that they have; None: any.
+        named
+            Columns of texts, and the text that events must have there.
+        """
+        parts = [] if type_number is None else [self._of_numbers(NumberTest(TYPE_NUMBERS, "=", type_number))]
+        for name, text in named:
+            parts.append(self._of_text(name, OneOfPatterns((Pattern(text, plain=True),))))
+        late = list[int]()
+        for place, each in enumerate(test.tests if isinstance(test, t.And) else [] if test is None else [test]):
+            made = self._test(each, inputs)
+            made = made if made.depth < MOST_ON_STACK else _UNKNOWN
+            parts.append(made)
+            if not made.exact:
+                late.append(place)
+        if late:
+            assert predicate is not None
+            self.late[len(self._made)] = predicate, tuple(late)
+            self.columns |= {name for name, _ in inputs.columns}
+        self._made.append(_joined(parts, AND) if parts else _ALL)
+        self._firsts = {}
+
+    @property
+    def n_guards(self) -> int:
+        """Number of guards."""
+        return len(self._made)
+
+    @property
+    def number_tests(self) -> list[NumberTest]:
+        """Tests of numbers, whose lines come first."""
+        return list(self._numbers)
+
+    @property
+    def n_lines(self) -> int:
+        """Number of lines."""
+        return len(self._numbers) + sum(of.n_tests for of in self.texts.values())
+
+    def steps(self) -> tuple[Int32, Int32]:
+        """Return the steps of all guards, each in the lowest three bits with a line above, and where each begins."""
+        begins = np.cumsum([0, *(len(each.steps) for each in self._made)])
+        flat = [step | self._line(line) << 3 for each in self._made for step, line in each.steps]
+        return read_only(np.array(flat, np.int32)), read_only(begins.astype(np.int32))
+
+    def first_line(self, name: str | None) -> int:
+        """Return the number of the first line of a column of texts; None: of those of numbers."""
+        if not self._firsts:
+            self._firsts, n = {None: 0}, len(self._numbers)
+            for column, of in self.texts.items():
+                self._firsts[column] = n
+                n += of.n_tests
         return self._firsts[name]
 
     def _line(self, line: Line | None) -> int:
-        return 0 if line is None else self._firsts[line.of] + line.number
-
-    def _guard(self, type_number: int | None, test: t.Test | None) -> _Steps:
-        parts = [] if type_number is None else [self._of_numbers(NumberTest(TYPE_NUMBERS, "=", type_number))]
-        if test is not None:
-            parts.append(self._test(test))
-        made = _joined(parts, AND) if parts else _ALL
-        return made if made.depth <= MOST_ON_STACK else _UNKNOWN
+        return 0 if line is None else self.first_line(line.of) + line.number
 
     def _of_numbers(self, test: NumberTest) -> _Steps:
         return _Steps([(PUSH, Line(None, self._numbers.setdefault(test, len(self._numbers))))])
 
     def _known(self, name: str, negated: bool = False) -> _Steps:
+        self.columns.add(name)
         return self._of_numbers(NumberTest(name, KNOWN, negated=negated))
 
-    def _test(self, test: t.Test) -> _Steps:
+    def _of_text(self, name: str, test: OneOfPatterns) -> _Steps:
+        self.columns.add(name)
+        return _Steps([(PUSH, Line(name, self.texts.setdefault(name, TextSet()).number(test)))])
+
+    def _test(self, test: t.Test, inputs: Inputs) -> _Steps:
         match test:
             case t.Fixed():
                 return _ALL if test.holds else _NONE
             case t.And() | t.Or():
-                return _joined([self._test(each) for each in test.tests], AND if isinstance(test, t.And) else OR)
+                by = AND if isinstance(test, t.And) else OR
+                return _joined([self._test(each, inputs) for each in test.tests], by)
             case t.Lookup():
-                table = self.inputs.tables[test.table][1]
-                if not isinstance(table, TestTable):
+                name, table = inputs.columns[test.codes.slot][0], inputs.tables[test.table][1]
+                if not isinstance(table, TestTable) or not self._has(name):
                     return _UNKNOWN
-                name = self.inputs.columns[test.codes.slot][0]
-                line = Line(name, table.number)
-                if not table.negated:
-                    return _Steps([(PUSH, line)])
-                return _Steps([*self._known(name).steps, (AND_NOT_LINE, line)])
+                made = self._of_text(name, table.test)
+                if table.negated:
+                    ((_, line),) = made.steps
+                    return _Steps([*self._known(name).steps, (AND_NOT_LINE, line)])
+                return made
             case t.Compare() if isinstance(test.left, t.Column) and isinstance(test.right, t.Constant):
-                if test.left.dtype != test.right.dtype:
+                constant = inputs.constants[test.right.dtype][test.right.slot]
+                name, read = inputs.columns[test.left.slot]
+                if test.left.dtype != test.right.dtype or constant != constant or not self._has(name):
                     return _UNKNOWN
-                constant = self.inputs.constants[test.right.dtype][test.right.slot]
-                return self._of_numbers(NumberTest(test.left, test.op, _bits(constant, test.right.dtype), test.negated))
+                bits = _bits(constant, test.right.dtype)
+                return self._of_numbers(NumberTest(self._column(name, read), test.op, bits, test.negated))
             case t.Known() if isinstance(test.operand, t.Column):
-                return self._known(self.inputs.columns[test.operand.slot][0], test.negated)
+                name = inputs.columns[test.operand.slot][0]
+                return self._known(name, test.negated) if self._has(name) else _UNKNOWN
             case t.Given():
-                answer = self.inputs.given[test.slot]
-                return self._known(answer.name, not answer.negated) if isinstance(answer, NullRows) else _UNKNOWN
+                answer = inputs.given[test.slot]
+                if isinstance(answer, NullRows) and self._has(answer.name):
+                    return self._known(answer.name, not answer.negated)
         return _UNKNOWN
+
+    def _column(self, name: str, read: str) -> t.Column:
+        self.columns.add(name)
+        known = self._columns.get((name, read))
+        if known is None:
+            known = self._columns[name, read] = self.inputs.column(name, read)
+        return known
+
+    def _has(self, name: str) -> bool:
+        """Return True for a column of the events, and False for one that is made of them."""
+        if name not in self._has_column:
+            self._has_column[name] = attribute_type(self.inputs.schema, name) is not None
+        return self._has_column[name]
 
 
 def _bits(constant: float, dtype: str) -> int:

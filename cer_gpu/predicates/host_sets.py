@@ -1,0 +1,604 @@
+"""Rows of the guards of many queries on the CPU, by the loops of `cer_gpu.backend.guard_sets`.
+
+`SetTables` is a set of guards as arrays, made once; `HostSets` reads blocks by them, and keeps the texts met so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cer_gpu.arrays import Array, Int32, Int64
+from cer_gpu.backend import guard_sets as kernels
+from cer_gpu.backend.compaction import group_rows
+from cer_gpu.backend.guard_sets import Memory, Numbers, Steps, choose_triggers, find_rows, keys_of
+from cer_gpu.backend.texts import coding
+from cer_gpu.backend.texts.coding import Patterns, Texts, code_texts, place_texts
+from cer_gpu.backend.texts.scanning import FIRST_CLASS, Globs
+from cer_gpu.columnar.columns import Block, codes_of, plain_array, plain_texts, validity
+from cer_gpu.columnar.dictionaries import same_memory
+from cer_gpu.columnar.memory import read_only
+from cer_gpu.expressions import terms as t
+from cer_gpu.expressions.globs.compiling import Sample, grams
+from cer_gpu.expressions.globs.folding import folds
+from cer_gpu.expressions.globs.matching import SAMPLED_BYTES, GlobSet
+from cer_gpu.expressions.inputs import Inputs
+from cer_gpu.predicates.cuda.set_steps import KNOWN, TYPE_NUMBERS, SetSteps
+
+PIECE_ROWS = 1 << 13
+"""Rows that are read at once, so that their classes stay in the cache."""
+
+FIRST_PIECE = 1 << 9
+"""Rows of the first pieces of a stream, after which it is known which tests are seldom satisfied."""
+
+PLAN_EVERY = 8
+"""Triggers are chosen again once so many times as many rows were read."""
+
+ENOUGH_BYTES = 1 << 16
+"""Bytes of texts that tell which grams are rare."""
+
+MOST_TEXTS, MOST_BYTES = 1 << 19, 1 << 27
+"""Texts, and bytes of texts, from which on all are forgotten before the next piece."""
+
+COMMON = 1 / 32
+"""Part of the rows from which on a test of a range is made when a guard asks for it, and not for each row."""
+
+_OUTCOMES = {"=": 2, "<>": 5, "<": 1, "<=": 3, ">": 4, ">=": 6}
+_STORED = {stored: k for k, stored in enumerate(t.STORED)}
+_RAREST = np.float32(1e-6)
+_NO_ROWS: Int32 = read_only(np.empty(0, np.int32))
+
+
+@dataclass(frozen=True)
+class FoundRows:
+    """Rows of each guard in a block.
+
+    Attributes
+    ----------
+    begins : int64, shape (guards + 1,)
+    rows : int32, shape (pairs,)
+        Ascending for each guard.
+    """
+
+    begins: Int64
+    rows: Int32
+
+    @property
+    def guards(self) -> Int64:
+        """Guards that have rows."""
+        return np.flatnonzero(self.begins[1:] > self.begins[:-1])
+
+    def of(self, guard: int) -> Int32:
+        """Return the rows of a guard."""
+        return self.rows[self.begins[guard] : self.begins[guard + 1]]
+
+
+@dataclass(frozen=True)
+class SetTables:
+    """A set of guards as arrays.
+
+    Attributes
+    ----------
+    n_lines : int
+    begins, steps : int32 arrays
+        As of `cer_gpu.backend.guard_sets.Steps`.
+    is_all : bool, shape (guards,)
+        True for a guard that all rows satisfy, as far as the steps tell.
+    number_columns : tuple of (t.Column, str)
+        Columns of numbers that are tested, and their names.
+    constants : uint64, shape (constants,)
+        Those of all columns of numbers (`Numbers`).
+    constant_begins : int64, shape (columns + 1,)
+    tests : int64, shape (lines of numbers, 5)
+        For each line of numbers, its column (-1: it asks for validity), the place of its constant among those of the
+        column, the outcomes that hold, whether it holds of NaN, and 1 if it is no test of equality.
+    known : tuple of (str, int, int)
+        Columns of which validity is asked, with the lines of valid and of other rows, or -1.
+    text_columns : tuple of str
+        Columns of texts that are tested.
+    sets : tuple of (int, bool, int, GlobSet)
+        Column, True if case is ignored, first pattern, and patterns.
+    line_begins, lines : int32 arrays
+        As of `cer_gpu.backend.texts.coding.Patterns`.
+    globs : Globs
+    chosen : dict from bool to tuple
+        `Patterns` by grams that were chosen without texts (False), and by some texts (True), once they are.
+    """
+
+    n_lines: int
+    begins: Int32
+    steps: Int32
+    is_all: npt.NDArray[np.bool_]
+    number_columns: tuple[tuple[t.Column, str], ...]
+    constants: npt.NDArray[np.uint64]
+    constant_begins: Int64
+    tests: Int64
+    known: tuple[tuple[str, int, int], ...]
+    text_columns: tuple[str, ...]
+    sets: tuple[tuple[int, bool, int, GlobSet], ...]
+    line_begins: Int32
+    lines: Int32
+    globs: Globs
+    chosen: dict[bool, tuple[Any, ...]] = field(default_factory=dict)
+
+
+def tables_of(steps: SetSteps) -> SetTables:
+    """Return the arrays of a set."""
+    flat, begins = steps.steps()
+    is_all = np.zeros(steps.n_guards, np.bool_)
+    alone = np.flatnonzero(np.diff(begins) == 1)
+    is_all[alone] = flat[begins[alone]] == kernels.PUSH_ALL
+    columns: dict[t.Column, int] = {}
+    known: dict[str, list[int]] = {}
+    tests = np.zeros((len(steps.number_tests), 5), np.int64)
+    keys: list[list[int]] = []
+    for line, test in enumerate(steps.number_tests):
+        assert test.column != TYPE_NUMBERS
+        if isinstance(test.column, str) or test.op == KNOWN:
+            name = test.column if isinstance(test.column, str) else steps.inputs.columns[test.column.slot][0]
+            known.setdefault(name, [-1, -1])[test.negated] = line
+            tests[line, 0] = -1
+            continue
+        column = columns.setdefault(test.column, len(columns))
+        if column == len(keys):
+            keys.append([])
+        keys[column].append(_key(test.bits, test.column.dtype))
+        outcomes = _OUTCOMES[test.op] ^ (7 * test.negated)
+        tests[line] = column, 0, outcomes, (test.op == "<>") != test.negated, outcomes != kernels.EQUAL
+    constants = [np.unique(np.array(each, np.uint64)) for each in keys]
+    places = iter([np.searchsorted(constants[c], np.array(each, np.uint64)) for c, each in enumerate(keys)])
+    for column, at in enumerate(places):
+        tests[tests[:, 0] == column, 1] = at
+    texts = [(name, of) for name, of in steps.texts.items() if of.n_tests]
+    sets, line_begins, lines, n_patterns, n_asked = [], [_int32([0])], [], 0, 0
+    for column, (name, of) in enumerate(texts):
+        together = of.together()
+        for nocase, globs in together.sets.items():
+            numbers, firsts = together.askers(nocase)
+            line_begins.append(firsts[1:] + n_asked)
+            n_asked += len(numbers)
+            lines.append(numbers + np.int32(steps.first_line(name)))
+            sets.append((column, nocase, n_patterns, globs))
+            n_patterns += globs.n_patterns
+    return SetTables(
+        steps.n_lines,
+        begins,
+        flat,
+        is_all,
+        tuple((column, steps.inputs.columns[column.slot][0]) for column in columns),
+        read_only(np.concatenate([np.empty(0, np.uint64), *constants])),
+        read_only(np.cumsum([0, *map(len, constants)])),
+        tests,
+        tuple((name, *each) for name, each in known.items()),  # type: ignore[misc]
+        tuple(name for name, _ in texts),
+        tuple(sets),
+        _int32(np.concatenate(line_begins)),
+        _int32(np.concatenate([np.empty(0, np.int32), *lines])),
+        _joined_globs([globs for *_, globs in sets]),
+    )
+
+
+def _key(bits: int, dtype: str) -> int:
+    """Return the bits of a number of a type as a uint64 in the order of the numbers (`guard_sets._key`)."""
+    top = 1 << 63
+    if dtype == t.U8:
+        return bits
+    if dtype == t.I8:
+        return bits ^ top
+    bits = 0 if bits == top else bits  # -0.0
+    return bits ^ (2 * top - 1) if bits & top else bits | top
+
+
+def _joined_globs(sets: Sequence[GlobSet]) -> Globs:
+    """Return the patterns of several sets, one behind the other."""
+    signs, begins, pieces, class_begins, ranges = [], [_int32([0])], [], [_int32([0])], []
+    n_signs = n_classes = n_ranges = 0
+    for each in sets:
+        globs = each.compiled.globs
+        signs.append(np.where(globs.signs >= FIRST_CLASS, globs.signs + n_classes, globs.signs))
+        begins.append(globs.begins[1:] + n_signs)
+        class_begins.append(globs.class_begins[1:] + n_ranges)
+        pieces.append(globs.is_piece)
+        ranges.append(globs.ranges)
+        n_signs, n_classes = n_signs + len(globs.signs), n_classes + len(globs.class_begins) - 1
+        n_ranges += len(globs.ranges)
+    none = np.empty(0, np.int32)
+    return Globs(
+        _int32(np.concatenate([none, *signs])),
+        _int32(np.concatenate(begins)),
+        read_only(np.concatenate([np.empty(0, np.bool_), *pieces])),
+        _int32(np.concatenate(class_begins)),
+        _int32(np.concatenate([none.reshape(0, 2), *ranges])),
+    )
+
+
+def _int32(values: Any) -> Int32:
+    return read_only(np.ascontiguousarray(values, np.int32))
+
+
+def _patterns(tables: SetTables, sample: Array) -> tuple[Any, ...]:
+    """Return `Patterns` with grams that are rare in a sample of texts."""
+    begins, of_grams = [0], list[list[int]]()
+    parts: tuple[list[Array], ...] = ([], [], [], [], [])
+    sizes = [0, 0, 0, 0, 0]
+    samples = {False: Sample(sample), True: Sample(_folded(sample))}
+    for column in range(len(tables.text_columns)):
+        for _, nocase, first_pattern, globs in (each for each in tables.sets if each[0] == column):
+            for width, made in grams(globs.compiled, samples[nocase]).items():
+                entries = made.entries + np.array([first_pattern, sizes[4], sizes[4], 0], np.int32)
+                shift = 64 - ((8 * len(made.bits)).bit_length() - 1)
+                of_grams.append(
+                    [nocase, width, sizes[0], shift, sizes[1], len(made.slots) - 2, sizes[2], len(made.keys)]
+                )
+                arrays: tuple[Array, ...] = (made.bits, made.slots, made.keys, entries, made.pieces)
+                for k, array in enumerate(arrays):
+                    parts[k].append(array)
+                    sizes[k] += len(array)
+        begins.append(len(of_grams))
+    kinds = np.uint8, np.int32, np.uint32, np.int32, np.uint8
+    empty = [np.empty((0, 4) if k == 3 else 0, kind) for k, kind in enumerate(kinds)]
+    joined = [read_only(np.concatenate([none, *part])) for none, part in zip(empty, parts, strict=True)]
+    numbers = read_only(np.array(of_grams, np.int64).reshape(-1, coding.N_OF_TABLE))
+    patterns = Patterns(
+        _int32(begins), numbers, tuple(joined), tuple(tables.globs), tables.line_begins, tables.lines, folds()
+    )
+    return tuple(patterns)
+
+
+class HostSets:
+    """Rows of the guards of a set, block by block.
+
+    Parameters
+    ----------
+    tables : SetTables
+    inputs : Inputs
+        Columns of numbers that the tests read.
+    named
+        Column of which the texts that were met are told (`take_named`).
+    """
+
+    def __init__(self, tables: SetTables, inputs: Inputs, named: str | None = None) -> None:
+        self.tables: SetTables = tables
+        self._inputs, self._named = inputs, named
+        self._new: list[bytes] = []
+        n_guards = len(tables.begins) - 1
+        n_numbers, n_texts = len(tables.number_columns), len(tables.text_columns)
+        self._columns = np.zeros((n_texts, coding.N_PLACES), np.int64)
+        self._numbers = np.zeros((n_numbers, kernels.N_OF_NUMBERS), np.int64)
+        self._numbers[:, kernels.CONSTANTS] = tables.constant_begins[:-1]
+        self._numbers[:, kernels.N_CONSTANTS] = np.diff(tables.constant_begins)
+        # two classes to a constant, and two more for each column
+        self._numbers[:, kernels.CLASSES] = 2 * tables.constant_begins[:-1] + 2 * np.arange(n_numbers)
+        self._known = np.array([[0, 0, valid, null] for _, valid, null in tables.known], np.int64).reshape(-1, 4)
+        self._classes = np.empty((n_texts, FIRST_PIECE), np.int32)
+        self._memory = Memory(
+            np.zeros(tables.n_lines, np.uint64),
+            np.zeros(tables.n_lines + 1, np.int32),
+            np.zeros(tables.n_lines, np.int64),
+            np.zeros(n_guards, np.int64),
+            np.zeros(tables.n_lines, np.int64),
+            np.zeros(kernels.MOST_ON_STACK + 1, np.uint64),
+            np.zeros((max(n_numbers, 1), 64), np.uint64),
+            np.zeros((max(n_numbers, 1), 2), np.uint64),
+            np.zeros(1, np.int64),
+        )
+        self._guards, self._rows = np.empty(1 << 10, np.int32), np.empty(1 << 10, np.int32)
+        self._n_read = 0
+        self._plan_at = FIRST_PIECE
+        self._dictionaries: dict[str, tuple[pa.Array, Int32]] = {}
+        self._patterns: tuple[Any, ...] | None = None
+        self._is_sampled = False
+        self._held: list[Any] = []  # what addresses are of
+        self._forget()
+        self._plan(np.full(tables.n_lines, 0.01, np.float32), tables.tests[:, 4] == 1)
+
+    # ---- plans ------------------------------------------------------------------------------------------------------
+
+    def _plan(self, weights: npt.NDArray[np.float32], is_read: npt.NDArray[np.bool_]) -> None:
+        """Choose the triggers of the guards, and the tests of numbers that are made when a guard asks for them."""
+        tables, n_lines = self.tables, self.tables.n_lines
+        is_test = tables.tests[:, 0] >= 0
+        self._memory.bits[:] = 0  # those of lines that were tested when they were read
+        weights[: len(is_read)][is_test & is_read] = kernels.ALWAYS
+        n_guards = len(tables.begins) - 1
+        begins, lines = np.empty(n_guards + 1, np.int32), np.empty(len(tables.steps) + 1, np.int32)
+        always = np.empty(n_guards, np.bool_)
+        depth = kernels.MOST_ON_STACK + 1
+        lists = np.empty(len(tables.steps) + 1, np.int32)
+        stacks = np.empty(depth, np.int64), np.empty(depth, np.float32)
+        n = choose_triggers(tables.begins, tables.steps, weights, *stacks, lists, begins, lines, always)
+        order = np.argsort(lines[:n], kind="stable")
+        guards = np.repeat(np.arange(n_guards, dtype=np.int32), np.diff(begins))[order]
+        trigger_begins = _int32(np.searchsorted(lines[:n][order], np.arange(n_lines + 1)))
+        asked = _int32(np.flatnonzero(always & ~tables.is_all))
+        self._steps = tuple(Steps(tables.begins, tables.steps, trigger_begins, _int32(guards), asked))
+        tests, n_classes = tables.tests, int(2 * tables.constant_begins[-1] + 2 * len(tables.number_columns))
+        read = np.zeros((len(tests), 4), np.int64)
+        read[:, 0], read[:, 1], read[:, 2] = np.maximum(tests[:, 0], 0), tests[:, 2], tests[:, 3]
+        read[:, 3] = is_test & is_read
+        place = tables.constant_begins[:-1][read[:, 0]] + tests[:, 1] if len(tables.constants) else tests[:, 1]
+        constants = tables.constants[place] if len(tables.constants) else np.zeros(len(tests), np.uint64)
+        pairs = [self._classes_of(line) for line in np.flatnonzero(is_test & ~is_read).tolist()]
+        classes = np.concatenate([np.empty(0, np.int64), *(of for _, of in pairs)])
+        of_class = np.repeat([line for line, _ in pairs], [len(of) for _, of in pairs]).astype(np.int32)
+        order = np.argsort(classes, kind="stable")
+        class_begins = _int32(np.searchsorted(classes[order], np.arange(n_classes + 1)))
+        self._number_tests = tables.constants, class_begins, _int32(of_class[order]), read, read_only(constants)
+
+    def _classes_of(self, line: int) -> tuple[int, Int64]:
+        """Return a line of numbers with the classes of which it holds."""
+        column, constant, outcomes, of_nan, _ = self.tables.tests[line].tolist()
+        first, n = (int(self._numbers[column, k]) for k in (kernels.CLASSES, kernels.N_CONSTANTS))
+        parts = [np.empty(0, np.int64)]
+        if outcomes & kernels.LESS:
+            parts.append(np.arange(first, first + 2 * constant + 1))
+        if outcomes & kernels.EQUAL:
+            parts.append(np.array([first + 2 * constant + 1]))
+        if outcomes & kernels.GREATER:
+            parts.append(np.arange(first + 2 * constant + 2, first + 2 * n + 1))
+        if of_nan:
+            parts.append(np.array([first + 2 * n + 1]))
+        return line, np.concatenate(parts)
+
+    def _plan_again(self, begin: int, end: int) -> None:
+        """Plan by how many rows satisfied each test so far; of ranges, by some rows of the block at hand."""
+        self._plan_at = PLAN_EVERY * self._n_read
+        weights = np.maximum(self._memory.counts / self._n_read, _RAREST).astype(np.float32)
+        tests = self.tables.tests
+        is_range = tests[:, 4] == 1
+        for column in np.unique(tests[is_range, 0]).tolist():
+            keys = np.empty(end - begin, np.uint64)
+            keys = np.sort(keys[: keys_of(self._numbers[column], begin, end, keys)])
+            first, last = self.tables.constant_begins[column : column + 2].tolist()
+            below, upto = (np.searchsorted(keys, self.tables.constants[first:last], side) for side in ("left", "right"))
+            of = np.flatnonzero(is_range & (tests[:, 0] == column))
+            place, outcomes = tests[of, 1], tests[of, 2]
+            n = np.where(outcomes & kernels.LESS, below[place], 0)
+            n += np.where(outcomes & kernels.EQUAL, (upto - below)[place], 0)
+            n += np.where(outcomes & kernels.GREATER, len(keys) - upto[place], 0)
+            weights[of] = np.maximum(n / (end - begin), _RAREST)
+        self._plan(weights, is_range & (weights[: len(tests)] >= COMMON))
+        if not self._is_sampled and self._texts.offsets[self._texts.n[0]] >= ENOUGH_BYTES:
+            self._choose_grams()
+
+    # ---- texts ------------------------------------------------------------------------------------------------------
+
+    def _forget(self) -> None:
+        """Forget all texts."""
+        self._texts = Texts(
+            np.full(1 << 10, -1, np.int32),
+            np.zeros(1 << 9, np.uint64),
+            np.zeros(1 << 9, np.int32),
+            np.zeros(1 << 9, np.int64),
+            np.zeros(1 << 14, np.uint8),
+            np.zeros(1 << 9, np.int64),
+            np.zeros((1 << 10) + self.tables.n_lines, np.int32),
+            np.zeros(1 << 12, np.uint8),
+            np.full(len(self.tables.line_begins) - 1, -1, np.int32),
+            np.full(self.tables.n_lines, -1, np.int32),
+            np.full(256, -1, np.int32),
+            np.zeros(1, np.int64),
+        )
+        self._dictionaries.clear()
+        self._n_named = 0
+
+    def _make_room(self, length: int) -> None:
+        """Make room for one more text of so many bytes, in each array that is too small."""
+        texts, n = self._texts, int(self._texts.n[0])
+        if 2 * n >= len(texts.slots):
+            slots = np.full(4 * len(texts.slots), -1, np.int32)
+            place_texts(texts.hashes, n, slots)
+            texts = texts._replace(slots=slots)
+        if n + 2 >= len(texts.offsets):
+            names = ("hashes", "columns", "offsets", "list_begins")
+            texts = texts._replace(**{name: _longer(getattr(texts, name)) for name in names})
+        while texts.offsets[n] + length > len(texts.data):
+            texts = texts._replace(data=_longer(texts.data))
+        while texts.list_begins[n] + self.tables.n_lines > len(texts.lists):
+            texts = texts._replace(lists=_longer(texts.lists))
+        if length + 2 > len(texts.laid):
+            texts = texts._replace(laid=np.zeros(2 * length + 2, np.uint8))
+        self._texts = texts
+
+    def _choose_grams(self) -> None:
+        """Choose the grams by which patterns are looked for, which are rare in the texts met so far."""
+        n = int(self._texts.offsets[self._texts.n[0]])
+        enough, chosen = n >= ENOUGH_BYTES, self.tables.chosen
+        self._is_sampled = enough or True in chosen
+        if self._is_sampled not in chosen:
+            chosen[enough] = _patterns(self.tables, self._texts.data[: min(n, SAMPLED_BYTES)])
+        self._patterns = chosen[self._is_sampled]
+
+    def _code(self, columns: Int64, begin: int, end: int, classes: Int32) -> None:
+        """Write the class of each row of each column."""
+        if self._patterns is None:
+            self._choose_grams()
+        column, row, n_columns = 0, begin, len(columns)
+        while True:
+            column, row, length = code_texts(
+                columns, column, row, begin, end, self._patterns, tuple(self._texts), classes
+            )
+            if column == n_columns:
+                return
+            self._make_room(length)
+
+    # ---- blocks -----------------------------------------------------------------------------------------------------
+
+    def find(self, block: Block) -> FoundRows:
+        """Return the rows of each guard that its steps leave, but for those that all rows satisfy."""
+        n_found, begin, n_rows = 0, 0, block.n_rows
+        self._view(block)
+        while begin < n_rows:
+            size = FIRST_PIECE if self._n_read < FIRST_PIECE else PIECE_ROWS
+            end = min(begin + size, n_rows)
+            if self._texts.n[0] > MOST_TEXTS or self._texts.offsets[self._texts.n[0]] > MOST_BYTES:
+                self._collect()
+                self._forget()
+                self._view(block)
+            if self._classes.shape[1] < end - begin:
+                self._classes = np.empty((len(self._classes), PIECE_ROWS), np.int32)
+            self._code(self._columns, begin, end, self._classes)
+            n_found = self._find(begin, end, n_found)
+            self._n_read += end - begin
+            if self._n_read >= self._plan_at:
+                self._plan_again(begin, end)
+            begin = end
+        self._held.clear()
+        guards, rows = self._guards[:n_found], self._rows[:n_found]
+        begins, ordered = np.empty(len(self.tables.begins), np.int64), np.empty(n_found, np.int32)
+        group_rows(guards, begins, ordered)
+        return FoundRows(begins, read_only(rows[ordered]))
+
+    def _find(self, begin: int, end: int, n_found: int) -> int:
+        numbers = Numbers(self._numbers, *self._number_tests, self._known)
+        texts, row = self._texts, begin
+        while True:
+            row, n_found = find_rows(
+                self._steps,
+                tuple(numbers),
+                self._classes,
+                texts.list_begins,
+                texts.lists,
+                begin,
+                end,
+                row,
+                tuple(self._memory),
+                self._guards,
+                self._rows,
+                n_found,
+            )
+            if row == end:
+                return n_found
+            self._guards, self._rows = _longer(self._guards), _longer(self._rows)
+
+    def take_named(self) -> pa.Array:
+        """Return the texts of the column that is `named` which are new since the last call."""
+        self._collect()
+        texts = pa.array(self._new, pa.large_binary()).view(pa.large_string())
+        self._new.clear()
+        return texts
+
+    def _collect(self) -> None:
+        texts, n = self._texts, int(self._texts.n[0])
+        first, self._n_named = self._n_named, n
+        if first < n and self._named in self.tables.text_columns:
+            of = first + np.flatnonzero(texts.columns[first:n] == self.tables.text_columns.index(self._named))
+            self._new += [texts.data[texts.offsets[k] : texts.offsets[k + 1]].tobytes() for k in of.tolist()]
+
+    def _view(self, block: Block) -> None:
+        """Note where the columns of a block lie in memory."""
+        tables = self.tables
+        self._held.clear()
+        for k, name in enumerate(tables.text_columns):
+            self._view_texts(k, name, block)
+        for k, (column, name) in enumerate(tables.number_columns):
+            of = self._numbers[k]
+            if _column(block, name) is None:
+                of[kernels.VALID], of[kernels.FIRST_VALID] = self._no_bits(block.n_rows), 0
+                continue
+            stored = self._inputs.stored(column, block)
+            self._held.append(stored)
+            of[kernels.STORED], of[kernels.STEP] = _STORED[column.stored], column.stride
+            of[kernels.VALUES], of[kernels.FIRST] = _address(stored.values), stored.first_bit
+            of[kernels.VALID] = 0 if stored.valid is None else _address(stored.valid)
+            of[kernels.FIRST_VALID] = stored.first_valid
+            if column.stored != t.BIT:
+                of[kernels.FIRST] = 0
+        for k, (name, _, _) in enumerate(tables.known):
+            array = _column(block, name)
+            self._known[k, :2] = (
+                (self._no_bits(block.n_rows), 0) if array is None else self._validity(array, block, name)
+            )
+
+    def _view_texts(self, k: int, name: str, block: Block) -> None:
+        array, of = _column(block, name), self._columns[k]
+        if array is None or pa.types.is_null(array.type):
+            of[coding.LAYOUT] = coding.NO_TEXTS
+            return
+        kind = array.type
+        if pa.types.is_dictionary(kind):
+            self._view_codes(k, array)
+            return
+        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            array = plain_texts(plain_array(array))
+        valid, offsets, data = array.buffers()
+        self._held.append(array)
+        large = pa.types.is_large_string(array.type)
+        of[coding.LAYOUT] = coding.LARGE_OFFSETS if large else coding.SMALL_OFFSETS
+        of[coding.FIRST] = of[coding.FIRST_VALID] = array.offset
+        of[coding.VALID] = 0 if array.null_count == 0 else valid.address
+        of[coding.OFFSETS] = 0 if offsets is None else offsets.address
+        of[coding.DATA] = 0 if data is None else data.address
+        if offsets is None:
+            of[coding.LAYOUT] = coding.NO_TEXTS
+
+    def _view_codes(self, k: int, array: pa.DictionaryArray) -> None:
+        """Note codes, and the classes of the texts of their dictionary."""
+        of, name = self._columns[k], self.tables.text_columns[k]
+        known = self._dictionaries.get(name)
+        if known is None or not same_memory(known[0], array.dictionary):
+            texts = plain_texts(array.dictionary)
+            part = np.zeros((k + 1, coding.N_PLACES), np.int64)
+            part[:, coding.LAYOUT] = coding.NO_TEXTS
+            self._columns[k] = 0
+            block = Block(pa.record_batch({name: texts}))
+            self._view_texts(k, name, block)
+            part[k] = self._columns[k]
+            classes = np.empty((k + 1, len(texts)), np.int32)
+            self._code(part, 0, len(texts), classes)
+            known = self._dictionaries[name] = array.dictionary, np.append(classes[k], coding.NULL).astype(np.int32)
+        is_valid = validity(array.indices)
+        codes = codes_of(array, is_valid).astype(np.int32)
+        if is_valid is not None:
+            codes[~is_valid] = -1
+        self._held += [codes, known]
+        of[coding.LAYOUT], of[coding.FIRST], of[coding.VALID] = coding.CODES, 0, 0
+        of[coding.OFFSETS], of[coding.DATA] = _address(codes), _address(known[1])
+
+    def _no_bits(self, n_rows: int) -> int:
+        """Return the address of validity bits of rows that are all NULL."""
+        bits = np.zeros(n_rows // 8 + 1, np.uint8)
+        self._held.append(bits)
+        return _address(bits)
+
+    def _validity(self, array: pa.Array, block: Block, name: str) -> tuple[int, int]:
+        """Return the address of validity bits (0: all rows are valid), and the first one."""
+        buffers = array.buffers()
+        plain = not pa.types.is_dictionary(array.type) and buffers and buffers[0] is not None
+        if plain and array.null_count:
+            self._held.append(array)
+            return buffers[0].address, array.offset
+        valid = None if plain else block.valid(name)
+        if valid is None:
+            return 0, 0
+        bits = np.packbits(valid, bitorder="little")
+        self._held.append(bits)
+        return _address(bits), 0
+
+
+def _longer(array: Array) -> Array:
+    """Return an array with room for as many values more."""
+    return np.concatenate([array, np.zeros_like(array)])
+
+
+def _column(block: Block, name: str) -> pa.Array | None:
+    """Return a column of a block; None: only queries that are gone read it."""
+    try:
+        return block.column(name)
+    except (KeyError, IndexError, pa.ArrowInvalid):
+        return None
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _folded(sample: Array) -> Array:
+    """Return the bytes of texts with large letters of ASCII in place of small ones: which grams are rare, they tell."""
+    small = (sample >= ord("a")) & (sample <= ord("z"))
+    return np.where(small, sample - 32, sample).astype(np.uint8)

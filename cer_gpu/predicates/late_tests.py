@@ -1,0 +1,206 @@
+"""Tests of a set that the steps of its guards do not decide, asked of the rows in question alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.arrays import Array, Bools, Int32
+from cer_gpu.ceql.syntax import Predicate
+from cer_gpu.columnar.columns import Block, Coded, RowsOfBlock, codes_of, plain_array, plain_texts, validity
+from cer_gpu.columnar.dictionaries import PerDictionary
+from cer_gpu.expressions import terms as t
+from cer_gpu.expressions.binder import Binder
+from cer_gpu.expressions.by_arrow import arrow_rows
+from cer_gpu.expressions.derived import Maker, makers_of
+from cer_gpu.expressions.targets.numpy import rows_of
+from cer_gpu.expressions.text_sets import TestTable
+
+MOST_OF = 4
+"""Rows of a block for each row in question, from which on these are tested alone."""
+
+FEW_ROWS = 1 << 12
+"""Rows of a block up to which those in question are tested alone, so that nothing is read but their own texts."""
+
+
+MANY_CODES = 64
+"""Rows in question from which on equal texts are looked up once."""
+
+MOST_KNOWN = 1 << 14
+"""Most texts that a test remembers."""
+
+LateTest = tuple[Predicate, tuple[int, ...]]
+"""A predicate, and the places of its conjuncts that are still to be tested."""
+
+
+class LateTests:
+    """Tests by the numbers of their guards, for one evaluation; a test is bound when it is first asked for.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._begin(Binder(schema, ""), {}, {})  # each predicate was bound before, by itself
+
+    def _begin(self, binder: Binder, bound: dict[int, t.Test], makers: dict[str, Maker]) -> None:
+        self._binder, self._bound, self._makers = binder, bound, makers
+        self._block: Block | None = None
+        self._coded: dict[str, Coded] = {}  # of the block at hand
+        self._lists: dict[int, tuple[pa.Array, list[bytes | None]]] = {}
+        self._remember(0)
+
+    def another(self) -> LateTests:
+        """Return the same tests, as far as they are bound, for another evaluation."""
+        other, binder = LateTests.__new__(LateTests), Binder(self._binder.schema, "")
+        tables = [(codes, _plain(table)) for codes, table in self._binder.inputs.tables]
+        binder.inputs = replace(self._binder.inputs, tables=tables).fresh()
+        binder.derived = dict(self._binder.derived)
+        other._begin(binder, dict(self._bound), makers_of(binder.derived))
+        return other
+
+    def forget(self) -> None:
+        """Forget the block at hand."""
+        self._block = None
+        self._coded.clear()
+        self._lists.clear()
+
+    def _remember(self, first: int) -> None:
+        tables = self._binder.inputs.tables
+        tables[first:] = [(codes, _Remembered(table, self._lists)) for codes, table in tables[first:]]
+
+    def _test(self, guard: int, late: LateTest) -> t.Test:
+        test = self._bound.get(guard)
+        if test is None:
+            predicate, places = late
+            n_tables = len(self._binder.inputs.tables)
+            whole = self._binder.bind(predicate)
+            conjuncts = whole.tests if isinstance(whole, t.And) else (whole,)
+            test = self._bound[guard] = t.And(tuple(conjuncts[place] for place in places))
+            self._remember(n_tables)
+            self._makers.update(
+                (name, make) for name, make in makers_of(self._binder.derived).items() if name not in self._makers
+            )
+        return test
+
+    def rows(self, guard: int, rows: Int32, block: Block, late: LateTest) -> Int32:
+        """Return the rows of a block that satisfy the late test of a guard, given those in question."""
+        if not len(rows):
+            return rows
+        test, inputs, n_rows = self._test(guard, late), self._binder.inputs, block.n_rows
+        if n_rows > FEW_ROWS and MOST_OF * len(rows) > n_rows:
+            if self._makers:
+                block = block.fork()
+                block.derive(self._makers)
+            holds: Any = np.broadcast_to(rows_of(test, inputs, block), (n_rows,))[rows]
+        else:
+            if block is not self._block:
+                self.forget()
+                self._block = block
+            few = _FewRows(block, rows, self._coded if n_rows <= FEW_ROWS else {})
+            few.derive(self._makers)
+            holds = np.broadcast_to(rows_of(test, inputs, few), (len(rows),))
+        found: Int32 = rows[holds]
+        return found
+
+
+def _plain(table: PerDictionary) -> PerDictionary:
+    return table.of if isinstance(table, _Remembered) else table
+
+
+class _Remembered(PerDictionary):
+    """Table of a test of texts, which asks of each text once: a log has the same few texts again and again.
+
+    Parameters
+    ----------
+    table
+    lists
+        Values of the dictionaries of a block, by the addresses of their arrays, which are kept.
+
+    Attributes
+    ----------
+    of : PerDictionary
+    """
+
+    def __init__(self, table: PerDictionary, lists: dict[int, tuple[pa.Array, list[bytes | None]]]) -> None:
+        self.of: PerDictionary = table
+        self._lists = lists
+        self._known: dict[bytes | None, bool] = {None: False}
+
+    def __call__(self, values: pa.Array) -> Array:
+        """See `PerDictionary`."""
+        return self.of(values)
+
+    def at(self, values: pa.Array, codes: Array) -> Array:
+        """See `PerDictionary`."""
+        if not len(values):
+            return np.zeros(len(codes), np.bool_)
+        places = None
+        if len(codes) > MANY_CODES:
+            codes, places = np.unique(codes, return_inverse=True)
+        if len(values) > FEW_ROWS:
+            values, codes = values.take(pa.array(codes)), np.arange(len(codes))
+        if id(values) not in self._lists:
+            kind = pa.large_binary() if pa.types.is_large_string(values.type) else pa.binary()
+            self._lists[id(values)] = values, values.view(kind).to_pylist()
+        listed, known = self._lists[id(values)][1], self._known
+        texts = [listed[code] for code in codes.tolist()]
+        unknown = [text for text in dict.fromkeys(texts) if text not in known]
+        if unknown:
+            if len(known) > MOST_KNOWN:
+                known.clear()
+                known[None] = False
+                unknown = [text for text in dict.fromkeys(texts) if text is not None]
+            known.update(zip(unknown, self._asked(unknown), strict=True))
+        at: Array = np.array([known[text] for text in texts], np.bool_)
+        return at if places is None else at[places]
+
+    def _asked(self, texts: list[bytes | None]) -> list[bool]:
+        array = pa.array(texts, pa.large_binary()).view(pa.large_string())
+        if isinstance(self.of, TestTable):  # by itself, as other tests of the column are not asked of these texts
+            return list(map(bool, arrow_rows(self.of.test(array), False) != self.of.negated))
+        return list(map(bool, self.of(array)[:-1]))
+
+
+class _FewRows(RowsOfBlock):
+    """Few rows of a block, of which the texts are coded alone, or with those of a small block."""
+
+    def __init__(self, whole: Block, rows: Int32, known: dict[str, Coded]) -> None:
+        super().__init__(whole, rows)
+        self._known, self._is_small = known, whole.n_rows <= FEW_ROWS
+
+    def column(self, name: str) -> pa.Array:
+        """See `Block.column`."""
+        if name in self._makers and name not in self._columns:
+            self._columns[name] = self._makers[name](self)
+        return super().column(name)
+
+    def valid(self, name: str) -> Bools | None:
+        """See `Block.valid`."""
+        return Block.valid(self, name) if name in self._makers else super().valid(name)
+
+    def numbers(self, name: str) -> Array:
+        """See `Block.numbers`."""
+        return Block.numbers(self, name) if name in self._makers else super().numbers(name)
+
+    def coded(self, name: str) -> Coded:
+        """See `Block.coded`."""
+        if name not in self._coded:
+            if not self._is_small or name in self._makers:
+                self._coded[name] = _coded(self.column(name))
+            else:
+                if name not in self._known:
+                    self._known[name] = _coded(self.whole.column(name))
+                of_all = self._known[name]
+                self._coded[name] = Coded(self.at(of_all.codes), of_all.values)
+        return self._coded[name]
+
+
+def _coded(array: pa.Array) -> Coded:
+    if not pa.types.is_dictionary(array.type):
+        array = plain_texts(plain_array(array)).dictionary_encode()
+    return Coded(codes_of(array, validity(array.indices)), plain_texts(array.dictionary))
