@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -121,9 +121,9 @@ class Evaluated(ABC):
         """
         evaluator.expect(source.schema)
         names = evaluator.attributes(source.schema)
+        threads = 1 if threads is None and evaluator._has_many else threads
         may_be_cut = threads != 1 and evaluator._may_be_cut and not source.resident
         window = evaluator._window if may_be_cut else None
-        threads = 1 if threads is None and evaluator._has_many else threads
         n_threads = (threads_that_help(source, by_range=window is not None) if threads is None else threads) or 1
         if window is None:
             n_threads = min(n_threads, evaluator._most_shares or n_threads) if may_be_cut else 1
@@ -143,9 +143,9 @@ class Evaluated(ABC):
 class CompiledQuery(Evaluated):
     """A compiled query of any language: all that callers ask of it, whatever its language is."""
 
-    language: ClassVar[str]
+    language: str
     """Its language, the name of one of `cer_gpu.compilation.LANGUAGES`."""
-    reads_whole_table: ClassVar[bool]
+    reads_whole_table: bool
     """True if its results begin when all rows are read; False: events are evaluated as they come (`Query`)."""
     _plan: Plan | None = None  # None: it reads whole tables
     notes: tuple[str, ...] = ()
@@ -167,6 +167,21 @@ class CompiledQuery(Evaluated):
     def compiled_by(self) -> str | None:
         """All that tells it from other queries, as text; None: it was changed since it was compiled."""
         return repr((type(self).__name__, self.text, self.type_column, self.time_column, self.time_unit))
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Facts that tell the query from others, for checkpoints; none of one over a whole table."""
+        return {} if self._plan is None else self._plan.identity
+
+    @property
+    def is_spaced(self) -> bool:
+        """True if it has LIMIT n EVERY d."""
+        return self._plan is not None and self._plan.every is not None
+
+    @property
+    def compiled(self) -> CompiledQuery:
+        """The query itself, where this is one of a set that is not compiled yet."""
+        return self
 
     def over(self, schema: pa.Schema) -> CompiledQuery:
         """Return the query with the names of columns that it has over events of a schema.

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.cli.given_events import Streams
-from cer_gpu.cli.given_queries import Wrong, for_each, over_events
+from cer_gpu.cli.given_queries import Wrong, for_each, those_that_fit
 from cer_gpu.cli.progress import watched
 from cer_gpu.columnar.fields import columns_with
 from cer_gpu.compilation import CompiledQuery
@@ -46,6 +46,8 @@ class CommandEvaluation:
         Output of each query.
     schemas : dict from str to pyarrow.Schema
         Schema of the results of each query.
+    missing_fields : dict from str to tuple of str
+        Fields that each query names and the events have not.
     options : EvaluationOptions
     n_rows : int or None
         Number of events, where it is known.
@@ -65,19 +67,27 @@ class CommandEvaluation:
     ) -> None:
         self._streams, self._stages, self._is_set = streams, stages, is_set
         self.options = options
-        outputs = for_each(queries, self._output_of, skipped)
-        asked = self._together({name: queries[name] for name in outputs})
-        options.check_time(asked.time_column)
-        needs = partial(asked._needs, output=options.output)
-        self._source = asked._source(streams.open(), sort=options.sort, needs=needs)
-        schema = self._source.schema
-        fitting = over_events({name: queries[name] for name in outputs}, schema, skipped)
-        self.schemas: dict[str, pa.Schema] = for_each(
-            fitting, lambda query: query.output_schema(schema, self._output_of(query)), skipped
-        )
-        self.queries: dict[str, CompiledQuery] = {name: fitting[name] for name in self.schemas}
-        self.outputs: dict[str, str] = {name: outputs[name] for name in self.schemas}
-        self._asked = self._together(self.queries)
+        self.outputs: dict[str, str] = for_each(queries, self._output_of, skipped)
+        self._asked = self._together({name: queries[name] for name in self.outputs})
+        options.check_time(self._asked.time_column)
+        if isinstance(self._asked, QuerySet):
+            needs = partial(self._asked._needs, outputs=self.outputs)
+        else:
+            needs = partial(self._asked._needs, output=options.output)
+        self._source = self._asked._source(streams.open(), sort=options.sort, needs=needs)
+        if isinstance(self._asked, QuerySet):
+            self._asked, over = those_that_fit(self._asked, self._source.schema, self.outputs, skipped)
+            self.queries: dict[str, CompiledQuery] = dict(self._asked._queries)
+            self.schemas = {name: query.result_schema for name, query in over.queries.items()}
+            self.missing_fields = {name: query.missing_fields for name, query in over.queries.items()}
+        else:
+            self.queries = for_each({"": self._asked}, lambda query: query.over(self._source.schema))
+            self._asked = self.queries[""]
+            self.schemas = for_each(
+                self.queries, lambda query: query.output_schema(self._source.schema, self.outputs[""])
+            )
+            self.missing_fields = {"": self._asked.missing_fields}
+        self.outputs = {name: self.outputs[name] for name in self.schemas}
         self.evaluator: Any = self._evaluator(replace(options, stages=stages))
         self.n_rows: int | None = self._source.n_rows
         self.n_done: int = 0
@@ -100,7 +110,7 @@ class CommandEvaluation:
         OptionError
             When the results of the queries do not fit into one table.
         """
-        return self._asked.output_schema(self._source.schema, self.options.output)
+        return QuerySet._joined(self.schemas) if self._is_set else self.schemas[""]
 
     @property
     def notes(self) -> Mapping[str, Sequence[str]]:
