@@ -221,7 +221,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
             When a column has types in two queries that are not the same.
         """
         evaluator, source, schemas = self._opened(events, options)
-        schema = self.joined(schemas)
+        schema = self._joined(schemas)
         return pa.RecordBatchReader.from_batches(schema, named(self._found(source, evaluator, options.threads), schema))
 
     @taking(OF_COUNTS)
@@ -256,7 +256,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         self._lookups = [SetLookup(self._queries, named), *self._lookups[: _MOST_OUTPUTS - 1]]
         return self._lookups[0]
 
-    def prepared(
+    def _prepared(
         self, schema: pa.Schema, outputs: Mapping[str, str | None] | None = None, output: str | None = None
     ) -> OverSchema:
         """Return what is known of the queries over a schema, for an output of each.
@@ -269,16 +269,27 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
                 over.raise_error(name)
         return over
 
+    def over(self, schema: pa.Schema) -> QuerySet:
+        """Return the queries with the names of columns that they have over events of a schema.
+
+        QueryError: one does not fit; the message begins with its name.
+        """
+        fitted = {}
+        for name, query in self._queries.items():
+            with InQuery(name):
+                fitted[name] = query.over(schema)
+        return QuerySet(fitted)
+
     def _over(self, schema: pa.Schema, outputs: Mapping[str, str | None], output: str | None = None) -> OverSchema:
         """Return what is known of the queries over a schema, without those that do not fit it."""
         return self._lookup(outputs, output).over(schema)
 
     def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
         """Return the schema of `stream` over events of a schema."""
-        return self.joined(self._schemas(schema, EvaluationOptions(output=output)))
+        return self._joined(self._schemas(schema, EvaluationOptions(output=output)))
 
     @staticmethod
-    def joined(schemas: Mapping[str, pa.Schema]) -> pa.Schema:
+    def _joined(schemas: Mapping[str, pa.Schema]) -> pa.Schema:
         """Return the schema of the results of all queries in one table."""
         fields = {QUERY_COLUMN: pa.field(QUERY_COLUMN, pa.string())}
         first: dict[str, str] = {}
@@ -302,7 +313,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         if options.aggregate is None:
             return {
                 name: query.result_schema
-                for name, query in self.prepared(schema, output=options.output).queries.items()
+                for name, query in self._prepared(schema, output=options.output).queries.items()
             }
         schemas = {}
         for name, query in self._queries.items():
@@ -327,7 +338,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
 
     def columns(self, schema: pa.Schema, output: str | None = None) -> list[str]:
         """Return the names of the columns that the queries read from events of a schema, as `Query.columns`."""
-        return narrowest(schema, set(self.prepared(schema, output=output).attributes))
+        return narrowest(schema, set(self._prepared(schema, output=output).attributes))
 
     def _matches(self, source: Source, evaluator: QuerySetEvaluator, threads: int | None = 1) -> FoundBatches:
         return self._found(source, evaluator, threads)

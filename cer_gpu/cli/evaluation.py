@@ -74,9 +74,12 @@ class CommandEvaluation:
         else:
             needs = partial(self._asked._needs, output=options.output)
         self._source = self._asked._source(streams.open(), sort=options.sort, needs=needs)
+        self.queries: dict[str, CompiledQuery]
+        self.schemas: dict[str, pa.Schema]
+        self.missing_fields: dict[str, tuple[str, ...]]
         if isinstance(self._asked, QuerySet):
             self._asked, over = those_that_fit(self._asked, self._source.schema, self.outputs, skipped)
-            self.queries: dict[str, CompiledQuery] = dict(self._asked._queries)
+            self.queries = dict(self._asked._queries)
             self.schemas = {name: query.result_schema for name, query in over.queries.items()}
             self.missing_fields = {name: query.missing_fields for name, query in over.queries.items()}
         else:
@@ -109,7 +112,7 @@ class CommandEvaluation:
         OptionError
             When the results of the queries do not fit into one table.
         """
-        return QuerySet.joined(self.schemas) if self._is_set else self.schemas[""]
+        return QuerySet._joined(self.schemas) if self._is_set else self.schemas[""]
 
     @property
     def notes(self) -> Mapping[str, Sequence[str]]:

@@ -93,7 +93,7 @@ class RuleSet(QuerySet):
         """Return the schema of alerts, their evaluator, and the alerts as they are found."""
         options.check_time(self.time_column)
         outputs = self._outputs
-        over = self.prepared(source.schema, outputs)
+        over = self._prepared(source.schema, outputs)
         schemas = {name: query.result_schema for name, query in over.queries.items()}
         evaluator = self._closed(options, outputs)
         rows = AlertRows(self.rules, self._queries, time_type_in(schemas, self._queries))
