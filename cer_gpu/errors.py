@@ -118,22 +118,6 @@ class QuerySyntaxError(QueryError):
     """
 
 
-class InQuery:
-    """Context in which errors in a query begin with its name, if it has one."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> None:
-        """Begin."""
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Name the query of an error."""
-        if self._name and isinstance(error, QueryError):
-            message = f"query {self._name!r}: {error.message}"
-            raise type(error)(message, error.text, error.start, error.end, error.hint) from None
-
-
 class QueryTypeError(QueryError):
     """Query that does not fit the schema of the events: an unknown column or types that cannot be compared.
 
@@ -322,3 +306,19 @@ def did_you_mean(name: str, known: Iterable[str], what: str = "known") -> str | 
         return None
     shown = ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")
     return f"{what}: {shown}"
+
+
+class InQuery:
+    """Context in which errors in a query begin with its name, if it has one."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Name the query of an error."""
+        if self._name and isinstance(error, QueryError):
+            message = f"query {self._name!r}: {error.message}"
+            raise type(error)(message, error.text, error.start, error.end, error.hint) from None

@@ -75,9 +75,12 @@ class CommandEvaluation:
         else:
             needs = partial(self._asked._needs, output=options.output)
         self._source = self._asked._source(streams.open(), sort=options.sort, needs=needs)
+        self.queries: dict[str, CompiledQuery]
+        self.schemas: dict[str, pa.Schema]
+        self.missing_fields: dict[str, tuple[str, ...]]
         if isinstance(self._asked, QuerySet):
             self._asked, over = those_that_fit(self._asked, self._source.schema, self.outputs, skipped)
-            self.queries: dict[str, CompiledQuery] = dict(self._asked._queries)
+            self.queries = dict(self._asked._queries)
             self.schemas = {name: query.result_schema for name, query in over.queries.items()}
             self.missing_fields = {name: query.missing_fields for name, query in over.queries.items()}
         else:

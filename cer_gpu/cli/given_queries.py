@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import shlex
 from collections import Counter
@@ -31,7 +32,7 @@ from cer_gpu.compilation import (
 from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.fitting.fields import in_another_case
 from cer_gpu.preparing.over_schema import OverSchema
-from cer_gpu.preparing.sets import compiled_together
+from cer_gpu.preparing.sets import FROM_QUERIES, compiled_together
 from cer_gpu.query_set import QuerySet
 from cer_gpu.rule import Rule
 from cer_gpu.rules.folder import READERS, passed_over_note, read_folder
@@ -91,6 +92,8 @@ def those_that_fit(
 ) -> tuple[QuerySet, OverSchema]:
     """Return the queries of a set that fit the events, and over these; errors of others as `for_each` takes them."""
     over = asked._known_over(schema, outputs)
+    if len(outputs) >= FROM_QUERIES:
+        gc.freeze()  # what is known of them stays until the process ends: garbage is looked for among others
     if not over.wrong:
         return asked, over
 

@@ -376,7 +376,8 @@ class QueryMember(SetMember):
         """Remarks on the events read so far: types that no event has, events without a key, what the end completed."""
         if self._sharing is not None:
             self._types_met.add(list(self._sharing.types_seen))
-        tallies = notes_on_tallies(self.n_undecided, self.options.undecided, self.n_without_key, self.plan.keys)
+        keys = self.plan.keys if self.n_without_key else ()  # the plan of a query that is asleep need not be made
+        tallies = notes_on_tallies(self.n_undecided, self.options.undecided, self.n_without_key, keys)
         return [*self._types_met.notes, *tallies]
 
     @property

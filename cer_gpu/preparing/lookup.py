@@ -33,7 +33,8 @@ class SetLookup:
     """
 
     def __init__(self, queries: Mapping[str, CompiledQuery], outputs: Mapping[str, str]) -> None:
-        self._queries, self.outputs = queries, outputs
+        self._queries = queries
+        self.outputs: Mapping[str, str] = outputs
         self._over: list[OverSchema] = []
         self.known: dict[str, KnownQuery] = {
             name: _Known(self, name, query) for name, query in queries.items() if not query.reads_whole_table

@@ -35,10 +35,10 @@ class PreparedQuery(CompiledQuery):
     def __init__(self, text: str, by: str, make: Callable[[], CompiledQuery], facts: QueryFacts) -> None:
         self.facts = facts
         self._text, self._by, self._make = text, by, make
-        self.language = facts.language
-        self.reads_whole_table = facts.reads_whole_table
-        self.notes = facts.notes
-        self.missing_fields = facts.missing_fields
+        self.language: str = facts.language
+        self.reads_whole_table: bool = facts.reads_whole_table
+        self.notes: tuple[str, ...] = facts.notes
+        self.missing_fields: tuple[str, ...] = facts.missing_fields
 
     @classmethod
     def of(cls, query: CompiledQuery, by: str) -> PreparedQuery:
