@@ -91,6 +91,7 @@ def test_a_terminal_shows_each_loop_and_how_many_functions_are_left_and_a_second
     assert on_terminal(command, env=environment(tmp_path)) == ("3\n", "")
 
 
+@pytest.mark.long("compiles loops anew")
 def test_a_pipe_gets_nothing_and_neither_does_a_terminal_where_the_environment_says_so(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SMALL)

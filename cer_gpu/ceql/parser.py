@@ -316,19 +316,17 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
                 raise self._error(f"expected a filter of {event.name}, found {owner.name!r}", owner.span, _PAST)
             predicate = self.past_filter_of(event, predicate)
         event = None if event == s.Name(s.ANY_TYPE) else event  # in backquotes
-        span, window = span_of(meta), extent(self.text, length)
-        past = s.Past(upper, event, attribute, predicate, window, span, keys=keys, nocase=nocase)
+        of = (upper, event, attribute, predicate, extent(self.text, length), span_of(meta))
+        past = s.Past(*of, keys=keys, nocase=nocase)
         self._refuse_lag(past, "a filter of an aggregate OVER the past")
-        return s.Attribute(f"`{' '.join(self.text[slice(*span)].replace('`', ' ').split())}`", span, past=past)
+        return self.past_column(past)
 
     def rises(self, meta: Any, children: list[Any]) -> s.Comparison:
         """Return the test that a condition begins to hold."""
         _, condition, predicate, keys = children
         past = s.Past(RISES, None, None, predicate, None, span_of(meta), condition=condition, keys=keys)
         self._refuse_lag(past, RISES)
-        text = self.text[slice(*past.span)].replace("`", " ")
-        column = s.Attribute(f"`{' '.join(text.split())}`", past.span, past=past)
-        return s.Comparison("=", column, s.Literal(True, "", past.span), past.span)
+        return s.Comparison("=", self.past_column(past), s.Literal(True, "", past.span), past.span)
 
     def _refuse_lag(self, past: s.Past, who: str) -> None:
         for inner in (each for predicate in past.below for each in s.attributes(predicate)):

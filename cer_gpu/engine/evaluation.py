@@ -27,6 +27,7 @@ from cer_gpu.engine.options import FIELDS, EvaluationOptions
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.engine.turns import Turns
 from cer_gpu.errors import EventsError, InQuery, OptionError, did_you_mean
+from cer_gpu.io.uuids import plain_uuids
 from cer_gpu.order.lateness import parse_time
 from cer_gpu.order.rows import ROW_COLUMN, with_rows
 from cer_gpu.order.streams import STREAM_COLUMN
@@ -221,6 +222,7 @@ class Evaluation(Generic[_Piece, _Found]):
             batch = batch.batch()
         if not isinstance(batch, pa.RecordBatch):
             raise EventsError(f"expected a pyarrow.RecordBatch, got {type(batch).__name__}")
+        batch = plain_uuids(batch)
         self._pushed_schema = batch.schema
         if stream is not None:
             batch = self._of_stream(batch, stream)

@@ -1,8 +1,8 @@
 """Checks of a state before anything of it is changed: the log must tell of every step that left something behind.
 
-A step that was not committed can have left its rows, and with them its state.  A state
-without rows (they were published), and a state two steps ahead are of a step that was committed: a log without its line
-was cut off, damaged, or is an older copy.  To read the events again would write their results twice.
+A step that was not committed can have left its rows, and with them its state.  A state without rows (they were
+published), and a state two steps ahead, are of a step that was committed: a log without its line was cut off, damaged,
+or is an older copy.  To read the events again would write their results twice.
 """
 
 from __future__ import annotations

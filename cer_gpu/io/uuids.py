@@ -20,22 +20,16 @@ _PLACES = np.array([i for i in range(36) if i not in (8, 13, 18, 23)])
 
 def with_plain_uuids(source: Source) -> Source:
     """Return a source whose columns of UUIDs are texts."""
-    names = {field.name for field in source.schema if field.type == pa.uuid()}
-    if not names:
+    if pa.uuid() not in source.schema.types:
         return source
 
     def plain(read: Callable[..., Iterator[pa.RecordBatch]]) -> Callable[..., Iterator[pa.RecordBatch]]:
         def read_all(*asked: Any, **options: Any) -> Iterator[pa.RecordBatch]:
-            for batch in read(*asked, **options):
-                arrays = [
-                    uuid_texts(array) if name in names else array
-                    for name, array in zip(batch.schema.names, batch.columns, strict=True)
-                ]
-                yield pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+            return map(plain_uuids, read(*asked, **options))
 
         return read_all
 
-    fields = [field.with_type(pa.string()) if field.name in names else field for field in source.schema]
+    fields = [field.with_type(pa.string()) if field.type == pa.uuid() else field for field in source.schema]
     parts = source.parts
     return replace(
         source,
@@ -45,10 +39,16 @@ def with_plain_uuids(source: Source) -> Source:
     )
 
 
+def plain_uuids(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch whose columns of UUIDs are texts."""
+    if pa.uuid() not in batch.schema.types:
+        return batch
+    arrays = [uuid_texts(array) if array.type == pa.uuid() else array for array in batch.columns]
+    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+
+
 def uuid_texts(uuids: pa.Array) -> pa.Array:
     """Return UUIDs as texts of 36 characters, in lower case."""
-    if uuids.type != pa.uuid():  # of a batch with other types
-        return uuids
     n, offset = len(uuids), uuids.offset
     valid = validity(uuids.storage)
     stored = uuids.storage.buffers()[1]

@@ -193,6 +193,7 @@ def _read_some(
             check_keys(each)
         for each in some:  # pySigma parses those of correlations as it reads them
             if isinstance(correlation := each.get(_CORRELATION), dict):
+                _check_references(correlation.get("rules"))
                 check_condition(correlation.get("condition"))
                 correlation["condition"], bounds = split_range(correlation.get("condition"))
                 _check_type(correlation.get("type"))
@@ -229,6 +230,13 @@ def check_keys(document: Any) -> None:
                 if not isinstance(key, str):
                     hint = f"\nhint: write it in quotes, '{key}'" if isinstance(key, int) else ""
                     raise SigmaDetectionError(f"expected a text as a key, found {key!r}{hint}")
+
+
+def _check_references(names: object) -> None:
+    """Raise SigmaCorrelationRuleError for a number in place of a name: pySigma takes it for an index of all rules."""
+    for name in names if isinstance(names, list) else ():
+        if not isinstance(name, str):
+            raise SigmaCorrelationRuleError(f"expected names or ids of rules, found {name!r}")
 
 
 def _check_type(name: object) -> None:

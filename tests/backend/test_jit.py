@@ -152,10 +152,14 @@ class Planted:
     """What runs code when pickle reads it."""
 
     def __reduce__(self):
-        return sys.modules[__name__].PLANTED.append, (1,)
+        return note_planted, ()
 
 
 PLANTED = []
+
+
+def note_planted():
+    PLANTED.append(1)
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777])

@@ -53,10 +53,9 @@ def stream(n, *, n_ids=8, n_locs=3, types="TSRABC", seed=0):
 
 WINDOWS = (
     "WITHIN 9 EVENTS",
-    "WITHIN 7 SECONDS",
     *(
         pytest.param(window, marks=pytest.mark.long("a clock of another type"))
-        for window in ("WITHIN 6 [at]", "WITHIN 4.5 [moment]")
+        for window in ("WITHIN 6 [at]", "WITHIN 4.5 [moment]", "WITHIN 7 SECONDS")
     ),
 )
 

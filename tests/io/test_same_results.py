@@ -34,7 +34,8 @@ def write(folder, kind: str):
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet ms", "parquet us", "parquet ns"])
-def test_files_of_any_kind_give_the_same_rows(tmp_path, capsys, kind):
+def test_files_of_any_kind_give_the_same_rows(tmp_path, capsys, monkeypatch, kind):
+    monkeypatch.setenv("COLUMNS", "200")
     (tmp_path / "in").mkdir()
     path, out = write(tmp_path / "in", kind), tmp_path / "out.csv"
     run = ["run", TEXT, str(path), "--time-column", "ts", "--no-progress"]

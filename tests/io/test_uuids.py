@@ -31,6 +31,8 @@ def test_they_are_keys_and_are_compared(tmp_path):
     query = cer_gpu.compile("SELECT * WHERE A AS a ; B AS b PARTITION BY [id]")
     joined = cer_gpu.compile("SELECT * WHERE A AS a ; B AS b FILTER b.id = a.id")
     literal = cer_gpu.compile(f"SELECT * WHERE A AS a FILTER a[id = '{one}']")
+    evaluator = query.evaluator()
+    assert evaluator.push(table.to_batches()[0])["id"].to_pylist() == [str(other), str(one)]
     for events in (table, pd.DataFrame(rows), tmp_path / "e.parquet", iter(table.to_batches(max_chunksize=3))):
         if not hasattr(events, "__next__"):
             assert joined.evaluate(events)["positions"].to_pylist() == [[1, 2], [0, 3]]

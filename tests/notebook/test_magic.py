@@ -162,6 +162,7 @@ def offered(shell, cell):
         return [each.text for each in shell.Completer.completions(before + after, len(before))]
 
 
+@pytest.mark.long("asks the completer of IPython many times")
 def test_cells_complete_words_variables_and_the_columns_of_their_events(shell):
     shell.user_ns["points"] = pa.table({"type": ["A"], "st": [{"left": 1, "right": 2}], "odd name": [1]})
     assert offered(shell, "events\nSELECT * FROM S\nWHERE A AS a FIL|") == ["FILTER"]

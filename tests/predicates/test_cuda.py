@@ -232,7 +232,7 @@ def test_guards_of_removed_queries_are_not_evaluated(host):
         evaluator.push(batch)
         evaluator.remove("other")
         gc.collect()
-    assert len(evaluator._sharing._guards._on_device.guards) <= 3
+    assert len(evaluator._sharing._guards._on_device.places) <= 3
     evaluator.finish()
     assert host.n_free > (1 << 40) - 100  # the steps of guards stay for other evaluations
     del evaluator

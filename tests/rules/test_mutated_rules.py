@@ -79,7 +79,15 @@ ODD_VALUES = [
     {}, [[]], [None], {"a": {}}, {"": ""}, [1, "a", None], {"x": [{"y": []}]}, "2026-01-01", "1 of them", b"bytes",
     "selection or", "not", "|", "\U0001f600",
 ]  # fmt: skip
-EVENTS = pa.table({"type": ["A", "B", "A"], "x": [1, 7, 2], "name": ["cmd.exe", "b", None], "host": ["h", "h", "i"]})
+EVENTS = pa.table(
+    {
+        "type": ["A", "B", "A"],
+        "x": [1, 7, 2],
+        "name": ["cmd.exe", "b", None],
+        "host": ["h", "h", "i"],
+        "ts": pa.array([1, 2, 3], pa.timestamp("us")),
+    }
+)
 
 
 def mutated_text(text, rng):
@@ -144,25 +152,37 @@ def mutated(rng):
     return ending, data
 
 
+def assert_others_run(seed, tmp_path):
+    rng, folder = random.Random(seed), tmp_path / str(seed)
+    folder.mkdir()
+    for name, text in GOOD.items():
+        (folder / name).write_text(text)
+    for i in range(25):
+        ending, data = mutated(rng)
+        (folder / f"m{i}{ending}").write_bytes(data)
+    rules = load(folder, type_column="type", time_column="ts", errors="skip", missing_fields="null")
+    files = {rule.file for rule in rules.rules.values()}
+    assert {str(folder / name) for name in GOOD} <= files, seed
+    found = rules.evaluate(EVENTS, errors="skip")
+    good = {name for name, rule in rules.rules.items() if rule.file in {str(folder / each) for each in GOOD}}
+    assert good <= found.keys(), seed
+    for error in rules.skipped.values():
+        assert isinstance(error, cer_gpu.CerError), seed
+
+
 @pytest.mark.long("compiles thousands of rules")
 def test_mutated_rules_are_errors_of_their_files_and_the_others_run(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for seed in seeds(scaled(80)):
-        rng, folder = random.Random(seed), tmp_path / str(seed)
-        folder.mkdir()
-        for name, text in GOOD.items():
-            (folder / name).write_text(text)
-        for i in range(25):
-            ending, data = mutated(rng)
-            (folder / f"m{i}{ending}").write_bytes(data)
-        rules = load(folder, type_column="type", errors="skip", missing_fields="null")
-        files = {rule.file for rule in rules.rules.values()}
-        assert {str(folder / name) for name in GOOD} <= files, seed
-        found = rules.evaluate(EVENTS, errors="skip")
-        good = {name for name, rule in rules.rules.items() if rule.file in {str(folder / each) for each in GOOD}}
-        assert good <= found.keys(), seed
-        for error in rules.skipped.values():
-            assert isinstance(error, cer_gpu.CerError), seed
+        assert_others_run(seed, tmp_path)
+
+
+def test_a_correlation_with_a_number_for_a_name_silences_no_other_rule(tmp_path):
+    (tmp_path / "good.yml").write_text(GOOD["good4.yml"])
+    (tmp_path / "wrong.yml").write_text(yaml.safe_dump(CORRELATION).replace("base", "-1"))
+    rules = load(tmp_path, errors="skip", missing_fields="null")
+    assert list(rules) == ["good4"]
+    assert "expected names or ids of rules, found -1" in str(*rules.skipped.values())
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ def write_rules(folder, n_base, n_correlations, references):
         )
 
 
+@pytest.mark.long("long chains of rules")
 @pytest.mark.parametrize(
     "references",
     [
