@@ -31,15 +31,15 @@ READY = "A folder of rules, ready"
 ABOUT = {
     READY: (
         "Seconds from the start of a process to its end: elapsed, and of processors. The command is `cer-gpu run "
-        "--queries FOLDER EVENTS --pipeline windows --time-column ts --skip-wrong`; Python evaluates the rules of the "
-        "folder over the file, the time of the call alone, first in a process and then once more."
+        "--queries FOLDER EVENTS --pipeline windows --time-column ts --skip-invalid`; Python evaluates the rules of "
+        "the folder over the file, the time of the call alone, first in a process and then once more."
     ),
 }
 READ = "import sys, pyarrow.json as j; j.read_json(sys.argv[1])"
 PYTHON = """
 import json, sys, time
 import cer_gpu.rules
-rules = cer_gpu.rules.load(sys.argv[1], time_column="ts", pipelines=["windows"], skip_wrong=True)
+rules = cer_gpu.rules.load(sys.argv[1], time_column="ts", pipelines=["windows"], errors="skip")
 seconds = []
 for _ in range(2):
     begun = time.perf_counter(), time.process_time()
@@ -73,7 +73,7 @@ def row(name: str, n_lines: int, times: list[tuple[float, float]], bare: float) 
 def measured(rules: Path, events: Path, n_lines: int, repeat: int, zircolite: str | None) -> list[Row]:
     """Measure everything over one file."""
     command = [sys.executable, "-m", "cer_gpu", "run", "--queries", str(rules), str(events), "--time-column", "ts"]
-    command += ["--pipeline", "windows", "--skip-wrong", "-o", str(events.with_suffix(".found.jsonl"))]
+    command += ["--pipeline", "windows", "--skip-invalid", "-o", str(events.with_suffix(".found.jsonl"))]
     bare = [timed([sys.executable, "-c", READ, str(events)], {})[:2] for _ in range(repeat)]
     rows = [row("read by pyarrow alone", n_lines, bare, min(each[0] for each in bare))]
     of_bare = float(str(rows[0]["elapsed, s"]))

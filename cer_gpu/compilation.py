@@ -224,6 +224,27 @@ def analyse_member(text: str, **options: Any) -> tuple[CompiledQuery | None, Seq
     return analyse(text, **known)
 
 
+def check_same_events(query: CompiledQuery, name: str, other: CompiledQuery, other_name: str) -> None:
+    """Refuse a query that cannot read the events that another one reads.
+
+    Raises
+    ------
+    OptionError
+    """
+    for option in () if query.reads_whole_table else ("type_column", "time_column", "time_unit"):
+        a, b = getattr(query, option), getattr(other, option)
+        if a != b:
+            raise OptionError(
+                f"queries of a set have one {option}; it is {b!r} in query {other_name!r} and {a!r} in query {name!r}"
+            )
+    if query.streams != other.streams and (query.several_streams or other.several_streams):
+        named = [", ".join(each.streams) or "one stream" for each in (query, other)]
+        raise OptionError(
+            f"queries of a set read the same streams; query {other_name!r} reads {named[1]}, and query {name!r} reads "
+            f"{named[0]}"
+        )
+
+
 def options_of_set(texts: Iterable[str], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `compile` for the queries of a set, which read the same columns of types and times.
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.evaluation import Evaluation, FoundBatches
 from cer_gpu.engine.evaluator import Evaluator
-from cer_gpu.engine.member import SetMember
 from cer_gpu.engine.options import OF_ARRIVALS, OF_COUNTS, OF_EVENTS, EvaluationOptions, Sort, taking
+from cer_gpu.engine.set_member import SetMember
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.errors import OptionError, out_of_memory
 from cer_gpu.explain.explanation import Explanation
@@ -135,9 +135,25 @@ class Evaluated(ABC):
             found = on_threads_by_key(evaluator, source.batches(names), n_threads)
         try:
             with source.locating(lambda: evaluator.n_events):
-                yield from found if n_threads == 1 else evaluator._first_rows(found)
+                yield from found if n_threads == 1 else _first_rows(found, evaluator)
         except MemoryError:  # in a thread
             raise out_of_memory(evaluator.n_found) from None
+
+
+def _first_rows(found: FoundBatches, evaluator: Any) -> FoundBatches:
+    """Yield results that several threads found, up to the limit of each query."""
+    limit = evaluator._options.limit
+    if limit is None:
+        yield from found
+        return
+    left = {name: limit for name, member in evaluator._members.items() if member.limits_rows}
+    for name, rows in found:
+        if name in left:
+            rows = rows.slice(0, left[name])
+            left[name] -= rows.num_rows
+        yield name, rows
+        if len(left) == len(evaluator._members) and not any(left.values()):
+            return
 
 
 class CompiledQuery(Evaluated):

@@ -19,17 +19,17 @@ import pyarrow as pa
 from cer_gpu.cache import no_collection
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.columnar.batches import empty_batch
-from cer_gpu.columnar.columns import plain_array, plain_type
 from cer_gpu.columnar.fields import narrowest
 from cer_gpu.compilation import (
     TYPE_COLUMN,
     CompiledQuery,
+    check_same_events,
     compile_member,
     options_of_set,
 )
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.evaluation import Evaluation, FoundBatches
-from cer_gpu.engine.member import QueryMember, SetMember
+from cer_gpu.engine.member import QueryMember
 from cer_gpu.engine.options import (
     OF_COUNTS,
     OF_EVENTS,
@@ -41,10 +41,12 @@ from cer_gpu.engine.options import (
     checking_names,
     taking,
 )
+from cer_gpu.engine.set_member import SetMember
 from cer_gpu.engine.sharing import BoundBefore, Sharing
 from cer_gpu.errors import CerError, InQuery, OptionError, QueryError, did_you_mean
 from cer_gpu.evaluated import Evaluated, number_in
 from cer_gpu.explain.explanation import Explanation
+from cer_gpu.in_one_table import joined_schema, named
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import reading_again
 from cer_gpu.order.streams import STREAM_COLUMN
@@ -54,8 +56,6 @@ from cer_gpu.preparing.over_schema import OverSchema
 from cer_gpu.preparing.sets import FROM_QUERIES, compiled_together
 from cer_gpu.printable import html_text
 
-QUERY_COLUMN = "query"
-"""Column of `QuerySet.stream` that names the query of each row."""
 _MOST_OUTPUTS = 2
 """Choices of outputs for which what is known of the queries stays in memory."""
 
@@ -282,7 +282,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
             When a column has types in two queries that are not the same.
         """
         together, evaluator, source = self._opened(events, options)
-        schema = self._joined(together._schemas(source.schema, options))
+        schema = joined_schema(together._schemas(source.schema, options))
         return pa.RecordBatchReader.from_batches(schema, named(self._found(source, evaluator, options.threads), schema))
 
     @taking(OF_COUNTS)
@@ -390,27 +390,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
     def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
         """Return the schema of `stream` over events of a schema."""
         options = EvaluationOptions(output=output)
-        return self._joined(self._over(schema, options)._schemas(schema, options))
-
-    @staticmethod
-    def _joined(schemas: Mapping[str, pa.Schema]) -> pa.Schema:
-        """Return the schema of the results of all queries in one table."""
-        fields = {QUERY_COLUMN: pa.field(QUERY_COLUMN, pa.string())}
-        first: dict[str, str] = {}
-        for name, columns in schemas.items():
-            for field in columns:
-                known = fields.setdefault(field.name, field)
-                first.setdefault(field.name, name)
-                if known.type == field.type:
-                    continue
-                if plain_type(known.type) != plain_type(field.type):  # else one of them has codes of its texts
-                    raise OptionError(
-                        f"column {field.name!r} of the results is {known.type} in query {first.get(field.name)!r} and "
-                        f"{field.type} in query {name!r}\n"
-                        "hint: name it differently with AS, or take a table for each query: QuerySet.evaluate"
-                    )
-                fields[field.name] = known.with_type(plain_type(known.type))
-        return pa.schema(list(fields.values()))
+        return joined_schema(self._over(schema, options)._schemas(schema, options))
 
     def _schemas(self, schema: pa.Schema, options: EvaluationOptions) -> Mapping[str, pa.Schema]:
         """Return the schema of the results of each query."""
@@ -476,39 +456,6 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
     def explain(self, events: Any = None) -> dict[str, Explanation]:
         """Explain each query (`Query.explain`)."""
         return {name: query.explain(events) for name, query in self.items()}
-
-
-def check_same_events(query: CompiledQuery, name: str, other: CompiledQuery, other_name: str) -> None:
-    """Refuse a query that cannot read the events that another one reads.
-
-    Raises
-    ------
-    OptionError
-    """
-    for option in () if query.reads_whole_table else ("type_column", "time_column", "time_unit"):
-        a, b = getattr(query, option), getattr(other, option)
-        if a != b:
-            raise OptionError(
-                f"queries of a set have one {option}; it is {b!r} in query {other_name!r} and {a!r} in query {name!r}"
-            )
-    if query.streams != other.streams and (query.several_streams or other.several_streams):
-        named = [", ".join(each.streams) or "one stream" for each in (query, other)]
-        raise OptionError(
-            f"queries of a set read the same streams; query {other_name!r} reads {named[1]}, and query {name!r} reads "
-            f"{named[0]}"
-        )
-
-
-def named(found: FoundBatches, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield results of all queries as rows of one table, with the column that names the query."""
-    for name, rows in found:
-        columns = {field.name: rows.column(i) for i, field in enumerate(rows.schema)}
-        columns[QUERY_COLUMN] = pa.repeat(pa.scalar(name, pa.string()), rows.num_rows)
-        arrays = []
-        for field in schema:
-            column = columns[field.name] if field.name in columns else pa.nulls(rows.num_rows, field.type)
-            arrays.append(column if column.type == field.type else plain_array(column))
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 class QuerySetEvaluator(Evaluation[tuple[str, pa.RecordBatch], dict[str, pa.RecordBatch]]):

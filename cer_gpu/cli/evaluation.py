@@ -16,8 +16,9 @@ from cer_gpu.columnar.fields import columns_with
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.engine.evaluation import FoundBatches
 from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.in_one_table import joined_schema, named
 from cer_gpu.output.outputs import OUTPUTS
-from cer_gpu.query_set import QuerySet, named
+from cer_gpu.query_set import QuerySet
 from cer_gpu.rule import Rule
 from cer_gpu.rules.alerts import ALERTS, AlertRows, alert_output, time_type_in
 from cer_gpu.stages import Stages
@@ -113,7 +114,7 @@ class CommandEvaluation:
         OptionError
             When the results of the queries do not fit into one table.
         """
-        return QuerySet._joined(self.schemas) if self._is_set else self.schemas[""]
+        return joined_schema(self.schemas) if self._is_set else self.schemas[""]
 
     @property
     def notes(self) -> Mapping[str, Sequence[str]]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.engine.member import SetMember
 from cer_gpu.engine.options import EvaluationOptions, Sort
+from cer_gpu.engine.set_member import SetMember
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.explain.explanation import Explanation
