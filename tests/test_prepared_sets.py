@@ -20,6 +20,8 @@ from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.preparing import over_schema, sets
 from cer_gpu.preparing.plain_data import from_plain, to_plain
+from cer_gpu.sigma.keeping import read_rules_of, write_rules
+from cer_gpu.sigma.loaded import SigmaRules
 
 SINGLE = (
     "SELECT * FROM S WHERE A AS a FILTER a[x > {n}]",
@@ -207,6 +209,26 @@ def test_a_query_that_does_not_fit_is_named_with_its_error_each_time() -> None:
         messages.append(str(caught.value))
     assert messages[0] == messages[1]
     assert messages[0].startswith("query 'wrong': cannot compare column 'name'")
+
+
+def test_queries_that_do_not_fit_are_left_out_each_time_and_named_with_their_errors() -> None:
+    texts = {f"q{i}": f"SELECT * FROM S WHERE A AS a FILTER a[{'gone' if i == 1 else 'x'} > {i}]" for i in range(3)}
+    events = pa.table({"type": ["A", "A"], "x": [1, 2], "ts": [0, 1]})
+    for _ in range(2):
+        queries = compiled(texts, missing_fields="error", errors="skip")
+        found = queries.evaluate(events)
+        assert {name: table["end"].to_pylist() for name, table in found.items()} == {"q0": [0, 1], "q2": []}
+        assert {name: str(error) for name, error in queries.skipped.items()}.keys() == {"q1"}
+        assert "'gone'" in str(queries.skipped["q1"])
+        assert queries.count(events) == {"q0": 2, "q2": 0}
+        evaluator = queries.evaluator()
+        assert evaluator.push(events.to_batches()[0])["q0"].num_rows == 2
+        assert list(evaluator.skipped) == ["q1"]
+
+
+def test_rules_that_give_no_results_stay_known_when_rules_are_kept() -> None:
+    found = SigmaRules({}, {}, silenced={"correlation": ("one", "two")})
+    assert read_rules_of(write_rules(found)).silenced == found.silenced
 
 
 def test_a_query_of_a_kept_set_is_the_compiled_one() -> None:
