@@ -1,4 +1,4 @@
-"""Members of an evaluation by events: each finds the results of one query in the blocks that all of them read."""
+"""Members of an evaluation whose queries are evaluated event by event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an evaluation asks of its members, each of which finds the results of one query in the blocks that all read."""
+"""The base of the members of an evaluation: each finds the results of one query in the blocks that all of them read."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Derived columns that read events before their own: ``LAG``, aggregates ``OVER`` the past, and positions.
 
-Of ``LAG``: without PARTITION BY, the last events of a block are carried to the next.  With it, each partition has a
+For ``LAG`` without PARTITION BY, the last events of a block are carried to the next.  With it, each partition has a
 ring of the positions of its last events, and the values at these positions are retained.  No partition is ever dropped,
 as an event of its key may come at any time: memory holds n values for each key of the stream, for the greatest n.
 """
