@@ -6,7 +6,6 @@ import contextlib
 import gc
 import hashlib
 import os
-import pickle
 import stat
 import sys
 import tempfile
@@ -24,6 +23,9 @@ WORTH_SECONDS = 0.5
 
 MOST_KEPT = 16
 """Most values of a kind that are kept: those that were used last."""
+
+_NOTICES = "CER_GPU_NOTICES"
+"""Environment variable that leaves out such lines if it is "off"; the same as of `cer_gpu.backend.jit`."""
 
 
 def cache_folder(part: str, environ: Mapping[str, str] | None = None) -> Path:
@@ -80,42 +82,106 @@ def whole_file(path: Path, mode: int) -> Iterator[IO[bytes]]:
         raise
 
 
-def made_once(part: str, made_of: Iterable[bytes | str], make: Callable[[], _Made]) -> _Made:
+def made_once(
+    part: str,
+    made_of: Iterable[bytes | str],
+    make: Callable[[], _Made],
+    write: Callable[[_Made], bytes],
+    read: Callable[[bytes], _Made],
+) -> _Made:
     """Return what a function makes, or what an earlier process has made of the same by the same code.
+
+    A file is read only if it is this user's, nobody else can write to it, and its digest is that of its content; one
+    that is damaged is made anew, which a line on standard error says.
 
     Parameters
     ----------
     part
-        Name of the folder inside the cache of this package.
+        Name of the folder inside the cache of this package, which only the user can read.
     made_of
         All that the value depends on, beside the sources of this package.
     make
-        Makes the value, which can be pickled.
+    write, read
+        From the value to bytes and back.  ValueError of `write`: the value is not kept.
     """
-    digest = hashlib.sha256(f"{sys.version_info[:3]}{_sources()}".encode())
+    digest = hashlib.sha256(_sources().encode())
     for each in made_of:
         content = each.encode("utf-8", "surrogatepass") if isinstance(each, str) else each
         digest.update(b"%d:" % len(content))
         digest.update(content)
     path: Path | None = None
-    with contextlib.suppress(Exception):  # no folder, or a file that is damaged in any way
-        path = cache_folder(part) / digest.hexdigest()[:32]
-        if not hasattr(os, "getuid") or path.stat().st_uid == os.getuid():
-            with path.open("rb") as file, no_collection():
-                value: _Made = pickle.load(file)
+    with contextlib.suppress(OSError):
+        path = own_folder(part) / digest.hexdigest()[:32]
+        try:
+            with no_collection():
+                value = read(read_kept(path))
             os.utime(path)
             return value
+        except FileNotFoundError:
+            pass
+        except Exception as error:  # whatever the damage leads to
+            say_notice(f"{path} is not as it was written ({type(error).__name__}), and is made anew")
     begun = time.perf_counter()
     with no_collection():
         value = make()
     if path is not None and time.perf_counter() - begun >= WORTH_SECONDS:
-        with contextlib.suppress(Exception):  # what cannot be written, or pickled
-            with whole_file(path, 0o600) as written, no_collection():
-                pickle.dump(value, written, protocol=5)
-            kept = sorted(path.parent.iterdir(), key=lambda each: each.stat().st_mtime)
-            for old in kept[:-MOST_KEPT]:
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            write_kept(path, write(value))
+            files = sorted(path.parent.iterdir(), key=lambda each: each.stat().st_mtime)
+            for old in files[:-MOST_KEPT]:
                 old.unlink()
     return value
+
+
+_HEAD = b"cer-gpu 1\n"
+"""First bytes of a kept file, before the digest of the others."""
+
+
+def write_kept(path: Path, content: bytes) -> None:
+    """Write a file that `read_kept` reads."""
+    with whole_file(path, 0o600) as written:
+        written.write(_HEAD + hashlib.sha256(content).digest() + content)
+
+
+def read_kept(path: Path) -> bytes:
+    """Return the content of a kept file.
+
+    Raises
+    ------
+    OSError
+        When there is none, or another user could have written it.
+    ValueError
+        When it is damaged.
+    """
+    with path.open("rb") as file:
+        if hasattr(os, "getuid"):
+            of = os.fstat(file.fileno())
+            if of.st_uid != os.getuid() or of.st_mode & 0o022:
+                raise PermissionError("others can write to it")
+        data = file.read()
+    head, digest, content = data[: len(_HEAD)], data[len(_HEAD) :][:32], data[len(_HEAD) + 32 :]
+    if head != _HEAD or hashlib.sha256(content).digest() != digest:
+        raise ValueError("damaged")
+    return content
+
+
+def own_folder(part: str) -> Path:
+    """Return a folder of the cache that only the user can read and write."""
+    folder = cache_folder(part)
+    if hasattr(os, "getuid"):
+        of = folder.stat()
+        if of.st_uid != os.getuid():
+            raise PermissionError(f"{folder} is another user's")
+        if of.st_mode & 0o077:
+            folder.chmod(0o700)
+    return folder
+
+
+def say_notice(text: str) -> None:
+    """Print a line to standard error, unless notices are off."""
+    if os.environ.get(_NOTICES) != "off" and sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(f"cer-gpu: {text}\n")
 
 
 @contextlib.contextmanager

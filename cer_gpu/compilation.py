@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
-from cer_gpu.cache import made_once
 from cer_gpu.ceql.query_file import read_query_file, with_hint_of_a_file
 from cer_gpu.engine.options import Default, checking_names
 from cer_gpu.errors import CerError, OptionError, QueryError
@@ -99,9 +97,6 @@ LANGUAGES = (
     Language("CEQL", re.compile(""), "cer_gpu.fitting.ceql", own_options=("missing_fields",)),
 )
 """Languages of queries; the first one that recognises a text is its language.  CEQL has conjunctive queries, too."""
-
-FROM_QUERIES = 64
-"""Queries of a set from which on it is looked up, and kept, as a whole."""
 
 TYPE_COLUMN = Default("type")
 """The column of types where none is named, and the language has no other one."""
@@ -229,48 +224,25 @@ def analyse_member(text: str, **options: Any) -> tuple[CompiledQuery | None, Seq
     return analyse(text, **known)
 
 
-def compiled_together(queries: Mapping[str, tuple[str, str | None]], **options: Any) -> dict[str, CompiledQuery]:
-    """Compile the queries of a set that have no errors, or take them as an earlier process has compiled them.
+def check_same_events(query: CompiledQuery, name: str, other: CompiledQuery, other_name: str) -> None:
+    """Refuse a query that cannot read the events that another one reads.
 
-    Parameters
-    ----------
-    queries
-        Texts, and their languages (None: the text, or the option, tells it), by the names of the queries.
-    **options
-        Those of `compile_member`.
+    Raises
+    ------
+    OptionError
     """
-
-    def compiled() -> dict[str, CompiledQuery]:
-        found = {}
-        for name, (text, language) in queries.items():
-            with suppress(Exception):  # which the caller meets again, by the name of the query
-                query, _ = analyse_member(text, **options if language is None else options | {"language": language})
-                if query is not None:
-                    found[name] = query
-        return found
-
-    if len(queries) < FROM_QUERIES:
-        return compiled()
-    schema = options.get("schema")
-    plain = sorted((name, type(value).__name__, value) for name, value in options.items() if name != "schema")
-    of_schema = b"" if schema is None else schema.serialize().to_pybytes()
-    return made_once("queries", [of_schema, repr(plain), *(repr(query) for query in queries.items())], compiled)
-
-
-def fitted_together(queries: Mapping[str, CompiledQuery], schema: pa.Schema) -> dict[str, CompiledQuery]:
-    """Return the queries of a set that fit a schema over it, or take them as an earlier process has made them."""
-
-    def fitted() -> dict[str, CompiledQuery]:
-        found = {}
-        for name, query in queries.items():
-            with suppress(CerError):
-                found[name] = query.over(schema)
-        return found
-
-    made_of = [(name, query.compiled_by) for name, query in queries.items()]
-    if len(queries) < FROM_QUERIES or any(by is None for _, by in made_of):
-        return fitted()
-    return made_once("fitted", [schema.serialize().to_pybytes(), *map(repr, made_of)], fitted)
+    for option in () if query.reads_whole_table else ("type_column", "time_column", "time_unit"):
+        a, b = getattr(query, option), getattr(other, option)
+        if a != b:
+            raise OptionError(
+                f"queries of a set have one {option}; it is {b!r} in query {other_name!r} and {a!r} in query {name!r}"
+            )
+    if query.streams != other.streams and (query.several_streams or other.several_streams):
+        named = [", ".join(each.streams) or "one stream" for each in (query, other)]
+        raise OptionError(
+            f"queries of a set read the same streams; query {other_name!r} reads {named[1]}, and query {name!r} reads "
+            f"{named[0]}"
+        )
 
 
 def options_of_set(texts: Iterable[str], options: Mapping[str, Any]) -> dict[str, Any]:

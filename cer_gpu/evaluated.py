@@ -6,15 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import pyarrow as pa
 
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.evaluation import Evaluation, FoundBatches
 from cer_gpu.engine.evaluator import Evaluator
-from cer_gpu.engine.member import SetMember
 from cer_gpu.engine.options import OF_ARRIVALS, OF_COUNTS, OF_EVENTS, EvaluationOptions, Sort, taking
+from cer_gpu.engine.set_member import SetMember
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.errors import OptionError, out_of_memory
 from cer_gpu.explain.explanation import Explanation
@@ -121,9 +121,9 @@ class Evaluated(ABC):
         """
         evaluator.expect(source.schema)
         names = evaluator.attributes(source.schema)
+        threads = 1 if threads is None and evaluator._has_many else threads
         may_be_cut = threads != 1 and evaluator._may_be_cut and not source.resident
         window = evaluator._window if may_be_cut else None
-        threads = 1 if threads is None and evaluator._has_many else threads
         n_threads = (threads_that_help(source, by_range=window is not None) if threads is None else threads) or 1
         if window is None:
             n_threads = min(n_threads, evaluator._most_shares or n_threads) if may_be_cut else 1
@@ -135,17 +135,33 @@ class Evaluated(ABC):
             found = on_threads_by_key(evaluator, source.batches(names), n_threads)
         try:
             with source.locating(lambda: evaluator.n_events):
-                yield from found if n_threads == 1 else evaluator._first_rows(found)
+                yield from found if n_threads == 1 else _first_rows(found, evaluator)
         except MemoryError:  # in a thread
             raise out_of_memory(evaluator.n_found) from None
+
+
+def _first_rows(found: FoundBatches, evaluator: Any) -> FoundBatches:
+    """Yield results that several threads found, up to the limit of each query."""
+    limit = evaluator._options.limit
+    if limit is None:
+        yield from found
+        return
+    left = {name: limit for name, member in evaluator._members.items() if member.limits_rows}
+    for name, rows in found:
+        if name in left:
+            rows = rows.slice(0, left[name])
+            left[name] -= rows.num_rows
+        yield name, rows
+        if len(left) == len(evaluator._members) and not any(left.values()):
+            return
 
 
 class CompiledQuery(Evaluated):
     """A compiled query of any language: all that callers ask of it, whatever its language is."""
 
-    language: ClassVar[str]
+    language: str
     """Its language, the name of one of `cer_gpu.compilation.LANGUAGES`."""
-    reads_whole_table: ClassVar[bool]
+    reads_whole_table: bool
     """True if its results begin when all rows are read; False: events are evaluated as they come (`Query`)."""
     _plan: Plan | None = None  # None: it reads whole tables
     notes: tuple[str, ...] = ()
@@ -167,6 +183,21 @@ class CompiledQuery(Evaluated):
     def compiled_by(self) -> str | None:
         """All that tells it from other queries, as text; None: it was changed since it was compiled."""
         return repr((type(self).__name__, self.text, self.type_column, self.time_column, self.time_unit))
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Facts that tell the query from others, for checkpoints; none of one over a whole table."""
+        return {} if self._plan is None else self._plan.identity
+
+    @property
+    def is_spaced(self) -> bool:
+        """True if it has LIMIT n EVERY d."""
+        return self._plan is not None and self._plan.every is not None
+
+    @property
+    def compiled(self) -> CompiledQuery:
+        """The query itself, where this is one of a set that is not compiled yet."""
+        return self
 
     def over(self, schema: pa.Schema) -> CompiledQuery:
         """Return the query with the names of columns that it has over events of a schema.

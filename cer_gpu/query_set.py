@@ -18,20 +18,18 @@ import pyarrow as pa
 
 from cer_gpu.cache import no_collection
 from cer_gpu.ceql.query_file import read_query_file
-from cer_gpu.columnar.columns import plain_array, plain_type
+from cer_gpu.columnar.batches import empty_batch
 from cer_gpu.columnar.fields import narrowest
 from cer_gpu.compilation import (
-    FROM_QUERIES,
     TYPE_COLUMN,
     CompiledQuery,
+    check_same_events,
     compile_member,
-    compiled_together,
-    fitted_together,
     options_of_set,
 )
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.evaluation import Evaluation, FoundBatches
-from cer_gpu.engine.member import SetMember, empty_batch
+from cer_gpu.engine.member import QueryMember
 from cer_gpu.engine.options import (
     OF_COUNTS,
     OF_EVENTS,
@@ -43,18 +41,23 @@ from cer_gpu.engine.options import (
     checking_names,
     taking,
 )
+from cer_gpu.engine.set_member import SetMember
 from cer_gpu.engine.sharing import BoundBefore, Sharing
 from cer_gpu.errors import CerError, InQuery, OptionError, QueryError, did_you_mean
 from cer_gpu.evaluated import Evaluated, number_in
 from cer_gpu.explain.explanation import Explanation
+from cer_gpu.in_one_table import joined_schema, named
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import reading_again
 from cer_gpu.order.streams import STREAM_COLUMN
-from cer_gpu.planning.needs import Needs, needs_together
+from cer_gpu.planning.needs import Needs
+from cer_gpu.preparing.lookup import SetLookup
+from cer_gpu.preparing.over_schema import OverSchema
+from cer_gpu.preparing.sets import FROM_QUERIES, compiled_together
 from cer_gpu.printable import html_text
 
-QUERY_COLUMN = "query"
-"""Column of `QuerySet.stream` that names the query of each row."""
+_MOST_OUTPUTS = 2
+"""Choices of outputs for which what is known of the queries stays in memory."""
 
 
 @checking_names
@@ -184,8 +187,8 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         self._skipped = dict(skipped or {})
         self._misfits: Mapping[str, CerError] = {}  # queries that do not fit the events evaluated last
         self._bound = BoundBefore()
-        self._fitted: tuple[pa.Schema, QuerySet] | None = None  # over the last schema
-        self._parted: tuple[pa.Schema, QuerySet, dict[str, CerError]] | None = None  # the same, without misfits
+        self._lookups: list[SetLookup] = []  # of the last outputs
+        self._parted: tuple[pa.Schema, QuerySet, dict[str, CerError]] | None = None  # without misfits of a schema
         if not queries:
             raise OptionError("expected at least one query, got none")
         for name, query in self._queries.items():
@@ -218,7 +221,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
 
     def __getitem__(self, name: str) -> CompiledQuery:
         """Return a query by its name."""
-        return self._queries[name]
+        return self._queries[name].compiled
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names."""
@@ -236,7 +239,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         """Show each query under its name in a notebook."""
         return "\n".join(
             f"<details><summary>{html_text(name)}</summary>{query._repr_html_()}</details>"
-            for name, query in self._queries.items()
+            for name, query in self.items()
         )
 
     @taking(OF_EVENTS)
@@ -279,7 +282,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
             When a column has types in two queries that are not the same.
         """
         together, evaluator, source = self._opened(events, options)
-        schema = self._joined(together._schemas(source.schema, options))
+        schema = joined_schema(together._schemas(source.schema, options))
         return pa.RecordBatchReader.from_batches(schema, named(self._found(source, evaluator, options.threads), schema))
 
     @taking(OF_COUNTS)
@@ -302,7 +305,9 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         options.check_time(self.time_column)
         over = partial(self._over, options=options)
         source = self._source(
-            events, sort=options.sort, needs=lambda schema: over(schema)._needs(schema, output=options.output)
+            events,
+            sort=options.sort,
+            needs=lambda schema: over(schema)._needs(schema, output=options.output, outputs=outputs),
         )
         together = over(source.schema)
         return together, together._closed(options, outputs), source
@@ -312,80 +317,92 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         if self._skips(options):
             return self.fitting(schema)
         self._misfits = {}
-        return self.over(schema) if len(self) >= FROM_QUERIES else self  # which an earlier process has made
+        return self
 
     def _skips(self, options: EvaluationOptions) -> bool:
         return (options.errors or self._errors) == SKIP
 
     def fitting(self, schema: pa.Schema) -> QuerySet:
-        """Return the queries that fit events of a schema, as `over` does; `skipped` names the others.
+        """Return the queries that fit events of a schema; `skipped` names the others.
 
         QueryError: there is none; the message begins with the name of the first.
         """
         if self._parted is None or not self._parted[0].equals(schema, check_metadata=True):
-            known = fitted_together(self._queries, schema)
-            fitting: dict[str, CompiledQuery] = {}
+            known = self._known_over(schema, {})
             misfits: dict[str, CerError] = {}
-            with no_collection():
-                for name, query in self._queries.items():
-                    try:
-                        fitted = known.get(name) or query.over(schema)
-                        fitted.output_schema(schema)
-                    except (QueryError, OptionError) as error:
-                        misfits[name] = error
-                    else:
-                        fitting[name] = fitted
-            if not fitting:
+            for name in known.wrong:
+                try:
+                    known.raise_error(name)
+                except (QueryError, OptionError) as error:
+                    misfits[name] = error
+            if len(misfits) == len(self):
                 _raise_first(misfits)
-            self._parted = schema, QuerySet(fitting, skipped=self._skipped | misfits), misfits
+            fitting = {name: query for name, query in self._queries.items() if name not in misfits}
+            together = QuerySet(fitting, skipped=self._skipped | misfits)
+            if not misfits:
+                together._lookups = self._lookups
+            self._parted = schema, together, misfits
         _, together, self._misfits = self._parted
         return together
+
+    def _lookup(self, outputs: Mapping[str, str | None], output: str | None = None) -> SetLookup:
+        """Return the queries by schemas, each for an output: its own, else one for all, else its usual one.
+
+        OptionError: a query has no such output.
+        """
+        named = {name: query.output_for(outputs.get(name, output)) for name, query in self._queries.items()}
+        for lookup in self._lookups:
+            if lookup.outputs == named:
+                return lookup
+        self._lookups = [SetLookup(self._queries, named), *self._lookups[: _MOST_OUTPUTS - 1]]
+        return self._lookups[0]
+
+    def _prepared(
+        self, schema: pa.Schema, outputs: Mapping[str, str | None] | None = None, output: str | None = None
+    ) -> OverSchema:
+        """Return what is known of the queries over a schema, for an output of each.
+
+        QueryError: one does not fit; the message begins with its name.
+        """
+        over = self._known_over(schema, outputs or {}, output)
+        for name in over.wrong:
+            with InQuery(name):
+                over.raise_error(name)
+        return over
 
     def over(self, schema: pa.Schema) -> QuerySet:
         """Return the queries with the names of columns that they have over events of a schema.
 
         QueryError: one does not fit; the message begins with its name.
         """
-        if self._fitted is None or not self._fitted[0].equals(schema, check_metadata=True):
-            fitted = fitted_together(self._queries, schema)
-            for name, query in self._queries.items():
-                with InQuery(name):
-                    fitted[name] = fitted[name] if name in fitted else query.over(schema)
-            self._fitted = schema, QuerySet({name: fitted[name] for name in self._queries})
-        return self._fitted[1]
+        fitted = {}
+        for name, query in self._queries.items():
+            with InQuery(name):
+                fitted[name] = query.over(schema)
+        return QuerySet(fitted)
+
+    def _known_over(
+        self, schema: pa.Schema, outputs: Mapping[str, str | None], output: str | None = None
+    ) -> OverSchema:
+        """Return what is known of the queries over a schema, without those that do not fit it."""
+        return self._lookup(outputs, output).over(schema)
 
     def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
         """Return the schema of `stream` over events of a schema."""
         options = EvaluationOptions(output=output)
-        return self._joined(self._over(schema, options)._schemas(schema, options))
+        return joined_schema(self._over(schema, options)._schemas(schema, options))
 
-    @staticmethod
-    def _joined(schemas: Mapping[str, pa.Schema]) -> pa.Schema:
-        """Return the schema of the results of all queries in one table."""
-        fields = {QUERY_COLUMN: pa.field(QUERY_COLUMN, pa.string())}
-        first: dict[str, str] = {}
-        for name, columns in schemas.items():
-            for field in columns:
-                known = fields.setdefault(field.name, field)
-                first.setdefault(field.name, name)
-                if known.type == field.type:
-                    continue
-                if plain_type(known.type) != plain_type(field.type):  # else one of them has codes of its texts
-                    raise OptionError(
-                        f"column {field.name!r} of the results is {known.type} in query {first.get(field.name)!r} and "
-                        f"{field.type} in query {name!r}\n"
-                        "hint: name it differently with AS, or take a table for each query: QuerySet.evaluate"
-                    )
-                fields[field.name] = known.with_type(plain_type(known.type))
-        return pa.schema(list(fields.values()))
-
-    def _schemas(self, schema: pa.Schema, options: EvaluationOptions) -> dict[str, pa.Schema]:
+    def _schemas(self, schema: pa.Schema, options: EvaluationOptions) -> Mapping[str, pa.Schema]:
         """Return the schema of the results of each query."""
+        if options.aggregate is None:
+            return {
+                name: query.result_schema
+                for name, query in self._prepared(schema, output=options.output).queries.items()
+            }
         schemas = {}
-        with no_collection():
-            for name, query in self._queries.items():
-                with InQuery(name):
-                    schemas[name] = query._asked(options).output_schema(schema, options.output)
+        for name, query in self._queries.items():
+            with InQuery(name):
+                schemas[name] = query._asked(options).output_schema(schema, options.output)
         return schemas
 
     def _source(
@@ -398,14 +415,16 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
     ) -> Source:
         return self._first._source(events, sort=sort, needs=needs)
 
-    def _needs(self, schema: pa.Schema, output: str | None = None) -> Needs | None:
-        return needs_together([query._needs(schema, output) for query in self._queries.values()])
+    def _needs(
+        self, schema: pa.Schema, output: str | None = None, outputs: Mapping[str, str | None] | None = None
+    ) -> Needs | None:
+        return self._known_over(schema, outputs or {}, output).needs
 
     def columns(self, schema: pa.Schema, output: str | None = None) -> list[str]:
         """Return the names of the columns that the queries read from events of a schema, as `Query.columns`."""
         if self._errors == SKIP:
             return self.fitting(schema).columns(schema, output)
-        return narrowest(schema, {name for query in self._queries.values() for name in query.columns(schema, output)})
+        return narrowest(schema, set(self._prepared(schema, output=output).attributes))
 
     def _matches(self, source: Source, evaluator: QuerySetEvaluator, threads: int | None = 1) -> FoundBatches:
         return self._found(source, evaluator, threads)
@@ -423,48 +442,20 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         """Return an evaluator with an output of each query."""
         several = STREAM_COLUMN if self._first.several_streams else None
         sharing = Sharing(several, options.device, self._bound) if shares else None
-        members = {}
+        known = {} if sharing is None or options.aggregate else self._lookup(outputs, options.output).known
+        asked = {output: replace(options, output=output) for output in {*outputs.values(), options.output}}
+        members: dict[str, SetMember] = {}
         for name, query in self._queries.items():
-            asked = replace(options, output=outputs.get(name, options.output))
-            members[name] = query._member(asked, sharing)
+            own = asked[outputs.get(name, options.output)]
+            if name in known:
+                members[name] = QueryMember(known[name], own, query.output_for(own.output), sharing)
+            else:
+                members[name] = query._member(own, sharing)
         return QuerySetEvaluator(members, options, sharing, self)
 
     def explain(self, events: Any = None) -> dict[str, Explanation]:
         """Explain each query (`Query.explain`)."""
-        return {name: query.explain(events) for name, query in self._queries.items()}
-
-
-def check_same_events(query: CompiledQuery, name: str, other: CompiledQuery, other_name: str) -> None:
-    """Refuse a query that cannot read the events that another one reads.
-
-    Raises
-    ------
-    OptionError
-    """
-    for option in () if query.reads_whole_table else ("type_column", "time_column", "time_unit"):
-        a, b = getattr(query, option), getattr(other, option)
-        if a != b:
-            raise OptionError(
-                f"queries of a set have one {option}; it is {b!r} in query {other_name!r} and {a!r} in query {name!r}"
-            )
-    if query.streams != other.streams and (query.several_streams or other.several_streams):
-        named = [", ".join(each.streams) or "one stream" for each in (query, other)]
-        raise OptionError(
-            f"queries of a set read the same streams; query {other_name!r} reads {named[1]}, and query {name!r} reads "
-            f"{named[0]}"
-        )
-
-
-def named(found: FoundBatches, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield results of all queries as rows of one table, with the column that names the query."""
-    for name, rows in found:
-        columns = {field.name: rows.column(i) for i, field in enumerate(rows.schema)}
-        columns[QUERY_COLUMN] = pa.repeat(pa.scalar(name, pa.string()), rows.num_rows)
-        arrays = []
-        for field in schema:
-            column = columns[field.name] if field.name in columns else pa.nulls(rows.num_rows, field.type)
-            arrays.append(column if column.type == field.type else plain_array(column))
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return {name: query.explain(events) for name, query in self.items()}
 
 
 class QuerySetEvaluator(Evaluation[tuple[str, pa.RecordBatch], dict[str, pa.RecordBatch]]):

@@ -36,7 +36,7 @@ BY_HAND = ("DeviceEvents", "EvaluationOptions", "FieldColumns", "Rule")
 INTERNAL = {
     *("begin", "check_time", "compiled_by", "deal", "dealing_for", "due", "engine", "expect", "first_end", "given"),
     *("holds_back", "identities", "physical", "physical_plan", "pipeline", "placement", "stages", "syntax"),
-    *("window_attribute", "window_kind"),
+    *("window_attribute", "window_kind", "compiled", "identity", "is_spaced"),
 }
 """Members that other rooms of the packages call, and nobody else."""
 COMMANDS = {"cer-gpu": ("cer_gpu.cli.group", "cli"), "python -m spark_glue": ("spark_glue.cli", "commands")}

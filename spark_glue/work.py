@@ -18,9 +18,10 @@ from cer_gpu.engine.evaluation import Evaluation
 from cer_gpu.engine.options import RAISE, EvaluationOptions
 from cer_gpu.errors import InQuery, OptionError
 from cer_gpu.evaluated import CompiledQuery
+from cer_gpu.in_one_table import named
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.dealing import Dealing
-from cer_gpu.query_set import QuerySet, compile_all, named
+from cer_gpu.query_set import QuerySet, compile_all
 from cer_gpu.rule import Rule
 from cer_gpu.rules.alerts import ALERTS, WITH_EVENTS, AlertRows, alert_output, alerts_of, time_type_in
 from cer_gpu.rules.rule_set import RuleSet

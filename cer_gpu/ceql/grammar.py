@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from importlib.resources import files
+from typing import Any
 
 import lark
+from lark.grammar import Rule
 from lark.lexer import PatternRE, TerminalDef
 
-from cer_gpu.cache import cache_folder, whole_file
+from cer_gpu.cache import own_folder, read_kept, write_kept
 
 UNITS = {"DAYS": 86_400, "HOURS": 3_600, "MINUTES": 60, "SECONDS": 1}
 """Seconds in each unit of a length of time."""
@@ -45,16 +48,29 @@ def parser_of(room: str, start: Sequence[str], edit_terminals: Callable[[Termina
     sources = [files(each).joinpath("grammar.py").read_bytes() for each in sorted({room, "cer_gpu.ceql"})]
     made_of = repr((grammar, sources, lark.__version__, sys.version_info[:2]))
     try:
-        path = cache_folder("grammar") / hashlib.sha256(made_of.encode()).hexdigest()[:32]
-        with path.open("rb") as file:
-            return lark.Lark.load(file)
+        path = own_folder("grammar") / hashlib.sha256(made_of.encode()).hexdigest()[:32]
+        parser: lark.Lark = lark.Lark.load(json.loads(read_kept(path), object_hook=_numbered))
+        return parser
     except FileNotFoundError:
         parser = made()
-        with contextlib.suppress(OSError), whole_file(path, 0o600) as written:
-            parser.save(written)
+        with contextlib.suppress(OSError):
+            write_kept(path, _tables(parser).encode())
         return parser
     except Exception:  # no folder, or a file that is damaged in any way
         return made()
+
+
+def _tables(parser: lark.Lark) -> str:
+    """Return the tables of a parser as JSON: lists in the place of tuples, which it reads as well."""
+    data, memo = parser.memo_serialize([TerminalDef, Rule])
+    data["options"] = data["options"] | {"edit_terminals": None}  # they are edited already
+    return json.dumps({"data": data, "memo": memo})
+
+
+def _numbered(read: dict[str, Any]) -> dict[Any, Any]:
+    """Return an object of JSON with numbers as keys if they were that: states, tokens, and places in the memo."""
+    is_numbered = next(iter(read), "").isdigit()
+    return {int(key): value for key, value in read.items()} if is_numbered else read
 
 
 def _made(grammar: str, start: Sequence[str], edit_terminals: Callable[[TerminalDef], None]) -> lark.Lark:

@@ -10,14 +10,15 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.cli.given_events import Streams
-from cer_gpu.cli.given_queries import Wrong, for_each, over_events
+from cer_gpu.cli.given_queries import Wrong, for_each, those_that_fit
 from cer_gpu.cli.progress import watched
 from cer_gpu.columnar.fields import columns_with
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.engine.evaluation import FoundBatches
 from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.in_one_table import joined_schema, named
 from cer_gpu.output.outputs import OUTPUTS
-from cer_gpu.query_set import QuerySet, named
+from cer_gpu.query_set import QuerySet
 from cer_gpu.rule import Rule
 from cer_gpu.rules.alerts import ALERTS, AlertRows, alert_output, time_type_in
 from cer_gpu.stages import Stages
@@ -46,6 +47,8 @@ class CommandEvaluation:
         Output of each query.
     schemas : dict from str to pyarrow.Schema
         Schema of the results of each query.
+    missing_fields : dict from str to tuple of str
+        Fields that each query names and the events have not.
     options : EvaluationOptions
     n_rows : int or None
         Number of events, where it is known.
@@ -65,19 +68,30 @@ class CommandEvaluation:
     ) -> None:
         self._streams, self._stages, self._is_set = streams, stages, is_set
         self.options = options
-        outputs = for_each(queries, self._output_of, skipped)
-        asked = self._together({name: queries[name] for name in outputs})
-        options.check_time(asked.time_column)
-        needs = partial(asked._needs, output=options.output)
-        self._source = asked._source(streams.open(), sort=options.sort, needs=needs)
-        schema = self._source.schema
-        fitting = over_events({name: queries[name] for name in outputs}, schema, skipped)
-        self.schemas: dict[str, pa.Schema] = for_each(
-            fitting, lambda query: query.output_schema(schema, self._output_of(query)), skipped
-        )
-        self.queries: dict[str, CompiledQuery] = {name: fitting[name] for name in self.schemas}
-        self.outputs: dict[str, str] = {name: outputs[name] for name in self.schemas}
-        self._asked = self._together(self.queries)
+        self.outputs: dict[str, str] = for_each(queries, self._output_of, skipped)
+        self._asked = self._together({name: queries[name] for name in self.outputs})
+        options.check_time(self._asked.time_column)
+        if isinstance(self._asked, QuerySet):
+            needs = partial(self._asked._needs, outputs=self.outputs)
+        else:
+            needs = partial(self._asked._needs, output=options.output)
+        self._source = self._asked._source(streams.open(), sort=options.sort, needs=needs)
+        self.queries: dict[str, CompiledQuery]
+        self.schemas: dict[str, pa.Schema]
+        self.missing_fields: dict[str, tuple[str, ...]]
+        if isinstance(self._asked, QuerySet):
+            self._asked, over = those_that_fit(self._asked, self._source.schema, self.outputs, skipped)
+            self.queries = dict(self._asked._queries)
+            self.schemas = {name: query.result_schema for name, query in over.queries.items()}
+            self.missing_fields = {name: query.missing_fields for name, query in over.queries.items()}
+        else:
+            self.queries = for_each({"": self._asked}, lambda query: query.over(self._source.schema))
+            self._asked = self.queries[""]
+            self.schemas = for_each(
+                self.queries, lambda query: query.output_schema(self._source.schema, self.outputs[""])
+            )
+            self.missing_fields = {"": self._asked.missing_fields}
+        self.outputs = {name: self.outputs[name] for name in self.schemas}
         self.evaluator: Any = self._evaluator(replace(options, stages=stages))
         self.n_rows: int | None = self._source.n_rows
         self.n_done: int = 0
@@ -100,7 +114,7 @@ class CommandEvaluation:
         OptionError
             When the results of the queries do not fit into one table.
         """
-        return self._asked.output_schema(self._source.schema, self.options.output)
+        return joined_schema(self.schemas) if self._is_set else self.schemas[""]
 
     @property
     def notes(self) -> Mapping[str, Sequence[str]]:

@@ -18,26 +18,27 @@ import pyarrow as pa
 from click.core import ParameterSource
 
 from cer_gpu.cli.command_line import Command, file_of, read_query, say_errors_of
-from cer_gpu.cli.given_events import Asked, Streams, analyse_over, are_events
+from cer_gpu.cli.given_events import Streams, analyse_over, are_events
 from cer_gpu.cli.options import OF_TEXT_FILES, QueryOptions, complete_files
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import (
-    FROM_QUERIES,
     CompiledQuery,
     analyse,
     analyse_member,
     analyse_query,
-    compiled_together,
-    fitted_together,
     language_named,
     language_of,
 )
 from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.fitting.fields import in_another_case
+from cer_gpu.preparing.over_schema import OverSchema
+from cer_gpu.preparing.sets import FROM_QUERIES, compiled_together
+from cer_gpu.query_set import QuerySet
 from cer_gpu.rule import Rule
 from cer_gpu.rules.folder import READERS, passed_over_note, read_folder
 from cer_gpu.rules.rule_set import analyse_rule
 
+_Given = TypeVar("_Given")
 _Result = TypeVar("_Result")
 Wrong = list[tuple[str, CerError]]
 """Errors of queries, with the names of these."""
@@ -61,7 +62,7 @@ class WrongQueries(Exception):
 
 
 def for_each(
-    queries: Mapping[str, Asked], function: Callable[[Asked], _Result], skipped: Wrong | None = None
+    queries: Mapping[str, _Given], function: Callable[[_Given], _Result], skipped: Wrong | None = None
 ) -> dict[str, _Result]:
     """Apply a function to each query; raise `WrongQueries` with the errors of all.
 
@@ -86,14 +87,23 @@ def _settle(errors: Wrong, results: Mapping[str, Any], skipped: Wrong | None) ->
         skipped += errors
 
 
-def over_events(
-    queries: Mapping[str, CompiledQuery], schema: pa.Schema, skipped: Wrong | None = None
-) -> dict[str, CompiledQuery]:
-    """Return queries over the schema of the events, as `for_each` does."""
-    fitted = {id(queries[name]): query for name, query in fitted_together(queries, schema).items()}
-    if len(queries) >= FROM_QUERIES:
-        gc.freeze()  # their nodes stay until the process ends: garbage is looked for among others
-    return for_each(queries, lambda query: fitted.get(id(query)) or query.over(schema), skipped)
+def those_that_fit(
+    asked: QuerySet, schema: pa.Schema, outputs: Mapping[str, str], skipped: Wrong | None
+) -> tuple[QuerySet, OverSchema]:
+    """Return the queries of a set that fit the events, and over these; errors of others as `for_each` takes them."""
+    over = asked._known_over(schema, outputs)
+    if len(outputs) >= FROM_QUERIES:
+        gc.freeze()  # what is known of them stays until the process ends: garbage is looked for among others
+    if not over.wrong:
+        return asked, over
+
+    def check(name: str) -> None:
+        if name in over.wrong:
+            over.raise_error(name)
+
+    fit = for_each({name: name for name in outputs}, check, skipped)
+    rest = QuerySet({name: asked._queries[name] for name in fit})
+    return rest, rest._known_over(schema, {name: outputs[name] for name in fit})
 
 
 def with_progress(queries: Mapping[str, CompiledQuery]) -> tuple[dict[str, CompiledQuery], list[str]]:

@@ -14,7 +14,6 @@ from cer_gpu.cli.given_queries import (
     aside_note,
     for_each,
     missing_notes,
-    over_events,
     query_and_events_arguments,
     read_queries,
     with_progress,
@@ -127,7 +126,7 @@ def report(
             compiled, aside = with_progress(compiled)
         source = rereadable(streams.open())
         schema = next(iter(compiled.values()))._source(source).schema
-        compiled = over_events(compiled, schema, given.skipped)
+        compiled = for_each(compiled, lambda each: each.over(schema), given.skipped)
         fitting = for_each(compiled, lambda each: each.output_schema(schema, _OUTPUTS[page](each)), given.skipped)
         compiled = {name: compiled[name] for name in fitting}
         asked = RuleSet(compiled, given.rules) if given.is_set else next(iter(compiled.values()))

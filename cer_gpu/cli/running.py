@@ -17,7 +17,6 @@ from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.io.sinks import Sink
 from cer_gpu.output.funnel import FunnelCounts
 from cer_gpu.planning.progress import funnel_names
-from cer_gpu.query import Query
 from cer_gpu.stages import MeasuredStages
 
 MANY = 10_000_000
@@ -79,11 +78,9 @@ class CommandRun:
         self._notes = {name: compiled[name].notes for name in queries}
         self.options = options
         self.totals: Totals = Totals(self.evaluation.outputs, options.limit)
-        self._funnels = {
-            name: FunnelCounts(funnel_names(query._plan), query._plan.time_unit)
-            for name, query in queries.items()
-            if summed and isinstance(query, Query) and FORMS[self.evaluation.outputs[name]].by_starts
-        }
+        counted = (name for name in queries if summed and FORMS[self.evaluation.outputs[name]].by_starts)
+        plans = {name: plan for name in counted if (plan := queries[name]._plan) is not None}
+        self._funnels = {name: FunnelCounts(funnel_names(plan), plan.time_unit) for name, plan in plans.items()}
         self._pace = Pace()
 
     def preview(self) -> Preview:
@@ -181,13 +178,15 @@ class CommandRun:
     @property
     def _left_out(self) -> str:
         """The number of complex events that LIMIT n EVERY d left out, in words; "" without the clause."""
-        plans = [query._plan for query in self._queries.values() if isinstance(query, Query)]
-        spaced = [(plan.text, plan.every) for plan in plans if plan.every is not None]
+        spaced = [query.compiled for query in self._queries.values() if query.is_spaced]
         if not spaced:
             return ""
         clause = "LIMIT EVERY"
         if not self._is_set:
-            ((text, every),) = spaced
+            plan = spaced[0]._plan
+            assert plan is not None
+            assert plan.every is not None
+            text, every = plan.text, plan.every
             length = " ".join(text[slice(*every.within.span)].split())
             clause = f"LIMIT {every.n} EVERY {length}"
         n = self.evaluation.n_left_out
@@ -198,9 +197,7 @@ class CommandRun:
         """Remarks on the events, which hold for all of them only, and on queries that found nothing."""
         notes = [*self._given.notes, *aside_note(self._aside), *self.evaluation.remarks]
         of_events = self.evaluation.notes
-        notes += missing_notes(
-            {name: query.missing_fields for name, query in self._queries.items()}, [self.evaluation.events_schema]
-        )
+        notes += missing_notes(self.evaluation.missing_fields, [self.evaluation.events_schema])
         by_query: list[tuple[str, str]] = []
         for name, tally in self.totals.of.items():
             own = [] if tally.is_full else of_events.get(name, [])

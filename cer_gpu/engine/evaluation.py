@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -22,8 +21,9 @@ from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
 from cer_gpu.engine.blocks import BLOCK_ROWS, Blocks
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.intake import Intake
-from cer_gpu.engine.member import QueryMember, RangeClock, SetMember
-from cer_gpu.engine.options import FIELDS, EvaluationOptions
+from cer_gpu.engine.member import QueryMember
+from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.set_member import RangeClock, SetMember
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.engine.turns import Turns
 from cer_gpu.errors import EventsError, InQuery, OptionError, did_you_mean
@@ -44,8 +44,6 @@ MOST_ON_THREADS = 16
 """Most queries of a set that is evaluated on several threads unasked."""
 FEWEST_OF_SHARE = 4
 """Fewest queries of each share of the work, if whole queries are dealt; else the keys of each query are."""
-_KEPT = tuple(name for name in FIELDS if name not in ("device", "stages", "sort", "threads"))
-"""Options of a checkpoint: another machine need not have the device."""
 
 FoundBatches = Iterator[tuple[str, pa.RecordBatch]]
 _Piece = TypeVar("_Piece")
@@ -511,21 +509,6 @@ class Evaluation(Generic[_Piece, _Found]):
         """Number of complex events of each query."""
         return {name: member.n_matches for name, member in self._members.items()}
 
-    def _first_rows(self, found: FoundBatches) -> FoundBatches:
-        """Yield results that several threads found, up to the limit of each query."""
-        limit = self._options.limit
-        if limit is None:
-            yield from found
-            return
-        left = {name: limit for name, member in self._members.items() if member.limits_rows}
-        for name, rows in found:
-            if name in left:
-                rows = rows.slice(0, left[name])
-                left[name] -= rows.num_rows
-            yield name, rows
-            if len(left) == len(self._members) and not any(left.values()):
-                return
-
     @property
     def _first_held(self) -> dict[str, int]:
         """First event that may still have a row, for each query whose rows come in the order of their starts."""
@@ -564,10 +547,7 @@ class Evaluation(Generic[_Piece, _Found]):
         """
         if self._intake.refusal:
             raise OptionError(f"{self._intake.refusal}: there is no state to keep")
-        options = {name: value for name, value in vars(self._options).items() if name in _KEPT}
-        if isinstance(self._options.lateness, timedelta):
-            options["lateness"] = f"{self._options.lateness // timedelta(microseconds=1)}us"
-        state = NamedState(self.identities, options)
+        state = NamedState(self.identities, self._options.kept)
         state.facts |= {"streams": self._n_of_stream, "n_pushed": self.n_pushed, "n_events": self.n_events}
         if self._schema is not None:
             state.schemas["events"] = self._schema

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from cer_gpu.columnar.batches import empty_batch
 from cer_gpu.engine.evaluation import Evaluation, FoundBatches
-from cer_gpu.engine.member import QueryMember, empty_batch
+from cer_gpu.engine.member import QueryMember
 from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.planning.physical import PhysicalPlan
 from cer_gpu.predicates.placement import before_events

@@ -1,18 +1,17 @@
-"""Members of an evaluation: each finds the results of one query in the blocks that all of them read."""
+"""Members of an evaluation whose queries are evaluated event by event."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from cer_gpu.automaton.table import Table
+from cer_gpu.columnar.batches import empty_batch
 from cer_gpu.columnar.clocks import Clock
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.recycling import Turn
@@ -21,199 +20,23 @@ from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.engine.pipeline import Pipeline
-from cer_gpu.engine.pipes import make_pipes
+from cer_gpu.engine.pipes import Pipes, make_pipes
+from cer_gpu.engine.set_member import RangeClock, SetMember
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.engine.single_events import SingleEvents
 from cer_gpu.engine.started import MOST
 from cer_gpu.engine.waiting import notes_on_tallies
-from cer_gpu.expressions.derived import reads_one_event
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.output.form import Columns
 from cer_gpu.output.outputs import Aggregated
+from cer_gpu.planning.asleep import KnownQuery, may_sleep
 from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.outputs import output_of
 from cer_gpu.planning.physical import PhysicalPlan, physical_plan
 from cer_gpu.planning.plan import Plan
-from cer_gpu.predicates.shared_guards import SharedGuards, SharedWords, may_share
+from cer_gpu.predicates.shared_guards import SharedWords
 from cer_gpu.predicates.types_met import TypesMet
 from cer_gpu.runtime.protocol import FoundBuffers
-
-RangeClock = tuple[str | None, np.uint64 | np.float64]
-"""Column in which a window is measured (None: events), and its length."""
-
-
-class SetMember(ABC):
-    """Evaluation of one query over the blocks of a stream.
-
-    Parameters
-    ----------
-    options
-
-    Attributes
-    ----------
-    plan : Plan or None
-        Plan of the query; None: it reads whole tables.
-    n_matches : int
-        Number of complex events, or rows, found so far.
-    n_left_out_elsewhere : int
-        Number of those that other threads have left out (`n_left_out`).
-    n_undecided_elsewhere : int
-        Number of those that other threads counted (`n_undecided`).
-    n_without_key_elsewhere : int
-        The same of events (`n_without_key`).
-    among_threads : bool
-        True: larger blocks, as threads wait for one another between blocks, and also batches without rows, as the
-        thread asks then whether somebody still reads.
-    first_held : int or None
-        First event whose row is not handed over, or a later one than any; None: rows are not in the order of starts.
-    clocks : tuple of str
-        Columns of times, which must not decrease.
-    dealt_by_key : bool
-        True if shares of the keys make up the whole, in the order of ends.
-    limits_rows : bool
-        True if the limit is one of rows.
-    reads : SharedWords or None
-        Guards without which nothing of a block is read; None: each block is read, or has a part in the results.
-    """
-
-    plan: Plan | None = None
-    clocks: tuple[str, ...] = ()
-    due: int | None = None
-    dealt_by_key = False
-    limits_rows = True
-    among_threads = False
-    first_held: int | None = None
-
-    def __init__(self, options: EvaluationOptions) -> None:
-        self.options: EvaluationOptions = options
-        self.n_matches: int = 0
-        self._n_found = 0  # results so far
-        self.n_left_out_elsewhere = 0
-        self.n_undecided_elsewhere = 0
-        self.n_without_key_elsewhere = 0
-
-    @property
-    def n_without_key(self) -> int:
-        """Number of events that the query could use, and that have no key of PARTITION BY."""
-        return self.n_without_key_elsewhere
-
-    @property
-    def n_undecided(self) -> int:
-        """Number of complex events that only the end of the input completed."""
-        return self.n_undecided_elsewhere
-
-    @property
-    def n_left_out(self) -> int:
-        """Number of complex events so far that LIMIT n EVERY d left out, and LIMIT n alone would have kept."""
-        return self.n_left_out_elsewhere
-
-    @property
-    def is_full(self) -> bool:
-        """True once the limit is reached: events are not read any more."""
-        return self.options.limit is not None and self._n_found >= self.options.limit
-
-    @property
-    @abstractmethod
-    def identity(self) -> dict[str, Any]:
-        """Facts that tell the query from others, for checkpoints."""
-
-    @property
-    @abstractmethod
-    def result_schema(self) -> pa.Schema:
-        """Schema of the results, as far as it is known."""
-
-    @property
-    def window(self) -> RangeClock | None:
-        """Window that ranges of the stream need before them, known after `expect`; None: ranges are not exact."""
-        return None
-
-    @property
-    def notes(self) -> list[str]:
-        """Remarks on the events read so far."""
-        return []
-
-    reads: SharedWords | None = None
-
-    @abstractmethod
-    def another(self, options: EvaluationOptions, sharing: Sharing | None) -> SetMember:
-        """Return a member of another evaluation of the same query."""
-
-    @abstractmethod
-    def expect(self, schema: pa.Schema) -> bool:
-        """Read batches of a schema from now on; the first fixes the types of the results.
-
-        Returns
-        -------
-        bool
-            True unless nothing changes by it.
-
-        Raises
-        ------
-        QueryTypeError
-            When the query does not fit the schema.
-        """
-
-    @property
-    @abstractmethod
-    def attributes(self) -> list[str]:
-        """Columns and fields that are read, known after `expect`."""
-
-    @abstractmethod
-    def refuse_resident(self, batch: pa.RecordBatch) -> None:
-        """Refuse events with columns in the memory of a GPU that are read on the host."""
-
-    def restart(self, begin: int, first_end: int) -> None:
-        """Begin another range of the stream; compiled code, and the symbols met, stay."""
-        self.options = replace(self.options, begin=begin, first_end=first_end)
-        self.n_matches = 0
-
-    def add_tallies(self, n_left_out: int, n_undecided: int, n_without_key: int) -> None:
-        """Count matches left out by LIMIT n EVERY d, those that the end completed, and events without key elsewhere."""
-        self.n_left_out_elsewhere += n_left_out
-        self.n_undecided_elsewhere += n_undecided
-        self.n_without_key_elsewhere += n_without_key
-
-    def add_matches(self, n: int) -> None:
-        """Count complex events, or rows, that were found."""
-        self.n_matches += n
-
-    def ahead(self, blocks: Iterable[Block]) -> Iterable[Block]:
-        """Yield blocks as `read` takes them."""
-        return blocks
-
-    @abstractmethod
-    def read(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
-        """Yield the results of a block of a batch, with the clocks of the stream."""
-
-    def read_whole(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
-        """Yield the results of a block that is a batch, so that nothing of it waits for the query's next turn."""
-        yield from self.read(block, clocks, batch)
-
-    def end_batch(self, batch: Batch) -> Iterator[pa.RecordBatch]:
-        """Yield the rest of the results of a batch, all of whose blocks were read."""
-        yield from ()
-
-    def advance(self, key: int, n_events: int) -> Iterator[pa.RecordBatch]:
-        """Yield the results that are known once no event comes before the time of a key."""
-        yield from ()
-
-    @abstractmethod
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        """Yield the results that are known at the end of the stream."""
-
-    def release(self) -> None:  # noqa: B027 - there is none by default
-        """Free the memory on a device."""
-
-    # ---- checkpoints ----------------------------------------------------------------------------------------
-
-    def snapshot(self, state: NamedState) -> None:
-        """Add the numbers of results to a checkpoint."""
-        state.facts["n"] = [self.n_matches, self._n_found, self.options.begin]
-
-    def restore(self, state: NamedState) -> None:
-        """Go on from a checkpoint, with the partitions of other queries restored before."""
-        self.n_matches, self._n_found, begin = state.facts["n"]
-        self.options = replace(self.options, begin=begin)
 
 
 class QueryMember(SetMember):
@@ -221,51 +44,85 @@ class QueryMember(SetMember):
 
     Parameters
     ----------
-    bindings, options
+    query
+        The bindings of the query, or, of a set, what is known of it without them.
+    options
     output
         Name of the output.
     sharing
         Parts in common with the other queries of a set; None: there are no others.
     types_met
         Collects the types of events.
-
-    Attributes
-    ----------
-    physical : PhysicalPlan
     """
-
-    plan: Plan
 
     def __init__(
         self,
-        bindings: Bindings,
+        query: Bindings | KnownQuery,
         options: EvaluationOptions,
         output: str,
         sharing: Sharing | None = None,
         types_met: TypesMet | None = None,
     ) -> None:
         super().__init__(options)
-        self._output = output
-        self._bindings, self._sharing = bindings, sharing
-        self._plan_for(bindings.plan)
-        self._types_met = types_met or TypesMet(self.plan.event_types)
-        self.limits_rows: bool = not self.physical.output.numbered
-        self._pipes = make_pipes(self.physical, options)
+        self._output, self._sharing, self._query = output, sharing, query
         self._turn: AbstractContextManager[Any] = nullcontext() if sharing is None else sharing.turn()
         self._first: Binding | None = None  # to the first schema, which fixes the types of the results
         self._binding: Binding | None = None  # to the last one
+        self._known_over: pa.Schema | None = None  # in place of both, while the query is not bound
         self._asleep: SharedWords | None = None  # until the first relevant event there is no pipeline
         self._pipeline: Pipeline | None = None
         self._may_be_single: bool | None = None  # None: it is not known yet
         self._single: SingleEvents | None = None  # in place of a pipeline
-        self._read: list[str] | None = None  # columns and fields
+        self._read: Sequence[str] = ()  # columns and fields
+        self._pipes: Pipes | None = None
+        self._planned: tuple[Plan, PhysicalPlan] | None = None
+        types = query.plan.event_types if isinstance(query, Bindings) else query.types
+        self._types_met: TypesMet = types_met or TypesMet(types)
+        if isinstance(query, Bindings):
+            self._bindings = query
+            self._plan_for(query.plan)
 
-    def _plan_for(self, plan: Plan) -> None:
-        """Choose how to evaluate a plan: the query's, or that over the schema of the first events."""
-        self.plan = plan
+    @cached_property
+    def _bindings(self) -> Bindings:
+        """Bindings of the query, made when the plan is asked for, which may be never."""
+        assert not isinstance(self._query, Bindings)
+        over = self._known_over
+        return self._query.bindings() if over is None else self._query.bindings_over(over)
+
+    @property
+    def plan(self) -> Plan:  # type: ignore[override]
+        """Plan of the query, or that over the schema of the first events."""
+        return self._as_planned[0]
+
+    @property
+    def physical(self) -> PhysicalPlan:
+        """Plan of its evaluation."""
+        return self._as_planned[1]
+
+    @property
+    def _as_planned(self) -> tuple[Plan, PhysicalPlan]:
+        return self._planned or self._plan_for(self._bindings.plan)
+
+    def _plan_for(self, plan: Plan) -> tuple[Plan, PhysicalPlan]:
+        """Choose how to evaluate a plan."""
         output, shared = output_of(plan, self._output), self.options.share is not None
-        self.physical: PhysicalPlan = self._bindings.physical(plan, output, shared)
+        physical = self._bindings.physical(plan, output, shared)
+        if self._planned is None:
+            self._pipes = make_pipes(physical, self.options)
+        self._planned = plan, physical
         self.__dict__.pop("table", None)
+        return self._planned
+
+    @property
+    def limits_rows(self) -> bool:  # type: ignore[override]
+        """See `SetMember`."""
+        return not self.physical.output.numbered
+
+    def _bind_first(self) -> None:
+        """Bind the query to the schema over which it was asleep."""
+        if self._known_over is not None:
+            self._first = self._binding = self.bind(self._known_over)
+            self._known_over = None
 
     @cached_property
     def table(self) -> Table:
@@ -298,6 +155,7 @@ class QueryMember(SetMember):
     @property
     def binding(self) -> Binding:
         """Binding to the schema of the last events; available after `expect`."""
+        self._bind_first()
         assert self._binding is not None
         return self._binding
 
@@ -325,9 +183,7 @@ class QueryMember(SetMember):
     @property
     def identity(self) -> dict[str, Any]:
         """The text and the options of its compilation."""
-        plan = self._bindings.plan
-        facts = {name: getattr(plan, name) for name in ("text", "type_column", "time_column", "time_unit")}
-        return {**facts, "relations": [[name, list(columns)] for name, columns in plan.relations or ()]}
+        return dict(self._query.plan.identity if isinstance(self._query, Bindings) else self._query.identity)
 
     @property
     def result_schema(self) -> pa.Schema:
@@ -341,14 +197,15 @@ class QueryMember(SetMember):
     @property
     def clocks(self) -> tuple[str, ...]:  # type: ignore[override]
         """Columns of times, which must not decrease."""
-        return self.binding.clocks
+        return self._clocks if self._known_over is not None else self.binding.clocks
 
     @property
     def notes(self) -> list[str]:
         """Remarks on the events read so far: types that no event has, events without a key, what the end completed."""
         if self._sharing is not None:
             self._types_met.add(list(self._sharing.types_seen))
-        tallies = notes_on_tallies(self.n_undecided, self.options.undecided, self.n_without_key, self.plan.keys)
+        keys = self.plan.keys if self.n_without_key else ()  # the plan of a query that is asleep need not be made
+        tallies = notes_on_tallies(self.n_undecided, self.options.undecided, self.n_without_key, keys)
         return [*self._types_met.notes, *tallies]
 
     @property
@@ -362,7 +219,7 @@ class QueryMember(SetMember):
     @property
     def first_held(self) -> int | None:  # type: ignore[override]
         """See `SetMember`."""
-        if not self.physical.output.by_starts:
+        if self._asleep is not None or not self.physical.output.by_starts:
             return None
         return MOST if self._pipeline is None or self.is_full else self._pipeline.first_held
 
@@ -375,7 +232,7 @@ class QueryMember(SetMember):
 
     def another(self, options: EvaluationOptions, sharing: Sharing | None) -> QueryMember:
         """Return a member of another evaluation of the same query, which collects types of events together with it."""
-        return QueryMember(self._bindings, options, self._output, sharing, self._types_met)
+        return QueryMember(self._query, options, self._output, sharing, self._types_met)
 
     # ---- schemas --------------------------------------------------------------------------------------------
 
@@ -387,13 +244,20 @@ class QueryMember(SetMember):
         """See `SetMember`."""
         if self._binding is not None and self._binding.fits(schema):
             return False
-        binding, self._read = self.bind(schema), None
+        is_first = self._known_over is None
+        if self._binding is None and self._sleep_over(schema):
+            return is_first
+        self._bind_first()
+        if not isinstance(self._query, Bindings):
+            self._bindings = self._query.bindings()  # those over any schema
+        binding = self.bind(schema)
         self._binding, self._first = binding, self._first or binding
+        self._read = ()
         if self._sharing is not None:
             # made outside of its turn, as their memory is not that of one query
             guards = self._sharing.guards(schema, binding.guards.type_column)
             self._sharing.add_partitions(binding.keys)
-            if self._pipeline is None and self._may_sleep(binding, guards):
+            if self._pipeline is None and may_sleep(self.plan, self.physical.output, binding):
                 self._asleep = guards.words_for(binding.guards, self._types_met)
                 return True
         if self._pipeline is None:
@@ -403,14 +267,22 @@ class QueryMember(SetMember):
             self._pipeline.rebind(binding)
         return True
 
-    def _may_sleep(self, binding: Binding, guards: SharedGuards) -> bool:
-        """Return True if nothing need be known of the events before the first relevant one."""
-        derived = not all(map(reads_one_event, binding.derived.values()))
-        of_all_events = bool(self.plan.partition or derived or self.physical.output.by_starts)
-        return not of_all_events and may_share(binding.guards, negates=self.plan.negates)
+    def _sleep_over(self, schema: pa.Schema) -> bool:
+        """Sleep without being bound, over a first schema or one that makes no difference, if that can be."""
+        query, before = self._query, self._known_over
+        if isinstance(query, Bindings) or before is not None:
+            return before is not None and isinstance(query, KnownQuery) and query.fits(before, schema)
+        known = None if self._planned or self.options.position_column else query.asleep(schema)
+        if known is None or self._sharing is None:
+            return False
+        guards = self._sharing.guards(schema, known.guards.type_column)
+        self._asleep = guards.words_for(known.guards, self._types_met)
+        self._known_over, self._clocks, self._read = schema, known.clocks, known.attributes
+        return True
 
     def _wake(self) -> None:
         """Make the pipeline."""
+        self._bind_first()
         assert self._first is not None
         self._asleep = None
         with self._turn:
@@ -422,7 +294,8 @@ class QueryMember(SetMember):
         if binding.plan is not self.plan and binding.plan != self.plan:
             self._plan_for(binding.plan)
         if self.physical.output.weighed and binding.weights is None:
-            self.physical = physical_plan(self.plan, Aggregated, share=self.options.share is not None)
+            physical = physical_plan(self.plan, Aggregated, share=self.options.share is not None)
+            self._planned = self.plan, physical
             self.__dict__.pop("table", None)
 
     def _begin(self, binding: Binding) -> None:
@@ -441,9 +314,9 @@ class QueryMember(SetMember):
     @property
     def attributes(self) -> list[str]:
         """Columns and fields that are read, known after `expect`."""
-        if self._read is None:
+        if not self._read:
             self._read = self.binding.columns_for(self.physical.output)
-        return self._read
+        return list(self._read)
 
     def refuse_resident(self, batch: pa.RecordBatch) -> None:
         """See `SetMember`."""
@@ -469,7 +342,7 @@ class QueryMember(SetMember):
         self._memory = getattr(self, "_memory", {})
         with Turn(self._memory) if self._sharing is None else self._sharing.turn():
             self.pipeline.restart(self.options)
-        self._binding, self._read = self.pipeline.binding, None
+        self._binding, self._read = self.pipeline.binding, ()
 
     def ahead(self, blocks: Iterable[Block]) -> Iterable[Block]:
         """Yield blocks with derived columns; on a GPU, the predicates of the next block are already in flight."""
@@ -493,6 +366,7 @@ class QueryMember(SetMember):
     def _is_single(self) -> bool:
         """True if the rows of the guard are the results, and there need be no pipeline."""
         if self._may_be_single is None:
+            self._bind_first()
             assert self._first is not None
             self._choose(self._first)
             numbered = self.options.lateness is not None or ROW_COLUMN in self._first.schema.names
@@ -605,16 +479,15 @@ class QueryMember(SetMember):
         if self._pipes is not None:
             arrays, state.tables["pipes"] = self._pipes.snapshot()
             state.add_arrays("pipes", arrays)
-        if self._first is not None:
-            state.schemas["events"] = self._first.schema
-            state.facts["asleep"] = self._pipeline is None
+        if (first := self._known_over if self._first is None else self._first.schema) is not None:
+            state.schemas["events"], state.facts["asleep"] = first, self._pipeline is None
             if self._pipeline is not None and not self.is_full:
                 self._pipeline.snapshot(state)
 
     def restore(self, state: NamedState) -> None:
         """See `SetMember`."""
         super().restore(state)
-        if self._pipes is not None:
+        if "pipes" in state.tables and self._as_planned and self._pipes is not None:
             self._pipes.restore(state.part("pipes"), state.tables["pipes"])
         self._types_met = TypesMet(())  # the types met before are not in the checkpoint
         if "events" not in state.schemas:
@@ -627,8 +500,3 @@ class QueryMember(SetMember):
         self.table.restore(state.facts["table"])
         self.expect(schema)
         self.pipeline.restore(state, self.bind(state.schemas["binding"]))
-
-
-def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch without rows."""
-    return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)

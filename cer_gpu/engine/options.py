@@ -26,6 +26,7 @@ class Default(str):
 
 
 Lateness = str | int | float | timedelta
+_OF_MACHINE = ("device", "stages", "sort", "threads")
 _SHOWN = 3
 """Most options that a message on arguments by position shows."""
 Sort = bool | str | Sequence[str]
@@ -151,6 +152,14 @@ class EvaluationOptions:
             raise OptionError(f"undecided must be one of {', '.join(UNDECIDED)}, got {self.undecided!r}")
         if self.late not in LATE:
             raise OptionError(f"late must be one of {', '.join(LATE)}, got {self.late!r}")
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """Options of a checkpoint, as JSON holds them: another machine need not have the device."""
+        options = {name: value for name, value in vars(self).items() if name not in _OF_MACHINE}
+        if isinstance(self.lateness, timedelta):
+            options["lateness"] = f"{self.lateness // timedelta(microseconds=1)}us"
+        return options
 
     def check_time(self, time_column: str | None) -> None:
         """Refuse late events, and a sort, of a stream without a time column.

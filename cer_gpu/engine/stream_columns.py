@@ -1,18 +1,27 @@
-"""Derived columns that read events before their own: ``LAG``, aggregates ``OVER`` the past, and positions."""
+"""Derived columns that read events before their own: ``LAG``, aggregates ``OVER`` the past, and positions.
+
+For ``LAG`` without PARTITION BY, the last events of a block are carried to the next.  With it, each partition has a
+ring of the positions of its last events, and the values at these positions are retained.  No partition is ever dropped,
+as an event of its key may come at any time: memory holds n values for each key of the stream, for the greatest n.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from cer_gpu.backend.partitions import find_earlier
+from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import COUNTED_POSITION
-from cer_gpu.columnar.columns import Block
+from cer_gpu.columnar.columns import Block, plain_array
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.lags import Lags
 from cer_gpu.engine.pasts import Pasts
-from cer_gpu.expressions.derived import has_positions, lags_of
+from cer_gpu.errors import EventsError
+from cer_gpu.expressions.derived import LagColumn, has_positions, lags_of
+from cer_gpu.output.retention import Retained
 from cer_gpu.partition.dealt import partitions_of
 from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.planning.binding import Binding
@@ -153,3 +162,160 @@ class Positions:
         self._n_events = int(arrays["n_events"][0])
         if self._partitions is not None:
             self._partitions.restore({n: arrays[f"keys.{n}"] for n in ("keys", "counts")}, texts)
+
+
+class Lags:
+    """Columns of earlier events over the blocks of a stream.
+
+    Parameters
+    ----------
+    columns
+        Columns to make, at least one, by name.
+    keys
+        Keys of PARTITION BY; None: there are none.
+    types
+        Types of the keys.
+    deal
+        (k, n): events of share k of n of the keys only; the others get any values.
+    """
+
+    def __init__(
+        self,
+        columns: Mapping[str, LagColumn],
+        keys: PartitionKeys | None,
+        types: list[pa.DataType],
+        deal: tuple[int, int] | None = None,
+    ) -> None:
+        self._types = types
+        self._partitions = None if keys is None else partitions_of(types, deal, every=True, numbered=False)
+        attributes = list(dict.fromkeys(column.attribute for column in columns.values()))
+        self._names = {attribute: str(i) for i, attribute in enumerate(attributes)}
+        self._lags = np.unique(np.array([column.n for column in columns.values()], np.int64))
+        self._most = int(self._lags[-1])
+        self._n_events = 0
+        self._counts = np.zeros(0, np.int64)
+        self._rings = np.zeros((0, self._most), np.int64)
+        self._tail: dict[str, pa.Array] | None = None  # values of the last events, without PARTITION BY
+        self._retained: Retained | None = None  # values of the events in a ring
+        self.rebind(columns, keys)
+
+    def rebind(self, columns: Mapping[str, LagColumn], keys: PartitionKeys | None) -> None:
+        """Go on with the same columns of batches of another schema.
+
+        Raises
+        ------
+        EventsError
+            When the values kept so far do not fit the new type of their column.
+        """
+        self._columns, self._keys = columns, keys
+        types = {column.attribute: column.type for column in columns.values()}
+        schema = pa.schema([(name, types[attribute]) for attribute, name in self._names.items()])
+        if self._tail is not None:
+            self._tail = {a: _cast(v, schema.field(self._names[a]).type, a) for a, v in self._tail.items()}
+        fresh = Retained(schema, list(self._names))
+        if self._retained is not None:
+            positions, rows = self._retained.snapshot()
+            columns_of = [_cast(rows[name].combine_chunks(), types[a], a) for a, name in self._names.items()]
+            fresh.restore(positions, pa.Table.from_arrays(columns_of, schema=schema))
+        self._retained = fresh
+
+    def add_to(self, block: Block) -> None:
+        """Make the columns of the next block."""
+        values = {
+            attribute: _cast(plain_array(block.column(attribute)), column.type, attribute)
+            for attribute, column in {c.attribute: c for c in self._columns.values()}.items()
+        }
+        found = self._in_stream(values, block.n_rows) if self._keys is None else self._in_partitions(values, block)
+        for name, column in self._columns.items():
+            block.put(name, found[column.attribute, column.n])
+        self._n_events += block.n_rows
+
+    def _in_stream(self, values: dict[str, pa.Array], n_rows: int) -> dict[tuple[str, int], pa.Array]:
+        found = {}
+        tail = self._tail or {attribute: column.slice(0, 0) for attribute, column in values.items()}
+        for column in self._columns.values():
+            before, now = tail[column.attribute], values[column.attribute]
+            n_missing = min(max(0, column.n - len(before)), n_rows)
+            parts = [pa.nulls(n_missing, now.type), before.slice(max(0, len(before) - column.n)), now]
+            found[column.attribute, column.n] = pa.concat_arrays(parts).slice(0, n_rows)
+        self._tail = {}
+        for attribute, now in values.items():
+            before = tail[attribute].slice(max(0, len(tail[attribute]) + min(0, n_rows - self._most)))
+            # a copy, which keeps no buffers of the block alive
+            self._tail[attribute] = pa.concat_arrays([before, now.slice(max(0, n_rows - self._most))])
+        return found
+
+    def _in_partitions(self, values: dict[str, pa.Array], block: Block) -> dict[tuple[str, int], pa.Array]:
+        assert self._keys is not None
+        assert self._partitions is not None
+        assert self._retained is not None
+        rows = np.arange(block.n_rows, dtype=np.int32)
+        _, rows, partitions, _ = self._partitions.assign(self._keys.arrays(block.batch, self._types), rows, rows)
+        self._make_room(self._partitions.n)
+        earlier = np.full((len(self._lags), block.n_rows), -1, np.int64)
+        kept = np.zeros(block.n_rows, np.bool_)
+        first = self._n_events
+        find_earlier(rows, partitions, first, self._lags, self._counts, self._rings, earlier, kept)
+        old = np.unique(earlier[(earlier >= 0) & (earlier < first)])
+        before = self._retained.take(old)
+        found = {}
+        for column in self._columns.values():
+            positions = earlier[np.searchsorted(self._lags, column.n)]
+            places = np.where(positions < first, np.searchsorted(old, positions), positions - first + len(old))
+            # NULL reads nothing, wherever its place is
+            indices = pa.array(places, mask=positions < 0)
+            name = self._names[column.attribute]
+            joined = pa.concat_arrays([before.field(name), values[column.attribute]])
+            found[column.attribute, column.n] = joined.take(indices)
+        chosen = np.flatnonzero(kept)
+        self._retained.add(first + chosen, block.batch, chosen.astype(np.int32))
+        if self._retained.wants_trim:
+            rings = self._rings[: self._partitions.n]
+            self._retained.keep(np.sort(rings[rings > 0]) - 1)
+        return found
+
+    def _make_room(self, n_partitions: int) -> None:
+        if n_partitions > len(self._counts):
+            room = max(64, 2 * n_partitions)
+            counts, rings = np.zeros(room, np.int64), np.zeros((room, self._most), np.int64)
+            counts[: len(self._counts)], rings[: len(self._rings)] = self._counts, self._rings
+            self._counts, self._rings = counts, rings
+
+    # ---- checkpoints ----------------------------------------------------------------------------------------
+
+    def snapshot(self) -> tuple[dict[str, Any], dict[int, pa.Array], pa.Table]:
+        """Return the state: arrays, the values of keys that are texts, and the values of earlier events."""
+        assert self._retained is not None
+        arrays: dict[str, Any] = {"n_events": np.array([self._n_events])}
+        if self._partitions is None:
+            tail = self._tail or {}
+            return arrays, {}, pa.table([tail[a] for a in self._names if a in tail], [self._names[a] for a in tail])
+        of_keys, texts = self._partitions.snapshot()
+        n = self._partitions.n
+        positions, rows = self._retained.snapshot()
+        arrays |= {"counts": self._counts[:n], "rings": self._rings[:n], "positions": positions}
+        return arrays | {f"keys.{name}": array for name, array in of_keys.items()}, texts, rows
+
+    def restore(self, arrays: dict[str, Any], texts: dict[int, pa.Array], rows: pa.Table) -> None:
+        """Go on from a snapshot."""
+        assert self._retained is not None
+        self._n_events = int(arrays["n_events"][0])
+        if self._partitions is None:
+            if rows.num_columns:
+                self._tail = {a: rows[name].combine_chunks() for a, name in self._names.items()}
+            return
+        self._partitions.restore({n: arrays[f"keys.{n}"] for n in ("keys", "counts")}, texts)
+        self._make_room(self._partitions.n)
+        n = self._partitions.n
+        self._counts[:n], self._rings[:n] = arrays["counts"], arrays["rings"]
+        self._retained.restore(arrays["positions"], rows)
+
+
+def _cast(column: pa.Array, data_type: pa.DataType, attribute: str) -> pa.Array:
+    try:
+        return column if column.type == data_type else column.cast(data_type)
+    except pa.ArrowException as error:
+        raise EventsError(
+            f"LAG keeps values of column {dotted(attribute)!r}, which changed its type from {column.type} to "
+            f"{data_type}, and one does not fit: {error}\nhint: cast the column to one type"
+        ) from None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from cer_gpu.columnar.columns import Block
-from cer_gpu.engine.member import QueryMember, SetMember
+from cer_gpu.engine.member import QueryMember
 from cer_gpu.engine.pipeline import Pipeline
+from cer_gpu.engine.set_member import SetMember
 from cer_gpu.predicates.shared_guards import SharedGuards
 
 

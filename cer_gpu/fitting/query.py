@@ -224,6 +224,7 @@ class _SchemaBindings(Bindings):
     ) -> None:
         super().__init__(plan)
         self._source, self._fitted, self._changes = source, fitted, changes
+        self._last_over: tuple[pa.Schema, tuple[Fitted, Plan]] | None = None
 
     def over(self, schema: pa.Schema) -> tuple[Fitted, Plan]:
         """Return the query and the plan over a schema.
@@ -233,6 +234,12 @@ class _SchemaBindings(Bindings):
         QueryError
             When the query does not fit it.
         """
+        last = self._last_over
+        if last is None or not last[0].equals(schema, check_metadata=True):
+            last = self._last_over = schema, self._made_over(schema)
+        return last[1]
+
+    def _made_over(self, schema: pa.Schema) -> tuple[Fitted, Plan]:
         if self._fitted.fits(schema):
             return self._fitted, self.plan
         fitted = self._source.fitted(schema)

@@ -5,7 +5,7 @@ Such events may come without their values, as NULL in all columns but those of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_, or_
@@ -25,7 +25,6 @@ from cer_gpu.io.source import ColumnBounds, MayHold, Source
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Bindings
 from cer_gpu.planning.physical import physical_plan
-from cer_gpu.planning.plan import Plan
 
 FileBounds = Sequence[Mapping[str, ColumnBounds]]
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
@@ -64,18 +63,12 @@ def needs_of(bindings: Bindings, schema: pa.Schema) -> Needs | None:
         return None
     if plan.partition and (counts or physical_plan(plan, OUTPUTS["positions"]).table().has_gaps):
         return None  # other events of a key count
-    return Needs(lambda bounds: _may_hold(plan, schema, bounds), frozenset(binding.clocks))
+    return needs_of_guards(plan.guards, plan.type_column, schema, frozenset(binding.clocks))
 
 
-def needs_together(each: Sequence[Needs | None]) -> Needs | None:
-    """Return what several queries need."""
-    known = [needs for needs in each if needs is not None]
-    if not known or len(known) < len(each):
-        return None
-    together: Callable[[FileBounds], list[bool]] = lambda bounds: list(  # noqa: E731
-        map(any, zip(*(needs.may_hold(bounds) for needs in known), strict=True))
-    )
-    return Needs(together, frozenset[str]().union(*(needs.kept for needs in known)))
+def needs_of_guards(guards: Sequence[Guard], type_column: str | None, schema: pa.Schema, kept: frozenset[str]) -> Needs:
+    """Return what queries need of events of a schema, given the guards that their relevant events satisfy."""
+    return Needs(lambda bounds: _may_hold(guards, type_column, schema, bounds), kept)
 
 
 def narrowed(source: Source, needs: Needs | None) -> Source:
@@ -88,10 +81,10 @@ def narrowed(source: Source, needs: Needs | None) -> Source:
 # ---- guards over bounds -------------------------------------------------------------------------------------------
 
 
-def _may_hold(plan: Plan, schema: pa.Schema, bounds: FileBounds) -> list[bool]:
+def _may_hold(guards: Sequence[Guard], type_column: str | None, schema: pa.Schema, bounds: FileBounds) -> list[bool]:
     found = np.zeros(len(bounds), np.bool_)
-    tests = _Tests(plan, schema, bounds)
-    for guard in dict.fromkeys(plan.guards):
+    tests = _Tests(type_column, schema, bounds)
+    for guard in dict.fromkeys(guards):
         found |= tests.of_guard(guard)
     return [bool(each) for each in found]
 
@@ -99,15 +92,15 @@ def _may_hold(plan: Plan, schema: pa.Schema, bounds: FileBounds) -> list[bool]:
 class _Tests:
     """Tests of all files at once: each answers with the files in which some value may pass."""
 
-    def __init__(self, plan: Plan, schema: pa.Schema, bounds: FileBounds) -> None:
-        self._plan, self._schema, self._bounds = plan, schema, bounds
+    def __init__(self, type_column: str | None, schema: pa.Schema, bounds: FileBounds) -> None:
+        self._type_column, self._schema, self._bounds = type_column, schema, bounds
         self._all = np.ones(len(bounds), np.bool_)
         self._ends: dict[str, tuple[pa.RecordBatch, pa.RecordBatch, Bools]] = {}
 
     def of_guard(self, guard: Guard) -> Bools:
         found = self._all
-        if guard.event_type is not None and self._plan.type_column is not None:
-            found = found & self._between(self._plan.type_column, guard.event_type)
+        if guard.event_type is not None and self._type_column is not None:
+            found = found & self._between(self._type_column, guard.event_type)
         return found if guard.predicate is None else found & self._of(guard.predicate)
 
     def _of(self, predicate: s.Predicate) -> Bools:
@@ -158,7 +151,7 @@ class _Tests:
         """Return the files whose least value (of ``<`` and ``<=``), or greatest value, passes."""
         least, greatest, unknown = self._ends_of(attribute.name)
         batch = least if op in ("<", "<=") else greatest
-        binder = Binder(batch.schema, self._plan.text)
+        binder = Binder(batch.schema, "")
         try:
             test = binder.bind(s.Comparison(op, replace(attribute, span=(0, 0)), value))
         except CerError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from cer_gpu.automaton.atom_graph import AtomGraph
 from cer_gpu.automaton.cea import CEA
@@ -130,6 +131,14 @@ class Plan:
     weights: Linear | str | None = None
     recent: RecentPattern | None = None
     pipes: tuple[Pipe, ...] = ()
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Facts that tell the query from others: its text, and the options of its compilation."""
+        facts: dict[str, Any] = {
+            name: getattr(self, name) for name in ("text", "type_column", "time_column", "time_unit")
+        }
+        return {**facts, "relations": [[name, list(columns)] for name, columns in self.relations or ()]}
 
     @property
     def having(self) -> Predicate | None:

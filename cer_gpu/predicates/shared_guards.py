@@ -11,7 +11,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -48,6 +49,36 @@ SPARSE = 4
 """Rows of a block to one that satisfies a guard, from which on the others are not looked up for partitions."""
 
 NO_ROWS: Int32 = read_only(np.empty(0, np.int32))
+
+
+@dataclass(frozen=True, eq=False)
+class UnboundGuards:
+    """Guards of a query that is not bound to the schema of the events, but could be, and may share them.
+
+    Attributes
+    ----------
+    guards : tuple of Guard
+    type_column : str or None
+    columns : tuple of str
+        Columns that they read.
+    program : None
+        As of `BoundGuards`.
+    """
+
+    guards: tuple[Guard, ...]
+    type_column: str | None
+    columns: tuple[str, ...]
+    program: None = None
+
+    @cached_property
+    def of_any_type(self) -> list[int]:
+        """Guards of events of any type."""
+        return [i for i, guard in enumerate(self.guards) if guard.event_type is None]
+
+    @property
+    def dtype(self) -> npt.DTypeLike:
+        """Type of a word."""
+        return np.uint8 if len(self.guards) <= 8 else np.uint16
 
 
 def may_share(bound: BoundGuards, *, negates: bool) -> bool:
@@ -95,9 +126,10 @@ class GuardList:
         self.late: LateTests = LateTests(schema)
         self._lock = threading.Lock()
 
-    def numbers(self, bound: BoundGuards) -> list[int]:
+    def numbers(self, bound: BoundGuards | UnboundGuards) -> list[int]:
         """Return the numbers of the guards of a query, which are perhaps new."""
-        tests, inputs = dict(getattr(bound, "tests", ())), getattr(bound, "inputs", None)
+        of = bound if isinstance(bound, BoundGuards) else None
+        tests, inputs = ({}, None) if of is None else (dict(of.tests), of.inputs)
         with self._lock:
             return [self._number(guard, tests.get(k), inputs) for k, guard in enumerate(bound.guards)]
 
@@ -177,7 +209,7 @@ class SharedGuards:
         self._on_device: _OnDevice | None = None
         self._idle: list[_OnDevice] = []  # of evaluations that are over, for others of the same guards
         self._users: WeakSet[SharedWords] = WeakSet()
-        self._numbers_of: WeakKeyDictionary[BoundGuards, list[int]] = WeakKeyDictionary()
+        self._numbers_of: WeakKeyDictionary[BoundGuards | UnboundGuards, list[int]] = WeakKeyDictionary()
         self._block: Block | None = None
         self._rows: dict[int, Int32] = {}
         self._some: tuple[Int32 | None] | None = None
@@ -196,13 +228,13 @@ class SharedGuards:
         other._numbers_of, other._idle = WeakKeyDictionary(self._numbers_of), self._idle
         return other
 
-    def words_for(self, bound: BoundGuards, types_met: TypesMet) -> SharedWords:
+    def words_for(self, bound: BoundGuards | UnboundGuards, types_met: TypesMet) -> SharedWords:
         """Return the view of one query, which must be allowed (`may_share`)."""
         words = SharedWords(self, bound, types_met)
         self._users.add(words)
         return words
 
-    def numbers(self, bound: BoundGuards) -> list[int]:
+    def numbers(self, bound: BoundGuards | UnboundGuards) -> list[int]:
         """Return the numbers of the guards of a query, by which their rows are asked for."""
         numbers = self._numbers_of.get(bound)
         if numbers is None:
@@ -426,10 +458,10 @@ class SharedWords:
         Numbers of the guards of the query.
     """
 
-    def __init__(self, shared: SharedGuards, bound: BoundGuards, types_met: TypesMet) -> None:
+    def __init__(self, shared: SharedGuards, bound: BoundGuards | UnboundGuards, types_met: TypesMet) -> None:
         self.tier = CUDA if shared.device == CUDA else INTERPRETED
         self.shared: SharedGuards
-        self.bound: BoundGuards
+        self.bound: BoundGuards | UnboundGuards
         self.types_met: TypesMet
         self.shared, self.bound, self.types_met = shared, bound, types_met
         self.numbers: list[int] = shared.numbers(bound)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -55,8 +55,8 @@ class RowPatternQuery(CompiledQuery):
     [{'high': 5, 'low': 2}]
     """
 
-    language: ClassVar[str] = "MATCH_RECOGNIZE"
-    reads_whole_table: ClassVar[bool] = True
+    language = "MATCH_RECOGNIZE"
+    reads_whole_table = True
     _text: str
     _statement: Statement = field(repr=False)
     _program: RowProgram = field(repr=False)

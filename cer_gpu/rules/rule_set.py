@@ -8,13 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.cache import no_collection
 from cer_gpu.compilation import (
     MISSING_IN_RULES,
     TYPE_COLUMN,
     CompiledQuery,
     analyse_member,
-    compiled_together,
     options_of_set,
 )
 from cer_gpu.engine.options import (
@@ -28,6 +26,7 @@ from cer_gpu.engine.options import (
 )
 from cer_gpu.errors import CerError, InQuery, QueryError
 from cer_gpu.io.source import Source
+from cer_gpu.preparing.sets import compiled_together
 from cer_gpu.query_set import QuerySet, QuerySetEvaluator
 from cer_gpu.rule import Rule
 from cer_gpu.rules.alerts import AlertRows, alert_output, in_order_of_ends, time_type_in
@@ -92,28 +91,30 @@ class RuleSet(QuerySet):
         >>> found.select(["rule", "level", "key", "positions"]).to_pylist()
         [{'rule': 'guessed', 'level': 'high', 'key': [('user', 'ann')], 'positions': [0, 1]}]
         """
+        outputs = self._outputs
         source = self._source(
             events,
             sort=options.sort,
             resident=True,
-            needs=lambda schema: self._over(schema, options)._needs(schema),
+            needs=lambda schema: self._over(schema, options)._needs(schema, outputs=outputs),
         )
         schema, _, found = self._alerts(source, options)
         return in_order_of_ends(list(found), schema)
+
+    @property
+    def _outputs(self) -> dict[str, str]:
+        """The output of each query of which alerts are made."""
+        return {name: alert_output(query) for name, query in self._queries.items()}
 
     def _alerts(
         self, source: Source, options: EvaluationOptions
     ) -> tuple[pa.Schema, QuerySetEvaluator, Iterator[pa.RecordBatch]]:
         """Return the schema of alerts, their evaluator, and the alerts as they are found."""
         options.check_time(self.time_column)
-        together = self.fitting(source.schema) if self._skips(options) else self.over(source.schema)
-        queries = dict(together)
-        schemas: dict[str, pa.Schema] = {}
-        with no_collection():
-            for name, query in queries.items():
-                with InQuery(name):
-                    schemas[name] = query.output_schema(source.schema, alert_output(query))
-        evaluator = together._closed(options, {name: alert_output(query) for name, query in queries.items()})
+        together, outputs = self._over(source.schema, options), self._outputs
+        over, queries = together._prepared(source.schema, outputs), together._queries
+        schemas = {name: query.result_schema for name, query in over.queries.items()}
+        evaluator = together._closed(options, outputs)
         rows = AlertRows(self.rules, queries, time_type_in(schemas, queries))
         found = (rows.of(name, batch) for name, batch in together._found(source, evaluator, options.threads))
         return rows.schema, evaluator, found

@@ -12,6 +12,7 @@ from cer_gpu.cache import made_once
 from cer_gpu.engine.options import options_by_name
 from cer_gpu.errors import OptionError
 from cer_gpu.sigma.files import files_in, is_given_as_path
+from cer_gpu.sigma.keeping import read_rules_of, write_rules
 from cer_gpu.sigma.loaded import SigmaRules
 
 PYSIGMA_MISSING = "Sigma's rules need pySigma\nhint: pip install 'cer-gpu[sigma]'"
@@ -70,7 +71,7 @@ def load(
         made_of = [*parts, *_contents(rules), "by", *_contents(pipelines)]
     except (TypeError, OSError, PackageNotFoundError):
         return make()  # objects, or what is not there, of which it tells
-    return made_once("sigma", made_of, make)
+    return made_once("sigma", made_of, make, write_rules, read_rules_of)
 
 
 def _is_text(value: object) -> bool:

@@ -39,5 +39,5 @@ def test_a_folder_that_cannot_be_written_is_no_error(monkeypatch):
     def refuse(*_):
         raise PermissionError
 
-    monkeypatch.setattr(grammar, "cache_folder", refuse)
+    monkeypatch.setattr(grammar, "own_folder", refuse)
     assert fresh().parse(TEXT, start="query").data == "query"

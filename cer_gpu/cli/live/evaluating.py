@@ -77,7 +77,7 @@ class CommandFollowed:
             )
         self._alerts = alerts
         self.evaluator: Any = self._evaluation.evaluator
-        missing = {name: query.missing_fields for name, query in self._evaluation.queries.items()}
+        missing = self._evaluation.missing_fields
         self.missing: frozenset[str] = frozenset(field for fields in missing.values() for field in fields)
         self.notes: list[str] = missing_notes(missing, [schema])
 

@@ -1,0 +1,85 @@
+"""Facts of a compiled query, of which callers ask beside its results, as a record that JSON can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cer_gpu.evaluated import CompiledQuery
+
+_Texts = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class QueryFacts:
+    """Facts of a compiled query; the names are those of `cer_gpu.evaluated.CompiledQuery`.
+
+    Attributes
+    ----------
+    identity : dict
+        As of `cer_gpu.planning.asleep.KnownQuery`; empty for a query over a whole table.
+    """
+
+    language: str
+    reads_whole_table: bool
+    notes: _Texts
+    missing_fields: _Texts
+    outputs: _Texts
+    default_output: str
+    counted_output: str | None
+    types: _Texts
+    type_column: str | None
+    time_column: str | None
+    time_unit: str | None
+    streams: _Texts
+    several_streams: bool
+    keys: tuple[_Texts, ...]
+    nullable_keys: tuple[_Texts, ...]
+    window_kind: str | None
+    window_attribute: str | None
+    is_spaced: bool
+    identity: Mapping[str, Any]
+
+    def plain(self) -> dict[str, Any]:
+        """Return the facts as JSON holds them, without the text of the query."""
+        return asdict(self) | {"identity": {name: of for name, of in self.identity.items() if name != "text"}}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any], text: str) -> QueryFacts:
+        """Return the facts of a query, given its text."""
+        facts: dict[str, Any] = {
+            name: _tuples(value) if isinstance(value, list) else value for name, value in plain.items()
+        }
+        identity: Mapping[str, Any] = plain["identity"]
+        return cls(**facts | {"identity": {"text": text, **identity} if identity else {}})
+
+
+def facts_of(query: CompiledQuery) -> QueryFacts:
+    """Return the facts of a compiled query."""
+    plan = query._plan
+    return QueryFacts(
+        language=query.language,
+        reads_whole_table=query.reads_whole_table,
+        notes=tuple(query.notes),
+        missing_fields=query.missing_fields,
+        outputs=query.outputs,
+        default_output=query.default_output,
+        counted_output=query._counted_output,
+        types=() if plan is None else plan.event_types,
+        type_column=query.type_column,
+        time_column=query.time_column,
+        time_unit=query.time_unit,
+        streams=query.streams,
+        several_streams=query.several_streams,
+        keys=query.keys,
+        nullable_keys=tuple(sorted(query.nullable_keys)),
+        window_kind=query.window_kind,
+        window_attribute=query.window_attribute,
+        is_spaced=query.is_spaced,
+        identity={} if plan is None else query.identity,
+    )
+
+
+def _tuples(value: list[Any]) -> tuple[Any, ...]:
+    return tuple(_tuples(each) if isinstance(each, list) else each for each in value)

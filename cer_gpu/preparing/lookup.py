@@ -1,0 +1,86 @@
+"""Queries of a set, looked up by the schemas of their events: made once for each, and shared by evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from cer_gpu.evaluated import CompiledQuery
+from cer_gpu.planning.asleep import Asleep, KnownQuery
+from cer_gpu.planning.binding import Bindings
+from cer_gpu.preparing.over_schema import OverSchema, over_schema
+from cer_gpu.query import Query
+
+_MOST_SCHEMAS = 4
+"""Schemas for which what is known of the queries stays in memory."""
+
+
+class SetLookup:
+    """Queries of a set, each for one output, over the schemas that come.
+
+    Parameters
+    ----------
+    queries
+    outputs
+        Output of each query.
+
+    Attributes
+    ----------
+    known : dict from str to KnownQuery
+        For members of evaluations; not those over whole tables.
+    """
+
+    def __init__(self, queries: Mapping[str, CompiledQuery], outputs: Mapping[str, str]) -> None:
+        self._queries = queries
+        self.outputs: Mapping[str, str] = outputs
+        self._over: list[OverSchema] = []
+        self.known: dict[str, KnownQuery] = {
+            name: _Known(self, name, query) for name, query in queries.items() if not query.reads_whole_table
+        }
+
+    def over(self, schema: pa.Schema) -> OverSchema:
+        """Return the queries over a schema."""
+        for over in self._over:
+            if over.schema is schema or over.schema.equals(schema, check_metadata=True):
+                return over
+        made = over_schema(self._queries, schema, self.outputs)
+        self._over = [made, *self._over[: _MOST_SCHEMAS - 1]]
+        return made
+
+
+class _Known(KnownQuery):
+    """A query of a set."""
+
+    def __init__(self, lookup: SetLookup, name: str, query: CompiledQuery) -> None:
+        self._lookup, self._name, self._query = lookup, name, query
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """See `KnownQuery`."""
+        return self._query.identity
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """See `KnownQuery`."""
+        return self._query.types
+
+    def asleep(self, schema: pa.Schema) -> Asleep | None:
+        """See `KnownQuery`."""
+        found = self._lookup.over(schema).queries.get(self._name)
+        return found.asleep if found is not None and found.sleeps else None
+
+    def fits(self, schema: pa.Schema, other: pa.Schema) -> bool:
+        """See `KnownQuery`."""
+        return self._lookup.over(schema).fits(self._name, other)
+
+    def bindings_over(self, schema: pa.Schema) -> Bindings:
+        """See `KnownQuery`."""
+        return self._lookup.over(schema).bindings(self._name)
+
+    def bindings(self) -> Bindings:
+        """See `KnownQuery`."""
+        query = self._query.compiled
+        assert isinstance(query, Query)
+        return query._bindings

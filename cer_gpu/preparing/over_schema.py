@@ -1,0 +1,286 @@
+"""Queries of a set over one schema: the guards of all, and what an evaluation needs of each before it is bound.
+
+It is made of the compiled queries once for a schema, and kept as JSON.  A query whose plan is that of another one, but
+for its guards, as nearly all rules of one event are, is then evaluated by that plan.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from cer_gpu.automaton.normal_form import Guard
+from cer_gpu.cache import made_once
+from cer_gpu.columnar.fields import attribute_type
+from cer_gpu.errors import CerError
+from cer_gpu.evaluated import CompiledQuery
+from cer_gpu.output.outputs import OUTPUTS
+from cer_gpu.planning.asleep import Asleep, may_sleep
+from cer_gpu.planning.binding import Bindings
+from cer_gpu.planning.needs import Needs, needs_of_guards
+from cer_gpu.planning.plan import Plan
+from cer_gpu.predicates.shared_guards import UnboundGuards
+from cer_gpu.preparing.interned import Interned
+from cer_gpu.preparing.plain_data import from_plain, to_plain
+from cer_gpu.preparing.sets import FROM_QUERIES, VERSIONS
+from cer_gpu.query import Query
+
+_MOST_MODELS = 16
+"""Most plans that others may share."""
+
+
+@dataclass(frozen=True)
+class OverQuery:
+    """A query over a schema, for an output.
+
+    Attributes
+    ----------
+    result_schema : pyarrow.Schema
+    attributes : tuple of str
+        Columns and fields that it reads.
+    clocks : tuple of str
+    guards : tuple of Guard
+    type_column : str or None
+    sleeps : bool
+        True if it need not be bound before its first relevant event.
+    kept : tuple of str or None
+        Columns that it needs of all events; None: it needs all columns of them (`cer_gpu.planning.needs`).
+    notes, missing_fields : tuple of str
+        As of `cer_gpu.evaluated.CompiledQuery`.
+    model : str or None
+        Name of the query whose plan it has, but for its text and its guards.
+    """
+
+    result_schema: pa.Schema
+    attributes: tuple[str, ...]
+    clocks: tuple[str, ...]
+    guards: tuple[Guard, ...]
+    type_column: str | None
+    sleeps: bool
+    kept: tuple[str, ...] | None
+    notes: tuple[str, ...]
+    missing_fields: tuple[str, ...]
+    model: str | None
+
+    @cached_property
+    def asleep(self) -> Asleep:
+        """The query as an evaluation needs it until the first relevant event."""
+        guards = UnboundGuards(self.guards, self.type_column, self.attributes)
+        return Asleep(guards, self.clocks, self.attributes, self.result_schema)
+
+
+class OverSchema:
+    """Queries of a set over a schema.
+
+    Parameters
+    ----------
+    compiled
+        The queries, which are compiled if need be.
+    outputs
+        Output of each.
+    schema : pyarrow.Schema
+    queries : dict from str to OverQuery
+        Those that fit the schema.
+    """
+
+    def __init__(
+        self,
+        compiled: Mapping[str, CompiledQuery],
+        outputs: Mapping[str, str],
+        schema: pa.Schema,
+        queries: Mapping[str, OverQuery],
+    ) -> None:
+        self.schema = schema
+        self.queries = queries
+        self._compiled, self._outputs = compiled, outputs
+        self._over: dict[str, CompiledQuery] = {}
+        self._bindings: dict[str, Bindings] = {}
+        self._fitting: list[pa.Schema] = [schema]
+
+    @property
+    def wrong(self) -> list[str]:
+        """Names of the queries that do not fit the schema."""
+        return [name for name in self._compiled if name not in self.queries]
+
+    def raise_error(self, name: str) -> None:
+        """Raise the error of a query that does not fit the schema."""
+        self.query(name).output_schema(self.schema, self._outputs[name])
+
+    def query(self, name: str) -> CompiledQuery:
+        """Return a compiled query over the schema; CerError: it does not fit."""
+        if name not in self._over:
+            self._over[name] = self._compiled[name].compiled.over(self.schema)
+        return self._over[name]
+
+    def bindings(self, name: str) -> Bindings:
+        """Return the bindings of a query's plan over the schema."""
+        found = self._bindings.get(name)
+        if found is None:
+            model = self.queries[name].model
+            query = self.query(name if model is None else model)
+            assert isinstance(query, Query)
+            found = query._bindings
+            if model is not None:
+                found = Bindings(_as_model(query._plan, self._compiled[name].text, self.queries[name].guards))
+            self._bindings[name] = found
+        return found
+
+    def fits(self, name: str, other: pa.Schema) -> bool:
+        """Return True if what is known of a query holds over another schema, too."""
+        if any(other is known for known in self._fitting):
+            return True
+        if self._same(self._all_attributes, other):
+            self._fitting = [*self._fitting[-3:], other]
+            return True
+        return self._same(self.queries[name].attributes, other)
+
+    def _same(self, names: Sequence[str], other: pa.Schema) -> bool:
+        return all(attribute_type(other, name) == attribute_type(self.schema, name) for name in names)
+
+    @cached_property
+    def _all_attributes(self) -> list[str]:
+        return self.attributes
+
+    @cached_property
+    def attributes(self) -> list[str]:
+        """Columns and fields that the queries read, each once."""
+        return list(dict.fromkeys(name for query in self.queries.values() for name in query.attributes))
+
+    @cached_property
+    def needs(self) -> Needs | None:
+        """Needs of the queries over events that lie in files; None: they need all."""
+        of = [query.kept for query in self.queries.values()]
+        kept = [names for names in of if names is not None]
+        if self.wrong or not kept or len(kept) < len(of):
+            return None
+        guards = list(dict.fromkeys(guard for query in self.queries.values() for guard in query.guards))
+        type_column = next(iter(self.queries.values())).type_column
+        return needs_of_guards(guards, type_column, self.schema, frozenset().union(*kept))
+
+
+def over_schema(compiled: Mapping[str, CompiledQuery], schema: pa.Schema, outputs: Mapping[str, str]) -> OverSchema:
+    """Return the queries of a set over a schema, for the output of each."""
+
+    def make() -> OverSchema:
+        found: dict[str, OverQuery] = {}
+        models: dict[str, Plan] = {}
+        over = OverSchema(compiled, outputs, schema, found)
+        for name in compiled:
+            try:
+                query = over.query(name)
+                found[name] = _over(query, schema, outputs[name], name, models)
+            except CerError:
+                continue
+            if name not in models and len(compiled) >= FROM_QUERIES:
+                over._over.pop(name, None)  # all of them would take much memory
+        return over
+
+    def read(content: bytes) -> OverSchema:
+        return OverSchema(compiled, outputs, schema, _read(json.loads(content)))
+
+    by = {name: query.compiled_by for name, query in compiled.items()}
+    if len(compiled) < FROM_QUERIES or None in by.values():
+        return make()
+    made_of = [VERSIONS, schema.serialize().to_pybytes(), *(repr((name, by[name], outputs[name])) for name in compiled)]
+    return made_once("over", made_of, make, _written, read)
+
+
+def _over(query: CompiledQuery, schema: pa.Schema, output: str, name: str, models: dict[str, Plan]) -> OverQuery:
+    """Return what is known of a compiled query over a schema; it may become the model of others."""
+    found = OverQuery(
+        result_schema=query.output_schema(schema, output),
+        attributes=tuple(query.columns(schema, output)),
+        clocks=(),
+        guards=(),
+        type_column=query.type_column,
+        sleeps=False,
+        kept=None,
+        notes=tuple(query.notes),
+        missing_fields=query.missing_fields,
+        model=None,
+    )
+    if not isinstance(query, Query):
+        return found
+    plan, binding, needs = query._plan, query._bind(schema), query._needs(schema, output)
+    sleeps = may_sleep(plan, OUTPUTS[output], binding) and not plan.pipes and plan.aggregate is None
+    return replace(
+        found,
+        clocks=binding.clocks,
+        guards=plan.guards,
+        sleeps=sleeps,
+        kept=None if needs is None else tuple(sorted(needs.kept)),
+        model=_model(name, plan, models) if sleeps else None,
+    )
+
+
+def _model(name: str, plan: Plan, models: dict[str, Plan]) -> str | None:
+    """Return the name of the query whose plan another one has, but for its text and guards; it may become a model."""
+    joins = plan.relates or plan.recent is not None  # which hold predicates of their own
+    if joins or plan.syntax.each_step is not None or plan.several_streams:
+        return None
+    for other, known in models.items():
+        if _as_model(known, plan.text, plan.guards) == plan:
+            return other
+    if len(models) < _MOST_MODELS:
+        models[name] = plan
+    return None
+
+
+def _as_model(plan: Plan, text: str, guards: tuple[Guard, ...]) -> Plan:
+    """Return a plan with the text and the guards of another query."""
+    cea = None if plan.cea is None else replace(plan.cea, guards=guards)
+    return replace(plan, text=text, guards=guards, cea=cea)
+
+
+# ---- as JSON --------------------------------------------------------------------------------------------------------
+
+
+def _written(over: OverSchema) -> bytes:
+    """Return what is known of the queries; ValueError, RecursionError: a predicate cannot be written."""
+    schemas, lists, numbers = Interned(), Interned(), dict[Guard, int]()
+    queries = {}
+    for name, query in over.queries.items():
+        queries[name] = [
+            schemas.number(base64.b64encode(query.result_schema.serialize().to_pybytes()).decode()),
+            lists.number(
+                [query.attributes, query.clocks, query.type_column, query.sleeps, query.kept, query.missing_fields]
+            ),
+            [numbers.setdefault(guard, len(numbers)) for guard in query.guards],
+            list(query.notes),
+            query.model,
+        ]
+    guards = [[guard.event_type, guard.stream, to_plain(guard.predicate)] for guard in numbers]
+    kept = {"schemas": schemas.values, "lists": lists.values, "guards": guards, "queries": queries}
+    return json.dumps(kept).encode()
+
+
+def _read(kept: Any) -> dict[str, OverQuery]:
+    """Return the queries of what `_written` returned."""
+    schemas = [pa.ipc.read_schema(pa.py_buffer(base64.b64decode(each))) for each in kept["schemas"]]
+    lists = []
+    for attributes, clocks, type_column, sleeps, needed, missing in kept["lists"]:
+        of_all = None if needed is None else tuple(needed)
+        lists.append((tuple(attributes), tuple(clocks), type_column, sleeps, of_all, tuple(missing)))
+    guards = [Guard(event_type, from_plain(plain), stream) for event_type, stream, plain in kept["guards"]]
+    found = {}
+    for name, (schema, numbers, own, notes, model) in kept["queries"].items():
+        attributes, clocks, type_column, sleeps, needed, missing = lists[numbers]
+        found[name] = OverQuery(
+            result_schema=schemas[schema],
+            attributes=attributes,
+            clocks=clocks,
+            guards=tuple([guards[number] for number in own]),
+            type_column=type_column,
+            sleeps=sleeps,
+            kept=needed,
+            notes=tuple(notes),
+            missing_fields=missing,
+            model=model,
+        )
+    return found

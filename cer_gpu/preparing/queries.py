@@ -1,0 +1,228 @@
+"""Queries of a set that are known to compile, and are compiled when something asks for more than their facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from cer_gpu.engine.options import EvaluationOptions, Sort
+from cer_gpu.engine.set_member import SetMember
+from cer_gpu.engine.sharing import Sharing
+from cer_gpu.evaluated import CompiledQuery
+from cer_gpu.explain.explanation import Explanation
+from cer_gpu.io.source import Source
+from cer_gpu.planning.dealing import Dealing
+from cer_gpu.planning.needs import Needs
+from cer_gpu.preparing.facts import QueryFacts, facts_of
+
+
+class PreparedQuery(CompiledQuery):
+    """A query of a set: its facts, and itself, compiled at the first use of anything else.
+
+    Parameters
+    ----------
+    text
+    by
+        All that it is made of, as text.
+    make
+        Compiles it, which was done before without an error.
+    facts
+    """
+
+    def __init__(self, text: str, by: str, make: Callable[[], CompiledQuery], facts: QueryFacts) -> None:
+        self.facts = facts
+        self._text, self._by, self._make = text, by, make
+        self.language: str = facts.language
+        self.reads_whole_table: bool = facts.reads_whole_table
+        self.notes: tuple[str, ...] = facts.notes
+        self.missing_fields: tuple[str, ...] = facts.missing_fields
+
+    @classmethod
+    def of(cls, query: CompiledQuery, by: str) -> PreparedQuery:
+        """Return a query that is compiled already."""
+        prepared = cls(query.text, by, lambda: query, facts_of(query))
+        prepared.__dict__["compiled"] = query
+        return prepared
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the compiled query."""
+        return _itself, (self.compiled,)
+
+    @cached_property
+    def compiled(self) -> CompiledQuery:
+        """The compiled query."""
+        return self._make()
+
+    @property
+    def is_compiled(self) -> bool:
+        """True if it was compiled in this process."""
+        return "compiled" in self.__dict__
+
+    @property
+    def text(self) -> str:
+        """See `CompiledQuery`."""
+        return self._text
+
+    @property
+    def compiled_by(self) -> str | None:
+        """See `CompiledQuery`."""
+        return self._by
+
+    @property
+    def _plan(self) -> Any:  # type: ignore[override]
+        return self.compiled._plan
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """See `CompiledQuery`."""
+        return dict(self.facts.identity)
+
+    @property
+    def is_spaced(self) -> bool:
+        """See `CompiledQuery`."""
+        return self.facts.is_spaced
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """See `CompiledQuery`."""
+        return self.facts.types
+
+    @property
+    def type_column(self) -> str | None:
+        """See `CompiledQuery`."""
+        return self.facts.type_column
+
+    @property
+    def time_column(self) -> str | None:
+        """See `CompiledQuery`."""
+        return self.facts.time_column
+
+    @property
+    def time_unit(self) -> str | None:
+        """See `CompiledQuery`."""
+        return self.facts.time_unit
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """See `CompiledQuery`."""
+        return self.facts.streams
+
+    @property
+    def several_streams(self) -> bool:
+        """See `CompiledQuery`."""
+        return self.facts.several_streams
+
+    @property
+    def keys(self) -> tuple[tuple[str, ...], ...]:
+        """See `CompiledQuery`."""
+        return self.facts.keys
+
+    @property
+    def nullable_keys(self) -> frozenset[tuple[str, ...]]:
+        """See `CompiledQuery`."""
+        return frozenset(self.facts.nullable_keys)
+
+    @property
+    def window_kind(self) -> str | None:
+        """See `CompiledQuery`."""
+        return self.facts.window_kind
+
+    @property
+    def window_attribute(self) -> str | None:
+        """See `CompiledQuery`."""
+        return self.facts.window_attribute
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """See `CompiledQuery`."""
+        return self.facts.outputs
+
+    @property
+    def default_output(self) -> str:
+        """See `CompiledQuery`."""
+        return self.facts.default_output
+
+    def output_for(self, asked: str | None) -> str:
+        """See `CompiledQuery`."""
+        name = self.facts.default_output if asked is None else asked
+        return name if name in self.facts.outputs else self.compiled.output_for(asked)
+
+    @property
+    def _counted_output(self) -> str | None:
+        return self.facts.counted_output
+
+    # ---- what the compiled query tells ----------------------------------------------------------------------
+
+    @property
+    def syntax(self) -> Any:
+        """See `CompiledQuery`."""
+        return self.compiled.syntax
+
+    def over(self, schema: pa.Schema) -> CompiledQuery:
+        """See `CompiledQuery`."""
+        return self.compiled.over(schema)
+
+    @property
+    def dealing(self) -> Dealing:
+        """See `CompiledQuery`."""
+        return self.compiled.dealing
+
+    def dealing_for(self, output: str | None) -> Dealing:
+        """See `CompiledQuery`."""
+        return self.compiled.dealing_for(output)
+
+    def physical_plan(self, output: str | None = None) -> Any:
+        """See `CompiledQuery`."""
+        return self.compiled.physical_plan(output)
+
+    def columns(self, schema: pa.Schema, output: str | None = None) -> list[str]:
+        """See `CompiledQuery`."""
+        return self.compiled.columns(schema, output)
+
+    def explain(self, events: Any = None, *, analyze: bool = False) -> Explanation:
+        """See `CompiledQuery`."""
+        return self.compiled.explain(events, analyze=analyze)
+
+    def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
+        """See `CompiledQuery`."""
+        return self.compiled.output_schema(schema, output)
+
+    def __repr__(self) -> str:
+        """Show the call that makes it."""
+        return repr(self.compiled)
+
+    def _repr_html_(self) -> str:
+        return self.compiled._repr_html_()
+
+    @property
+    def _needed_types(self) -> tuple[str, ...] | None:
+        return self.compiled._needed_types
+
+    def _window_units(self, schema: pa.Schema) -> int | float | None:
+        return self.compiled._window_units(schema)
+
+    def _asked(self, options: EvaluationOptions) -> Any:
+        return self if options.aggregate is None else self.compiled._asked(options)
+
+    def _needs(self, schema: pa.Schema, output: str | None = None) -> Needs | None:
+        return self.compiled._needs(schema, output)
+
+    def _source(
+        self,
+        events: Any,
+        *,
+        sort: Sort = False,
+        resident: bool = False,
+        needs: Callable[[pa.Schema], Needs | None] | None = None,
+    ) -> Source:
+        return self.compiled._source(events, sort=sort, resident=resident, needs=needs)
+
+    def _member(self, options: EvaluationOptions, sharing: Sharing | None = None) -> SetMember:
+        return self.compiled._member(options, sharing)
+
+
+def _itself(query: CompiledQuery) -> CompiledQuery:
+    return query
