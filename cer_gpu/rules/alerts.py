@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.ceql.paths import dotted
+from cer_gpu.columnar.batches import empty_batch
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.engine.evaluation import FoundBatches
 from cer_gpu.io.texts import TEXT, json_texts, plain_values
@@ -82,6 +83,8 @@ class AlertRows:
 
     def of(self, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return results of a query as alerts."""
+        if not rows.num_rows:  # of which Arrow repeats no list
+            return empty_batch(self.schema)
         rule = self._rules[name]
         found = {field.name: rows.column(i) for i, field in enumerate(rows.schema)}
         if self._have_events[name]:

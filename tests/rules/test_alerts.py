@@ -7,7 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import cer_gpu
+from cer_gpu.columnar.batches import empty_batch
 from cer_gpu.rules import Rule, compile_rules, load
+from cer_gpu.rules.alerts import AlertRows
 
 EVENTS = pa.table(
     {
@@ -149,3 +151,11 @@ def test_alerts_show_the_last_events_of_many(monkeypatch):
     assert [row["positions"] for row in found] == [row["positions"][-3:] for row in whole] == [[3, 4, 5], [4, 6, 7]]
     assert [[each["n"] for each in json.loads(row["events"])] for row in found] == [[3, 4, 5], [4, 6, 7]]
     assert [(row["start"], row["end"]) for row in found] == [(0, 5), (0, 7)]
+
+
+def test_of_no_results_there_are_no_alerts():
+    rules = {"a": Rule("a", "SELECT * FROM S WHERE A WITHIN 3 EVENTS", tags=("t", "u"))}
+    query = compile_rules(rules)["a"]
+    schema = query.output_schema(pa.schema({"type": pa.string()}), "events")
+    alerts = AlertRows(rules, {"a": query}, None)
+    assert alerts.of("a", empty_batch(schema)) == empty_batch(alerts.schema)
