@@ -147,7 +147,7 @@ class Pipeline:
         self._retained = Retained(*binding.retained(physical.output)) if retains else None
         share = None if plan.pipes else asked.share  # that of what pipes leave
         self._awaiting = make_waiting(physical, binding, self.table, self.runtime, share)
-        self.tallies = Tallies(asked, counts_keys=self._step_keys is None)
+        self.tallies: Tallies = Tallies(asked, counts_keys=self._step_keys is None)
         labels = self.table.labels if self._awaiting is None else self._awaiting.labels
         self.output: Output = physical.output(binding.result_columns(physical.output), labels, self._retained)
         self._rows = RowNumbers(self.output, binding.names_streams, waits=physical.waits) if self._numbered else None

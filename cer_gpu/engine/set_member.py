@@ -69,9 +69,9 @@ class SetMember(ABC):
         self.options: EvaluationOptions = options
         self.n_matches: int = 0
         self._n_found = 0  # results so far
-        self.n_left_out_elsewhere = 0
-        self.n_undecided_elsewhere = 0
-        self.n_without_key_elsewhere = 0
+        self.n_left_out_elsewhere: int = 0
+        self.n_undecided_elsewhere: int = 0
+        self.n_without_key_elsewhere: int = 0
 
     @property
     def n_without_key(self) -> int:
