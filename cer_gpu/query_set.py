@@ -219,6 +219,10 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         """The column of times."""
         return self._first.time_column
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without what is known over schemas of events, which is made anew."""
+        return vars(self) | {"_lookups": [], "_parted": None}
+
     def __getitem__(self, name: str) -> CompiledQuery:
         """Return a query by its name."""
         return self._queries[name].compiled
