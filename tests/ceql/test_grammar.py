@@ -27,7 +27,12 @@ def test_the_tables_are_made_once_and_loaded_then(folder, monkeypatch):
     assert loaded.parse("b.x + 3", start="lone_expression") == made.parse("b.x + 3", start="lone_expression")
 
 
-@pytest.mark.parametrize("damage", [b"", b"\x80", b"cos\nno_such\n."])
+AS_WELL = pytest.mark.long("makes the tables of the grammar anew")
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", *(pytest.param(each, marks=AS_WELL) for each in (b"\x80", b"cos\nno_such\n."))]
+)
 def test_a_damaged_file_is_passed_over(folder, damage):
     fresh()
     (kept,) = folder.iterdir()

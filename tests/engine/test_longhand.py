@@ -51,9 +51,10 @@ def rows(query, events, **options):
     )
 
 
-@pytest.mark.parametrize(
-    "clauses", ["WITHIN 9 EVENTS", "PARTITION BY [k] WITHIN 8 EVENTS", "WITHIN 12 EVENTS CONSUME BY ANY"]
-)
+KEYED = pytest.param("PARTITION BY [k] WITHIN 8 EVENTS", marks=pytest.mark.long("compiles listings by keys, too"))
+
+
+@pytest.mark.parametrize("clauses", ["WITHIN 9 EVENTS", KEYED, "WITHIN 12 EVENTS CONSUME BY ANY"])
 @pytest.mark.parametrize("formula", LONGHAND)
 def test_operators_say_what_their_longhand_says(formula, clauses, events):
     for strategy in ("ALL", "NEXT", "MAX"):

@@ -257,6 +257,7 @@ def test_the_number_of_threads_follows_the_source(monkeypatch, facts, by_range, 
     assert on_threads.threads_that_help(source, by_range=by_range) == n_threads
 
 
+@pytest.mark.long("starts processes that end amid their work")
 @pytest.mark.parametrize("clauses", ["WITHIN 200 EVENTS", "PARTITION BY [k] CONSUME BY PARTITION"])
 def test_a_process_ends_with_results_read_in_part(tmp_path, clauses):
     program = f"""

@@ -36,7 +36,7 @@ from cer_gpu.predicates import generated as backend
 from cer_gpu.predicates import guards as predicates
 from cer_gpu.predicates.guards import COMPILED, INTERPRETED
 
-N_PROGRAMS = max(3, EXAMPLES // 75)
+N_PROGRAMS = 1 if EXAMPLES < 12 else max(3, EXAMPLES // 75)
 
 
 # ---- random predicates over columns of every type --------------------------------------------------------------------

@@ -111,6 +111,7 @@ def case(seed, *, keyed=False):
     return rng, steps, events, length, consume
 
 
+@pytest.mark.long("compiles the listing of stacks for three absences, which few patterns have")
 @pytest.mark.parametrize("seed", seeds(scaled(60)))
 @pytest.mark.parametrize("name", ["stacks", "keyed_stacks"])
 def test_stacks_list_what_brute_force_finds(name, seed):
