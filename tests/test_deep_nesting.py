@@ -116,6 +116,7 @@ def test_queries_within_the_bounds_need_not_all_of_the_stack():
     assert cer_gpu.compile_all(rules, time_column="@timestamp").evaluate(EVENTS)
 
 
+@pytest.mark.long("conditions of tens of thousands of parts")
 def test_long_conditions_of_rows_are_not_deep():
     for word, n_found in (("OR", 2), ("AND", 0)):
         condition = f" {word} ".join(f"x <> {i}" for i in range(3_000))

@@ -98,6 +98,7 @@ def test_files_hold_what_evaluate_returns(cli, ending, query):
     assert reread(f"out.{ending}").equals(expected)
 
 
+@pytest.mark.long("writes many batches in each format")
 @pytest.mark.parametrize("ending", FORMATS)
 def test_a_file_holds_the_rows_of_many_batches(cli, ending):
     """More rows than one write gathers; several input files are one stream."""

@@ -83,6 +83,7 @@ def subsets(events, types, passes, window, keyed):
     return sorted(found)
 
 
+@pytest.mark.long("lists all subsets")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("clauses", ["", " WITHIN 10 EVENTS", " PARTITION BY [k]"])
 def test_all_subsets_that_pass_are_found_once(case, clauses):

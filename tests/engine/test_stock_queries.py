@@ -110,6 +110,7 @@ def test_filters_at_the_end_and_at_the_events_mean_the_same(name):
     assert n_found > 0
 
 
+@pytest.mark.long("evaluates each stock query by brute force")
 @pytest.mark.parametrize("name", STEPS)
 def test_stock_queries_find_the_rows_of_the_reference(name):
     shares = {**dict.fromkeys(stock.FOUR_STOCKS, 0.2), "QQQ": 0.15}

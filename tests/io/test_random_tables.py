@@ -97,6 +97,7 @@ def test_random_tables_of_delta(operations, partitioned, draw):
     shutil.rmtree(folder)
 
 
+@pytest.mark.long("commits many snapshots")
 @pytest.mark.parametrize("partitioned", [False, True])
 def test_random_tables_of_iceberg(partitioned, tmp_path, monkeypatch):
     catalogue = use_catalogue(monkeypatch, tmp_path)

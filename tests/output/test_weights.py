@@ -73,6 +73,7 @@ def assert_same(found, expected):
             assert a.to_pylist() == b.to_pylist()
 
 
+@pytest.mark.long("forty combinations, each listed too")
 @pytest.mark.parametrize("function", ["SUM", "AVG", "MIN", "MAX"])
 @pytest.mark.parametrize("seed", seeds(10))
 def test_weighing_is_aggregating_what_is_listed(function, seed):

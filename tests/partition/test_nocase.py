@@ -43,6 +43,7 @@ def positions(found):
     return sorted(found["positions"].to_pylist())
 
 
+@pytest.mark.long("forty combinations of keys")
 @pytest.mark.parametrize("text", QUERIES)
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
 @pytest.mark.parametrize("seed", range(2))

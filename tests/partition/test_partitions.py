@@ -65,6 +65,7 @@ def test_any_type_is_a_key(kind):
     assert repr(found["key"].to_pylist()) == repr([values[end].as_py() for end in ends])
 
 
+@pytest.mark.long("many keys in each layout")
 @pytest.mark.parametrize("window", ["WITHIN 40 EVENTS", "WITHIN 30000 [ts]", ""])
 @pytest.mark.parametrize("layout", ["plain", "dictionary", "a dictionary for each batch"])
 @pytest.mark.parametrize("n_keys", [40, 12_000])

@@ -82,6 +82,7 @@ def test_a_correlation_fires_where_the_reference_says(seed, kind):
     assert positions(case.compiled.evaluate(case.table)) == case.expected["Correlation outer"]
 
 
+@pytest.mark.long("many events for each draw")
 @settings(max_examples=scaled(300), deadline=None)
 @given(SEEDS)
 def test_chained_correlations_fire_where_the_reference_says(seed):
@@ -96,6 +97,7 @@ def test_aliases_tell_the_groups_of_ordered_rules(seed):
     assert positions(case.compiled.evaluate(case.table)) == case.expected["Correlation outer"]
 
 
+@pytest.mark.long("many events for each draw")
 @settings(max_examples=scaled(100), deadline=None)
 @given(SEEDS)
 def test_aliases_and_correlations_below_others_have_groups_of_their_own(seed):
