@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from random_predicates import SCHEMA, TEXTS, batch_of, tree
-from set_guards import any_test, glob
+from set_guards import any_test, texts_of_any_layout
 
 from cer_gpu.columnar.columns import Block
 from cer_gpu.errors import QueryTypeError
@@ -78,19 +78,11 @@ def test_rows_equal_those_of_the_interpreter(seed, monkeypatch):
 
 
 def test_texts_of_any_layout_are_read(monkeypatch):
-    """Long texts and short ones, folded letters of fewer bytes, bytes that are no UTF-8, and NULLs."""
     from cer_gpu.expressions import text_sets
 
     monkeypatch.setattr(text_sets, "TOGETHER_FROM", 0)  # what is no UTF-8 matches nothing where texts are read alone
-    rng = random.Random(5)
-    texts = ["", "Kk\u212a\u212aé" * 40, "x" * 5000 + "ab", "aba", "É\U0001f600b", None, "\u212a"]
-    broken = pa.array([b"a\xff\xc3", b"\xe2\x82ab", b"\xf0", b"ab\xff"], pa.binary()).view(pa.string())
-    tests = [f"t GLOB '{glob(rng)}'{rng.choice(['', ' NOCASE'])}" for _ in range(200)]
-    tests += ["t GLOB '*ab'", "t GLOB 'kk*' NOCASE", "t GLOB '??b'", "t GLOB '*\u212a*'", "t IS NULL", "t = ''"]
-    tests += ["t GLOB '*k' NOCASE", "t GLOB '*é*é*' NOCASE", "NOT t GLOB '?*'", "t GLOB '*'"]
-    asked = [(None, tree(text)) for text in tests]
-    drawn = pa.concat_arrays([pa.array(rng.choices(texts, k=90)), broken, pa.array([None] * 40, pa.string())])
-    for column in (drawn, drawn.cast(pa.large_string()), drawn.slice(7), drawn.dictionary_encode()):
+    asked, columns = texts_of_any_layout()
+    for column in columns:
         schema = pa.schema({"t": column.type})
         sets = sets_of(asked, schema)
         for part in (column, column.slice(11, 40)):
