@@ -11,9 +11,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import IO, TypeVar
+
+from cer_gpu.private_files import replacing
 
 _NAME = "cer-gpu"
 _Made = TypeVar("_Made")
@@ -65,21 +68,12 @@ def cache_folder(part: str, environ: Mapping[str, str] | None = None) -> Path:
     return folder
 
 
-@contextlib.contextmanager
-def whole_file(path: Path, mode: int) -> Iterator[IO[bytes]]:
-    """Yield a file to write, which replaces `path` atomically at the end of the block, even with concurrent writers.
+def whole_file(path: Path, mode: int) -> AbstractContextManager[IO[bytes]]:
+    """Return a file to write, which replaces `path` atomically at the end of the block, even with concurrent writers.
 
     On an error nothing of it is left.  `mode` holds its permissions: 0o644, or 0o755 for a program.
     """
-    descriptor, written = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with open(descriptor, "wb") as file:
-            yield file
-        os.chmod(written, mode)
-        os.replace(written, path)
-    except BaseException:
-        os.unlink(written)
-        raise
+    return replacing(path, mode, durable=False)
 
 
 def made_once(

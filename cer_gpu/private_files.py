@@ -67,18 +67,30 @@ def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a new file, which is on the disk and has the name `path` at the end of the block, or else is removed.
+def replacing(path: Path, mode: int | None = None, *, durable: bool = True) -> Iterator[IO[bytes]]:
+    """Yield a new file, which has the name `path` at the end of the block, or else is removed.
 
     A file or a link of that name before is replaced, and not written to.
+
+    Parameters
+    ----------
+    path
+    mode
+        Permissions; None: those of any new file.
+    durable
+        True if it is to be on the disk before it has its name.
     """
     part = unguessable(path)
-    file = open(part, "xb")  # noqa: SIM115 - closed below
+    made = 0o666 if mode is None else 0o600  # nobody else reads it before it is whole
+    file = open(part, "xb", opener=lambda name, flags: os.open(name, flags, made))  # noqa: SIM115 - closed below
     try:
         with file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        if mode is not None:
+            os.chmod(part, mode)
         os.replace(part, path)
     except BaseException:
         part.unlink(missing_ok=True)

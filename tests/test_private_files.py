@@ -100,7 +100,6 @@ def test_a_link_or_a_pipe_is_no_regular_file(tmp_path):
 # what opens a path to write may stand only in these lines: names of the user's own choice, or in folders just made
 ALLOWED = {
     "cer_gpu/private_files.py": 3,
-    "cer_gpu/cache.py": 1,  # a descriptor of mkstemp
     "cer_gpu/cli/target.py": 1,  # standard output
     "cer_gpu/io/sinks.py": 2,  # a device; a new file
     "cer_gpu/io/tables/writing.py": 1,  # in a temporary folder
