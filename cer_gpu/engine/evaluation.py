@@ -27,7 +27,7 @@ from cer_gpu.engine.set_member import RangeClock, SetMember
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.engine.turns import Turns
 from cer_gpu.errors import EventsError, InQuery, OptionError, did_you_mean
-from cer_gpu.io.uuids import plain_uuids
+from cer_gpu.io.uuids import plain_schema, plain_uuids
 from cer_gpu.order.lateness import parse_time
 from cer_gpu.order.rows import ROW_COLUMN, with_rows
 from cer_gpu.order.streams import STREAM_COLUMN
@@ -125,8 +125,9 @@ class Evaluation(Generic[_Piece, _Found]):
             When a query does not fit the schema; in a set, the message begins with its name.
         """
         self._pushed_schema = self._pushed_schema or schema
-        if any(schema is known or schema.equals(known) for known in self._fitting):
+        if self._fits(schema):
             return
+        schema = plain_schema(schema)
         self._turns = None
         with no_collection():
             changed = [self._expect(name, member, schema) for name, member in self._members.items()]
@@ -135,6 +136,10 @@ class Evaluation(Generic[_Piece, _Found]):
         self._schema, self._names = schema, None
         self._fitting = [schema] if any(changed) else [schema, *self._fitting[:2]]
         self._intake.expect(schema)
+
+    def _fits(self, schema: pa.Schema) -> bool:
+        """Return True for a schema that changes nothing; none has UUIDs."""
+        return any(schema is known or schema.equals(known) for known in self._fitting)
 
     def _expect(self, name: str, member: SetMember, schema: pa.Schema) -> bool:
         with InQuery(name):
@@ -220,8 +225,8 @@ class Evaluation(Generic[_Piece, _Found]):
             batch = batch.batch()
         if not isinstance(batch, pa.RecordBatch):
             raise EventsError(f"expected a pyarrow.RecordBatch, got {type(batch).__name__}")
-        batch = plain_uuids(batch)
         self._pushed_schema = batch.schema
+        batch = batch if self._fits(batch.schema) else plain_uuids(batch)
         if stream is not None:
             batch = self._of_stream(batch, stream)
         self.expect(batch.schema)

@@ -20,7 +20,8 @@ _PLACES = np.array([i for i in range(36) if i not in (8, 13, 18, 23)])
 
 def with_plain_uuids(source: Source) -> Source:
     """Return a source whose columns of UUIDs are texts."""
-    if pa.uuid() not in source.schema.types:
+    schema = plain_schema(source.schema)
+    if schema is source.schema:
         return source
 
     def plain(read: Callable[..., Iterator[pa.RecordBatch]]) -> Callable[..., Iterator[pa.RecordBatch]]:
@@ -29,14 +30,20 @@ def with_plain_uuids(source: Source) -> Source:
 
         return read_all
 
-    fields = [field.with_type(pa.string()) if field.type == pa.uuid() else field for field in source.schema]
     parts = source.parts
     return replace(
         source,
-        schema=pa.schema(fields),
+        schema=schema,
         read=plain(source.read),
         parts=None if parts is None else Parts(parts.begins, plain(parts.read)),
     )
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of events whose UUIDs are texts: the same where it has none."""
+    if pa.uuid() not in schema.types:
+        return schema
+    return pa.schema([field.with_type(pa.string()) if field.type == pa.uuid() else field for field in schema])
 
 
 def plain_uuids(batch: pa.RecordBatch) -> pa.RecordBatch:

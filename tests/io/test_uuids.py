@@ -33,6 +33,10 @@ def test_they_are_keys_and_are_compared(tmp_path):
     literal = cer_gpu.compile(f"SELECT * WHERE A AS a FILTER a[id = '{one}']")
     evaluator = query.evaluator()
     assert evaluator.push(table.to_batches()[0])["id"].to_pylist() == [str(other), str(one)]
+    evaluator = query.evaluator()
+    evaluator.expect(table.schema)
+    found = [evaluator.push_rows([row]).num_rows for row in table.to_pylist()]
+    assert found == [0, 0, 1, 1]
     for events in (table, pd.DataFrame(rows), tmp_path / "e.parquet", iter(table.to_batches(max_chunksize=3))):
         if not hasattr(events, "__next__"):
             assert joined.evaluate(events)["positions"].to_pylist() == [[1, 2], [0, 3]]
