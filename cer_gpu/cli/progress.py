@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 from rich.console import Console
@@ -24,7 +22,7 @@ from rich.text import Text
 
 from cer_gpu.cli.tally import Totals
 from cer_gpu.compile_progress import COMPILE_PROGRESS, CompileStep
-from cer_gpu.io.source import Parts, Source
+from cer_gpu.io.source import Source, with_batches
 from cer_gpu.printable import printable_lines
 from cer_gpu.stages import MeasuredStages
 
@@ -32,18 +30,11 @@ from cer_gpu.stages import MeasuredStages
 def watched(source: Source, tick: Callable[[], None]) -> Source:
     """Return a source that calls `tick` after reading each batch, before yielding it."""
 
-    def ticking(read: Callable[..., Iterator[pa.RecordBatch]]) -> Callable[..., Iterator[pa.RecordBatch]]:
-        def read_all(*asked: Any) -> Iterator[pa.RecordBatch]:
-            for batch in read(*asked):
-                tick()
-                yield batch
+    def ticking(batch: pa.RecordBatch) -> pa.RecordBatch:
+        tick()
+        return batch
 
-        return read_all
-
-    parts = source.parts
-    return replace(
-        source, read=ticking(source.read), parts=None if parts is None else Parts(parts.begins, ticking(parts.read))
-    )
+    return with_batches(source, ticking)
 
 
 class Display:

@@ -86,6 +86,13 @@ def narrowest(schema: pa.Schema, attributes: Collection[str]) -> list[str]:
     return [path_of(path) for name in schema.names for path in kept.get(name, ())]
 
 
+def retyped(schema: pa.Schema, types: Mapping[str, pa.DataType]) -> pa.Schema:
+    """Return a schema with other types of some columns, and at its end with those of them that it lacks."""
+    own = dict(types)
+    known = [field.with_type(own.pop(field.name, field.type)) for field in schema]
+    return pa.schema([*known, *own.items()])
+
+
 def batch_of(attributes: Sequence[str], arrays: Sequence[pa.Array]) -> pa.RecordBatch:
     """Return a batch with just these columns and fields, such that `array_of` returns them again."""
     tree: dict[str, object] = {}
@@ -111,8 +118,9 @@ def names_in(schema: pa.Schema, attribute: str) -> tuple[str, ...]:
     """
     names = names_of(attribute)
     if len(names) == 1:
-        return _path_with_dots(schema, attribute) if "." in attribute and attribute not in schema.names else names
-    return names if attribute not in schema.names else (attribute,)
+        is_path = "." in attribute and not schema.get_all_field_indices(attribute)
+        return _path_with_dots(schema, attribute) if is_path else names
+    return (attribute,) if schema.get_all_field_indices(attribute) else names
 
 
 def _path_with_dots(schema: pa.Schema, attribute: str) -> tuple[str, ...]:
@@ -120,7 +128,7 @@ def _path_with_dots(schema: pa.Schema, attribute: str) -> tuple[str, ...]:
     parts = attribute.split(".")
     for n in range(len(parts) - 1, 0, -1):
         column = ".".join(parts[:n])
-        if schema.names.count(column) != 1:
+        if len(schema.get_all_field_indices(column)) != 1:
             continue
         holder = _fields(schema.field(column).type)
         for name in parts[n:]:

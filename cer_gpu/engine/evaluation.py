@@ -27,7 +27,7 @@ from cer_gpu.engine.set_member import RangeClock, SetMember
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.engine.turns import Turns
 from cer_gpu.errors import EventsError, InQuery, OptionError, did_you_mean
-from cer_gpu.io.uuids import plain_schema, plain_uuids
+from cer_gpu.io.uuids import plain_uuids, without_uuids
 from cer_gpu.order.lateness import parse_time
 from cer_gpu.order.rows import ROW_COLUMN, with_rows
 from cer_gpu.order.streams import STREAM_COLUMN
@@ -127,7 +127,7 @@ class Evaluation(Generic[_Piece, _Found]):
         self._pushed_schema = self._pushed_schema or schema
         if self._fits(schema):
             return
-        schema = plain_schema(schema)
+        schema = without_uuids(schema)
         self._turns = None
         with no_collection():
             changed = [self._expect(name, member, schema) for name, member in self._members.items()]

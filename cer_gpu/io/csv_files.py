@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from cer_gpu.columnar.columns import is_string
+from cer_gpu.columnar.fields import retyped
 from cer_gpu.errors import EventsError
 from cer_gpu.io.source import Source
 from cer_gpu.io.text_files import (
@@ -101,12 +102,9 @@ class _Csv:
 
     def source(self, types: Mapping[str, pa.DataType] | None = None) -> Source:
         """Return the rows, with columns of other types."""
-        own = dict(types or {})
-        known = [field.with_type(own.pop(field.name, field.type)) for field in self._schema]
-        schema = pa.schema([*known, *(pa.field(name, kind) for name, kind in own.items())])
-        return Source(
-            schema, partial(self._read, types=dict(types or {})), as_types=self.source, conflicts=self._conflicts
-        )
+        types = dict(types or {})
+        schema = retyped(self._schema, types)
+        return Source(schema, partial(self._read, types=types), as_types=self.source, conflicts=self._conflicts)
 
     def _open(
         self, opened: Any, types: Mapping[str, pa.DataType], columns: list[str] | None = None, **more: Any
@@ -232,7 +230,7 @@ class _Csv:
             return EventsError(f"{self._name} cannot be read: {error}\nhint: {declared([(names[0], pa.string())])}")
         found: dict[str, pa.DataType] = dict.fromkeys(names, pa.null())
         misfits: dict[str, tuple[int, str]] = {}
-        first = dict[str, tuple[int, str]]()
+        first, inexact = dict[str, tuple[int, str]](), dict[str, tuple[int, str]]()
         n_rows = 0
         strings = dict.fromkeys(names, pa.string())
         with self._open(self._stream(), strings, names, strings_can_be_null=True) as reader:
@@ -246,7 +244,7 @@ class _Csv:
                         row = pc.index(pc.is_valid(texts), True).as_py()
                         first[name] = n_rows + row, texts[row].as_py()
                     if pa.types.is_integer(types[name]) and (row := inexact_integer(texts)) is not None:
-                        first.setdefault(f"{name}\0", (n_rows + row, texts[row].as_py()))
+                        inexact.setdefault(name, (n_rows + row, texts[row].as_py()))
                 n_rows += batch.num_rows
         if not misfits:
             return EventsError(f"{self._name} cannot be read: {error}")
@@ -255,8 +253,7 @@ class _Csv:
         if other is not None and zones_differ(types[name], other):
             return EventsError(mixed_zones_message(name, self._name, *first[name], self._name, row, value))
         widened = {name: found[name] for name in misfits}
-        if pa.types.is_floating(widened[name]) and (large := first.get(f"{name}\0")) is not None:
-            widened[name] = pa.string()
+        if pa.types.is_floating(widened[name]) and (large := inexact.get(name)) is not None:
             return EventsError(
                 f"{self._name}: column {name!r} has {value!r} in row {row:,}, and {large[1]} in row {large[0]:,}, "
                 f"which is no float exactly\nhint: {declared([(name, pa.string())])}"

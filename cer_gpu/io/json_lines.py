@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.json as pa_json
 
 from cer_gpu.ceql.paths import dotted, path_of
+from cer_gpu.columnar.batches import empty_batch
 from cer_gpu.columnar.columns import is_string
+from cer_gpu.columnar.fields import retyped
 from cer_gpu.errors import EventsError
 from cer_gpu.io.source import Source
 from cer_gpu.io.text_files import (
@@ -102,11 +104,9 @@ class _JsonLines:
 
     def source(self, types: Mapping[str, pa.DataType] | None = None) -> Source:
         """Return the rows, with columns of other types."""
-        own = dict(types or {})
-        known = [field.with_type(own.pop(field.name, field.type)) for field in self._schema]
-        schema = pa.schema([*known, *(pa.field(name, kind) for name, kind in own.items())])
-        read = partial(self._read, types=dict(types or {}))
-        return Source(schema, read, as_types=self.source, conflicts=self._conflicts)
+        types = dict(types or {})
+        schema = retyped(self._schema, types)
+        return Source(schema, partial(self._read, types=types), as_types=self.source, conflicts=self._conflicts)
 
     def expecting(self, expected: pa.Schema) -> Source:
         """Return the rows as those of a stream with a schema."""
@@ -329,18 +329,14 @@ def _only(schema: pa.Schema) -> pa_json.ParseOptions:
 def _parsed(block: bytes, schema: pa.Schema) -> pa.RecordBatch:
     """Return the columns of a schema of a block."""
     if not block.strip():
-        return pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
+        return empty_batch(schema)
     options = pa_json.ReadOptions(block_size=len(block) + 1)
     return _one_batch(pa_json.read_json(pa.BufferReader(block), options, parse_options=_only(schema)))
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
     batches = table.combine_chunks().to_batches()
-    return (
-        batches[0]
-        if batches
-        else pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in table.schema.types], schema=table.schema)
-    )
+    return batches[0] if batches else empty_batch(table.schema)
 
 
 def _inferred(block: bytes) -> tuple[pa.Schema, pa.RecordBatch | None]:

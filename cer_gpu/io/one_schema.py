@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 
 from cer_gpu.columnar.columns import is_string
+from cer_gpu.columnar.fields import retyped
 from cer_gpu.errors import EventsError
-from cer_gpu.io.source import Parts, Source
+from cer_gpu.io.source import Source, with_batches
 from cer_gpu.io.text_files import mixed_zones_message, zone_word
 from cer_gpu.io.text_types import common_type, fitted, zones_differ
 
@@ -54,8 +55,9 @@ def in_one_schema(sources: Sequence[Source], names: Sequence[str], told: Sequenc
     if all(source.schema.equals(first) for source in sources[1:]):
         return OneSchema(list(sources), first, conflicts, remarks)
     types: dict[str, pa.DataType] = {}
-    for name in dict.fromkeys(name for source in sources for name in source.schema.names):
-        counts = [source.schema.names.count(name) for source in sources]
+    named = [Counter(source.schema.names) for source in sources]
+    for name in dict.fromkeys(name for each in named for name in each):
+        counts = [each[name] for each in named]
         here = [i for i, n in enumerate(counts) if n]
         absent = [i for i, n in enumerate(counts) if not n and name not in told[i]]
         if max(counts) > 1 or any(sources[i].as_types is None for i in absent):
@@ -73,8 +75,7 @@ def in_one_schema(sources: Sequence[Source], names: Sequence[str], told: Sequenc
         types[name] = common
         if (remark := _remark(name, kinds, absent, common, names)) is not None:
             remarks[name] = remark
-    fields = [field.with_type(types.pop(field.name, field.type)) for field in first]
-    schema = pa.schema([*fields, *types.items()])
+    schema = retyped(first, types)
     of_all = {field.name: field.type for field in schema if field.name not in conflicts}
     brought = [
         _as_types(source, {name: kind for name, kind in of_all.items() if name not in but}, name)
@@ -181,24 +182,12 @@ def _as_types(source: Source, types: Mapping[str, pa.DataType], name: str) -> So
 def _cast(source: Source, types: Mapping[str, pa.DataType], name: str) -> Source:
     """Return a source some of whose columns are cast."""
 
-    def casting(read: Callable[..., Iterator[pa.RecordBatch]]) -> Callable[..., Iterator[pa.RecordBatch]]:
-        def cast_all(columns: list[str], *rows: int, **options: Any) -> Iterator[pa.RecordBatch]:
-            for batch in read(columns, *rows, **options):
-                arrays = [
-                    _cast_column(array, types.get(column), column, name)
-                    for column, array in zip(batch.schema.names, batch.columns, strict=True)
-                ]
-                yield pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+    def cast(batch: pa.RecordBatch) -> pa.RecordBatch:
+        names = batch.schema.names
+        arrays = [_cast_column(batch.column(i), types.get(column), column, name) for i, column in enumerate(names)]
+        return pa.RecordBatch.from_arrays(arrays, names=names)
 
-        return cast_all
-
-    parts = source.parts
-    return replace(
-        source,
-        schema=pa.schema([field.with_type(types.get(field.name, field.type)) for field in source.schema]),
-        read=casting(source.read),
-        parts=None if parts is None else Parts(parts.begins, casting(parts.read)),
-    )
+    return with_batches(source, cast, schema=retyped(source.schema, types))
 
 
 def _cast_column(array: pa.Array, kind: pa.DataType | None, column: str, name: str) -> pa.Array:

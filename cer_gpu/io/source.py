@@ -180,6 +180,20 @@ def with_field_column(source: Source, name: str) -> Source:
     return replace(source, schema=source.schema.append(pa.field(name, kind)), read=read, reads_fields=True, parts=None)
 
 
+def with_batches(source: Source, change: Callable[[pa.RecordBatch], pa.RecordBatch], **others: Any) -> Source:
+    """Return a source each batch of which is changed, of its parts too; `others` are fields of it that change."""
+
+    def changing(read: Callable[..., Iterator[pa.RecordBatch]]) -> Callable[..., Iterator[pa.RecordBatch]]:
+        def read_all(*asked: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+            yield from map(change, read(*asked, **options))
+
+        return read_all
+
+    parts = source.parts
+    read_parts = None if parts is None else Parts(parts.begins, changing(parts.read))
+    return replace(source, read=changing(source.read), parts=read_parts, **others)
+
+
 def ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield batches that another thread reads, up to `_BATCHES_AHEAD` of them in advance."""
     with ThreadPoolExecutor(1, thread_name_prefix="cer_gpu reader") as pool:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from cer_gpu.errors import OptionError
 from cer_gpu.io.text_types import name_of_type, type_of_name
-from cer_gpu.io.time_formats import check_format
+from cer_gpu.io.time_formats import EPOCH_FORMAT, check_format
 
 TEXT_HINT = (
     "tell how they are written: time_format={{{0!r}: '%d/%m/%Y %H:%M:%S'}} (--time-format '{0}=%d/%m/%Y %H:%M:%S')"
@@ -68,7 +68,7 @@ class TextOptions:
             raise OptionError("empty_is_text excludes strings_can_be_null and quoted_strings_can_be_null=False")
         for format in (self.time_format, *dict(self.time_formats).values()):
             check_format(format)
-        if self.time_format == "epoch":
+        if self.time_format == EPOCH_FORMAT:
             raise OptionError(
                 "time_format='epoch' needs the name of a column\nhint: {'ts': 'epoch'} (--time-format ts=epoch)"
             )

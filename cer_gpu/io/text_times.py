@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 
 from cer_gpu.columnar.columns import is_string, plain_array
-from cer_gpu.columnar.fields import attribute_type
+from cer_gpu.columnar.fields import attribute_type, retyped
 from cer_gpu.errors import EventsError, QueryTypeError
-from cer_gpu.io.source import Parts, Source, with_field_column
+from cer_gpu.io.source import Source, with_batches, with_field_column
 from cer_gpu.io.text_types import MICROSECONDS, common_type, mixed_zones, time_type, to_times
 
 _HINT = "make timestamps of it first, as pyarrow.compute.strptime"
@@ -47,24 +45,13 @@ def with_times(source: Source, name: str) -> Source:
         )
     times = found
 
-    def casting(read: Callable[..., Iterator[pa.RecordBatch]]) -> Callable[..., Iterator[pa.RecordBatch]]:
-        def read_all(*asked: Any) -> Iterator[pa.RecordBatch]:
-            for batch in read(*asked):
-                if name in batch.schema.names:
-                    at = batch.schema.names.index(name)
-                    batch = batch.set_column(at, name, to_times(plain_array(batch.column(at)), times))
-                yield batch
+    def cast(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if name not in batch.schema.names:
+            return batch
+        at = batch.schema.names.index(name)
+        return batch.set_column(at, name, to_times(plain_array(batch.column(at)), times))
 
-        return read_all
-
-    at = source.schema.names.index(name)
-    parts = source.parts
-    return replace(
-        source,
-        schema=source.schema.set(at, pa.field(name, times)),
-        read=casting(source.read),
-        parts=None if parts is None else Parts(parts.begins, casting(parts.read)),
-    )
+    return with_batches(source, cast, schema=retyped(source.schema, {name: times}))
 
 
 def _without_rows(source: Source, name: str) -> Source:

@@ -14,9 +14,10 @@ from cer_gpu.errors import OptionError
 from cer_gpu.io.text_types import UTC
 
 EPOCH_FORMAT = "epoch"
-_DIGITS = {**dict.fromkeys("mdHIMSye", r"\d{1,2}"), "Y": r"\d{4}", "j": r"\d{1,3}"}
 _FORMS = {
-    **_DIGITS,
+    **dict.fromkeys("mdHIMSye", r"\d{1,2}"),
+    "Y": r"\d{4}",
+    "j": r"\d{1,3}",
     **dict.fromkeys("bBhaA", r"[^\d\s]+"),
     "p": "[AaPp][Mm]",
     "z": r"(?:Z|[+-]\d\d:?\d\d)",

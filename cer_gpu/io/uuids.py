@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.columnar.columns import validity
-from cer_gpu.io.source import Parts, Source
+from cer_gpu.io.source import Source, with_batches
 
 _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 _PLACES = np.array([i for i in range(36) if i not in (8, 13, 18, 23)])
@@ -20,26 +16,13 @@ _PLACES = np.array([i for i in range(36) if i not in (8, 13, 18, 23)])
 
 def with_plain_uuids(source: Source) -> Source:
     """Return a source whose columns of UUIDs are texts."""
-    schema = plain_schema(source.schema)
+    schema = without_uuids(source.schema)
     if schema is source.schema:
         return source
-
-    def plain(read: Callable[..., Iterator[pa.RecordBatch]]) -> Callable[..., Iterator[pa.RecordBatch]]:
-        def read_all(*asked: Any, **options: Any) -> Iterator[pa.RecordBatch]:
-            return map(plain_uuids, read(*asked, **options))
-
-        return read_all
-
-    parts = source.parts
-    return replace(
-        source,
-        schema=schema,
-        read=plain(source.read),
-        parts=None if parts is None else Parts(parts.begins, plain(parts.read)),
-    )
+    return with_batches(source, plain_uuids, schema=schema)
 
 
-def plain_schema(schema: pa.Schema) -> pa.Schema:
+def without_uuids(schema: pa.Schema) -> pa.Schema:
     """Return the schema of events whose UUIDs are texts: the same where it has none."""
     if pa.uuid() not in schema.types:
         return schema

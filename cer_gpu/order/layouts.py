@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.columnar.batches import empty_batch
 from cer_gpu.columnar.columns import FLOAT, INTEGER, NOTHING, STRING, check_movable, is_string, kind_of, plain_type
 
 PLAIN = pa.large_string()
@@ -119,7 +120,7 @@ class Layouts:
         self._types = [stored_type(table.schema.field(str(i)).type) for i in range(len(self._names))]
         self._dictionaries = {i: _Dictionary() for i, data_type in enumerate(self._types) if data_type == CODED}
         self._describe()
-        return self.concat([self._refit(batch) for batch in (table.to_batches() or [empty(table.schema)])])
+        return self.concat([self._refit(batch) for batch in (table.to_batches() or [empty_batch(table.schema)])])
 
     # ---- schemas ----------------------------------------------------------------------------------------
 
@@ -212,11 +213,6 @@ class _Dictionary:
             self._seen, self._codes = array.dictionary, codes
         assert self._codes is not None
         return self.named(self._codes.take(array.indices))
-
-
-def empty(schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch without rows."""
-    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 def compact(batch: pa.RecordBatch) -> pa.RecordBatch:

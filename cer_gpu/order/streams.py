@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from cer_gpu.columnar.batches import empty_batch
 from cer_gpu.columnar.clocks import Clock
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, NOTHING, NUMPY_TYPES, STRING, Block, kind_of
 from cer_gpu.columnar.moments import has_zone
 from cer_gpu.errors import EventsError, QueryTypeError, did_you_mean
 from cer_gpu.io.source import BATCH_ROWS, Source
-from cer_gpu.order.layouts import CODED, PLAIN, Layouts, empty, stored_type, to_stored
+from cer_gpu.order.layouts import CODED, PLAIN, Layouts, stored_type, to_stored
 from cer_gpu.order.merge import Chunk, joined_chunks, merge_runs
 from cer_gpu.order.rows import ROW_COLUMN, with_rows
 from cer_gpu.order.times import order_column_type, to_keys
@@ -176,7 +177,7 @@ def _merge(
     # strings are codes until a stream has plain ones
     fields = [(name, CODED if kind_of(data_type) == STRING else data_type) for name, data_type in types.items()]
     numbers = [(ROW_COLUMN, pa.int64())] if numbered else []
-    layouts.take_in(empty(pa.schema([*fields, (STREAM_COLUMN, CODED), *numbers])))
+    layouts.take_in(empty_batch(pa.schema([*fields, (STREAM_COLUMN, CODED), *numbers])))
     names = pa.array(list(sources), PLAIN)
     # a round of the merge takes from all streams the events within one chunk's time: some batches together
     n_rows = max(_CHUNK_ROWS, 2 * BATCH_ROWS // len(sources))

@@ -77,18 +77,15 @@ def _in_order(
     batches = [batch for batch in batches if batch.num_rows]
     if not batches:
         return
-    pieces: list[pa.RecordBatch] = batches if len(batches) == 1 else [_joined(batches)]
-    for piece in pieces:
-        keys = to_keys(Block(piece).numbers(column))
-        if (keys[1:] == keys[:-1]).any():
-            names = [str(i) for i in range(len(further) + 1)]
-            arrays = [pa.array(keys), *(_comparable(piece.column(name)) for name in further)]
-            order = [(name, "ascending") for name in names]
-            rows = pc.sort_indices(pa.table(arrays, names=names), sort_keys=order)  # NULL at the end
-            piece = pa.RecordBatch.from_arrays(
-                [take_rows(each, rows) for each in piece.columns], names=piece.schema.names
-            )
-        yield piece.select(list(dict.fromkeys(columns)))
+    piece = batches[0] if len(batches) == 1 else _joined(batches)
+    keys = to_keys(Block(piece).numbers(column))
+    if (keys[1:] == keys[:-1]).any():
+        names = [str(i) for i in range(len(further) + 1)]
+        arrays = [pa.array(keys), *(_comparable(piece.column(name)) for name in further)]
+        order = [(name, "ascending") for name in names]
+        rows = pc.sort_indices(pa.table(arrays, names=names), sort_keys=order)  # NULL at the end
+        piece = pa.RecordBatch.from_arrays([take_rows(each, rows) for each in piece.columns], names=piece.schema.names)
+    yield piece.select(list(dict.fromkeys(columns)))
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
