@@ -82,6 +82,7 @@ def made_once(
     make: Callable[[], _Made],
     write: Callable[[_Made], bytes],
     read: Callable[[bytes], _Made],
+    dearer: float = 1.0,
 ) -> _Made:
     """Return what a function makes, or what an earlier process has made of the same by the same code.
 
@@ -97,6 +98,8 @@ def made_once(
     make
     write, read
         From the value to bytes and back.  ValueError of `write`: the value is not kept.
+    dearer
+        Times as long as here that it takes a process which has not what this one has already.
     """
     digest = hashlib.sha256(_sources().encode())
     for each in made_of:
@@ -118,7 +121,7 @@ def made_once(
     begun = time.perf_counter()
     with no_collection():
         value = make()
-    if path is not None and time.perf_counter() - begun >= WORTH_SECONDS:
+    if path is not None and dearer * (time.perf_counter() - begun) >= WORTH_SECONDS:
         with contextlib.suppress(OSError, ValueError, RecursionError):
             write_kept(path, write(value))
             files = sorted(path.parent.iterdir(), key=lambda each: each.stat().st_mtime)

@@ -8,10 +8,9 @@ own.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -307,13 +306,12 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
     ) -> tuple[QuerySet, QuerySetEvaluator, Source]:
         """Return the queries that are evaluated over the events, their evaluator, and the events."""
         options.check_time(self.time_column)
-        over = partial(self._over, options=options)
         source = self._source(
             events,
             sort=options.sort,
-            needs=lambda schema: over(schema)._needs(schema, output=options.output, outputs=outputs),
+            needs=lambda schema: self._over(schema, options)._needs(schema, output=options.output, outputs=outputs),
         )
-        together = over(source.schema)
+        together = self._over(source.schema, options)
         return together, together._closed(options, outputs), source
 
     def _over(self, schema: pa.Schema, options: EvaluationOptions) -> QuerySet:
@@ -341,12 +339,17 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
                     misfits[name] = error
             if len(misfits) == len(self):
                 _raise_first(misfits)
-            fitting = {name: query for name, query in self._queries.items() if name not in misfits}
-            together = QuerySet(fitting, skipped=self._skipped | misfits)
-            if not misfits:
-                together._lookups = self._lookups
-            self._parted = schema, together, misfits
+            fitting = [name for name in self._queries if name not in misfits]
+            self._parted = schema, self._only(fitting, self._skipped | misfits), misfits
         _, together, self._misfits = self._parted
+        return together
+
+    def _only(self, names: Collection[str], skipped: Mapping[str, CerError] | None = None) -> QuerySet:
+        """Return some of the queries, with what is known of them."""
+        some = {name: self._queries[name] for name in names}
+        together = QuerySet(some, skipped=skipped)
+        is_all = len(some) == len(self)
+        together._lookups = self._lookups if is_all else [lookup.only(some) for lookup in self._lookups]
         return together
 
     def _lookup(self, outputs: Mapping[str, str | None], output: str | None = None) -> SetLookup:
@@ -536,7 +539,7 @@ class QuerySetEvaluator(Evaluation[tuple[str, pa.RecordBatch], dict[str, pa.Reco
     def notes(self) -> dict[str, list[str]]:
         """Remarks on the events read so far (`Evaluator.notes`), of the queries that have some."""
         read = {name: member for name, member in self._members.items() if self.n_events > member.options.begin}
-        return {name: member.notes for name, member in read.items() if member.notes}
+        return {name: notes for name, member in read.items() if (notes := member.notes)}
 
     def add(self, name: str, query: CompiledQuery | str) -> None:
         """Add a query, which reads the events from the next one on; positions count from the begin of the stream.

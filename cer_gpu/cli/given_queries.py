@@ -102,7 +102,7 @@ def those_that_fit(
             over.raise_error(name)
 
     fit = for_each({name: name for name in outputs}, check, skipped)
-    rest = QuerySet({name: asked._queries[name] for name in fit})
+    rest = asked._only(fit)
     return rest, rest._known_over(schema, {name: outputs[name] for name in fit})
 
 

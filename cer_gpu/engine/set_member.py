@@ -64,6 +64,7 @@ class SetMember(ABC):
     limits_rows = True
     among_threads = False
     first_held: int | None = None
+    reads: SharedWords | None = None
 
     def __init__(self, options: EvaluationOptions) -> None:
         self.options: EvaluationOptions = options
@@ -112,8 +113,6 @@ class SetMember(ABC):
     def notes(self) -> list[str]:
         """Remarks on the events read so far."""
         return []
-
-    reads: SharedWords | None = None
 
     @abstractmethod
     def another(self, options: EvaluationOptions, sharing: Sharing | None) -> SetMember:

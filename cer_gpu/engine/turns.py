@@ -42,7 +42,7 @@ class Turns:
             name, member = self._members[k]
             if not member.is_full:
                 yield name, member
-                if member.reads is None:
+                if k not in self._each_block and member.reads is None:
                     self._each_block.add(k)
 
     def pipelines(self) -> Iterator[Pipeline]:

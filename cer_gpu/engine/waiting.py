@@ -92,7 +92,7 @@ class Tallies:
     def count_without_key(self, keys: PartitionKeys, batch: pa.RecordBatch, rows: Int32, first: int) -> None:
         """Count the events of some rows that have no key; row 0 of the batch is event `first`."""
         if self._counts_keys:
-            own = rows[max(int(np.searchsorted(rows, self._first_end - first)), 0) :]
+            own = rows if first >= self._first_end else rows[np.searchsorted(rows, self._first_end - first) :]
             self.n_without_key += keys.n_without(batch, own)
 
 

@@ -57,7 +57,6 @@ class QueryFacts:
 
 def facts_of(query: CompiledQuery) -> QueryFacts:
     """Return the facts of a compiled query."""
-    plan = query._plan
     return QueryFacts(
         language=query.language,
         reads_whole_table=query.reads_whole_table,
@@ -66,7 +65,7 @@ def facts_of(query: CompiledQuery) -> QueryFacts:
         outputs=query.outputs,
         default_output=query.default_output,
         counted_output=query._counted_output,
-        types=() if plan is None else plan.event_types,
+        types=query.types,
         type_column=query.type_column,
         time_column=query.time_column,
         time_unit=query.time_unit,
@@ -77,7 +76,7 @@ def facts_of(query: CompiledQuery) -> QueryFacts:
         window_kind=query.window_kind,
         window_attribute=query.window_attribute,
         is_spaced=query.is_spaced,
-        identity={} if plan is None else query.identity,
+        identity=query.identity,
     )
 
 

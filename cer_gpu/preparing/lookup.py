@@ -49,6 +49,12 @@ class SetLookup:
         self._over = [made, *self._over[: _MOST_SCHEMAS - 1]]
         return made
 
+    def only(self, queries: Mapping[str, CompiledQuery]) -> SetLookup:
+        """Return the lookup of some of the queries, with what is known of them."""
+        some = SetLookup(queries, {name: self.outputs[name] for name in queries})
+        some._over = [over.only(queries, some.outputs) for over in self._over]
+        return some
+
 
 class _Known(KnownQuery):
     """A query of a set."""

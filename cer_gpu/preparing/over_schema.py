@@ -103,10 +103,14 @@ class OverSchema:
         self._bindings: dict[str, Bindings] = {}
         self._fitting: list[pa.Schema] = [schema]
 
-    @property
+    @cached_property
     def wrong(self) -> list[str]:
         """Names of the queries that do not fit the schema."""
         return [name for name in self._compiled if name not in self.queries]
+
+    def only(self, compiled: Mapping[str, CompiledQuery], outputs: Mapping[str, str]) -> OverSchema:
+        """Return some of the queries over the schema; a model of one that fits is one that fits."""
+        return OverSchema(compiled, outputs, self.schema, {n: self.queries[n] for n in compiled if n in self.queries})
 
     def raise_error(self, name: str) -> None:
         """Raise the error of a query that does not fit the schema."""
@@ -135,17 +139,13 @@ class OverSchema:
         """Return True if what is known of a query holds over another schema, too."""
         if any(other is known for known in self._fitting):
             return True
-        if self._same(self._all_attributes, other):
+        if self._same(self.attributes, other):
             self._fitting = [*self._fitting[-3:], other]
             return True
         return self._same(self.queries[name].attributes, other)
 
     def _same(self, names: Sequence[str], other: pa.Schema) -> bool:
         return all(attribute_type(other, name) == attribute_type(self.schema, name) for name in names)
-
-    @cached_property
-    def _all_attributes(self) -> list[str]:
-        return self.attributes
 
     @cached_property
     def attributes(self) -> list[str]:
@@ -188,7 +188,8 @@ def over_schema(compiled: Mapping[str, CompiledQuery], schema: pa.Schema, output
     if len(compiled) < FROM_QUERIES or None in by.values():
         return make()
     made_of = [VERSIONS, schema.serialize().to_pybytes(), *(repr((name, by[name], outputs[name])) for name in compiled)]
-    return made_once("over", made_of, make, _written, read)
+    # a later process would compile the queries as well, which takes some twenty times as long
+    return made_once("over", made_of, make, _written, read, dearer=20)
 
 
 def _over(query: CompiledQuery, schema: pa.Schema, output: str, name: str, models: dict[str, Plan]) -> OverQuery:

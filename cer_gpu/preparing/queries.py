@@ -57,11 +57,6 @@ class PreparedQuery(CompiledQuery):
         return self._make()
 
     @property
-    def is_compiled(self) -> bool:
-        """True if it was compiled in this process."""
-        return "compiled" in self.__dict__
-
-    @property
     def text(self) -> str:
         """See `CompiledQuery`."""
         return self._text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -37,7 +38,7 @@ def compiled_together(queries: Mapping[str, tuple[str, str | None]], **options: 
     schema = options.get("schema")
     plain = sorted((name, type(value).__name__, value) for name, value in options.items() if name != "schema")
     of_schema = b"" if schema is None else schema.serialize().to_pybytes()
-    asked = f"{plain!r}{of_schema.hex()}"
+    asked = hashlib.sha256(repr(plain).encode("utf-8", "surrogatepass") + of_schema).hexdigest()
 
     def options_of(language: str | None) -> dict[str, Any]:
         return options if language is None else options | {"language": language}
