@@ -30,7 +30,7 @@ if "hypothesis" not in MISSING:
 
 
 SHORT = "not long"  # the tests of `make test`
-DRAWS = {"scaled", "seeds", "property_test", "property_settings", "given"}  # names that a module of drawn cases imports
+DRAWS = {"scaled", "EXAMPLES"}  # what a module imports that draws cases without Hypothesis
 
 
 @functools.cache
@@ -70,7 +70,8 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     """Mark the tests whose cases are drawn, which `make test` runs on few cases and `make test-rest` on more."""
     for item in items:
-        if not DRAWS.isdisjoint(vars(item.module)):
+        drawn = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+        if drawn or not DRAWS.isdisjoint(vars(item.module)):
             item.add_marker("drawn")
 
 
@@ -82,7 +83,18 @@ def pytest_collection_finish():
 
 # Tests that share a session of Spark run in one process, so that Java starts once for them; others of Spark need none.
 SESSIONS = (
-    ("test_job", "test_local_session", "test_match", "test_match_sets", "test_scan", "test_spark_runs"),
+    (
+        "test_alerts",
+        "test_demo",
+        "test_job",
+        "test_keys_and_pipes",
+        "test_local_session",
+        "test_match",
+        "test_match_sets",
+        "test_one_session",
+        "test_scan",
+        "test_spark_runs",
+    ),
     (
         "test_everywhere",
         "test_file_failures",

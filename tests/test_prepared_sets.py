@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from sizes import scaled
+from sizes import scaled, seeds
 from test_query_set import OUTPUTS, random_events, random_queries
 
 import cer_gpu
@@ -67,7 +67,7 @@ def compiled(texts: dict[str, str], **options: Any) -> cer_gpu.QuerySet:
     )
 
 
-@pytest.mark.parametrize("seed", range(scaled(20, most=400)))
+@pytest.mark.parametrize("seed", seeds(scaled(20, most=400)))
 def test_a_kept_set_finds_what_one_made_anew_finds(seed: int, made: list[str]) -> None:
     rng = random.Random(seed)
     texts, events = random_texts(rng), random_events(rng, rng.randint(0, 150))
@@ -87,7 +87,7 @@ def test_a_kept_set_finds_what_one_made_anew_finds(seed: int, made: list[str]) -
             assert found[name].equals(alone), text
 
 
-@pytest.mark.parametrize("seed", range(scaled(8, most=100)))
+@pytest.mark.parametrize("seed", seeds(scaled(8, most=100)))
 def test_a_kept_set_reads_a_stream_as_each_query_does(seed: int) -> None:
     rng = random.Random(seed)
     texts, events = random_texts(rng), random_events(rng, rng.randint(1, 100))
@@ -118,14 +118,11 @@ def test_what_differs_in_a_text_an_option_or_the_schema_is_not_read(made: list[s
         (texts, {"time_column": None}, events),
         (texts, {"missing_fields": None}, events),
         (texts, {}, wider),
-        (texts, {}, events.set_column(4, "x", events["x"].cast(pa.string()))),
+        (texts, {}, events.set_column(4, "x", events["x"].cast(pa.float32()))),
     ]
     for of, options, table in variants:
         made.clear()
-        try:
-            compiled(of, **options).evaluate(table)
-        except cer_gpu.CerError:
-            continue
+        compiled(of, **options).evaluate(table)
         assert len(made) == 2, (of, options)
         compiled(of, **options).evaluate(table)
         assert len(made) == 2, (of, options)
@@ -240,7 +237,7 @@ def test_a_query_of_a_kept_set_is_the_compiled_one() -> None:
             assert (type(query), repr(query), str(query.explain())) == (type(plain), repr(plain), str(plain.explain()))
 
 
-@pytest.mark.parametrize("seed", range(scaled(50, most=500)))
+@pytest.mark.parametrize("seed", seeds(scaled(50, most=500)))
 def test_predicates_come_back_as_they_were_written(seed: int) -> None:
     for text in random_texts(random.Random(seed)).values():
         if text.startswith("any"):

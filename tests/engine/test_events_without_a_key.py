@@ -6,6 +6,7 @@ import random
 
 import pyarrow as pa
 import pytest
+from sizes import seeds
 
 import cer_gpu
 
@@ -34,7 +35,7 @@ def note_of(query, table: pa.Table, **options) -> int:
     return int(notes[0].split()[0].replace(",", "")) if notes else 0
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 @pytest.mark.parametrize("clause", ["[user]", "[user, account]", "[user], [account]"])
 def test_the_note_counts_the_events_that_the_query_could_use(seed, clause):
     query = cer_gpu.compile(f"SELECT * WHERE A ; B PARTITION BY {clause} WITHIN 20 SECONDS", time_column="ts")

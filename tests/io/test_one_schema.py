@@ -11,6 +11,7 @@ import shutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sizes import seeds
 
 import cer_gpu
 from cer_gpu.io import json_lines
@@ -251,7 +252,7 @@ def test_columns_of_folders_stay_those_of_the_folders(tmp_path):
 # ---- any cut into files ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_any_cut_into_files_gives_the_same_rows(tmp_path, seed):
     """Types are those of all rows together, wherever the rows lie."""
     rng = random.Random(seed)

@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sizes import seeds
 
 import cer_gpu
 from cer_gpu.io.csv_files import delimiter_of
@@ -41,7 +42,7 @@ def test_a_format_reads_times(text, format, wanted):
     assert times.to_pylist() == [wanted, None, None]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_formats_read_what_python_writes(seed):
     rng = random.Random(seed)
     day, time = (

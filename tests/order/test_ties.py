@@ -7,6 +7,7 @@ import random
 
 import pyarrow as pa
 import pytest
+from sizes import seeds
 
 import cer_gpu
 from cer_gpu.cli.group import main
@@ -34,7 +35,7 @@ def as_table(events: list[dict]) -> pa.Table:
     return pa.Table.from_pylist(events, schema)
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(25))
 @pytest.mark.parametrize("names", [["seq"], ["seq", "name"], ["name", "seq"]])
 def test_events_of_one_time_are_in_the_order_of_further_columns(seed, names):
     """Python's sort tells the order; positions are those of the input; any cut into batches gives the same."""

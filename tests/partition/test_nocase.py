@@ -4,6 +4,7 @@ import random
 
 import pyarrow as pa
 import pytest
+from sizes import seeds
 
 import cer_gpu
 from cer_gpu.errors import QueryTypeError
@@ -46,7 +47,7 @@ def positions(found):
 @pytest.mark.long("forty combinations of keys")
 @pytest.mark.parametrize("text", QUERIES)
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_letter_case_does_not_matter(text, kind, seed):
     rnd = random.Random(seed)
     events = events_of(rnd, 60)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from random_predicates import SCHEMA, TEXTS, batch_of, tree
 from set_guards import any_test, texts_of_any_layout
+from sizes import seeds
 
 from cer_gpu.columnar.columns import Block
 from cer_gpu.errors import QueryTypeError
@@ -52,7 +53,7 @@ def expected_rows(asked, schema: pa.Schema, block: Block, named=None) -> list[li
     return expected
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_rows_equal_those_of_the_interpreter(seed, monkeypatch):
     rng = random.Random(seed)
     monkeypatch.setattr(host_sets, "PIECE_ROWS", rng.choice([64, 100, 1 << 13]))

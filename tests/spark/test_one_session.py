@@ -5,6 +5,7 @@ All other tests with a session are marked `long` (conftest.py in this folder).
 
 import pyarrow.dataset as ds
 import pytest
+from spark_settings import setting
 from spark_streams import PROVIDER, ROCKSDB, add_files, end_at, late_by, random_events, rows_of, run, stream_of, written
 
 import cer_gpu
@@ -48,17 +49,15 @@ def test_files_are_read_by_tasks(spark, events, tmp_path):
 
 
 def test_a_stream_stopped_amid_goes_on_from_its_checkpoint(spark, events, tmp_path):
-    before = spark.conf.get(PROVIDER)
-    spark.conf.set(PROVIDER, ROCKSDB)
     query = cer_gpu.compile(KEYED, time_column="ts")
     arrived = late_by(2, events, 4)
-    found = {"keyed": match_stream(stream_of(spark, tmp_path / "in"), query, lateness="4s", groups=2)}
-    add_files(tmp_path / "in", arrived.slice(0, 200), 1)
-    run(found, tmp_path)
-    add_files(tmp_path / "in", arrived.slice(200), 1, first=1)
-    add_files(tmp_path / "in", end_at(1_000), 1, first=2)
-    run(found, tmp_path)
-    spark.conf.set(PROVIDER, before)
+    with setting(spark, PROVIDER, ROCKSDB):
+        found = {"keyed": match_stream(stream_of(spark, tmp_path / "in"), query, lateness="4s", groups=2)}
+        add_files(tmp_path / "in", arrived.slice(0, 200), 1)
+        run(found, tmp_path)
+        add_files(tmp_path / "in", arrived.slice(200), 1, first=1)
+        add_files(tmp_path / "in", end_at(1_000), 1, first=2)
+        run(found, tmp_path)
     expected = query.evaluate(events, output="events")
     assert expected.num_rows > 10
     seen = written(spark, tmp_path, "keyed", expected.schema)
