@@ -28,7 +28,7 @@ MOST_KEPT = 16
 """Most values of a kind that are kept: those that were used last."""
 
 _NOTICES = "CER_GPU_NOTICES"
-"""Environment variable that leaves out such lines if it is "off"; the same as of `cer_gpu.backend.jit`."""
+"""Environment variable that leaves out such lines if it is "off"; the same as of `cer_gpu.compile_progress`."""
 
 
 def cache_folder(part: str, environ: Mapping[str, str] | None = None) -> Path:

@@ -219,17 +219,11 @@ def _read_some(
 
 def check_keys(document: Any) -> None:
     """Raise SigmaDetectionError if a key of a document is no text: pySigma takes all keys for texts."""
-    todo: list[Any] = [document]
-    known: set[int] = set()
-    while todo:
-        each = todo.pop()
-        if isinstance(each, dict | list) and id(each) not in known:  # aliases may lead back
-            known.add(id(each))
-            todo += each.values() if isinstance(each, dict) else each
-            for key in each if isinstance(each, dict) else ():
-                if not isinstance(key, str):
-                    hint = f"\nhint: write it in quotes, '{key}'" if isinstance(key, int) else ""
-                    raise SigmaDetectionError(f"expected a text as a key, found {key!r}{hint}")
+    for each in _within(document):
+        for key in each if isinstance(each, dict) else ():
+            if not isinstance(key, str):
+                hint = f"\nhint: write it in quotes, '{key}'" if isinstance(key, int) else ""
+                raise SigmaDetectionError(f"expected a text as a key, found {key!r}{hint}")
 
 
 def _check_references(names: object) -> None:
@@ -292,18 +286,19 @@ def _referenced(correlation: Any) -> list[str]:
 
 def _texts_in(value: Any) -> list[str]:
     """Return all keys and plain values in a value of YAML, as texts."""
-    texts: list[str] = []
-    todo: list[Any] = [value]
-    known: set[int] = set()
+    parts = (part for each in _within([value]) for part in (*each, *(each.values() if isinstance(each, dict) else ())))
+    return [str(part) for part in parts if part is not None and not isinstance(part, dict | list)]
+
+
+def _within(value: Any) -> Iterator[dict[Any, Any] | list[Any]]:
+    """Yield the mappings and lists in a value of YAML, each once, as aliases may lead back."""
+    todo, known = [value], set[int]()
     while todo:
         each = todo.pop()
-        if isinstance(each, dict | list):
-            if id(each) not in known:  # aliases may lead back
-                known.add(id(each))
-                todo += [*each, *each.values()] if isinstance(each, dict) else each
-        elif each is not None:
-            texts.append(str(each))
-    return texts
+        if isinstance(each, dict | list) and id(each) not in known:
+            known.add(id(each))
+            todo += each.values() if isinstance(each, dict) else each
+            yield each
 
 
 def _keys(names: Iterable[str]) -> frozenset[str]:
