@@ -1,6 +1,6 @@
-"""Measure live rules: events pushed to a set of rules one by one and by the thousand, one query, and a whole file.
+"""Measure live rules: events pushed to a set of rules one by one and by the thousand, one query, a file, and memory.
 
-    python benchmarks/live.py [--data FOLDER] [--rules FILE] [--repeat K] [--save]
+    python benchmarks/live.py [--data FOLDER] [--rules FILE] [--repeat K] [--open RULES,EVENTS] [--save]
 
 SigmaHQ's public Windows rules (a zip file with a folder of YAML) and recorded Windows events (windows.parquet) are not
 part of this repository: without them, only the single query is measured.  The set is bound to the schema of the events
@@ -11,7 +11,10 @@ of the whole file stand those of a bare read of it by pyarrow, of which they are
 from __future__ import annotations
 
 import argparse
+import json
+import resource
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -30,6 +33,7 @@ import cer_gpu
 import cer_gpu.sigma
 
 PUSHES, FILE = "Events pushed to an evaluator", "All events of a file"
+MEMORY = "Memory of a set whose windows are all open"
 ABOUT = {
     PUSHES: (
         "CPU time of one push, the median of many and the best of them, with the events a second that the median "
@@ -38,6 +42,11 @@ ABOUT = {
     FILE: (
         "CPU time of all rules over all events, bound before, and of a bare read of the same file by pyarrow "
         "(pq.read_table, one thread): the median of several, in turns."
+    ),
+    MEMORY: (
+        "Rules of two events within all events of the stream: each event begins a match of a rule, and none ends.  "
+        "Memory of the process before it compiles, and most that it needs beyond that, a batch of 100,000 events "
+        "included; seconds to compile, and for all events."
     ),
 }
 QUERY = "SELECT * FROM S WHERE A AS a ; B AS b FILTER a[x > 10] AND b[x < 90] WITHIN 100 EVENTS"
@@ -119,6 +128,44 @@ def over_file(rules: cer_gpu.QuerySet, path: Path, repeat: int) -> list[Row]:
     return rows
 
 
+def open_windows(n_rules: int, n_events: int) -> Row:
+    """Measure rules of which every event begins a match; to be called in a process of its own."""
+    text = "SELECT * FROM S WHERE * AS a ; * AS b FILTER a[x = {i}] AND b[y = {i}] WITHIN {n} EVENTS"
+    texts = {f"{i}": text.format(i=i, n=n_events) for i in range(n_rules)}
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    begin = time.perf_counter()
+    evaluator = cer_gpu.compile_all(texts, type_column=None).evaluator()
+    compiled = time.perf_counter() - begin
+    rng, n_matches, first = np.random.default_rng(0), 0, 0
+    never = np.full(BEFORE, -1)
+    begin = time.perf_counter()
+    for k in range(n_events // BEFORE):
+        found = evaluator.push(pa.record_batch({"x": rng.integers(0, n_rules, BEFORE), "y": never}))
+        n_matches += sum(rows.num_rows for rows in found.values())
+        if k == 0:
+            first = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "rules": n_rules,
+        "events": n_events,
+        "compile, s": compiled,
+        "events, s": time.perf_counter() - begin,
+        "before the rules, MiB": before / 1024,
+        "after one batch, MiB more": (first - before) / 1024,
+        "at the end, MiB more": (most - before) / 1024,
+        "matches": n_matches,
+    }
+
+
+def measured_apart(n_rules: int, n_events: int) -> Row:
+    """Measure open windows in a process of its own, whose memory is that of these rules alone."""
+    call = f"import json, live; print(json.dumps(live.open_windows({n_rules}, {n_events})))"
+    folder = Path(__file__).parent
+    done = subprocess.run([sys.executable, "-c", call], cwd=folder, check=True, capture_output=True, text=True)
+    row: Row = json.loads(done.stdout)
+    return row
+
+
 def bound(rules: cer_gpu.QuerySet, schema: pa.Schema) -> cer_gpu.QuerySetEvaluator:
     """Return an evaluator that expects events of a schema."""
     evaluator = rules.evaluator()
@@ -142,11 +189,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rules", type=Path, default=BESIDE / "rules" / "sigma_rules.zip")
     parser.add_argument("--pushes", type=int, default=1000, help="pushes of one event")
     parser.add_argument("--repeat", type=int, default=5, help="runs of which the median is taken")
+    parser.add_argument("--open", default="2856,10000000", help="rules and events of the measure of memory")
     parser.add_argument("--save", action="store_true", help="write <machine>-live.json")
     parser.add_argument("--results", type=Path, default=RESULTS, help="the folder of the results")
     options = parser.parse_args(arguments)
     console = Console(width=max(160, Console().width))
     tables: dict[str, list[Row]] = {PUSHES: [pushed_to_one(options.pushes)]}
+    tables[MEMORY] = [measured_apart(*map(int, options.open.split(",")))]
     path = options.data / "windows.parquet"
     if options.rules.exists() and path.exists():
         rules = loaded(options.rules)

@@ -50,9 +50,10 @@ from cer_gpu.io.source import Source
 from cer_gpu.io.sources import reading_again
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.planning.needs import Needs
+from cer_gpu.preparing.kept import FROM_QUERIES
 from cer_gpu.preparing.lookup import SetLookup
 from cer_gpu.preparing.over_schema import OverSchema
-from cer_gpu.preparing.sets import FROM_QUERIES, compiled_together
+from cer_gpu.preparing.sets import compiled_together
 from cer_gpu.printable import html_text
 
 _MOST_OUTPUTS = 2

@@ -107,10 +107,15 @@ def test_many_queries_find_at_once_what_they_find_one_by_one(tmp_path):
 
 
 def test_pushes_are_measured_where_there_are_no_rules(tmp_path):
-    printed = run("live.py", "--rules", str(tmp_path / "no"), "--pushes", "20", "--save", "--results", str(tmp_path))
+    few = ["--pushes", "20", "--open", "20,100000"]
+    printed = run("live.py", "--rules", str(tmp_path / "no"), *few, "--save", "--results", str(tmp_path))
     (kept,) = tmp_path.glob("*-live.json")
-    (row,) = json.loads(kept.read_text(encoding="utf-8"))["results"]["Events pushed to an evaluator"]
+    found = json.loads(kept.read_text(encoding="utf-8"))["results"]
+    (row,) = found["Events pushed to an evaluator"]
     assert row["median, ms"] >= row["best, ms"] > 0
+    (row,) = found["Memory of a set whose windows are all open"]
+    assert row["rules"] == 20
+    assert row["matches"] == 0
     assert "there are no rules" in printed
 
 

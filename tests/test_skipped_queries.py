@@ -7,6 +7,7 @@ import pytest
 
 import cer_gpu
 from cer_gpu.errors import CheckpointError, OptionError, QueryError, QuerySyntaxError, QueryTypeError
+from cer_gpu.rules import Rule, compile_rules, load
 
 EVENTS = pa.table({"type": ["A", "B", "A", "B"], "k": [[1], [2], [1], [1]], "n": [1, 2, 3, 4]})
 GOOD = {"ab": "SELECT * FROM S WHERE A ; B", "n": "SELECT * FROM S WHERE A AS a FILTER a[n > 1]"}
@@ -113,3 +114,26 @@ def test_a_schema_that_changes_later_is_an_error():
     evaluator.push(EVENTS.to_batches()[0])
     with pytest.raises(QueryTypeError, match="query 'n'"):
         evaluator.push(EVENTS.drop_columns("n").to_batches()[0])
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (["a", "a", "a"], ["a", "a (2)", "a (3)"]),
+        (["a (2)", "a", "a"], ["a (2)", "a", "a (3)"]),
+        (["a", "a", "a (2)"], ["a", "a (2)", "a (2) (2)"]),
+    ],
+)
+def test_no_error_is_lost_where_rules_have_one_name(names, shown):
+    errors = [OptionError(f"{place}") for place in range(len(names))]
+    rule = Rule("good", GOOD["ab"])
+    rules = compile_rules({"good": rule}, errors="skip", skipped=list(zip(names, errors, strict=True)))
+    assert list(rules.skipped) == shown
+    assert list(rules.skipped.values()) == errors
+
+
+def test_a_wrong_treatment_of_errors_is_told_before_any_rule_is_read(tmp_path):
+    with pytest.raises(OptionError, match="errors must be"):
+        load(tmp_path / "none", errors="maybe")
+    with pytest.raises(OptionError, match="errors must be"):
+        compile_rules({"wrong": Rule("wrong", "SELECT")}, errors="maybe", language="none")

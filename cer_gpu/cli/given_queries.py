@@ -31,8 +31,9 @@ from cer_gpu.compilation import (
 )
 from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.fitting.fields import in_another_case
+from cer_gpu.preparing.kept import FROM_QUERIES
 from cer_gpu.preparing.over_schema import OverSchema
-from cer_gpu.preparing.sets import FROM_QUERIES, compiled_together
+from cer_gpu.preparing.sets import compiled_together
 from cer_gpu.query_set import QuerySet
 from cer_gpu.rule import Rule
 from cer_gpu.rules.folder import READERS, passed_over_note, read_folder

@@ -16,6 +16,7 @@ from cer_gpu.cli.given_queries import (
     missing_notes,
     query_and_events_arguments,
     read_queries,
+    those_that_fit,
     with_progress,
 )
 from cer_gpu.cli.json_output import to_json
@@ -37,17 +38,15 @@ from cer_gpu.io.text_options import TextOptions
 from cer_gpu.report import write_alerts, write_funnel, write_report
 from cer_gpu.report.counted import number_in_words
 from cer_gpu.report.events import rereadable
-from cer_gpu.rules.alerts import alert_output
 from cer_gpu.rules.rule_set import RuleSet
 
 _WORDS = {"positions": "complex event", "alerts": "alert", "progress": "start"}
 """Pages by what they show, with the word for one of it."""
 _OUTPUTS: dict[str, Callable[[CompiledQuery], str | None]] = {
     "positions": lambda query: None,
-    "alerts": alert_output,
     "progress": lambda query: "progress",
 }
-"""Output of a query for each page."""
+"""Output of a query for each page of complex events."""
 
 
 @click.command(
@@ -126,10 +125,20 @@ def report(
             compiled, aside = with_progress(compiled)
         source = rereadable(streams.open())
         schema = next(iter(compiled.values()))._source(source).schema
-        compiled = for_each(compiled, lambda each: each.over(schema), given.skipped)
-        fitting = for_each(compiled, lambda each: each.output_schema(schema, _OUTPUTS[page](each)), given.skipped)
-        compiled = {name: compiled[name] for name in fitting}
-        asked = RuleSet(compiled, given.rules) if given.is_set else next(iter(compiled.values()))
+        asked: RuleSet | CompiledQuery
+        if page == "alerts":
+            rules = RuleSet(compiled, given.rules)
+            together, over = those_that_fit(rules, schema, rules._outputs, given.skipped)
+            asked = rules if together is rules else RuleSet(together._queries, given.rules)
+            missing = {name: query.missing_fields for name, query in over.queries.items()}
+            remarks = {name: query.notes for name, query in over.queries.items()}
+        else:
+            compiled = for_each(compiled, lambda each: each.over(schema), given.skipped)
+            fitting = for_each(compiled, lambda each: each.output_schema(schema, _OUTPUTS[page](each)), given.skipped)
+            compiled = {name: compiled[name] for name in fitting}
+            asked = RuleSet(compiled, given.rules) if given.is_set else next(iter(compiled.values()))
+            missing = {name: query.missing_fields for name, query in compiled.items()}
+            remarks = {name: query.notes for name, query in compiled.items()}
         with working("evaluating (the first run compiles the engine)"):
             if isinstance(asked, RuleSet) and page == "alerts":
                 made = write_alerts(asked, source, out, **options)
@@ -140,7 +149,6 @@ def report(
     except WrongQueries as wrong:
         given.say(wrong.errors)
         return 1
-    missing = {name: query.missing_fields for name, query in compiled.items()}
     notes = [*given.notes, *aside_note(aside), *missing_notes(missing, [schema])]
     what = _WORDS[page]
     if as_json:
@@ -152,8 +160,8 @@ def report(
         return 0
     n_found = made.n_matches
     found = f"{number_in_words(n_found)} {what}s" if n_found != 1 else f"1 {what}"
-    of_all = f" of {counted(len(compiled), 'query')}" if given.is_set else ""
+    of_all = f" of {counted(len(remarks), 'query')}" if given.is_set else ""
     say(f"{counted(made.n_events, 'row')}, {found}{of_all}, {made.n_bytes / 1e6:.1f} MB -> {out}")
-    own = {f"{name}: {note}" if name else note for name, n in made.of.items() if n for note in compiled[name].notes}
+    own = {f"{name}: {note}" if name else note for name, n in made.of.items() if n for note in remarks[name]}
     say_notes([*notes, *(note for note in made.notes if note not in own)])
     return 0

@@ -26,9 +26,11 @@ from cer_gpu.planning.binding import Bindings
 from cer_gpu.planning.needs import Needs, needs_of_guards
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates.shared_guards import UnboundGuards
+from cer_gpu.preparing.copies import ProcessCopy
 from cer_gpu.preparing.interned import Interned
+from cer_gpu.preparing.kept import FROM_QUERIES, VERSIONS
 from cer_gpu.preparing.plain_data import from_plain, to_plain
-from cer_gpu.preparing.sets import FROM_QUERIES, VERSIONS
+from cer_gpu.preparing.queries import PreparedQuery
 from cer_gpu.query import Query
 
 _MOST_MODELS = 16
@@ -97,7 +99,7 @@ class OverSchema:
         queries: Mapping[str, OverQuery],
     ) -> None:
         self.schema = schema
-        self.queries = queries
+        self.queries: Mapping[str, OverQuery] = queries
         self._compiled, self._outputs = compiled, outputs
         self._over: dict[str, CompiledQuery] = {}
         self._bindings: dict[str, Bindings] = {}
@@ -168,17 +170,21 @@ def over_schema(compiled: Mapping[str, CompiledQuery], schema: pa.Schema, output
     """Return the queries of a set over a schema, for the output of each."""
 
     def make() -> OverSchema:
-        found: dict[str, OverQuery] = {}
-        models: dict[str, Plan] = {}
-        over = OverSchema(compiled, outputs, schema, found)
-        for name in compiled:
-            try:
-                query = over.query(name)
-                found[name] = _over(query, schema, outputs[name], name, models)
-            except CerError:
-                continue
-            if name not in models and len(compiled) >= FROM_QUERIES:
-                over._over.pop(name, None)  # all of them would take much memory
+        copies: dict[ProcessCopy, list[str]] = {}
+        for name, query in compiled.items():
+            copy = query.copy if isinstance(query, PreparedQuery) else None
+            if copy is not None and (copy in copies or copy.claim()):
+                copies.setdefault(copy, []).append(name)
+        for copy, names in copies.items():
+            copy.ask(_request(schema, {name: outputs[name] for name in names}))
+        elsewhere = {name for names in copies.values() for name in names}
+        over = OverSchema(compiled, outputs, schema, {})
+        found = _made(over, [name for name in compiled if name not in elsewhere])
+        for copy, names in copies.items():
+            content = copy.answer()
+            copy.close()
+            found |= _made(over, names) if content is None else _read(json.loads(content))
+        over.queries = {name: found[name] for name in compiled if name in found}
         return over
 
     def read(content: bytes) -> OverSchema:
@@ -189,7 +195,34 @@ def over_schema(compiled: Mapping[str, CompiledQuery], schema: pa.Schema, output
         return make()
     made_of = [VERSIONS, schema.serialize().to_pybytes(), *(repr((name, by[name], outputs[name])) for name in compiled)]
     # a later process would compile the queries as well, which takes some twenty times as long
-    return made_once("over", made_of, make, _written, read, dearer=20)
+    return made_once("over", made_of, make, lambda over: _written(over.queries), read, dearer=20)
+
+
+def _made(over: OverSchema, names: Sequence[str]) -> dict[str, OverQuery]:
+    """Return what is known of those of some queries that fit the schema."""
+    found: dict[str, OverQuery] = {}
+    models: dict[str, Plan] = {}
+    for name in names:
+        try:
+            query = over.query(name)
+            found[name] = _over(query, over.schema, over._outputs[name], name, models)
+        except CerError:
+            continue
+        if name not in models and len(over._compiled) >= FROM_QUERIES:
+            over._over.pop(name, None)  # all of them would take much memory
+    return found
+
+
+def _request(schema: pa.Schema, outputs: Mapping[str, str]) -> bytes:
+    """Return what `answer_over` is asked in a copy of this process."""
+    return json.dumps([base64.b64encode(schema.serialize().to_pybytes()).decode(), outputs]).encode()
+
+
+def answer_over(compiled: Mapping[str, CompiledQuery], request: bytes) -> bytes:
+    """Return what is known of some of the queries over a schema, as it is kept."""
+    written, outputs = json.loads(request)
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(written)))
+    return _written(_made(OverSchema(compiled, outputs, schema, {}), list(outputs)))
 
 
 def _over(query: CompiledQuery, schema: pa.Schema, output: str, name: str, models: dict[str, Plan]) -> OverQuery:
@@ -242,11 +275,11 @@ def _as_model(plan: Plan, text: str, guards: tuple[Guard, ...]) -> Plan:
 # ---- as JSON --------------------------------------------------------------------------------------------------------
 
 
-def _written(over: OverSchema) -> bytes:
+def _written(found: Mapping[str, OverQuery]) -> bytes:
     """Return what is known of the queries; ValueError, RecursionError: a predicate cannot be written."""
     schemas, lists, numbers = Interned(), Interned(), dict[Guard, int]()
     queries = {}
-    for name, query in over.queries.items():
+    for name, query in found.items():
         queries[name] = [
             schemas.number(base64.b64encode(query.result_schema.serialize().to_pybytes()).decode()),
             lists.number(

@@ -16,6 +16,7 @@ from cer_gpu.explain.explanation import Explanation
 from cer_gpu.io.source import Source
 from cer_gpu.planning.dealing import Dealing
 from cer_gpu.planning.needs import Needs
+from cer_gpu.preparing.copies import ProcessCopy
 from cer_gpu.preparing.facts import QueryFacts, facts_of
 
 
@@ -30,10 +31,20 @@ class PreparedQuery(CompiledQuery):
     make
         Compiles it, which was done before without an error.
     facts
+    copy
+        The copy of this process that has compiled it, or None if there is none.
     """
 
-    def __init__(self, text: str, by: str, make: Callable[[], CompiledQuery], facts: QueryFacts) -> None:
-        self.facts = facts
+    def __init__(
+        self,
+        text: str,
+        by: str,
+        make: Callable[[], CompiledQuery],
+        facts: QueryFacts,
+        copy: ProcessCopy | None = None,
+    ) -> None:
+        self.facts: QueryFacts = facts
+        self.copy: ProcessCopy | None = copy
         self._text, self._by, self._make = text, by, make
         self.language: str = facts.language
         self.reads_whole_table: bool = facts.reads_whole_table

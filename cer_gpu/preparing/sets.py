@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import lark
-import pyarrow as pa
-
 from cer_gpu.cache import made_once
 from cer_gpu.compilation import analyse_member, compile_member
 from cer_gpu.evaluated import CompiledQuery
+from cer_gpu.preparing.copies import ProcessCopy, processes_for
 from cer_gpu.preparing.facts import QueryFacts
 from cer_gpu.preparing.interned import Interned
+from cer_gpu.preparing.kept import FROM_QUERIES, VERSIONS
+from cer_gpu.preparing.over_schema import answer_over
 from cer_gpu.preparing.queries import PreparedQuery
-
-FROM_QUERIES = 64
-"""Queries of a set from which on it is looked up, and kept, as a whole."""
-VERSIONS = repr((lark.__version__, pa.__version__))
-"""Versions of packages on which it depends what a query is."""
 
 
 def compiled_together(queries: Mapping[str, tuple[str, str | None]], **options: Any) -> dict[str, CompiledQuery]:
@@ -43,34 +38,72 @@ def compiled_together(queries: Mapping[str, tuple[str, str | None]], **options: 
     def options_of(language: str | None) -> dict[str, Any]:
         return options if language is None else options | {"language": language}
 
-    def make() -> dict[str, PreparedQuery]:
+    def some(names: Iterable[str]) -> dict[str, PreparedQuery]:
         found = {}
-        for name, (text, language) in queries.items():
+        for name in names:
+            text, language = queries[name]
             with suppress(Exception):  # which the caller meets again, by the name of the query
                 query, _ = analyse_member(text, **options_of(language))
                 if query is not None:
                     found[name] = PreparedQuery.of(query, _by(text, language, asked))
         return found
 
+    def make() -> dict[str, PreparedQuery]:
+        names = list(queries)
+        n_processes = processes_for(len(names))
+        parts = [names[i::n_processes] for i in range(n_processes)]
+        copies = [(part, _started(partial(_answered, {}, partial(some, part), write))) for part in parts[1:]]
+        found = some(parts[0])
+        for part, copy in copies:
+            content = None if copy is None else copy.answer()
+            own = some(part) if content is None else read(content, copy)
+            if copy is not None and (content is None or not own):
+                copy.close()
+            found |= own
+        return {name: found[name] for name in names if name in found}
+
     def write(found: Mapping[str, PreparedQuery]) -> bytes:
         known = Interned()
         of = {name: known.number(query.facts.plain()) for name, query in found.items()}
         return json.dumps({"facts": known.values, "of": of}).encode()
 
-    def read(content: bytes) -> dict[str, PreparedQuery]:
+    def read(content: bytes, copy: ProcessCopy | None = None) -> dict[str, PreparedQuery]:
         kept = json.loads(content)
         found = {}
         for name, number in kept["of"].items():
             text, language = queries[name]
             facts = QueryFacts.from_plain(kept["facts"][number], text)
             compiled: Callable[[], CompiledQuery] = partial(compile_member, text, **options_of(language))
-            found[name] = PreparedQuery(text, _by(text, language, asked), compiled, facts)
+            found[name] = PreparedQuery(text, _by(text, language, asked), compiled, facts, copy)
         return found
 
     if len(queries) < FROM_QUERIES:
         return {name: query.compiled for name, query in make().items()}
     found = made_once("queries", [VERSIONS, asked, *(repr(query) for query in queries.items())], make, write, read)
     return dict[str, CompiledQuery](found)
+
+
+def _started(serve: Callable[[bytes], bytes]) -> ProcessCopy | None:
+    """Return a copy of this process that compiles a part of the queries, or None if there can be none."""
+    try:
+        copy = ProcessCopy(serve)
+    except OSError:
+        return None
+    copy.ask(b"")
+    return copy
+
+
+def _answered(
+    compiled: dict[str, PreparedQuery],
+    make: Callable[[], dict[str, PreparedQuery]],
+    write: Callable[[Mapping[str, PreparedQuery]], bytes],
+    request: bytes,
+) -> bytes:
+    """Answer a request in a copy: first for its part of the queries, then for what is known of them over a schema."""
+    if request:
+        return answer_over(compiled, request)
+    compiled.update(make())
+    return write(compiled)
 
 
 def _by(text: str, language: str | None, asked: str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -101,7 +103,7 @@ class RuleSet(QuerySet):
         schema, _, found = self._alerts(source, options)
         return in_order_of_ends(list(found), schema)
 
-    @property
+    @cached_property
     def _outputs(self) -> dict[str, str]:
         """The output of each query of which alerts are made."""
         return {name: alert_output(query) for name, query in self._queries.items()}
@@ -174,9 +176,9 @@ def compile_rules(
     QueryError, OptionError
         For the first rule that is wrong; the message begins with its name.
     """
+    check_errors(errors)
     options = options_of_rules(rules.values(), {"type_column": TYPE_COLUMN, "time_column": None, **options})
     queries = compiled_together({name: (rule.text, rule.language) for name, rule in rules.items()}, **options)
-    check_errors(errors)
     wrong = list(skipped)
     for name, rule in rules.items():
         if name in queries:
@@ -195,9 +197,14 @@ def compile_rules(
 def _by_name(errors: Sequence[tuple[str, CerError]]) -> dict[str, CerError]:
     """Return errors by names, several of one name apart."""
     found: dict[str, CerError] = {}
+    counts: Counter[str] = Counter()
     for name, error in errors:
-        n = sum(known == name or known.startswith(f"{name} (") for known in found)
-        found[f"{name} ({n + 1})" if n else name] = error
+        counts[name] += 1
+        shown = name if counts[name] == 1 else f"{name} ({counts[name]})"
+        while shown in found:  # as another one is called
+            counts[name] += 1
+            shown = f"{name} ({counts[name]})"
+        found[shown] = error
     return found
 
 
@@ -237,6 +244,7 @@ def load(
     QueryError, OptionError
         When there is no rule, or for the first that is wrong; the message begins with its name.
     """
+    check_errors(errors)
     found = read_folder(folder, FieldColumns(pipelines, columns or {}, nocase_groups))
     return compile_rules(
         found.checked() if errors == RAISE else found.rules,

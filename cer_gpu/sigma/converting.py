@@ -99,11 +99,14 @@ def _keys_of(rule: AnyRule) -> set[str]:
 def _silenced(given: GivenRules, rules: list[AnyRule], converted: set[int]) -> dict[str, tuple[str, ...]]:
     """Return the titles of rules that give no results for correlations without a query, by the titles of these."""
     is_used = [each.rule is not None and id(each.rule) in converted for each in given.references]
+    if all(is_used):
+        return {}
     used = {name for each, is_so in zip(given.references, is_used, strict=True) if is_so for name in each.names}
+    keys = [(title_of_rule(rule), _keys_of(rule)) for rule in rules if id(rule) in converted]
+    unused = [(title, own) for title, own in keys if not used & own]
     silenced: dict[str, tuple[str, ...]] = {}
     for each, is_so in zip(given.references, is_used, strict=True):
-        own = [rule for rule in rules if id(rule) in converted and each.names & _keys_of(rule)]
-        titles = [title_of_rule(rule) for rule in own if not is_so and not used & _keys_of(rule)]
+        titles = [] if is_so else [title for title, own in unused if each.names & own]
         if titles:
             silenced[each.title] = tuple(dict.fromkeys([*silenced.get(each.title, ()), *titles]))
     return silenced

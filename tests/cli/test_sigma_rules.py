@@ -7,6 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cer_gpu import cache
+from cer_gpu.fitting.query import FittedQuery
+from cer_gpu.preparing import over_schema, sets
+
 pytest.importorskip("sigma.rule")
 
 WHOAMI = r"""
@@ -91,6 +95,22 @@ def test_check_report_and_progress_take_them_too(cli):
     assert (code, "3 alerts of 3 queries" in err) == (0, True)
     assert '<h2 class="level">low</h2>' in Path("alerts.html").read_text()
     assert cli("run", *ASKED, "--output", "progress")[0] == 0
+
+
+def test_a_page_of_alerts_fits_no_kept_rule_anew_that_finds_nothing(cli, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "WORTH_SECONDS", 0)
+    for module in (sets, over_schema):
+        monkeypatch.setattr(module, "FROM_QUERIES", 1)
+    write({f"{i}.yml": WHOAMI.replace("whoami.exe", f"{i}.exe").replace("Whoami", f"R{i}") for i in range(20)})
+    first = cli("report", *ASKED, "-o", "alerts.html")
+    fitted = []
+    over = FittedQuery.over
+    monkeypatch.setattr(FittedQuery, "over", lambda query, schema: fitted.append(query) or over(query, schema))
+    again = cli("report", *ASKED, "-o", "alerts.html")
+    assert (first[0], first[2]) == (again[0], again[2])
+    assert "3 alerts of 23 queries" in again[2]
+    assert len(fitted) <= 3
 
 
 def test_wrong_rules_are_told_or_left_out(cli):

@@ -1,0 +1,139 @@
+"""Copies of this process, each of which does a part of the work on a large set of queries.
+
+A copy (fork) has all that is imported and compiled here, without a second start.  It answers requests with the bytes
+that the cache keeps, so that nothing is unpickled.  One that fails, or is killed, is as one that was never there: the
+caller does its part.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import Callable
+
+FROM_QUERIES_COPIED = 300
+"""Queries of a set from which on copies take a part of the work."""
+MOST_PROCESSES = 4
+"""Most processes that work on a set, this one too."""
+IDLE_SECONDS = 30.0
+"""Seconds after which a copy that is asked nothing ends."""
+_STOPPING = ("SIGINT", "SIGTERM", "SIGHUP")
+_LENGTH_BYTES = 8
+_is_copy = False
+
+
+def processes_for(n_queries: int) -> int:
+    """Return how many processes may work on a set; 1 where a copy would not be safe: beside other threads of Python."""
+    if n_queries < FROM_QUERIES_COPIED or sys.platform != "linux" or _is_copy or threading.active_count() > 1:
+        return 1
+    return min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
+
+
+class ProcessCopy:
+    """A copy of this process that answers requests.
+
+    Parameters
+    ----------
+    serve
+        Function from a request to its answer.
+
+    Attributes
+    ----------
+    pid : int
+
+    Raises
+    ------
+    OSError
+        When there can be no other process.
+    """
+
+    def __init__(self, serve: Callable[[bytes], bytes]) -> None:
+        here, there = socket.socketpair()
+        with there, warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # the native threads of NumPy and Arrow can be copied
+            try:
+                pid = os.fork()
+            except OSError:
+                here.close()
+                raise
+            if pid == 0:
+                try:
+                    here.close()
+                    _answer_all(there, serve)
+                finally:
+                    os._exit(0)  # nothing of the process that was copied ends here
+        self.pid: int = pid
+        self._socket, self._owner, self._claimed = here, os.getpid(), threading.Lock()
+        self._close = weakref.finalize(self, _end, here, pid, self._owner)
+
+    def ask(self, request: bytes) -> None:
+        """Send a request, whose answer must be read before the next one."""
+        if os.getpid() == self._owner:
+            with contextlib.suppress(OSError):
+                _send(self._socket, request)
+
+    def answer(self) -> bytes | None:
+        """Return the answer to the request, or None if the copy has failed."""
+        if os.getpid() != self._owner:
+            return None
+        try:
+            return _receive(self._socket)
+        except OSError:
+            return None
+
+    def claim(self) -> bool:
+        """Return True for the one caller who may ask for more than the first answer."""
+        return os.getpid() == self._owner and self._claimed.acquire(blocking=False)
+
+    def close(self) -> None:
+        """End the copy."""
+        self._close()
+
+
+def _end(connection: socket.socket, pid: int, owner: int) -> None:
+    connection.close()
+    if os.getpid() == owner:
+        with contextlib.suppress(OSError):  # others may have waited for it
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def _answer_all(connection: socket.socket, serve: Callable[[bytes], bytes]) -> None:
+    """Answer requests until there are no more."""
+    global _is_copy
+    _is_copy = True
+    for name in _STOPPING:
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for standard in range(3):  # a pipe of the process that was copied must not stay open for this one
+        os.dup2(nowhere, standard)
+    connection.settimeout(IDLE_SECONDS)
+    while True:
+        request = _receive(connection)
+        _send(connection, serve(request))
+
+
+def _send(connection: socket.socket, content: bytes) -> None:
+    connection.sendall(len(content).to_bytes(_LENGTH_BYTES, "little") + content)
+
+
+def _receive(connection: socket.socket) -> bytes:
+    """Return the next message; ConnectionError: the other process has ended."""
+    length = int.from_bytes(_exactly(connection, _LENGTH_BYTES), "little")
+    return _exactly(connection, length)
+
+
+def _exactly(connection: socket.socket, length: int) -> bytes:
+    content = bytearray()
+    while len(content) < length:
+        part = connection.recv(min(length - len(content), 1 << 20))
+        if not part:
+            raise ConnectionError("the other process has ended")
+        content += part
+    return bytes(content)
