@@ -391,3 +391,9 @@ def test_halves_of_wide_integers():
         assert (high << 64) + (low & (2**64 - 1)) == value
         assert LOW <= high <= HIGHEST
         assert LOW <= low <= HIGHEST
+
+
+def test_the_negative_of_a_uint64_in_measures_fits_or_is_an_error():
+    assert arrow.negative(pa.array([7, None], pa.uint64())).to_pylist() == [-7, None]
+    with pytest.raises(EventsError, match="does not fit its type"):
+        arrow.negative(pa.array([2**63], pa.uint64()))
