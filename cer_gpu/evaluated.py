@@ -140,7 +140,7 @@ class Evaluated(ABC):
             raise out_of_memory(evaluator.n_found) from None
 
 
-def _first_rows(found: FoundBatches, evaluator: Any) -> FoundBatches:
+def _first_rows(found: FoundBatches, evaluator: Evaluation[Any, Any]) -> FoundBatches:
     """Yield results that several threads found, up to the limit of each query."""
     limit = evaluator._options.limit
     if limit is None:

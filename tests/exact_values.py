@@ -62,11 +62,6 @@ def kind_of(data_type: pa.DataType) -> str:
     return next((kind for kind, holds in tests.items() if holds(data_type)), TEXT)
 
 
-def wrapped(x: int) -> int:
-    """Return the low 64 bits of an integer, signed."""
-    return (x + 2**63) % 2**64 - 2**63
-
-
 def events_of(tree: Any) -> Iterator[str]:
     """Yield the events that a tree reads."""
     if isinstance(tree, tuple):
@@ -103,7 +98,7 @@ class Oracle:
                 return kind, value
             case ("negative", operand):
                 kind, x = self.value(operand, events)
-                return kind, None if x is None else wrapped(-wrapped(x)) if kind == INTEGER else -x
+                return kind, None if x is None else -x
             case (op, left, right):
                 (one, x), (other, y) = self.value(left, events), self.value(right, events)
                 kind = LENGTH if one in (TIME, LENGTH) else FLOAT if FLOAT in (one, other) else INTEGER
@@ -134,13 +129,12 @@ def _applied(op: str, kind: str, x: Any, y: Any) -> Any:
     if kind == LENGTH:
         return x - y
     if kind == INTEGER:
-        x, y = wrapped(x), wrapped(y)
         if op in "/%":
             if y == 0:
                 return None
-            quotient = int(Fraction(x, y))
-            return (0 if quotient == 2**63 else quotient) if op == "/" else x - y * quotient
-        return wrapped({"+": x + y, "-": x - y, "*": x * y}[op])
+            quotient = int(Fraction(x, y))  # truncated toward zero
+            return quotient if op == "/" else x - y * quotient
+        return {"+": x + y, "-": x - y, "*": x * y}[op]
     with np.errstate(all="ignore"):
         one, other = np.float64(float(x)), np.float64(float(y))
         return float({"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "%": np.fmod}[op](one, other))

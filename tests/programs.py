@@ -47,7 +47,7 @@ class _Maker:
         rng, drawn = self._rng, self._rng.random()
         if dtype == t.WIDE:
             if depth and drawn < 0.3:
-                return t.Apply("-", (self.value(t.WIDE, depth - 1), self.value(t.WIDE, depth - 1)))
+                return t.Apply(rng.choice("+-"), (self.value(t.WIDE, depth - 1), self.value(t.WIDE, depth - 1)))
             if drawn < 0.4:
                 return t.Constant(rng.randrange(_N_CONSTANTS), t.WIDE)
             return t.ToWide(self.value(rng.choice([t.I8, t.U8]), 1), 10 ** rng.randrange(19))
@@ -55,10 +55,8 @@ class _Maker:
             return self.column(dtype) if rng.random() < 0.7 else t.Constant(rng.randrange(_N_CONSTANTS), dtype)
         if drawn < 0.5:
             return t.Apply("negative", (self.value(dtype, depth - 1),))
-        if drawn < 0.65:
-            return (t.ToFloat if dtype == t.F8 else t.ToInt64)(
-                self.value(rng.choice([t.I8, t.U8]) if dtype == t.F8 else t.U8, depth - 1)
-            )
+        if drawn < 0.65 and dtype == t.F8:
+            return t.ToFloat(self.value(rng.choice([t.I8, t.U8, t.WIDE]), depth - 1))
         return t.Apply(rng.choice("+-*/%"), (self.value(dtype, depth - 1), self.value(dtype, depth - 1)))
 
     def test(self, depth: int) -> t.Test:

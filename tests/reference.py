@@ -145,7 +145,6 @@ from reference_predicates import not_ as not_
 from reference_predicates import or_ as or_
 from reference_predicates import truth as truth
 from reference_predicates import value_of as value_of
-from reference_predicates import wrap as wrap
 
 Row = tuple[int, int, tuple[int, ...]]  # (start, end, kept positions)
 Binding = tuple[tuple[str, tuple[int, ...]], ...]  # ((variable, positions), ...)

@@ -270,11 +270,6 @@ def measured_variables(measure: Expression) -> tuple[str, ...]:
 # ------------------------------------------------------------------------------------- values of expressions
 
 
-def wrap(value: int) -> int:
-    """Return the int64 with the low 64 bits of `value`."""
-    return (value + 2**63) % 2**64 - 2**63
-
-
 def lagged(event: Event, name: str, lag: int) -> Any:
     """Return the value of an attribute of the event `lag` before, NULL if there is none."""
     before: Event | None = event
@@ -338,7 +333,7 @@ def value_of(expression: Expression, event: Event, chosen: Chosen = NOTHING_CHOS
             value = value_of(operand, event, chosen)
             if value is None:
                 return None
-            return wrap(-value) if isinstance(value, int) else -float(value)
+            return -value if isinstance(value, int) else -float(value)
         case Arith(op, left, right):
             a, b = value_of(left, event, chosen), value_of(right, event, chosen)
             if a is None or b is None:
@@ -369,7 +364,7 @@ def _moment(milliseconds: int) -> dt.datetime:
 
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
-    "abs": lambda value: wrap(abs(value)) if isinstance(value, int) else abs(value),
+    "abs": abs,
     "lower": str.lower,
     "upper": str.upper,
     "length": len,  # in code points
@@ -384,17 +379,14 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 
 
 def _int_arithmetic(op: str, a: int, b: int) -> int | None:
-    a, b = wrap(a), wrap(b)  # a uint64 of 2**63 or more
     if op == "+":
-        return wrap(a + b)
+        return a + b
     if op == "-":
-        return wrap(a - b)
+        return a - b
     if op == "*":
-        return wrap(a * b)
+        return a * b
     if b == 0:
         return None
-    if a == -(2**63) and b == -1:
-        return 0
     quotient = abs(a) // abs(b)
     if (a < 0) != (b < 0):
         quotient = -quotient

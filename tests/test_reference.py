@@ -487,16 +487,16 @@ def test_predicates_have_their_truth_values(predicate, expected):
 
 
 VALUES = [
-    ("+", INT64_MAX, 1, INT64_MIN),
-    ("-", INT64_MIN, 1, INT64_MAX),
-    ("*", INT64_MAX, 2, -2),
+    ("+", INT64_MAX, 1, 2**63),
+    ("-", INT64_MIN, 1, -(2**63) - 1),
+    ("*", INT64_MAX, 2, 2**64 - 2),
     ("/", 7, -2, -3),
     ("/", -7, 2, -3),
     ("%", 7, -2, 1),
     ("%", -7, 2, -1),
     ("/", 1, 0, None),
     ("%", 1, 0, None),
-    ("/", INT64_MIN, -1, 0),
+    ("/", INT64_MIN, -1, 2**63),
     ("%", INT64_MIN, -1, 0),
     ("/", 7, 2.0, 3.5),
     ("/", 1, 0.0, math.inf),
@@ -518,8 +518,8 @@ def test_arithmetic_has_its_values(op, a, b, expected):
     assert value == expected or (value != value and expected != expected)
 
 
-def test_negation_wraps_as_int64():
-    assert ref.value_of(Neg(Const(INT64_MIN)), {}) == INT64_MIN
+def test_negation_is_exact():
+    assert ref.value_of(Neg(Const(INT64_MIN)), {}) == 2**63
     assert math.copysign(1, ref.value_of(Neg(Const(0.0)), {})) == -1
     assert ref.value_of(Neg(Attr("null")), EVENT) is None
 
@@ -528,9 +528,9 @@ any_int = st.integers(INT64_MIN, INT64_MAX) | st.integers(-9, 9)
 
 
 @given(st.sampled_from("+-*/%"), any_int, any_int)
-def test_int_arithmetic_is_that_of_int64(op, a, b):
+def test_int_arithmetic_is_that_of_int64_where_it_fits(op, a, b):
     ours = ref.value_of(Arith(op, Const(a), Const(b)), {})
-    if op in "/%" and (b == 0 or (a, b) == (INT64_MIN, -1)):
+    if ours is None or not INT64_MIN <= ours <= INT64_MAX:
         return  # decided by the table above
     x, y = np.array([a]), np.array([b])
     if op == "/":

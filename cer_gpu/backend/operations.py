@@ -1,7 +1,8 @@
 """Operators on numbers in compiled code, and a prefetch: the spelling that `cer_gpu.expressions.operators` gives them.
 
-A wide integer has 128 bits: (int64 high, uint64 low), in two's complement.  Numbers of unlike types, scales or units
-become wide before they are compared, so that nothing wraps around.
+Functions of int64 are for operands whose results fit (`cer_gpu.expressions.arithmetic`); those of NULL rows, which mean
+nothing, may wrap around.  A wide integer has 128 bits: (int64 high, uint64 low), in two's complement.  Integers whose
+results may not fit int64, and numbers of unlike types, scales or units that are compared, are wide.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ NEGATIVE, ABSOLUTE = range(2)
 
 @helper
 def of_two_integers(op, x, y):
-    """Return ``x op y`` of int64, which wraps around; any value for a division by 0."""
+    """Return ``x op y`` of int64, which fits; any value for a division by 0."""
     if op == PLUS:
         return np.int64(np.uint64(x) + np.uint64(y))
     if op == MINUS:
@@ -82,7 +83,7 @@ def of_two_floats(op, x, y):
 
 @helper
 def of_one_integer(op, x):
-    """Return ``op x`` of an int64, which wraps around."""
+    """Return ``op x`` of an int64, which fits."""
     if op == NEGATIVE:
         return np.int64(np.uint64(0) - np.uint64(x))
     assert op == ABSOLUTE
@@ -112,12 +113,11 @@ def fmod(x, y):
 
 @helper
 def quotient(x, y):
-    """Return int64 ``x / y``, truncated toward zero; the smallest by -1 is 0 as in Arrow; any value if `y` is 0."""
+    """Return int64 ``x / y``, truncated toward zero; any value if `y` is 0, or if it is the smallest by -1."""
     small = (y == 0) | (y == -1)
     divisor = np.int64(1) if small else y
     cut = x // divisor + np.int64((x % divisor != 0) & ((x < 0) != (divisor < 0)))
-    negated = np.int64(np.uint64(0) - np.uint64(x))  # the smallest negated is itself
-    return (np.int64(0) if negated == x else negated) if small else cut
+    return np.int64(np.uint64(0) - np.uint64(x)) if small else cut
 
 
 @helper
@@ -174,10 +174,158 @@ def wide_product(x, y):
 
 
 @helper
+def wide_sum(x, y):
+    """Return ``x + y`` of two wide integers."""
+    low = x[1] + y[1]
+    return np.int64(np.uint64(x[0]) + np.uint64(y[0]) + np.uint64(low < y[1])), low
+
+
+@helper
+def wide_times(x, y):
+    """Return ``x * y`` of two wide integers."""
+    high, low = wide_product(x[1], y[1])
+    return np.int64(high + np.uint64(x[0]) * y[1] + x[1] * np.uint64(y[0])), low
+
+
+@helper
+def wide_negative(x):
+    """Return ``-x`` of a wide integer."""
+    low = np.uint64(0) - x[1]
+    return np.int64(~np.uint64(x[0]) + np.uint64(low == 0)), low
+
+
+@helper
+def wide_absolute(x):
+    """Return ``|x|`` of a wide integer."""
+    return wide_negative(x) if x[0] < 0 else x
+
+
+@helper
+def is_short(x):
+    """Return True if a wide integer fits int64."""
+    return x[0] == np.int64(x[1]) >> np.int64(63)
+
+
+@helper
+def wide_quotient(x, y):
+    """Return ``x / y`` of wide integers, truncated toward zero; any value if `y` is 0."""
+    if is_short(x) and is_short(y) and y[1] != np.uint64(0xFFFFFFFFFFFFFFFF):
+        found = quotient(np.int64(x[1]), np.int64(y[1]))
+        return found >> np.int64(63), np.uint64(found)
+    divided = wide_divided(wide_absolute(x), wide_absolute(y))
+    result = divided[0], divided[1]
+    return wide_negative(result) if (x[0] < 0) != (y[0] < 0) else result
+
+
+@helper
+def wide_remainder(x, y):
+    """Return ``x % y`` of wide integers, with the sign of `x`; any value if `y` is 0."""
+    if is_short(x) and is_short(y):
+        found = remainder(np.int64(x[1]), np.int64(y[1]))
+        return found >> np.int64(63), np.uint64(found)
+    divided = wide_divided(wide_absolute(x), wide_absolute(y))
+    result = divided[2], divided[3]
+    return wide_negative(result) if x[0] < 0 else result
+
+
+@helper
+def wide_divided(x, y):
+    """Return the halves of ``x / y`` and of the remainder, of absolute values; long division, bit by bit."""
+    one, top = np.uint64(1), np.uint64(63)
+    high, low = np.uint64(x[0]), x[1]
+    rest_high = rest_low = np.uint64(0)
+    divisor_high, divisor_low = np.uint64(y[0]), y[1]
+    for _ in range(128):
+        rest_high = (rest_high << one) | (rest_low >> top)
+        rest_low = (rest_low << one) | (high >> top)
+        high = (high << one) | (low >> top)
+        low = low << one
+        if rest_high > divisor_high or (rest_high == divisor_high and rest_low >= divisor_low):
+            rest_high -= divisor_high + np.uint64(rest_low < divisor_low)
+            rest_low -= divisor_low
+            low |= one
+    return np.int64(high), low, np.int64(rest_high), rest_low
+
+
+@helper
+def wide_float(x):
+    """Return a wide integer as the nearest float64, ties to even."""
+    if is_short(x):
+        return np.float64(np.int64(x[1]))
+    magnitude = wide_absolute(x)
+    high, low = np.uint64(magnitude[0]), magnitude[1]
+    scale = 1.0
+    lost = np.uint64(0)
+    while high != 0:  # a bit that stands for all that are lost decides ties
+        lost |= low & np.uint64(1)
+        low = (low >> np.uint64(1)) | (high << np.uint64(63))
+        high >>= np.uint64(1)
+        scale *= 2.0
+    found = np.float64(low | lost) * scale
+    return -found if x[0] < 0 else found
+
+
+@helper
+def sum_fits(x, y, total):
+    """Return whether the sum of two wide integers is what `wide_sum` returned."""
+    return (x[0] ^ total[0]) & (y[0] ^ total[0]) >= 0
+
+
+@helper
+def product_fits(x, y):
+    """Return whether `wide_times` returns the product of two wide integers; False for -2**127, which it does."""
+    if is_short(x) and is_short(y):
+        return True
+    a, b = wide_absolute(x), wide_absolute(y)
+    if a[0] < 0 or b[0] < 0 or (a[0] > 0 and b[0] > 0):
+        return (a[1] == 0 and a[0] == 0) or (b[1] == 0 and b[0] == 0)
+    over, crossed = wide_product(np.uint64(a[0]), b[1]) if a[0] > 0 else wide_product(a[1], np.uint64(b[0]))
+    high = wide_product(a[1], b[1])[0]
+    total = high + crossed
+    return over == 0 and total >= high and total < np.uint64(1 << 63)
+
+
+@helper
+def of_two_wide(op, x, y):
+    """Return ``x op y`` of wide integers, and whether it fits; any value for a division by 0."""
+    if op == PLUS:
+        found = wide_sum(x, y)
+        return found, sum_fits(x, y, found)
+    if op == MINUS:
+        found = wide_difference(x, y)
+        return found, sum_fits(found, y, x)
+    if op == TIMES:
+        return wide_times(x, y), product_fits(x, y)
+    if op == DIVIDED:
+        return wide_quotient(x, y), True
+    assert op == MODULO
+    return wide_remainder(x, y), True
+
+
+@helper
+def of_one_wide(op, x):
+    """Return ``op x`` of a wide integer, and whether it fits."""
+    found = wide_negative(x) if op == NEGATIVE else wide_absolute(x)
+    return found, not (found[0] < 0 and x[0] < 0)
+
+
+@helper
 def wide_difference(x, y):
     """Return ``x - y`` of two wide integers."""
     borrow = np.uint64(x[1] < y[1])
     return np.int64(np.uint64(x[0]) - np.uint64(y[0]) - borrow), x[1] - y[1]
+
+
+@helper
+def wide_equal(x, y):
+    """Return whether two wide integers are equal; without a branch, so that loops are vectorised."""
+    return (x[0] == y[0]) & (x[1] == y[1])
+
+
+@helper
+def wide_less(x, y):
+    """Return whether a wide integer is less than another; without a branch, so that loops are vectorised."""
+    return (x[0] < y[0]) | ((x[0] == y[0]) & (x[1] < y[1]))
 
 
 @helper
@@ -190,16 +338,18 @@ def wide_order(x, y):
 
 @helper
 def float_compared(op, x, y):
-    """Return ``x op y`` of a float64 and the wide integer of an int64 or uint64, compared exactly."""
+    """Return ``x op y`` of a float64 and a wide integer, compared exactly."""
     if x != x:
         return op == 1
     whole = np.floor(x)
-    if whole >= 18446744073709551616.0:
+    if whole >= 170141183460469231731687303715884105728.0:
         return compared(op, np.int64(1), np.int64(0))
-    if whole < -9223372036854775808.0:
+    if whole < -170141183460469231731687303715884105728.0:
         return compared(op, np.int64(0), np.int64(1))
-    if whole < 0.0:
-        order = wide_order((np.int64(-1), np.uint64(np.int64(whole))), y)
+    if -9223372036854775808.0 <= whole < 9223372036854775808.0:
+        floored = np.int64(whole) >> np.int64(63), np.uint64(np.int64(whole))
     else:
-        order = wide_order((np.int64(0), np.uint64(whole)), y)
+        high = np.floor(whole / 18446744073709551616.0)  # exact, as is the rest
+        floored = np.int64(high), np.uint64(whole - high * 18446744073709551616.0)
+    order = wide_order(floored, y)
     return compared(op, np.int64(whole < x) if order == 0 else order, np.int64(0))

@@ -19,7 +19,7 @@ import numpy as np
 
 from cer_gpu.backend.aggregates.segments import exceeds
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.joins.filters import COLUMN, COMPARE_INTEGERS, IS_KNOWN, VALUE, Filters, execute, push_value
+from cer_gpu.backend.joins.filters import COLUMN, COMPARE_INTEGERS, HIGH, IS_KNOWN, VALUE, Filters, execute, push_value
 from cer_gpu.backend.operations import compared
 from cer_gpu.backend.row_patterns import ACCEPT, DONE, FULL, MISSING, SAME, next_start
 
@@ -503,6 +503,7 @@ def _read_total(plan, memory, filters, depth, f, top):
             filters.work_floats[top, VALUE] = memory.totals_f[depth, f] / max(tally, 1)
         else:
             filters.work[top, VALUE] = memory.totals[depth, f]
+    filters.work[top, HIGH] = filters.work[top, VALUE] >> np.int64(63)
 
 
 @helper

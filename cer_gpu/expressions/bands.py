@@ -252,7 +252,7 @@ class _Linear:
                 for sign, operand in zip(signs, value.operands, strict=True):
                     self.add(operand, event, factor * sign, wraps=wraps)
             case _:
-                self.fits = self.fits and event is not None and value.dtype != t.WIDE and not isinstance(value, t.Text)
+                self.fits = self.fits and event is not None and not isinstance(value, t.Text)
                 self.coefficients[event, value] = self.coefficients.get((event, value), Fraction(0)) + factor
 
     def _note(self, value: t.Apply, event: Any) -> bool:

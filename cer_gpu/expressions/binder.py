@@ -13,7 +13,6 @@ from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
@@ -26,19 +25,19 @@ from cer_gpu.columnar.moments import per_second, read_moment
 from cer_gpu.errors import NULL_HINT, QueryTypeError, nearest
 from cer_gpu.expressions import lists, texts
 from cer_gpu.expressions import terms as t
+from cer_gpu.expressions.arithmetic import applied
 from cer_gpu.expressions.by_arrow import NullRows, arrow_rows, common_decimal, decimals, of_arrow
-from cer_gpu.expressions.coercions import compare_scaled, exact_value, float_term, int64_term
+from cer_gpu.expressions.coercions import compare_scaled, exact_value, float_term
 from cer_gpu.expressions.derived import DerivedColumn, derive
 from cer_gpu.expressions.derived_names import is_derived, shown
 from cer_gpu.expressions.globs.compiling import Pattern
 from cer_gpu.expressions.hints import article, comparison_hint, moment_hint
 from cer_gpu.expressions.inputs import CODES, FLOATS, NUMBERS, Inputs, Operand
 from cer_gpu.expressions.lengths import LENGTH_HINT, differ_by_length, length_of, with_integer
-from cer_gpu.expressions.numbers import to_float, to_int64
-from cer_gpu.expressions.operators import OPERATORS, spelling
+from cer_gpu.expressions.operators import OPERATORS
+from cer_gpu.expressions.targets.numpy import rows_of
 
-_INT64 = range(-(2**63), 2**63)
-_UINT64 = range(2**64)
+_VALUES = {t.I8: range(-(2**63), 2**63), t.U8: range(2**64), t.WIDE: range(-(2**127), 2**127)}
 _WIDE = 2**120
 """More than any difference of times, in the finest unit, or than any scaled decimal that is made wide."""
 _MOST_FACTOR = 10**18
@@ -113,7 +112,8 @@ class Binder:
             case s.Comparison():
                 self.check_names(predicate.left, predicate.right)
                 self.check_names(predicate.right, predicate.left)
-                return self.comparison(predicate.op, predicate.left, predicate.right, negated, predicate.span)
+                sides = predicate.left, predicate.right
+                return self.computed(self.comparison(predicate.op, *sides, negated, predicate.span))
             case s.Membership():
                 return self.membership(predicate, negated)
             case s.TextTest():
@@ -121,9 +121,18 @@ class Binder:
             case s.AnyElement():
                 return self.any_element(predicate, negated)
             case s.IsNull():
-                return self.is_null(predicate.operand, negated)
+                return self.computed(self.is_null(predicate.operand, negated))
             case s.Apart():
                 raise AssertionError("a distance of two events among the predicates of one")
+
+    def computed(self, test: t.Test) -> t.Test:
+        """Return a test as it is, or its answers where it computes integers that may have more than 128 bits."""
+        inputs = self.inputs
+        return inputs.give(lambda block: rows_of(test, inputs, block)) if t.goes_beyond(test) else test
+
+    def inputs_of(self, event: object) -> Inputs:
+        """Return the inputs of values of one event."""
+        return self.inputs
 
     def comparison(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
         """Bind ``left op right``."""
@@ -241,6 +250,9 @@ class Binder:
                 x, y = (self._as_integer(side) for side in (left, right))
                 if x is None or y is None:
                     return t.Fixed(False)
+                if t.WIDE in (x.dtype, y.dtype):
+                    x, y = (self._times(each, by) for each, by in zip((x, y), factors, strict=True))
+                    factors = [1, 1]
                 return compare_scaled(op, x, factors[0], y, factors[1], negated)
         return self.columns_by_arrow(op, left, right, negated, span)
 
@@ -252,12 +264,22 @@ class Binder:
         data_type = self.column(side)
         return data_type.scale if data_type.precision <= 18 and data_type.scale >= 0 else None
 
+    def _times(self, x: t.Value, factor: int) -> t.Value:
+        """Return an integer times a factor, exactly."""
+        found = applied("*", [x, factor], t.I8, self.inputs, self.inputs_of)
+        assert isinstance(found, t.Value)
+        return found
+
     def _as_integer(self, side: s.Expression) -> t.Value | None:
         """Return a decimal column in units of its last digit, or an integer; None for NULL."""
         if isinstance(side, s.Attribute):
             return self.stored(side)
         number = self.number(side)
-        return number if number is None or isinstance(number, t.Value) else self.inputs.constant(number, t.I8)
+        return (
+            number
+            if number is None or isinstance(number, t.Value)
+            else self.inputs.constant(number, t.I8 if number in _VALUES[t.I8] else t.WIDE)
+        )
 
     def integers_with_rational(self, op: str, column: s.Attribute, bound: Fraction, negated: bool) -> t.Test:
         """Compare values stored as integers with an exact number that may lie between two integers."""
@@ -477,7 +499,8 @@ class Binder:
                 op = "negative" if isinstance(expression, s.Negative) else None
                 op = op or (expression.op if isinstance(expression, s.Arithmetic) else expression.function)  # type: ignore[union-attr]
                 operands = [self.number(part) for part in children(expression)]
-                return self._applied(op, operands, t.F8 if self.kind(expression) == FLOAT else t.I8)
+                dtype = t.F8 if self.kind(expression) == FLOAT else t.I8
+                return applied(op, operands, dtype, self.inputs, self.inputs_of)
         raise AssertionError(expression)
 
     def number_apart(self, expression: s.Expression) -> tuple[Operand, Inputs]:
@@ -488,19 +511,6 @@ class Binder:
     def stored(self, attribute: s.Attribute, read: str = NUMBERS) -> t.Value:
         """Return the values of a column as they are stored (`Inputs.column`)."""
         return self.inputs.column(attribute.name, read)
-
-    def _applied(self, op: str, operands: Sequence[Operand], dtype: str) -> Operand:
-        """Return an operator on numbers; NULL if an operand is NULL, or constants are divided by 0."""
-        if None in operands:
-            return None
-        if any(isinstance(operand, t.Value) for operand in operands):
-            convert = float_term if dtype == t.F8 else int64_term
-            return t.Apply(op, tuple(convert(self.inputs, operand) for operand in operands))
-        constants = [(to_float if dtype == t.F8 else to_int64)(operand) for operand in operands]
-        if op in ("/", "%") and dtype == t.I8 and constants[1] == 0:
-            return None
-        with np.errstate(all="ignore"):
-            return np.asarray(spelling(op, dtype).numpy(*constants)).item()  # type: ignore[no-any-return]
 
     def _compare(self, op: str, x: Operand, y: Operand, negated: bool, as_float: bool = False) -> t.Test:
         """Return ``x op y`` or its negation, as floats if either is one or with `as_float`."""
@@ -516,7 +526,7 @@ class Binder:
             return self.floats_compared(op, x, y, negated)
         if isinstance(y, t.Value):
             return compare_scaled(op, x, 1, y, 1, negated)
-        if y not in (_UINT64 if x.dtype == t.U8 else _INT64):  # all values of x are on one side of y
+        if y not in _VALUES[x.dtype] and not t.goes_beyond(x):  # all values of x are on one side of y
             return t.Known(x) if _holds(op, 0, y) != negated else t.Fixed(False)
         return t.Compare(op, x, self.inputs.constant(y, x.dtype), negated)
 

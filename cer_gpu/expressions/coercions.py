@@ -9,14 +9,23 @@ from typing import Any
 from cer_gpu.ceql import syntax as s
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.inputs import Inputs
-from cer_gpu.expressions.numbers import to_int64
 
 
 def compare_scaled(op: str, x: t.Value, x_factor: int, y: t.Value, y_factor: int, negated: bool) -> t.Test:
     """Return ``x * x_factor op y * y_factor`` of integers, or its negation, compared exactly."""
     if x_factor == y_factor and x.dtype == y.dtype:
         return t.Compare(op, x, y, negated)
-    return t.Compare(op, t.ToWide(x, x_factor), t.ToWide(y, y_factor), negated)
+    return t.Compare(op, _scaled(x, x_factor), _scaled(y, y_factor), negated)
+
+
+def _scaled(x: t.Value, factor: int) -> t.Value:
+    """Return an integer times a factor as a wide integer."""
+    return x if x.dtype == t.WIDE and factor == 1 else t.ToWide(x, factor)
+
+
+def wide_term(inputs: Inputs, x: Any) -> t.Value:
+    """Return a constant, or the term of an integer, as the term of a wide integer."""
+    return _scaled(x, 1) if isinstance(x, t.Value) else inputs.constant(x, t.WIDE)
 
 
 def float_term(inputs: Inputs, x: Any) -> t.Value:
@@ -24,13 +33,6 @@ def float_term(inputs: Inputs, x: Any) -> t.Value:
     if not isinstance(x, t.Value):
         return inputs.constant(float(x), t.F8)
     return x if x.dtype == t.F8 else _coerced(t.ToFloat, x)
-
-
-def int64_term(inputs: Inputs, x: Any) -> t.Value:
-    """Return a constant, or the term of an integer, as the term of an int64."""
-    if not isinstance(x, t.Value):
-        return inputs.constant(int(to_int64(x)), t.I8)
-    return _coerced(t.ToInt64, x) if x.dtype == t.U8 else x
 
 
 def _coerced(coercion: Callable[[t.Value], t.Value], x: t.Value) -> t.Value:

@@ -33,7 +33,7 @@ from cer_gpu.columnar.columns import (
     plain_type,
 )
 from cer_gpu.columnar.moments import has_zone
-from cer_gpu.errors import did_you_mean
+from cer_gpu.errors import EventsError, did_you_mean
 from cer_gpu.expressions.calls import CallColumn, call_of_several
 from cer_gpu.expressions.combinations import OfOneText
 from cer_gpu.expressions.derived_names import derived_name, is_derived, text_of_operand
@@ -324,4 +324,10 @@ def _numbers(term: Value, inputs: Inputs, block: Block) -> pa.Array:
     """Return the values of a term as an array."""
     values, valid = values_of(term, inputs, block)
     values = np.broadcast_to(np.asarray(values), (block.n_rows,))
-    return pa.array(values, mask=None if valid is None else ~np.broadcast_to(valid, (block.n_rows,)))
+    mask = None if valid is None else ~np.broadcast_to(valid, (block.n_rows,))
+    if values.dtype != object:
+        return pa.array(values, mask=mask)
+    try:
+        return pa.array(values if mask is None else np.where(mask, 0, values), pa.int64(), mask=mask)
+    except (OverflowError, pa.ArrowInvalid):
+        raise EventsError("an integer that a function reads does not fit int64") from None

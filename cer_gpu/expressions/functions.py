@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, is_string, kind_of, plain_texts
 from cer_gpu.columnar.moments import has_zone, per_second
+from cer_gpu.errors import EventsError
 
 MOST_DIGITS = 15
 """Most digits after the point that `round` keeps: more are not exact in a float64."""
@@ -72,8 +73,15 @@ def text_type(_: pa.DataType) -> pa.DataType:
 
 
 def absolute_value(_: int, data_type: pa.DataType) -> Compute:
-    """Return the function ``abs``."""
-    return lambda values: pc.abs(values.cast(number_type(data_type)))
+    """Return the function ``abs``; an integer that does not fit int64 is an `EventsError`."""
+
+    def computed(values: pa.Array) -> pa.Array:
+        try:
+            return pc.abs_checked(values.cast(number_type(data_type)))
+        except pa.ArrowInvalid as error:
+            raise EventsError(f"the value of abs does not fit int64: {error}") from None
+
+    return computed
 
 
 def rounded(digits: int, data_type: pa.DataType) -> Compute:

@@ -1,11 +1,14 @@
 """Arithmetic on NumPy arrays and scalars, as docs/language.md defines it ("Numbers").
 
-It follows Arrow: int64 wraps around; integer division truncates toward zero and ``%`` has the sign of the dividend;
-floats are IEEE 754.  Division of integers by zero, an error in Arrow, is NULL; the caller masks the result.
+Integers are exact: terms of 64 bits are those whose results fit (`cer_gpu.expressions.arithmetic`), and all others
+are wide: arrays of int64 where the values of a block allow it, else of Python's integers.  Integer division truncates
+toward zero and ``%`` has the sign of the dividend, as in Arrow; floats are IEEE 754.  Division of integers by zero, an
+error in Arrow, is NULL; the caller masks the result.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -21,20 +24,16 @@ def to_float(x: Any) -> Any:
 
 
 def to_int64(x: Any) -> Any:
-    """Convert to int64; a uint64 of 2**63 or more wraps around."""
-    if isinstance(x, np.ndarray):
-        return x.astype(np.int64)
-    return np.int64((int(x) + 2**63) % 2**64 - 2**63)
+    """Convert integers that fit to int64."""
+    return x.astype(np.int64) if isinstance(x, np.ndarray) else np.int64(x)
 
 
 def divide(x: Any, y: Any) -> Any:
-    """Divide integers, truncating toward zero; the smallest int64 by -1 is 0, as in Arrow."""
+    """Divide integers, truncating toward zero; the quotient fits."""
     y = np.where(y == 0, 1, y)
-    overflow = (x == np.iinfo(np.int64).min) & (y == -1)
-    quotient = np.floor_divide(x, np.where(overflow, 1, y))
+    quotient = np.floor_divide(x, y)
     remainder = x - quotient * y
-    quotient = quotient + ((remainder != 0) & ((remainder < 0) != (x < 0)))
-    return np.where(overflow, 0, quotient)
+    return quotient + ((remainder != 0) & ((remainder < 0) != (x < 0)))
 
 
 def remainder(x: Any, y: Any) -> Any:
@@ -72,6 +71,20 @@ def by_numpy(function: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
     return found if n is not None else found[0]
 
 
+def divide_integers(left: Any, right: Any) -> Any:
+    """Return ``left / right`` of int64 of Arrow; by zero it is NULL.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        When a quotient does not fit, of the least by -1.
+    """
+    overflow = pc.and_(pc.equal(left, _LEAST), pc.equal(right, -1))
+    if (isinstance(overflow, pa.Scalar) and overflow.as_py() is True) or pc.any(overflow).as_py():
+        raise pa.ArrowInvalid("overflow")
+    return by_numpy(divide, left, right)
+
+
 def divide_exactly(left: Any, right: Any) -> Any:
     """Return ``left / right`` of decimals of Arrow, or of a duration and an integer; by zero it is NULL."""
     return pc.divide(left, pc.if_else(pc.equal(right, 0), pa.scalar(None, right.type), right))
@@ -81,29 +94,86 @@ def widened(x: Any, factor: int = 1) -> Any:
     """Return integers times a factor, exactly: as int64 where all of them fit, else as Python's integers."""
     if not isinstance(x, np.ndarray):
         return int(x) * factor
+    if factor == 1 and x.dtype != np.uint64:
+        return x.astype(np.int64, copy=False)
     low, high = _ends(x)
     if min(low, low * factor) < _LEAST or max(high, high * factor) > _GREATEST:
         return x.astype(object) * factor
     return x.astype(np.int64) * np.int64(factor)
 
 
-def wide_difference(x: Any, y: Any) -> Any:
-    """Return ``x - y`` of results of `widened`, exactly."""
+def quotient_of(x: int, y: int) -> int:
+    """Return ``x / y`` of Python's integers, truncated toward zero."""
+    found = abs(x) // abs(y)
+    return -found if (x < 0) != (y < 0) else found
+
+
+def remainder_of(x: int, y: int) -> int:
+    """Return ``x % y`` of Python's integers, with the sign of `x`."""
+    return x - y * quotient_of(x, y)
+
+
+def wide_sum(x: Any, y: Any) -> Any:
+    """Return ``x + y`` of wide integers."""
     (x_low, x_high), (y_low, y_high) = _ends(x), _ends(y)
-    if x_low - y_high < _LEAST or x_high - y_low > _GREATEST or not all(_is_int64(each) for each in (x, y)):
-        x, y = (each.astype(object) if isinstance(each, np.ndarray) else each for each in (x, y))
-    return x - y
+    return operator.add(*_wide_enough(x, y, x_low + y_low, x_high + y_high))
+
+
+def wide_difference(x: Any, y: Any) -> Any:
+    """Return ``x - y`` of wide integers."""
+    (x_low, x_high), (y_low, y_high) = _ends(x), _ends(y)
+    return operator.sub(*_wide_enough(x, y, x_low - y_high, x_high - y_low))
+
+
+def wide_times(x: Any, y: Any) -> Any:
+    """Return ``x * y`` of wide integers."""
+    corners = [x_end * y_end for x_end in _ends(x) for y_end in _ends(y)]
+    return operator.mul(*_wide_enough(x, y, min(corners), max(corners)))
+
+
+def wide_quotient(x: Any, y: Any) -> Any:
+    """Return ``x / y`` of wide integers, truncated toward zero; any value where `y` is 0."""
+    return _wide_divided(divide, quotient_of, x, y, _ends(x)[0] == _LEAST and _ends(y)[0] <= -1)
+
+
+def wide_remainder(x: Any, y: Any) -> Any:
+    """Return ``x % y`` of wide integers, with the sign of `x`; any value where `y` is 0."""
+    return _wide_divided(remainder, remainder_of, x, y, False)
+
+
+def _wide_divided(of_int64: Any, of_each: Any, x: Any, y: Any, overflows: bool) -> Any:
+    if _is_int64(x) and _is_int64(y) and not overflows:
+        return of_int64(*(each if isinstance(each, np.ndarray) else np.int64(each) for each in (x, y)))
+    found = np.frompyfunc(lambda a, b: of_each(int(a), int(b) or 1), 2, 1)(x, y)
+    return found if isinstance(found, np.ndarray) else int(found)
+
+
+def wide_negative(x: Any) -> Any:
+    """Return ``-x`` of wide integers."""
+    return operator.neg(_wide_enough(x, 0, -_ends(x)[1], -_ends(x)[0])[0])
+
+
+def wide_absolute(x: Any) -> Any:
+    """Return the absolute values of wide integers."""
+    return abs(_wide_enough(x, 0, 0, max(map(abs, _ends(x))))[0])
+
+
+def _wide_enough(x: Any, y: Any, low: int, high: int) -> tuple[Any, Any]:
+    """Return operands as int64 if they and the results are, given the ends of these, else as Python's integers."""
+    if low < _LEAST or high > _GREATEST or not (_is_int64(x) and _is_int64(y)):
+        x, y = (each.astype(object) if isinstance(each, np.ndarray) else int(each) for each in (x, y))
+    return x, y
 
 
 def compare_wide(compare: Any, x: Any, y: Any) -> Any:
-    """Return a comparison of results of `widened`."""
+    """Return a comparison of wide integers."""
     if not (_is_int64(x) and _is_int64(y)):
         x, y = (each.astype(object) if isinstance(each, np.ndarray) else each for each in (x, y))
     return np.asarray(compare(x, y)).astype(np.bool_)
 
 
 def float_order(x: Any, y: Any) -> Any:
-    """Return -1, 0 or 1 where a float is less than, equal to or greater than an integer of `widened`; 2 for NaN.
+    """Return -1, 0 or 1 where a float is less than, equal to or greater than a wide integer; 2 for NaN.
 
     They are compared exactly.
     """
@@ -113,7 +183,7 @@ def float_order(x: Any, y: Any) -> Any:
     floored = np.where(inside, whole, 0.0).astype(np.int64)
     y = y if isinstance(y, np.ndarray) else np.asarray(y, None if _is_int64(y) else object)
     if not inside.all() or y.dtype == object:
-        finite = np.clip(whole, -(2.0**65), 2.0**65)
+        finite = np.clip(whole, -(2.0**128), 2.0**128)
         floored = np.array([int(each) for each in np.atleast_1d(finite)], object).reshape(finite.shape)
     order = np.greater(floored, y).astype(np.int64) - np.less(floored, y).astype(np.int64)
     return np.where(known, np.where(order == 0, whole < x, order), 2)

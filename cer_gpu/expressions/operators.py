@@ -72,7 +72,7 @@ class Operator:
     null : str
         Operands for which a number is NULL, or a comparison is not TRUE, nor its negation.
     overflow : str
-        The integer where the exact one does not fit 64 bits.
+        What there is where the exact integer may not fit 64 bits.
     """
 
     symbol: str
@@ -113,8 +113,19 @@ class Function:
     of: Mapping[str, Spelling] = field(default_factory=dict)
 
 
-_WRAPS = "its low 64 bits: it wraps around; a measure refuses to show it"
+_WIDENS = "the operands are wide, by their types; in a measure it is an error"
 _BY_ZERO = "any operand is NULL, or an integer is divided by 0"
+
+
+_WIDE_COMPARED = {
+    "=": "B(wide_equal({x}, {y}))",
+    "<>": "B(not wide_equal({x}, {y}))",
+    "<": "B(wide_less({x}, {y}))",
+    "<=": "B(not wide_less({y}, {x}))",
+    ">": "B(wide_less({y}, {x}))",
+    ">=": "B(not wide_less({x}, {y}))",
+}
+"""Comparisons of wide integers for Numba."""
 
 
 def _comparison(symbol: str, holds: Callable[[Any, Any], Any], device: str, arrow: Callable[..., Any]) -> Operator:
@@ -127,7 +138,7 @@ def _comparison(symbol: str, holds: Callable[[Any, Any], Any], device: str, arro
         return np.where(order == 2, symbol == "<>", holds(order, 0))
 
     one_type = Spelling(holds, f"B({{x}} {written} {{y}})", cuda, code, arrow)
-    wide = Spelling(partial(numbers.compare_wide, holds), f"B(wide_order({{x}}, {{y}}) {written} I(0))", cuda, code)
+    wide = Spelling(partial(numbers.compare_wide, holds), _WIDE_COMPARED[symbol], cuda, code)
     mixed = Spelling(of_mixed, f"B(float_compared(I({code}), {{x}}, {{y}}))", cuda, code)
     return Operator(symbol, 2, {I8: one_type, U8: one_type, F8: one_type, WIDE: wide, MIXED: mixed})
 
@@ -139,16 +150,16 @@ def _arithmetic(
     program: int,
     checked: Callable[..., Any],
     arrow: Callable[..., Any],
-    wide: Spelling | None = None,
+    wide: Spelling,
 ) -> Operator:
     """Return an operator that is spelled alike on all numbers; of integers Arrow has a function that checks it."""
-    # Numba assumes that signed integers do not overflow, so LLVM would turn x + d < x into d < 0; unsigned ones wrap
-    # around
+    # Numba assumes that signed integers do not overflow, as those of NULL rows may; unsigned ones wrap around
     of = {
         I8: Spelling(numpy, f"I(U({{x}}) {symbol} U({{y}}))", cuda, program, checked),
         F8: Spelling(numpy, f"{{x}} {symbol} {{y}}", cuda, program, arrow),
+        WIDE: wide,
     }
-    return Operator(symbol, 2, of if wide is None else of | {WIDE: wide}, exact=checked, overflow=_WRAPS)
+    return Operator(symbol, 2, of, exact=checked, overflow=_WIDENS)
 
 
 _RECORDS: tuple[Operator | Function | TextFunction, ...] = (
@@ -158,7 +169,15 @@ _RECORDS: tuple[Operator | Function | TextFunction, ...] = (
     _comparison("<=", operator.le, "cer_le", pc.less_equal),
     _comparison(">", operator.gt, "cer_gt", pc.greater),
     _comparison(">=", operator.ge, "cer_ge", pc.greater_equal),
-    _arithmetic("+", operator.add, "cer_add({x}, {y})", operations.PLUS, pc.add_checked, pc.add),
+    _arithmetic(
+        "+",
+        operator.add,
+        "cer_add({x}, {y})",
+        operations.PLUS,
+        pc.add_checked,
+        pc.add,
+        Spelling(numbers.wide_sum, "wide_sum({x}, {y})", "cer_add({x}, {y})", operations.PLUS),
+    ),
     _arithmetic(
         "-",
         operator.sub,
@@ -166,9 +185,17 @@ _RECORDS: tuple[Operator | Function | TextFunction, ...] = (
         operations.MINUS,
         pc.subtract_checked,
         pc.subtract,
-        wide=Spelling(numbers.wide_difference, "wide_difference({x}, {y})", "cer_sub({x}, {y})", None),
+        Spelling(numbers.wide_difference, "wide_difference({x}, {y})", "cer_sub({x}, {y})", operations.MINUS),
     ),
-    _arithmetic("*", operator.mul, "cer_mul({x}, {y})", operations.TIMES, pc.multiply_checked, pc.multiply),
+    _arithmetic(
+        "*",
+        operator.mul,
+        "cer_mul({x}, {y})",
+        operations.TIMES,
+        pc.multiply_checked,
+        pc.multiply,
+        Spelling(numbers.wide_times, "wide_times({x}, {y})", "cer_mul({x}, {y})", operations.TIMES),
+    ),
     Operator(
         "/",
         2,
@@ -178,13 +205,14 @@ _RECORDS: tuple[Operator | Function | TextFunction, ...] = (
                 "quotient({x}, {y})",
                 "cer_div({x}, {y})",
                 operations.DIVIDED,
-                partial(numbers.by_numpy, numbers.divide),
+                numbers.divide_integers,
             ),
+            WIDE: Spelling(numbers.wide_quotient, "wide_quotient({x}, {y})", "cer_div({x}, {y})", operations.DIVIDED),
             F8: Spelling(operator.truediv, "{x} / {y}", "cer_div({x}, {y})", operations.DIVIDED, pc.divide),
         },
         exact=numbers.divide_exactly,
         null=_BY_ZERO,
-        overflow="0, as in Arrow: there is one, the least by -1",
+        overflow=_WIDENS,
     ),
     Operator(
         "%",
@@ -197,6 +225,7 @@ _RECORDS: tuple[Operator | Function | TextFunction, ...] = (
                 operations.MODULO,
                 partial(numbers.by_numpy, numbers.remainder),
             ),
+            WIDE: Spelling(numbers.wide_remainder, "wide_remainder({x}, {y})", "cer_mod({x}, {y})", operations.MODULO),
             F8: Spelling(
                 np.fmod, "fmod({x}, {y})", "cer_mod({x}, {y})", operations.MODULO, partial(numbers.by_numpy, np.fmod)
             ),
@@ -209,9 +238,10 @@ _RECORDS: tuple[Operator | Function | TextFunction, ...] = (
         {
             I8: Spelling(operator.neg, "I(U(0) - U({x}))", "cer_neg({x})", operations.NEGATIVE, pc.negate_checked),
             F8: Spelling(operator.neg, "-{x}", "cer_neg({x})", operations.NEGATIVE, pc.negate),
+            WIDE: Spelling(numbers.wide_negative, "wide_negative({x})", "cer_neg({x})", operations.NEGATIVE),
         },
         exact=pc.negate_checked,
-        overflow=_WRAPS,
+        overflow=_WIDENS,
     ),
     Function(
         "abs",
@@ -222,6 +252,7 @@ _RECORDS: tuple[Operator | Function | TextFunction, ...] = (
         of={
             I8: Spelling(np.abs, "absolute({x})", "cer_abs({x})", operations.ABSOLUTE),
             F8: Spelling(np.abs, "abs({x})", "cer_abs({x})", operations.ABSOLUTE),
+            WIDE: Spelling(numbers.wide_absolute, "wide_absolute({x})", "cer_abs({x})", operations.ABSOLUTE),
         },
     ),
     Function("round", "a number", functions.is_number, functions.rounded_type, functions.rounded, most_operands=2),

@@ -34,7 +34,7 @@ from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.bands import Difference, differences
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.derived import PositionColumn
-from cer_gpu.expressions.inputs import NUMBERS, Operand
+from cer_gpu.expressions.inputs import NUMBERS, Inputs, Operand
 from cer_gpu.expressions.lengths import length_of
 from cer_gpu.expressions.relation_terms import Argument, Comparison, Condition, argument_of, arguments_of
 from cer_gpu.expressions.side_columns import (
@@ -48,6 +48,7 @@ from cer_gpu.expressions.side_columns import (
     TextNumber,
     Truth,
     inclusive,
+    is_side,
     sides_of,
 )
 from cer_gpu.expressions.targets.program import ProgramWriter
@@ -103,7 +104,7 @@ class BoundRelations:
         for column in self.columns:
             if isinstance(column, TextNumber):
                 others.append(column.column)
-            elif isinstance(column, Bound | ExactText | GridCell):
+            elif isinstance(column, Bound | ExactText | GridCell | Raw | OrderKey) and not is_side(column):
                 others += self._read_by(t.columns_in(column.term))
         computed = set(self._read_by(sides_of(self.columns).columns)) - set(others)
         return tuple(name for name in self.names if name not in computed)
@@ -210,6 +211,14 @@ class RelationBinder(Binder):
         self.schema: pa.Schema = self.single.schema
         return node
 
+    def computed(self, test: t.Test) -> t.Test:
+        """Return a test as it is: a program tells of integers of more than 128 bits."""
+        return test
+
+    def inputs_of(self, event: object) -> Inputs:
+        """Return the inputs of values of one event, or of the filter (None)."""
+        return self.inputs if event is None else self.single.inputs
+
     def alone(self, of: Sequence[Argument]) -> bool:
         """Return True if these events are one, of which a column can hold all that is read."""
         return len(of) == 1
@@ -236,7 +245,7 @@ class RelationBinder(Binder):
             return self.constants.setdefault(value, len(self.constants))
 
         arguments = arguments_of(self.derive(predicate))
-        return ProgramWriter(arguments, self.column_number, constant, self.inputs).program(test)
+        return ProgramWriter(arguments, self.column_number, constant, self.inputs, self.single.inputs).program(test)
 
     def bound(self, conditions: tuple[Condition, ...], predicates: Sequence[s.Predicate]) -> BoundRelations:
         """Return conditions with the columns and constants so far, for filters of these predicates."""
@@ -458,18 +467,32 @@ class RelationBinder(Binder):
         match left, right:
             case t.OfEvent(operand=t.Text() as x), t.OfEvent(operand=t.Text() as y):
                 return op, TextNumber(x.column), TextNumber(y.column)
+            case t.OfEvent(dtype=t.F8), t.OfEvent(dtype=t.WIDE):
+                return None if op == "<>" else (inclusive(op), *_bound(left, op, right))
+            case (t.OfEvent(dtype=t.WIDE), t.ToWide(operand=t.OfEvent() as y, factor=1)) if op != "<>":
+                return (inclusive(op), *_bound(left, op, y))
+            case (t.ToWide(operand=t.OfEvent() as x, factor=1), t.OfEvent(dtype=t.WIDE)) if op != "<>":
+                return (inclusive(op), *_bound(right, t.MIRRORED[op], x)[::-1])
+            case t.OfEvent(dtype=t.WIDE), t.OfEvent(dtype=t.WIDE):
+                return op, OrderKey(left.operand), OrderKey(right.operand)
+            case (t.OfEvent(dtype=t.WIDE), _) | (_, t.OfEvent(dtype=t.WIDE)):
+                return None
             case t.OfEvent(), t.OfEvent():
                 return (
                     None if left.dtype == t.F8 and op == "<>" else (op, OrderKey(left.operand), OrderKey(right.operand))
                 )
             case t.OfEvent(), t.ToWide(operand=t.OfEvent() as y):
-                bound = Bound(left.operand, t.MIRRORED[op], unsigned=y.dtype == t.U8)
-                return None if op == "<>" else (inclusive(op), bound, OrderKey(y.operand))
+                return None if op == "<>" else (inclusive(op), *_bound(left, op, y))
             case t.ToWide(), t.ToWide():
                 return _scaled(op, left, right)
-            case t.Apply(operands=(t.ToWide() as x, t.ToWide() as y)), t.Constant():
+            case t.Apply(op="-", operands=(t.ToWide() as x, t.ToWide() as y)), t.Constant():
                 return _scaled(op, x, y, self.inputs.constants[t.WIDE][right.slot])
         return None
+
+
+def _bound(x: t.OfEvent, op: str, y: t.OfEvent) -> tuple[SideColumn, SideColumn]:
+    """Return columns for ``x op y`` of a number and an integer: a bound of the integer, and that."""
+    return Bound(x.operand, t.MIRRORED[op], unsigned=y.dtype == t.U8), OrderKey(y.operand)
 
 
 def _wide(value: t.Value) -> t.Value:

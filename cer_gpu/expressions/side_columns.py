@@ -8,7 +8,8 @@ is NULL, or cannot pass, is not valid.
 column     contents
 ========== =====================================================================================
 Raw        an int64, or the bits of a float64, for arithmetic with values of other events
-OrderKey   an integer in the order of the values: of int64, uint64 or float64 (-0.0 is 0.0; NaN is not valid)
+OrderKey   an integer in the order of the values: of int64, uint64 or float64 (-0.0 is 0.0; NaN is not valid); a wide
+           integer that does not fit int64 is an error
 Bound      for ``x op value`` with an integer x: the bound as an int64 that is included; 2 for x < 2.5, 3 for x > 2.5
 TextNumber the number of a text, one numbering for all columns and batches
 ExactText  the number of a number or time of any type, as an exact text; only where types are unlike
@@ -35,9 +36,10 @@ from cer_gpu.backend.joins.filters import TextTables
 from cer_gpu.columnar.columns import Block, RowsOfBlock, plain_texts
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.strings import StringCoder
+from cer_gpu.errors import EventsError
 from cer_gpu.expressions.inputs import BlockInputs, Inputs
 from cer_gpu.expressions.targets.numpy import both, rows_of, values_of
-from cer_gpu.expressions.terms import IN_ORDER, RAW, Sides, Test, Value
+from cer_gpu.expressions.terms import IN_ORDER, RAW, WIDE, Sides, Test, Value, goes_beyond
 
 Keys = tuple[Int64, Bools | None]
 """Values of a column, and a mask of the valid ones (None: all)."""
@@ -163,6 +165,8 @@ class OrderKey:
     def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: TextNumbers) -> Keys:
         """Return the keys of a block's rows, and which are valid."""
         values, valid = values_at(self.term, inputs, view)
+        if values.dtype == object:
+            return _fitting(values, valid), valid
         if values.dtype == np.uint64:
             return (values ^ np.uint64(1 << 63)).view(np.int64), valid
         if values.dtype != np.float64:
@@ -276,7 +280,7 @@ class GridCell:
         if isinstance(self.width, int):
             mask = np.uint64(2**64 - self.width)
             shift = np.uint64((self.ahead * self.width - int(self.shift)) % 2**64)
-            found = values.astype(np.int64).view(np.uint64) * np.uint64(self.factor) + shift
+            found = _low_halves(values) * np.uint64(self.factor) + shift
             return (found & mask).view(np.int64), valid
         low, high = (values.min(), values.max()) if len(values) else (0, 0)
         if low != low:
@@ -304,8 +308,8 @@ def text_columns(columns: Sequence[SideColumn]) -> list[int]:
 
 
 def is_side(column: SideColumn) -> TypeGuard[Raw | OrderKey]:
-    """Return True if a device can compute a column: others number texts, or have bounds beyond 64 bits."""
-    return isinstance(column, Raw | OrderKey)
+    """Return True if a device can compute a column: others number texts, or need more than 64 bits."""
+    return isinstance(column, Raw | OrderKey) and column.term.dtype != WIDE and not goes_beyond(column.term)
 
 
 def sides_of(columns: Sequence[SideColumn]) -> Sides:
@@ -401,6 +405,31 @@ def values_at(term: Value, inputs: Inputs, view: RowsOfBlock) -> tuple[npt.NDArr
     if kind == np.uint64 and values.dtype.itemsize < 8:
         kind = np.int64
     return np.broadcast_to(values.astype(kind, copy=False), view.n_rows), valid
+
+
+def _fitting(values: npt.NDArray[Any], valid: Bools | None) -> Int64:
+    """Return Python's integers as int64; 0 for NULL.
+
+    Raises
+    ------
+    EventsError
+        When one does not fit.
+    """
+    known = values if valid is None else np.where(valid, values, 0)
+    beyond = (known < LEAST) | (known > GREATEST)
+    if beyond.any():
+        raise EventsError(
+            f"a filter between events compares integers that it computes of each, and {known[beyond.argmax()]} of an "
+            "event is beyond int64; compute with floats: 1.0 * a.x * a.y"
+        )
+    return known.astype(np.int64)
+
+
+def _low_halves(values: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """Return the low 64 bits of integers."""
+    if values.dtype == object:
+        return (values & (2**64 - 1)).astype(np.uint64)
+    return values.astype(np.int64).view(np.uint64)
 
 
 def _as_int64(values: npt.NDArray[Any]) -> Int64:

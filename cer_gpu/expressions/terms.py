@@ -4,7 +4,8 @@ A term names no column and holds no constant: it has their slots, and the few na
 therefore holds no text of a query or of the data, and queries of one shape share their code.
 
 Values are int64, uint64 or float64 (`I8`, `U8`, `F8`), or integers of 128 bits (`WIDE`), in which numbers of unlike
-types, scales and units are compared exactly.  Coercions are terms of their own.  A test has two values, TRUE or not
+types, scales and units are compared exactly, and in which integers are computed whose values may not fit int64
+(`cer_gpu.expressions.arithmetic`).  Coercions are terms of their own.  A test has two values, TRUE or not
 TRUE: negated or not, it is not TRUE if anything that it reads is NULL (a column, a division of integers by zero).
 """
 
@@ -54,14 +55,6 @@ class ToFloat:
 
 
 @dataclass(frozen=True)
-class ToInt64:
-    """A uint64 as an int64; 2**63 and more wrap around."""
-
-    operand: Value
-    dtype = I8
-
-
-@dataclass(frozen=True)
 class ToWide:
     """An int64 or uint64 times `factor`, exactly: 1 to 10^18, which takes scales and units to a finer one."""
 
@@ -72,10 +65,20 @@ class ToWide:
 
 @dataclass(frozen=True)
 class Apply:
-    """An operator of `cer_gpu.expressions.operators` on operands of one type, which is that of its value."""
+    """An operator of `cer_gpu.expressions.operators` on operands of one type, which is that of its value.
+
+    Attributes
+    ----------
+    op : str
+    operands : tuple of Value
+    beyond : bool
+        True if an integer may have more than 128 bits: NumPy computes it with Python's integers, and a program
+        (`cer_gpu.backend.joins.filters`) notes that it does not fit.
+    """
 
     op: str
     operands: tuple[Value, ...]
+    beyond: bool = False
 
     @property
     def dtype(self) -> str:
@@ -85,7 +88,7 @@ class Apply:
     @property
     def divides(self) -> bool:
         """True for a division or remainder of integers, which is NULL if the divisor is 0."""
-        return self.op in ("/", "%") and self.dtype == I8
+        return self.op in ("/", "%") and self.dtype in (I8, WIDE)
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,7 @@ class OfEvent:
         return self.operand.dtype
 
 
-Value = Column | Constant | ToFloat | ToInt64 | ToWide | Apply | Text | OfEvent
+Value = Column | Constant | ToFloat | ToWide | Apply | Text | OfEvent
 
 
 @dataclass(frozen=True)
@@ -269,7 +272,7 @@ NO_SIDES = Sides()
 def parts(term: Value | Test) -> Iterator[Value | Test]:
     """Yield the terms within a term in postorder, itself last; of tables of codes, the column of codes."""
     match term:
-        case ToFloat() | ToInt64() | ToWide() | Known() | OfEvent() | TestOfEvent():
+        case ToFloat() | ToWide() | Known() | OfEvent() | TestOfEvent():
             yield from parts(term.operand)
         case Apply():
             for operand in term.operands:
@@ -288,6 +291,11 @@ def parts(term: Value | Test) -> Iterator[Value | Test]:
 def columns_in(term: Value | Test) -> list[Column]:
     """Return the columns that a term reads, in order, each once."""
     return list(dict.fromkeys(part for part in parts(term) if isinstance(part, Column)))
+
+
+def goes_beyond(term: Value | Test) -> bool:
+    """Return True if a term computes an integer that may have more than 128 bits."""
+    return any(isinstance(part, Apply) and part.beyond for part in parts(term))
 
 
 def divisors_in(term: Value | Test) -> list[Value]:

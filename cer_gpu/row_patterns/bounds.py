@@ -5,7 +5,7 @@ a place to the end takes a row of which a bound must hold, and it fails of the n
 
 The values of a column tell if it keeps an order.  From there, a program (`cer_gpu.backend.joins.filters`) is followed
 instruction by instruction: each value on its stack does not decrease, does not increase, or stays the same
-from row to row, and lies in a range, so that integers are known not to wrap around.
+from row to row, and lies in a range, so that integers are known to fit.
 """
 
 from __future__ import annotations
@@ -225,12 +225,12 @@ def _bound(
             stack.append(value)
         elif op == f.CONSTANT:
             stack.append((columns.constants[a], columns.constants[b]))
-        elif op in (f.TO_FLOAT, f.TO_WIDE):
-            value = _integer(stack.pop())
+        elif op in (f.TO_FLOAT, f.WIDE_TO_FLOAT, f.TO_WIDE):
+            value = _wide(stack.pop()) if op == f.WIDE_TO_FLOAT else _integer(stack.pop())
             if value is not None:
-                by = (lambda x: float(x)) if op == f.TO_FLOAT else (lambda x, a=a: x * a)
+                by = (lambda x, a=a: x * a) if op == f.TO_WIDE else (lambda x: float(x))
                 value = replace(value, low=by(value.low), high=by(value.high))
-            stack.append(value if op == f.TO_FLOAT or a > 0 else None)
+            stack.append(value if op != f.TO_WIDE or a > 0 else None)
         elif op in _COMPARE:
             y, x = stack.pop(), stack.pop()
             compared = _falls(op, a, b, x, y)
@@ -240,9 +240,9 @@ def _bound(
             stack.append(None)
         elif op in (f.AND, f.OR):
             stack.pop()
-        elif op in (f.TWO_INTEGERS, f.TWO_FLOATS, f.WIDE_DIFFERENCE):
+        elif op in (f.TWO_INTEGERS, f.TWO_FLOATS, f.TWO_WIDE):
             y, x = stack.pop(), stack.pop()
-            stack.append(_combined(op, MINUS if op == f.WIDE_DIFFERENCE else a, x, y))
+            stack.append(_combined(op, a, x, y))
         else:
             return None
         made.append(instruction)
@@ -270,8 +270,8 @@ def _wide(value: _OnStack) -> _Value | None:
 
 
 def _combined(op: int, a: int, x: _OnStack, y: _OnStack) -> _Value | None:
-    """Return a sum, a difference or a product of two values; None: it keeps no order, or may wrap around."""
-    read = {f.TWO_INTEGERS: _integer, f.TWO_FLOATS: _float, f.WIDE_DIFFERENCE: _wide}[op]
+    """Return a sum, a difference or a product of two values; None: it keeps no order, or may not fit."""
+    read = {f.TWO_INTEGERS: _integer, f.TWO_FLOATS: _float, f.TWO_WIDE: _wide}[op]
     x, y = read(x), read(y)
     if x is None or y is None or a not in (PLUS, MINUS, TIMES):
         return None
@@ -289,7 +289,8 @@ def _combined(op: int, a: int, x: _OnStack, y: _OnStack) -> _Value | None:
         found = _Value(x.direction or y.direction, x.low + y.low, x.high + y.high)
     if op == f.TWO_FLOATS:
         return found if math.isfinite(found.low) and math.isfinite(found.high) else None
-    return found if op == f.WIDE_DIFFERENCE or LEAST <= found.low <= found.high <= GREATEST else None
+    least, greatest = (-(2**127), 2**127 - 1) if op == f.TWO_WIDE else (LEAST, GREATEST)
+    return found if least <= found.low <= found.high <= greatest else None
 
 
 def _falls(op: int, a: int, negated: int, x: _OnStack, y: _OnStack) -> int | None:

@@ -71,17 +71,18 @@ _PARTS_OF: dict[type[Any], str] = {
 _OUTSIDE = "make a column of it first, in DuckDB, Polars or pandas, and read that"
 _INSTEAD: dict[type[Any], str] = {
     exp.Coalesce: "write x > 100 OR x IS NULL",
-    exp.Case: "write the cases with OR and AND",
-    exp.If: "write the cases with OR and AND",
-    exp.DateDiff: "write ts - PREV(ts) > INTERVAL '1' HOUR",
-    exp.TimestampDiff: "write ts - PREV(ts) > INTERVAL '1' HOUR",
+    **dict.fromkeys((exp.Case, exp.If), "write the cases with OR and AND"),
+    **dict.fromkeys((exp.DateDiff, exp.TimestampDiff), "write ts - PREV(ts) > INTERVAL '1' HOUR"),
     exp.Trunc: "of times there are DATE(ts), HOUR(ts), MONTH(ts); of numbers, ROUND(x)",
-    exp.TimestampTrunc: "of times there are DATE(ts), HOUR(ts), MONTH(ts): DATE(ts) is the day",
-    exp.DateTrunc: "of times there are DATE(ts), HOUR(ts), MONTH(ts): DATE(ts) is the day",
+    **dict.fromkeys(
+        (exp.TimestampTrunc, exp.DateTrunc), "of times there are DATE(ts), HOUR(ts), MONTH(ts): DATE(ts) is the day"
+    ),
     exp.Floor: "write x >= 2 AND x < 3, or ROUND(x)",
     exp.Ceil: "write x > 1 AND x <= 2, or ROUND(x)",
-    exp.Cast: "numbers and times of all types are compared as they are; NUMBER(text) is a number, DATE(ts) a day",
-    exp.TryCast: "numbers and times of all types are compared as they are; NUMBER(text) is a number, DATE(ts) a day",
+    **dict.fromkeys(
+        (exp.Cast, exp.TryCast),
+        "numbers and times of all types are compared as they are; NUMBER(text) is a number, DATE(ts) a day",
+    ),
 }
 """Ways out for what is not supported."""
 _SECONDS = {

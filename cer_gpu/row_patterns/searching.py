@@ -18,7 +18,7 @@ import pyarrow as pa
 from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.backend import row_search as k
 from cer_gpu.backend.arguments import plain
-from cer_gpu.backend.joins.filters import COLUMN, filters_of
+from cer_gpu.backend.joins.filters import COLUMN, check_sizes, filters_of
 from cer_gpu.backend.row_patterns import FULL
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import children, fold, walk, with_children
@@ -280,6 +280,7 @@ class _Search:
             pause = int(self._counters[k.STEPS]) + PAUSE
             how = self._most_steps, STEPS, pause, self._skip.how, self._targets
             outcome, n, n_taken, at, partition = k.search(*groups, states, ends, *how, at, partition, *written)
+            check_sizes(self._filters)
             if outcome == k.SPENT:
                 raise self._spent(at)
             if outcome == k.BEYOND:

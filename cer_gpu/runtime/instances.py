@@ -14,7 +14,7 @@ from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.encoding import COUNT_WINDOW, GLOBAL_WINDOW
 from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.joins import matching as loops
-from cer_gpu.backend.joins.filters import Filters, TextTables, filters_of, with_texts
+from cer_gpu.backend.joins.filters import Filters, TextTables, check_sizes, filters_of, with_texts
 from cer_gpu.backend.joins.instances import Graph, Indexes, Instances, rebuild
 from cer_gpu.backend.joins.successors import drop_without_successors
 from cer_gpu.backend.joins.whole_paths import LEFT, N_PROGRESS, General
@@ -139,6 +139,7 @@ class InstanceGraph(Joining):
     def _run(self, *arguments: Any) -> int:
         self._general.progress[LEFT] = WORK
         status: int = loops.match_events(*arguments)
+        check_sizes(self._tests)
         return status
 
     @property

@@ -12,7 +12,7 @@ from cer_gpu.automaton import encoding as codes
 from cer_gpu.automaton.recogniser import RecogniserTable
 from cer_gpu.backend.arguments import Matches, plain
 from cer_gpu.backend.joins import recognition as loop
-from cer_gpu.backend.joins.filters import filters_of, with_texts
+from cer_gpu.backend.joins.filters import check_sizes, filters_of, with_texts
 from cer_gpu.backend.status import Status
 from cer_gpu.expressions.relation_terms import Comparison
 from cer_gpu.expressions.relations import BoundRelations
@@ -88,6 +88,7 @@ class Recognising(Runtime):
         )
         bounds = self.options.first_end, share, n_shares
         status: int = loop.recognise(tuple(events.as_group), events.attributes, *groups, *bounds, self._regs)
+        check_sizes(self._tests)
         return status
 
     def flush(self) -> MatchBuffers:

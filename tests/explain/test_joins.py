@@ -125,7 +125,12 @@ def test_a_filter_has_its_kind_and_the_places_where_it_is_tested(pattern, clause
     assert [(r["text"], r["separable"], r["places"]) for r in relations] == expected
 
 
-@pytest.mark.parametrize(("pattern", "clauses", "expected"), PLACES)
+def test_a_difference_of_integers_is_exact_and_so_found_by_zone_maps():
+    pattern = "A AS a ; B AS b FILTER b.x - a.x > 3"
+    assert facts_of(pattern, "", empty(NUMBERS))["relations"][0]["places"] == ["a ; b: zone maps"]
+
+
+@pytest.mark.parametrize(("pattern", "clauses", "expected"), [each for each in PLACES if "b.x - a.x" not in each[0]])
 def test_columns_of_numbers_are_what_is_presumed_without_events(pattern, clauses, expected):
     presumed, bound = facts_of(pattern, clauses), facts_of(pattern, clauses, empty(NUMBERS))
     assert (presumed["presumed"], bound["presumed"]) == (True, False)

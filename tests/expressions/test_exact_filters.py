@@ -272,3 +272,30 @@ def test_filters_between_events_do_not_wrap_around(a, b, predicate, holds):
     table = pa.table({"type": ["A", "B"], **columns})
     text = f"SELECT * FROM S WHERE A AS a ; B AS b FILTER {predicate}"
     assert found(text, table) == ([[0, 1]] if holds else [])
+
+
+BEYOND = [("a.i64 + 1 > b.i64 - 1", True), ("a.i64 * a.i64 > b.i64 * b.i64", False), ("a.u64 + 1 = b.u64 + 1", True)]
+
+
+def of_greatest(predicate: str) -> list[list[int]]:
+    rows = [{**dict.fromkeys(COLUMNS), "i64": 2**63 - 1, "u64": 2**64 - 1, "f64": 0.0} for _ in "ab"]
+    columns = {name: column_of([row[name] for row in rows], data_type) for name, data_type in COLUMNS.items()}
+    text = f"SELECT * FROM S WHERE A AS a ; B AS b FILTER {predicate}"
+    return found(text, pa.table({"type": ["A", "B"], **columns}))
+
+
+@pytest.mark.parametrize("predicate", [predicate for predicate, _ in BEYOND])
+def test_what_each_event_computes_fits_int64_or_is_an_error(predicate):
+    with pytest.raises(cer_gpu.EventsError, match="of an event is beyond int64"):
+        of_greatest(predicate)
+
+
+@pytest.mark.parametrize(("predicate", "holds"), BEYOND)
+def test_programs_compute_in_128_bits(predicate, holds):
+    assert of_greatest(f"{predicate} OR b.f64 + a.f64 > 3") == ([[0, 1]] if holds else [])
+
+
+@pytest.mark.parametrize("others", ["", " OR b.f64 + a.f64 > 3"])
+def test_what_programs_compute_fits_128_bits_or_is_an_error(others):
+    with pytest.raises(cer_gpu.EventsError, match="more than 128 bits"):
+        of_greatest(f"a.i64 * b.i64 * a.i64 < 0{others}")

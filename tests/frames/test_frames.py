@@ -371,13 +371,56 @@ def test_examples_of_the_modules_print_what_they_say(name):
     assert not results.failed
 
 
-def test_importing_the_package_registers_accessors_where_a_library_is_imported():
-    code = (
-        "import sys, polars, cer_gpu; assert hasattr(polars.DataFrame, 'cer') and hasattr(polars.LazyFrame, 'cer')\n"
-        "assert not {'pandas', 'duckdb', 'narwhals', 'IPython'} & set(sys.modules), sys.modules\n"
-        "import pandas; assert not hasattr(pandas.DataFrame, 'cer')\n"
-        "import cer_gpu.pandas; assert hasattr(pandas.DataFrame, 'cer')"
-    )
+ORDERS = {
+    "the package first": "import cer_gpu\nimport pandas\nimport polars",
+    "Polars, which looks for pandas, before it": "import cer_gpu\nimport polars\nimport pandas",
+    "the package last": "import pandas\nimport polars\nimport cer_gpu",
+    "the package between": "import polars\nimport cer_gpu\nimport pandas",
+    "names of a library": "import cer_gpu\nfrom polars import LazyFrame\nimport pandas, polars",
+    "the package again": "import cer_gpu, importlib\nimportlib.reload(cer_gpu)\nimport pandas, polars",
+    "all again": "import cer_gpu, importlib, pandas, polars\nimportlib.reload(polars)\nimportlib.reload(cer_gpu)",
+    "in threads": (
+        "import cer_gpu, importlib, threading\n"
+        "threads = [threading.Thread(target=importlib.import_module, args=(x,)) for x in ('pandas', 'polars') * 4]\n"
+        "[each.start() for each in threads]; [each.join() for each in threads]\nimport pandas, polars"
+    ),
+}
+
+
+def run_python(code: str) -> None:
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_importing_the_package_registers_accessors_in_any_order(order):
+    run_python(
+        f"{ORDERS[order]}\nimport sys\n"
+        "assert all(hasattr(x, 'cer') for x in (pandas.DataFrame, polars.DataFrame, polars.LazyFrame))\n"
+        "assert not [f for f in sys.meta_path if 'cer_gpu' in type(f).__module__]\n"
+        "assert all(x.__loader__ is x.__spec__.loader and 'cer_gpu' not in type(x.__loader__).__module__\n"
+        "           for x in (pandas, polars))\n"
+        "events = polars.DataFrame({'type': ['A', 'B']})\n"
+        "assert events.cer.count('SELECT * FROM S WHERE A ; B') == 1"
+    )
+
+
+def test_importing_the_package_imports_no_library_of_frames():
+    run_python(
+        "import sys, cer_gpu; assert not {'pandas', 'polars', 'duckdb', 'narwhals', 'IPython'} & set(sys.modules)"
+    )
+
+
+def test_a_library_that_is_not_installed_stays_an_import_error():
+    run_python(
+        "import sys, cer_gpu\n"
+        "sys.path[:] = [path for path in sys.path if 'site-packages' not in path]\n"
+        "for _ in range(2):\n"
+        "    try:\n"
+        "        import pandas\n"
+        "    except ModuleNotFoundError as error:\n"
+        "        assert error.name == 'pandas'\n"
+        "    else:\n"
+        "        raise AssertionError"
+    )

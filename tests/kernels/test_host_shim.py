@@ -56,7 +56,7 @@ EACH(float_i8, cer_i64, cer_i64, cer_f64, cer_to_f64(a[i]))
 EACH(float_u8, cer_u64, cer_u64, cer_f64, cer_to_f64(a[i]))
 EACH(abs_i8, cer_i64, cer_i64, cer_i64, cer_abs(a[i]))
 EACH(abs_f8, cer_f64, cer_f64, cer_f64, cer_abs(a[i]))
-EACH(int_u8, cer_u64, cer_u64, cer_i64, cer_to_i64(a[i]))
+EACH(int_u8, cer_u64, cer_u64, cer_i64, static_cast<cer_i64>(a[i]))
 EACH(bits, cer_u64, cer_u64, cer_f64, cer_f64_of_bits(a[i]))
 EACH(overflow, cer_i64, cer_i64, cer_i64, a[i] + b[i])
 extern "C" void valid(cer_u64 bits, cer_i64 first, cer_i64 n, bool* out) {
@@ -124,8 +124,10 @@ def wrapped(value):
 
 
 def quotient(a, b):
-    if b == 0 or (a, b) == (MIN, -1):
+    if b == 0:
         return 0
+    if (a, b) == (MIN, -1):
+        return MIN  # no operands of a query: they are wide
     return (abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1)
 
 

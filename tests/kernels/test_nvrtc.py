@@ -30,7 +30,7 @@ CER_DEVICE T cer_test_arithmetic(T a, T b) {
 }
 CER_KERNEL cer_test_all(cer_i64* a, cer_u64* b, double* x, bool* out) {
   const cer_i64 i = CER_WARP + CER_LANE;
-  a[i] = cer_test_arithmetic(a[i], cer_to_i64(b[i]));
+  a[i] = cer_test_arithmetic(a[i], static_cast<cer_i64>(b[i]));
   x[i] = cer_test_arithmetic(x[i], cer_to_f64(b[i]) + cer_to_f64(a[i]) + cer_f64_of_bits(b[i]));
   const cer_wide wide = cer_sub(cer_widened(a[i], 10), cer_widened(b[i], 1)), other = cer_wide_of(b[i], b[0]);
   out[i] = cer_test_comparisons(a[i], a[0]) && cer_test_comparisons(b[i], b[0]) && cer_test_comparisons(x[i], x[0]) &&

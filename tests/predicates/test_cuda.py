@@ -141,7 +141,6 @@ def test_sides_equal_those_of_the_host(device, n_bytes, monkeypatch):
         wide,
         t.Apply("negative", (i8,)),
         t.ToFloat(u8),
-        t.ToInt64(u8),
         t.Apply("*", (f4, f8)),
     ]
     terms += [t.Apply(op, (i8, i4)) for op in "+*/%"] + [t.Apply("+", (i4, inputs.constant(7, t.I8)))]

@@ -20,7 +20,7 @@ from cer_gpu.predicates.numba_source import source_of
 
 WORDS = re.compile(
     r"def|run|for|in|range|while|if|else|return|min|[BFHIU]|fmod|prefetch|quotient|remainder|shape|n_rows|bits|integers"
-    r"|widened|widened_natural|wide_difference|wide_order|wides|naturals|floats|types|streams|table|start|symbols|positions|n_selected|allowed|words|symbol|word|kept|begin|m|r|i"
+    r"|widened|widened_natural|wide_(?:sum|difference|times|quotient|remainder|negative|absolute|float|equal|less)|not|wides|naturals|floats|types|streams|table|start|symbols|positions|n_selected|allowed|words|symbol|word|kept|begin|m|r|i"
     r"|last_types|last_streams|(?:[bcgptvx]|integers_|naturals_|floats_|wides_|last_t)[0-9]+"
 )
 NUMBER = re.compile(r"[0-9]+")
@@ -36,7 +36,7 @@ CUDA_HEAD = """struct cer_query {
 """
 CUDA_TOKEN = re.compile(
     r"const|bool|true|false|static_cast|word|in|row|w|x[0-9]+|[0-9]+(U?LL)?|cer_([iuf](8|16|32|64)|wide)"
-    r"|cer_(load|bit|is_valid|entry|f64_of_bits|to_f64|to_i64|add|sub|mul|div|mod|neg|widened|wide_of|eq|ne|lt|le|gt|ge)"
+    r"|cer_(load|bit|is_valid|entry|f64_of_bits|to_f64|add|sub|mul|div|mod|neg|abs|widened|wide_of|eq|ne|lt|le|gt|ge)"
     r"|<<|&&|\|\||!=|[][()<>&|*+!=,;]"
 )
 

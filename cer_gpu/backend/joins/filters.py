@@ -20,13 +20,16 @@ from cer_gpu.backend.operations import (
     float_compared,
     of_one_float,
     of_one_integer,
+    of_one_wide,
     of_two_floats,
     of_two_integers,
-    wide_difference,
+    of_two_wide,
+    wide_float,
     wide_order,
     widened,
     widened_natural,
 )
+from cer_gpu.errors import EventsError
 
 _U = np.uint64
 
@@ -34,13 +37,15 @@ _U = np.uint64
     COLUMN,
     CONSTANT,
     TO_FLOAT,
+    WIDE_TO_FLOAT,
     TO_WIDE,
     TO_WIDE_NATURAL,
     ONE_INTEGER,
     ONE_FLOAT,
+    ONE_WIDE,
     TWO_INTEGERS,
     TWO_FLOATS,
-    WIDE_DIFFERENCE,
+    TWO_WIDE,
     COMPARE_INTEGERS,
     COMPARE_FLOATS,
     COMPARE_WIDE,
@@ -49,17 +54,21 @@ _U = np.uint64
     KNOWN,
     AND,
     OR,
-) = range(18)
+) = range(20)
 """Instructions of a program, each with two numbers a and b.
 
 `COLUMN` pushes column b of the event of argument a, as it is or, where it is below 0, the rank of the text of column
--b.  `CONSTANT` pushes constants a (the value) and b (its upper half, of a wide integer).  a is the factor of `TO_WIDE`
-and its twin for uint64, and the code of an operator in the instructions on one or two numbers and in comparisons, of
-which b = 1 is the negation, as of `KNOWN`.  `COMPARE_TEXTS` takes the numbers of two texts.
+-b.  `CONSTANT` pushes constants a (the value) and b (its upper half, of a wide integer).  An int64 that these push is a
+wide integer, too.  a is the factor of `TO_WIDE` and its twin for uint64, and the code of an operator in the
+instructions on one or two numbers and in comparisons, of which b = 1 is the negation, as of `KNOWN`.  `COMPARE_TEXTS`
+takes the numbers of two texts.
 """
 
 VALUE, HIGH, IS_KNOWN = range(3)
-"""Columns of the stack: int64, bits of a float64 or lower half of a wide integer; its upper half; and 0 for NULL."""
+"""Columns of the stack: int64, bits of a float64 or lower half of a wide integer; its upper half; and 0 for NULL.
+
+The last row is none of the stack: its `VALUE` is 1 once there was an integer of more than 128 bits.
+"""
 
 
 class TextTables(NamedTuple):
@@ -116,6 +125,19 @@ def filters_of(conditions: Any, code: Any, constants: Any, texts: TextTables) ->
     code = np.array(code or [(0, 0, 0)], np.int64)
     constants = np.array(constants or [0], np.int64)
     return Filters(conditions, code, constants, *texts, work, work.view(np.float64))
+
+
+def check_sizes(filters: Filters) -> None:
+    """Raise an error if a program met an integer of more than 128 bits.
+
+    Raises
+    ------
+    EventsError
+    """
+    if filters.work[-1, VALUE]:
+        raise EventsError(
+            "a filter between events computes an integer of more than 128 bits; compute with floats: 1.0 * a.x * b.y"
+        )
 
 
 def with_texts(filters: Filters, texts: TextTables) -> Filters:
@@ -223,6 +245,7 @@ def push_value(filters, valid, value, column, top):
     if column < 0 and known == 1:
         value = filters.ranks[_U(value)]
     filters.work[_U(top), VALUE], filters.work[_U(top), IS_KNOWN] = value, known
+    filters.work[_U(top), HIGH] = value >> np.int64(63)
 
 
 @kernel
@@ -252,6 +275,8 @@ def execute(filters, line, top):
         return top + 1
     if code == TO_FLOAT:
         floats[y, VALUE] = float(work[y, VALUE])
+    elif code == WIDE_TO_FLOAT:
+        floats[y, VALUE] = wide_float(_wide(work, y))
     elif code == TO_WIDE:
         work[y, HIGH], low = widened(work[y, VALUE], a)
         work[y, VALUE] = np.int64(low)
@@ -262,6 +287,9 @@ def execute(filters, line, top):
         work[y, VALUE] = of_one_integer(a, work[y, VALUE])
     elif code == ONE_FLOAT:
         floats[y, VALUE] = of_one_float(a, floats[y, VALUE])
+    elif code == ONE_WIDE:
+        found, fits = of_one_wide(a, _wide(work, y))
+        _put_wide(work, y, found, fits)
     elif code == KNOWN:
         work[y, VALUE], work[y, IS_KNOWN] = work[y, IS_KNOWN] ^ b, 1
     else:
@@ -285,9 +313,11 @@ def _execute_two(filters, code, a, b, x, y):
         work[x, VALUE] = of_two_integers(a, work[x, VALUE], work[y, VALUE])
     elif code == TWO_FLOATS:
         floats[x, VALUE] = of_two_floats(a, floats[x, VALUE], floats[y, VALUE])
-    elif code == WIDE_DIFFERENCE:
-        work[x, HIGH], low = wide_difference(_wide(work, x), _wide(work, y))
-        work[x, VALUE] = np.int64(low)
+    elif code == TWO_WIDE:
+        known &= np.int64(work[y, VALUE] != 0 or work[y, HIGH] != 0 or (a != DIVIDED and a != MODULO))
+        work[x, IS_KNOWN] = known
+        found, fits = of_two_wide(a, _wide(work, x), _wide(work, y))
+        _put_wide(work, x, found, fits)
     else:
         if code == COMPARE_INTEGERS:
             holds = compared(a, work[x, VALUE], work[y, VALUE])
@@ -301,6 +331,14 @@ def _execute_two(filters, code, a, b, x, y):
             assert code == COMPARE_MIXED
             holds = float_compared(a, floats[x, VALUE], _wide(work, y))
         work[x, VALUE] = known & (np.int64(holds) ^ b)
+
+
+@helper
+def _put_wide(work, at, found, fits):
+    """Put a wide integer at a place of the stack, and note it if the exact one does not fit."""
+    work[at, HIGH], work[at, VALUE] = found[0], np.int64(found[1])
+    if not fits and work[at, IS_KNOWN] == 1:
+        work[_U(work.shape[0] - 1), VALUE] = 1
 
 
 @helper

@@ -60,7 +60,7 @@ def negative(operand: Any) -> Any:
     if kind not in (INTEGER, FLOAT, DECIMAL, NOTHING):
         raise ArithmeticTypeError(f"arithmetic needs numbers, and not {operand.type}")
     if kind == INTEGER and not pa.types.is_duration(operand.type):
-        operand = operand.cast(pa.int64())
+        operand = _checked(lambda x: x.cast(pa.int64()), operand)
     return operand if kind == NOTHING else _checked(OPERATORS["negative"].exact, operand)
 
 

@@ -92,6 +92,7 @@ class CudaWriter(TermWriter):
 
     TARGET = "cuda"
     ZERO = "cer_i64(0)"
+    WIDE_ZERO = "cer_wide_of(0, 0)"
 
     def __init__(self, places: Places) -> None:
         super().__init__()
@@ -112,10 +113,10 @@ class CudaWriter(TermWriter):
         index = "row" if term.stride == 1 else f"row * {term.stride}"
         return f"cer_load<{TYPES[term.stored]}>(in[{place}], {index})"
 
-    def _coerced(self, term: t.ToFloat | t.ToInt64 | t.ToWide, operand: str) -> str:
+    def _coerced(self, term: t.ToFloat | t.ToWide, operand: str) -> str:
         if isinstance(term, t.ToWide):
             return f"cer_widened({operand}, {term.factor}LL)"
-        return f"{'cer_to_f64' if term.dtype == t.F8 else 'cer_to_i64'}({operand})"
+        return f"cer_to_f64({operand})"
 
     def _valid(self, column: t.Column) -> str:
         key, place = ("valid", column.slot), self._places.columns[column.slot]

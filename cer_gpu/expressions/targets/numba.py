@@ -32,6 +32,7 @@ class NumbaWriter(TermWriter):
 
     TARGET = "numba"
     ZERO = "I(0)"
+    WIDE_ZERO = "(I(0), U(0))"
 
     def __init__(self, nullable: bool) -> None:
         super().__init__()
@@ -62,10 +63,12 @@ class NumbaWriter(TermWriter):
             return f"I({_bit(f'c{term.slot}', f'b{term.slot}')})"
         return f"{CASTS[term.dtype]}(c{term.slot}[{index(term, 'i')}])"
 
-    def _coerced(self, term: t.ToFloat | t.ToInt64 | t.ToWide, operand: str) -> str:
-        if isinstance(term, t.ToWide):
-            return f"{'widened_natural' if term.operand.dtype == t.U8 else 'widened'}({operand}, I({term.factor}))"
-        return f"{CASTS[term.dtype]}({operand})"
+    def _coerced(self, term: t.ToFloat | t.ToWide, operand: str) -> str:
+        if isinstance(term, t.ToFloat):
+            return f"wide_float({operand})" if term.operand.dtype == t.WIDE else f"F({operand})"
+        if term.factor == 1:
+            return f"(I(0), {operand})" if term.operand.dtype == t.U8 else f"({operand} >> I(63), U({operand}))"
+        return f"{'widened_natural' if term.operand.dtype == t.U8 else 'widened'}({operand}, I({term.factor}))"
 
     def _valid(self, column: t.Column) -> str | None:
         if not self._nullable:

@@ -63,9 +63,9 @@ def values_of(term: t.Value, inputs: Inputs, block: Block) -> tuple[Any, Bools |
             return floats(block.array(name)) if read == FLOATS else block.numbers(name), block.valid(name)
         case t.Constant():
             return inputs.constants[term.dtype][term.slot], None
-        case t.ToFloat() | t.ToInt64():
+        case t.ToFloat():
             x, valid = values_of(term.operand, inputs, block)
-            return (to_float if term.dtype == t.F8 else to_int64)(x), valid
+            return to_float(x), valid
         case t.ToWide():
             x, valid = values_of(term.operand, inputs, block)
             return widened(x, term.factor), valid
@@ -73,7 +73,7 @@ def values_of(term: t.Value, inputs: Inputs, block: Block) -> tuple[Any, Bools |
             operands, valid = [], None
             for operand in term.operands:
                 x, x_valid = values_of(operand, inputs, block)
-                # constants, and integers of fewer bits, in 64 bits
+                # constants, and integers of fewer bits, in 64 bits; wide ones are already
                 operands.append(x if term.dtype == t.WIDE else to_float(x) if term.dtype == t.F8 else to_int64(x))
                 valid = both(valid, x_valid)
             if term.divides:

@@ -27,12 +27,12 @@ _COMPARE = {
 _APPLY = {
     (1, t.I8): code.ONE_INTEGER,
     (1, t.F8): code.ONE_FLOAT,
+    (1, t.WIDE): code.ONE_WIDE,
     (2, t.I8): code.TWO_INTEGERS,
     (2, t.F8): code.TWO_FLOATS,
+    (2, t.WIDE): code.TWO_WIDE,
 }
 _RELATIONS = {"contains": texts.CONTAINS, "startswith": texts.BEGINS, "endswith": texts.ENDS}
-_OWN = {("-", t.WIDE): code.WIDE_DIFFERENCE}
-"""Instructions of operators that have no code within others."""
 
 
 class ProgramWriter:
@@ -44,8 +44,8 @@ class ProgramWriter:
         Events that it reads.
     column, constant
         Number of a column of events, and of an int64 among the constants, which may be new.
-    inputs
-        Constants of the terms.
+    inputs, of_event
+        Constants of the terms, and of the values of one event in these.
     """
 
     def __init__(
@@ -54,8 +54,10 @@ class ProgramWriter:
         column: Callable[[SideColumn], int],
         constant: Callable[[int], int],
         inputs: Inputs,
+        of_event: Inputs,
     ) -> None:
-        self._arguments, self._column, self._constant, self._inputs = tuple(arguments), column, constant, inputs
+        self._arguments, self._column, self._constant = tuple(arguments), column, constant
+        self._inputs, self._of_event = inputs, of_event
         self._code: list[tuple[int, int, int]] = []
 
     def program(self, test: t.Test) -> FilterProgram:
@@ -102,32 +104,52 @@ class ProgramWriter:
             case _:
                 raise AssertionError(test)
 
-    def _value(self, term: t.Value, in_order: bool = False) -> None:
-        """Append the instructions that push a value; with `in_order`, an integer in the order of the values."""
+    def _value(self, term: t.Value, in_order: bool = False, event: Argument | None = None) -> None:
+        """Append the instructions that push a value.
+
+        Parameters
+        ----------
+        term
+        in_order
+            True: an integer in the order of the values.
+        event
+            That of which the term is a part; None: it is a part of none.
+        """
         match term:
             case t.OfEvent(operand=t.Text() as text):
                 self._read(term.event, TextNumber(text.column), ranked=text.ranked)
+            case t.OfEvent() if term.dtype == t.WIDE:  # a column holds 64 bits
+                self._value(term.operand, event=term.event)
             case t.OfEvent():
                 self._read(term.event, OrderKey(term.operand) if in_order else Raw(term.operand))
             case t.Constant():
-                value = self._inputs.constants[term.dtype][term.slot]
+                inputs = self._inputs if event is None else self._of_event
+                value = inputs.constants[term.dtype][term.slot]
                 if term.dtype == t.F8:
                     value = int(np.float64(value).view(np.int64))
                 high, low = halves_of(value)
                 self._push(value - 2**63 if in_order else low, high)
+            case _ if event is not None and term.dtype != t.WIDE:
+                self._read(event, Raw(term))
             case t.ToFloat():
                 self._value(term.operand)
-                self._emit(code.TO_FLOAT)
+                self._emit(code.WIDE_TO_FLOAT if term.operand.dtype == t.WIDE else code.TO_FLOAT)
             case t.ToWide():
-                self._value(term.operand)
-                self._emit(code.TO_WIDE_NATURAL if term.operand.dtype == t.U8 else code.TO_WIDE, term.factor)
+                self._value(term.operand, event=event)
+                if term.operand.dtype == t.U8:
+                    self._emit(code.TO_WIDE_NATURAL, term.factor)
+                elif term.factor > 1 or not _is_pushed(term.operand):
+                    self._emit(code.TO_WIDE, term.factor)
             case t.Apply():
                 for operand in term.operands:
-                    self._value(operand)
+                    self._value(operand, event=event)
                 number = spelling(term.op, term.dtype).program
-                if number is None:
-                    self._emit(_OWN[term.op, term.dtype])
-                else:
-                    self._emit(_APPLY[len(term.operands), term.dtype], number)
+                assert number is not None
+                self._emit(_APPLY[len(term.operands), term.dtype], number)
             case _:
                 raise AssertionError(term)
+
+
+def _is_pushed(term: t.Value) -> bool:
+    """Return True for a value that is a column or a constant, and so is pushed as a wide integer, too."""
+    return not isinstance(term, t.Apply) and not (isinstance(term, t.OfEvent) and term.dtype != t.I8)

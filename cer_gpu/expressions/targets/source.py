@@ -21,13 +21,13 @@ class TermWriter(ABC):
         Attribute of `Spelling` that this target has operators from.
     TRUTH : str
         Type of a truth, as `_named` takes it.
-    ZERO : str
-        The int64 0.
+    ZERO, WIDE_ZERO : str
+        The int64 0, and the wide integer 0.
     """
 
     TARGET = ""
     TRUTH = "truth"
-    ZERO = ""
+    ZERO = WIDE_ZERO = ""
 
     def __init__(self) -> None:
         self._begin()
@@ -51,7 +51,7 @@ class TermWriter(ABC):
         """Return an expression of a column at the row."""
 
     @abstractmethod
-    def _coerced(self, term: t.ToFloat | t.ToInt64 | t.ToWide, operand: str) -> str:
+    def _coerced(self, term: t.ToFloat | t.ToWide, operand: str) -> str:
         """Return an expression of an operand in another type."""
 
     @abstractmethod
@@ -94,7 +94,7 @@ class TermWriter(ABC):
                 expression = self._constant(term)
             case t.Column():
                 expression = self._column(term)
-            case t.ToFloat() | t.ToInt64() | t.ToWide():
+            case t.ToFloat() | t.ToWide():
                 expression = self._coerced(term, self._value(term.operand))
             case t.Apply():
                 operands = dict(zip("xy", map(self._value, term.operands), strict=False))
@@ -138,6 +138,7 @@ class TermWriter(ABC):
             for divisor in t.divisors_in(term):
                 name = self._value(divisor)
                 key = ("nonzero", name)
-                nonzero = self._spelled("<>", t.I8, x=name, y=self.ZERO)
+                zero = self.WIDE_ZERO if divisor.dtype == t.WIDE else self.ZERO
+                nonzero = self._spelled("<>", divisor.dtype, x=name, y=zero)
                 found[self._names.get(key) or self._named(key, self.TRUTH, nonzero)] = None
         return list(found)

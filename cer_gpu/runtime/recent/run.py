@@ -11,7 +11,7 @@ from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.automaton.encoding import CONSUME_NONE
 from cer_gpu.automaton.recent import RecentTable
 from cer_gpu.backend.arguments import plain
-from cer_gpu.backend.joins.filters import TextTables, with_texts
+from cer_gpu.backend.joins.filters import TextTables, check_sizes, with_texts
 from cer_gpu.backend.recent import moving as loops
 from cer_gpu.backend.recent.ended import ENDED_NEXT, ENDED_SLOT, LIST_END, Ended, free_all
 from cer_gpu.backend.recent.pending import ROW_PARTITION, ROW_VALUES, SLOT_LAST, Moves, Rows
@@ -120,6 +120,7 @@ class RecentRun(Joining):
 
     def _run(self, *arguments: Any) -> int:
         status: int = loops.move_events(*arguments)
+        check_sizes(self._tests)
         return status
 
     def _lengthen(self, n_rows: int) -> None:

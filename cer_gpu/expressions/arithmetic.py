@@ -1,0 +1,119 @@
+"""Arithmetic on integers, exact: in 64 bits where all results fit, by the types of the operands; else in 128 bits.
+
+An int8 plus an int16 never leaves int64, nor does an int64 divided by 10: such terms are `I8`.  The sum of two int64
+may, and is `WIDE`.  What may leave even 128 bits, such as the product of three int64, is marked (`Apply.beyond`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from cer_gpu.expressions import terms as t
+from cer_gpu.expressions.coercions import float_term, wide_term
+from cer_gpu.expressions.inputs import Inputs, Operand
+from cer_gpu.expressions.numbers import quotient_of, remainder_of, to_float
+from cer_gpu.expressions.operators import spelling
+
+Ends = tuple[int, int]
+"""The least and the greatest value that an integer may have."""
+
+InputsOf = Callable[[object], Inputs]
+"""Inputs of a value of an event (`OfEvent.event`), or of None: those of the filter."""
+
+INT64: Ends = (-(2**63), 2**63 - 1)
+WIDE: Ends = (-(2**127), 2**127 - 1)
+
+
+def applied(op: str, operands: Sequence[Operand], dtype: str, inputs: Inputs, inputs_of: InputsOf) -> Operand:
+    """Return an operator on numbers; NULL if an operand is NULL, or constants are divided by 0.
+
+    Parameters
+    ----------
+    op
+    operands
+        Terms, and constants of the query.
+    dtype
+        `F8` or `I8`: floats or integers.
+    inputs
+        Those to which constants are added.
+    inputs_of
+    """
+    if None in operands:
+        return None
+    if not any(isinstance(operand, t.Value) for operand in operands):
+        return _of_constants(op, operands, dtype)
+    if dtype == t.F8:
+        return t.Apply(op, tuple(float_term(inputs, operand) for operand in operands))
+    of = [ends_of(operand, inputs_of) for operand in operands]
+    found = _ends(op, of)
+    if all(_lies_in(each, INT64) for each in (*of, found)):
+        small = (x if isinstance(x, t.Value) else inputs.constant(x, t.I8) for x in operands)
+        terms = tuple(small)
+        if all(term.dtype == t.I8 for term in terms):
+            return t.Apply(op, terms)
+    wide = tuple(wide_term(inputs, operand) for operand in operands)
+    return t.Apply(op, wide, beyond=any(map(t.goes_beyond, wide)) or not _lies_in(found, WIDE))
+
+
+def _of_constants(op: str, constants: Sequence[Operand], dtype: str) -> Operand:
+    """Return an operator on constants: integers as they are, of any size."""
+    if dtype == t.F8:
+        with np.errstate(all="ignore"):
+            found = spelling(op, t.F8).numpy(*(to_float(constant) for constant in constants))
+            return np.asarray(found).item()  # type: ignore[no-any-return]
+    x, y = (int(constant) for constant in (*constants, 0)[:2])  # type: ignore[arg-type]
+    if op in ("/", "%"):
+        return None if y == 0 else quotient_of(x, y) if op == "/" else remainder_of(x, y)
+    return {"+": x + y, "-": x - y, "*": x * y, "negative": -x, "abs": abs(x)}[op]
+
+
+def ends_of(value: Operand, inputs_of: InputsOf, event: object = None) -> Ends:
+    """Return the ends of an integer, as far as types and constants tell."""
+    match value:
+        case int():
+            return value, value
+        case t.Column(stored=t.BIT):
+            return 0, 1
+        case t.Column():
+            info = np.iinfo(value.stored)
+            return int(info.min), int(info.max)
+        case t.Constant():
+            number = int(inputs_of(event).constants[value.dtype][value.slot])
+            return number, number
+        case t.OfEvent():
+            return ends_of(value.operand, inputs_of, value.event)
+        case t.ToWide():
+            low, high = ends_of(value.operand, inputs_of, event)
+            return low * value.factor, high * value.factor
+        case t.Apply():
+            return _ends(value.op, [ends_of(operand, inputs_of, event) for operand in value.operands])
+    raise AssertionError(value)
+
+
+def _lies_in(ends: Ends, of: Ends) -> bool:
+    return of[0] <= ends[0] and ends[1] <= of[1]
+
+
+def _ends(op: str, of: Sequence[Ends]) -> Ends:
+    """Return the ends of the results of an operator, given those of its operands."""
+    (low, high), (least, most) = (*of, (0, 0))[:2]
+    farthest = max(-low, high, 0)
+    if op == "negative":
+        return -high, -low
+    if op == "abs":
+        return 0, farthest
+    if op == "+":
+        return low + least, high + most
+    if op == "-":
+        return low - most, high - least
+    if op == "*":
+        corners = [x * y for x in (low, high) for y in (least, most)]
+        return min(corners), max(corners)
+    if op == "/":
+        if least > 0:  # toward zero
+            return quotient_of(low, least if low < 0 else most), quotient_of(high, least if high > 0 else most)
+        return -farthest, farthest
+    assert op == "%"
+    return (0 if low >= 0 else low), (0 if high <= 0 else high)
