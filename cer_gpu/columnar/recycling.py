@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from math import prod
 from typing import Any
@@ -113,3 +114,13 @@ def cells_of_turn() -> Cells:
     """Return cells for an object made now: in common with other evaluations, within a `Turn`, else its own."""
     turn = _TURN.get()
     return Cells({}, 0) if turn is None else turn.cells()
+
+
+@contextmanager
+def outside_turns() -> Iterator[None]:
+    """Make objects with memory of their own, within a turn, too: several evaluations read them."""
+    token = _TURN.set(None)
+    try:
+        yield
+    finally:
+        _TURN.reset(token)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Bools
 from cer_gpu.columnar.columns import Block
-from cer_gpu.columnar.recycling import Cell, Turn
+from cer_gpu.columnar.recycling import Cell, Turn, outside_turns
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.partition.shared import MOST_SHARED, SharedPartitions, ViewOfPartitions
@@ -95,8 +95,9 @@ class Sharing:
             # a query that wakes is bound to the first schema, and then to that of the block
             self._guards, self._guards_before = self._guards_before, self._guards
         if self._guards is None or not self._guards.schema.equals(schema, check_metadata=True):
-            guards, before = SharedGuards(schema, type_column, *self._asked), self._before.guards
-            self._guards = before.another() if before is not None and guards.may_be(before) else guards
+            with outside_turns():  # a query that wakes asks for them in its own
+                guards, before = SharedGuards(schema, type_column, *self._asked), self._before.guards
+                self._guards = before.another() if before is not None and guards.may_be(before) else guards
             self._guards.types_seen = self.types_seen
         return self._guards
 
