@@ -134,6 +134,7 @@ class ElementTests:
         self._elements, self._inputs, self._derived = elements, inputs, derived
         self._coders: dict[str, StringCoder] = {}
         self._last: _Read | None = None
+        self._n_derived = 0
 
     def fresh(self) -> ElementTests:
         """Return the same tests for another evaluation."""
@@ -167,6 +168,8 @@ class ElementTests:
         """Return the elements of a block, kept until the next block."""
         if self._last is None or self._last.events is not events:
             self._last = self._taken(events)
+        elif len(self._derived) > self._n_derived:  # a test that was bound since reads other columns
+            self._derive(self._last.block)
         return self._last
 
     def _taken(self, events: Block) -> _Read:
@@ -174,8 +177,12 @@ class ElementTests:
         lengths = pc.list_value_length(lists).fill_null(0).to_numpy()
         rows = np.repeat(np.arange(len(lists)), lengths)
         block = self._elements.block(lists, pa.array(rows), events, self._coders)
-        block.derive(makers_of(self._derived))
+        self._derive(block)
         return _Read(events, np.asarray(lists.is_valid()), rows, block, {})
+
+    def _derive(self, block: Block) -> None:
+        block.derive(makers_of(self._derived))
+        self._n_derived = len(self._derived)
 
     def _few(self, test: Test, negated: bool, read: _Read) -> Int32 | None:
         """Return the elements that pass a test of their text, or negated do not, if they are few; None: unknown."""

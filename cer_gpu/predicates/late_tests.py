@@ -50,6 +50,7 @@ class LateTests:
     def _begin(self, binder: Binder, bound: dict[int, t.Test], makers: dict[str, Maker]) -> None:
         self._binder, self._bound, self._makers = binder, bound, makers
         self._block: Block | None = None
+        self._whole: Block  # with the columns that functions make
         self._coded: dict[str, Coded] = {}  # of the block at hand
         self._lists: dict[int, tuple[pa.Array, list[bytes | None]]] = {}
         self._remember(0)
@@ -92,16 +93,14 @@ class LateTests:
         if not len(rows):
             return rows
         test, inputs, n_rows = self._test(guard, late), self._binder.inputs, block.n_rows
+        if block is not self._block:
+            self.forget()
+            self._block, self._whole = block, block.fork()
+            self._whole.derive(self._makers)  # those of tests bound later, too
         if n_rows > FEW_ROWS and MOST_OF * len(rows) > n_rows:
-            if self._makers:
-                block = block.fork()
-                block.derive(self._makers)
-            holds: Any = np.broadcast_to(rows_of(test, inputs, block), (n_rows,))[rows]
+            holds: Any = np.broadcast_to(rows_of(test, inputs, self._whole), (n_rows,))[rows]
         else:
-            if block is not self._block:
-                self.forget()
-                self._block = block
-            few = _FewRows(block, rows, self._coded if n_rows <= FEW_ROWS else {})
+            few = _FewRows(self._whole, rows, self._coded if n_rows <= FEW_ROWS else {})
             few.derive(self._makers)
             holds = np.broadcast_to(rows_of(test, inputs, few), (len(rows),))
         found: Int32 = rows[holds]

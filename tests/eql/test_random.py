@@ -3,7 +3,7 @@
 import random
 
 import pyarrow as pa
-from hypothesis import given, note, settings
+from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 from sizes import scaled
 from small_sizes import small_sizes
@@ -100,6 +100,7 @@ def test_any_cut_into_batches_finds_the_same(seed, kind, nested):
 
 
 @settings(max_examples=scaled(60), deadline=None)
+@example(796234271, "event", False)  # a function of a text and a list, of few rows
 @given(SEEDS, st.sampled_from(["event", "sequence"]), st.booleans())
 def test_threads_and_sets_find_the_same(seed, kind, nested):
     case = Case(seed, kind, nested=nested)

@@ -4,7 +4,7 @@ import random
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 from sizes import scaled
 from small_sizes import small_sizes
@@ -57,6 +57,7 @@ def test_a_rule_finds_what_the_reference_says(seed, knows_schema):
 
 
 @settings(max_examples=scaled(40), deadline=None)
+@example(315)
 @given(SEEDS)
 def test_a_set_of_rules_finds_what_the_reference_says(seed):
     case = Case(seed, n_rules=12)
