@@ -132,7 +132,7 @@ def test_sets_with_one_window_are_dealt_by_ranges(monkeypatch):
     assert used == ["on_threads", "", "on_threads", "", "on_threads_by_key", "", "", "on_threads_by_key", ""]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [*SEEDS, 20261127])  # a statement over all columns among queries of a few
 def test_a_set_goes_on_from_a_checkpoint_at_any_cut(seed, monkeypatch):
     rng = random.Random(seed)
     monkeypatch.setattr(cer_gpu.partition.partitions, "SWEEP_PARTITIONS_FROM", rng.choice([2, 1000]))

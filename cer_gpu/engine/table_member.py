@@ -76,9 +76,9 @@ class TableMember(SetMember):
         added = (ROW_COLUMN, STREAM_COLUMN, self.options.position_column)
         schema = pa.schema([field for field in schema if field.name not in added])
         results, names = self._query.output_schema(schema), self._query._read(schema) or schema.names[:1]
+        self._attributes = self._attributes or self._query.columns(schema)
         if self._schema is not None:
             return False
-        self._attributes = self._query.columns(schema)
         self._schema, self._results = pa.schema([(name, attribute_type(schema, name)) for name in names]), results
         return True
 
