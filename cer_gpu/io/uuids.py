@@ -33,8 +33,10 @@ def plain_uuids(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch whose columns of UUIDs are texts."""
     if pa.uuid() not in batch.schema.types:
         return batch
-    arrays = [uuid_texts(array) if array.type == pa.uuid() else array for array in batch.columns]
-    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+    for i, (name, kind) in enumerate(zip(batch.schema.names, batch.schema.types, strict=True)):
+        if kind == pa.uuid():  # the other columns are not looked at: those that nobody reads may be damaged
+            batch = batch.set_column(i, name, uuid_texts(batch.column(i)))
+    return batch
 
 
 def uuid_texts(uuids: pa.Array) -> pa.Array:

@@ -74,7 +74,7 @@ class LooseFitter(PredicateFitter):
         found = self.place(name.name)
         if found is None:
             return None if self._missing_is_null else name
-        if found.in_list:
+        if isinstance(found, tuple) or found.in_list:  # all columns of texts, as of keywords
             return None
         if name.nocase and self._kind_of(name.name) != STRING:
             name = replace(name, nocase=False)
