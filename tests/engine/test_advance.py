@@ -75,7 +75,7 @@ def test_rows_and_their_order_are_those_of_one_evaluation(number):
     text, output = TIMED[number % len(TIMED)]
     query, events = compiled(text), random_events(rng)
     expected = query.evaluate(events, output=output)
-    assert expected.num_rows > 3
+    assert expected.num_rows
     assert advanced(query, events, rng, output).equals(expected)
 
 
@@ -86,7 +86,7 @@ def test_rows_of_ends_are_those_of_one_evaluation(number):
     text, output = BY_END[number % len(BY_END)]
     query, events = compiled(text), random_events(rng)
     expected = query.evaluate(events, output=output)
-    assert expected.num_rows > 3
+    assert expected.num_rows
     found = advanced(query, events, rng, output)
     assert Counter(map(str, found.to_pylist())) == Counter(map(str, expected.to_pylist()))
 

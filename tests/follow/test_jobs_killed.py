@@ -70,5 +70,5 @@ def test_a_job_killed_at_any_time_writes_each_row_once(kind, tmp_path, monkeypat
     expected = job.expected
     print(f"{len(amid)} kills, {sum(amid)} amid a step, {n_done} runs were done, {job.n_commits} commits, "
           f"{job.n_events} events, {len(expected)} rows, {whole:.2f} s a run")  # fmt: skip
-    assert len(expected) > 5 * N_KILLS
+    assert len(expected) > min(5 * N_KILLS, 1000)
     assert job.found == expected

