@@ -393,7 +393,13 @@ def run_python(code: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(
+    "order",
+    [
+        order if order == "the package first" else pytest.param(order, marks=pytest.mark.long("a process each"))
+        for order in ORDERS
+    ],
+)
 def test_importing_the_package_registers_accessors_in_any_order(order):
     run_python(
         f"{ORDERS[order]}\nimport sys\n"
