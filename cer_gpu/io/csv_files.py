@@ -19,9 +19,11 @@ from cer_gpu.io.source import Source
 from cer_gpu.io.text_files import (
     declared,
     in_format,
+    may_be_rounded,
     mixed_zones_message,
     read_type,
     reading_to_its_end,
+    rounded_message,
     time_type_of_format,
 )
 from cer_gpu.io.text_options import USUAL, TextOptions
@@ -181,9 +183,14 @@ class _Csv:
             for name, kind in final.items()
         }
         opened, n_rows = self._stream(), 0
+        told = dict(self._options.column_types) if self._is_rereadable else raw
+        unchecked = [name for name in raw if name not in told]
         try:
             with reading_to_its_end(opened, self._at_first), self._open(opened, raw, columns) as reader:
                 for batch in reader:
+                    for name in [each for each in unchecked if may_be_rounded(batch.column(each))]:
+                        self._check_exact(name)
+                        unchecked.remove(name)
                     yield self._finished(batch, final, n_rows)
                     n_rows += batch.num_rows
         except pa.ArrowInvalid as error:
@@ -192,6 +199,16 @@ class _Csv:
             raise self._widened(
                 error, {name: kind for name, kind in raw.items() if name not in self._formats}
             ) from None
+
+    def _check_exact(self, name: str) -> None:
+        """Raise EventsError for an integer of a column of floats that is none: the parser rounds it."""
+        n_rows = 0
+        with self._open(self._stream(), {name: pa.string()}, [name]) as reader:
+            for batch in reader:
+                texts = batch.column(0)
+                if (row := inexact_integer(texts)) is not None:
+                    raise EventsError(rounded_message(self._name, name, n_rows + row, texts[row]))
+                n_rows += batch.num_rows
 
     def _finished(self, batch: pa.RecordBatch, final: Mapping[str, pa.DataType], first: int) -> pa.RecordBatch:
         """Return a batch with NULL for empty texts, and with columns of their types."""

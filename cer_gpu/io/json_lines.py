@@ -19,9 +19,11 @@ from cer_gpu.io.source import Source
 from cer_gpu.io.text_files import (
     declared,
     in_format,
+    may_be_rounded,
     mixed_zones_message,
     read_type,
     reading_to_its_end,
+    rounded_message,
     time_type_of_format,
     zone_word,
 )
@@ -191,13 +193,28 @@ class _JsonLines:
         raw = pa.schema([(name, self._raw_type(name, kind)) for name, kind in final.items()])
         texts = [name for name in names if name in self._as_text or self._is_read_as_text(name, final[name])]
         opened, n_rows = self._stream(), 0
+        told = dict(self._options.column_types) if self._is_rereadable else final
+        unchecked = [name for name in names if name not in told]
         try:
             with reading_to_its_end(opened, self._at_first):
                 for batch in self._batches(opened, raw, texts):
+                    for name in [each for each in unchecked if may_be_rounded(batch.column(each))]:
+                        self._check_exact(name)
+                        unchecked.remove(name)
                     yield self._finished(batch, final, n_rows)
                     n_rows += batch.num_rows
         except pa.ArrowInvalid as error:
             raise self._widened(error, raw) from None
+
+    def _check_exact(self, name: str) -> None:
+        """Raise EventsError for an integer of a column of floats that is none: the parser rounds it."""
+        row = 0
+        for block in _blocks(self._stream()):
+            for line in filter(bytes.strip, block.splitlines()):
+                value = json.loads(line).get(name)
+                if isinstance(value, int) and abs(value) >> 53 and int(float(value)) != value:
+                    raise EventsError(rounded_message(self._name, name, row, value))
+                row += 1
 
     def _raw_type(self, name: str, kind: pa.DataType) -> pa.DataType:
         """Return the type by which a column is parsed: of times, that of texts."""

@@ -46,6 +46,21 @@ def reading_to_its_end(opened: Any, at_first: Any, *, may_end_before: bool = Fal
         raise broken
 
 
+def may_be_rounded(values: pa.Array) -> bool:
+    """Return True if floats are so large that integers among their texts may not be what was written."""
+    if not pa.types.is_float64(values.type):
+        return False
+    return bool(pc.any(pc.greater_equal(pc.abs(values), float(1 << 53)), min_count=0).as_py())
+
+
+def rounded_message(file: str, name: str, row: int, value: object) -> str:
+    """Return the message on an integer in a column of floats that is none exactly."""
+    return (
+        f"{file}: column {name!r} is read as floats, and has {value} in row {row:,}, which is no float exactly\n"
+        f"hint: {declared([(name, pa.string())])}"
+    )
+
+
 def read_type(own: pa.DataType | None, kind: pa.DataType) -> pa.DataType:
     """Return the type by which a column is read that has a type in its file, and another one over all files.
 

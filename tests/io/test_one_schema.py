@@ -312,3 +312,20 @@ def test_names_that_are_no_types_are_refused():
     for name in ("number", "timestamp", "timestamp[min]", "duration[s, UTC]"):
         with pytest.raises(cer_gpu.OptionError, match="expected the name of a type"):
             cer_gpu.Files("e.csv", column_types={"v": name})
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_an_integer_that_is_no_float_is_an_error_beside_fractions_where_the_column_is_read(tmp_path, ending):
+    path = tmp_path / f"large.{ending}"
+    lines = {
+        "csv": "type,v\nA,1.5\nB,9007199254740993\n",
+        "jsonl": '{"type": "A", "v": 1.5}\n{"type": "B", "v": 9007199254740993}\n',
+    }
+    path.write_text(lines[ending])
+    with pytest.raises(cer_gpu.EventsError, match="'v' is read as floats, and has 9007199254740993 in row 1, which is"):
+        cer_gpu.compile("SELECT * FROM S WHERE B AS b FILTER b[v > 0]").evaluate(path)
+    assert cer_gpu.compile("SELECT * FROM S WHERE B").evaluate(path).num_rows == 1
+    path.write_text(lines[ending].replace("993", "992"))
+    assert cer_gpu.compile("SELECT * FROM S WHERE B AS b FILTER b[v = 9007199254740992]").evaluate(path).num_rows == 1
+    told = cer_gpu.Files(path, column_types={"v": "double"})
+    assert cer_gpu.compile("SELECT * FROM S WHERE B AS b FILTER b[v > 0]").evaluate(told).num_rows == 1
