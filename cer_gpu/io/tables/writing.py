@@ -15,6 +15,7 @@ from cer_gpu.io.sinks import Sink, decoded_rows, decoded_schema
 from cer_gpu.io.tables.delta import delta_options, telling_delta_errors
 from cer_gpu.io.tables.iceberg import catalogue_of, telling_iceberg_errors
 from cer_gpu.io.tables.names import TableName, package_of
+from cer_gpu.private_files import unfinished
 
 CommitStep = tuple[str, int]
 """Application, and the number of its step that a commit is."""
@@ -48,7 +49,7 @@ def open_table_sink(name: str, schema: pa.Schema, step: CommitStep | None = None
         When the temporary folder cannot be written.
     """
     target = _target(name, schema)
-    with tempfile.TemporaryDirectory(prefix="cer_gpu-") as folder:
+    with tempfile.TemporaryDirectory(prefix="cer_gpu-") as folder, unfinished(Path(folder)):
         gathered = Path(folder) / "rows.arrow"
         with pa.OSFile(str(gathered), "wb") as file, pa.ipc.new_file(file, target.schema) as writer:
             yield _Gathering(target, writer.write_batch)
