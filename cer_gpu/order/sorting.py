@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from cer_gpu.columnar.columns import Block
 from cer_gpu.errors import EventsError
+from cer_gpu.io.paths import open_local
 from cer_gpu.io.source import BATCH_ROWS, Source
 from cer_gpu.order.layouts import Layouts, n_bytes
 from cer_gpu.order.merge import Chunk, merge_runs, rebatch, sort_chunks
@@ -150,7 +151,7 @@ class _File:
         """Append events of the file's schema."""
         bare = self._layouts.bare(batch)
         if self._writer is None:
-            sink = self._open.enter_context(pa.OSFile(str(self.path), "wb"))
+            sink = self._open.enter_context(open_local(self.path, "wb"))
             self._writer = self._open.enter_context(pa.ipc.new_stream(sink, bare.schema))
         self._writer.write_batch(bare)
         self.n_rows += batch.num_rows
@@ -161,7 +162,7 @@ class _File:
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the events, and remove the file."""
-        with pa.OSFile(str(self.path)) as file, pa.ipc.open_stream(file) as reader:
+        with open_local(self.path) as file, pa.ipc.open_stream(file) as reader:
             for bare in reader:
                 events = self._layouts.conform(self._layouts.named(bare, self.schema))
                 yield Chunk(to_keys(Block(events).numbers(self._layouts.column(self._column))), events)
