@@ -17,6 +17,10 @@ Public are the names of ``cer_gpu.__all__``, and the modules `cer_gpu.report` (a
 queries): docs/api.md lists all of it.  All other modules are internal.  README.md and docs/questions.md are the way in.
 """
 
+from cer_gpu.starting import leave_at_signals
+
+leave_at_signals()  # before the imports that take a second
+
 from importlib import import_module
 from typing import Any
 

@@ -20,6 +20,18 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
+def utf8(text: str) -> str:
+    r"""Escape what is no UTF-8 in the name of a file, for tables and documents, which hold nothing else.
+
+    Examples
+    --------
+    >>> import os
+    >>> print(utf8(os.fsdecode(b"late\xff.csv")))
+    late\udcff.csv
+    """
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def printable_lines(text: str) -> str:
     """Return the same for a text of several lines, whose breaks and tabs stay."""
     if text.isprintable():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -66,6 +68,42 @@ def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
     return file
 
 
+_unfinished: set[Path] = set()
+_changing = threading.Lock()
+
+
+def note_unfinished(path: Path) -> None:
+    """Note a file, or a folder, that is to be removed if the process has to end at once; before it is made."""
+    with _changing:
+        _unfinished.add(path)
+
+
+def forget_unfinished(path: Path) -> None:
+    """Forget what `note_unfinished` noted."""
+    with _changing:
+        _unfinished.discard(path)
+
+
+@contextlib.contextmanager
+def unfinished(path: Path) -> Iterator[None]:
+    """Have a file, or a folder, removed if the process has to end at once within the block."""
+    note_unfinished(path)
+    try:
+        yield
+    finally:
+        forget_unfinished(path)
+
+
+def remove_unfinished() -> None:
+    """Remove what is unfinished, just before the process ends; nothing more is noted then, and so nothing made."""
+    _changing.acquire(timeout=0.1)
+    for path in tuple(_unfinished):
+        with contextlib.suppress(OSError):
+            path.unlink()
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+
+
 @contextlib.contextmanager
 def replacing(path: Path, mode: int | None = None, *, durable: bool = True) -> Iterator[IO[bytes]]:
     """Yield a new file, which has the name `path` at the end of the block, or else is removed.
@@ -81,6 +119,11 @@ def replacing(path: Path, mode: int | None = None, *, durable: bool = True) -> I
         True if it is to be on the disk before it has its name.
     """
     part = unguessable(path)
+    with unfinished(part):
+        yield from _replacing(path, part, mode, durable=durable)
+
+
+def _replacing(path: Path, part: Path, mode: int | None, *, durable: bool) -> Iterator[IO[bytes]]:
     made = 0o666 if mode is None else 0o600  # nobody else reads it before it is whole
     file = open(part, "xb", opener=lambda name, flags: os.open(name, flags, made))  # noqa: SIM115 - closed below
     try:

@@ -16,6 +16,7 @@ from cer_gpu.predicates import symbols
 from cer_gpu.runtime import (
     chain_counter,
     instances,
+    joining,
     keyed_stacks,
     matches,
     products,
@@ -99,4 +100,5 @@ def small_sizes() -> Iterator[None]:
         for module, name, size in SMALL:
             patch.setattr(module, name, size)
         patch.setattr(instances, "WORK", _Work())
+        patch.setattr(joining, "COMPARED", _Work())
         yield

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any
 
 from llvmlite import ir
@@ -37,7 +38,7 @@ from cer_gpu.backend.prebuilt import FOLDER, Prebuilt
 from cer_gpu.cache import cache_folder
 from cer_gpu.compile_progress import COMPILE_PROGRESS, CompileProgress, CompileStep
 from cer_gpu.printable import printable
-from cer_gpu.private_files import why_not_private
+from cer_gpu.private_files import replacing, why_not_private
 
 _Function = Callable[..., Any]
 
@@ -173,10 +174,8 @@ class CacheFile(IndexDataCacheFile):
 
     @contextlib.contextmanager
     def _open_for_write(self, filepath: str) -> Iterator[Any]:
-        """Yield a file that only its user can change, whatever the umask lets the group do."""
-        with super()._open_for_write(filepath) as file:
-            if hasattr(os, "fchmod"):
-                os.fchmod(file.fileno(), 0o644)
+        """Yield a file that only its user can change, whatever the umask lets the group do; no signal leaves a part."""
+        with replacing(Path(filepath), 0o644, durable=False) as file:
             yield file
 
 

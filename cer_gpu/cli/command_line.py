@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -16,12 +15,13 @@ from typing import Any, TypeVar
 import click
 
 from cer_gpu.cli.json_output import error_facts, error_text, to_json
-from cer_gpu.cli.signals import SIGPIPE, Signals, Stopped
+from cer_gpu.cli.signals import SIGPIPE, Signals, Stopped, leave_at_once
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean, nearest_file, out_of_memory
 from cer_gpu.printable import printable, printable_lines
 from cer_gpu.rule import Rule
 from cer_gpu.rules.folder import READERS, read_file
 from cer_gpu.rules.found import AS_NAMED, FieldColumns
+from cer_gpu.starting import exit_code, stop_words
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -29,7 +29,9 @@ _errors_as_json: ContextVar[bool] = ContextVar("errors_as_json", default=False)
 """True if the command line has --json: errors are then JSON too."""
 
 
-def run_commands(commands: click.Group, prog_name: str, args: Sequence[str] | None = None) -> int:
+def run_commands(
+    commands: click.Group, prog_name: str, args: Sequence[str] | None = None, *, promptly: bool = False
+) -> int:
     """Run a command line and print its errors.
 
     Parameters
@@ -39,26 +41,34 @@ def run_commands(commands: click.Group, prog_name: str, args: Sequence[str] | No
     prog_name
     args
         The arguments; those of this process when None.
+    promptly
+        True: a signal ends the process within a second, whatever it does.
 
     Returns
     -------
     int
         The exit code: 0; 1 when the query, the events or the output are wrong; 2 when the arguments are; 130 when
-        interrupted (143 by SIGTERM, 129 by SIGHUP); 141 when the reader of standard output has gone.  Other exceptions
-        are bugs and propagate.
+        interrupted, 143 by SIGTERM, 129 by SIGHUP (see `exit_code`); 141 when the reader of standard output has gone.
+        Other exceptions are bugs and propagate.
     """
-    _errors_as_json.set("--json" in (sys.argv[1:] if args is None else args))
+    args = sys.argv[1:] if args is None else args
+    as_json = "--json" in args
+    _errors_as_json.set(as_json)
+    said: list[int] = []
+
+    def leave(signum: int) -> None:
+        leave_at_once(exit_code(signum, args), "" if said else stop_words(signum, as_json=as_json))
+
     try:
-        with Signals() as signals:
+        with Signals(leave if promptly else None) as signals:
             return int(commands.main(args=args, prog_name=prog_name, standalone_mode=False, obj=signals) or 0)
     except Stopped as stopped:
         if stopped.signum == SIGPIPE:
             abandon_stdout()
         else:
-            name = signal.Signals(stopped.signum).name
-            text = "interrupted" if name == "SIGINT" else f"stopped by {name}"
-            say(to_json({"errors": [{"type": "Stopped", "message": text}]}) if _errors_as_json.get() else text)
-        return 128 + stopped.signum
+            said.append(stopped.signum)
+            say(stop_words(stopped.signum, as_json=as_json))
+        return exit_code(stopped.signum, args)
     except click.ClickException as error:
         if _errors_as_json.get():
             say(to_json({"errors": [{"type": "UsageError", "message": error.format_message()}]}))

@@ -22,7 +22,8 @@ from cer_gpu.cli.test import test_command
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line with the arguments of this process, or with `args`; see `run_commands`."""
-    return run_commands(cli, "cer-gpu", with_sort(sys.argv[1:] if args is None else args))
+    given = sys.argv[1:] if args is None else args
+    return run_commands(cli, "cer-gpu", with_sort(given), promptly=args is None)
 
 
 @click.group(

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import os
+import select
 import signal
-from collections.abc import Iterator
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any
 
+from cer_gpu.private_files import remove_unfinished
+from cer_gpu.starting import SIGNALS
+
 SIGPIPE = getattr(signal, "SIGPIPE", 13)
 """Signal number behind exit code 141, for a closed pipe; not caught, since Python ignores the signal."""
+
+CLEAN_UP_SECONDS = 0.6
+"""Seconds that a stopped program has for its clean-up, before it ends without the rest of it."""
 
 
 class Stopped(BaseException):
@@ -20,28 +32,49 @@ class Stopped(BaseException):
 
 
 class Signals:
-    """Handlers that raise `Stopped` on the first signal that asks to stop, and ignore later ones during clean-up."""
+    """Handlers that raise `Stopped` on the first signal that asks to stop, and ignore later ones during clean-up.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    leave
+        Ends the process, given the signal: called once `CLEAN_UP_SECONDS` have passed since the first one.  Compiled
+        code, a reader that does not read, or a disk that does not answer can take longer.  None: nothing is called,
+        and the previous handlers are restored at the end; else the signals are of no effect then, as the exit code is
+        there already.
+    """
+
+    def __init__(self, leave: Callable[[int], None] | None = None) -> None:
+        self._leave = leave
         self._received: int | None = None
         self._n_held = 0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
         """Install the handlers."""
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            signum = getattr(signal, name, None)
+        for signum in SIGNALS:
             # an ignored signal stays ignored: nohup, or a background job of a script
-            if signum is not None and signal.getsignal(signum) != signal.SIG_IGN:
+            if signal.getsignal(signum) != signal.SIG_IGN:
                 self._before[signum] = signal.signal(signum, self._receive)
+        self._told = sys.unraisablehook
+        sys.unraisablehook = self._tell
+        if self._leave is not None and self._before and os.name == "posix":
+            _watch(self._before, self._leave)
+            atexit.register(_ignore, self._before)  # Python restores all others before the process ends
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Restore the previous handlers; an error of what a signal has cut short is that signal's."""
         for signum, handler in self._before.items():
-            signal.signal(signum, handler)
+            signal.signal(signum, handler if self._leave is None else _do_nothing)
+        if self._leave is None:
+            sys.unraisablehook = self._told
         if isinstance(error, Exception):
             self.check()
+
+    def _tell(self, error: Any, /) -> None:
+        """Tell an error where Python cannot raise it, as in a finalizer, unless it is that of a signal."""
+        if not isinstance(error.exc_value, Stopped):
+            self._told(error)
 
     def _receive(self, signum: int, frame: FrameType | None) -> None:
         # a held block may never end, as when a pipe has no reader: the second signal raises at once
@@ -65,3 +98,48 @@ class Signals:
         """Raise `Stopped` if a signal was received but its exception lost, as in a callback."""
         if self._received is not None:
             raise Stopped(self._received)
+
+
+def _ignore(signals: Iterable[int]) -> None:
+    for signum in signals:
+        signal.signal(signum, signal.SIG_IGN)
+
+
+def _do_nothing(signum: int, frame: FrameType | None) -> None:
+    """Let a signal wake the watching thread, and nothing else."""
+
+
+def _watch(signals: dict[int, Any], leave: Callable[[int], None]) -> None:
+    """Start a thread that ends the process a moment after the first of some signals, whatever the first thread does.
+
+    The handlers of Python run between two steps of Python; what wakes this thread is written at once.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+
+    def watch() -> None:
+        while True:
+            for signum in os.read(reader, 64):
+                if signum in signals:
+                    time.sleep(CLEAN_UP_SECONDS)
+                    leave(signum)
+
+    threading.Thread(target=watch, name="cer_gpu signals", daemon=True).start()
+
+
+def leave_at_once(code: int, words: str) -> None:
+    """End the process with an exit code, without files that were not written to their end.
+
+    Parameters
+    ----------
+    code
+    words
+        Line for standard error, if it takes one now; empty: none.
+    """
+    remove_unfinished()
+    with contextlib.suppress(OSError, ValueError):  # there may be no descriptor
+        if words and select.select([], [2], [], 0)[1]:
+            os.write(2, words.encode() + b"\n")
+    remove_unfinished()  # made while the others were removed
+    os._exit(code)

@@ -17,10 +17,12 @@ import pyarrow as pa
 from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.backend.arguments import Matches, plain
-from cer_gpu.backend.joins.choosing import choose_at_ends
+from cer_gpu.backend.joins.choosing import CHOICE_LEFT, N_SHARED_REGS, choose_at_ends
+from cer_gpu.backend.status import GO_ON
 from cer_gpu.backend.waiting import drop_rows
 from cer_gpu.output.choice import part_of
 from cer_gpu.planning.trailing import TAKES_BACK
+from cer_gpu.runtime import joining
 from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.events import Relevant
 from cer_gpu.runtime.matches import MatchBuffers
@@ -269,7 +271,11 @@ class Awaiting:
         ends = sorted_.spans[1]
         begins = np.flatnonzero(np.concatenate([[True], ends[1:] != ends[:-1], [True]]))
         scratch, n_kept = np.empty(3 * int(np.diff(begins).max()), np.int64), np.empty(len(begins) - 1, np.int64)
-        choose_at_ends(*plain(output), begins, self._strategy.choice, scratch, n_kept)
+        regs = np.zeros(N_SHARED_REGS, np.int64)
+        status = GO_ON
+        while status == GO_ON:  # a signal is heeded in between
+            regs[CHOICE_LEFT] = joining.COMPARED
+            status = choose_at_ends(*plain(output), begins, self._strategy.choice, scratch, n_kept, regs)
         before = np.cumsum(n_kept) - n_kept
         kept = np.repeat(begins[:-1] - before, n_kept) + np.arange(int(n_kept.sum()))
         return np.sort(numbers[0, kept])

@@ -13,6 +13,7 @@ from pyarrow import fs
 
 from cer_gpu.errors import EventsError
 from cer_gpu.io.files import find_files, open_next
+from cer_gpu.io.folders import entry_at
 from cer_gpu.io.formats import format_of
 from cer_gpu.io.source import Source
 from cer_gpu.io.stores import StoredFile
@@ -201,7 +202,7 @@ class Arrivals:
         files = find_files(self._folder, may_be_none=True)
         store = files[0].store if files else None
         try:
-            infos = (store or fs.LocalFileSystem()).get_file_info([file.path for file in files])
+            infos = [entry_at(store or fs.LocalFileSystem(), file.path) for file in files]
         except OSError as error:
             raise EventsError(f"cannot find the events: {self._folder}: {error}") from error
         base = len(self._base(files))

@@ -330,12 +330,16 @@ class Follower:
                 if rows.num_rows:
                     numbers[name] = numbers.get(name, 0) + rows.num_rows
                     sink.write(rows)
-        self.passed("rows")
-        place = self.target.place(any_rows=bool(numbers))
-        published = self.target.published(step) if numbers else None
-        entry = {"step": step, "files": read, "skipped": dict(skipped), "n_rows": numbers, "target": published}
-        entry |= {"rows": self.target.rows, **place}
-        state = evaluator.checkpoint()
+        try:
+            self.passed("rows")
+            place = self.target.place(any_rows=bool(numbers))
+            published = self.target.published(step) if numbers else None
+            entry = {"step": step, "files": read, "skipped": dict(skipped), "n_rows": numbers, "target": published}
+            entry |= {"rows": self.target.rows, **place}
+            state = evaluator.checkpoint()
+        except BaseException:  # a signal, most often
+            self.target.drop_pending()
+            raise
         with self.whole():
             write_whole(self._state(step), state)
             self.passed("state")

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from cer_gpu.errors import CheckpointError, OptionError
 from cer_gpu.follow.targets import LiveTarget, last_published
+from cer_gpu.io.paths import map_local
 from cer_gpu.io.sinks import Sink
 from cer_gpu.io.tables.names import TableName
 
@@ -112,7 +113,7 @@ class TableTarget(LiveTarget):
         pending = self.rows_of(entry)
         if pending is None:
             return
-        with pa.memory_map(str(pending)) as file, pa.ipc.open_file(file) as rows:  # nobody else can cut it short
+        with map_local(pending) as file, pa.ipc.open_file(file) as rows:  # nobody else can cut it short
             batches = (rows.get_batch(i) for i in range(rows.num_record_batches))
             append_once(str(self._name), rows.schema, batches, (self._application, entry["step"]))
         pending.unlink()

@@ -27,7 +27,7 @@ import pyarrow as pa
 from cer_gpu.errors import CheckpointError, OptionError
 from cer_gpu.follow.log import sync_folder
 from cer_gpu.io.sinks import SINK_FORMATS, Sink, naming, open_writer
-from cer_gpu.private_files import open_regular, open_to_append
+from cer_gpu.private_files import open_regular, open_to_append, unfinished
 
 GROWING = ("jsonl", "ndjson")
 """Endings of names of a file that grows."""
@@ -202,6 +202,10 @@ class LiveTarget(ABC):
     def writing(self, step: int, schema: pa.Schema) -> Iterator[Sink]:
         """Yield the sink for the rows of a step; at the end of the block they are on the disk."""
         path, shown = self._hidden / f"{self._begin_of(step)}-{secrets.token_hex(8)}.part", str(self.out)
+        with unfinished(path):
+            yield from self._writing(path, shown, schema)
+
+    def _writing(self, path: Path, shown: str, schema: pa.Schema) -> Iterator[Sink]:
         with naming(shown):
             file = open(path, "x+b")  # noqa: SIM115 - closed below; errors of the block are not those of the file
         try:

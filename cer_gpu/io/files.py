@@ -24,6 +24,7 @@ from cer_gpu.io.one_schema import expecting, in_one_schema
 from cer_gpu.io.source import READ_ERRORS, Parts, Source, ahead, check_columns, check_names
 from cer_gpu.io.stores import Address, StoredFile, StoreListing, listing, open_store, path_in_store, uri_in_store
 from cer_gpu.io.text_options import TEXT_HINT, USUAL, TextOptions
+from cer_gpu.printable import utf8
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """Text of NULL in the name of a folder."""
@@ -261,7 +262,7 @@ def find_files(given: str, *, may_be_none: bool = False) -> list[StoredFile]:
     try:
         listed = None if "\0" in place else listing(own, place)
     except FileNotFoundError:
-        hint = _hint(own, place)
+        hint = _HINT_OF_NAMES if ":" in given and "://" not in given else _hint(own, place)
         raise EventsError(f"{given}: no such file" + (f"\nhint: {hint}" if hint else "")) from None
     except (OSError, ValueError, pa.ArrowException) as error:
         told = address.credentials_hint or (_HINT_OF_NAMES if ":" in given and "://" not in given else None)
@@ -292,7 +293,7 @@ def _in_order(place: str, listed: StoreListing, store: fs.FileSystem | None, add
     files = []
     for path, names in listed.files:
         if format_of(path) is not None:
-            told = dict(name.split("=", 1) for name in names[:-1] if "=" in name.lstrip("="))
+            told = dict(utf8(name).split("=", 1) for name in names[:-1] if "=" in name.lstrip("="))
             folders = {name: unquote(value) for name, value in told.items()}
             files.append((names, StoredFile(path, uri_in_store(address, place, path), store, folders)))
     return [file for _, file in sorted(files, key=lambda each: [_rank(name) for name in each[0]])]

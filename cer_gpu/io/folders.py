@@ -2,13 +2,70 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+from dataclasses import dataclass
 
 from pyarrow import fs
 
 
-def entries(store: fs.FileSystem, folder: str, *, below: bool) -> list[fs.FileInfo]:
+@dataclass(frozen=True)
+class Entry:
+    """File or folder of a store, whose name may be no UTF-8, as no `pyarrow.fs.FileInfo` has it.
+
+    Attributes
+    ----------
+    path
+    type
+    size
+        Bytes of a file.
+    mtime_ns
+        The time when it was last written to.
+    """
+
+    path: str
+    type: fs.FileType
+    size: int = 0
+    mtime_ns: int = 0
+
+    @property
+    def base_name(self) -> str:
+        """The last part of the path."""
+        return self.path.rsplit("/", 1)[-1]
+
+    @classmethod
+    def of(cls, info: fs.FileInfo) -> Entry:
+        """Return an entry of another store."""
+        return cls(str(info.path), info.type, info.size or 0, info.mtime_ns or 0)
+
+
+def entry_at(store: fs.FileSystem, path: str) -> Entry:
+    """Return what is at a path: the file or folder, through links, or an entry with the type `FileType.NotFound`.
+
+    Raises
+    ------
+    OSError
+        If the store cannot tell.
+    """
+    if not isinstance(store, fs.LocalFileSystem):
+        return Entry.of(store.get_file_info(path))
+    try:
+        return _entry(path, os.stat(path))
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            raise
+        return Entry(path, fs.FileType.NotFound)
+
+
+def _entry(path: str, facts: os.stat_result) -> Entry:
+    if stat.S_ISDIR(facts.st_mode):
+        return Entry(path, fs.FileType.Directory)
+    kind = fs.FileType.File if stat.S_ISREG(facts.st_mode) else fs.FileType.Unknown
+    return Entry(path, kind, facts.st_size, facts.st_mtime_ns)
+
+
+def entries(store: fs.FileSystem, folder: str, *, below: bool) -> list[Entry]:
     """Return what a folder holds; an empty list if there is no such folder.
 
     Links count as the files and folders to which they lead.  A link to a folder that it lies in is left out: its files
@@ -27,8 +84,8 @@ def entries(store: fs.FileSystem, folder: str, *, below: bool) -> list[fs.FileIn
         If a folder cannot be read.
     """
     if not isinstance(store, fs.LocalFileSystem):
-        return list(store.get_file_info(fs.FileSelector(folder, recursive=below, allow_not_found=True)))
-    found: list[fs.FileInfo] = []
+        return [*map(Entry.of, store.get_file_info(fs.FileSelector(folder, recursive=below, allow_not_found=True)))]
+    found: list[Entry] = []
     try:
         waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [(folder, (_identity(os.stat(folder)),))]
     except FileNotFoundError:
@@ -43,13 +100,12 @@ def entries(store: fs.FileSystem, folder: str, *, below: bool) -> list[fs.FileIn
                 except OSError:
                     if not entry.is_symlink():
                         continue  # deleted meanwhile
-                    found.append(fs.FileInfo(path, fs.FileType.NotFound))
+                    found.append(Entry(path, fs.FileType.NotFound))
                     continue
                 if not stat.S_ISDIR(facts.st_mode):
-                    kind = fs.FileType.File if stat.S_ISREG(facts.st_mode) else fs.FileType.Unknown
-                    found.append(fs.FileInfo(path, kind, size=facts.st_size))
+                    found.append(_entry(path, facts))
                 elif (identity := _identity(facts)) not in around:
-                    found.append(fs.FileInfo(path, fs.FileType.Directory))
+                    found.append(_entry(path, facts))
                     if below:
                         waiting.append((path, (*around, identity)))
     return found

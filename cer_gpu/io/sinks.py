@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from cer_gpu.errors import OptionError
 from cer_gpu.io.stored_results import is_stored, stored_result_file
 from cer_gpu.io.texts import TEXT, csv_header, csv_lines, is_quoted, json_lines, to_csv
+from cer_gpu.private_files import unfinished
 
 SINK_FORMATS = ("parquet", "arrow", "csv", "jsonl")
 PIPE_FORMATS = ("arrow", "csv", "jsonl")
@@ -147,6 +148,11 @@ def result_file(path: str | os.PathLike[str], inputs: Sequence[str] = ()) -> Ite
         return
     target = Path(os.path.realpath(shown))  # a link stays a link
     part = target.with_name(f".cer-gpu-{os.getpid()}-{secrets.token_hex(4)}.part")
+    with unfinished(part):
+        yield from _result_file(shown, target, part)
+
+
+def _result_file(shown: Path, target: Path, part: Path) -> Iterator[IO[bytes]]:
     file: IO[bytes] | None = None
     try:
         with naming(str(shown)):

@@ -14,7 +14,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from cer_gpu.errors import EventsError
-from cer_gpu.io.folders import entries
+from cer_gpu.io.folders import Entry, entries, entry_at
+from cer_gpu.io.paths import open_local
 from cer_gpu.printable import printable
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(/.*|)", re.DOTALL)
@@ -64,14 +65,16 @@ class Address:
         found = _URI.fullmatch(text)
         if found is None:
             return cls("", "", text)
-        return cls(found[1].lower(), found[2] or "", unquote(found[3]))
+        scheme = found[1].lower()
+        errors = "surrogateescape" if scheme == "file" else "replace"  # names of this machine are bytes
+        return cls(scheme, found[2] or "", unquote(found[3], errors=errors))
 
     @property
     def uri(self) -> str:
         """The path, or the URI with its special characters escaped."""
         if not self.scheme:
             return self.path
-        return f"{self.scheme}://{self.authority}{quote(self.path, safe=_UNESCAPED)}"
+        return f"{self.scheme}://{self.authority}{quote(self.path, safe=_UNESCAPED, errors='surrogateescape')}"
 
     @property
     def is_local(self) -> bool:
@@ -119,13 +122,12 @@ class StoredFile:
 
     def open(self) -> pa.NativeFile:
         """Open the file for reading at any place."""
-        # not mapped: a file that is cut short while it is mapped ends the process with SIGBUS
-        return pa.OSFile(self.path) if self.store is None else self.store.open_input_file(self.path)
+        return open_local(self.path) if self.store is None else self.store.open_input_file(self.path)
 
     def stream(self, compression: str | None) -> pa.NativeFile:
         """Open the file for reading from its begin to its end, decompressed by the codec of a name."""
         if self.store is None:
-            return pa.input_stream(self.path, compression=compression)
+            return pa.input_stream(open_local(self.path), compression=compression)
         return self.store.open_input_stream(self.path, compression=compression)
 
 
@@ -285,7 +287,7 @@ def listing(store: fs.FileSystem, place: str) -> StoreListing | None:
     OSError
         If the store cannot be read.
     """
-    kind = store.get_file_info(place).type
+    kind = entry_at(store, place).type
     if kind == fs.FileType.File:
         return None
     base, wanted = place, None
@@ -300,8 +302,8 @@ def listing(store: fs.FileSystem, place: str) -> StoreListing | None:
     # the current folder has no name in the pattern of a relative glob
     own = isinstance(store, fs.LocalFileSystem) and not base
 
-    def path_of(info: fs.FileInfo) -> str:
-        return os.path.relpath(info.path) if own else str(info.path)
+    def path_of(info: Entry) -> str:
+        return os.path.relpath(info.path) if own else info.path
 
     infos = entries(store, "." if own else base, below=below)
     if wanted is not None and not below:  # the folders that it names, whole

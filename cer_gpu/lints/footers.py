@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cer_gpu.io.paths import open_local
+
 _Bounds = tuple[str, str]
 
 
@@ -50,7 +52,8 @@ def _files(path: str) -> list[str]:
 def _bounds_in(file: str, column: str) -> list[_Bounds | None]:
     """Return the bounds of a column in each row group that has rows; None: they are not known."""
     try:
-        footer = pq.ParquetFile(file).metadata
+        with open_local(file) as opened:
+            footer = pq.ParquetFile(opened).metadata
     except (OSError, pa.ArrowInvalid):
         return [None]
     places = [i for i in range(len(footer.schema)) if footer.schema.column(i).path == column]

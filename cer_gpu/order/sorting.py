@@ -15,11 +15,13 @@ import pyarrow as pa
 
 from cer_gpu.columnar.columns import Block
 from cer_gpu.errors import EventsError
+from cer_gpu.io.paths import open_local
 from cer_gpu.io.source import BATCH_ROWS, Source
 from cer_gpu.order.layouts import Layouts, n_bytes
 from cer_gpu.order.merge import Chunk, merge_runs, rebatch, sort_chunks
 from cer_gpu.order.rows import ROW_COLUMN, check_no_rows, with_rows
 from cer_gpu.order.times import TimeKeys, Times, order_column_type, to_keys
+from cer_gpu.private_files import forget_unfinished, note_unfinished
 
 WAYS = 64
 """Most sorted runs merged at once: each has its file open and a chunk in memory."""
@@ -149,7 +151,7 @@ class _File:
         """Append events of the file's schema."""
         bare = self._layouts.bare(batch)
         if self._writer is None:
-            sink = self._open.enter_context(pa.OSFile(str(self.path), "wb"))
+            sink = self._open.enter_context(open_local(self.path, "wb"))
             self._writer = self._open.enter_context(pa.ipc.new_stream(sink, bare.schema))
         self._writer.write_batch(bare)
         self.n_rows += batch.num_rows
@@ -160,7 +162,7 @@ class _File:
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the events, and remove the file."""
-        with pa.OSFile(str(self.path)) as file, pa.ipc.open_stream(file) as reader:
+        with open_local(self.path) as file, pa.ipc.open_stream(file) as reader:
             for bare in reader:
                 events = self._layouts.conform(self._layouts.named(bare, self.schema))
                 yield Chunk(to_keys(Block(events).numbers(self._layouts.column(self._column))), events)
@@ -238,8 +240,9 @@ class _Spill:
     def _new(self, first: int) -> _File:
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="cer_gpu-"))
+            note_unfinished(self._folder)
             # also called if the interpreter ends before the generator is closed
-            self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+            self._remove = weakref.finalize(self, _remove_folder, self._folder)
         self._n_files += 1
         file = _File(self._folder / f"{self._n_files}.arrows", self._layouts, self._column)
         file.first = first
@@ -256,6 +259,11 @@ class _Spill:
                 f"{error}\nexpected: a folder that can be written, with room for all events\n"
                 "hint: name another one by the environment variable TMPDIR"
             ) from error
+
+
+def _remove_folder(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    forget_unfinished(folder)
 
 
 def _depth(files: Iterable[_File]) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cer_gpu.errors import CerError, OptionError, nearest
+from cer_gpu.printable import utf8
 from cer_gpu.rule import TEST_ENDINGS, Rule
 from cer_gpu.rules.found import (
     AS_NAMED,
@@ -90,12 +91,14 @@ def read_folder(folder: str | os.PathLike[str], fields: FieldColumns = AS_NAMED)
     paths = (path for path in root.rglob("*") if path.suffix in READERS and not path.name.endswith(TEST_ENDINGS))
     names = {path.relative_to(root).as_posix(): path for path in paths}
     order = sorted(names, key=lambda name: (os.path.splitext(name), name))
-    found = _read([RuleFile(names[name], os.path.splitext(name)[0]) for name in order if names[name].is_file()], fields)
+    found = _read(
+        [RuleFile(names[name], utf8(os.path.splitext(name)[0])) for name in order if names[name].is_file()], fields
+    )
     name_of = {str(names[name]): name for name in order}
     place = {file: i for i, file in enumerate(name_of)}
     rules: dict[str, Rule] = {}
     for rule in sorted(found.rules, key=lambda rule: place[rule.file or ""]):
-        rules[rule.name if rule.name not in rules else f"{rule.name} ({name_of[rule.file or '']})"] = rule
+        rules[rule.name if rule.name not in rules else f"{rule.name} ({utf8(name_of[rule.file or ''])})"] = rule
     passed_over = Counter(found.passed_over)
     if not rules and not found.errors:
         over = f"none but {_listed(passed_over)}" if passed_over else "none"

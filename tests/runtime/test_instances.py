@@ -7,6 +7,8 @@ from cases import by_instances
 from small_sizes import small_sizes
 
 import cer_gpu
+from cer_gpu.runtime import joining
+from cer_gpu.runtime.joining import Joining
 
 OPERATORS = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal, "=": np.equal}
 
@@ -162,3 +164,22 @@ def test_a_repeated_step_is_not_listed_in_vain(pattern):
     assert query.evaluate(pa.table(data)).num_rows == 0
     data["x"][0], data["x"][n] = 1.5, 3.0  # the last B passes
     assert query.evaluate(pa.table(data), output="ends").num_rows == 1
+
+
+@pytest.mark.parametrize("engine", ["instances", "products"])
+def test_the_choice_of_the_largest_comes_back_to_python(engine, monkeypatch):
+    """All complex events of an end are compared with all: a signal is heeded in between."""
+    query = cer_gpu.compile(
+        "SELECT MAX * FROM S WHERE A+ AS a ; B AS b FILTER a.x < b.x"
+        if engine == "instances"
+        else "SELECT MAX * FROM S WHERE A+ AS a ; B AS b FILTER a.x = b.x"
+    )
+    events = pa.table({"type": [*"AAAAAAB"], "x": [1] * 6 + [2 if engine == "instances" else 1]})
+    expected = query.evaluate(events).to_pylist()
+    stops = []
+    emptied = Joining._nothing.fget
+    monkeypatch.setattr(Joining, "_nothing", property(lambda self: stops.append(1) or emptied(self)))
+    monkeypatch.setattr(joining, "COMPARED", 1)
+    assert query.evaluate(events).to_pylist() == expected
+    assert len(stops) >= 62  # of 63 complex events
+    assert len(expected) == 1

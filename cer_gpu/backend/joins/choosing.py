@@ -11,7 +11,7 @@ import numpy as np
 from cer_gpu.automaton.encoding import CHOOSE_LAST, CHOOSE_MAX, CHOOSE_NEXT
 from cer_gpu.backend.arguments import Matches
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.status import DONE, GROW_PATH, OUTPUT_FULL
+from cer_gpu.backend.status import DONE, GO_ON, GROW_PATH, OUTPUT_FULL
 
 # registers that the loops of joins and of products share
 (
@@ -24,15 +24,19 @@ from cer_gpu.backend.status import DONE, GROW_PATH, OUTPUT_FULL
     FIRST_OUT,  # first complex event in the buffers that ends at the event
     DEALT,  # candidates, or parts, that were dealt to the shares
     N_ENDS,  # counted ends in the buffers
+    CHOSEN,  # one more than the row of an end to be compared next; 0: the choice is not under way
+    CHOICE_LEFT,  # values that may be compared before the loop comes back
     N_SHARED_REGS,
-) = range(10)
+) = range(12)
 
 _U = np.uint64
 
 
 @kernel
-def choose_of_end(output, begin, n, strategy, distinct, scratch):
+def choose_of_end(output, begin, n, strategy, distinct, scratch, regs):
     """Keep some of the rows from `begin` to `n`, in their order, at the begin of these rows.
+
+    MAX compares all with all.  Once CHOICE_LEFT is spent this returns, and the next call goes on.
 
     Parameters
     ----------
@@ -44,20 +48,24 @@ def choose_of_end(output, begin, n, strategy, distinct, scratch):
     distinct : int
         1 if rows may be equal, of which one is kept.
     scratch : int64, shape (ring,), written
-        Three entries or more for each row.
+        Three entries or more for each row; to be kept until the choice is made.
+    regs : int64, shape (registers,), written
 
     Returns
     -------
     int
-        Number of rows that are kept.
+        Number of rows that are kept; -1: the choice is not made yet.
     """
     n_rows = n - begin
-    for r in range(n_rows):
-        scratch[_U(r)] = 1  # kept, for now
-    if distinct == 1:
-        _drop_equal(output, begin, n_rows, scratch)
+    if regs[CHOSEN] == 0:
+        for r in range(n_rows):
+            scratch[_U(r)] = 1  # kept, for now
+        if distinct == 1:
+            _drop_equal(output, begin, n_rows, scratch)
+        regs[CHOSEN] = 1
     if strategy == CHOOSE_MAX:
-        _drop_contained(output, begin, n_rows, scratch)
+        if not _drop_contained(output, begin, n_rows, scratch, regs):
+            return np.int64(-1)
     elif strategy in (CHOOSE_NEXT, CHOOSE_LAST):
         best = np.int64(0)
         for r in range(1, n_rows):
@@ -65,12 +73,13 @@ def choose_of_end(output, begin, n, strategy, distinct, scratch):
                 best = np.int64(r)
         for r in range(n_rows):
             scratch[_U(r)] &= _order(output, begin + r, begin + best, strategy) == 0
+    regs[CHOSEN] = 0
     return _compact(output, begin, n_rows, scratch)
 
 
 @kernel
-def choose_at_ends(output, begins, strategy, scratch, n_kept):
-    """Choose among the rows of each of several ends, as `choose_of_end` does.
+def choose_at_ends(output, begins, strategy, scratch, n_kept, regs):
+    """Choose among the rows of each of several ends, as `choose_of_end` does, from where the last call stopped.
 
     Parameters
     ----------
@@ -83,10 +92,22 @@ def choose_at_ends(output, begins, strategy, scratch, n_kept):
         Three entries or more for each row of one end.
     n_kept : int64, shape (ends,), written
         Number of rows that are kept at the begin of those of each end.
+    regs : int64, shape (registers,), written
+        ROOT is the end under way.
+
+    Returns
+    -------
+    int
+        DONE; GO_ON, once CHOICE_LEFT is spent.
     """
     output = Matches(*output)
-    for end in range(n_kept.shape[0]):
-        n_kept[_U(end)] = choose_of_end(output, begins[_U(end)], begins[_U(end + 1)], strategy, 0, scratch)
+    for end in range(regs[ROOT], n_kept.shape[0]):
+        begin, n = begins[_U(end)], begins[_U(end + 1)]
+        regs[ROOT] = end
+        n_kept[_U(end)] = choose_of_end(output, begin, n, strategy, 0, scratch, regs)
+        if n_kept[_U(end)] < 0:
+            return GO_ON
+    return DONE
 
 
 @helper
@@ -95,7 +116,9 @@ def choose_rows(options, demand, output, scratch, ours, regs):
     begin = regs[FIRST_OUT]
     if scratch.shape[0] < 3 * (regs[N_OUT] - begin):
         return GROW_PATH
-    kept = np.int64(choose_of_end(output, begin, regs[N_OUT], demand.strategy, demand.distinct, scratch))
+    kept = np.int64(choose_of_end(output, begin, regs[N_OUT], demand.strategy, demand.distinct, scratch, regs))
+    if kept < 0:
+        return GO_ON
     if options.limit > 0:
         kept = min(kept, np.int64(options.limit))
     regs[N_HERE] = kept
@@ -196,17 +219,22 @@ def _contains(output, a, b):
 
 
 @helper
-def _drop_contained(output, begin, n_rows, scratch):
-    """Drop the rows that another one strictly contains."""
-    for r in range(n_rows):
+def _drop_contained(output, begin, n_rows, scratch, regs):
+    """Drop the rows that another one strictly contains; return False if CHOICE_LEFT is spent before."""
+    for r in range(regs[CHOSEN] - 1, n_rows):
+        regs[CHOSEN] = r + 1
+        if regs[CHOICE_LEFT] <= 0:
+            return False
         beaten = _U(n_rows + r)
         scratch[beaten] = 0
         for other in range(n_rows):
+            regs[CHOICE_LEFT] -= 1
             if scratch[_U(other)] == 1 and _contains(output, begin + other, begin + r):
                 scratch[beaten] = 1
                 break
     for r in range(n_rows):
         scratch[_U(r)] &= 1 - scratch[_U(n_rows + r)]
+    return True
 
 
 @helper

@@ -109,7 +109,8 @@ def update_events(events, attributes, window, options, demand, automaton, nodes,
     -------
     int
         DONE; GROW_NODES, when nodes, unions or keys need more room; OUTPUT_FULL, when the buffers are to be emptied up
-        to FIRST_OUT (or made larger, if that is 0); GROW_PATH, when the listing needs more room; TOO_MANY.
+        to FIRST_OUT (or made larger, if that is 0); GROW_PATH, when the listing needs more room; TOO_MANY;
+        GO_ON, when CHOICE_LEFT is spent.
     """
     events, window, options, demand = Events(*events), Window(*window), Options(*options), Demand(*demand)
     automaton, nodes, unions, keys = Automaton(*automaton), Nodes(*nodes), Unions(*unions), KeyTable(*keys)

@@ -11,10 +11,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from cer_gpu.errors import OptionError
+from cer_gpu.io.paths import map_local, open_local
 from cer_gpu.io.sinks import Sink, decoded_rows, decoded_schema
 from cer_gpu.io.tables.delta import delta_options, telling_delta_errors
 from cer_gpu.io.tables.iceberg import catalogue_of, telling_iceberg_errors
 from cer_gpu.io.tables.names import TableName, package_of
+from cer_gpu.private_files import unfinished
 
 CommitStep = tuple[str, int]
 """Application, and the number of its step that a commit is."""
@@ -48,11 +50,11 @@ def open_table_sink(name: str, schema: pa.Schema, step: CommitStep | None = None
         When the temporary folder cannot be written.
     """
     target = _target(name, schema)
-    with tempfile.TemporaryDirectory(prefix="cer_gpu-") as folder:
+    with tempfile.TemporaryDirectory(prefix="cer_gpu-") as folder, unfinished(Path(folder)):
         gathered = Path(folder) / "rows.arrow"
-        with pa.OSFile(str(gathered), "wb") as file, pa.ipc.new_file(file, target.schema) as writer:
+        with open_local(gathered, "wb") as file, pa.ipc.new_file(file, target.schema) as writer:
             yield _Gathering(target, writer.write_batch)
-        with pa.memory_map(str(gathered)) as file, pa.ipc.open_file(file) as reader:  # nobody else can cut it short
+        with map_local(gathered) as file, pa.ipc.open_file(file) as reader:  # nobody else can cut it short
             target.append(_reader(reader), reader.num_record_batches > 0, step)
 
 
