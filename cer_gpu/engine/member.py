@@ -340,7 +340,7 @@ class QueryMember(SetMember):
             self._binding = self._first
             return
         self._memory = getattr(self, "_memory", {})
-        with Turn(self._memory) if self._sharing is None else self._sharing.turn():
+        with Turn(self._memory):  # not in that of all queries, where what stays of the pipeline lies
             self.pipeline.restart(self.options)
         self._binding, self._read = self.pipeline.binding, ()
 
