@@ -1,4 +1,4 @@
-"""What a signal that asks to stop does before the modules of the program are there, and its exit code at any time.
+"""Signals that ask to stop before the modules of the program are there, and the exit code at any time.
 
 Only modules that Python has loaded already are imported here: this is the first module of the package that runs.
 """

@@ -100,5 +100,5 @@ def small_sizes() -> Iterator[None]:
         for module, name, size in SMALL:
             patch.setattr(module, name, size)
         patch.setattr(instances, "WORK", _Work())
-        patch.setattr(joining, "COMPARED", _Work())
+        patch.setattr(joining, "PAIRS_AT_ONCE", _Work())
         yield

@@ -23,7 +23,7 @@ SHARED_NAMES = {
         "a node of the language as written (ceql.syntax), and the same bound to the types of columns (expressions)",
     ),
     **dict.fromkeys(
-        ["remainder", "wide_difference", "widened"],
+        ["remainder", "widened"],
         "an operator over arrays (expressions.numbers), and over one row in compiled code (backend.operations)",
     ),
     "PASSES": "the passes of one language, from its text to what is evaluated",

@@ -274,7 +274,7 @@ class Awaiting:
         regs = np.zeros(N_SHARED_REGS, np.int64)
         status = GO_ON
         while status == GO_ON:  # a signal is heeded in between
-            regs[CHOICE_LEFT] = joining.COMPARED
+            regs[CHOICE_LEFT] = joining.PAIRS_AT_ONCE
             status = choose_at_ends(*plain(output), begins, self._strategy.choice, scratch, n_kept, regs)
         before = np.cumsum(n_kept) - n_kept
         kept = np.repeat(begins[:-1] - before, n_kept) + np.arange(int(n_kept.sum()))

@@ -1,29 +1,31 @@
 """Arithmetic on integers, exact: in 64 bits where all results fit, by the types of the operands; else in 128 bits.
 
 An int8 plus an int16 never leaves int64, nor does an int64 divided by 10: such terms are `I8`.  The sum of two int64
-may, and is `WIDE`.  What may leave even 128 bits, such as the product of three int64, is marked (`Apply.beyond`).
+may, and is `WIDE`.  A term that may leave even 128 bits (the product of three int64) is marked (`Apply.beyond`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
+from cer_gpu.ceql import syntax as s
 from cer_gpu.expressions import terms as t
-from cer_gpu.expressions.coercions import float_term, wide_term
 from cer_gpu.expressions.inputs import Inputs, Operand
 from cer_gpu.expressions.numbers import quotient_of, remainder_of, to_float
 from cer_gpu.expressions.operators import spelling
 
-Ends = tuple[int, int]
+IntegerEnds = tuple[int, int]
 """The least and the greatest value that an integer may have."""
 
 InputsOf = Callable[[object], Inputs]
 """Inputs of a value of an event (`OfEvent.event`), or of None: those of the filter."""
 
-INT64: Ends = (-(2**63), 2**63 - 1)
-WIDE: Ends = (-(2**127), 2**127 - 1)
+_INT64: IntegerEnds = (-(2**63), 2**63 - 1)
+_WIDE: IntegerEnds = (-(2**127), 2**127 - 1)
 
 
 def applied(op: str, operands: Sequence[Operand], dtype: str, inputs: Inputs, inputs_of: InputsOf) -> Operand:
@@ -48,13 +50,13 @@ def applied(op: str, operands: Sequence[Operand], dtype: str, inputs: Inputs, in
         return t.Apply(op, tuple(float_term(inputs, operand) for operand in operands))
     of = [ends_of(operand, inputs_of) for operand in operands]
     found = _ends(op, of)
-    if all(_lies_in(each, INT64) for each in (*of, found)):
+    if all(_lies_in(each, _INT64) for each in (*of, found)):
         small = (x if isinstance(x, t.Value) else inputs.constant(x, t.I8) for x in operands)
         terms = tuple(small)
         if all(term.dtype == t.I8 for term in terms):
             return t.Apply(op, terms)
     wide = tuple(wide_term(inputs, operand) for operand in operands)
-    return t.Apply(op, wide, beyond=any(map(t.goes_beyond, wide)) or not _lies_in(found, WIDE))
+    return t.Apply(op, wide, beyond=any(map(t.goes_beyond, wide)) or not _lies_in(found, _WIDE))
 
 
 def _of_constants(op: str, constants: Sequence[Operand], dtype: str) -> Operand:
@@ -69,7 +71,7 @@ def _of_constants(op: str, constants: Sequence[Operand], dtype: str) -> Operand:
     return {"+": x + y, "-": x - y, "*": x * y, "negative": -x, "abs": abs(x)}[op]
 
 
-def ends_of(value: Operand, inputs_of: InputsOf, event: object = None) -> Ends:
+def ends_of(value: Operand, inputs_of: InputsOf, event: object = None) -> IntegerEnds:
     """Return the ends of an integer, as far as types and constants tell."""
     match value:
         case int():
@@ -92,11 +94,11 @@ def ends_of(value: Operand, inputs_of: InputsOf, event: object = None) -> Ends:
     raise AssertionError(value)
 
 
-def _lies_in(ends: Ends, of: Ends) -> bool:
+def _lies_in(ends: IntegerEnds, of: IntegerEnds) -> bool:
     return of[0] <= ends[0] and ends[1] <= of[1]
 
 
-def _ends(op: str, of: Sequence[Ends]) -> Ends:
+def _ends(op: str, of: Sequence[IntegerEnds]) -> IntegerEnds:
     """Return the ends of the results of an operator, given those of its operands."""
     (low, high), (least, most) = (*of, (0, 0))[:2]
     farthest = max(-low, high, 0)
@@ -117,3 +119,45 @@ def _ends(op: str, of: Sequence[Ends]) -> Ends:
         return -farthest, farthest
     assert op == "%"
     return (0 if low >= 0 else low), (0 if high <= 0 else high)
+
+
+# ---- numbers of unlike types made one type ----------------------------------------------------------------------
+
+
+def compare_scaled(op: str, x: t.Value, x_factor: int, y: t.Value, y_factor: int, negated: bool) -> t.Test:
+    """Return ``x * x_factor op y * y_factor`` of integers, or its negation, compared exactly."""
+    if x_factor == y_factor and x.dtype == y.dtype:
+        return t.Compare(op, x, y, negated)
+    return t.Compare(op, _scaled(x, x_factor), _scaled(y, y_factor), negated)
+
+
+def _scaled(x: t.Value, factor: int) -> t.Value:
+    """Return an integer times a factor as a wide integer."""
+    return x if x.dtype == t.WIDE and factor == 1 else t.ToWide(x, factor)
+
+
+def wide_term(inputs: Inputs, x: Any) -> t.Value:
+    """Return a constant, or the term of an integer, as the term of a wide integer."""
+    return _scaled(x, 1) if isinstance(x, t.Value) else inputs.constant(x, t.WIDE)
+
+
+def float_term(inputs: Inputs, x: Any) -> t.Value:
+    """Return a constant, or the term of a number, as the term of a float64."""
+    if not isinstance(x, t.Value):
+        return inputs.constant(float(x), t.F8)
+    return x if x.dtype == t.F8 else _coerced(t.ToFloat, x)
+
+
+def _coerced(coercion: Callable[[t.Value], t.Value], x: t.Value) -> t.Value:
+    """Return a value in another type; one of several events, within the event."""
+    return t.OfEvent(x.event, coercion(x.operand)) if isinstance(x, t.OfEvent) else coercion(x)
+
+
+def exact_value(expression: s.Expression) -> Fraction | None:
+    """Return the exact value of a numeric literal, with or without a sign; None for any other expression."""
+    if isinstance(expression, s.Negative):
+        inner = exact_value(expression.operand)
+        return None if inner is None else -inner
+    if isinstance(expression, s.Literal) and isinstance(expression.value, int | float):
+        return None if isinstance(expression.value, bool) else Fraction(expression.text)
+    return None

@@ -25,9 +25,8 @@ from cer_gpu.columnar.moments import per_second, read_moment
 from cer_gpu.errors import NULL_HINT, QueryTypeError, nearest
 from cer_gpu.expressions import lists, texts
 from cer_gpu.expressions import terms as t
-from cer_gpu.expressions.arithmetic import applied
+from cer_gpu.expressions.arithmetic import applied, compare_scaled, exact_value, float_term
 from cer_gpu.expressions.by_arrow import NullRows, arrow_rows, common_decimal, decimals, of_arrow
-from cer_gpu.expressions.coercions import compare_scaled, exact_value, float_term
 from cer_gpu.expressions.derived import DerivedColumn, derive
 from cer_gpu.expressions.derived_names import is_derived, shown
 from cer_gpu.expressions.globs.compiling import Pattern

@@ -113,30 +113,30 @@ def remainder_of(x: int, y: int) -> int:
     return x - y * quotient_of(x, y)
 
 
-def wide_sum(x: Any, y: Any) -> Any:
+def wide_sums(x: Any, y: Any) -> Any:
     """Return ``x + y`` of wide integers."""
     (x_low, x_high), (y_low, y_high) = _ends(x), _ends(y)
     return operator.add(*_wide_enough(x, y, x_low + y_low, x_high + y_high))
 
 
-def wide_difference(x: Any, y: Any) -> Any:
+def wide_differences(x: Any, y: Any) -> Any:
     """Return ``x - y`` of wide integers."""
     (x_low, x_high), (y_low, y_high) = _ends(x), _ends(y)
     return operator.sub(*_wide_enough(x, y, x_low - y_high, x_high - y_low))
 
 
-def wide_times(x: Any, y: Any) -> Any:
+def wide_products(x: Any, y: Any) -> Any:
     """Return ``x * y`` of wide integers."""
     corners = [x_end * y_end for x_end in _ends(x) for y_end in _ends(y)]
     return operator.mul(*_wide_enough(x, y, min(corners), max(corners)))
 
 
-def wide_quotient(x: Any, y: Any) -> Any:
+def wide_quotients(x: Any, y: Any) -> Any:
     """Return ``x / y`` of wide integers, truncated toward zero; any value where `y` is 0."""
     return _wide_divided(divide, quotient_of, x, y, _ends(x)[0] == _LEAST and _ends(y)[0] <= -1)
 
 
-def wide_remainder(x: Any, y: Any) -> Any:
+def wide_remainders(x: Any, y: Any) -> Any:
     """Return ``x % y`` of wide integers, with the sign of `x`; any value where `y` is 0."""
     return _wide_divided(remainder, remainder_of, x, y, False)
 
@@ -148,12 +148,12 @@ def _wide_divided(of_int64: Any, of_each: Any, x: Any, y: Any, overflows: bool) 
     return found if isinstance(found, np.ndarray) else int(found)
 
 
-def wide_negative(x: Any) -> Any:
+def wide_negatives(x: Any) -> Any:
     """Return ``-x`` of wide integers."""
     return operator.neg(_wide_enough(x, 0, -_ends(x)[1], -_ends(x)[0])[0])
 
 
-def wide_absolute(x: Any) -> Any:
+def wide_absolutes(x: Any) -> Any:
     """Return the absolute values of wide integers."""
     return abs(_wide_enough(x, 0, 0, max(map(abs, _ends(x))))[0])
 

@@ -72,7 +72,7 @@ class Operator:
     null : str
         Operands for which a number is NULL, or a comparison is not TRUE, nor its negation.
     overflow : str
-        What there is where the exact integer may not fit 64 bits.
+        The same where the exact integer may not fit 64 bits.
     """
 
     symbol: str
@@ -176,7 +176,7 @@ _RECORDS: tuple[Operator | Function | TextFunction, ...] = (
         operations.PLUS,
         pc.add_checked,
         pc.add,
-        Spelling(numbers.wide_sum, "wide_sum({x}, {y})", "cer_add({x}, {y})", operations.PLUS),
+        Spelling(numbers.wide_sums, "wide_sum({x}, {y})", "cer_add({x}, {y})", operations.PLUS),
     ),
     _arithmetic(
         "-",
@@ -185,7 +185,7 @@ _RECORDS: tuple[Operator | Function | TextFunction, ...] = (
         operations.MINUS,
         pc.subtract_checked,
         pc.subtract,
-        Spelling(numbers.wide_difference, "wide_difference({x}, {y})", "cer_sub({x}, {y})", operations.MINUS),
+        Spelling(numbers.wide_differences, "wide_difference({x}, {y})", "cer_sub({x}, {y})", operations.MINUS),
     ),
     _arithmetic(
         "*",
@@ -194,7 +194,7 @@ _RECORDS: tuple[Operator | Function | TextFunction, ...] = (
         operations.TIMES,
         pc.multiply_checked,
         pc.multiply,
-        Spelling(numbers.wide_times, "wide_times({x}, {y})", "cer_mul({x}, {y})", operations.TIMES),
+        Spelling(numbers.wide_products, "wide_times({x}, {y})", "cer_mul({x}, {y})", operations.TIMES),
     ),
     Operator(
         "/",
@@ -207,7 +207,7 @@ _RECORDS: tuple[Operator | Function | TextFunction, ...] = (
                 operations.DIVIDED,
                 numbers.divide_integers,
             ),
-            WIDE: Spelling(numbers.wide_quotient, "wide_quotient({x}, {y})", "cer_div({x}, {y})", operations.DIVIDED),
+            WIDE: Spelling(numbers.wide_quotients, "wide_quotient({x}, {y})", "cer_div({x}, {y})", operations.DIVIDED),
             F8: Spelling(operator.truediv, "{x} / {y}", "cer_div({x}, {y})", operations.DIVIDED, pc.divide),
         },
         exact=numbers.divide_exactly,
@@ -225,7 +225,7 @@ _RECORDS: tuple[Operator | Function | TextFunction, ...] = (
                 operations.MODULO,
                 partial(numbers.by_numpy, numbers.remainder),
             ),
-            WIDE: Spelling(numbers.wide_remainder, "wide_remainder({x}, {y})", "cer_mod({x}, {y})", operations.MODULO),
+            WIDE: Spelling(numbers.wide_remainders, "wide_remainder({x}, {y})", "cer_mod({x}, {y})", operations.MODULO),
             F8: Spelling(
                 np.fmod, "fmod({x}, {y})", "cer_mod({x}, {y})", operations.MODULO, partial(numbers.by_numpy, np.fmod)
             ),
@@ -238,7 +238,7 @@ _RECORDS: tuple[Operator | Function | TextFunction, ...] = (
         {
             I8: Spelling(operator.neg, "I(U(0) - U({x}))", "cer_neg({x})", operations.NEGATIVE, pc.negate_checked),
             F8: Spelling(operator.neg, "-{x}", "cer_neg({x})", operations.NEGATIVE, pc.negate),
-            WIDE: Spelling(numbers.wide_negative, "wide_negative({x})", "cer_neg({x})", operations.NEGATIVE),
+            WIDE: Spelling(numbers.wide_negatives, "wide_negative({x})", "cer_neg({x})", operations.NEGATIVE),
         },
         exact=pc.negate_checked,
         overflow=_WIDENS,
@@ -252,7 +252,7 @@ _RECORDS: tuple[Operator | Function | TextFunction, ...] = (
         of={
             I8: Spelling(np.abs, "absolute({x})", "cer_abs({x})", operations.ABSOLUTE),
             F8: Spelling(np.abs, "abs({x})", "cer_abs({x})", operations.ABSOLUTE),
-            WIDE: Spelling(numbers.wide_absolute, "wide_absolute({x})", "cer_abs({x})", operations.ABSOLUTE),
+            WIDE: Spelling(numbers.wide_absolutes, "wide_absolute({x})", "cer_abs({x})", operations.ABSOLUTE),
         },
     ),
     Function("round", "a number", functions.is_number, functions.rounded_type, functions.rounded, most_operands=2),

@@ -50,7 +50,7 @@ class LateTests:
     def _begin(self, binder: Binder, bound: dict[int, t.Test], makers: dict[str, Maker]) -> None:
         self._binder, self._bound, self._makers = binder, bound, makers
         self._block: Block | None = None
-        self._whole: Block  # with the columns that functions make
+        self._whole: _WholeBlock
         self._coded: dict[str, Coded] = {}  # of the block at hand
         self._lists: dict[int, tuple[pa.Array, list[bytes | None]]] = {}
         self._remember(0)
@@ -95,8 +95,7 @@ class LateTests:
         test, inputs, n_rows = self._test(guard, late), self._binder.inputs, block.n_rows
         if block is not self._block:
             self.forget()
-            self._block, self._whole = block, block.fork()
-            self._whole.derive(self._makers)  # those of tests bound later, too
+            self._block, self._whole = block, _WholeBlock(block, self._makers)
         if n_rows > FEW_ROWS and MOST_OF * len(rows) > n_rows:
             holds: Any = np.broadcast_to(rows_of(test, inputs, self._whole), (n_rows,))[rows]
         else:
@@ -163,6 +162,31 @@ class _Remembered(PerDictionary):
         if isinstance(self.of, TestTable):  # by itself, as other tests of the column are not asked of these texts
             return list(map(bool, arrow_rows(self.of.test(array), False) != self.of.negated))
         return list(map(bool, self.of(array)[:-1]))
+
+
+class _WholeBlock(Block):
+    """A block with the columns that functions make, of tests bound later, too; the others are those of the block."""
+
+    def __init__(self, of: Block, makers: dict[str, Maker]) -> None:
+        super().__init__(of.batch)
+        self._of = of
+        self.derive(makers)
+
+    def column(self, name: str) -> pa.Array:
+        """See `Block.column`."""
+        return super().column(name) if name in self._makers else self._of.column(name)
+
+    def valid(self, name: str) -> Bools | None:
+        """See `Block.valid`."""
+        return super().valid(name) if name in self._makers else self._of.valid(name)
+
+    def numbers(self, name: str) -> Array:
+        """See `Block.numbers`."""
+        return super().numbers(name) if name in self._makers else self._of.numbers(name)
+
+    def coded(self, name: str) -> Coded:
+        """See `Block.coded`."""
+        return super().coded(name) if name in self._makers else self._of.coded(name)
 
 
 class _FewRows(RowsOfBlock):

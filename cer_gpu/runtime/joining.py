@@ -19,7 +19,7 @@ from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
 from cer_gpu.runtime.protocol import FoundBuffers, Length, Runtime
 
-COMPARED = 1 << 23
+PAIRS_AT_ONCE = 1 << 23
 """Complex events of one end that are compared with others before a loop comes back: well below a second."""
 
 
@@ -93,7 +93,7 @@ class Joining(Runtime):
         while True:
             given = Window(events.window_clocks, self._length), self.options.as_group, self._demand, *self._groups
             groups = plain(*given, Matches(*self._out.to_fill), Counts(*self._counts_to_fill))
-            regs[k.CHOICE_LEFT] = COMPARED
+            regs[k.CHOICE_LEFT] = PAIRS_AT_ONCE
             match Status(self._run(tuple(events.as_group), events.attributes, *groups, n, regs)):
                 case Status.DONE:
                     break

@@ -160,6 +160,13 @@ def test_each_signal_is_answered_within_a_second_and_leaves_nothing(work, work_h
     assert max(seconds) < SLACK
 
 
+def as_from_a_terminal():
+    """Let signals do what they do by themselves, whatever started the tests (`nohup`) ignores."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("module", [True, False], ids=["python -m", "script"])
 def test_a_signal_during_the_imports_ends_the_program_at_once(work_here, module):
     n_seconds = []
@@ -176,7 +183,7 @@ def test_a_signal_during_the_imports_ends_the_program_at_once(work_here, module)
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": path},
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+            preexec_fn=as_from_a_terminal,
         )
         seconds, out, err, over = sent(process, name, delay % 0.8)
         code, words = expected_of(args, name)

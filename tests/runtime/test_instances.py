@@ -179,7 +179,7 @@ def test_the_choice_of_the_largest_comes_back_to_python(engine, monkeypatch):
     stops = []
     emptied = Joining._nothing.fget
     monkeypatch.setattr(Joining, "_nothing", property(lambda self: stops.append(1) or emptied(self)))
-    monkeypatch.setattr(joining, "COMPARED", 1)
+    monkeypatch.setattr(joining, "PAIRS_AT_ONCE", 1)
     assert query.evaluate(events).to_pylist() == expected
     assert len(stops) >= 62  # of 63 complex events
     assert len(expected) == 1
