@@ -16,7 +16,7 @@ from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.engine.options import OF_ARRIVALS, OF_COUNTS, OF_EVENTS, EvaluationOptions, Sort, taking
 from cer_gpu.engine.set_member import SetMember
 from cer_gpu.engine.sharing import Sharing
-from cer_gpu.errors import OptionError, out_of_memory
+from cer_gpu.errors import OptionError, OutOfMemoryError, out_of_memory
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.expressions.targets.arrow import exact_sum
 from cer_gpu.io.source import Source
@@ -136,6 +136,8 @@ class Evaluated(ABC):
         try:
             with source.locating(lambda: evaluator.n_events):
                 yield from found if n_threads == 1 else _first_rows(found, evaluator)
+        except OutOfMemoryError:  # which tells more
+            raise
         except MemoryError:  # in a thread
             raise out_of_memory(evaluator.n_found) from None
 

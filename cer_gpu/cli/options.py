@@ -13,8 +13,10 @@ from click.shell_completion import CompletionItem
 
 from cer_gpu.cli.command_line import Command
 from cer_gpu.columnar.clocks import TIME_UNITS
+from cer_gpu.columnar.memory_limit import bytes_of
 from cer_gpu.compilation import LANGUAGES, MISSING_IN_RULES, TYPE_COLUMN
 from cer_gpu.engine.options import REPORT, UNDECIDED
+from cer_gpu.errors import OptionError
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.rule import Rule
 from cer_gpu.rules.found import AS_NAMED, FieldColumns
@@ -187,6 +189,29 @@ threads_option: Decorator = click.option(
     type=click.IntRange(min=1),
     metavar="N",
     help="Threads to use.  [default: chosen by the size of the input]",
+)
+
+
+class _SizeType(click.ParamType[str]):
+    """A size of memory."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> str:
+        """Return the text of a size; UsageError: it is none."""
+        try:
+            bytes_of(value)
+        except OptionError:
+            self.fail(f"expected a size such as 2GiB or 500MB, got {value!r}", parameter, context)
+        return str(value)
+
+
+max_memory_option: Decorator = click.option(
+    "--max-memory",
+    type=_SizeType(),
+    metavar="SIZE",
+    help="Most memory, such as 2GiB or 500MB, for the matches of one end where a choice needs all of them.  "
+    "[default: half of the machine's]",
 )
 
 

@@ -20,6 +20,7 @@ from cer_gpu.cli.live.options import FollowOptions, follow_options
 from cer_gpu.cli.options import (
     QueryOptions,
     complete_files,
+    max_memory_option,
     needs_time,
     query_options,
     reading_options,
@@ -97,6 +98,7 @@ it appears whole at the end or not at all.""",
     "--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="Device that evaluates predicates."
 )
 @threads_option
+@max_memory_option
 @follow_options
 @click.option(
     "--no-progress",
@@ -125,6 +127,7 @@ def run_command(
     late: str | None,
     device: str,
     threads: int | None,
+    max_memory: str | None,
     live: FollowOptions,
     no_progress: bool,
     as_json: bool,
@@ -162,6 +165,7 @@ def run_command(
         lateness=lateness,
         late=late or LATE[0],
         threads=threads,
+        max_memory=max_memory,
         limit=limit,
     )
     if live.folder is not None:

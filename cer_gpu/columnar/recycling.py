@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from math import prod
@@ -39,6 +39,12 @@ class Recycler:
         # Arrow arrays may be dropped in any thread, where append is safe
         weakref.finalize(lent, free.append, memory).atexit = False
         return np.ndarray(shape, kind, lent)
+
+    def forget(self, sizes: Iterable[int]) -> None:
+        """Give back the free memory of sizes, in bytes, that are not asked for again, and what of them is lent."""
+        for n_bytes in sizes:
+            self._free.pop(n_bytes, None)
+        pa.default_memory_pool().release_unused()
 
 
 class Cell:

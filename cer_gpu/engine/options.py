@@ -9,6 +9,7 @@ from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, ParamSpec, TypeVar
 
+from cer_gpu.columnar.memory_limit import bytes_of
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.order.reorder import LATE
 from cer_gpu.predicates.placement import check_device
@@ -26,7 +27,7 @@ class Default(str):
 
 
 Lateness = str | int | float | timedelta
-_OF_MACHINE = ("device", "stages", "sort", "threads")
+_OF_MACHINE = ("device", "stages", "sort", "threads", "max_memory")
 _SHOWN = 3
 """Most options that a message on arguments by position shows."""
 Sort = bool | str | Sequence[str]
@@ -85,6 +86,11 @@ class EvaluationOptions:
     undecided
         Complex events that only the end of the input completes, as no event came that shows that the window of an
         absence has passed: "report", or "hold", which leaves them out and counts them in a note.
+    max_memory
+        Most memory, for each query and thread, for complex events that are needed all at once, as those of one end
+        are for a choice among them: ``"2GiB"``, ``"500MB"`` or a number of bytes; None: half of what the machine, or a
+        limit of the process, allows.  More is an `OutOfMemoryError` that names the end.  Results, and the events of a
+        window, are not counted.
     position_column
         For `evaluator`, and events taken from a larger stream: an int64 column that tells the position of each event,
         which is reported; positions ascend.  It is no attribute.  `WITHIN n EVENTS` and contiguity go by it, so that
@@ -121,6 +127,7 @@ class EvaluationOptions:
     aggregate: str | None = None
     errors: str | None = None
     undecided: str = REPORT
+    max_memory: str | int | None = None
     position_column: str | None = None
     first_end: int = 0
     stages: Stages = NO_STAGES
@@ -148,6 +155,8 @@ class EvaluationOptions:
                 raise OptionError(f"share must be (k, n) with 0 <= k < n, got {share!r}")
         if self.errors is not None:
             check_errors(self.errors)
+        if self.max_memory is not None:
+            bytes_of(self.max_memory)
         if self.undecided not in UNDECIDED:
             raise OptionError(f"undecided must be one of {', '.join(UNDECIDED)}, got {self.undecided!r}")
         if self.late not in LATE:

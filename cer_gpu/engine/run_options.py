@@ -14,6 +14,7 @@ from cer_gpu.automaton.encoding import (
 )
 from cer_gpu.automaton.parallel_pattern import ParallelTable
 from cer_gpu.automaton.table import Table
+from cer_gpu.columnar.memory_limit import MemoryLimit
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.expressions.side_columns import TextNumbers
 from cer_gpu.planning.binding import Binding
@@ -59,6 +60,7 @@ def run_options(physical: PhysicalPlan, binding: Binding, asked: EvaluationOptio
         parallel=binding.parallel,
         recent=binding.recent,
         texts=texts,
+        memory=MemoryLimit(asked.max_memory),
         weighing=binding.weights.weighing if physical.output.weighed and binding.weights is not None else None,
     )
 

@@ -45,6 +45,7 @@ _OPTIONS = (
     "limit",
     "threads",
     "undecided",
+    "max_memory",
 )
 
 
@@ -95,6 +96,7 @@ class CeqlMagics(Magics):
     @argument("--threads", type=int, help="Threads to use.")
     @argument("--sort", metavar="[COLUMN,...]", help="Sort the events by time first: --sort, or --sort ts,sequence.")
     @argument("--undecided", help="Complex events that only the end of the input completes: report or hold.")
+    @argument("--max-memory", metavar="SIZE", help="Most memory for the matches of one end: 2GiB, 500MB, ...")
     @_text_file_arguments
     @argument("--rows", type=int, default=10, help="Rows to show.  [default: 10]")
     @argument("--explain", action="store_true", help="Explain the query in place of evaluating it.")

@@ -11,6 +11,7 @@ from cer_gpu.arrays import Array, Int32, Int64
 from cer_gpu.automaton.chain_sums import Weighing
 from cer_gpu.automaton.encoding import CONSUME_NONE, GLOBAL_WINDOW, NO_WINDOW
 from cer_gpu.backend.arguments import Events, Options
+from cer_gpu.columnar.memory_limit import HALF_OF_MACHINE, MemoryLimit
 from cer_gpu.expressions.side_columns import TextNumbers
 from cer_gpu.runtime.join_tables import JoinTables
 from cer_gpu.runtime.parallel_tables import ParallelTables
@@ -64,6 +65,8 @@ class RunOptions:
         Numbers of the texts that these filters compare, shared with the columns of `Relevant.attributes`.
     weighing
         Weights of events, which are the columns of `Relevant.attributes`; or None.
+    memory
+        Limit for the complex events of one end that are gathered for a choice among them.
     """
 
     window: int = NO_WINDOW
@@ -85,6 +88,7 @@ class RunOptions:
     recent: RecentTables | None = None
     texts: TextNumbers | None = None
     weighing: Weighing | None = None
+    memory: MemoryLimit = HALF_OF_MACHINE
 
     @property
     def as_group(self) -> Options:

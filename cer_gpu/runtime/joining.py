@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,13 +15,16 @@ from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.backend.arguments import Counts, Demand, Matches, Window, plain
 from cer_gpu.backend.joins import choosing as k
 from cer_gpu.backend.status import Status
+from cer_gpu.columnar.memory_limit import exceeded
 from cer_gpu.runtime.counts import CountBuffers, CountOutput, too_many_at
 from cer_gpu.runtime.events import Relevant, RunOptions
-from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
+from cer_gpu.runtime.matches import MOST_VALUES, MatchBuffers, OutputBuffers
 from cer_gpu.runtime.protocol import FoundBuffers, Length, Runtime
 
 PAIRS_AT_ONCE = 1 << 23
 """Complex events of one end that are compared with others before a loop comes back: well below a second."""
+_SCRATCH = 32
+"""Bytes for each row of an end that the choice among them takes."""
 
 
 class Joining(Runtime):
@@ -103,9 +107,11 @@ class Joining(Runtime):
                     noted = event
                     self._make_room(events.window_clocks[event])
                 case Status.GROW_PATH:
-                    self._lengthen(int(regs[k.N_OUT] - regs[k.FIRST_OUT]))
+                    n_rows = int(regs[k.N_OUT] - regs[k.FIRST_OUT])
+                    with self._gathering(events, self._out.n_bytes + 2 * _SCRATCH * n_rows):
+                        self._lengthen(n_rows)
                 case Status.OUTPUT_FULL:
-                    yield from self._emptied()
+                    yield from self._emptied(events)
                 case Status.GO_ON:
                     yield self._nothing
                 case Status.TOO_MANY:
@@ -114,7 +120,7 @@ class Joining(Runtime):
                     raise AssertionError(other)
         self._note_clocks(events, noted, n)
 
-    def _emptied(self) -> Iterator[FoundBuffers]:
+    def _emptied(self, events: Relevant) -> Iterator[FoundBuffers]:
         """Hand over what is complete, and make room in the buffers."""
         regs = self._regs
         if self.options.counted and regs[k.N_ENDS] == len(self._counted.to_fill[0]):
@@ -123,12 +129,27 @@ class Joining(Runtime):
         n = int(regs[k.FIRST_OUT] if self._demand.gathered else regs[k.N_OUT])
         n_out, n_values = int(regs[k.N_OUT]), int(regs[k.N_VALUES])
         if not n:
-            self._out.widen(n_out, n_values)
+            if self._out.is_widest:
+                raise exceeded(self._gathered_at(events), f"more than {MOST_VALUES:,} positions")
+            with self._gathering(events, self._out.n_bytes_when_wider + _SCRATCH * n_out):
+                self._out.widen(n_out, n_values)
             return
         found, rest = self._out.split(n, n_out, n_values)
         regs[k.N_OUT], regs[k.N_VALUES] = len(rest), len(rest.positions)
         regs[k.FIRST_OUT] = 0
         yield found
+
+    def _gathering(self, events: Relevant, n_bytes: int) -> AbstractContextManager[None]:
+        """Bound the memory for the complex events of the event under way, which then take so many bytes."""
+        return self.options.memory.room_for(n_bytes, self._gathered_at(events))
+
+    def _gathered_at(self, events: Relevant) -> str:
+        """Return words on the complex events of the event under way, for the message that they need too much."""
+        regs = self._regs
+        n, end = int(regs[k.N_OUT] - regs[k.FIRST_OUT]), int(events.reported[int(regs[k.EVENT])])
+        if not n:
+            return f"one complex event that ends at event {end} needs"
+        return f"the complex events that end at event {end} are {n:,} so far, and choosing among them needs"
 
     def flush(self) -> FoundBuffers:
         """Return what was found since the last full buffer."""

@@ -11,6 +11,8 @@ from cer_gpu.columnar.recycling import cells_of_turn
 
 OUTPUT_ROWS = 1 << 17
 """Complex events in one output buffer: with more, what is filled and what is read are not in the cache together."""
+MOST_VALUES = (1 << 31) - 1
+"""Most positions in one output buffer: offsets are int32."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,10 @@ class MatchBuffers:
         times = self.times[:, kept] if self.times.shape[1] else self.times
         marks = self.marks[entries] if len(self.marks) else self.marks
         return MatchBuffers(self.spans[:, kept], times, offsets, self.positions[entries], marks)
+
+    def copy(self) -> MatchBuffers:
+        """Return the complex events in memory of their own."""
+        return MatchBuffers(*(each.copy() for each in self.arrays))
 
     @property
     def n_complex_events(self) -> int:
@@ -99,14 +105,34 @@ class OutputBuffers:
             arrays.offsets[0] = 0
         return arrays.arrays
 
+    @property
+    def is_widest(self) -> bool:
+        """True if offsets of int32 reach no more positions."""
+        return self._n_values == MOST_VALUES
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes that are taken: one such buffer is filled while another is read."""
+        of_row, of_value = 20 + 16 * self._timed, 8 + 4 * self._labelled
+        return 2 * (self._rows * of_row + self._n_values * of_value)
+
+    @property
+    def n_bytes_when_wider(self) -> int:
+        """Bytes that are taken once these are widened."""
+        return 2 * self.n_bytes
+
     def widen(self, n: int = 0, n_values: int = 0) -> None:
         """Make room for more than the first `n` complex events, with `n_values` positions, which stay."""
-        full = self._first(n, n_values)
+        if self.is_widest:
+            raise MemoryError
+        full, sizes = self._first(n, n_values), [each.nbytes for each in self.to_fill]
         self._empty = None
-        self._n_values *= 2
+        self._n_values = min(2 * self._n_values, MOST_VALUES)
         self._rows *= 2 if n else 1
         self._empty = None
         self._refill(full)
+        del full
+        self._recycler.forget({*sizes} - {each.nbytes for each in self.to_fill})
 
     def split(self, n: int, n_all: int, n_values: int) -> tuple[MatchBuffers, MatchBuffers]:
         """Return the first `n` complex events, and the rest of `n_all`, which is first in the next buffers."""
@@ -120,7 +146,8 @@ class OutputBuffers:
             full.marks[values],
         )
         self._empty = None
-        return found, self._refill(rest)
+        self._refill(rest)
+        return (found if self._is_most(found) else found.copy()), rest
 
     def _refill(self, rows: MatchBuffers) -> MatchBuffers:
         """Copy complex events to the begin of empty buffers."""
@@ -138,10 +165,14 @@ class OutputBuffers:
         """Return the first `n` complex events, which hold `n_values` positions; the buffers are empty then."""
         if not n:
             if self._nothing is None:
-                self._nothing = MatchBuffers(*(each.copy() for each in self._first(0, 0).arrays))
+                self._nothing = self._first(0, 0).copy()
             return self._nothing
         found = self._first(n, n_values)
-        if 2 * n >= self._rows or 2 * n_values >= self._n_values:
+        if self._is_most(found):
             self._empty = None
             return found
-        return MatchBuffers(*(each.copy() for each in found.arrays))
+        return found.copy()
+
+    def _is_most(self, found: MatchBuffers) -> bool:
+        """Return True if complex events fill half of the buffers or more: they are handed over as they lie."""
+        return 2 * len(found) >= self._rows or 2 * len(found.positions) >= self._n_values

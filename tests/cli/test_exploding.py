@@ -119,6 +119,21 @@ def test_a_terminal_shows_advice_and_no_other_does(few_are_many, cli):
     assert "WITHIN" not in err
 
 
+def test_a_choice_among_too_many_matches_is_a_message(cli):
+    query = "SELECT LAST * FROM S WHERE ((C AS a ; C AS b) ; (A+ AS c ; A AS d)) FILTER c.y <> b.x"
+    rng = np.random.default_rng(1)
+    types = np.array([*"ABCD"])[rng.integers(0, 4, 300)]
+    pq.write_table(pa.table({"type": types, "x": np.arange(300), "y": rng.integers(0, 600, 300)}), "choice.parquet")
+    code, out, err = cli("run", query, "choice.parquet", "--max-memory", "50MB", "-o", "found.csv")
+    assert (code, out) == (1, "")
+    told = r"the complex events that end at event \d+ are [\d,]+ so far, and choosing among them needs more than "
+    assert re.search(told + r"max_memory \(47\.7 MiB\)\n.*--max-memory", err), err
+    assert not os.path.exists("found.csv")
+    code, out, err = cli("run", query, "choice.parquet", "--max-memory", "much")
+    assert code == 2
+    assert "expected a size such as 2GiB or 500MB, got 'much'" in err
+
+
 def test_memory_that_runs_out_is_a_message(cli, monkeypatch):
     monkeypatch.setattr(run_module, "to_json", lambda facts: bytearray(1 << 62))
     code, _, err = cli("run", QUERY, "events.parquet", "--json")

@@ -1,0 +1,155 @@
+"""The limit of the memory for complex events that are needed all at once, and the memory of the machine."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cer_gpu.errors import OptionError, OutOfMemoryError
+
+_UNITS = {"b": 1}
+for _power, _prefix in enumerate("kmgt", 1):
+    _UNITS |= {f"{_prefix}b": 1000**_power, f"{_prefix}ib": 1024**_power}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)", re.ASCII | re.IGNORECASE)
+_CGROUPS = Path("/sys/fs/cgroup")
+_OWN_CGROUPS = Path("/proc/self/cgroup")
+_HINT = "a shorter WITHIN, SELECT ANY, or a larger max_memory (--max-memory)"
+
+
+def bytes_of(size: str | int) -> int:
+    """Return a size in bytes: a number of them, or a text such as ``"500MB"`` (of 1000) or ``"2GiB"`` (of 1024).
+
+    Raises
+    ------
+    OptionError
+    """
+    if isinstance(size, str):
+        found = _SIZE.fullmatch(size.strip())
+        unit = _UNITS.get(found[2].lower()) if found else None
+        n_bytes = int(float(found[1]) * unit) if found and unit else 0
+    else:
+        n_bytes = size if type(size) is int else 0
+    if n_bytes < 1:
+        raise OptionError(f"max_memory must be a size such as '2GiB' or '500MB', or a number of bytes, got {size!r}")
+    return n_bytes
+
+
+def shown_size(n_bytes: int) -> str:
+    """Return a size for people."""
+    size, unit = float(n_bytes), "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{n_bytes} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
+
+
+def machine_memory() -> int | None:
+    """Return the bytes of memory that this process can have; None: the system does not tell.
+
+    The least of the physical memory, the limits of its control groups, and that of its address space.
+    """
+    found = [*_physical(), *_of_cgroups(), *_of_address_space()]
+    return min(found, default=None)
+
+
+def _physical() -> Iterator[int]:
+    try:
+        n_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # not on Windows
+        return
+    if n_bytes > 0:
+        yield n_bytes
+
+
+def _of_cgroups() -> Iterator[int]:
+    """Yield the limits of the control groups of this process, and of those around them."""
+    try:
+        lines = _OWN_CGROUPS.read_text().splitlines()
+    except (OSError, UnicodeDecodeError):  # only on Linux
+        return
+    for line in lines:
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0" and not controllers:
+            root, name = _CGROUPS, "memory.max"
+        elif "memory" in controllers.split(","):
+            root, name = _CGROUPS / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        inner = Path(path.lstrip("/"))
+        for folder in (inner, *inner.parents):
+            try:
+                text = (root / folder / name).read_text().strip()
+            except (OSError, UnicodeDecodeError):  # of another name space
+                continue
+            if text.isdecimal():  # not "max"
+                yield int(text)
+
+
+def _of_address_space() -> Iterator[int]:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY:
+        yield limit
+
+
+@dataclass(frozen=True)
+class MemoryLimit:
+    """The limit of the memory for complex events that one query, on one thread, needs all at once.
+
+    Parameters
+    ----------
+    asked
+        A size, as text or in bytes; None: half of the memory of the machine.
+    """
+
+    asked: str | int | None = None
+
+    @property
+    def n_bytes(self) -> int | None:
+        """The limit in bytes; None: there is none, as the system does not tell its memory."""
+        if self.asked is not None:
+            return bytes_of(self.asked)
+        machine = machine_memory()
+        return None if machine is None else machine // 2
+
+    @contextmanager
+    def room_for(self, n_bytes: int, what: str) -> Iterator[None]:
+        """Let a block take memory, so that there are `n_bytes` in all, if the limit and the system allow it.
+
+        Parameters
+        ----------
+        n_bytes
+        what
+            What needs the memory, up to the verb, for the message.
+
+        Raises
+        ------
+        OutOfMemoryError
+        """
+        most = self.n_bytes
+        if most is not None and n_bytes > most:
+            of = "" if self.asked is not None else ", half of the memory of the machine"
+            raise exceeded(what, f"more than max_memory ({shown_size(most)}{of})")
+        try:
+            yield
+        except OutOfMemoryError:
+            raise
+        except MemoryError:
+            raise exceeded(what, "more memory than is left") from None
+
+
+HALF_OF_MACHINE = MemoryLimit()
+
+
+def exceeded(what: str, needed: str) -> OutOfMemoryError:
+    """Return the error for complex events that need too much at once."""
+    return OutOfMemoryError(f"{what} {needed}\nhint: {_HINT}")
