@@ -45,7 +45,8 @@ cannot be written.
 
 Memory that runs out is one too: `OutOfMemoryError`, which is also a `MemoryError`, says how many complex events were
 found until then, and what helps: `WITHIN`, `limit=...` (`--limit`) or `output='count'`, which lists none.
-Where a choice among the matches of one end needs more than `max_memory` (`--max-memory`), it names the end and their number.
+Where a choice among the matches of one end needs more than `max_memory` (`--max-memory`), it names the end and their
+number.
 
 <!-- docs/make_errors.py writes this page: it causes each error and shows what was printed -->
 

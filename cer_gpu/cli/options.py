@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 from cer_gpu.cli.command_line import Command
 from cer_gpu.columnar.clocks import TIME_UNITS
-from cer_gpu.columnar.memory_limit import bytes_of
+from cer_gpu.columnar.memory_limit import size_in_bytes
 from cer_gpu.compilation import LANGUAGES, MISSING_IN_RULES, TYPE_COLUMN
 from cer_gpu.engine.options import REPORT, UNDECIDED
 from cer_gpu.errors import OptionError
@@ -200,7 +200,7 @@ class _SizeType(click.ParamType[str]):
     def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> str:
         """Return the text of a size; UsageError: it is none."""
         try:
-            bytes_of(value)
+            size_in_bytes(value)
         except OptionError:
             self.fail(f"expected a size such as 2GiB or 500MB, got {value!r}", parameter, context)
         return str(value)

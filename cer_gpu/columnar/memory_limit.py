@@ -20,7 +20,7 @@ _OWN_CGROUPS = Path("/proc/self/cgroup")
 _HINT = "a shorter WITHIN, SELECT ANY, or a larger max_memory (--max-memory)"
 
 
-def bytes_of(size: str | int) -> int:
+def size_in_bytes(size: str | int) -> int:
     """Return a size in bytes: a number of them, or a text such as ``"500MB"`` (of 1000) or ``"2GiB"`` (of 1024).
 
     Raises
@@ -117,7 +117,7 @@ class MemoryLimit:
     def n_bytes(self) -> int | None:
         """The limit in bytes; None: there is none, as the system does not tell its memory."""
         if self.asked is not None:
-            return bytes_of(self.asked)
+            return size_in_bytes(self.asked)
         machine = machine_memory()
         return None if machine is None else machine // 2
 
@@ -129,7 +129,7 @@ class MemoryLimit:
         ----------
         n_bytes
         what
-            What needs the memory, up to the verb, for the message.
+            Subject of the message: the need for the memory, up to the verb.
 
         Raises
         ------

@@ -9,7 +9,7 @@ from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, ParamSpec, TypeVar
 
-from cer_gpu.columnar.memory_limit import bytes_of
+from cer_gpu.columnar.memory_limit import size_in_bytes
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.order.reorder import LATE
 from cer_gpu.predicates.placement import check_device
@@ -156,7 +156,7 @@ class EvaluationOptions:
         if self.errors is not None:
             check_errors(self.errors)
         if self.max_memory is not None:
-            bytes_of(self.max_memory)
+            size_in_bytes(self.max_memory)
         if self.undecided not in UNDECIDED:
             raise OptionError(f"undecided must be one of {', '.join(UNDECIDED)}, got {self.undecided!r}")
         if self.late not in LATE:

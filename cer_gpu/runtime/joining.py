@@ -18,7 +18,7 @@ from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory_limit import exceeded
 from cer_gpu.runtime.counts import CountBuffers, CountOutput, too_many_at
 from cer_gpu.runtime.events import Relevant, RunOptions
-from cer_gpu.runtime.matches import MOST_VALUES, MatchBuffers, OutputBuffers
+from cer_gpu.runtime.matches import MOST_POSITIONS, MatchBuffers, OutputBuffers
 from cer_gpu.runtime.protocol import FoundBuffers, Length, Runtime
 
 PAIRS_AT_ONCE = 1 << 23
@@ -130,7 +130,7 @@ class Joining(Runtime):
         n_out, n_values = int(regs[k.N_OUT]), int(regs[k.N_VALUES])
         if not n:
             if self._out.is_widest:
-                raise exceeded(self._gathered_at(events), f"more than {MOST_VALUES:,} positions")
+                raise exceeded(self._gathered_at(events), f"more than {MOST_POSITIONS:,} positions")
             with self._gathering(events, self._out.n_bytes_when_wider + _SCRATCH * n_out):
                 self._out.widen(n_out, n_values)
             return

@@ -10,7 +10,7 @@ import pytest
 
 import cer_gpu
 from cer_gpu.columnar import memory_limit
-from cer_gpu.columnar.memory_limit import MemoryLimit, bytes_of, machine_memory, shown_size
+from cer_gpu.columnar.memory_limit import MemoryLimit, machine_memory, shown_size, size_in_bytes
 
 SIZES = {
     "500MB": 500_000_000,
@@ -25,7 +25,7 @@ SIZES = {
 
 @pytest.mark.parametrize("size", SIZES)
 def test_sizes_are_texts_or_bytes(size: str | int) -> None:
-    assert bytes_of(size) == SIZES[size]
+    assert size_in_bytes(size) == SIZES[size]
 
 
 @pytest.mark.parametrize("size", ["", "2", "GB", "-1GB", "2XB", "0MB", "0.0001b", "1e3MB", 0, -5, 2.5, True, "٢GB"])

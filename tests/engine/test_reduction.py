@@ -80,7 +80,13 @@ def events_fed(fed):
 
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize(
+    "output",
+    [
+        *(each for each in OUTPUTS if each != "bindings"),
+        pytest.param("bindings", marks=pytest.mark.long("as positions")),
+    ],
+)
 def test_answers_and_their_order_are_those_of_all_events(text, window, output):
     query, table = compiled(f"{text} {window}"), stream(600)
     with everything_read():
