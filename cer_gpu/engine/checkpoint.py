@@ -120,6 +120,18 @@ class NamedState:
         payload = memoryview(blob)[begin:]
         if hashlib.sha256(payload).digest() != blob[len(MAGIC) : begin]:
             raise CheckpointError("the checkpoint is damaged: its checksum does not fit\nhint: was it cut off?")
+        try:
+            return cls._read(queries, payload)
+        except CheckpointError:
+            raise
+        except Exception as error:  # whatever bytes lead to that another program wrote
+            raise CheckpointError(
+                f"the checkpoint is none that checkpoint() returned, though its checksum fits: {type(error).__name__}: "
+                f"{error}"
+            ) from error
+
+    @classmethod
+    def _read(cls, queries: dict[str, dict[str, Any]], payload: memoryview) -> NamedState:
         rows = _table_from_bytes(payload).to_pylist()
         header = json.loads(rows[0]["data"])
         if header["version"] != VERSION:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -236,6 +237,34 @@ def test_a_damaged_blob_is_refused(place):
     blob[int(len(blob) * place)] ^= 1
     with pytest.raises(cer_gpu.CheckpointError, match=r"the checkpoint is damaged"):
         cer_gpu.compile("SELECT * FROM S WHERE A ; B").restore(bytes(blob))
+
+
+@pytest.mark.parametrize("kind", ["one query", "set"])
+def test_each_byte_that_is_changed_is_noticed(kind):
+    texts = {
+        "one": "SELECT * FROM S WHERE A ; B",
+        "two": "SELECT MAX * FROM S WHERE A AS a ; B AS b FILTER a.ts < b.ts",
+    }
+    query = cer_gpu.compile(texts["two"]) if kind == "one query" else cer_gpu.compile_all(texts)
+    evaluator = query.evaluator()
+    evaluator.push(pa.record_batch({"type": ["A", "B"], "ts": [1, 2]}))
+    blob = evaluator.checkpoint()
+    for place in range(len(blob)):
+        for changed in (blob[place] ^ 1 << place % 8, 0, 255):
+            other = bytearray(blob)
+            other[place] = changed
+            if other != blob:
+                with pytest.raises(cer_gpu.CheckpointError):
+                    query.restore(bytes(other))
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff" * 100])
+def test_content_that_is_no_state_is_told_in_words_though_its_checksum_fits(content):
+    blob = checkpoint.MAGIC + hashlib.sha256(content).digest() + content
+    with pytest.raises(
+        cer_gpu.CheckpointError, match="though its checksum fits"
+    ):
+        cer_gpu.compile("SELECT * FROM S WHERE A ; B").restore(blob)
 
 
 def test_every_truncated_blob_is_refused():

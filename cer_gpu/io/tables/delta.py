@@ -24,6 +24,7 @@ from cer_gpu.errors import EventsError, did_you_mean
 from cer_gpu.io.formats import format_of
 from cer_gpu.io.source import READ_ERRORS, ColumnBounds, Source
 from cer_gpu.io.stores import Address, StoredFile, open_store, path_in_store, s3_endpoint
+from cer_gpu.io.tables.delta_log import actions_in, n_records
 from cer_gpu.io.tables.names import DELTA_LOG, TableName, moment_in, package_of
 from cer_gpu.io.tables.order import natural
 from cer_gpu.io.tables.table import DataFile, PlainFile, TableSnapshot, conformed, reading_file
@@ -115,8 +116,7 @@ class LoggedFile:
     @classmethod
     def of(cls, add: Mapping[str, Any]) -> LoggedFile:
         """Return the file of an action of the log."""
-        stats = json.loads(add.get("stats") or "{}")
-        return cls(add["path"], add.get("partitionValues") or {}, stats.get("numRecords"))
+        return cls(add["path"], add.get("partitionValues") or {}, n_records(add))
 
 
 def data_files_later(table: DeltaSnapshot, logged: Sequence[LoggedFile]) -> Callable[[], list[DataFile]]:
@@ -352,7 +352,13 @@ class DeltaSnapshot(TableSnapshot):
     # ---- the log ------------------------------------------------------------------------------------------------
 
     def _commits(self, paths: set[str]) -> dict[str, int]:
-        """Return the versions that added files, as far as their commits are in the log; others came before."""
+        """Return the versions that added files, as far as their commits are in the log; others came before.
+
+        Raises
+        ------
+        EventsError
+            When a file has come by none, though all commits are there.
+        """
         found: dict[str, int] = {}
         with ThreadPoolExecutor(_LOGS_AT_ONCE) as pool:
             for last in range(int(self.version), -1, -_LOGS_AT_ONCE):
@@ -365,6 +371,8 @@ class DeltaSnapshot(TableSnapshot):
                             found.setdefault(action["add"]["path"], version)
                 if paths <= found.keys():
                     return found
+        if unknown := min(paths - found.keys(), default=None):
+            raise EventsError(f"{self.name}: its log is damaged: no commit added {unknown!r}")
         return found
 
     def actions_of(self, version: int) -> list[dict[str, Any]] | None:
@@ -383,10 +391,7 @@ class DeltaSnapshot(TableSnapshot):
             return None
         except READ_ERRORS as error:
             raise EventsError(f"{self.name}: its log cannot be read: {error}") from error
-        try:
-            return [json.loads(line) for line in text.split("\n") if line.strip()]
-        except (ValueError, RecursionError) as error:
-            raise EventsError(f"{path}: is damaged: a line is no JSON: {error}") from error
+        return actions_in(text, path)
 
 
 def _parquet_source(stored: StoredFile) -> Source:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import struct
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cer_gpu.columnar.columns import is_string
-from cer_gpu.errors import EventsError, did_you_mean
+from cer_gpu.errors import CerError, EventsError, did_you_mean
 from cer_gpu.io.source import ColumnBounds
 from cer_gpu.io.stores import Address
 from cer_gpu.io.tables.names import TableName, moment_in, package_of
@@ -32,12 +33,22 @@ def telling_iceberg_errors(name: str, done: str = "read") -> Iterator[None]:
         exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError, exceptions.NoSuchIcebergTableError,
     ) as error:  # fmt: skip
         raise EventsError(f"{name}: there is no such table of Iceberg: {error}") from error
+    except CerError:
+        raise
     except (pa.ArrowException, OSError, ValueError, NotImplementedError) as error:
         raise EventsError(f"{name}: cannot be {done} as a table of Iceberg: {error}") from error
     except Exception as error:
-        if not type(error).__module__.startswith(("pyiceberg.", "sqlalchemy.")):
+        if not _is_of_library(error):
             raise
-        raise EventsError(f"{name}: cannot be {done} as a table of Iceberg: {error}") from error
+        kind = "" if type(error).__module__.startswith("pyiceberg.") else f"{type(error).__name__}: "
+        raise EventsError(f"{name}: cannot be {done} as a table of Iceberg: {kind}{error}") from error
+
+
+def _is_of_library(error: Exception) -> bool:
+    """Return whether an error is one of `pyiceberg`, or came to be in it: damaged metadata end in any kind there."""
+    frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    names = [type(error).__module__, *frames]
+    return any(name.startswith(("pyiceberg.", "sqlalchemy.")) for name in names)
 
 
 def catalogue_of(given: TableName) -> tuple[Any, str]:
