@@ -261,9 +261,7 @@ def test_each_byte_that_is_changed_is_noticed(kind):
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff" * 100])
 def test_content_that_is_no_state_is_told_in_words_though_its_checksum_fits(content):
     blob = checkpoint.MAGIC + hashlib.sha256(content).digest() + content
-    with pytest.raises(
-        cer_gpu.CheckpointError, match="though its checksum fits"
-    ):
+    with pytest.raises(cer_gpu.CheckpointError, match="though its checksum fits"):
         cer_gpu.compile("SELECT * FROM S WHERE A ; B").restore(blob)
 
 
