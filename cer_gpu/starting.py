@@ -15,6 +15,9 @@ from types import FrameType
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """Signals that ask to stop."""
 
+WATCHER = "cer_gpu signals"
+"""Name of the thread that waits for signals, and does nothing else."""
+
 _PROGRAMS = ("cer-gpu", "cer-gpu.exe", "cer-gpu-script.py", "cer-gpu-script.pyw")
 _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,23 +14,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from sizes import scaled
-from test_prepared_sets import compiled, random_texts
+from test_prepared_sets import compiled, kept_from_the_first_query_on, random_texts  # noqa: F401
 from test_query_set import random_events
 
 import cer_gpu
-from cer_gpu import cache
-from cer_gpu.preparing import copies, over_schema, sets
+from cer_gpu.preparing import copies, sets
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 WRONG = "SELECT * FROM S WHERE"
-
-
-@pytest.fixture(autouse=True)
-def kept_from_the_first_query_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(cache, "WORTH_SECONDS", 0)
-    monkeypatch.setattr(sets, "FROM_QUERIES", 1)
-    monkeypatch.setattr(over_schema, "FROM_QUERIES", 1)
 
 
 @pytest.fixture
@@ -168,3 +161,17 @@ def test_there_are_no_copies_beside_other_threads_or_of_small_sets(monkeypatch: 
     assert copies.processes_for(copies.FROM_QUERIES_COPIED - 1) == 1
     monkeypatch.setattr(threading, "active_count", lambda: 2)
     assert copies.processes_for(10_000) == 1
+
+
+def test_the_thread_of_the_command_line_that_waits_for_signals_hinders_no_copies():
+    """In a process of its own: that thread stays to its end."""
+    code = (
+        "import os\n"
+        "from cer_gpu.cli.signals import Signals\n"
+        "from cer_gpu.preparing import copies\n"
+        "os.sched_getaffinity = lambda pid: {0, 1, 2}\n"
+        "with Signals(lambda signum: None):\n"
+        "    print(copies.processes_for(copies.FROM_QUERIES_COPIED))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "3\n"

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from cer_gpu.private_files import remove_unfinished
-from cer_gpu.starting import SIGNALS
+from cer_gpu.starting import SIGNALS, WATCHER
 
 SIGPIPE = getattr(signal, "SIGPIPE", 13)
 """Signal number behind exit code 141, for a closed pipe; not caught, since Python ignores the signal."""
@@ -125,7 +125,7 @@ def _watch(signals: dict[int, Any], leave: Callable[[int], None]) -> None:
                     time.sleep(CLEAN_UP_SECONDS)
                     leave(signum)
 
-    threading.Thread(target=watch, name="cer_gpu signals", daemon=True).start()
+    threading.Thread(target=watch, name=WATCHER, daemon=True).start()
 
 
 def leave_at_once(code: int, words: str) -> None:

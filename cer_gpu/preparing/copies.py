@@ -17,6 +17,8 @@ import warnings
 import weakref
 from collections.abc import Callable
 
+from cer_gpu.starting import WATCHER
+
 FROM_QUERIES_COPIED = 300
 """Queries of a set from which on copies take a part of the work."""
 MOST_PROCESSES = 4
@@ -30,8 +32,10 @@ _is_copy = False
 
 def processes_for(n_queries: int) -> int:
     """Return how many processes may work on a set; 1 where a copy would not be safe: beside other threads of Python."""
-    if n_queries < FROM_QUERIES_COPIED or sys.platform != "linux" or _is_copy or threading.active_count() > 1:
+    if n_queries < FROM_QUERIES_COPIED or sys.platform != "linux" or _is_copy:
         return 1
+    if threading.active_count() - sum(each.name == WATCHER for each in threading.enumerate()) > 1:
+        return 1  # a thread that only waits for signals holds nothing
     return min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
 
 
