@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -35,6 +35,7 @@ from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.engine.options import Sort
 from cer_gpu.io.text_options import TextOptions
+from cer_gpu.preparing.over_schema import OverQuery
 from cer_gpu.report import write_alerts, write_funnel, write_report
 from cer_gpu.report.counted import number_in_words
 from cer_gpu.report.events import rereadable
@@ -130,15 +131,13 @@ def report(
             rules = RuleSet(compiled, given.rules)
             together, over = those_that_fit(rules, schema, rules._outputs, given.skipped)
             asked = rules if together is rules else RuleSet(together._queries, given.rules)
-            missing = {name: query.missing_fields for name, query in over.queries.items()}
-            remarks = {name: query.notes for name, query in over.queries.items()}
+            known: Mapping[str, OverQuery | CompiledQuery] = over.queries
         else:
             compiled = for_each(compiled, lambda each: each.over(schema), given.skipped)
             fitting = for_each(compiled, lambda each: each.output_schema(schema, _OUTPUTS[page](each)), given.skipped)
             compiled = {name: compiled[name] for name in fitting}
             asked = RuleSet(compiled, given.rules) if given.is_set else next(iter(compiled.values()))
-            missing = {name: query.missing_fields for name, query in compiled.items()}
-            remarks = {name: query.notes for name, query in compiled.items()}
+            known = compiled
         with working("evaluating (the first run compiles the engine)"):
             if isinstance(asked, RuleSet) and page == "alerts":
                 made = write_alerts(asked, source, out, **options)
@@ -149,6 +148,7 @@ def report(
     except WrongQueries as wrong:
         given.say(wrong.errors)
         return 1
+    missing = {name: query.missing_fields for name, query in known.items()}
     notes = [*given.notes, *aside_note(aside), *missing_notes(missing, [schema])]
     what = _WORDS[page]
     if as_json:
@@ -160,8 +160,8 @@ def report(
         return 0
     n_found = made.n_matches
     found = f"{number_in_words(n_found)} {what}s" if n_found != 1 else f"1 {what}"
-    of_all = f" of {counted(len(remarks), 'query')}" if given.is_set else ""
+    of_all = f" of {counted(len(known), 'query')}" if given.is_set else ""
     say(f"{counted(made.n_events, 'row')}, {found}{of_all}, {made.n_bytes / 1e6:.1f} MB -> {out}")
-    own = {f"{name}: {note}" if name else note for name, n in made.of.items() if n for note in remarks[name]}
+    own = {f"{name}: {note}" if name else note for name, n in made.of.items() if n for note in known[name].notes}
     say_notes([*notes, *(note for note in made.notes if note not in own)])
     return 0

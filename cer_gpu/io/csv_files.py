@@ -17,9 +17,9 @@ from cer_gpu.columnar.fields import retyped
 from cer_gpu.errors import EventsError
 from cer_gpu.io.source import Source
 from cer_gpu.io.text_files import (
+    checked_for_rounding,
     declared,
     in_format,
-    may_be_rounded,
     mixed_zones_message,
     read_type,
     reading_to_its_end,
@@ -183,14 +183,11 @@ class _Csv:
             for name, kind in final.items()
         }
         opened, n_rows = self._stream(), 0
-        told = dict(self._options.column_types) if self._is_rereadable else raw
-        unchecked = [name for name in raw if name not in told]
+        told = dict(self._options.column_types)
+        inferred = [name for name in raw if name not in told and self._is_rereadable]
         try:
             with reading_to_its_end(opened, self._at_first), self._open(opened, raw, columns) as reader:
-                for batch in reader:
-                    for name in [each for each in unchecked if may_be_rounded(batch.column(each))]:
-                        self._check_exact(name)
-                        unchecked.remove(name)
+                for batch in checked_for_rounding(reader, inferred, self._check_exact):
                     yield self._finished(batch, final, n_rows)
                     n_rows += batch.num_rows
         except pa.ArrowInvalid as error:

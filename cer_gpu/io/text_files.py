@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -46,7 +46,28 @@ def reading_to_its_end(opened: Any, at_first: Any, *, may_end_before: bool = Fal
         raise broken
 
 
-def may_be_rounded(values: pa.Array) -> bool:
+def checked_for_rounding(
+    batches: Iterable[pa.RecordBatch], names: Iterable[str], check: Callable[[str], None]
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches; before one of which floats of a column are so large that integers may be rounded, check it once.
+
+    Parameters
+    ----------
+    batches
+    names
+        Columns to look at.
+    check
+        Takes the name of such a column, and raises an error if one of its values is not what was written.
+    """
+    unchecked = list(names)
+    for batch in batches:
+        for name in [each for each in unchecked if _may_be_rounded(batch.column(each))]:
+            check(name)
+            unchecked.remove(name)
+        yield batch
+
+
+def _may_be_rounded(values: pa.Array) -> bool:
     """Return True if floats are so large that integers among their texts may not be what was written."""
     if not pa.types.is_float64(values.type):
         return False
