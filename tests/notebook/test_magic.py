@@ -1,5 +1,7 @@
 """The cell magic %%ceql in IPython's shell: tables, pictures, variables, and errors without a traceback."""
 
+import gc
+
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -23,8 +25,10 @@ def loaded():
 
 
 @pytest.fixture
-def shell(loaded):
-    loaded.reset(new_session=True)
+def shell(loaded, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(gc, "collect", lambda *generation: 0)  # it would pass over the objects of all tests
+        loaded.reset(new_session=True)
     loaded.user_ns["events"] = EVENTS
     return loaded
 
