@@ -83,8 +83,9 @@ def events_fed(fed):
 @pytest.mark.parametrize(
     "output",
     [
-        *(each for each in OUTPUTS if each != "bindings"),
-        pytest.param("bindings", marks=pytest.mark.long("as positions")),
+        "positions",
+        "count",
+        *(pytest.param(each, marks=pytest.mark.long("as positions")) for each in ("bindings", "ends")),
     ],
 )
 def test_answers_and_their_order_are_those_of_all_events(text, window, output):
