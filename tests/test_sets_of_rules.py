@@ -59,17 +59,27 @@ def batches_of(rng: random.Random, n: int) -> list[pa.RecordBatch]:
     return batches
 
 
-WAKING = 20261229  # a query wakes over a schema that is neither of the last two
+WAKING = 20261229
+"""Seed of a case in which a query wakes over a schema that is neither of the last two."""
 
 
-@pytest.mark.parametrize("seed", [*seeds(scaled(20)), WAKING])
+@pytest.mark.parametrize("seed", [*seeds(scaled(20)), pytest.param(WAKING, marks=pytest.mark.long("300 rules"))])
 def test_a_set_finds_what_each_rule_finds_alone(seed, monkeypatch):
+    assert_found_alone(seed, monkeypatch)
+
+
+def test_a_query_that_wakes_over_a_third_schema_keeps_its_rows(monkeypatch):
+    assert_found_alone(WAKING, monkeypatch, ("r29", "r218", "r219"))
+
+
+def assert_found_alone(seed, monkeypatch, names=None):
     rng = random.Random(seed)
     monkeypatch.setattr(host_sets, "FIRST_PIECE", rng.choice([1, 50, 512]))
     monkeypatch.setattr(host_sets, "PIECE_ROWS", rng.choice([64, 1 << 13]))
     monkeypatch.setattr(host_sets, "TEXTS_KEPT", rng.choice([3, 1 << 19]))
     typed, n_rules = bool(seed % 2), [60, 5, 300, 1][seed // 2 % 4]
     texts = {f"r{k}": rule(rng, typed=typed) for k in range(n_rules)}
+    texts = {name: texts[name] for name in names or texts}
     options = {"type_column": "type" if typed else None, "time_column": "ts"}
     rules, batches = cer_gpu.compile_all(texts, **options), batches_of(rng, 500)
     output = rng.choice(["positions", "events", "ends", "count"])
