@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from cer_gpu import cache
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.traversal import walk
+from cer_gpu.compilation import compile_member as alone
 from cer_gpu.preparing import over_schema, sets
 from cer_gpu.preparing.plain_data import from_plain, to_plain
 from cer_gpu.sigma.keeping import read_rules_of, write_rules
@@ -43,15 +45,15 @@ def kept_from_the_first_query_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the queries that are made over a schema, and not read."""
-    names: list[str] = []
-    make = over_schema._over
+    found: list[str] = []
+    make = over_schema._made
 
-    def noting(query: Any, schema: Any, output: Any, name: str, models: Any) -> Any:
-        names.append(name)
-        return make(query, schema, output, name, models)
+    def noting(over: Any, names: Sequence[str]) -> Any:
+        found.extend(names)
+        return make(over, names)
 
-    monkeypatch.setattr(over_schema, "_over", noting)
-    return names
+    monkeypatch.setattr(over_schema, "_made", noting)
+    return found
 
 
 def random_texts(rng: random.Random) -> dict[str, str]:
@@ -85,6 +87,37 @@ def test_a_kept_set_finds_what_one_made_anew_finds(seed: int, made: list[str]) -
         for found in tables:
             assert list(found) == list(texts)
             assert found[name].equals(alone), text
+
+
+@pytest.mark.parametrize("seed", seeds(scaled(20, most=400)))
+def test_a_filter_fitted_by_itself_is_that_of_the_compiled_query(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    texts = {**random_texts(rng), **{f"t{i}": rng.choice(SINGLE).format(n=i) for i in range(20)}}
+    kinds = [pa.string(), pa.int64(), pa.float64(), pa.list_(pa.string()), pa.null(), pa.bool_()]
+    kinds += [pa.dictionary(pa.int32(), pa.string()), pa.struct([("x", pa.int64())]), pa.timestamp("us")]
+    schema = pa.schema(
+        [(name, rng.choice(kinds)) for name in ("x", "f", "name", "gone") if rng.random() < 0.8]
+        + [field for field in random_events(rng, 0).schema if field.name in ("ts", "type", "key")]
+    )
+    output = OUTPUTS[seed % len(OUTPUTS)]
+    compiled(texts)
+    kept = compiled(texts)._queries
+    outputs = {name: query.output_for(output) for name, query in kept.items()}
+    fitted = over_schema._made(over_schema.OverSchema(kept, outputs, schema, {}), list(kept))
+    monkeypatch.setattr(over_schema._Framed, "over", lambda framed, name: None)
+    each = over_schema._made(over_schema.OverSchema(kept, outputs, schema, {}), list(kept))
+    assert fitted == each
+
+
+def test_rules_of_one_event_are_not_compiled_for_another_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {f"r{i}": SINGLE[3].format(n=i) for i in range(50)}
+    events = pa.table({"name": ["a e7", None], "f": [1.0, 2.0], "type": ["A", "A"], "ts": [1, 2]})
+    compiled(texts).evaluate(events.drop_columns("f"))
+    parsed: list[str] = []
+    monkeypatch.setattr(sets, "compile_member", lambda text, **options: parsed.append(text) or alone(text, **options))
+    found = compiled(texts).evaluate(events)
+    assert len(parsed) == 1
+    assert [name for name, rows in found.items() if len(rows)] == [f"r{i}" for i in range(2, 50)]
 
 
 @pytest.mark.parametrize("seed", seeds(scaled(8, most=100)))

@@ -29,6 +29,7 @@ from cer_gpu.predicates.shared_guards import UnboundGuards
 from cer_gpu.preparing.copies import ProcessCopy
 from cer_gpu.preparing.interned import Interned
 from cer_gpu.preparing.kept import FROM_QUERIES, VERSIONS
+from cer_gpu.preparing.one_event import Frame, OneEvent
 from cer_gpu.preparing.plain_data import from_plain, to_plain
 from cer_gpu.preparing.queries import PreparedQuery
 from cer_gpu.query import Query
@@ -202,15 +203,72 @@ def _made(over: OverSchema, names: Sequence[str]) -> dict[str, OverQuery]:
     """Return what is known of those of some queries that fit the schema."""
     found: dict[str, OverQuery] = {}
     models: dict[str, Plan] = {}
+    framed = _Framed(over, models)
     for name in names:
+        if (known := framed.over(name)) is not None:
+            found[name] = known
+            continue
         try:
             query = over.query(name)
             found[name] = _over(query, over.schema, over._outputs[name], name, models)
+            framed.add(name, query, found[name])
         except CerError:
             continue
         if name not in models and len(over._compiled) >= FROM_QUERIES:
             over._over.pop(name, None)  # all of them would take much memory
     return found
+
+
+class _Framed:
+    """Queries of one event and one filter over a schema, each frame by the first query of it that is compiled.
+
+    Parameters
+    ----------
+    over
+    models
+        Plans that others may share, by the names of their queries.
+    """
+
+    def __init__(self, over: OverSchema, models: dict[str, Plan]) -> None:
+        self._over, self._models = over, models
+        self._frames: dict[tuple[str, str, str | None], tuple[Frame, OverQuery] | None] = {}
+
+    def over(self, name: str) -> OverQuery | None:
+        """Return what is known of a query, if another one of its frame is compiled; None: it has to be compiled."""
+        query = self._over._compiled[name]
+        single = query.one_event() if isinstance(query, PreparedQuery) else None
+        known = None if single is None else self._frames.get(self._key(name, single))
+        if single is None or known is None:
+            return None
+        frame, empty = known
+        found = frame.fitted(single.predicate, empty.attributes)
+        if found is None:
+            return None
+        return replace(
+            empty,
+            attributes=tuple(found.attributes),
+            guards=(found.guard,),
+            notes=(*query.notes, *found.fitted.notes),
+            missing_fields=found.fitted.missing,
+        )
+
+    def add(self, name: str, query: CompiledQuery, found: OverQuery) -> None:
+        """Note a query over the schema, by which others of its frame are known."""
+        prepared = self._over._compiled[name]
+        single = prepared.one_event() if isinstance(prepared, PreparedQuery) else None
+        if single is None or not isinstance(prepared, PreparedQuery) or (key := self._key(name, single)) in self._frames:
+            return
+        model = name if found.model is None else found.model
+        if not found.sleeps or model not in self._models or found.guards[0].predicate is None:
+            return
+        assert isinstance(query, Query) and isinstance(prepared.compiled, Query)
+        frame = Frame(query, prepared.compiled, self._over.schema)
+        empty = _over(frame.empty, self._over.schema, self._over._outputs[name], name, {})
+        self._frames[key] = frame, replace(empty, model=model)
+
+    def _key(self, name: str, single: OneEvent) -> tuple[str, str, str | None]:
+        query = self._over._compiled[name]
+        return single.frame, self._over._outputs[name], query.language
 
 
 def _request(schema: pa.Schema, outputs: Mapping[str, str]) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from cer_gpu.planning.dealing import Dealing
 from cer_gpu.planning.needs import Needs
 from cer_gpu.preparing.copies import ProcessCopy
 from cer_gpu.preparing.facts import QueryFacts, facts_of
+from cer_gpu.preparing.one_event import OneEvent, one_event_of
 
 
 class PreparedQuery(CompiledQuery):
@@ -33,6 +34,8 @@ class PreparedQuery(CompiledQuery):
     facts
     copy
         The copy of this process that has compiled it, or None if there is none.
+    one_event
+        Returns it as a query of one event and one filter, or None if it is none.
     """
 
     def __init__(
@@ -42,9 +45,11 @@ class PreparedQuery(CompiledQuery):
         make: Callable[[], CompiledQuery],
         facts: QueryFacts,
         copy: ProcessCopy | None = None,
+        one_event: Callable[[], OneEvent | None] = lambda: None,
     ) -> None:
         self.facts: QueryFacts = facts
         self.copy: ProcessCopy | None = copy
+        self.one_event: Callable[[], OneEvent | None] = one_event
         self._text, self._by, self._make = text, by, make
         self.language: str = facts.language
         self.reads_whole_table: bool = facts.reads_whole_table
@@ -54,7 +59,7 @@ class PreparedQuery(CompiledQuery):
     @classmethod
     def of(cls, query: CompiledQuery, by: str) -> PreparedQuery:
         """Return a query that is compiled already."""
-        prepared = cls(query.text, by, lambda: query, facts_of(query))
+        prepared = cls(query.text, by, lambda: query, facts_of(query), one_event=partial(one_event_of, query))
         prepared.__dict__["compiled"] = query
         return prepared
 

@@ -16,6 +16,7 @@ from cer_gpu.preparing.copies import ProcessCopy, processes_for
 from cer_gpu.preparing.facts import QueryFacts
 from cer_gpu.preparing.interned import Interned
 from cer_gpu.preparing.kept import FROM_QUERIES, VERSIONS
+from cer_gpu.preparing.one_event import KeptFilters, written_filters
 from cer_gpu.preparing.over_schema import answer_over
 from cer_gpu.preparing.queries import PreparedQuery
 
@@ -65,16 +66,18 @@ def compiled_together(queries: Mapping[str, tuple[str, str | None]], **options: 
     def write(found: Mapping[str, PreparedQuery]) -> bytes:
         known = Interned()
         of = {name: known.number(query.facts.plain()) for name, query in found.items()}
-        return json.dumps({"facts": known.values, "of": of}).encode()
+        single = {name: single for name, query in found.items() if (single := query.one_event()) is not None}
+        return json.dumps({"facts": known.values, "of": of}).encode() + b"\n" + written_filters(single)
 
     def read(content: bytes, copy: ProcessCopy | None = None) -> dict[str, PreparedQuery]:
-        kept = json.loads(content)
+        first, _, second = content.partition(b"\n")
+        kept, filters = json.loads(first), KeptFilters(second)
         found = {}
         for name, number in kept["of"].items():
             text, language = queries[name]
             facts = QueryFacts.from_plain(kept["facts"][number], text)
             compiled: Callable[[], CompiledQuery] = partial(compile_member, text, **options_of(language))
-            found[name] = PreparedQuery(text, _by(text, language, asked), compiled, facts, copy)
+            found[name] = PreparedQuery(text, _by(text, language, asked), compiled, facts, copy, partial(filters.of, name))
         return found
 
     if len(queries) < FROM_QUERIES:

@@ -1,0 +1,177 @@
+"""Queries of one event and one filter, as nearly all rules are: fitted to a schema by their filters alone.
+
+Queries that differ in their filters alone have one plan.  One of them is compiled over a schema, and the filter of each
+other one is fitted and bound as its own; so a kept set whose events have another schema than before is not parsed and
+planned again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from cer_gpu.automaton.normal_form import Guard
+from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.traversal import walk
+from cer_gpu.columnar.fields import narrowest
+from cer_gpu.errors import CerError
+from cer_gpu.evaluated import CompiledQuery
+from cer_gpu.expressions.binder import Binder, columns_of
+from cer_gpu.fitting.ceql import WrittenCeql
+from cer_gpu.fitting.predicates import predicate_of_truth
+from cer_gpu.fitting.query import Fitted, FittedQuery
+from cer_gpu.preparing.interned import Interned
+from cer_gpu.preparing.plain_data import from_plain, to_plain
+from cer_gpu.query import Query
+
+
+class OneEvent(NamedTuple):
+    """A query of one event and one filter.
+
+    Attributes
+    ----------
+    frame : str
+        The text around the filter, without comments before it: queries of one frame and the same options differ in
+        their filters alone.
+    predicate : Predicate
+        The filter, as it was read.
+    """
+
+    frame: str
+    predicate: s.Predicate
+
+
+def one_event_of(query: CompiledQuery) -> OneEvent | None:
+    """Return a compiled query as one of one event and one filter; None: it is another one, or reads earlier events."""
+    if not isinstance(query, Query) or not _is_plain(query):
+        return None
+    plan = query._plan
+    filters = [node for node in walk(plan.syntax.formula) if isinstance(node, s.VariableFilter)]
+    if len(filters) != 1 or len(plan.guards) != 1 or plan.guards[0].predicate != filters[0].predicate:
+        return None
+    begin, end = filters[0].span
+    return OneEvent(f"{_without_comments(plan.text[:begin])}[]{plan.text[end:]}", filters[0].predicate)
+
+
+def _is_plain(query: Query) -> bool:
+    plan = query._plan
+    if isinstance(query, FittedQuery):
+        source, _, changes = query._made_of
+        if changes or not isinstance(source, WrittenCeql):
+            return False
+    elif type(query) is not Query:
+        return False
+    syntax = plan.syntax
+    others = syntax.partition or syntax.unread or syntax.relations or syntax.pipes or syntax.head is not None
+    return not (others or plan.relates or plan.trailing or plan.negates or plan.looks_back or plan.measures.measures)
+
+
+def _without_comments(text: str) -> str:
+    """Return the beginning of a text without comments before the first clause."""
+    lines = text.split("\n")
+    while len(lines) > 1 and lines[0].startswith("--"):
+        del lines[0]
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class FittedFilter:
+    """The filter of a query over a schema.
+
+    Attributes
+    ----------
+    guard : Guard
+    attributes : list of str
+        Columns and fields that the query reads, given those that it reads beside its filter.
+    fitted : Fitted
+        What the schema has of its fields.
+    """
+
+    guard: Guard
+    attributes: list[str]
+    fitted: Fitted
+
+
+class Frame:
+    """Queries of one frame over a schema.
+
+    Parameters
+    ----------
+    compiled : Query
+        One of them over the schema.
+    written : Query
+        The same, as it was compiled before a schema was known.
+    schema : pyarrow.Schema
+    """
+
+    def __init__(self, compiled: Query, written: Query, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._guard = compiled._plan.guards[0]
+        self._source: Any = written._made_of[0] if isinstance(written, FittedQuery) else None
+        plan, guards = compiled._plan, (replace(self._guard, predicate=s.SATISFIED_BY_NONE),)
+        cea = None if plan.cea is None else replace(plan.cea, guards=guards)
+        self.empty: Query = Query(replace(plan, guards=guards, cea=cea))
+
+    def fitted(self, predicate: s.Predicate, beside: tuple[str, ...]) -> FittedFilter | None:
+        """Return the filter of a query over the schema; None: it has none there, or cannot be decided without its text.
+
+        Parameters
+        ----------
+        predicate
+            As it was read.
+        beside
+            Columns and fields that a query of this frame reads beside those of its filter.
+        """
+        fitted, found = Fitted(self.empty.syntax, None), predicate
+        if self._source is not None and (fitter := self._source.fitter(self._schema)) is not None:
+            made = predicate_of_truth(fitter.fitted(predicate))
+            if made is None:
+                return None
+            found, fitted = made, replace(fitted, found=fitter.found)
+        binder = Binder(self._schema, "")
+        try:
+            binder.bind(found)
+        except CerError:
+            return None  # the text tells the place of the error
+        if binder.derived:
+            return None
+        attributes = narrowest(self._schema, {*beside, *columns_of([found])})
+        return FittedFilter(replace(self._guard, predicate=found), attributes, fitted)
+
+
+# ---- as JSON --------------------------------------------------------------------------------------------------------
+
+
+def written_filters(queries: Mapping[str, OneEvent]) -> bytes:
+    """Return queries as JSON, without those whose filters it cannot hold."""
+    frames, plain = Interned(), {}
+    for name, query in queries.items():
+        with suppress(ValueError, RecursionError):
+            plain[name] = [frames.number(query.frame), to_plain(query.predicate)]
+    return json.dumps([frames.values, plain]).encode()
+
+
+class KeptFilters:
+    """Queries of one event and one filter as `written_filters` returned them, read when one is asked for."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    @cached_property
+    def _read(self) -> tuple[list[str], dict[str, Any]]:
+        frames, plain = json.loads(self._content)
+        return frames, plain
+
+    def of(self, name: str) -> OneEvent | None:
+        """Return the query of a name; None: it is not among them."""
+        frames, plain = self._read
+        if name not in plain:
+            return None
+        frame, predicate = plain[name]
+        return OneEvent(frames[frame], from_plain(predicate))
