@@ -20,8 +20,8 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.compilation import compile_member as alone
+from cer_gpu.predicates.plain_nodes import from_plain, to_plain
 from cer_gpu.preparing import over_schema, sets
-from cer_gpu.preparing.plain_data import from_plain, to_plain
 from cer_gpu.sigma.keeping import read_rules_of, write_rules
 from cer_gpu.sigma.loaded import SigmaRules
 

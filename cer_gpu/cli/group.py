@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from types import ModuleType
 
 import click
+import pyarrow as pa
 
 import cer_gpu
 from cer_gpu.cli.check import check_command
@@ -23,7 +26,29 @@ from cer_gpu.cli.test import test_command
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line with the arguments of this process, or with `args`; see `run_commands`."""
     given = sys.argv[1:] if args is None else args
+    if args is None:
+        _spare_pandas()
     return run_commands(cli, "cer-gpu", with_sort(given), promptly=args is None)
+
+
+class _WithoutPandas(MetaPathFinder):
+    """A finder by which there is no pandas."""
+
+    def find_spec(self, name: str, path: object, target: ModuleType | None = None) -> None:
+        """Raise ModuleNotFoundError for pandas, and leave other modules to other finders."""
+        if name == "pandas":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def _spare_pandas() -> None:
+    """Have pyarrow not import pandas in this process: that takes a quarter of a second, and no command needs it."""
+    if "pandas" not in sys.modules:
+        finder = _WithoutPandas()
+        sys.meta_path.insert(0, finder)
+        try:
+            pa.array([0])  # pyarrow looks for pandas once, here
+        finally:
+            sys.meta_path.remove(finder)
 
 
 @click.group(

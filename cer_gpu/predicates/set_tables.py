@@ -16,9 +16,8 @@ from cer_gpu.backend.texts.coding import Patterns
 from cer_gpu.backend.texts.scanning import FIRST_CLASS, Globs
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions import terms as t
-from cer_gpu.expressions.globs.compiling import TextSample, grams
+from cer_gpu.expressions.globs.compiling import Compiled, TextSample, grams
 from cer_gpu.expressions.globs.folding import folds
-from cer_gpu.expressions.globs.matching import GlobSet
 from cer_gpu.predicates.cuda.set_steps import KNOWN, TYPE_NUMBERS, SetSteps
 
 _OUTCOMES = {"=": 2, "<>": 5, "<": 1, "<=": 3, ">": 4, ">=": 6}
@@ -47,7 +46,7 @@ class SetTables:
         Columns of which validity is asked, with the lines of valid and of other rows, or -1.
     text_columns : tuple of str
         Columns of texts that are tested.
-    sets : tuple of (int, bool, int, GlobSet)
+    sets : tuple of (int, bool, int, Compiled)
         Column, True if case is ignored, first pattern, and patterns.
     line_begins, lines : int32 arrays
         As of `cer_gpu.backend.texts.coding.Patterns`.
@@ -66,7 +65,7 @@ class SetTables:
     tests: Int64
     known: tuple[tuple[str, int, int], ...]
     text_columns: tuple[str, ...]
-    sets: tuple[tuple[int, bool, int, GlobSet], ...]
+    sets: tuple[tuple[int, bool, int, Compiled], ...]
     line_begins: Int32
     lines: Int32
     globs: Globs
@@ -109,7 +108,7 @@ def set_tables(steps: SetSteps) -> SetTables:
             line_begins.append(firsts[1:] + n_asked)
             n_asked += len(numbers)
             lines.append(numbers + np.int32(steps.first_line(name)))
-            sets.append((column, nocase, n_patterns, globs))
+            sets.append((column, nocase, n_patterns, globs.compiled))
             n_patterns += globs.n_patterns
     return SetTables(
         steps.n_lines,
@@ -125,7 +124,7 @@ def set_tables(steps: SetSteps) -> SetTables:
         tuple(sets),
         int32(np.concatenate(line_begins)),
         int32(np.concatenate([np.empty(0, np.int32), *lines])),
-        _joined_globs([globs for *_, globs in sets]),
+        joined_globs([each.globs for *_, each in sets]),
     )
 
 
@@ -140,12 +139,11 @@ def _key(bits: int, dtype: str) -> int:
     return bits ^ (2 * top - 1) if bits & top else bits | top
 
 
-def _joined_globs(sets: Sequence[GlobSet]) -> Globs:
-    """Return the patterns of several sets, one behind the other."""
+def joined_globs(sets: Sequence[Globs]) -> Globs:
+    """Return the patterns of several sets, one after the other."""
     signs, begins, pieces, class_begins, ranges = [], [int32([0])], [], [int32([0])], []
     n_signs = n_classes = n_ranges = 0
-    for each in sets:
-        globs = each.compiled.globs
+    for globs in sets:
         signs.append(np.where(globs.signs >= FIRST_CLASS, globs.signs + n_classes, globs.signs))
         begins.append(globs.begins[1:] + n_signs)
         class_begins.append(globs.class_begins[1:] + n_ranges)
@@ -175,8 +173,8 @@ def patterns_of(tables: SetTables, sample: Array) -> tuple[Any, ...]:
     sizes = [0, 0, 0, 0, 0]
     samples = {False: TextSample(sample), True: TextSample(_folded(sample))}
     for column in range(len(tables.text_columns)):
-        for _, nocase, first_pattern, globs in (each for each in tables.sets if each[0] == column):
-            for width, made in grams(globs.compiled, samples[nocase]).items():
+        for _, nocase, first_pattern, patterns in (each for each in tables.sets if each[0] == column):
+            for width, made in grams(patterns, samples[nocase]).items():
                 entries = made.entries + np.array([first_pattern, sizes[4], sizes[4], 0], np.int32)
                 shift = 64 - ((8 * len(made.bits)).bit_length() - 1)
                 of_grams.append(
@@ -191,8 +189,8 @@ def patterns_of(tables: SetTables, sample: Array) -> tuple[Any, ...]:
     empty = [np.empty((0, 4) if k == 3 else 0, kind) for k, kind in enumerate(kinds)]
     joined = [read_only(np.concatenate([none, *part])) for none, part in zip(empty, parts, strict=True)]
     numbers = read_only(np.array(of_grams, np.int64).reshape(-1, coding.N_OF_TABLE))
-    patterns = Patterns(int32(begins), numbers, tables.line_begins, tables.lines, folds())
-    return tuple(patterns), tuple(joined), tuple(tables.globs)
+    chosen = Patterns(int32(begins), numbers, tables.line_begins, tables.lines, folds())
+    return tuple(chosen), tuple(joined), tuple(tables.globs)
 
 
 def _folded(sample: Array) -> Array:

@@ -23,6 +23,7 @@ import pyarrow as pa
 from cer_gpu.arrays import Bools, Int32
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.backend.compaction import merge_rows
+from cer_gpu.cache import made_once
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.memory import Scratch, read_only
@@ -36,14 +37,18 @@ from cer_gpu.predicates.cuda.guard_sets import SetInputs
 from cer_gpu.predicates.cuda.set_steps import SetSteps
 from cer_gpu.predicates.guards import INTERPRETED, BoundGuards, forced, sets_pass, type_names
 from cer_gpu.predicates.host_sets import HostSets
+from cer_gpu.predicates.kept_tables import BoundSet, digest_of, read_set, written_set
 from cer_gpu.predicates.late_tests import LateTest, LateTests
 from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement
-from cer_gpu.predicates.set_tables import SetTables, set_tables
+from cer_gpu.predicates.set_tables import set_tables
 from cer_gpu.predicates.symbols import SymbolTable
 from cer_gpu.predicates.types_met import MOST_KNOWN, TypesMet
 
 MOST_GUARDS = 16
 """Most guards of a query that shares them: its words have so many bits."""
+
+FROM_GUARDS = 64
+"""Guards of a set from which on their arrays are kept for later processes."""
 
 SPARSE = 4
 """Rows of a block to one that satisfies a guard, from which on the others are not looked up for partitions."""
@@ -61,6 +66,8 @@ class UnboundGuards:
     type_column : str or None
     columns : tuple of str
         Columns that they read.
+    digests : tuple of str
+        Those of the guards (`digest_of`), or () if they are not known.
     program : None
         As of `BoundGuards`.
     """
@@ -68,6 +75,7 @@ class UnboundGuards:
     guards: tuple[Guard, ...]
     type_column: str | None
     columns: tuple[str, ...]
+    digests: tuple[str, ...] = ()
     program: None = None
 
     @cached_property
@@ -120,9 +128,10 @@ class GuardList:
         self.types: set[str] = set()
         self._numbers: dict[Guard, int] = {}
         self._bound: list[tuple[Guard, Test | None, Inputs | None]] = []
+        self._digests: list[str | None] = []
         self._binder = Binder(schema, "")  # of guards that are not bound, though they can be
         self._steps = SetSteps(schema)
-        self._tables: SetTables | None = None
+        self._set: BoundSet | None = None
         self.late: LateTests = LateTests(schema)
         self._lock = threading.Lock()
 
@@ -130,14 +139,19 @@ class GuardList:
         """Return the numbers of the guards of a query, which are perhaps new."""
         of = bound if isinstance(bound, BoundGuards) else None
         tests, inputs = ({}, None) if of is None else (dict(of.tests), of.inputs)
+        digests = bound.digests if isinstance(bound, UnboundGuards) else ()
         with self._lock:
-            return [self._number(guard, tests.get(k), inputs) for k, guard in enumerate(bound.guards)]
+            return [
+                self._number(guard, tests.get(k), inputs, digests[k] if digests else None)
+                for k, guard in enumerate(bound.guards)
+            ]
 
-    def _number(self, guard: Guard, test: Test | None, inputs: Inputs | None) -> int:
+    def _number(self, guard: Guard, test: Test | None, inputs: Inputs | None, digest: str | None) -> int:
         new = len(self._bound)
         number = self._numbers.setdefault(guard, new)
         if number == new:
             self._bound.append((guard, test, inputs))
+            self._digests.append(digest)
             if guard.event_type is not None:
                 self.types.add(guard.event_type)
         return number
@@ -163,14 +177,32 @@ class GuardList:
             named.append((self.stream_column, guard.stream))
         steps.add(guard.predicate, test, inputs, type_number, named)
 
-    def tables(self) -> tuple[SetTables, SetSteps]:
-        """Return the arrays of all guards so far."""
+    def bound(self) -> BoundSet:
+        """Return all guards so far as arrays, which are read if an earlier process has kept them."""
         with self._lock:
-            if self._tables is None or self._steps.n_guards < len(self._bound):
-                for number in range(self._steps.n_guards, len(self._bound)):
-                    self.add_to(self._steps, number)
-                self._tables = set_tables(self._steps)
-            return self._tables, self._steps
+            if self._set is None and (made_of := self._made_of()) is not None:
+                guards = [guard for guard, _, _ in self._bound]
+                read = partial(read_set, schema=self.schema, guards=guards)
+                self._set = made_once("guards", made_of, self._made, written_set, read)
+            elif self._set is None or self._set.n_guards < len(self._bound):
+                self._set = self._made()
+            return self._set
+
+    def _made(self) -> BoundSet:
+        for number in range(self._steps.n_guards, len(self._bound)):
+            self.add_to(self._steps, number)
+        return BoundSet(set_tables(self._steps), self._steps.inputs, dict(self._steps.late))
+
+    def _made_of(self) -> list[bytes | str] | None:
+        """Return all that the arrays are made of; None: they are made as fast as read, or cannot be kept."""
+        if len(self._bound) < FROM_GUARDS:
+            return None
+        try:
+            digests = [digest or digest_of(each[0]) for digest, each in zip(self._digests, self._bound, strict=True)]
+        except (ValueError, RecursionError):
+            return None
+        columns = repr((pa.__version__, np.__version__, self.type_column, self.stream_column))
+        return [columns, self.schema.serialize().to_pybytes(), *digests]
 
 
 class SharedGuards:
@@ -247,7 +279,7 @@ class SharedGuards:
     def prepare(self) -> None:
         """Make the arrays of the guards, which all evaluations share."""
         if self.device == CPU:
-            self.guards.tables()
+            self.guards.bound()
 
     def chosen(self, number: int, block: Block) -> Bools:
         """Return which rows of a block satisfy a guard."""
@@ -298,10 +330,10 @@ class SharedGuards:
                 for _ in self.ahead([block]):
                     pass
             return block
-        tables, steps = self.guards.tables()
-        if self._host is None or self._host.tables is not tables:
+        bound = self.guards.bound()
+        if self._host is None or self._host.tables is not bound.tables:
             column = self.guards.type_column
-            self._host, self._late_tests = HostSets(tables, steps.inputs, column), dict(steps.late)
+            self._host, self._late_tests = HostSets(bound.tables, bound.inputs, column), dict(bound.late)
         self._found = self._host.find(block)
         self._see(self._host.take_named())
         return block

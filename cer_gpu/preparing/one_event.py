@@ -26,8 +26,8 @@ from cer_gpu.expressions.binder import Binder, columns_of
 from cer_gpu.fitting.ceql import WrittenCeql
 from cer_gpu.fitting.predicates import predicate_of_truth
 from cer_gpu.fitting.query import Fitted, FittedQuery
+from cer_gpu.predicates.plain_nodes import from_plain, to_plain
 from cer_gpu.preparing.interned import Interned
-from cer_gpu.preparing.plain_data import from_plain, to_plain
 from cer_gpu.query import Query
 
 

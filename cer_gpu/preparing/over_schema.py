@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -25,12 +25,13 @@ from cer_gpu.planning.asleep import Asleep, may_sleep
 from cer_gpu.planning.binding import Bindings
 from cer_gpu.planning.needs import Needs, needs_of_guards
 from cer_gpu.planning.plan import Plan
+from cer_gpu.predicates.kept_tables import digest_of
+from cer_gpu.predicates.plain_nodes import from_plain, to_plain
 from cer_gpu.predicates.shared_guards import UnboundGuards
 from cer_gpu.preparing.copies import ProcessCopy
 from cer_gpu.preparing.interned import Interned
 from cer_gpu.preparing.kept import FROM_QUERIES, VERSIONS
 from cer_gpu.preparing.one_event import Frame, OneEvent
-from cer_gpu.preparing.plain_data import from_plain, to_plain
 from cer_gpu.preparing.queries import PreparedQuery
 from cer_gpu.query import Query
 
@@ -58,6 +59,8 @@ class OverQuery:
         As of `cer_gpu.evaluated.CompiledQuery`.
     model : str or None
         Name of the query whose plan it has, but for its text and its guards.
+    digests : tuple of str
+        Those of the guards, or () if they are not known.
     """
 
     result_schema: pa.Schema
@@ -70,11 +73,12 @@ class OverQuery:
     notes: tuple[str, ...]
     missing_fields: tuple[str, ...]
     model: str | None
+    digests: tuple[str, ...] = field(default=(), compare=False)
 
     @cached_property
     def asleep(self) -> Asleep:
         """The query as an evaluation needs it until the first relevant event."""
-        guards = UnboundGuards(self.guards, self.type_column, self.attributes)
+        guards = UnboundGuards(self.guards, self.type_column, self.attributes, self.digests)
         return Asleep(guards, self.clocks, self.attributes, self.result_schema)
 
 
@@ -216,7 +220,17 @@ def _made(over: OverSchema, names: Sequence[str]) -> dict[str, OverQuery]:
             continue
         if name not in models and len(over._compiled) >= FROM_QUERIES:
             over._over.pop(name, None)  # all of them would take much memory
-    return found
+    if len(over._compiled) < FROM_QUERIES:
+        return found
+    return {name: replace(query, digests=_digests(query.guards)) for name, query in found.items()}
+
+
+def _digests(guards: tuple[Guard, ...]) -> tuple[str, ...]:
+    """Return the digests of guards, or () if one cannot be written."""
+    try:
+        return tuple([digest_of(guard) for guard in guards])
+    except (ValueError, RecursionError):
+        return ()
 
 
 class _Framed:
@@ -231,12 +245,12 @@ class _Framed:
 
     def __init__(self, over: OverSchema, models: dict[str, Plan]) -> None:
         self._over, self._models = over, models
-        self._frames: dict[tuple[str, str, str | None], tuple[Frame, OverQuery] | None] = {}
+        self._frames: dict[tuple[str, str, str], tuple[Frame, OverQuery]] = {}
 
     def over(self, name: str) -> OverQuery | None:
         """Return what is known of a query, if another one of its frame is compiled; None: it has to be compiled."""
         query = self._over._compiled[name]
-        single = query.one_event() if isinstance(query, PreparedQuery) else None
+        single = _one_event(query)
         known = None if single is None else self._frames.get(self._key(name, single))
         if single is None or known is None:
             return None
@@ -254,21 +268,25 @@ class _Framed:
 
     def add(self, name: str, query: CompiledQuery, found: OverQuery) -> None:
         """Note a query over the schema, by which others of its frame are known."""
-        prepared = self._over._compiled[name]
-        single = prepared.one_event() if isinstance(prepared, PreparedQuery) else None
-        if single is None or not isinstance(prepared, PreparedQuery) or (key := self._key(name, single)) in self._frames:
+        single = _one_event(self._over._compiled[name])
+        if single is None or (key := self._key(name, single)) in self._frames:
             return
         model = name if found.model is None else found.model
         if not found.sleeps or model not in self._models or found.guards[0].predicate is None:
             return
-        assert isinstance(query, Query) and isinstance(prepared.compiled, Query)
-        frame = Frame(query, prepared.compiled, self._over.schema)
+        written = self._over._compiled[name].compiled
+        assert isinstance(query, Query)
+        assert isinstance(written, Query)
+        frame = Frame(query, written, self._over.schema)
         empty = _over(frame.empty, self._over.schema, self._over._outputs[name], name, {})
         self._frames[key] = frame, replace(empty, model=model)
 
-    def _key(self, name: str, single: OneEvent) -> tuple[str, str, str | None]:
-        query = self._over._compiled[name]
-        return single.frame, self._over._outputs[name], query.language
+    def _key(self, name: str, single: OneEvent) -> tuple[str, str, str]:
+        return single.frame, self._over._outputs[name], self._over._compiled[name].language
+
+
+def _one_event(query: CompiledQuery) -> OneEvent | None:
+    return query.one_event() if isinstance(query, PreparedQuery) else None
 
 
 def _request(schema: pa.Schema, outputs: Mapping[str, str]) -> bytes:
@@ -335,7 +353,7 @@ def _as_model(plan: Plan, text: str, guards: tuple[Guard, ...]) -> Plan:
 
 def _written(found: Mapping[str, OverQuery]) -> bytes:
     """Return what is known of the queries; ValueError, RecursionError: a predicate cannot be written."""
-    schemas, lists, numbers = Interned(), Interned(), dict[Guard, int]()
+    schemas, lists, numbers = Interned(), Interned(), dict[Guard, tuple[int, str]]()
     queries = {}
     for name, query in found.items():
         queries[name] = [
@@ -343,11 +361,16 @@ def _written(found: Mapping[str, OverQuery]) -> bytes:
             lists.number(
                 [query.attributes, query.clocks, query.type_column, query.sleeps, query.kept, query.missing_fields]
             ),
-            [numbers.setdefault(guard, len(numbers)) for guard in query.guards],
+            [
+                numbers.setdefault(guard, (len(numbers), digest))[0]
+                for guard, digest in zip(query.guards, query.digests, strict=True)
+            ],
             list(query.notes),
             query.model,
         ]
-    guards = [[guard.event_type, guard.stream, to_plain(guard.predicate)] for guard in numbers]
+    guards = [
+        [guard.event_type, guard.stream, to_plain(guard.predicate), digest] for guard, (_, digest) in numbers.items()
+    ]
     kept = {"schemas": schemas.values, "lists": lists.values, "guards": guards, "queries": queries}
     return json.dumps(kept).encode()
 
@@ -359,7 +382,8 @@ def _read(kept: Any) -> dict[str, OverQuery]:
     for attributes, clocks, type_column, sleeps, needed, missing in kept["lists"]:
         of_all = None if needed is None else tuple(needed)
         lists.append((tuple(attributes), tuple(clocks), type_column, sleeps, of_all, tuple(missing)))
-    guards = [Guard(event_type, from_plain(plain), stream) for event_type, stream, plain in kept["guards"]]
+    guards = [Guard(event_type, from_plain(plain), stream) for event_type, stream, plain, _ in kept["guards"]]
+    digests = [digest for *_, digest in kept["guards"]]
     found = {}
     for name, (schema, numbers, own, notes, model) in kept["queries"].items():
         attributes, clocks, type_column, sleeps, needed, missing = lists[numbers]
@@ -374,5 +398,6 @@ def _read(kept: Any) -> dict[str, OverQuery]:
             notes=tuple(notes),
             missing_fields=missing,
             model=model,
+            digests=tuple([digests[number] for number in own]),
         )
     return found

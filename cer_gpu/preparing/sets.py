@@ -77,7 +77,9 @@ def compiled_together(queries: Mapping[str, tuple[str, str | None]], **options: 
             text, language = queries[name]
             facts = QueryFacts.from_plain(kept["facts"][number], text)
             compiled: Callable[[], CompiledQuery] = partial(compile_member, text, **options_of(language))
-            found[name] = PreparedQuery(text, _by(text, language, asked), compiled, facts, copy, partial(filters.of, name))
+            found[name] = PreparedQuery(
+                text, _by(text, language, asked), compiled, facts, copy, partial(filters.of, name)
+            )
         return found
 
     if len(queries) < FROM_QUERIES:
