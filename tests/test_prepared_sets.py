@@ -19,7 +19,9 @@ from cer_gpu import cache
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.traversal import walk
+from cer_gpu.columnar.columns import Block
 from cer_gpu.compilation import compile_member as alone
+from cer_gpu.predicates import shared_guards
 from cer_gpu.predicates.plain_nodes import from_plain, to_plain
 from cer_gpu.preparing import over_schema, sets
 from cer_gpu.sigma.keeping import read_rules_of, write_rules
@@ -40,6 +42,7 @@ def kept_from_the_first_query_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(cache, "WORTH_SECONDS", 0)
     monkeypatch.setattr(sets, "FROM_QUERIES", 1)
     monkeypatch.setattr(over_schema, "FROM_QUERIES", 1)
+    monkeypatch.setattr(shared_guards, "FROM_GUARDS", 1)
 
 
 @pytest.fixture
@@ -207,6 +210,45 @@ def test_a_damaged_file_is_made_anew_wherever_it_is_damaged(
         assert made == ["a"]
         assert len(capsys.readouterr().err.splitlines()) == 1
         assert path.read_bytes() == whole
+
+
+def test_kept_guards_are_read_and_made_anew_where_they_are_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(11)
+    texts = {f"r{i}": rng.choice(SINGLE[:4]).format(n=rng.randint(0, 99)) for i in range(40)}
+    events = random_events(rng, 100)
+    expected = compiled(texts).evaluate(events)
+    (path,) = (tmp_path / "cer-gpu" / "guards").iterdir()
+    added: list[int] = []
+    add = shared_guards.GuardList.add_to
+    monkeypatch.setattr(
+        shared_guards.GuardList,
+        "add_to",
+        lambda own, steps, number, *given, **named: added.append(number) or add(own, steps, number, *given, **named),
+    )
+    assert compiled(texts).evaluate(events) == expected
+    assert not added, "the arrays are read"
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    path.write_bytes(damaged)
+    assert compiled(texts).evaluate(events) == expected
+    assert len(added) > 10, "the arrays are made anew"
+
+
+def test_guards_that_come_after_kept_ones_are_numbered_after_them() -> None:
+    schema = pa.schema([("x", pa.int64()), ("name", pa.string())])
+    queries = [cer_gpu.compile(f"SELECT * FROM S WHERE * AS e FILTER e[x > {n}]", type_column=None) for n in range(9)]
+    bound = [query._bind(schema).guards for query in queries]
+    block = Block(pa.record_batch({"x": [0, 3, 7, None], "name": ["a"] * 4}, schema))
+    for n_first in (9, 9, 5, 5):
+        shared = shared_guards.SharedGuards(schema, None, None)
+        numbers = [shared.numbers(each) for each in bound[:n_first]]
+        shared.prepare()
+        numbers += [shared.numbers(each) for each in bound[n_first:]]
+        assert numbers == [[n] for n in range(9)]
+        rows = [shared.rows(number, block).tolist() for (number,) in numbers]
+        assert rows == [[i for i, x in enumerate((0, 3, 7)) if x > n] for n in range(9)]
 
 
 def test_several_processes_may_keep_one_set_at_once(made: list[str]) -> None:
