@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from cer_gpu.evaluated import CompiledQuery
@@ -43,7 +43,8 @@ class QueryFacts:
 
     def plain(self) -> dict[str, Any]:
         """Return the facts as JSON holds them, without the text of the query."""
-        return asdict(self) | {"identity": {name: of for name, of in self.identity.items() if name != "text"}}
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        return own | {"identity": {name: of for name, of in self.identity.items() if name != "text"}}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any], text: str) -> QueryFacts:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
@@ -31,20 +31,34 @@ from cer_gpu.preparing.interned import Interned
 from cer_gpu.query import Query
 
 
-class OneEvent(NamedTuple):
+class OneEvent:
     """A query of one event and one filter.
 
-    Attributes
+    Parameters
     ----------
-    frame : str
+    frame
         The text around the filter, without comments before it: queries of one frame and the same options differ in
         their filters alone.
-    predicate : Predicate
-        The filter, as it was read.
+    predicate
+        The filter, as it was read; None: given as plain data.
+    plain
+        The filter as plain data; None: made of the predicate.
     """
 
-    frame: str
-    predicate: s.Predicate
+    def __init__(self, frame: str, predicate: s.Predicate | None = None, plain: Any = None) -> None:
+        self.frame: str = frame
+        self._predicate, self._plain = predicate, plain
+
+    @property
+    def predicate(self) -> s.Predicate:
+        """The filter, as it was read."""
+        found: s.Predicate = from_plain(self._plain) if self._predicate is None else self._predicate
+        return found
+
+    @property
+    def plain(self) -> Any:
+        """The filter as JSON holds it; ValueError, RecursionError: it cannot be written."""
+        return to_plain(self._predicate) if self._plain is None else self._plain
 
 
 def one_event_of(query: CompiledQuery) -> OneEvent | None:
@@ -153,7 +167,7 @@ def written_filters(queries: Mapping[str, OneEvent]) -> bytes:
     frames, plain = Interned(), {}
     for name, query in queries.items():
         with suppress(ValueError, RecursionError):
-            plain[name] = [frames.number(query.frame), to_plain(query.predicate)]
+            plain[name] = [frames.number(query.frame), query.plain]
     return json.dumps([frames.values, plain]).encode()
 
 
@@ -174,4 +188,4 @@ class KeptFilters:
         if name not in plain:
             return None
         frame, predicate = plain[name]
-        return OneEvent(frames[frame], from_plain(predicate))
+        return OneEvent(frames[frame], plain=predicate)
