@@ -70,10 +70,17 @@ def row(name: str, n_lines: int, times: list[tuple[float, float]], bare: float) 
     }
 
 
+def with_column(events: Path, number: int) -> Path:
+    """Return a file of the same events with one more column."""
+    path = events.with_suffix(f".{number}.jsonl")
+    path.write_text(events.read_text(encoding="utf-8").replace("{", f'{{"column {number}": 1, ', 1), encoding="utf-8")
+    return path
+
+
 def measured(rules: Path, events: Path, n_lines: int, repeat: int, zircolite: str | None) -> list[Row]:
     """Measure everything over one file."""
-    command = [sys.executable, "-m", "cer_gpu", "run", "--queries", str(rules), str(events), "--time-column", "ts"]
-    command += ["--pipeline", "windows", "--skip-invalid", "-o", str(events.with_suffix(".found.jsonl"))]
+    command = [sys.executable, "-m", "cer_gpu", "run", "--queries", str(rules), "--time-column", "ts"]
+    command += ["--pipeline", "windows", "--skip-invalid", "-o", str(events.with_suffix(".found.jsonl")), str(events)]
     bare = [timed([sys.executable, "-c", READ, str(events)], {})[:2] for _ in range(repeat)]
     rows = [row("read by pyarrow alone", n_lines, bare, min(each[0] for each in bare))]
     of_bare = float(str(rows[0]["elapsed, s"]))
@@ -82,6 +89,8 @@ def measured(rules: Path, events: Path, n_lines: int, repeat: int, zircolite: st
         rows.append(row("the command, empty cache", n_lines, [timed(command, kept)[:2]], of_bare))
         later = [timed(command, kept)[:2] for _ in range(repeat)]
         rows.append(row("the command, second time", n_lines, later, of_bare))
+        others = [timed([*command[:-1], str(with_column(events, k))], kept)[:2] for k in range(repeat)]
+        rows.append(row("the command, rules kept, events with another column", n_lines, others, of_bare))
         python = [sys.executable, "-c", PYTHON, str(rules), str(events)]
         timed(python, kept)
         told = [json.loads(timed(python, kept)[2]) for _ in range(repeat)]
