@@ -104,7 +104,7 @@ class FittedFilter:
     attributes : list of str
         Columns and fields that the query reads, given those that it reads beside its filter.
     fitted : Fitted
-        What the schema has of its fields.
+        Places of its fields in the schema.
     """
 
     guard: Guard
