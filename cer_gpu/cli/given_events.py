@@ -22,6 +22,7 @@ from cer_gpu.io.sources import open_events
 from cer_gpu.io.standard_input import open_standard_input
 from cer_gpu.io.tables.names import is_table_name
 from cer_gpu.io.text_options import USUAL, TextOptions
+from cer_gpu.order.period import Period, within_period
 
 Asked = TypeVar("Asked")
 """A query, or also a statement."""
@@ -43,10 +44,17 @@ class Streams:
         Paths by stream name; the only key is None where the streams have no names.
     reading
         Options for reading text files.
+    period
+        Period of time of the events that are read.
+    time_column, time_unit
+        Those of the period.
     """
 
     named: dict[str | None, list[str]]
     reading: TextOptions = field(default=USUAL, kw_only=True)
+    period: Period = field(default=Period(), kw_only=True)
+    time_column: str | None = field(default=None, kw_only=True)
+    time_unit: str | None = field(default=None, kw_only=True)
 
     @property
     def paths(self) -> list[str]:
@@ -62,11 +70,18 @@ class Streams:
     def open(self) -> Any:
         """Return the events as `Query.source` takes them."""
         options = self.reading.named()
-        opened = {
+        opened: dict[str | None, Any] = {
             name: _standard_input(self.reading) if STANDARD in paths else Files(paths, **options)
             for name, paths in self.named.items()
         }
+        if self.period and self.time_column is not None:
+            limits = self.time_column, self.period, self.time_unit
+            opened = {name: within_period(open_events(each), *limits) for name, each in opened.items()}
         return opened.get(None, opened)
+
+    def within(self, period: Period, time_column: str | None, time_unit: str | None) -> Streams:
+        """Return the events of a period of time."""
+        return replace(self, period=period, time_column=time_column, time_unit=time_unit)
 
     def with_types(self, types: Mapping[str, pa.DataType]) -> Streams | None:
         """Return the same events with other types of columns; None: they have them already, or cannot be read again."""

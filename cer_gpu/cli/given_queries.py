@@ -35,7 +35,7 @@ from cer_gpu.preparing.kept import FROM_QUERIES
 from cer_gpu.preparing.over_schema import OverSchema
 from cer_gpu.preparing.sets import compiled_together
 from cer_gpu.query_set import QuerySet
-from cer_gpu.rule import Rule
+from cer_gpu.rule import Rule, urgency
 from cer_gpu.rules.folder import READERS, passed_over_note, read_folder
 from cer_gpu.rules.rule_set import analyse_rule
 
@@ -296,9 +296,14 @@ class GivenQueries:
 
 
 def read_queries(
-    query: str | None, folder: str | None, options: QueryOptions, *, skip_invalid: bool = False
+    query: str | None,
+    folder: str | None,
+    options: QueryOptions,
+    *,
+    skip_invalid: bool = False,
+    level: str | None = None,
 ) -> GivenQueries:
-    """Read QUERY, or the rules of a folder.
+    """Read QUERY, or the rules of a folder, if asked for those of a level and of more urgent ones.
 
     Raises
     ------
@@ -307,13 +312,23 @@ def read_queries(
     """
     if folder is None:
         assert query is not None
+        if level is not None:
+            raise click.UsageError("--level is an option of --queries: a query has no level")
         rule = read_query(query, options.fields)
         if options.fields and rule.language != SIGMA:
             raise click.UsageError("--pipeline and --columns are options of rules of Sigma (*.yml), and QUERY is none")
         return GivenQueries({"": rule}, options, is_set=False)
     found = read_folder(folder, options.fields)
     skipped: Wrong | None = [] if skip_invalid else None
-    return GivenQueries(found.rules, options, True, found.passed_over, found.errors, found.notes, skipped)
+    rules, remarks = found.rules, list(found.notes)
+    if level is not None:
+        rules = {name: rule for name, rule in rules.items() if urgency(rule.level) <= urgency(level)}
+        if not rules:
+            raise OptionError(f"{folder}: expected rules of the level {level} or a more urgent one, found none")
+        remarks.append(
+            f"{len(found.rules) - len(rules):,} of {counted(len(found.rules), 'rule')} below --level {level}"
+        )
+    return GivenQueries(rules, options, True, found.passed_over, found.errors, remarks, skipped)
 
 
 def query_and_events_arguments(

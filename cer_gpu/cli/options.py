@@ -18,7 +18,8 @@ from cer_gpu.compilation import LANGUAGES, MISSING_IN_RULES, TYPE_COLUMN
 from cer_gpu.engine.options import REPORT, UNDECIDED
 from cer_gpu.errors import OptionError
 from cer_gpu.io.text_options import TextOptions
-from cer_gpu.rule import Rule
+from cer_gpu.order.period import Period
+from cer_gpu.rule import LEVELS, Rule
 from cer_gpu.rules.found import AS_NAMED, FieldColumns
 from cer_gpu.rules.rule_set import options_of_rules
 
@@ -212,6 +213,31 @@ max_memory_option: Decorator = click.option(
     metavar="SIZE",
     help="Most memory, such as 2GiB or 500MB, for the matches of one end where a choice needs all of them.  "
     "[default: half of the machine's]",
+)
+
+
+def period_options(command: Command) -> Command:
+    """Add the options for a period of time; the command gets them as `period`, a `Period`."""
+
+    @functools.wraps(command)
+    def taking(*args: Any, after: str | None, before: str | None, **given: Any) -> Any:
+        return command(*args, period=Period(after, before), **given)
+
+    made: Any = taking
+    for option in (
+        click.option("--before", metavar="TIME", help="Read the events before this time only."),
+        click.option(
+            "--after", metavar="TIME", help="Read the events from this time on only: 2026-11-27, 2026-11-27T12:30Z."
+        ),
+    ):
+        made = option(made)
+    return cast(Command, made)
+
+
+level_option: Decorator = click.option(
+    "--level",
+    type=click.Choice(LEVELS),
+    help="Of --queries, the rules of this level and of more urgent ones only.",
 )
 
 

@@ -23,7 +23,9 @@ from cer_gpu.cli.json_output import to_json
 from cer_gpu.cli.options import (
     QueryOptions,
     complete_files,
+    level_option,
     needs_time,
+    period_options,
     query_options,
     reading_options,
     skip_invalid_option,
@@ -35,6 +37,7 @@ from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.engine.options import Sort
 from cer_gpu.io.text_options import TextOptions
+from cer_gpu.order.period import Period
 from cer_gpu.preparing.over_schema import OverQuery
 from cer_gpu.report import write_alerts, write_funnel, write_report
 from cer_gpu.report.counted import number_in_words
@@ -79,7 +82,9 @@ The page appears whole at the end or not at all."""
 @click.option("--title", metavar="TEXT", help="Title of the page.  [default: names of the query and of the events]")
 @query_options
 @skip_invalid_option
+@level_option
 @reading_options
+@period_options
 @sort_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
 @threads_option
@@ -92,7 +97,9 @@ def report(
     title: str | None,
     compiling: QueryOptions,
     skip_invalid: bool,
+    level: str | None,
     reading: TextOptions,
+    period: Period,
     sort: Sort,
     threads: int | None,
     as_json: bool,
@@ -107,8 +114,9 @@ def report(
     streams = given_streams(events, reading)
     if out == STANDARD:
         raise click.UsageError("a report is a file: -o report.html")
-    given = read_queries(query, queries, compiling, skip_invalid=skip_invalid)
-    needs_time(given.time_column, {"--sort": sort})
+    given = read_queries(query, queries, compiling, skip_invalid=skip_invalid, level=level)
+    streams = streams.within(period, given.time_column, compiling.time_unit)
+    needs_time(given.time_column, {"--after": period.after, "--before": period.before, "--sort": sort})
     page = output or ("alerts" if given.raises_alerts else "positions")
     if page == "alerts" and not given.is_set:
         raise click.UsageError("alerts are those of rules: --queries FOLDER")

@@ -20,8 +20,10 @@ from cer_gpu.cli.live.options import FollowOptions, follow_options
 from cer_gpu.cli.options import (
     QueryOptions,
     complete_files,
+    level_option,
     max_memory_option,
     needs_time,
+    period_options,
     query_options,
     reading_options,
     skip_invalid_option,
@@ -38,6 +40,7 @@ from cer_gpu.engine.options import DEVICES, EvaluationOptions, Sort
 from cer_gpu.io.sinks import SINK_ENDINGS, SINK_FORMATS
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.io.text_types import WiderTypes
+from cer_gpu.order.period import Period
 from cer_gpu.order.reorder import LATE
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rules.alerts import ALERTS
@@ -89,7 +92,9 @@ it appears whole at the end or not at all.""",
 )
 @query_options
 @skip_invalid_option
+@level_option
 @reading_options
+@period_options
 @sort_option
 @undecided_option
 @click.option("--lateness", metavar="TIME", help="Largest lateness of an event, such as 5s or 200ms.")
@@ -120,7 +125,9 @@ def run_command(
     limit: int | None,
     compiling: QueryOptions,
     skip_invalid: bool,
+    level: str | None,
     reading: TextOptions,
+    period: Period,
     sort: Sort,
     undecided: str,
     lateness: str | None,
@@ -146,12 +153,16 @@ def run_command(
     """
     if as_json or no_progress:
         os.environ.setdefault(NOTICES, "off")
-    given = read_queries(query, queries, compiling, skip_invalid=skip_invalid)
+    given = read_queries(query, queries, compiling, skip_invalid=skip_invalid, level=level)
     given.refuse_options_of_ceql()
     streams = given_streams(events, reading)
     if live.folder is None:
         format_ = chosen_format(out, format_)
-    needs_time(given.time_column, {"--sort": sort, "--lateness": lateness, "--late": late})
+    streams = streams.within(period, given.time_column, compiling.time_unit)
+    needs_time(
+        given.time_column,
+        {"--after": period.after, "--before": period.before, "--sort": sort, "--lateness": lateness, "--late": late},
+    )
     if late is not None and lateness is None:
         lateness = "0"
     alerts = given.raises_alerts if output is None else output == ALERTS
@@ -169,6 +180,8 @@ def run_command(
         limit=limit,
     )
     if live.folder is not None:
+        if period:
+            raise click.UsageError("--after and --before exclude --follow, which reads all that comes")
         return follow_files(
             given,
             live,

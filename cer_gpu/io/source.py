@@ -89,6 +89,8 @@ class Source:
         True if columns may lie in the memory of a GPU, where the host must not read them.
     reads_fields : bool
         True if `read` also takes fields of structs, and omits their other fields.
+    numbered : bool
+        True if a column has the row numbers of the events among more events (`cer_gpu.order.rows.ROW_COLUMN`).
     ordered : bool
         False: the rows have an order only by their times, as those of a table.
     without : callable or None
@@ -116,6 +118,7 @@ class Source:
     parts: Parts | None = None
     resident: bool = False
     reads_fields: bool = False
+    numbered: bool = False
     ordered: bool = True
     without: Callable[[MayHold, frozenset[str]], Source] | None = None
     as_types: Callable[[Mapping[str, pa.DataType]], Source] | None = None

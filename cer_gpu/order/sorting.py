@@ -65,14 +65,17 @@ def sort_source(source: Source, column: str, *, memory: int = 1 << 28) -> Source
         When the temporary folder cannot be written, or the time column changes its type.
     """
     order_column_type(source.schema, column)
-    check_no_rows(source.schema)
+    if not source.numbered:
+        check_no_rows(source.schema)
 
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
         numbered = ROW_COLUMN in columns
         wanted = [name for name in dict.fromkeys([*columns, column]) if name != ROW_COLUMN]
+        if numbered and source.numbered:
+            wanted.append(ROW_COLUMN)
         return _sorted(source, wanted, column, memory, numbered)
 
-    schema = source.schema.append(pa.field(ROW_COLUMN, pa.int64()))
+    schema = source.schema if source.numbered else source.schema.append(pa.field(ROW_COLUMN, pa.int64()))
     return Source(schema, read, source.n_rows, remarks=source.remarks)
 
 
