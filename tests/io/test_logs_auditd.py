@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.io.log_streams import WHOLE, cuts, read_records
 
 from cer_gpu.io.logs import lines
 from cer_gpu.io.logs.auditd import NOT_A_RECORD, TIME_OUT_OF_RANGE, recognises, records
 from cer_gpu.io.logs.records import Skipped
+from tests.io.log_streams import WHOLE, cuts, read_records
 
 TIME = datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC)
 HEAD = "type={} msg=audit(1700000000.123:456): "
@@ -118,13 +118,13 @@ def test_fields_of_a_line(kind, fields, wanted):
 
 def test_lines_of_several_hosts_and_events_and_lines_that_are_none():
     log = (
-        'node=web1 type=CWD msg=audit(1.000:1): cwd="/"\n\n'
-        "----\r\n"
-        "type=EOE msg=audit(1700000000.123456:2): \r\n"
-        "type=EOE msg=audit(1700000000.123:99999999999999999999): \n"
-        "type=EOE msg=audit(999999999999999999.0:1): \n"
-        "type=EOE msg=audit(1700000000.1"
-    ).encode()
+        b'node=web1 type=CWD msg=audit(1.000:1): cwd="/"\n\n'
+        b"----\r\n"
+        b"type=EOE msg=audit(1700000000.123456:2): \r\n"
+        b"type=EOE msg=audit(1700000000.123:99999999999999999999): \n"
+        b"type=EOE msg=audit(999999999999999999.0:1): \n"
+        b"type=EOE msg=audit(1700000000.1"
+    )
     found, reasons, first = read_records(records, log, WHOLE)
     assert found == [
         {"type": "CWD", "time": datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), "serial": 1, "node": "web1", "cwd": "/"},

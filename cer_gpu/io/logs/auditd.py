@@ -8,9 +8,9 @@ A record has the columns ``type``, ``time`` (UTC), ``serial`` (an integer), ``no
 of the line by its name, as a string: auditd gives numbers in decimal, octal and hexadecimal notation, by the field, and
 ``a0`` is an address in SYSCALL and a word in EXECVE.
 
-- Values in quotes lose them; what auditd writes in hexadecimal digits, as it has spaces, quotes or bytes beyond ASCII, is
-  decoded (``proctitle``, ``cmd``, ``name``, ``a0`` of EXECVE and others).  A NUL in ``proctitle`` and a separator of
-  keys become a space and a comma.
+- Values in quotes lose them.  Texts with spaces, quotes or bytes beyond ASCII, which auditd writes in hexadecimal
+  digits, are decoded (``proctitle``, ``cmd``, ``name``, ``a0`` of EXECVE and others).  A NUL in ``proctitle`` and a
+  separator of keys become a space and a comma.
 - ``(null)`` and ``?`` are NULL.
 - The fields in ``msg='...'`` of messages of programs are fields like the others, and so are those of the enriched part
   (``AUID="root"``, ``SYSCALL="execve"``).  Of two fields of one name the first is taken, as the kernel writes its own
@@ -43,8 +43,31 @@ _PART = re.compile(r'\b(a\d+)\[\d+\]=("[^"]*"|\S*)', re.ASCII)
 _HEX = re.compile(r"(?:[0-9A-F]{2})+", re.ASCII)
 _ARGUMENT = re.compile(r"a\d+", re.ASCII)
 _ENCODED = frozenset(
-    "acct cgroup cmd comm cwd data device dir exe file grp invalid_context key name new-chardev new-disk new-fs new-net "
-    "new-rng new_group ocomm old-chardev old-disk old-fs old-net old-rng path proctitle root_dir sw vm watch".split()
+    {
+        "acct",
+        "cgroup",
+        "cmd",
+        "comm",
+        "cwd",
+        "data",
+        "device",
+        "dir",
+        "exe",
+        "file",
+        "grp",
+        "invalid_context",
+        "key",
+        "name",
+        "new_group",
+        "ocomm",
+        "path",
+        "proctitle",
+        "root_dir",
+        "sw",
+        "vm",
+        "watch",
+        *(f"{age}-{kind}" for age in ("old", "new") for kind in ("chardev", "disk", "fs", "net", "rng")),
+    }
 )
 """Fields that auditd writes in hexadecimal digits where their text has spaces, quotes or other bytes than ASCII."""
 _ABSENT = ("(null)", "?")

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
 
-Value = str | int | float | bool | datetime | list[str] | None
-"""Value of a field of a record; timestamps are in UTC."""
+Value = str | int | float | bool | datetime | list[str] | list[str | None] | None
+"""Value of a field of a record; timestamps are in UTC.  A list has NULL where Zeek has an element that is not set."""
 Record = dict[str, Value]
 """One event of a log: the names of its columns, with the values that it has."""
 
