@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import IO
 
@@ -34,9 +34,9 @@ OTHER_NUMBER = "line of Zeek with another number of values than #fields has"
 TYPES_DIFFER = "line of Zeek under #types of another number than #fields has"
 NO_VALUE = "line of Zeek with a value that is not of its type"
 
+_BEGIN = "#separator "
 _ESCAPES = re.compile(r"(?:\\x[0-9a-fA-F]{2})+|\\\\")
 _TIME = re.compile(r"(-?)(\d{1,18})(?:\.(\d{1,6})\d*)?", re.ASCII)
-_INTEGER = re.compile(r"-?\d{1,20}", re.ASCII)
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 _BOUNDS = (-(2**63), 2**64)
 Converter = Callable[[str], Value]
@@ -44,7 +44,7 @@ Converter = Callable[[str], Value]
 
 def recognises(head: bytes) -> bool:
     """Return whether a file that begins with `head` is a log of Zeek."""
-    return head.startswith(b"#separator ")
+    return head.startswith(_BEGIN.encode())
 
 
 @dataclass
@@ -59,8 +59,10 @@ class _Header:
         What stands for a value without content, and for none.
     path : str or None
         Name of the log.
-    names, types : list of str
+    names, types : sequence of str
         Of the columns.
+    columns : sequence of (str, callable)
+        The names, each with the function from a value as written to what a record has.
     """
 
     separator: str = "\t"
@@ -70,13 +72,10 @@ class _Header:
     path: str | None = None
     names: Sequence[str] = ()
     types: Sequence[str] = ()
-    columns: Sequence[tuple[str, Converter]] = field(default=())
+    columns: Sequence[tuple[str, Converter]] = ()
 
     def read(self, line: str) -> None:
         """Take in a line of a header; one that says nothing of the columns (#open, #close) changes nothing."""
-        if line.startswith("#separator "):
-            self.__init__(_unescaped(line.removeprefix("#separator ")) or "\t")  # type: ignore[misc]
-            return
         key, *values = line.split(self.separator)
         value = values[0] if values else ""
         match key:
@@ -123,13 +122,17 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
     """
     header = _Header()
     for number, line in numbered_lines(stream, skipped):
+        if line.startswith(_BEGIN):
+            header = _Header(_unescaped(line.removeprefix(_BEGIN)) or "\t")
+            continue
         if line[:1] == "#":
             header.read(line)
             continue
+        if not line:
+            continue
         values = line.split(header.separator)
         if len(values) != len(header.columns) or len(header.types) != len(header.names):
-            if line:
-                skipped.add(_mismatch(header), f"line {number}")
+            skipped.add(_mismatch(header), f"line {number}")
             continue
         record: Record = {"_path": header.path}
         unset = header.unset
@@ -169,9 +172,10 @@ def _time(text: str) -> datetime:
 
 
 def _integer(text: str) -> int:
-    if not _INTEGER.fullmatch(text) or not _BOUNDS[0] <= int(text) < _BOUNDS[1]:
+    number = int(text)
+    if not _BOUNDS[0] <= number < _BOUNDS[1]:
         raise ValueError
-    return int(text)
+    return number
 
 
 def _bool(text: str) -> bool:
