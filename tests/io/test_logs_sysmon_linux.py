@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cer_gpu.io.logs.sysmon_linux import CUT_SHORT, NO_EVENT, NOT_AS_WRITTEN, recognises, records
+from cer_gpu.io.logs.sysmon_linux import CUT_SHORT, NOT_AS_WRITTEN, WITHOUT_EVENT, recognises, records
 from tests.io.log_streams import WHOLE, cuts, read_records
 
 QUOTE = {'"': "&quot;"}
@@ -41,7 +41,7 @@ SYSTEM = {
     "Execution_ThreadID": 3466,
     "Channel": "Linux-Sysmon/Operational",
     "Computer": "web1",
-    "Security_UserId": "0",
+    "UserID": "0",
 }
 PREFIXES = [
     "",
@@ -64,7 +64,7 @@ def test_references_to_characters_and_columns_of_two_parts():
     event = written(data=[("Version", "1.0"), ("q", "x")]).replace(">x<", ">&#233;&#x1F600;&quot;&apos;&gt;<")
     (record,), reasons, _ = read_records(records, event.encode(), WHOLE)
     assert reasons == {}
-    assert (record["Version"], record["q"]) == (5, "é😀\"'>")
+    assert (record["Version"], record["EventData_Version"], record["q"]) == (5, "1.0", "é😀\"'>")
 
 
 def test_an_event_without_data_and_one_in_another_zone():
@@ -81,7 +81,7 @@ WHOLE_EVENT = written(data=[("Image", "/bin/ls")])
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("Nov 27 12:00:00 web1 sshd[1]: Accepted publickey for ann", NO_EVENT),
+        ("Nov 27 12:00:00 web1 sshd[1]: Accepted publickey for ann", WITHOUT_EVENT),
         (WHOLE_EVENT[:-1], CUT_SHORT),
         (WHOLE_EVENT[:100], CUT_SHORT),
         (WHOLE_EVENT.replace("<System>", BOMB + "<System>"), NOT_AS_WRITTEN),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cer_gpu.io.logs.zeek import BEFORE_THE_HEADER, NO_VALUE, OTHER_NUMBER, TYPES_DIFFER, recognises, records
+from cer_gpu.io.logs.zeek import BEFORE_THE_HEADER, NOT_OF_ITS_TYPE, OTHER_NUMBER, TYPES_DIFFER, recognises, records
 from tests.io.log_streams import WHOLE, cuts, read_records
 
 START = datetime(1970, 1, 1, tzinfo=UTC)
@@ -123,11 +123,11 @@ def test_lines_that_are_not_as_their_header_says_are_counted():
         {"_path": "x", "a": 1, "b": START + timedelta(seconds=2)},
         {"_path": "y", "c": True, "d": 1.0},
     ]
-    assert reasons == {BEFORE_THE_HEADER: 1, OTHER_NUMBER: 2, NO_VALUE: 6, TYPES_DIFFER: 2}
+    assert reasons == {BEFORE_THE_HEADER: 1, OTHER_NUMBER: 2, NOT_OF_ITS_TYPE: 6, TYPES_DIFFER: 2}
     assert first == {
         BEFORE_THE_HEADER: "line 1",
         OTHER_NUMBER: "line 11",
-        NO_VALUE: "line 13",
+        NOT_OF_ITS_TYPE: "line 13",
         TYPES_DIFFER: "line 19",
     }
 

@@ -13,8 +13,8 @@ of the line by its name, as a string: auditd gives numbers in decimal, octal and
   separator of keys become a space and a comma.
 - ``(null)`` and ``?`` are NULL.
 - The fields in ``msg='...'`` of messages of programs are fields like the others, and so are those of the enriched part
-  (``AUID="root"``, ``SYSCALL="execve"``).  Of two fields of one name the first is taken, as the kernel writes its own
-  before those of programs.
+  (``AUID="root"``, ``SYSCALL="execve"``).  The first of two fields of one name is
+  taken, as the kernel writes its own before those of programs.
 - ``avc:  denied  { read }`` gives ``seresult`` and ``seperms``, the names of auditd's own library.
 - The parts ``a1[0]=``, ``a1[1]=`` of a long argument are joined to ``a1``, if they are of one line.
 """
@@ -86,7 +86,7 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
     Parameters
     ----------
     stream
-        What the file has, decompressed.
+        The file, decompressed.
     skipped
         Counts lines that are no records; blank lines are none of these.
     """

@@ -19,9 +19,9 @@ class Skipped:
     Attributes
     ----------
     reasons : Counter of str
-        How many parts were left out, by the reason in words ("line without a timestamp").
+        Numbers of parts that were left out, by the reason in words ("line without a timestamp").
     first : mapping from str to str
-        Where the first of each reason is ("line 12", "record 3").
+        Places of the first part of each reason ("line 12", "record 3").
     """
 
     reasons: Counter[str] = field(default_factory=Counter)

@@ -1,12 +1,12 @@
 """Logs of Sysmon for Linux: an event a line, as XML, after the time and the host that a daemon of syslog writes.
 
 A line is ``Nov 27 12:00:00 host sysmon: <Event><System>...</System><EventData><Data Name="Image">/bin/ls</Data>...``.
-What stands before ``<Event`` is passed over: the event has its own time and computer.
+The text before ``<Event`` is passed over: the event has its own time and computer.
 
 A record has the columns that an event of Windows has: ``EventID``, ``Channel``, ``Computer``, ``Provider_Name``,
 ``TimeCreated`` (UTC), ``EventRecordID`` and the others of ``System``, and each ``Data`` by its name, as a string.
-Other attributes of ``System`` are named after their element (``Execution_ProcessID``).  A ``Data`` with the name of a
-column of ``System`` is left out, such as ``Version`` in the event of a change of state.
+Other attributes of ``System`` are named after their element (``Execution_ProcessID``), but ``UserID``.  A ``Data``
+with the name of a column of ``System`` is ``EventData_...``, such as ``EventData_Version`` of a change of state.
 
 The XML is matched in the one form that Sysmon writes, with the five entities of XML and references to characters by
 number.  All else (declarations, other entities, comments, elements within elements) is no event, and is counted.
@@ -22,7 +22,7 @@ from typing import IO
 from cer_gpu.io.logs.lines import numbered_lines
 from cer_gpu.io.logs.records import Record, Skipped
 
-NO_EVENT = "line without an event of Sysmon"
+WITHOUT_EVENT = "line without an event of Sysmon"
 CUT_SHORT = "event of Sysmon that is cut short"
 NOT_AS_WRITTEN = "event that is not as Sysmon writes it"
 
@@ -58,7 +58,7 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
     Parameters
     ----------
     stream
-        What the file has, decompressed.
+        The file, decompressed.
     skipped
         Counts lines that have no event; blank lines are none of these.
     """
@@ -66,7 +66,7 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
         start = line.find("<Event")
         if start < 0:
             if line and not line.isspace():
-                skipped.add(NO_EVENT, f"line {number}")
+                skipped.add(WITHOUT_EVENT, f"line {number}")
             continue
         event = _EVENT.fullmatch(line, start)
         try:
@@ -86,7 +86,7 @@ def _record(system: str, data: str) -> Record:
             record[element] = _number(text) if element in _NUMBERS else _text(text)
         if attributes:
             for name, value in _ATTRIBUTE.findall(attributes):
-                column = f"{element}_{name}"
+                column = "UserID" if element == "Security" else f"{element}_{name}"
                 record[column] = _number(value) if column in _NUMBERS else _text(value)
     record["TimeCreated"] = _time(str(record.pop("TimeCreated_SystemTime", "")))
     if "EventID" not in record:
@@ -96,7 +96,7 @@ def _record(system: str, data: str) -> Record:
         items = [(_text(name), _text(text)) for name, text in items]
     fields: Record = dict(items)
     for name in fields.keys() & record.keys():
-        del fields[name]
+        fields[f"EventData_{name}"] = fields.pop(name)
     return record | fields
 
 

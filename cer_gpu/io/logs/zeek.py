@@ -32,7 +32,7 @@ from cer_gpu.io.logs.records import Record, Skipped, Value
 BEFORE_THE_HEADER = "line before a header of Zeek with #fields"
 OTHER_NUMBER = "line of Zeek with another number of values than #fields has"
 TYPES_DIFFER = "line of Zeek under #types of another number than #fields has"
-NO_VALUE = "line of Zeek with a value that is not of its type"
+NOT_OF_ITS_TYPE = "line of Zeek with a value that is not of its type"
 
 _BEGIN = "#separator "
 _ESCAPES = re.compile(r"(?:\\x[0-9a-fA-F]{2})+|\\\\")
@@ -49,18 +49,18 @@ def recognises(head: bytes) -> bool:
 
 @dataclass
 class _Header:
-    r"""What the lines of a header have said so far.
+    r"""The header above the lines at hand, as far as it has been read.
 
     Attributes
     ----------
     separator, set_separator : str
         Between the values of a line, and between the elements of a list.
     empty, unset : str
-        What stands for a value without content, and for none.
+        Written for a value without content, and for none.
     path : str or None
         Name of the log.
     names, types : sequence of str
-        Of the columns.
+        Names of the columns, and their types.
     columns : sequence of (str, callable)
         The names, each with the function from a value as written to what a record has.
     """
@@ -116,7 +116,7 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
     Parameters
     ----------
     stream
-        What the file has, decompressed.
+        The file, decompressed.
     skipped
         Counts lines that are not as their header says; blank lines are none of these.
     """
@@ -140,7 +140,7 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
             for (name, convert), text in zip(header.columns, values, strict=True):
                 record[name] = None if text == unset else convert(text)
         except (ValueError, OverflowError):
-            skipped.add(NO_VALUE, f"line {number}")
+            skipped.add(NOT_OF_ITS_TYPE, f"line {number}")
             continue
         yield record
 
