@@ -26,6 +26,11 @@ SHARED_NAMES = {
         ["remainder", "widened"],
         "an operator over arrays (expressions.numbers), and over one row in compiled code (backend.operations)",
     ),
+    **dict.fromkeys(
+        ["recognises", "records"],
+        "of a format of logs: one of its first bytes, and the reader of its records (io.logs)",
+    ),
+    "Value": "of a field of a record of a log (io.logs.records), and of a term (expressions.terms)",
     "PASSES": "the passes of one language, from its text to what is evaluated",
     "Argument": "of an atom of a conjunctive query, and of a filter between events: the room says which",
     "FUNCTIONS": "functions by their names: those of other languages with hints, and those of this one",

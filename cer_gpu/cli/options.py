@@ -284,7 +284,7 @@ _OPTIONS = (
         multiple=True,
         metavar="NAME|FILE",
         shell_complete=complete_files,
-        help="Of Sigma, the log sources and fields of the events, such as windows or ecs; several are joined.",
+        help="Of Sigma, the log sources and fields of the events, such as windows, linux or zeek; several are joined.",
     ),
     click.option(
         "--columns",

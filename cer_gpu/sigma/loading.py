@@ -33,8 +33,9 @@ def load(
     rules
         The path of a file or folder, YAML as a text, a collection or rule of pySigma, or a list of these.
     pipelines
-        Names of pipelines ("windows", "sysmon", "windows_audit", "ecs"), pipelines of pySigma, and paths of files with
-        such, in any number.  Without one, rules are tested on events of all log sources.
+        Names of pipelines ("windows", "sysmon", "windows_audit", "ecs", "linux", "cloudtrail", "zeek"), pipelines of
+        pySigma, and paths of files with such, in any number.  Without one, rules are tested on events of all log
+        sources.
     columns
         Columns of the events by the names of fields, or of columns that a pipeline puts in their place: the last word.
     nocase_groups

@@ -13,6 +13,7 @@ from test_house import ROOT
 
 from cer_gpu.sigma import load
 from cer_gpu.sigma.backend import CerGpuBackend
+from cer_gpu.sigma.pipelines.named import FINDERS
 
 PLUGIN = ROOT / "cer_gpu" / "sigma" / "plugin"
 SYSMON = "Channel GLOB 'Microsoft-Windows-Sysmon/Operational' NOCASE"
@@ -157,7 +158,7 @@ def test_pysigma_finds_the_plugin(monkeypatch):
     monkeypatch.setattr(sigma.pipelines, "__path__", [*sigma.pipelines.__path__, str(PLUGIN / "pipelines")])
     found = InstalledSigmaPlugins.autodiscover(include_validators=False)
     assert found.backends["cer_gpu"] is CerGpuBackend
-    names = [f"cer_gpu_{name}" for name in ("windows", "sysmon", "windows_audit", "ecs")]
+    names = [f"cer_gpu_{name}" for name in FINDERS]
     assert {*names} <= found.pipelines.keys()
     rule = "title: t\nlogsource: {product: windows, category: image_load}\ndetection: {s: {a: x}, condition: s}\n"
     for name in names[:2]:

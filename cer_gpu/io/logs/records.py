@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
 
-Value = str | int | float | bool | datetime | list[str] | None
-"""Value of a field of a record; timestamps are in UTC."""
+Value = str | int | float | bool | datetime | list[str] | list[str | None] | None
+"""Value of a field of a record; timestamps are in UTC.  A list has NULL where Zeek has an element that is not set."""
 Record = dict[str, Value]
 """One event of a log: the names of its columns, with the values that it has."""
 
@@ -19,9 +19,9 @@ class Skipped:
     Attributes
     ----------
     reasons : Counter of str
-        How many parts were left out, by the reason in words ("line without a timestamp").
+        Numbers of parts that were left out, by the reason in words ("line without a timestamp").
     first : mapping from str to str
-        Where the first of each reason is ("line 12", "record 3").
+        Places of the first part of each reason ("line 12", "record 3").
     """
 
     reasons: Counter[str] = field(default_factory=Counter)

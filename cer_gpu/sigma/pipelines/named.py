@@ -14,17 +14,26 @@ from sigma.rule import SigmaDetectionItem, SigmaRule
 from sigma.types import SigmaFieldReference
 
 from cer_gpu.errors import nearest
+from cer_gpu.sigma.pipelines.cloudtrail import PIPELINES_OF_CLOUDTRAIL, SERVICES_OF_AWS
 from cer_gpu.sigma.pipelines.ecs import CATEGORIES, PIPELINES_OF_ECS, SYSTEMS
+from cer_gpu.sigma.pipelines.linux import PIPELINES_OF_LINUX, SERVICES_OF_LINUX
 from cer_gpu.sigma.pipelines.sources import CHOSEN, EVERY_EVENT, LogSource
 from cer_gpu.sigma.pipelines.windows import CATEGORIES_OF_WINDOWS, CHANNELS, PIPELINES
+from cer_gpu.sigma.pipelines.zeek import CATEGORIES_OF_ZEEK, PIPELINES_OF_ZEEK, SERVICES_OF_ZEEK
 
 Find = Callable[[str | None, str | None, str | None], Sequence[LogSource]]
-FINDERS: dict[str, Find] = {**PIPELINES, **PIPELINES_OF_ECS}
+FINDERS: dict[str, Find] = {
+    **PIPELINES,
+    **PIPELINES_OF_ECS,
+    **PIPELINES_OF_LINUX,
+    **PIPELINES_OF_CLOUDTRAIL,
+    **PIPELINES_OF_ZEEK,
+}
 """Functions from product, category and service to log sources, by names of pipelines."""
 _NAMES = {
-    "product": SYSTEMS,
-    "category": tuple(dict.fromkeys((*CATEGORIES_OF_WINDOWS, *CATEGORIES))),
-    "service": tuple(CHANNELS),
+    "product": (*SYSTEMS, "aws", "zeek"),
+    "category": tuple(dict.fromkeys((*CATEGORIES_OF_WINDOWS, *CATEGORIES, *CATEGORIES_OF_ZEEK))),
+    "service": tuple(dict.fromkeys((*CHANNELS, *SERVICES_OF_LINUX, *SERVICES_OF_AWS, *SERVICES_OF_ZEEK))),
 }
 """Names in log sources that some pipeline knows."""
 _TAKEN = "cer_gpu_sources"

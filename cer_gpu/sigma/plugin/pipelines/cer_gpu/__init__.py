@@ -25,4 +25,27 @@ def cer_gpu_ecs() -> ProcessingPipeline:
     return pipeline_named("ecs")
 
 
-__all__ = ["cer_gpu_ecs", "cer_gpu_sysmon", "cer_gpu_windows", "cer_gpu_windows_audit"]
+def cer_gpu_linux() -> ProcessingPipeline:
+    """Return the pipeline of Linux, of Sysmon where a category is of its events, and of auditd."""
+    return pipeline_named("linux")
+
+
+def cer_gpu_cloudtrail() -> ProcessingPipeline:
+    """Return the pipeline of records of AWS CloudTrail."""
+    return pipeline_named("cloudtrail")
+
+
+def cer_gpu_zeek() -> ProcessingPipeline:
+    """Return the pipeline of logs of Zeek."""
+    return pipeline_named("zeek")
+
+
+__all__ = [
+    "cer_gpu_cloudtrail",
+    "cer_gpu_ecs",
+    "cer_gpu_linux",
+    "cer_gpu_sysmon",
+    "cer_gpu_windows",
+    "cer_gpu_windows_audit",
+    "cer_gpu_zeek",
+]
