@@ -326,7 +326,7 @@ def read_queries(
         if not rules:
             raise OptionError(f"{folder}: expected rules of the level {level} or a more urgent one, found none")
         remarks.append(
-            f"{len(found.rules) - len(rules):,} of {counted(len(found.rules), 'rule')} below --level {level}"
+            f"{len(found.rules) - len(rules):,} of {counted(len(found.rules), 'rule')} below --level {level} left out"
         )
     return GivenQueries(rules, options, True, found.passed_over, found.errors, remarks, skipped)
 
