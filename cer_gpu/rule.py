@@ -31,6 +31,8 @@ class Rule:
         Identifier that tells the rule from others, wherever it is kept.
     tactics, techniques
         Names of the tactics, and ids of the techniques, of MITRE ATT&CK.
+    log_source
+        Log source that the rule is about, in words, where a query tells its events.
     file
         File of the rule.
     line
@@ -51,6 +53,7 @@ class Rule:
     id: str | None = None
     tactics: tuple[str, ...] = ()
     techniques: tuple[str, ...] = ()
+    log_source: str | None = None
     file: str | None = None
     line: int | None = None
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cer_gpu.cli.command_line import show_text
 from cer_gpu.cli.funnel import right
@@ -16,11 +18,16 @@ from cer_gpu.io.sinks import Sink
 from cer_gpu.output.funnel import FunnelCounts
 from cer_gpu.rule import Rule, urgency
 from cer_gpu.rules.alerts import in_order_of_ends
+from cer_gpu.rules.hosts import hosts_of
 from cer_gpu.rules.near_misses import reached
+from cer_gpu.rules.timeline import timeline_rows
 
 NO_LEVEL = "no level"
 SHOWN_RULES = 40
 """Most rules in a table."""
+SUMMED = 5
+"""Most tactics, rules and hosts in the summary."""
+NO_TACTIC = "no tactic"
 FEWEST_RULES = 5
 """Rules of a level that a table shows however many there are of more urgent ones."""
 
@@ -32,6 +39,17 @@ def kept_for_order(sink: Sink, schema: pa.Schema) -> Iterator[Sink]:
     yield kept
     for batch in in_order_of_ends(kept.batches, schema).to_batches():
         sink.write(batch)
+
+
+class TimelineSink:
+    """Sink that gives alerts to another as rows of a timeline."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def write(self, batch: pa.RecordBatch, /) -> None:
+        """Write rows."""
+        self._sink.write(timeline_rows(batch))
 
 
 class _Kept:
@@ -53,6 +71,51 @@ def by_level(numbers: Mapping[str, int], rules: Mapping[str, Rule]) -> dict[str,
             level = rules[name].level or NO_LEVEL
             found[level] = found.get(level, 0) + numbers[name]
     return found
+
+
+class AlertSummary:
+    """Numbers of alerts by level, tactic, rule and host.
+
+    Parameters
+    ----------
+    rules
+        Rules by name.
+    """
+
+    def __init__(self, rules: Mapping[str, Rule]) -> None:
+        self._rules = rules
+        self._hosts: Counter[str] = Counter()
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Count the hosts of results of a rule."""
+        for each in pc.value_counts(hosts_of(batch).drop_null()).to_pylist():
+            self._hosts[each["values"]] += each["counts"]
+
+    def counts(self, numbers: Mapping[str, int]) -> dict[str, dict[str, int]]:
+        """Return the counts, by what they are by; most first but for levels, the most urgent of which comes first.
+
+        Parameters
+        ----------
+        numbers
+            Number of alerts of each rule.  One of several tactics counts for each.
+        """
+        tactics: Counter[str] = Counter()
+        for name, n in numbers.items():
+            tactics.update(dict.fromkeys(self._rules[name].tactics or (NO_TACTIC,), n))
+        by_number = {"tactics": +tactics, "rules": Counter(numbers), "hosts": self._hosts}
+        most = {by: {name: n for name, n in of.most_common() if n} for by, of in by_number.items()}
+        return {"levels": by_level(numbers, self._rules), **most}
+
+
+def lines_of(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Return counts, a line for each kind, with the first `SUMMED` of it."""
+    lines = []
+    for by, of in counts.items():
+        first = [f"{name} {n:,}" for name, n in list(of.items())[:SUMMED]]
+        first += [f"and {len(of) - SUMMED:,} more"] * (len(of) > SUMMED)
+        if first:
+            lines.append(f"{by}: {', '.join(first)}")
+    return lines
 
 
 def first_by_level(names: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -54,7 +55,11 @@ class CommandEvaluation:
         Number of events, where it is known.
     n_done : int
         Number of events that were evaluated, as far as the results tell that were yielded.
+    found_beside : set of str
+        Names of the queries beside those asked for (`_beside`) that have found something.
     """
+
+    _beside: Mapping[str, CompiledQuery] = MappingProxyType({})
 
     def __init__(
         self,
@@ -69,7 +74,9 @@ class CommandEvaluation:
         self._streams, self._stages, self._is_set = streams, stages, is_set
         self.options = options
         self.outputs: dict[str, str] = for_each(queries, self._output_of, skipped)
-        self._asked = self._together({name: queries[name] for name in self.outputs})
+        queries = {name: queries[name] for name in self.outputs} | dict(self._beside)
+        self.outputs |= dict.fromkeys(self._beside, "ends")
+        self._asked = self._together(queries)
         options.check_time(self._asked.time_column)
         if isinstance(self._asked, QuerySet):
             needs = partial(self._asked._needs, outputs=self.outputs)
@@ -95,6 +102,10 @@ class CommandEvaluation:
         self.evaluator: Any = self._evaluator(replace(options, stages=stages))
         self.n_rows: int | None = self._source.n_rows
         self.n_done: int = 0
+        self.found_beside: set[str] = set()
+        for of_each in (self.queries, self.outputs, self.schemas, self.missing_fields):
+            for name in self._beside:
+                of_each.pop(name, None)
 
     def _together(self, queries: Mapping[str, CompiledQuery]) -> QuerySet | CompiledQuery:
         return QuerySet(queries) if self._is_set else next(iter(queries.values()))
@@ -165,6 +176,9 @@ class CommandEvaluation:
 
         source = watched(self._source, before_a_batch)
         for name, batch in self._asked._found(source, self.evaluator, self.options.threads):
+            if name in self._beside:
+                self.found_beside |= {name} if batch.num_rows else set()
+                continue
             self.n_done = max(self.n_done, self._n_done_with(batch))
             yield name, batch
         self.n_done = max(self.n_done, self._n_read)
@@ -223,6 +237,8 @@ class AlertEvaluation(CommandEvaluation):
         Rules of the queries.
     queries, streams, options, stages, skipped
         As those of `CommandEvaluation`; the options name no output.
+    beside
+        Queries of which it is asked only if they find something.
     """
 
     def __init__(
@@ -234,7 +250,9 @@ class AlertEvaluation(CommandEvaluation):
         stages: Stages,
         *,
         skipped: Wrong | None = None,
+        beside: Mapping[str, CompiledQuery] = MappingProxyType({}),
     ) -> None:
+        self._beside = beside
         super().__init__(queries, streams, options, stages, is_set=True, skipped=skipped)
         self._alerts = AlertRows(rules, self.queries, time_type_in(self.schemas, self.queries))
         self.outputs: dict[str, str] = dict.fromkeys(self.outputs, ALERTS)

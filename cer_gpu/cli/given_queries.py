@@ -7,7 +7,7 @@ import gc
 import os
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -159,6 +159,20 @@ def missing_notes(missing: Mapping[str, Sequence[str]], schemas: Iterable[pa.Sch
     return [f"{who} fields that the events have not, null in all of them: {first_of(fields)}", *meant]
 
 
+def source_query(words: str) -> str:
+    """Return the name of the query that finds the events of a log source; no file has it."""
+    return f"\0log source: {words}"
+
+
+def absent_notes(rules: Mapping[str, Rule], absent: Collection[str]) -> list[str]:
+    """Return the remark on log sources without events, if there are some, with the number of the rules about each."""
+    counts = Counter(rule.log_source for rule in rules.values() if rule.log_source in absent)
+    if not counts:
+        return []
+    listed = first_of([f"{words} ({n:,})" for words, n in counts.most_common()])
+    return [f"no events of the log sources of {counted(counts.total(), 'rule')}, which can find nothing: {listed}"]
+
+
 @dataclass(frozen=True)
 class GivenQueries:
     """Rules by name, to be compiled.
@@ -177,6 +191,8 @@ class GivenQueries:
         Remarks on rules of the folder that give no results.
     skipped : list of (str, CerError), optional
         Collects the errors of rules that are left out; None: errors are raised.
+    log_sources : dict from str to str
+        Texts that find the events of log sources, by the words that rules have for these.
     """
 
     rules: Mapping[str, Rule]
@@ -186,6 +202,7 @@ class GivenQueries:
     unread: Sequence[tuple[str, CerError]] = ()
     remarks: Sequence[str] = ()
     skipped: Wrong | None = None
+    log_sources: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def files(self) -> list[str]:
@@ -203,15 +220,18 @@ class GivenQueries:
         """True for a folder with rules that have levels."""
         return self.is_set and any(rule.level is not None for rule in self.rules.values())
 
-    def compile(self, streams: Streams, *, of_ceql: bool = False) -> dict[str, CompiledQuery]:
+    def compile(self, streams: Streams, *, of_ceql: bool = False, of_sources: bool = False) -> dict[str, CompiledQuery]:
         """Compile all queries, as `analyse_over` does; raise `WrongQueries` with the errors of all.
 
-        With `of_ceql`, one over a whole table is an error.
+        With `of_ceql`, one over a whole table is an error; with `of_sources`, those that find the events of the rules'
+        log sources are among them, by `source_query`.
         """
         queries: dict[str, CompiledQuery] = {}
         errors: Wrong = list(self.unread)
         if self.is_set:
             texts = {name: (rule.text, rule.language) for name, rule in self.rules.items()}
+            named = {rule.log_source for rule in self.rules.values()} if of_sources else ()
+            texts |= {source_query(words): (text, SIGMA) for words, text in self.log_sources.items() if words in named}
             queries = compiled_together(texts, **self.compiling)
             wrong = [name for name, query in queries.items() if of_ceql and query.reads_whole_table]
             queries = {name: query for name, query in queries.items() if name not in wrong}
@@ -328,7 +348,9 @@ def read_queries(
         remarks.append(
             f"{len(found.rules) - len(rules):,} of {counted(len(found.rules), 'rule')} below --level {level} left out"
         )
-    return GivenQueries(rules, options, True, found.passed_over, found.errors, remarks, skipped)
+    return GivenQueries(
+        rules, options, True, found.passed_over, found.errors, remarks, skipped, log_sources=found.log_sources
+    )
 
 
 def query_and_events_arguments(

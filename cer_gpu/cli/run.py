@@ -10,7 +10,7 @@ from dataclasses import KW_ONLY, dataclass
 
 import click
 
-from cer_gpu.cli.alerts import kept_for_order
+from cer_gpu.cli.alerts import TimelineSink, kept_for_order
 from cer_gpu.cli.command_line import say, say_notes
 from cer_gpu.cli.given_events import STANDARD, Streams, given_streams
 from cer_gpu.cli.given_queries import GivenQueries, WrongQueries, query_and_events_arguments, read_queries
@@ -44,6 +44,7 @@ from cer_gpu.order.period import Period
 from cer_gpu.order.reorder import LATE
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rules.alerts import ALERTS
+from cer_gpu.rules.timeline import TIMELINE, TIMELINE_SCHEMA
 
 
 @click.command(
@@ -80,8 +81,9 @@ it appears whole at the end or not at all.""",
 )
 @click.option(
     "--output",
-    type=click.Choice([*OUTPUTS, ALERTS]),
-    help="Content of a row.  [default: alerts of a folder whose rules have levels, measures where SELECT has some, "
+    type=click.Choice([*OUTPUTS, ALERTS, TIMELINE]),
+    help="Content of a row; timeline: alerts under the names that tools for timelines take.  "
+    "[default: alerts of a folder whose rules have levels, measures where SELECT has some, "
     "else positions]",
 )
 @click.option(
@@ -159,13 +161,11 @@ def run_command(
     if live.folder is None:
         format_ = chosen_format(out, format_)
     streams = streams.within(period, given.time_column, compiling.time_unit)
-    needs_time(
-        given.time_column,
-        {"--after": period.after, "--before": period.before, "--sort": sort, "--lateness": lateness, "--late": late},
-    )
+    of_time = {"--after": period.after, "--before": period.before, "--output timeline": output == TIMELINE}
+    needs_time(given.time_column, of_time | {"--sort": sort, "--lateness": lateness, "--late": late})
     if late is not None and lateness is None:
         lateness = "0"
-    alerts = given.raises_alerts if output is None else output == ALERTS
+    alerts = given.raises_alerts if output is None else output in (ALERTS, TIMELINE)
     if alerts and not given.is_set:
         raise click.UsageError("alerts are those of rules: --queries FOLDER")
     options = EvaluationOptions(
@@ -182,6 +182,8 @@ def run_command(
     if live.folder is not None:
         if period:
             raise click.UsageError("--after and --before exclude --follow, which reads all that comes")
+        if output == TIMELINE:
+            raise click.UsageError("--output timeline is no output of --follow; --output alerts is")
         return follow_files(
             given,
             live,
@@ -195,7 +197,16 @@ def run_command(
             as_json=as_json,
         )
     command = _Command(
-        given, streams, options, out, format_, alerts=alerts, no_progress=no_progress, as_json=as_json, signals=signals
+        given,
+        streams,
+        options,
+        out,
+        format_,
+        alerts=alerts,
+        as_timeline=output == TIMELINE,
+        no_progress=no_progress,
+        as_json=as_json,
+        signals=signals,
     )
     try:
         running, preview = command.run()
@@ -209,6 +220,8 @@ def run_command(
         preview.finish(running.totals)
     target = "" if out in (None, STANDARD) else f" -> {out}"
     say(running.summary() + target)
+    for line in running.overview(beside_table=preview is not None):
+        say(line)
     say_notes(running.notes)
     return 0
 
@@ -224,6 +237,7 @@ class _Command:
     format: str | None
     _: KW_ONLY
     alerts: bool
+    as_timeline: bool
     no_progress: bool
     as_json: bool
     signals: Signals
@@ -271,7 +285,10 @@ class _Command:
                     # a query in a file is an input too
                     inputs = [*self.streams.paths, *self.given.files]
                     schema = running.evaluation.schema
-                    sink = stack.enter_context(open_target(out, self.format, schema, inputs, signals))
+                    written = TIMELINE_SCHEMA if self.as_timeline else schema
+                    sink = stack.enter_context(open_target(out, self.format, written, inputs, signals))
+                    if self.as_timeline:
+                        sink = TimelineSink(sink)
                     if self.alerts:
                         sink = stack.enter_context(kept_for_order(sink, schema))
                 hidden = self.no_progress or (out == STANDARD and sys.stdout.isatty())

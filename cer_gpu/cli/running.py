@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from cer_gpu.cli.alerts import AlertTable, NearMisses, by_level
+from cer_gpu.cli.alerts import AlertSummary, AlertTable, NearMisses, lines_of
 from cer_gpu.cli.evaluation import AlertEvaluation, CommandEvaluation
 from cer_gpu.cli.funnel import FunnelPreview, funnel_facts
 from cer_gpu.cli.given_events import Streams
-from cer_gpu.cli.given_queries import GivenQueries, aside_note, missing_notes, notes_of, with_progress
+from cer_gpu.cli.given_queries import (
+    GivenQueries,
+    absent_notes,
+    aside_note,
+    missing_notes,
+    notes_of,
+    source_query,
+    with_progress,
+)
 from cer_gpu.cli.preview import FirstRows, Preview, QueryTable, rows_to_show
 from cer_gpu.cli.progress import Display
 from cer_gpu.cli.signals import Signals
@@ -61,14 +69,17 @@ class CommandRun:
     ) -> None:
         self._given, self._is_set, self._alerts = given, given.is_set, alerts
         self._stages = MeasuredStages()
-        compiled = given.compile(streams)
+        compiled = given.compile(streams, of_sources=alerts)
+        sources = {rule.log_source: source_query(rule.log_source) for rule in given.rules.values() if rule.log_source}
+        self._sources = {words: name for words, name in sources.items() if name in compiled}
         self._aside: list[str] = []
         if given.is_set and options.output == "progress":
             compiled, self._aside = with_progress(compiled)
         self.evaluation: CommandEvaluation
         if alerts:
+            beside = {name: compiled.pop(name) for name in self._sources.values()}
             self.evaluation = AlertEvaluation(
-                given.rules, compiled, streams, options, self._stages, skipped=given.skipped
+                given.rules, compiled, streams, options, self._stages, skipped=given.skipped, beside=beside
             )
         else:
             self.evaluation = CommandEvaluation(
@@ -82,6 +93,7 @@ class CommandRun:
         plans = {name: plan for name in counted if (plan := queries[name]._plan) is not None}
         self._funnels = {name: FunnelCounts(funnel_names(plan), plan.time_unit) for name, plan in plans.items()}
         self._pace = Pace()
+        self._summary = AlertSummary(given.rules) if alerts else None
 
     def preview(self) -> Preview:
         """Return what shows the results on a terminal."""
@@ -118,6 +130,8 @@ class CommandRun:
             tally.take(batch)
             if name in self._funnels:
                 self._funnels[name].take(batch)
+            if self._summary is not None:
+                self._summary.take(batch)
             if sink is not None:
                 sink.write(self.evaluation.rows(name, batch))
             elif preview is not None and preview.take(name, batch):
@@ -159,12 +173,25 @@ class CommandRun:
         funnels = {name: {"funnel": funnel_facts(counts)} for name, counts in self._funnels.items()}
         if self._is_set:
             facts["queries"] = {name: tally.facts | funnels.get(name, {}) for name, tally in self.totals.of.items()}
-            if self._alerts:
-                raised = {name: tally.n_rows for name, tally in self.totals.of.items()}
-                facts["levels"] = by_level(raised, self._given.rules)
+            if self._summary is not None:
+                facts |= {by: of for by, of in self._summary.counts(self._raised).items() if by != "rules"}
         else:
             facts |= funnels.get("", {})
         return facts
+
+    @property
+    def _raised(self) -> dict[str, int]:
+        return {name: tally.n_rows for name, tally in self.totals.of.items()}
+
+    def overview(self, *, beside_table: bool) -> list[str]:
+        """Return the numbers of alerts by level, tactic, rule and host, a line each; beside a table of rules, the rest.
+
+        There are none for other results.
+        """
+        if self._summary is None:
+            return []
+        counts = self._summary.counts(self._raised)
+        return lines_of({by: of for by, of in counts.items() if not (beside_table and by in ("levels", "rules"))})
 
     def summary(self) -> str:
         """Return the summary up to now as a line."""
@@ -197,7 +224,12 @@ class CommandRun:
         """Remarks on the events, which hold for all of them only, and on queries that found nothing."""
         notes = [*self._given.notes, *aside_note(self._aside), *self.evaluation.remarks]
         of_events = self.evaluation.notes
-        notes += missing_notes(self.evaluation.missing_fields, [self.evaluation.events_schema])
+        absent, missing = set[str](), self.evaluation.missing_fields
+        if self._alerts and not self.totals.is_full:
+            absent = {words for words, name in self._sources.items() if name not in self.evaluation.found_beside}
+            notes += absent_notes({name: self._given.rules[name] for name in self._queries}, absent)
+            missing = {name: own for name, own in missing.items() if self._given.rules[name].log_source not in absent}
+        notes += missing_notes(missing, [self.evaluation.events_schema])
         by_query: list[tuple[str, str]] = []
         for name, tally in self.totals.of.items():
             own = [] if tally.is_full else of_events.get(name, [])

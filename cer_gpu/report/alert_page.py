@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from string import Template
@@ -25,6 +26,8 @@ _EVENTS_TEXT = 4_000
 """Most characters of the events of an alert."""
 _TEXT = 4_000
 """Most characters of the text of a rule."""
+MOST_HOSTS = 50
+"""Most hosts in the table."""
 NO_TACTIC = "no tactic"
 
 
@@ -40,12 +43,15 @@ class Raised:
         Times of their ends, or positions without a time column.
     first : list of dict
         The first ones.
+    hosts : Counter of str
+        Numbers by host, of alerts that tell one.
     """
 
     rule: Rule
     n: int = 0
     moments: list[Int64] = field(default_factory=list)
     first: list[dict[str, Any]] = field(default_factory=list)
+    hosts: Counter[str] = field(default_factory=Counter)
 
     def all_moments(self) -> Int64:
         """Return all moments."""
@@ -67,7 +73,11 @@ def alert_page(raised: Mapping[str, Raised], title: str, n_events: int, kind: pa
     for each in found:
         levels.setdefault(each.rule.level or "no level", []).append(each)
     room = max(1, MOST_ALERTS // max(len(found), 1))
-    sections = [_over_time(levels, line), _tactics(levels, line)] if found else ["<section><p>No alerts.</p></section>"]
+    sections = (
+        [_over_time(levels, line), _tactics(levels, line), _hosts(levels)]
+        if found
+        else ["<section><p>No alerts.</p></section>"]
+    )
     sections += [_level(level, own, line, room) for level, own in levels.items()]
     return Template(resource("alerts.html")).substitute(
         title=html_text(title),
@@ -151,8 +161,31 @@ def _tactics(levels: Mapping[str, Sequence[Raised]], line: TimeLine) -> str:
     )
 
 
+def _hosts(levels: Mapping[str, Sequence[Raised]]) -> str:
+    """Return the table of the hosts with most alerts: their number by level; "" if no alert tells its host."""
+    by_level = {level: sum((each.hosts for each in own), Counter()) for level, own in levels.items()}
+    most = sum(by_level.values(), Counter[str]()).most_common()
+    if not most:
+        return ""
+    head = "".join(f'<th scope="col" class="number">{html_text(level)}</th>' for level in levels)
+    rows = []
+    for host, _ in most[:MOST_HOSTS]:
+        cells = "".join(_cell(level, of[host]) if of[host] else "<td></td>" for level, of in by_level.items())
+        rows.append(f"<tr><td>{html_text(host)}</td>{cells}</tr>")
+    rest = f'<p class="hint">The first of {len(most):,} hosts.</p>\n' if len(most) > MOST_HOSTS else ""
+    return (
+        '<section>\n<h2>By host</h2>\n<div class="scroll"><table class="tactics hosts">\n'
+        f'<thead><tr><th scope="col">host</th>{head}</tr></thead>\n<tbody>\n'
+        + "\n".join(rows)
+        + f"\n</tbody>\n</table></div>\n{rest}</section>"
+    )
+
+
 def _number(level: str, own: Sequence[Raised]) -> str:
-    n = sum(each.n for each in own)
+    return _cell(level, sum(each.n for each in own))
+
+
+def _cell(level: str, n: int) -> str:
     return f'<td class="number {_class(level)}"><span class="name">{n:,}</span></td>'
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cer_gpu.engine.options import EvaluationOptions, Sort, options_by_name
 from cer_gpu.io.sinks import naming, result_file
@@ -36,7 +37,7 @@ def write_alerts(
 ) -> ReportSummary:
     """Write the alerts of rules as one HTML page, which needs nothing else; arguments are those of `write_report`.
 
-    The page has the number of alerts of each level over time, of each tactic and level, and for each rule that raised
+    The page has the number of alerts of each level over time, of each tactic and host by level, and for each rule that raised
     some, by level and tactic, what the rule says of itself, its text, and its first alerts with their events.  The
     events are read once.
 
@@ -91,6 +92,8 @@ def _take(raised: Mapping[str, Raised], batch: pa.RecordBatch, kind: pa.DataType
         ends = ends.view(pa.int32() if kind.bit_width == 32 else pa.int64())
     each.moments.append(ends.to_numpy().astype(np.int64))
     each.n += batch.num_rows
+    for host in pc.value_counts(batch.column("host").drop_null()).to_pylist():
+        each.hosts[host["values"]] += host["counts"]
     room = FIRST_ALERTS - len(each.first)
     if room > 0:
         some = batch.slice(0, room)

@@ -4,6 +4,7 @@
 | --- | --- | --- |
 | `rule`, `id`, `level` | string | those of the rule; NULL where it has none |
 | `tags`, `tactics`, `techniques` | list of string | those of the rule |
+| `host` | string | that of the last event, from the first of `cer_gpu.rules.hosts.HOST_COLUMNS` that is there |
 | `key` | map of strings | the values of the columns in PARTITION BY, or BY of EQL, by the names of the columns |
 | `start`, `end` | int64 | positions of the first event and of the last one |
 | `start_time`, `end_time` | that of the time column | where there is one |
@@ -29,6 +30,7 @@ from cer_gpu.compilation import CompiledQuery
 from cer_gpu.engine.evaluation import FoundBatches
 from cer_gpu.io.texts import TEXT, json_texts, plain_values
 from cer_gpu.rule import Rule
+from cer_gpu.rules.hosts import hosts_of
 
 ALERTS = "alerts"
 """Name of this form of the results."""
@@ -72,6 +74,7 @@ class AlertRows:
             [
                 *((name, pa.string()) for name in ("rule", "id", "level")),
                 *((name, _TEXTS) for name in ("tags", "tactics", "techniques")),
+                ("host", pa.string()),
                 ("key", _KEY),
                 ("start", pa.int64()),
                 ("end", pa.int64()),
@@ -95,6 +98,7 @@ class AlertRows:
         columns = {key: pa.repeat(pa.scalar(value, pa.string()), rows.num_rows) for key, value in own.items()}
         for key, values in lists.items():
             columns[key] = pa.repeat(pa.scalar(list(values), _TEXTS), rows.num_rows)
+        columns["host"] = hosts_of(rows)
         columns["key"] = _maps({key: found[key] for key in self._keys[name] if key in found}, rows.num_rows)
         if self._have_events[name]:
             columns["events"] = _events(found["events"])

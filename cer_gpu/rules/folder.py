@@ -49,12 +49,15 @@ class RuleFolder:
         Errors in files that cannot be read, and of rules in them that are no query, with the names of the files.
     notes : list of str
         Remarks on rules that give no results.
+    log_sources : dict from str to str
+        Texts in CEQL that find the events of log sources, by the words that rules have for these.
     """
 
     rules: dict[str, Rule]
     passed_over: Mapping[str, int] = field(default_factory=dict)
     errors: list[tuple[str, CerError]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    log_sources: Mapping[str, str] = field(default_factory=dict)
 
     def checked(self) -> dict[str, Rule]:
         """Return the rules; raise the first error."""
@@ -104,7 +107,7 @@ def read_folder(folder: str | os.PathLike[str], fields: FieldColumns = AS_NAMED)
         over = f"none but {_listed(passed_over)}" if passed_over else "none"
         raise OptionError(f"{folder}: expected query files ({', '.join(f'*{each}' for each in READERS)}), found {over}")
     errors = sorted(found.errors, key=lambda each: place.get(each[0], len(place)))
-    return RuleFolder(rules, dict(passed_over), errors, list(found.notes))
+    return RuleFolder(rules, dict(passed_over), errors, list(found.notes), found.log_sources)
 
 
 def read_file(path: Path, fields: FieldColumns = AS_NAMED) -> RulesFound:
@@ -126,6 +129,7 @@ def _read(files: Iterable[RuleFile], fields: FieldColumns) -> RulesFound:
         [kind for each in found for kind in each.passed_over],
         [error for each in found for error in each.errors],
         [note for each in found for note in each.notes],
+        {words: text for each in found for words, text in each.log_sources.items()},
     )
 
 

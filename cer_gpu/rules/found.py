@@ -64,12 +64,15 @@ class RulesFound:
         Errors in files that cannot be read, and of rules in them that are no query, with the names of the files.
     notes : sequence of str
         Remarks on rules that give no results.
+    log_sources : mapping from str to str
+        Texts in CEQL that find the events of log sources, by the words that rules have for these.
     """
 
     rules: Sequence[Rule] = ()
     passed_over: Sequence[str] = ()
     errors: Sequence[tuple[str, CerError]] = ()
     notes: Sequence[str] = ()
+    log_sources: Mapping[str, str] = field(default_factory=dict)
 
 
 RuleReader = Callable[[Sequence[RuleFile], FieldColumns], RulesFound]

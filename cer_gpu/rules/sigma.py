@@ -33,7 +33,8 @@ def read_sigma(files: Sequence[RuleFile], fields: FieldColumns) -> RulesFound:
         return _without_pysigma(files, error)
     over = [kind for kind, n in found.passed_over.items() for _ in range(n)]
     errors = [(each.file or each.name, each.error) for each in found._refused]
-    return RulesFound(list(found.rules.values()), over, errors, list(silenced_notes(found.silenced)))
+    notes = list(silenced_notes(found.silenced))
+    return RulesFound(list(found.rules.values()), over, errors, notes, found.log_sources)
 
 
 def _without_pysigma(files: Sequence[RuleFile], missing: OptionError) -> RulesFound:

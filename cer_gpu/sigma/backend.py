@@ -37,8 +37,8 @@ from sigma.types import (
 from cer_gpu.sigma import formulas as f
 from cer_gpu.sigma.correlations import correlation_query
 from cer_gpu.sigma.nesting import check_condition
-from cer_gpu.sigma.pipelines.named import sources_of
-from cer_gpu.sigma.pipelines.sources import ChosenColumns, predicate_of
+from cer_gpu.sigma.pipelines.named import sources_of, words_of_source
+from cer_gpu.sigma.pipelines.sources import ChosenColumns, predicate_of, test_of_sources
 from cer_gpu.sigma.values import (
     OPERATORS_OF_SIGMA,
     CasedFieldReference,
@@ -178,6 +178,17 @@ class CerGpuBackend(Backend):
         """Return the text of a rule."""
         text = with_header(rule.title, f"SELECT * FROM events WHERE * AS event FILTER event[{query.text}]")
         return self.last_processing_pipeline.postprocess_query(rule, text)
+
+    def log_source(self, rule: SigmaRule) -> tuple[str, str] | None:
+        """Return the log source of a rule that was converted, in words, and the query for its events.
+
+        None: pipelines have given it none that some events are not of.
+        """
+        test = test_of_sources(sources_of(rule), self._columns)
+        if test is None:
+            return None
+        words = words_of_source(rule)
+        return words, with_header(words, f"SELECT * FROM events WHERE * AS event FILTER event[{test}]")
 
     def finalize_output_default(self, queries: list[Any]) -> Any:
         """Return the texts of all rules."""

@@ -69,6 +69,8 @@ def converted(rules: Any, pipelines: Any, columns: dict[str, str], nocase_groups
         if named & _keys_of(rule):
             rule.disable_output()
     texts: dict[int, str] = {}
+    source_of: dict[int, str] = {}
+    log_sources: dict[str, str] = {}
     converted: set[int] = set()
     for rule in _referenced_first(sound, refused):
         try:
@@ -76,6 +78,9 @@ def converted(rules: Any, pipelines: Any, columns: dict[str, str], nocase_groups
                 made = backend.convert_correlation_rule(rule)
             else:
                 made = backend.convert_rule(rule)
+                if made and (source := backend.log_source(rule)) is not None:
+                    source_of[id(rule)] = source[0]
+                    log_sources.setdefault(*source)
         except Exception as error:  # whatever comes of one rule, the others are converted
             refused.append(_refused(title_of_rule(rule), error, rule))
             continue
@@ -86,9 +91,9 @@ def converted(rules: Any, pipelines: Any, columns: dict[str, str], nocase_groups
     for rule in sound:
         if id(rule) in texts:
             name = _free_name(rule, found)
-            found[name] = _rule(name, texts[id(rule)], rule)
+            found[name] = _rule(name, texts[id(rule)], rule, source_of.get(id(rule)))
             fields[name] = rule.get_conversion_result()[0].columns
-    return SigmaRules(found, fields, refused, +given.passed_over, _silenced(given, sound, converted))
+    return SigmaRules(found, fields, refused, +given.passed_over, _silenced(given, sound, converted), log_sources)
 
 
 def _keys_of(rule: AnyRule) -> set[str]:
@@ -243,7 +248,7 @@ def _free_name(rule: AnyRule, taken: Iterable[str]) -> str:
     return names[0]
 
 
-def _rule(name: str, text: str, rule: AnyRule) -> Rule:
+def _rule(name: str, text: str, rule: AnyRule, log_source: str | None) -> Rule:
     """Return a rule with what it says of itself."""
     tags = tuple(map(str, rule.tags))
     file = file_of_rule(rule)
@@ -256,5 +261,6 @@ def _rule(name: str, text: str, rule: AnyRule) -> Rule:
         id=None if rule.id is None else str(rule.id),
         tactics=tactics_of(tags),
         techniques=techniques_of(tags),
+        log_source=log_source,
         file=None if file is None else str(file),
     )

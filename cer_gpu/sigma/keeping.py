@@ -21,6 +21,7 @@ def write_rules(found: SigmaRules) -> bytes:
         "refused": [[each.name, _plain(each.error), each.kind, each.file] for each in found._refused],
         "passed_over": found.passed_over,
         "silenced": found.silenced,
+        "log_sources": found.log_sources,
     }
     return json.dumps(kept).encode()
 
@@ -31,7 +32,7 @@ def read_rules_of(content: bytes) -> SigmaRules:
     refused = [Refused(name, _error(plain), kind, file) for name, plain, kind, file in kept["refused"]]
     fields, silenced = ({name: tuple(of) for name, of in kept[each].items()} for each in ("fields", "silenced"))
     rules = {name: _rule(of) for name, of in kept["rules"].items()}
-    return SigmaRules(rules, fields, refused, kept["passed_over"], silenced)
+    return SigmaRules(rules, fields, refused, kept["passed_over"], silenced, kept["log_sources"])
 
 
 def _rule(plain: dict[str, Any]) -> Rule:

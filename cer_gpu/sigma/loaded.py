@@ -53,6 +53,8 @@ class SigmaRules(Mapping[str, str]):
         Number of YAML documents that are no rules, by the kind of them.
     silenced
         Titles of rules that give no results of their own, by the correlations without a text that refer to them.
+    log_sources
+        Texts in CEQL that find the events of log sources, by the words that rules have for these (`Rule.log_source`).
 
     Attributes
     ----------
@@ -62,6 +64,7 @@ class SigmaRules(Mapping[str, str]):
         Names of the rules that have no text, with the reasons.
     passed_over : dict from str to int
     silenced : dict from str to tuple of str
+    log_sources : dict from str to str
 
     Examples
     --------
@@ -85,12 +88,14 @@ class SigmaRules(Mapping[str, str]):
         refused: Iterable[Refused] = (),
         passed_over: Mapping[str, int] | None = None,
         silenced: Mapping[str, tuple[str, ...]] | None = None,
+        log_sources: Mapping[str, str] | None = None,
     ) -> None:
         self.rules: dict[str, Rule] = dict(rules)
         self.fields: dict[str, tuple[str, ...]] = dict(fields)
         self._refused = list(refused)
         self.passed_over: dict[str, int] = dict(passed_over or {})
         self.silenced: dict[str, tuple[str, ...]] = dict(silenced or {})
+        self.log_sources: dict[str, str] = dict(log_sources or {})
 
     def __getitem__(self, name: str) -> str:
         """Return the text of a rule."""

@@ -221,3 +221,16 @@ def test_the_command_writes_the_alerts_of_a_folder(tmp_path, capsys, monkeypatch
     for output, word in ("positions", "20 complex events"), ("progress", "20 starts"):
         assert main([*asked, "--output", output]) == 0
         assert word in capsys.readouterr().err
+
+
+def test_hosts_are_listed_with_most_alerts_first(tmp_path):
+    rules = compile_rules(
+        {level: Rule(level, f"SELECT * FROM S WHERE {level[0].upper()}", level=level) for level in ("high", "low")}
+    )
+    events = pa.table({"type": list("HLLLH"), "Computer": ["a", "b<", "b<", None, "b<"]})
+    write_alerts(rules, events, tmp_path / "alerts.html")
+    page = (tmp_path / "alerts.html").read_text(encoding="utf-8")
+    table = page[page.index('<table class="tactics hosts">') :]
+    rows = re.findall(r"<tr><td>(.*?)</td>(.*?)</tr>", table[: table.index("</table>")])
+    assert [host for host, _ in rows] == ["b&lt;", "a"]
+    assert [re.findall(r'class="name">(\d+)<|<td></td>', cells) for _, cells in rows] == [["1", "2"], ["1", ""]]

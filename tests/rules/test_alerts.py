@@ -39,6 +39,7 @@ def test_alerts_have_one_schema_and_come_in_the_order_of_their_ends(rules):
         [
             *((name, pa.string()) for name in ("rule", "id", "level")),
             *((name, texts) for name in ("tags", "tactics", "techniques")),
+            ("host", pa.string()),
             ("key", pa.map_(pa.string(), pa.string())),
             ("start", pa.int64()),
             ("end", pa.int64()),

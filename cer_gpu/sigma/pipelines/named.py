@@ -77,12 +77,18 @@ def sources_of(rule: SigmaRule) -> Sequence[LogSource]:
         return (EVERY_EVENT,)
     found = [source for sources in told.values() for source in sources]
     if not found:
-        own = {name: getattr(rule.logsource, name) for name in ("product", "category", "service")}
-        words = ", ".join(f"{name} {value}" for name, value in own.items() if value is not None)
-        near = _nearest_source(tuple(told), *own.values())
+        near = _nearest_source(tuple(told), *(getattr(rule.logsource, name) for name in _NAMES))
         hint = f"\nhint: did you mean {near}?" if near else ""
-        raise UnknownLogSourceError(f"the log source ({words}) is none of the pipeline {' or '.join(told)}{hint}")
+        raise UnknownLogSourceError(
+            f"the log source ({words_of_source(rule)}) is none of the pipeline {' or '.join(told)}{hint}"
+        )
     return found
+
+
+def words_of_source(rule: SigmaRule) -> str:
+    """Return the log source that a rule names, in words."""
+    own = {name: getattr(rule.logsource, name) for name in _NAMES}
+    return ", ".join(f"{name} {value}" for name, value in own.items() if value is not None)
 
 
 @lru_cache(maxsize=1_000)

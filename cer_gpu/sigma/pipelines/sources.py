@@ -115,6 +115,14 @@ def predicate_of(formula: DetectionFormula, sources: Sequence[LogSource], column
     return RulePredicate(text, tuple(writer.columns | names), places, places.tested)
 
 
+def test_of_sources(sources: Sequence[LogSource], columns: ChosenColumns) -> str | None:
+    """Return the test that an event is of one of some log sources; None: every event is."""
+    tests = [source.test for source in sources if source.test is not None]
+    if len(tests) < len(sources):
+        return None
+    return PredicateWriter(lambda name: column(columns.get(name, name))).predicate(some_of(tests))
+
+
 @dataclass(frozen=True)
 class _Places:
     """The columns that fields become in the log sources of a rule."""
