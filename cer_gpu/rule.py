@@ -9,6 +9,9 @@ from cer_gpu.errors import CerError, QueryError
 LEVELS = ("critical", "high", "medium", "low", "informational")
 """Levels of rules, the most urgent first; a rule may have none, or another."""
 
+NO_TACTIC = "no tactic"
+"""Stands for the tactic of a rule without one."""
+
 TEST_ENDINGS = (".test.yml", ".test.yaml")
 """Endings of files of rule tests, which hold no rules."""
 

@@ -16,7 +16,7 @@ from cer_gpu.cli.preview import Preview, QueryTable, end_of, preview, table_widt
 from cer_gpu.cli.tally import Totals, counted
 from cer_gpu.io.sinks import Sink
 from cer_gpu.output.funnel import FunnelCounts
-from cer_gpu.rule import Rule, urgency
+from cer_gpu.rule import NO_TACTIC, Rule, urgency
 from cer_gpu.rules.alerts import in_order_of_ends
 from cer_gpu.rules.hosts import hosts_of
 from cer_gpu.rules.near_misses import reached
@@ -27,7 +27,6 @@ SHOWN_RULES = 40
 """Most rules in a table."""
 SUMMED = 5
 """Most tactics, rules and hosts in the summary."""
-NO_TACTIC = "no tactic"
 FEWEST_RULES = 5
 """Rules of a level that a table shows however many there are of more urgent ones."""
 

@@ -18,7 +18,7 @@ from cer_gpu.printable import html_text
 from cer_gpu.report.attack import page_of_tactic, page_of_technique, place_of_tactic
 from cer_gpu.report.page import digest, resource
 from cer_gpu.report.time_line import TimeLine
-from cer_gpu.rule import LEVELS, Rule, urgency
+from cer_gpu.rule import LEVELS, NO_TACTIC, Rule, urgency
 
 MOST_ALERTS = 4_000
 """Most alerts of all rules on the page."""
@@ -28,7 +28,6 @@ _TEXT = 4_000
 """Most characters of the text of a rule."""
 MOST_HOSTS = 50
 """Most hosts in the table."""
-NO_TACTIC = "no tactic"
 
 
 @dataclass
