@@ -38,8 +38,8 @@ def write_alerts(
     """Write the alerts of rules as one HTML page, which needs nothing else; arguments are those of `write_report`.
 
     The page has the number of alerts of each level over time, of each tactic and host by level, and for each rule that
-    raised some, by level and tactic, what the rule says of itself, its text, and its first alerts with their events.  The
-    events are read once.
+    raised some, by level and tactic, what the rule says of itself, its text, and its first alerts with their events.
+    The events are read once.
 
     Returns
     -------
