@@ -47,7 +47,7 @@ def test_public_members_have_docstrings(name):
 
 
 INTERNAL = {
-    "Query": "bind matches source needed_types without_choice window_units",
+    "Query": "matches source needed_types without_choice window_units",
     "QuerySet": "matches named source",
     "Evaluator": "bind end_batch may_be_cut of_keys over part read restart restore",
 }

@@ -1,4 +1,4 @@
-"""Choice among the rows that HAVING keeps: LIMIT at each end, and the share of one evaluation among several."""
+"""Choice among the rows that HAVING keeps: LIMIT at each end, and the shard of one evaluation among several."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from cer_gpu.arrays import Bools, Int64
 
 
-def part_of(share: tuple[int, int] | None, n_before: int) -> slice:
-    """Return which of the next rows are those of a share (k, n), given the number of all rows before; None: all."""
-    if share is None:
+def part_of(shard: tuple[int, int] | None, n_before: int) -> slice:
+    """Return which of the next rows are those of a shard (k, n), given the number of all rows before; None: all."""
+    if shard is None:
         return slice(None)
-    part, n_parts = share
+    part, n_parts = shard
     return slice((part - n_before) % n_parts, None, n_parts)
 
 
@@ -31,12 +31,12 @@ class RowChoice:
     ----------
     limit
         Most rows at one end.
-    share
+    shard
         (k, n): of these, keep part k of n; None for all.
     """
 
-    def __init__(self, limit: int, share: tuple[int, int] | None) -> None:
-        self._limit, self._share = limit, share
+    def __init__(self, limit: int, shard: tuple[int, int] | None) -> None:
+        self._limit, self._shard = limit, shard
         self._end, self._n_at_end, self._n = -1, 0, 0
 
     def among(self, kept: Bools, ends: Int64) -> Bools:
@@ -59,7 +59,7 @@ class RowChoice:
         self._end, self._n_at_end = int(own[-1]), int(numbers[-1]) + 1
         rows = np.sort(places[numbers < self._limit])
         n_before, self._n = self._n, self._n + len(rows)
-        rows = rows[part_of(self._share, n_before)]
+        rows = rows[part_of(self._shard, n_before)]
         chosen = np.zeros(len(kept), np.bool_)
         chosen[rows] = True
         return chosen

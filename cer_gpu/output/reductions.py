@@ -65,12 +65,12 @@ class Reduction:
         "SUM", "AVG", "MIN" or "MAX".
     data_type
         Type of the result.
-    share
+    shard
         (k, n): give part k of n of the ends; None for all.
     """
 
-    def __init__(self, function: str, data_type: pa.DataType, share: tuple[int, int] | None) -> None:
-        self._function, self._type, self._share = function, data_type, share
+    def __init__(self, function: str, data_type: pa.DataType, shard: tuple[int, int] | None) -> None:
+        self._function, self._type, self._shard = function, data_type, shard
         self._held: pa.RecordBatch | None = None
         self._n = 0  # ends so far
 
@@ -128,8 +128,8 @@ class Reduction:
 
     def _finished(self, found: pa.RecordBatch) -> pa.RecordBatch:
         before, self._n = self._n, self._n + found.num_rows
-        if self._share is not None:
-            part, n_parts = self._share
+        if self._shard is not None:
+            part, n_parts = self._shard
             found = found.take(pa.array(np.arange((part - before) % n_parts, found.num_rows, n_parts)))
         if self._function != "AVG":
             return found

@@ -1,6 +1,6 @@
-"""Partitions of one share of the keys: the events of all others are left out before anything is looked up for them.
+"""Partitions of one shard of the keys: the events of all others are left out before anything is looked up for them.
 
-Every thread that reads a stream for its share of the keys does this for all events, so it should cost little.
+Every thread that reads a stream for its shard of the keys does this for all events, so it should cost little.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ class _TextWords:
 
 
 class DealtPartitions(Partitions):
-    """Partitions of one share of the keys.
+    """Partitions of one shard of the keys.
 
     Parameters
     ----------
     types, every, numbered
         As those of all partitions.
-    share
-        (k, n): share k of n.
+    shard
+        (k, n): shard k of n.
     """
 
-    def __init__(self, types: list[pa.DataType], share: tuple[int, int], *, every: bool, numbered: bool) -> None:
+    def __init__(self, types: list[pa.DataType], shard: tuple[int, int], *, every: bool, numbered: bool) -> None:
         super().__init__(types, every=every, numbered=numbered)
-        self._share = share
+        self._shard = shard
         encoders = [encoder_of(kind) for kind in types]
         self._words = [_TextWords() if isinstance(each, Texts) else each for each in encoders]
         self._own, self._before = Scratch(np.int32), Scratch(np.int32)
@@ -75,7 +75,7 @@ class DealtPartitions(Partitions):
         relevant = read_only(rows) if self._every else _NO_CODES  # else all of the keys are theirs
         kept, places = self._kept.empty(len(relevant) + 1), self._places.empty(len(relevant) + 1)
         words, codes = self._words_of(keys)
-        n_own, n_kept = deal_events(words, codes, relevant, *self._share, own, before, kept, places)
+        n_own, n_kept = deal_events(words, codes, relevant, *self._shard, own, before, kept, places)
         own = own[:n_own]
         chosen = pa.array(own)
         keys = [take_rows(key, chosen) for key in keys]
@@ -101,8 +101,10 @@ class DealtPartitions(Partitions):
         return joined_words(words), _NO_CODES
 
 
-def partitions_of(types: list[pa.DataType], deal: tuple[int, int] | None, *, every: bool, numbered: bool) -> Partitions:
-    """Return the partitions of share k of n of the keys, for a deal (k, n), or of all; as `Partitions`."""
-    if deal is None:
+def partitions_of(
+    types: list[pa.DataType], key_shard: tuple[int, int] | None, *, every: bool, numbered: bool
+) -> Partitions:
+    """Return the partitions of shard k of n of the keys, for a deal (k, n), or of all; as `Partitions`."""
+    if key_shard is None:
         return Partitions(types, every=every, numbered=numbered)
-    return DealtPartitions(types, deal, every=every, numbered=numbered)
+    return DealtPartitions(types, key_shard, every=every, numbered=numbered)

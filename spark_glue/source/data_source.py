@@ -22,7 +22,6 @@ from pyspark.sql.datasource import (
 
 from cer_gpu.errors import OptionError
 from spark_glue import schema as types_of
-from spark_glue.deal import under_new_name
 from spark_glue.files.evaluation import evaluate_piece
 from spark_glue.files.stores import RELEVANT, relevant
 from spark_glue.sessions import settings, tasks_at_once
@@ -130,7 +129,7 @@ class CerDataSource(DataSource):
                 f"a table has the options that it was created with, and takes no others; got {', '.join(more)}\n"
                 "hint: create another table or a temporary view USING cer"
             )
-        return {**given, **under_new_name(json.loads(kept))}
+        return {**given, **json.loads(kept)}
 
 
 def data_source_of(spark: SparkSession) -> type[CerDataSource]:

@@ -47,7 +47,7 @@ def test_the_packages_from_the_archive(tmp_path):
         [sys.executable, "-P", "-c", CODE, str(archive)], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("replicate: ")
+    assert done.stdout.startswith("broadcast: ")
 
 
 def test_the_command(tmp_path, capsys):
