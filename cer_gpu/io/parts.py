@@ -28,7 +28,7 @@ _MOST_ATTEMPTS = 16
 _BUSY = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
 
-def part_of(target: Path) -> Path:
+def part_beside(target: Path) -> Path:
     """Return a path beside a target, for a file that is to take its name."""
     return target.with_name(f"{_begin_of(target)}{secrets.token_hex(8)}.part")
 
@@ -75,7 +75,7 @@ def name_part(file: IO[bytes], path: Path, target: Path) -> None:
 def remove_left_parts(target: Path) -> int:
     """Remove the hidden files that killed writers of a target left, and print a line on them.
 
-    Removed are regular files of this user with a name that `part_of` gives for this target, which no living process
+    Removed are regular files of this user with a name that `part_beside` gives for this target, which no living process
     has locked; never a link, nor a file with several names.
 
     Parameters

@@ -14,7 +14,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from cer_gpu.errors import OptionError
-from cer_gpu.io.parts import name_part, open_part, part_of, remove_left_parts
+from cer_gpu.io.parts import name_part, open_part, part_beside, remove_left_parts
 from cer_gpu.io.stored_results import is_stored, stored_result_file
 from cer_gpu.io.texts import TEXT, csv_header, csv_lines, is_quoted, json_lines, to_csv
 from cer_gpu.private_files import unfinished
@@ -149,7 +149,7 @@ def result_file(path: str | os.PathLike[str], inputs: Sequence[str] = ()) -> Ite
         return
     target = Path(os.path.realpath(shown))  # a link stays a link
     remove_left_parts(target)
-    part = part_of(target)
+    part = part_beside(target)
     with unfinished(part):
         yield from _result_file(shown, target, part)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cer_gpu.io import parts
-from cer_gpu.io.parts import open_part, part_of, remove_left_parts
+from cer_gpu.io.parts import open_part, part_beside, remove_left_parts
 from cer_gpu.io.sinks import result_file
 from cer_gpu.private_files import unguessable
 
@@ -94,14 +94,14 @@ def test_nothing_else_is_removed(tmp_path):
     folder.mkdir()
     victim = folder / "victim"
     victim.write_bytes(b"mine")
-    planted = [part_of(target) for _ in range(4)]
+    planted = [part_beside(target) for _ in range(4)]
     planted[0].symlink_to(victim)
     planted[1].hardlink_to(victim)
     planted[2].mkdir()
     os.mkfifo(planted[3])
-    name = part_of(target).name
+    name = part_beside(target).name
     foreign = [
-        part_of(tmp_path / "other.csv").name,  # of another target
+        part_beside(tmp_path / "other.csv").name,  # of another target
         ".cer-gpu-123-0a1b2c3d.part",  # of earlier versions, which held no lock
         unguessable(target).name,
         name.removesuffix(".part"),
@@ -120,7 +120,7 @@ def test_nothing_else_is_removed(tmp_path):
 
 
 def test_a_file_of_another_user_stays(tmp_path, monkeypatch):
-    part = part_of(tmp_path / "out.csv")
+    part = part_beside(tmp_path / "out.csv")
     part.write_bytes(b"theirs")
     me = os.geteuid()
     monkeypatch.setattr(parts.os, "geteuid", lambda: me + 1)
@@ -131,7 +131,7 @@ def test_a_file_of_another_user_stays(tmp_path, monkeypatch):
 
 
 def test_a_file_that_is_replaced_while_it_is_looked_at_stays(tmp_path, monkeypatch):
-    part = part_of(tmp_path / "out.csv")
+    part = part_beside(tmp_path / "out.csv")
     part.write_bytes(b"dead")
     open_regular = parts.open_regular
 
@@ -147,7 +147,7 @@ def test_a_file_that_is_replaced_while_it_is_looked_at_stays(tmp_path, monkeypat
 
 
 def test_a_writer_whose_new_file_was_removed_before_its_lock_makes_another(tmp_path, monkeypatch):
-    part, lock_alone, removed = part_of(tmp_path / "out.csv"), parts._lock_alone, []
+    part, lock_alone, removed = part_beside(tmp_path / "out.csv"), parts._lock_alone, []
 
     def too_late(file):
         if not removed:
@@ -165,7 +165,7 @@ def test_without_locks_nothing_is_removed_and_results_are_written(tmp_path, monk
         raise OSError(95, "Operation not supported")
 
     target = tmp_path / "out.csv"
-    part_of(target).write_bytes(b"perhaps of a living one")
+    part_beside(target).write_bytes(b"perhaps of a living one")
     monkeypatch.setattr(parts.fcntl, "flock", without)
     write(target)
     assert (len(left(tmp_path)), target.read_bytes()) == (1, b"whole")
@@ -178,7 +178,7 @@ def test_a_long_name_and_a_link_have_parts_of_their_target(tmp_path):
     target = tmp_path / ("x" * 251 + ".csv")
     link = tmp_path / "link.csv"
     link.symlink_to(target)
-    part_of(target).write_bytes(b"dead")
+    part_beside(target).write_bytes(b"dead")
     write(link)
     assert (left(tmp_path), target.read_bytes(), link.is_symlink()) == ([], b"whole", True)
 
