@@ -124,10 +124,20 @@ def made_once(
     if path is not None and dearer * (time.perf_counter() - begun) >= WORTH_SECONDS:
         with contextlib.suppress(OSError, ValueError, RecursionError):
             write_kept(path, write(value))
-            files = sorted(path.parent.iterdir(), key=lambda each: each.stat().st_mtime)
-            for old in files[:-MOST_KEPT]:
-                old.unlink()
+            _drop_old(path)
     return value
+
+
+def _drop_old(written: Path) -> None:
+    """Remove all but the files that were used last from the folder of one that was just written.
+
+    Files of the future are from before the clock was set back: they go first, or nothing new could stay.
+    """
+    now = time.time()
+    used = {each: each.stat().st_mtime for each in written.parent.iterdir() if each != written}
+    files = sorted(used, key=lambda each: (used[each] <= now, used[each]))
+    for old in files[: max(0, len(files) + 1 - MOST_KEPT)]:
+        old.unlink()
 
 
 _HEAD = b"cer-gpu 1\n"
