@@ -211,11 +211,7 @@ class EvaluationOptions:
             For an unknown name, with the nearest one, and for a value that an option cannot have.
         """
         _check_names(options, known)
-        return cls(**options) if options else _USUAL
-
-
-USUAL_OPTIONS = EvaluationOptions()
-"""Options of an evaluation of which nothing is said."""
+        return cls(**options) if options else USUAL_OPTIONS
 
 
 def check_errors(value: str) -> None:
@@ -224,7 +220,8 @@ def check_errors(value: str) -> None:
         raise OptionError(f"errors must be {RAISE!r} or {SKIP!r}, got {value!r}")
 
 
-_USUAL = EvaluationOptions()
+USUAL_OPTIONS = EvaluationOptions()
+"""Options of an evaluation of which nothing is said."""
 FIELDS = {field.name: field for field in fields(EvaluationOptions)}
 OF_EVENTS = tuple(FIELDS)[: tuple(FIELDS).index("position_column")]
 """Options over given events."""
