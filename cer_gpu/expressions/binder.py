@@ -535,7 +535,9 @@ class Binder:
 
     def check_names(self, name: s.Expression, other: s.Expression) -> None:
         """Raise an error for a name that is no column, and was meant as NULL or as a text."""
-        if not isinstance(name, s.Attribute) or len(names_of(name.name)) > 1 or name.name in self.schema.names:
+        if not isinstance(name, s.Attribute) or len(names_of(name.name)) > 1:
+            return
+        if self.schema.get_all_field_indices(name.name):  # the list of all names is long to make
             return
         message = f"the events have no column {name.name!r}"
         if name.name.upper() == "NULL":
