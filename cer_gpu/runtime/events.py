@@ -45,7 +45,7 @@ class RunOptions:
         True if the marks of the kept positions are wanted.
     share
         (k, n): list part k of n of the complex events; None for all.
-    first_end
+    report_from
         Complex events that end before this position are not listed.
     placed
         True if `Relevant.places` gives the positions that are reported.
@@ -81,7 +81,7 @@ class RunOptions:
     consume: int = CONSUME_NONE
     labelled: bool = False
     share: tuple[int, int] | None = None
-    first_end: int = 0
+    report_from: int = 0
     placed: bool = False
     gap: np.uint64 | np.float64 | None = None
     counted: bool = False
@@ -98,7 +98,7 @@ class RunOptions:
     @property
     def as_group(self) -> Options:
         """The options as the loops take them."""
-        return Options(self.window, self.width, self.consume, self.limit, self.first_end)
+        return Options(self.window, self.width, self.consume, self.limit, self.report_from)
 
     def end_in_words(self, position: int, times: Int64, at: int) -> str:
         """Return words on the event that ends complex events, with the time `at` this place if there are times."""

@@ -22,7 +22,7 @@ if os.name != "posix":
 
 N_ROWS = 1500
 QUERY = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 60 SECONDS", time_column="ts")
-WAYS = [("partition", "rows"), ("range", "rows"), ("range", "files")]
+WAYS = [("key", "rows"), ("range", "rows"), ("range", "files")]
 ENDLESS = 1000
 """Kills that no number of attempts of `local[2, 4]` outlives."""
 
@@ -62,8 +62,8 @@ def rows_of(table):
     return sorted(map(repr, table.to_pylist()))
 
 
-@pytest.mark.parametrize(("dealing", "source"), WAYS)
-def test_workers_that_are_killed_change_no_row(spark, path, killed, tmp_path, dealing, source):
+@pytest.mark.parametrize(("distribution", "source"), WAYS)
+def test_workers_that_are_killed_change_no_row(spark, path, killed, tmp_path, distribution, source):
     kill, n_killed = killed
     expected = QUERY.evaluate(path, output="events")
     assert expected.num_rows > 100
@@ -75,24 +75,24 @@ def test_workers_that_are_killed_change_no_row(spark, path, killed, tmp_path, de
             QUERY,
             str(out),
             order_by="ts",
-            dealing=dealing,
+            distribution=distribution,
             source=source,
             tasks=3,
             show_progress=False,
         )
     found = pq.read_table(out).cast(expected.schema)
     assert rows_of(found) == rows_of(expected)
-    assert (summary.n_found, n_killed()) == (expected.num_rows, 3)
+    assert (summary.n_matches, n_killed()) == (expected.num_rows, 3)
     assert sorted(os.listdir(tmp_path)) == ["found", "kills"]
     assert not [name for name in os.listdir(out) if "unfinished" in name or "_temporary" in name]
 
 
-@pytest.mark.parametrize(("dealing", "source"), WAYS[1:])
-def test_workers_that_are_always_killed_are_an_error_without_output(spark, path, killed, tmp_path, dealing, source):
+@pytest.mark.parametrize(("distribution", "source"), WAYS[1:])
+def test_workers_that_are_always_killed_are_an_error_without_output(spark, path, killed, tmp_path, distribution, source):
     kill, n_killed = killed
     kill(ENDLESS)
     df = spark.read.parquet(path)
-    options = {"order_by": "ts", "dealing": dealing, "source": source, "tasks": 3}
+    options = {"order_by": "ts", "distribution": distribution, "source": source, "tasks": 3}
     with setting(spark, BATCH_ROWS, "50"), pytest.raises(CerError) as caught:
         run(df, QUERY, str(tmp_path / "found"), show_progress=False, **options)
     told = str(caught.value)
@@ -107,7 +107,7 @@ def test_a_result_that_spark_writes_is_not_marked_as_whole(spark, path, killed, 
     """What `match` gives is written by Spark: without _SUCCESS, and without a file that readers see."""
     kill, n_killed = killed
     kill(ENDLESS)
-    df = match(spark.read.parquet(path), QUERY, order_by="ts", dealing="range", source="files", tasks=3)
+    df = match(spark.read.parquet(path), QUERY, order_by="ts", distribution="range", source="files", tasks=3)
     with pytest.raises(CerError), plain_errors():
         df.write.parquet(str(tmp_path / "found"))
     assert n_killed() >= 4
