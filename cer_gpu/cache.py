@@ -16,7 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO, TypeVar
 
-from cer_gpu.private_files import replacing
+from cer_gpu.printable import printable
+from cer_gpu.private_files import replacing, why_not_private
 
 _NAME = "cer-gpu"
 _Made = TypeVar("_Made")
@@ -44,8 +45,13 @@ def cache_folder(part: str, environ: Mapping[str, str] | None = None) -> Path:
     Returns
     -------
     Path
-        Below ``$XDG_CACHE_HOME/cer-gpu``, else ``~/.cache/cer-gpu`` (of ``$HOME``), the first that can be written;
-        else below a folder of the user's own among the temporary files.
+        Below ``$XDG_CACHE_HOME/cer-gpu``, else ``~/.cache/cer-gpu`` (of ``$HOME``), the first that this user can write
+        to, and nobody else; else below a folder of the user's own among the temporary files.
+
+    Notes
+    -----
+    A place that others can write to is not used, and a notice says so, once: whoever can move files there could put
+    what was kept of one query in place of another.
     """
     environ = os.environ if environ is None else environ
     xdg = environ.get("XDG_CACHE_HOME", "")
@@ -58,7 +64,13 @@ def cache_folder(part: str, environ: Mapping[str, str] | None = None) -> Path:
     for place in places:
         folder = place / _NAME / part
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            if not _is_private(place, may_be_sticky=True):
+                continue
+            place.mkdir(parents=True, exist_ok=True)
+            for made in (folder.parent, folder):
+                made.mkdir(mode=0o755, exist_ok=True)  # whatever the umask lets a group do
+            if not _is_private(folder.parent) or not _is_private(folder):
+                continue
         except OSError:
             continue
         if os.access(folder, os.W_OK | os.X_OK):
@@ -66,6 +78,30 @@ def cache_folder(part: str, environ: Mapping[str, str] | None = None) -> Path:
     folder = _temporary() / part
     folder.mkdir(exist_ok=True)
     return folder
+
+
+def _is_private(folder: Path, *, may_be_sticky: bool = False) -> bool:
+    """Return whether nobody else can change what is in a folder, or it is not there; if anybody can, say so, once.
+
+    In a sticky folder of the superuser's, or of the user's own, others can make files, but move none of the user's.
+    """
+    if not folder.exists():
+        return True
+    if may_be_sticky and folder.stat().st_mode & stat.S_ISVTX and _owners(folder) <= {0, os.getuid()}:
+        return True
+    why = why_not_private(folder)
+    if why is not None:
+        _say_not_used(folder, why)
+    return why is None
+
+
+def _owners(folder: Path) -> set[int]:
+    return {folder.stat().st_uid, folder.lstat().st_uid}
+
+
+@cache
+def _say_not_used(folder: Path, why: str) -> None:
+    say_notice(f"{printable(str(folder))}: nothing is kept in this folder, which {why}")
 
 
 def whole_file(path: Path, mode: int) -> AbstractContextManager[IO[bytes]]:
@@ -124,10 +160,20 @@ def made_once(
     if path is not None and dearer * (time.perf_counter() - begun) >= WORTH_SECONDS:
         with contextlib.suppress(OSError, ValueError, RecursionError):
             write_kept(path, write(value))
-            files = sorted(path.parent.iterdir(), key=lambda each: each.stat().st_mtime)
-            for old in files[:-MOST_KEPT]:
-                old.unlink()
+            _drop_old(path)
     return value
+
+
+def _drop_old(written: Path) -> None:
+    """Remove all but the files that were used last from the folder of one that was just written.
+
+    Files of the future are from before the clock was set back: they go first, or nothing new could stay.
+    """
+    now = time.time()
+    used = {each: each.stat().st_mtime for each in written.parent.iterdir() if each != written}
+    files = sorted(used, key=lambda each: (used[each] <= now, used[each]))
+    for old in files[: max(0, len(files) + 1 - MOST_KEPT)]:
+        old.unlink()
 
 
 _HEAD = b"cer-gpu 1\n"

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator
 from types import ModuleType
+from typing import Any
 
 from cer_gpu.errors import CerError
 
@@ -33,6 +34,10 @@ _STACK = re.compile(
 _STATE = re.compile(r"^\s*SQLSTATE: \w+[.;)]*\s*$| SQLSTATE: \w+; line \d+ pos \d+;?", re.MULTILINE)
 """Code that Spark adds to the message of a worker, and its place in a statement of SQL."""
 _LOST = re.compile(r"Python worker exited unexpectedly|ExecutorLostFailure|OutOfMemoryError")
+
+_WAITED = "Exception thrown in awaitResult:"
+"""The message of an exception of Spark's driver whose cause is that of the tasks."""
+_MOST_CAUSES = 8
 
 
 @contextlib.contextmanager
@@ -64,7 +69,7 @@ def plain_error(error: Exception) -> CerError:
     text = str(error)
     java = getattr(error, "java_exception", None)
     if java is not None:
-        text = str(java.toString())
+        text = _text_of(java)
     ours = _OURS.search(text)
     if ours is not None:
         message = _STACK.split(_STATE.split(ours[3], maxsplit=1)[0], maxsplit=1)[0]
@@ -83,6 +88,17 @@ def plain_error(error: Exception) -> CerError:
             f"a worker was lost: {message}\nhint: it may have run out of memory; more tasks, or a shorter window"
         )
     return SparkJobError(message or type(error).__name__)
+
+
+def _text_of(java: Any) -> str:
+    """Return what a Java exception and its causes say, from the first one on that says more than that there is one."""
+    told: list[str] = []
+    while java is not None and len(told) < _MOST_CAUSES:
+        told.append(str(java.toString()).strip())
+        java = java.getCause()
+    while len(told) > 1 and told[0].endswith(_WAITED):
+        del told[0]
+    return "\nCaused by: ".join(told)
 
 
 def _module(name: str) -> ModuleType | None:

@@ -94,6 +94,7 @@ SESSIONS = (
         "test_one_session",
         "test_scan",
         "test_spark_runs",
+        "test_workers_killed",
     ),
     (
         "test_everywhere",

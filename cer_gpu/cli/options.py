@@ -211,7 +211,8 @@ max_memory_option: Decorator = click.option(
     "--max-memory",
     type=_SizeType(),
     metavar="SIZE",
-    help="Most memory, such as 2GiB or 500MB, for the matches of one end where a choice needs all of them.  "
+    help="Most memory, such as 2GiB or 500MB, for the matches of one end where a choice needs all of them, and for "
+    "those that wait for the end of a window.  "
     "[default: half of the machine's]",
 )
 

@@ -24,6 +24,7 @@ from cer_gpu.cli.options import (
     QueryOptions,
     complete_files,
     level_option,
+    max_memory_option,
     needs_time,
     period_options,
     query_options,
@@ -88,6 +89,7 @@ The page appears whole at the end or not at all."""
 @sort_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
 @threads_option
+@max_memory_option
 def report(
     query: str | None,
     queries: str | None,
@@ -102,6 +104,7 @@ def report(
     period: Period,
     sort: Sort,
     threads: int | None,
+    max_memory: str | None,
     as_json: bool,
 ) -> int:
     """Show what QUERY finds in EVENTS as one HTML page.
@@ -126,6 +129,7 @@ def report(
         "events_from": [path for paths in streams.named.values() for path in paths],
         "sort": sort,
         "threads": threads,
+        "max_memory": max_memory,
     }
     aside: list[str] = []
     try:

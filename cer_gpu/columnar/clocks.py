@@ -138,6 +138,11 @@ def _shown(value: pa.Scalar) -> str:
     return str(value.value)
 
 
+def time_in_words(time: int, data_type: pa.DataType) -> str:
+    """Return a 64-bit time of a column as text."""
+    return _shown(times_to_arrow(np.array([time], np.int64), data_type)[0])
+
+
 def times_to_arrow(times: Int64, data_type: pa.DataType) -> pa.Array:
     """Return 64-bit times as an array of the time column's type."""
     width = data_type.bit_width

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ for _power, _prefix in enumerate("kmgt", 1):
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)", re.ASCII | re.IGNORECASE)
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
+_LITTLE = 1 << 20
 _HINT = "a shorter WITHIN, SELECT ANY, or a larger max_memory (--max-memory)"
 
 
@@ -122,29 +123,30 @@ class MemoryLimit:
         return None if machine is None else machine // 2
 
     @contextmanager
-    def room_for(self, n_bytes: int, what: str) -> Iterator[None]:
+    def room_for(self, n_bytes: int, what: Callable[[], str]) -> Iterator[None]:
         """Let a block take memory, so that there are `n_bytes` in all, if the limit and the system allow it.
 
         Parameters
         ----------
         n_bytes
         what
-            Subject of the message: the need for the memory, up to the verb.
+            Returns the subject of the message: the need for the memory, up to the verb.
 
         Raises
         ------
         OutOfMemoryError
         """
-        most = self.n_bytes
+        # to ask the machine costs more than a little memory matters
+        most = None if self.asked is None and n_bytes < _LITTLE else self.n_bytes
         if most is not None and n_bytes > most:
             of = "" if self.asked is not None else ", half of the memory of the machine"
-            raise exceeded(what, f"more than max_memory ({shown_size(most)}{of})")
+            raise exceeded(what(), f"more than max_memory ({shown_size(most)}{of})")
         try:
             yield
         except OutOfMemoryError:
             raise
         except MemoryError:
-            raise exceeded(what, "more memory than is left") from None
+            raise exceeded(what(), "more memory than is left") from None
 
 
 HALF_OF_MACHINE = MemoryLimit()

@@ -9,6 +9,7 @@ or at the end of the stream.  It comes in the order of moment, end and start.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from cer_gpu.output.choice import part_of
 from cer_gpu.planning.trailing import TAKES_BACK
 from cer_gpu.runtime import joining
 from cer_gpu.runtime.counts import CountBuffers
-from cer_gpu.runtime.events import Relevant
+from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.protocol import FoundBuffers
 
@@ -34,6 +35,8 @@ AT_THE_END = np.iinfo(np.int64).max
 """Moment of a complex event whose window the stream does not pass."""
 
 _TRIM_FROM = 1 << 12
+_COPIES = 3
+"""Copies of what waits that there are at once, while some of it is taken, sorted or put together."""
 
 
 class _Events(NamedTuple):
@@ -70,8 +73,6 @@ class Awaiting:
         Length for which a complex event waits behind its last event; None: for `length` behind its first.
     labelled
         True: complex events that differ only in the variables of their events are different.
-    timed
-        True if the output has times.
     strategy
         Selection strategy, among the complex events of one end.
     limit
@@ -84,6 +85,8 @@ class Awaiting:
         True: rows of one end are wanted together.
     share
         (k, n): hand over part k of n of what is known; None for all.
+    options
+        Those of the runtime: the limit of the memory, and whether there are times.
 
     Attributes
     ----------
@@ -99,20 +102,20 @@ class Awaiting:
         *,
         lasting: Any = None,
         labelled: bool,
-        timed: bool,
         strategy: Strategy,
         limit: int,
         counted: bool,
         only_ends: bool,
         grouped: bool,
         shard: tuple[int, int] | None,
+        options: RunOptions,
     ) -> None:
         self.labels: list[frozenset[str]] = [held & frozenset(selected) for held in labels]
         self._takes_back = np.array([TAKES_BACK in held for held in labels])
         self._kept = np.array([bool(held) for held in self.labels])
         # marks that differ in variables that SELECT drops are one
         self._mark_of = np.array([self.labels.index(held) for held in self.labels], np.int32)
-        self._reach, self._labelled, self._timed = length, labelled, timed
+        self._reach, self._labelled, self._options = length, labelled, options
         self._waits_from_end = lasting is not None
         self._length = length if lasting is None else lasting
         self._limit, self._counted, self._only_ends = limit, counted, only_ends
@@ -143,9 +146,18 @@ class Awaiting:
         )
 
     def take(self, found: MatchBuffers, keys: list[pa.Array]) -> None:
-        """Let complex events wait, and take back those that an event to be absent follows."""
-        if not len(found):
-            return
+        """Let complex events wait, and take back those that an event to be absent follows.
+
+        Raises
+        ------
+        OutOfMemoryError
+            When all that then waits needs more than the limit.
+        """
+        if len(found):
+            with self._room_for(found):
+                self._take(found, keys)
+
+    def _take(self, found: MatchBuffers, keys: list[pa.Array]) -> None:
         n = len(self._rows)
         back = np.zeros(n + len(found), np.bool_)
         back[n:] = self._takes_back[found.marks[found.offsets[1:] - 1]]
@@ -222,7 +234,16 @@ class Awaiting:
         self._moments[self._moments == _UNKNOWN] = AT_THE_END
 
     def known(self) -> tuple[FoundBuffers, list[pa.Array]] | None:
-        """Return the complex events that are known, in their order, with the keys of their partitions."""
+        """Return the complex events that are known, in their order, with the keys of their partitions.
+
+        Raises
+        ------
+        OutOfMemoryError
+        """
+        with self._room_for(_NO_ROWS):
+            return self._known()
+
+    def _known(self) -> tuple[FoundBuffers, list[pa.Array]] | None:
         rows = np.flatnonzero(self._moments != _UNKNOWN)
         if not len(rows):
             return None
@@ -257,7 +278,7 @@ class Awaiting:
         keys = [key.take(pa.array(rows)) for key in self._keys]
         self._keep(~taken)
         if counts is not None:
-            times = found.times[1] if self._timed else np.empty(0, np.int64)
+            times = found.times[1] if self._options.timed else np.empty(0, np.int64)
             return CountBuffers(found.spans[1], counts, times), keys
         return found, keys
 
@@ -309,6 +330,24 @@ class Awaiting:
         return (found if len(first) == len(found) else _taken(found, first)), first
 
     # ---- room -----------------------------------------------------------------------------------------------
+
+    def _room_for(self, more: MatchBuffers) -> AbstractContextManager[None]:
+        """Bound the memory of all that waits, with what comes to it, while it is copied and looked up."""
+        n_rows = len(self._rows) + len(more)
+        n_bytes = sum(array.nbytes for rows in (self._rows, more) for array in rows.arrays)
+        n_bytes += sum(key.nbytes for key in self._keys)
+        n_needed = _COPIES * n_bytes + _table_bytes(n_rows)
+        return self._options.memory.room_for(n_needed, lambda: self._waiting_at(more))
+
+    def _waiting_at(self, more: MatchBuffers) -> str:
+        """Return words on all that waits, and on the end of most, for the message that they need too much."""
+        ends = np.concatenate([self._rows.spans[1], more.spans[1]])
+        times = np.concatenate([self._rows.times[1], more.times[1]])
+        positions, first, counts = np.unique(ends, return_index=True, return_counts=True)
+        most = int(np.argmax(counts))
+        end = self._options.end_in_words(int(positions[most]), times, int(first[most]))
+        waiting = f"of {len(ends):,} that wait for the end of their window, and keeping these needs"
+        return f"the complex events that end at {end} are {int(counts[most]):,} so far, {waiting}"
 
     def _keep(self, kept: Bools) -> None:
         """Keep some of the complex events."""
@@ -376,7 +415,11 @@ class Awaiting:
 
 def _table_for(n_rows: int) -> Int64:
     """Return an empty hash table for so many rows."""
-    return np.empty(1 << (2 * n_rows).bit_length(), np.int64)
+    return np.empty(_table_bytes(n_rows) // 8, np.int64)
+
+
+def _table_bytes(n_rows: int) -> int:
+    return 8 << (2 * n_rows).bit_length()
 
 
 _NO_ROWS = MatchBuffers(

@@ -88,9 +88,9 @@ class EvaluationOptions:
         absence has passed: "report", or "hold", which leaves them out and counts them in a note.
     max_memory
         Most memory, for each query and thread, for complex events that are needed all at once, as those of one end
-        are for a choice among them: ``"2GiB"``, ``"500MB"`` or a number of bytes; None: half of what the machine, or a
-        limit of the process, allows.  More is an `OutOfMemoryError` that names the end.  Results, and the events of a
-        window, are not counted.
+        are for a choice among them, and for those that wait until a window has passed: ``"2GiB"``, ``"500MB"`` or a
+        number of bytes; None: half of what the machine, or a limit of the process, allows.  More is an
+        `OutOfMemoryError` that names the end.  Results, and the events of a window, are not counted.
     position_column
         For `evaluator`, and events taken from a larger stream: an int64 column that tells the position of each event,
         which is reported; positions ascend.  It is no attribute.  `WITHIN n EVENTS` and contiguity go by it, so that
@@ -211,7 +211,7 @@ class EvaluationOptions:
             For an unknown name, with the nearest one, and for a value that an option cannot have.
         """
         _check_names(options, known)
-        return cls(**options) if options else _USUAL
+        return cls(**options) if options else USUAL_OPTIONS
 
 
 def check_errors(value: str) -> None:
@@ -220,7 +220,8 @@ def check_errors(value: str) -> None:
         raise OptionError(f"errors must be {RAISE!r} or {SKIP!r}, got {value!r}")
 
 
-_USUAL = EvaluationOptions()
+USUAL_OPTIONS = EvaluationOptions()
+"""Options of an evaluation of which nothing is said."""
 FIELDS = {field.name: field for field in fields(EvaluationOptions)}
 OF_EVENTS = tuple(FIELDS)[: tuple(FIELDS).index("position_column")]
 """Options over given events."""

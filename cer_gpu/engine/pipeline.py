@@ -146,7 +146,7 @@ class Pipeline:
         retains = physical.output.retains(plan.head, plan.having)
         self._retained = Retained(*binding.retained(physical.output)) if retains else None
         shard = None if plan.pipes else asked.shard  # that of what pipes leave
-        self._awaiting = make_waiting(physical, binding, self.table, self.runtime, shard)
+        self._awaiting = make_waiting(physical, binding, self.table, self.runtime, self._options, shard)
         self.tallies: Tallies = Tallies(asked, counts_keys=self._step_keys is None)
         labels = self.table.labels if self._awaiting is None else self._awaiting.labels
         self.output: Output = physical.output(binding.result_columns(physical.output), labels, self._retained)

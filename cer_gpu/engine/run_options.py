@@ -61,6 +61,7 @@ def run_options(physical: PhysicalPlan, binding: Binding, asked: EvaluationOptio
         recent=binding.recent,
         texts=texts,
         memory=MemoryLimit(asked.max_memory),
+        time_type=binding.time_type,
         weighing=binding.weights.weighing if physical.output.weighed and binding.weights is not None else None,
     )
 

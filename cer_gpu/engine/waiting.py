@@ -19,11 +19,17 @@ from cer_gpu.engine.started import StartedRows
 from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
+from cer_gpu.runtime.events import RunOptions
 from cer_gpu.runtime.protocol import HoldsStarts, Runtime
 
 
 def make_waiting(
-    physical: PhysicalPlan, binding: Binding, table: Table, runtime: Runtime, shard: tuple[int, int] | None
+    physical: PhysicalPlan,
+    binding: Binding,
+    table: Table,
+    runtime: Runtime,
+    options: RunOptions,
+    shard: tuple[int, int] | None,
 ) -> Awaiting | StartedRows | None:
     """Return where the results of a runtime wait; None: they are known when they are found."""
     if physical.output.by_starts:
@@ -38,13 +44,13 @@ def make_waiting(
         binding.window_length,
         lasting=binding.lasting,
         labelled=physical.output.is_labelled(plan.head),
-        timed=plan.time_column is not None,
         strategy=physical.strategy,
         limit=physical.limit,
         counted=physical.output.counted,
         only_ends=physical.output.most_at_an_end == 1,
         grouped=whole,
         shard=None if whole else shard,
+        options=options,
     )
 
 

@@ -535,7 +535,8 @@ class Binder:
 
     def check_names(self, name: s.Expression, other: s.Expression) -> None:
         """Raise an error for a name that is no column, and was meant as NULL or as a text."""
-        if not isinstance(name, s.Attribute) or len(names_of(name.name)) > 1 or name.name in self.schema.names:
+        held = self.schema.get_all_field_indices  # the list of all names is long to make
+        if not isinstance(name, s.Attribute) or len(names_of(name.name)) > 1 or held(name.name):
             return
         message = f"the events have no column {name.name!r}"
         if name.name.upper() == "NULL":
@@ -543,8 +544,7 @@ class Binder:
         known = isinstance(other, s.Attribute) and attribute_type(self.schema, other.name) is not None
         if known and self.kind(other) == STRING:
             close = nearest(name.name, self.schema.names)
-            text = name.name.replace("'", "''")
-            quoted = f"for a text write '{text}'"
+            quoted = "for a text write '{}'".format(name.name.replace("'", "''"))
             raise self.error(message, name.span, f"did you mean {close!r}? Or {quoted}" if close else quoted)
 
     # ---- messages -------------------------------------------------------------------------------------------

@@ -136,6 +136,7 @@ def bind_relations(predicates: Sequence[s.Predicate], schema: pa.Schema, text: s
         When they read too many different expressions.
     """
     binder = RelationBinder(schema, text)
+    binder.is_bounded = True
     conditions = tuple(binder.condition(predicate) for predicate in predicates)
     return binder.bound(conditions, predicates)
 
@@ -174,13 +175,23 @@ def bind_keys(
     QueryTooLargeError
         When they read too many different expressions.
     """
+    attributes = {side.name for key in keys for side in key if isinstance(side, s.Attribute) and side.past is None}
+    if len(attributes) > MAX_COLUMNS:  # each has a column of its own
+        raise _too_many_columns()
     binder = RelationBinder(schema, text)
     for predicate in equalities:
         binder.condition(predicate)  # for its errors
     binder.columns.clear()
+    binder.is_bounded = True
     conditions = tuple(binder.condition(predicate) for predicate in tested)
     columns = [[binder.column_number(column) for column in binder.key_columns(key)] for key in keys]
     return binder.bound(conditions, [*equalities, *tested]), columns
+
+
+def _too_many_columns() -> QueryTooLargeError:
+    return QueryTooLargeError(
+        f"filters between events read more than {MAX_COLUMNS} different expressions", hint="write fewer of them"
+    )
 
 
 class RelationBinder(Binder):
@@ -195,6 +206,8 @@ class RelationBinder(Binder):
         Constants of programs: int64, or the bits of a float64.
     differences : list of tuple of Difference
         Differences that the filters bound, of each in turn.
+    is_bounded : bool
+        True to refuse the first column too many, before any filter that comes after it is bound.
     """
 
     def __init__(self, schema: pa.Schema, text: str) -> None:
@@ -204,6 +217,7 @@ class RelationBinder(Binder):
         self.columns: dict[SideColumn, int] = {}
         self.constants: dict[int, int] = {}
         self.differences: list[tuple[Difference, ...]] = []
+        self.is_bounded = False
 
     def derive(self, node: Any) -> Any:
         """Return a predicate or expression with derived columns in place of functions and LAG."""
@@ -224,8 +238,11 @@ class RelationBinder(Binder):
         return len(of) == 1
 
     def column_number(self, column: SideColumn) -> int:
-        """Return the number of a column."""
-        return self.columns.setdefault(column, len(self.columns))
+        """Return the number of a column; QueryTooLargeError for one too many where they are bounded."""
+        number = self.columns.setdefault(column, len(self.columns))
+        if self.is_bounded and number >= MAX_COLUMNS:
+            raise _too_many_columns()
+        return number
 
     def condition(self, predicate: s.Predicate) -> Condition:
         """Bind one filter: as a comparison of two columns where it is one."""
@@ -249,10 +266,6 @@ class RelationBinder(Binder):
 
     def bound(self, conditions: tuple[Condition, ...], predicates: Sequence[s.Predicate]) -> BoundRelations:
         """Return conditions with the columns and constants so far, for filters of these predicates."""
-        if len(self.columns) > MAX_COLUMNS:
-            raise QueryTooLargeError(
-                f"filters between events read more than {MAX_COLUMNS} different expressions", hint="write fewer of them"
-            )
         named = (a.name for predicate in predicates for a in s.attributes(predicate) if a.past is None)
         names = dict.fromkeys(name for name in named if name != s.COUNTED_POSITION)
         return BoundRelations(

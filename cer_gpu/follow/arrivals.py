@@ -151,6 +151,7 @@ class Arrivals:
     def __init__(self, folder: str, settle: float, order: str = ORDERS[0], options: TextOptions = USUAL) -> None:
         self._folder, self._settle, self._order, self._options = folder, settle, order, options
         self._seen: dict[str, tuple[tuple[int, int], float]] = {}  # size and time, and when these were first seen
+        self._ahead_ns = time.time_ns() - time.monotonic_ns()
 
     @property
     def identity(self) -> str:
@@ -170,7 +171,9 @@ class Arrivals:
         coming = [each for each in here if each.name not in read and each.name not in but]
         if self._order == "modified":
             coming.sort(key=lambda each: each.modified_ns)  # those at one time stay in the order of their names
-        now, clock = time.time_ns(), time.monotonic()
+        clock = time.monotonic()
+        # a clock that is set while this process runs makes no file older
+        now = min(time.time_ns(), self._ahead_ns + time.monotonic_ns())
         finished, n_bytes = list[Arrival](), 0
         seen: dict[str, tuple[tuple[int, int], float]] = {}
         for each in coming:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,6 +14,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from cer_gpu.errors import OptionError
+from cer_gpu.io.parts import name_part, open_part, part_beside, remove_left_parts
 from cer_gpu.io.stored_results import is_stored, stored_result_file
 from cer_gpu.io.texts import TEXT, csv_header, csv_lines, is_quoted, json_lines, to_csv
 from cer_gpu.private_files import unfinished
@@ -62,7 +62,8 @@ def open_sink(
     """Write a file of complex events.
 
     The rows go to a hidden file beside it, which takes the name at the end of the ``with`` block. If the block ends
-    with any error, the hidden file is removed, and an earlier file of the name stays unchanged.  Those of a store are
+    with any error, the hidden file is removed, and an earlier file of the name stays unchanged.  Hidden files that
+    killed writers of the same file left are removed first (`cer_gpu.io.parts`).  The rows of a file in a store are
     gathered in a temporary file of this machine, which is put there at the end of the block.
 
     Parameters
@@ -147,7 +148,8 @@ def result_file(path: str | os.PathLike[str], inputs: Sequence[str] = ()) -> Ite
             yield nowhere
         return
     target = Path(os.path.realpath(shown))  # a link stays a link
-    part = target.with_name(f".cer-gpu-{os.getpid()}-{secrets.token_hex(4)}.part")
+    remove_left_parts(target)
+    part = part_beside(target)
     with unfinished(part):
         yield from _result_file(shown, target, part)
 
@@ -156,13 +158,12 @@ def _result_file(shown: Path, target: Path, part: Path) -> Iterator[IO[bytes]]:
     file: IO[bytes] | None = None
     try:
         with naming(str(shown)):
-            file = open(part, "xb")  # noqa: SIM115 - closed below, in two ways
+            file = open_part(part)
         yield file
         with naming(str(shown)):
             file.flush()
             os.fsync(file.fileno())
-            file.close()
-            os.replace(part, target)
+            name_part(file, part, target)
     except BaseException:
         _abandon(file)
         part.unlink(missing_ok=True)

@@ -32,6 +32,7 @@ def write_alerts(
     title: str | None = None,
     sort: Sort = False,
     threads: int | None = None,
+    max_memory: str | int | None = None,
     inputs: Sequence[str] = (),
     events_from: Sequence[str] | None = None,
 ) -> ReportSummary:
@@ -68,7 +69,7 @@ def write_alerts(
     raised = {name: Raised(rule) for name, rule in rules.rules.items()}
     with result_file(path, [*paths(events), *inputs]) as file:
         source = ReportEvents(rules._first, events, sort=sort).open()
-        schema, evaluator, batches = rules._alerts(source, EvaluationOptions(threads=threads))
+        schema, evaluator, batches = rules._alerts(source, EvaluationOptions(threads=threads, max_memory=max_memory))
         kind = schema.field("end_time").type if "end_time" in schema.names else None
         for batch in batches:
             _take(raised, batch, kind)

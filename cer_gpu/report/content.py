@@ -9,6 +9,7 @@ import numpy as np
 from cer_gpu.arrays import Int64
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.ceql.paths import dotted
+from cer_gpu.engine.options import USUAL_OPTIONS, EvaluationOptions
 from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.query import Query
 from cer_gpu.report.axis import axis_of
@@ -21,7 +22,12 @@ from cer_gpu.report.rows import shown_rows
 
 
 def content(
-    query: Query, events: ReportEvents, counted: Counted | None, *, threads: int | None = None, n_pages: int = 1
+    query: Query,
+    events: ReportEvents,
+    counted: Counted | None,
+    *,
+    asked: EvaluationOptions = USUAL_OPTIONS,
+    n_pages: int = 1,
 ) -> dict[str, Any]:
     """Evaluate a query and return the content of its page.
 
@@ -32,7 +38,7 @@ def content(
     n_pages
         Number of queries that share the room of one file.
     """
-    found = find_for_report(query, events, threads, counted, n_pages)
+    found = find_for_report(query, events, asked, counted, n_pages)
     is_whole = found.n_listed == found.n_matches
     held: dict[str, Any] = {
         "query": query.text,
@@ -49,7 +55,7 @@ def content(
         "n_partitions": len(found.partitions.labels),
     }
     if query.default_output == "measures":
-        held["measures"] = shown_measures(query, events, found, threads, n_pages)
+        held["measures"] = shown_measures(query, events, found, asked, n_pages)
     if found.drawn is None or found.detailed is None:
         return held
     axis, starts, ends = axis_of(query, found.drawn)
@@ -71,7 +77,7 @@ def content(
         "key_values": [found.partitions.values[code] for code in used] if len(query.partition_keys) > 1 else [],
         "counts": packed(np.array([found.counts[code] for code in used], np.float64)),
         "matches": matches,
-        "rows": shown_rows(query, events, found, axis.get("digits"), threads, n_pages),
+        "rows": shown_rows(query, events, found, axis.get("digits"), asked, n_pages),
     }
 
 

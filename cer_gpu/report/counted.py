@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.options import USUAL_OPTIONS, EvaluationOptions
 from cer_gpu.expressions.targets.arrow import exact_sum
 from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet
@@ -82,7 +82,7 @@ class Counted:
 
 
 def count_for_report(
-    queries: Mapping[str, Query], events: ReportEvents, threads: int | None = None
+    queries: Mapping[str, Query], events: ReportEvents, asked: EvaluationOptions = USUAL_OPTIONS
 ) -> dict[str, Counted]:
     """Count the complex events of the queries where that takes no listing of them; several in one pass.
 
@@ -98,23 +98,23 @@ def count_for_report(
         if not query._drops_rows and query.physical_plan("count").counted and query._plan.every is None
     }
     try:
-        return _count(countable, events, threads) if countable else {}
+        return _count(countable, events, asked) if countable else {}
     except CountOverflow:
-        return {name: _count_one(name, query, events, threads) for name, query in countable.items()}
+        return {name: _count_one(name, query, events, asked) for name, query in countable.items()}
 
 
-def _count_one(name: str, query: Query, events: ReportEvents, threads: int | None) -> Counted:
+def _count_one(name: str, query: Query, events: ReportEvents, asked: EvaluationOptions) -> Counted:
     try:
-        return _count({name: query}, events, threads)[name]
+        return _count({name: query}, events, asked)[name]
     except CountOverflow:
         return Counted(query, ShownPartitions(query), overflows=True)
 
 
-def _count(queries: Mapping[str, Query], events: ReportEvents, threads: int | None) -> dict[str, Counted]:
+def _count(queries: Mapping[str, Query], events: ReportEvents, asked: EvaluationOptions) -> dict[str, Counted]:
     counted = {name: Counted(query, ShownPartitions(query)) for name, query in queries.items()}
     together = QuerySet(queries)
-    evaluator = together._closed(EvaluationOptions(output="count"))
-    for name, batch in together._matches(events.open(), evaluator, threads):
+    evaluator = together._closed(replace(asked, output="count"))
+    for name, batch in together._matches(events.open(), evaluator, asked.threads):
         counted[name].add(batch)
     for name, each in counted.items():
         each.n_events, each.notes = evaluator.n_events, tuple(evaluator.notes.get(name, ()))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.engine.options import USUAL_OPTIONS, EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.io.source import Source
 from cer_gpu.query import Query
@@ -70,7 +71,11 @@ class ReportResults:
 
 
 def find_for_report(
-    query: Query, events: ReportEvents, threads: int | None = None, counted: Counted | None = None, n_pages: int = 1
+    query: Query,
+    events: ReportEvents,
+    asked: EvaluationOptions = USUAL_OPTIONS,
+    counted: Counted | None = None,
+    n_pages: int = 1,
 ) -> ReportResults:
     """Evaluate a query, and keep the results that a report needs.
 
@@ -88,9 +93,9 @@ def find_for_report(
     some = None if counted is None or counted.is_listed_whole else counted
     listed = query if some is None else some.of_each_end()
     # of what HAVING drops, only valuations are told apart
-    evaluator = listed.evaluator(output="bindings" if query._drops_rows else "positions")
+    evaluator = listed._evaluator(replace(asked, output="bindings" if query._drops_rows else "positions"))
     n_listed = 0
-    for batch in listed._matches(events.open(), evaluator, threads):
+    for batch in listed._matches(events.open(), evaluator, asked.threads):
         if not batch.num_rows:
             continue
         positions = batch.column("positions")
@@ -128,7 +133,7 @@ def find_for_report(
 
 
 def variables_of(
-    query: Query, events: ReportEvents, detailed: pa.Table, n_listed: int, threads: int | None = None
+    query: Query, events: ReportEvents, detailed: pa.Table, n_listed: int, asked: EvaluationOptions = USUAL_OPTIONS
 ) -> list[list[str]] | None:
     """Return the role of each row of complex events: the variables that hold it, in each valuation.
 
@@ -157,7 +162,7 @@ def variables_of(
     ways: list[dict[tuple[tuple[str, ...], ...], None]] = [{} for _ in range(len(prints))]
     positions = detailed["positions"].to_pylist()
     left = MAX_VALUATIONS + 8 * n_listed
-    for batch in _valuations(query, events, threads):
+    for batch in _valuations(query, events, asked):
         own = fingerprints(batch)
         places = np.minimum(np.searchsorted(prints, own), len(prints) - 1)
         hits = np.flatnonzero(prints[places] == own)
@@ -173,8 +178,8 @@ def variables_of(
     return [_told(each, len(held)) for each, held in zip(ways, positions, strict=True)]
 
 
-def _valuations(query: Query, events: ReportEvents, threads: int | None) -> Iterator[pa.RecordBatch]:
-    for batch in query._matches(events.open(), query.evaluator(output="bindings"), threads):
+def _valuations(query: Query, events: ReportEvents, asked: EvaluationOptions) -> Iterator[pa.RecordBatch]:
+    for batch in query._matches(events.open(), query._evaluator(replace(asked, output="bindings")), asked.threads):
         if batch.num_rows:
             yield batch
 

@@ -31,6 +31,7 @@ def write_funnel(
     title: str | None = None,
     sort: Sort = False,
     threads: int | None = None,
+    max_memory: str | int | None = None,
     inputs: Sequence[str] = (),
     events_from: Sequence[str] | None = None,
 ) -> ReportSummary:
@@ -55,7 +56,7 @@ def write_funnel(
     counts = {name: FunnelCounts(funnel_names(each._plan), each._plan.time_unit) for name, each in queries.items()}
     together = QuerySet(queries)
     with result_file(path, [*paths(events), *inputs]) as file:
-        evaluator = together._closed(EvaluationOptions(output="funnel"))
+        evaluator = together._closed(EvaluationOptions(output="funnel", max_memory=max_memory))
         source = ReportEvents(next(iter(queries.values())), events, sort=sort).open()
         for name, batch in together._matches(source, evaluator, threads):
             counts[name].take(batch)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.engine.options import USUAL_OPTIONS, EvaluationOptions
 from cer_gpu.io.texts import plain_values
 from cer_gpu.query import Query
 from cer_gpu.report.events import ReportEvents
@@ -21,7 +23,7 @@ MAX_MEASURED_BYTES = 1 << 23
 
 
 def shown_measures(
-    query: Query, events: ReportEvents, found: ReportResults, threads: int | None = None, n_pages: int = 1
+    query: Query, events: ReportEvents, found: ReportResults, asked: EvaluationOptions = USUAL_OPTIONS, n_pages: int = 1
 ) -> dict[str, Any]:
     """Return the measures of a query: a value for each complex event that is drawn, or the first rows of all.
 
@@ -32,8 +34,8 @@ def shown_measures(
     is_whole = found.n_listed == found.n_matches
     most = max(MAX_MEASURED // n_pages, 1)
     first, sampled, n_rows = list[pa.RecordBatch](), list[pa.RecordBatch](), 0
-    evaluator = query.evaluator(output="measures", limit=None if is_whole else most)
-    for batch in query._matches(events.numbered(), evaluator, threads):
+    evaluator = query._evaluator(replace(asked, output="measures", limit=None if is_whole else most))
+    for batch in query._matches(events.numbered(), evaluator, asked.threads):
         left = most - n_rows
         if left > 0 or not first:
             first.append(batch.slice(0, max(left, 0)))

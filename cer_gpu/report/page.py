@@ -12,7 +12,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from cer_gpu.engine.options import Sort, options_by_name
+from cer_gpu.engine.options import EvaluationOptions, Sort, options_by_name
 from cer_gpu.errors import OptionError
 from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.io.sinks import naming, result_file
@@ -62,6 +62,7 @@ def write_report(
     title: str | None = None,
     sort: Sort = False,
     threads: int | None = None,
+    max_memory: str | int | None = None,
     inputs: Sequence[str] = (),
     events_from: Sequence[str] | None = None,
     tell: Callable[[str], None] | None = None,
@@ -87,6 +88,8 @@ def write_report(
         Sort the events by the time column first.
     threads
         Number of threads that evaluate; None: as many as help.
+    max_memory
+        As that of `cer_gpu.Query.evaluate`.
     inputs
         Files and folders of the queries, which must not be overwritten.
     events_from
@@ -124,17 +127,18 @@ def write_report(
     2
     """
     queries = queries_of(query)
+    asked = EvaluationOptions(threads=threads, max_memory=max_memory)
     sources = paths(events) if events_from is None else [*events_from]
     texts = {name: each.text for name, each in queries.items()}
     about = {"queries" if len(inputs) > 1 else "query": [*inputs], "events": sources}
     with result_file(path, [*paths(events), *inputs]) as file:
         rereadable = ReportEvents(next(iter(queries.values())), events, sort=sort)
-        counted = count_for_report(queries, rereadable, threads)
+        counted = count_for_report(queries, rereadable, asked)
         line = too_many(counted, len(queries))
         if tell is not None and line is not None:
             tell(line)
         pages = {
-            name: content(each, rereadable, counted.get(name), threads=threads, n_pages=n_pages(queries, counted))
+            name: content(each, rereadable, counted.get(name), asked=asked, n_pages=n_pages(queries, counted))
             for name, each in queries.items()
         }
         held = [{"name": name, **page} for name, page in pages.items()]

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from cer_gpu.arrays import Int64
 from cer_gpu.columnar.fields import array_of
+from cer_gpu.engine.options import USUAL_OPTIONS, EvaluationOptions
 from cer_gpu.io.texts import plain_values
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.query import Query
@@ -30,7 +31,7 @@ def shown_rows(
     events: ReportEvents,
     found: ReportResults,
     digits: int | None,
-    threads: int | None = None,
+    asked: EvaluationOptions = USUAL_OPTIONS,
     n_pages: int = 1,
 ) -> dict[str, Any]:
     """Return the rows of the detailed complex events, each with the variables that hold it, and the rows between.
@@ -63,7 +64,7 @@ def shown_rows(
         texts, numbers, positions = texts.take(pa.array(kept)), numbers[kept], fewer
     lists = detailed["positions"].combine_chunks()
     lengths = pc.list_value_length(lists).to_numpy().astype(np.int64)
-    variables = variables_of(found.valued, events, detailed, found.n_listed, threads)
+    variables = variables_of(found.valued, events, detailed, found.n_listed, asked)
     told, roles = _coded_roles(variables, lengths.tolist())
     kinds = [field.type for field in binding.attribute_schema]
     kinds = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds]

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 import numpy as np
+import pyarrow as pa
 
 from cer_gpu.arrays import Array, Int32, Int64
 from cer_gpu.automaton.chain_sums import Weighing
 from cer_gpu.automaton.encoding import CONSUME_NONE, GLOBAL_WINDOW, NO_WINDOW
 from cer_gpu.backend.arguments import Events, Options
+from cer_gpu.columnar.clocks import time_in_words
 from cer_gpu.columnar.memory_limit import HALF_OF_MACHINE, MemoryLimit
 from cer_gpu.expressions.side_columns import TextNumbers
 from cer_gpu.runtime.join_tables import JoinTables
@@ -66,7 +68,9 @@ class RunOptions:
     weighing
         Weights of events, which are the columns of `Relevant.attributes`; or None.
     memory
-        Limit for the complex events of one end that are gathered for a choice among them.
+        Limit for the complex events of one end that are gathered for a choice among them, and for those that wait.
+    time_type
+        Type of the times, for messages; None: there are none.
     """
 
     window: int = NO_WINDOW
@@ -89,11 +93,18 @@ class RunOptions:
     texts: TextNumbers | None = None
     weighing: Weighing | None = None
     memory: MemoryLimit = HALF_OF_MACHINE
+    time_type: pa.DataType | None = None
 
     @property
     def as_group(self) -> Options:
         """The options as the loops take them."""
         return Options(self.window, self.width, self.consume, self.limit, self.report_from)
+
+    def end_in_words(self, position: int, times: Int64, at: int) -> str:
+        """Return words on the event that ends complex events, with the time `at` this place if there are times."""
+        if self.time_type is None or not len(times):
+            return f"event {position}"
+        return f"event {position} ({time_in_words(int(times[at]), self.time_type)})"
 
     @property
     def numbers_its_partitions(self) -> bool:

@@ -141,15 +141,16 @@ class Joining(Runtime):
 
     def _gathering(self, events: Relevant, n_bytes: int) -> AbstractContextManager[None]:
         """Bound the memory for the complex events of the event under way, which then take so many bytes."""
-        return self.options.memory.room_for(n_bytes, self._gathered_at(events))
+        return self.options.memory.room_for(n_bytes, lambda: self._gathered_at(events))
 
     def _gathered_at(self, events: Relevant) -> str:
         """Return words on the complex events of the event under way, for the message that they need too much."""
         regs = self._regs
-        n, end = int(regs[k.N_OUT] - regs[k.FIRST_OUT]), int(events.reported[int(regs[k.EVENT])])
+        n, event = int(regs[k.N_OUT] - regs[k.FIRST_OUT]), int(regs[k.EVENT])
+        end = self.options.end_in_words(int(events.reported[event]), events.times, event)
         if not n:
-            return f"one complex event that ends at event {end} needs"
-        return f"the complex events that end at event {end} are {n:,} so far, and choosing among them needs"
+            return f"one complex event that ends at {end} needs"
+        return f"the complex events that end at {end} are {n:,} so far, and choosing among them needs"
 
     def flush(self) -> FoundBuffers:
         """Return what was found since the last full buffer."""

@@ -73,6 +73,59 @@ def test_more_positions_than_offsets_tell_are_an_error(monkeypatch):
         cer_gpu.compile(CHOSEN).evaluate(events_of(300), max_memory="4GiB")
 
 
+# ---- complex events that wait -----------------------------------------------------------------------------------
+
+WAITING = {
+    "events": "SELECT * FROM S WHERE A AS a ; A+ AS b ; !B WITHIN 40 EVENTS",
+    "clock": "SELECT * FROM S WHERE A AS a ; A+ AS b ; !B WITHIN 40 SECONDS",
+    "chosen": "SELECT MAX * FROM S WHERE A AS a ; A+ AS b ; !B WITHIN 40 SECONDS",
+    "limited": "SELECT * FROM S WHERE A AS a ; A+ AS b ; !B PARTITION BY [k] WITHIN 40 EVENTS LIMIT 2",
+}
+WAITING_TEXT = re.compile(
+    r"the complex events that end at event (\d+) \(2024-01-01 00:00:(\d\d)\) are ([\d,]+) so far, of ([\d,]+) that "
+    r"wait for the end of their window, and keeping these needs more than max_memory \(19\.1 MiB\)\nhint: a shorter "
+)
+
+
+def waiting_events(n: int) -> pa.Table:
+    times = np.datetime64("2024-01-01T00:00:00", "s") + np.arange(n)
+    return pa.table({"type": ["A"] * n, "k": [1] * n, "ts": pa.array(times)})
+
+
+@pytest.mark.parametrize("query", [name for name in WAITING if name != "limited"])
+def test_matches_that_wait_and_need_too_much_are_an_error_that_names_the_end_and_its_time(query):
+    compiled = cer_gpu.compile(WAITING[query], time_column="ts")
+    with pytest.raises(cer_gpu.OutOfMemoryError) as error:
+        compiled.evaluate(waiting_events(40), max_memory="20MB")
+    told = WAITING_TEXT.match(str(error.value))
+    assert told, str(error.value)
+    end, second, at_end, waiting = (int(text.replace(",", "")) for text in told.groups())
+    assert end == second
+    # ends have some 2 ** end each, and those of the last one are half of all
+    assert 10_000 < at_end <= waiting < 1_000_000
+    assert at_end <= 2**end
+
+
+@pytest.mark.parametrize("query", WAITING)
+def test_matches_that_wait_below_the_limit_are_the_same(query):
+    compiled = cer_gpu.compile(WAITING[query], time_column="ts")
+    events = waiting_events(11)
+    expected = compiled.evaluate(events)
+    assert len(expected)
+    assert compiled.evaluate(events, max_memory="20MB").equals(expected)
+
+
+def test_a_choice_that_needs_too_much_names_the_time_of_the_end():
+    events = events_of(300)
+    times = np.datetime64("2024-01-01T00:00:00", "s") + np.arange(300)
+    compiled = cer_gpu.compile(CHOSEN, time_column="ts")
+    with pytest.raises(cer_gpu.OutOfMemoryError) as error:
+        compiled.evaluate(events.append_column("ts", pa.array(times)), max_memory="50MB")
+    told = re.match(r"the complex events that end at event (\d+) \(2024-01-01 00:(\d\d):(\d\d)\) are", str(error.value))
+    assert told, str(error.value)
+    assert int(told[1]) == 60 * int(told[2]) + int(told[3])
+
+
 def test_a_checkpoint_does_not_hold_the_limit():
     compiled = cer_gpu.compile(CHOSEN)
     evaluator = compiled.evaluator(max_memory="50MB")

@@ -155,6 +155,29 @@ def test_the_stack_of_java_is_left_out():
     assert str(error) == "event 3 is wrong\nhint: sort"
 
 
+class OfJava:
+    """What an exception of Java answers."""
+
+    def __init__(self, *told):
+        self.told = told
+
+    def toString(self):
+        return self.told[0]
+
+    def getCause(self):
+        return OfJava(*self.told[1:]) if self.told[1:] else None
+
+
+def test_the_cause_is_told_where_spark_only_says_that_there_is_one():
+    error = RuntimeError("An error occurred")
+    lost = "java.io.EOFException: Python worker exited unexpectedly (crashed)"
+    error.java_exception = OfJava("org.apache.spark.SparkException: Exception thrown in awaitResult: ", lost)
+    told = str(plain_error(error))
+    assert told.startswith("a worker was lost: Python worker exited unexpectedly (crashed)\nhint: ")
+    error.java_exception = OfJava("org.apache.spark.SparkException: Job aborted.", "java.io.IOException: full")
+    assert str(plain_error(error)) == "Job aborted."
+
+
 def test_a_job_that_fails_leaves_nothing(spark, query, tmp_path):
     times = pa.array([10, 20, 15, 30], pa.timestamp("s"))
     events = pa.table({"type": ["LANDED"] * 4, "tailnum": ["x"] * 4, "delay": [1] * 4, "ts": times, "n": range(4)})

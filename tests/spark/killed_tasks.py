@@ -1,0 +1,54 @@
+"""A function for ``mapInArrow`` whose process is killed in the middle, so many times in all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+
+@dataclass
+class KilledInside:
+    """A task whose process is killed, while a file of a folder can be made for it.
+
+    It is killed before it reads its second batch, after it gave its first one, or after it wrote its first rows to a
+    file: whatever comes first.
+    """
+
+    function: Any
+    folder: Path
+    n_kills: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        write_batch = pq.ParquetWriter.write_batch
+
+        def half(writer: pq.ParquetWriter, *args: Any) -> None:
+            write_batch(writer, *args)
+            self._kill()
+
+        pq.ParquetWriter.write_batch = half
+        try:
+            for found in self.function(self._read(batches)):
+                yield found
+                self._kill()
+        finally:
+            pq.ParquetWriter.write_batch = write_batch
+
+    def _read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for i, batch in enumerate(batches):
+            if i == 1:
+                self._kill()
+            yield batch
+
+    def _kill(self) -> None:
+        for number in range(self.n_kills):
+            with contextlib.suppress(FileExistsError):
+                (self.folder / str(number)).touch(exist_ok=False)
+                os.kill(os.getpid(), signal.SIGKILL)
