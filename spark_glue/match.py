@@ -42,7 +42,8 @@ def match(events: Any, query: CompiledQuery | Mapping[str, Any] | None = None, *
         evaluated in one job.  A mapping from names to texts is compiled, with ``type`` as the column of types, and the
         first column of `order_by` as the time column, if it holds times.
     **options
-        Those of `spark_glue.distribution.JobOptions`: ``order_by``, ``distribution``, ``tasks``, ``output``, ``source``.
+        Those of `spark_glue.distribution.JobOptions`: ``order_by``, ``distribution``, ``tasks``, ``output`` and
+        ``source``.
 
     Returns
     -------
