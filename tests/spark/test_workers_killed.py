@@ -88,9 +88,7 @@ def test_workers_that_are_killed_change_no_row(spark, path, killed, tmp_path, di
 
 
 @pytest.mark.parametrize(("distribution", "source"), WAYS[1:])
-def test_workers_always_killed_are_an_error_without_output(
-    spark, path, killed, tmp_path, distribution, source
-):
+def test_workers_always_killed_are_an_error_without_output(spark, path, killed, tmp_path, distribution, source):
     kill, n_killed = killed
     kill(ENDLESS)
     df = spark.read.parquet(path)
