@@ -138,6 +138,7 @@ class LogConverter:
         self._kept_bytes = kept_bytes
         self._in_use: weakref.WeakValueDictionary[Any, ConvertedLog] = weakref.WeakValueDictionary()
         self._recent: OrderedDict[Any, ConvertedLog] = OrderedDict()
+        self._n_recent_bytes = 0
         self._changing = threading.RLock()
 
     def converted(self, identity: Any, format: LogFormat, opened: Callable[[], IO[bytes]]) -> ConvertedLog:
@@ -172,10 +173,11 @@ class LogConverter:
         if identity is not None:
             with self._changing:
                 self._in_use[identity] = log
+                before = self._recent.pop(identity, None)  # two threads may have converted one file
                 self._recent[identity] = log
-                n_bytes = sum(each.n_bytes for each in self._recent.values())
-                while n_bytes > self._kept_bytes and self._recent:
-                    n_bytes -= self._recent.popitem(last=False)[1].n_bytes
+                self._n_recent_bytes += log.n_bytes - (0 if before is None else before.n_bytes)
+                while self._n_recent_bytes > self._kept_bytes and self._drop_one():
+                    pass
         return log
 
     def _drop_one(self) -> bool:
@@ -183,7 +185,7 @@ class LogConverter:
         with self._changing:
             if not self._recent:
                 return False
-            self._recent.popitem(last=False)
+            self._n_recent_bytes -= self._recent.popitem(last=False)[1].n_bytes
             return True
 
 
