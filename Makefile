@@ -60,7 +60,7 @@ test-soak: install ## Run the property tests on some 100,000 random cases, and k
 		tests/engine/test_long_streams.py tests/engine/test_ends.py tests/engine/test_share.py tests/engine/test_checkpoint.py \
 		tests/engine/test_advance.py tests/follow/test_kills.py tests/follow/test_jobs.py tests/follow/test_jobs_killed.py tests/spark/test_streaming_kills.py tests/spark/test_pieces.py tests/spark/test_file_layouts.py \
 		tests/parallel/test_key_threads.py tests/parallel/test_threads.py tests/parallel/test_ranges_of_files.py \
-		tests/spark/test_dealing.py tests/test_query_set.py tests/test_warming.py tests/ceql/test_changed_queries.py \
+		tests/spark/test_distribution.py tests/test_query_set.py tests/test_warming.py tests/ceql/test_changed_queries.py \
 		tests/io/test_damaged_files.py tests/io/test_texts.py tests/kernels/test_nvrtc.py tests/predicates/test_cuda.py tests/predicates/test_cuda_properties.py
 
 lint: install ## Check style, types (their completeness too) and import directions

@@ -200,7 +200,7 @@ def main(arguments: list[str]) -> int:
     if options.rules.exists() and path.exists():
         rules = loaded(options.rules)
         (events,) = pq.read_table(path).combine_chunks().to_batches()
-        rules = rules.over(events.schema)
+        rules = rules.bind(events.schema)
         tables[PUSHES] += pushed_to_all(rules, events, options.pushes)
         tables[FILE] = over_file(rules, path, options.repeat)
     else:

@@ -1,9 +1,9 @@
-"""What asks of the past and of each start: events each second for aggregates OVER the past, and for "progress".
+"""What asks of the past and of each start: events each second for aggregates OVER the past, and for "funnel".
 
     .venv/bin/python benchmarks/past.py [--events 4000000] [--repeat 4]
 
 The column of each aggregate is made alone: all events are of its type, of one key or of a million, with about a
-thousand or a million of them in the window.  For "progress" a funnel of four steps is evaluated as a whole, of 16 types
+thousand or a million of them in the window.  For "funnel" a funnel of four steps is evaluated as a whole, of 16 types
 of which four take part.  Seconds are CPU seconds of the one thread that works; shown is the fastest run.
 """
 
@@ -85,9 +85,9 @@ def main() -> None:
         table = events(asked.events, n_keys, "ABCDEFGHIJKLMNOP")
         keys = "" if n_keys == 1 else "PARTITION BY [k]"
         query = cer_gpu.compile(f"SELECT * FROM S WHERE A ; B ; C ; D {keys} WITHIN 1000000 [t]")
-        query.evaluate(table.slice(0, 100_000), output="progress")  # compiles
+        query.evaluate(table.slice(0, 100_000), output="funnel")  # compiles
 
-        run = partial(query.evaluate, table, output="progress", threads=1)
+        run = partial(query.evaluate, table, output="funnel", threads=1)
         rates.append(asked.events / fastest(run, asked.repeat) / 1e6)
     print(f"{'million events/s':24}" + "".join(f"{rate:>16.1f}" for rate in rates))
 

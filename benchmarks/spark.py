@@ -44,20 +44,20 @@ LONG = "SELECT * FROM S WHERE A ; B ; C FILTER A[x > 0.9999] AND B[x > 0.999] WI
 FUNNEL = "SELECT * FROM S WHERE A ; B ; C FILTER A[x > 0.99] AND B[x > 0.99] PARTITION BY [k]"
 START_EVENTS = 1000
 Job = tuple[str, str, str, int]
-"""Name, query, dealing and number of tasks."""
+"""Name, query, distribution and number of tasks."""
 JOBS = [
     ("keys, by range", KEYED, "range", 2),
     ("keys, by range, 16 tasks", KEYED, "range", 16),
     ("a window of time, by range", TIMED, "range", 2),
     ("a long window, by range, 16 tasks", LONG, "range", 16),
     ("a window of events, by range", COUNTED, "range", 2),
-    ("a window of events, by shares", COUNTED, "replicate", 2),
-    ("keys without a window, by key", FUNNEL, "partition", 2),
+    ("a window of events, by shares", COUNTED, "broadcast", 2),
+    ("keys without a window, by key", FUNNEL, "key", 2),
 ]
 ROW_JOBS = [
-    ("keys, by key", KEYED, "partition", 2),
+    ("keys, by key", KEYED, "key", 2),
     ("a window of time, by range", TIMED, "range", 2),
-    ("a window of events, by shares", COUNTED, "replicate", 2),
+    ("a window of events, by shares", COUNTED, "broadcast", 2),
 ]
 
 
@@ -110,17 +110,17 @@ def single(events: Path, text: str, threads: int) -> None:
     for n_threads in {1, threads}:
         sum(batch.num_rows for batch in query.stream(first, threads=n_threads))
     begun, cpu = time.perf_counter(), time.process_time()
-    n_found = 0
+    n_matches = 0
     with tempfile.TemporaryDirectory() as out, contextlib.ExitStack() as opened:
         writer = None
         for batch in query.stream(str(events), threads=threads):
             if writer is None:
                 writer = opened.enter_context(pq.ParquetWriter(f"{out}/found.parquet", batch.schema, use_dictionary=[]))
             writer.write_batch(batch, 1 << 20)
-            n_found += batch.num_rows
+            n_matches += batch.num_rows
     taken, cpu = time.perf_counter() - begun, time.process_time() - cpu
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"seconds": taken, "cpu": cpu, "complex events": n_found, "peak": peak}))
+    print(json.dumps({"seconds": taken, "cpu": cpu, "complex events": n_matches, "peak": peak}))
 
 
 def cpu_times() -> tuple[float, float]:
@@ -147,14 +147,14 @@ def jobs(folder: Path, n_events: int, cores: int, source: str, chosen: Sequence[
     rows: list[dict[str, object]] = []
     alone: dict[tuple[str, int], dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as out:
-        for name, text, dealing, tasks in chosen:
+        for name, text, distribution, tasks in chosen:
             query = cer_gpu.compile(text, time_column="ts")
             for threads in (1, 2):
                 if (text, threads) not in alone:
                     alone[text, threads] = single_process(events, text, threads)
 
             def job(
-                stored: Path, query: Query = query, dealing: str = dealing, tasks: int = tasks
+                stored: Path, query: Query = query, distribution: str = distribution, tasks: int = tasks
             ) -> tuple[Summary, tuple[float, ...]]:
                 before = cpu_times()
                 done = run(
@@ -162,7 +162,7 @@ def jobs(folder: Path, n_events: int, cores: int, source: str, chosen: Sequence[
                     query,
                     f"{out}/found",
                     order_by="ts",
-                    dealing=dealing,
+                    distribution=distribution,
                     tasks=tasks,
                     output="positions",
                     source=source,
@@ -173,13 +173,13 @@ def jobs(folder: Path, n_events: int, cores: int, source: str, chosen: Sequence[
             job(start)  # workers start, and load the loops
             begun, _ = job(start)
             done, (java, python) = job(events)
-            assert done.n_found == alone[text, 1]["complex events"], (done.n_found, alone[text, 1])
+            assert done.n_matches == alone[text, 1]["complex events"], (done.n_matches, alone[text, 1])
             n = done.n_rows
             rows.append(
                 {
                     "workload": name,
                     "events": n,
-                    "complex events": done.n_found,
+                    "complex events": done.n_matches,
                     "million events/s": n / done.seconds / 1e6,
                     "without the start": n / max(done.seconds - begun.seconds, 1e-3) / 1e6,
                     "one process, 1 thread": n / alone[text, 1]["seconds"] / 1e6,

@@ -110,7 +110,7 @@ def with_a_heavy_key(spark: Any, events: Path, n_events: int, folder: str) -> li
                 query,
                 f"{folder}/found",
                 order_by="ts",
-                dealing="partition",
+                distribution="key",
                 tasks=SKEW_TASKS,
                 output="count",
                 source="rows",
@@ -122,7 +122,7 @@ def with_a_heavy_key(spark: Any, events: Path, n_events: int, folder: str) -> li
             {
                 "a key with half of all events": name,
                 "events": n_events,
-                "complex events": done[-1].n_found,
+                "complex events": done[-1].n_matches,
                 "seconds": statistics.median(each.seconds for each in done),
                 "parts": done[-1].n_parts,
                 "largest part / mean": done[-1].skew,

@@ -24,7 +24,7 @@ from cer_gpu.io.sources import reading_again
 from cer_gpu.parallel.key_threads import on_threads_by_key
 from cer_gpu.parallel.ranges import RangeWindow, cut
 from cer_gpu.parallel.threads import on_threads, threads_that_help
-from cer_gpu.planning.dealing import Dealing
+from cer_gpu.planning.distribution import Distribution
 from cer_gpu.planning.needs import Needs
 from cer_gpu.planning.plan import Plan
 
@@ -107,8 +107,8 @@ class Evaluated(ABC):
         [[1, 2], [0, 2]]
         """
         state = NamedState.from_bytes(self._evaluation(EvaluationOptions()).identities, blob)
-        share = state.options.pop("share")
-        options = EvaluationOptions(**state.options, share=None if share is None else tuple(share))
+        shard = state.options.pop("shard")
+        options = EvaluationOptions(**state.options, shard=None if shard is None else tuple(shard))
         evaluation = self._evaluation(options)
         evaluation._restore(state)
         return evaluation
@@ -139,7 +139,7 @@ class Evaluated(ABC):
         except OutOfMemoryError:  # which tells more
             raise
         except MemoryError:  # in a thread
-            raise out_of_memory(evaluator.n_found) from None
+            raise out_of_memory(evaluator.n_matches) from None
 
 
 def _first_rows(found: FoundBatches, evaluator: Evaluation[Any, Any]) -> FoundBatches:
@@ -201,7 +201,7 @@ class CompiledQuery(Evaluated):
         """The query itself, where this is one of a set that is not compiled yet."""
         return self
 
-    def over(self, schema: pa.Schema) -> CompiledQuery:
+    def bind(self, schema: pa.Schema) -> CompiledQuery:
         """Return the query with the names of columns that it has over events of a schema.
 
         QueryError: it does not fit.
@@ -239,14 +239,14 @@ class CompiledQuery(Evaluated):
         return False if self._plan is None else self._plan.several_streams
 
     @property
-    def keys(self) -> tuple[tuple[str, ...], ...]:
+    def partition_keys(self) -> tuple[tuple[str, ...], ...]:
         """The column names in each bracket of PARTITION BY, where events can be dealt by them."""
-        return () if self._plan is None else self._plan.keys
+        return () if self._plan is None else self._plan.partition_keys
 
     @property
-    def nullable_keys(self) -> frozenset[tuple[str, ...]]:
+    def nullable_partition_keys(self) -> frozenset[tuple[str, ...]]:
         """Those of `keys` of which NULL is a value like any other."""
-        return frozenset() if self._plan is None else self._plan.nullable_keys
+        return frozenset() if self._plan is None else self._plan.nullable_partition_keys
 
     @property
     def window_kind(self) -> str | None:
@@ -259,13 +259,13 @@ class CompiledQuery(Evaluated):
         return None if self._plan is None else self._plan.window_attribute
 
     @property
-    def dealing(self) -> Dealing:
+    def distribution(self) -> Distribution:
         """Exact ways to deal the events to several evaluations."""
-        return Dealing(_WHOLE_TABLE, _WHOLE_TABLE)
+        return Distribution(_WHOLE_TABLE, _WHOLE_TABLE)
 
-    def dealing_for(self, output: str | None) -> Dealing:
+    def distribution_for(self, output: str | None) -> Distribution:
         """Return the exact ways to deal the events for an output."""
-        return self.dealing
+        return self.distribution
 
     @property
     @abstractmethod

@@ -37,7 +37,7 @@ from cer_gpu.output.form import Output
 from cer_gpu.output.measures import measure_errors, measures_of
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding, Bindings
-from cer_gpu.planning.dealing import Dealing
+from cer_gpu.planning.distribution import Distribution
 from cer_gpu.planning.needs import Needs, narrowed, needs_of
 from cer_gpu.planning.outputs import against_output, output_of, with_aggregate
 from cer_gpu.planning.passes import plan_of, schema_errors, strategy_notes
@@ -191,13 +191,13 @@ class Query(CompiledQuery):
         return physical_plan(self._plan, self._output(output))
 
     @property
-    def dealing(self) -> Dealing:
+    def distribution(self) -> Distribution:
         """Exact ways to deal the events to several evaluations."""
-        return self.physical_plan().dealing
+        return self.physical_plan().distribution
 
-    def dealing_for(self, output: str | None) -> Dealing:
+    def distribution_for(self, output: str | None) -> Distribution:
         """Return the exact ways to deal the events for an output."""
-        return self.physical_plan(output).dealing
+        return self.physical_plan(output).distribution
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -327,7 +327,7 @@ class Query(CompiledQuery):
             SELECT, of the type that Arrow gives it.
             "rows": one row for each event of a valuation and variable that holds it: ``match`` (int64, the number of
             the valuation, from 0), ``variable``, ``position``, and the selected attributes.
-            "progress": one row for each event that satisfies the first step of a chain, in order: ``start``, keys,
+            "funnel": one row for each event that satisfies the first step of a chain, in order: ``start``, keys,
             ``step`` (int64, the number of steps reached), ``positions`` and, with a time column, ``times`` of these,
             ``stopped`` ("complete", "window", "barred" or "end"), and ``barred_by`` (int64, the position of the event
             that must not be there, else NULL).

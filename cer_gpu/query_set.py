@@ -378,7 +378,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
                 over.raise_error(name)
         return over
 
-    def over(self, schema: pa.Schema) -> QuerySet:
+    def bind(self, schema: pa.Schema) -> QuerySet:
         """Return the queries with the names of columns that they have over events of a schema.
 
         QueryError: one does not fit; the message begins with its name.
@@ -386,7 +386,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         fitted = {}
         for name, query in self._queries.items():
             with InQuery(name):
-                fitted[name] = query.over(schema)
+                fitted[name] = query.bind(schema)
         return QuerySet(fitted)
 
     def _known_over(
@@ -539,7 +539,7 @@ class QuerySetEvaluator(Evaluation[tuple[str, pa.RecordBatch], dict[str, pa.Reco
     @property
     def notes(self) -> dict[str, list[str]]:
         """Remarks on the events read so far (`Evaluator.notes`), of the queries that have some."""
-        read = {name: member for name, member in self._members.items() if self.n_events > member.options.begin}
+        read = {name: member for name, member in self._members.items() if self.n_events > member.options.start_position}
         return {name: notes for name, member in read.items() if (notes := member.notes)}
 
     def add(self, name: str, query: CompiledQuery | str) -> None:
@@ -568,7 +568,7 @@ class QuerySetEvaluator(Evaluation[tuple[str, pa.RecordBatch], dict[str, pa.Reco
                     query, type_column=first.type_column, time_column=first.time_column, time_unit=first.time_unit
                 )
         check_same_events(query, name, first, self._first_name)
-        member = query._member(replace(self._options, begin=self.n_events), self._sharing)
+        member = query._member(replace(self._options, start_position=self.n_events), self._sharing)
         if self._schema is not None:
             self._expect(name, member, self._schema)
             self._names = None
@@ -590,6 +590,6 @@ class QuerySetEvaluator(Evaluation[tuple[str, pa.RecordBatch], dict[str, pa.Reco
         self._names = self._turns = None
         if self._schema is not None:
             self._blocks.keep({clock for each in self._members.values() for clock in each.clocks})
-        found = [] if member.is_full else list(member.finish())
+        found = [] if member.limit_reached else list(member.finish())
         member.release()
         return pa.concat_batches([empty_batch(member.result_schema), *found])

@@ -148,7 +148,7 @@ KINDS = (
             "A ; B ; C PARTITION BY [k] WITHIN 50 SECONDS",
             "A ; B ; C PARTITION BY [k] WITHIN 50 EVENTS",
         ),
-        ("progress",),
+        ("funnel",),
     ),
     QueryKind(
         "many patterns of texts",

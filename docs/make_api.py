@@ -34,7 +34,7 @@ MODULES = {
 BY_HAND = ("DeviceEvents", "EvaluationOptions", "FieldColumns", "Rule")
 """Classes that callers construct; functions give the others."""
 INTERNAL = {
-    *("begin", "check_time", "compiled_by", "deal", "dealing_for", "due", "engine", "expect", "first_end", "given"),
+    *("start_position", "check_time", "compiled_by", "key_shard", "distribution_for", "next_deadline", "engine", "expect", "report_from", "given"),
     *("holds_back", "identities", "physical", "physical_plan", "pipeline", "placement", "stages", "syntax"),
     *("window_attribute", "window_kind", "compiled", "identity", "is_spaced"),
 }

@@ -191,7 +191,7 @@ SECTIONS: dict[str, list[str]] = {
         "run 'SELECT * FROM S WHERE A ; B WITHIN 5 [name]' events.parquet",
         "run 'SELECT * FROM S WHERE A AS start ; B' events.parquet --output bindings",
         f"run {AB} events.parquet --output measures",
-        "run 'SELECT * FROM S WHERE A ; B+' events.parquet --output progress",
+        "run 'SELECT * FROM S WHERE A ; B+' events.parquet --output funnel",
         "run 'SELECT x FROM S WHERE A+ AS x HAVING COUNT(x) > 2' events.parquet --output count",
     ],
     "Files and folders": [
@@ -310,7 +310,7 @@ PYTHON = [
     "query.evaluate(events, output='count', aggregate='SUM(A.price) + 1')",
     "query.evaluate(events, device='gpu')",
     "query.evaluate(events, threads=0)",
-    "query.evaluate(events, share=(2, 2))",
+    "query.evaluate(events, shard=(2, 2))",
     "query.evaluate(events, sort=True)",
     "query.evaluate(events, lateness='5s')",
     "query.evaluator(late='ignore')",

@@ -1,4 +1,4 @@
-"""One query over 665,297 flight events on Spark, by each dealing, and in this process (``make demo-spark``)."""
+"""One query over 665,297 flight events on Spark, by each distribution, and in this process (``make demo-spark``)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WITHIN 4 HOURS"""
 
 
 def main() -> int:
-    """Run the example and return its exit code: 1 when a dealing gives other rows."""
+    """Run the example and return its exit code: 1 when a distribution gives other rows."""
     query = cer_gpu.compile(LATE_AGAIN, time_column="ts")
     compile_loops({"late_again": query}, FLIGHTS)
     headline("in this process")
@@ -34,9 +34,9 @@ def main() -> int:
     flights = spark.read.parquet(str(FLIGHTS))
     same = True
     with tempfile.TemporaryDirectory() as folder:
-        for dealing in ("partition", "range", "replicate"):
-            out = str(Path(folder, dealing))
-            print(f"\n{run(flights, query, out, order_by='ts', dealing=dealing, tasks=4)}")
+        for distribution in ("key", "range", "broadcast"):
+            out = str(Path(folder, distribution))
+            print(f"\n{run(flights, query, out, order_by='ts', distribution=distribution, tasks=4)}")
             found = pq.read_table(out).cast(expected.schema)
             is_same = rows(found) == rows(expected)
             print("the same rows as in this process" if is_same else "NOT the rows that this process found", flush=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.accumulators import AccumulatorParam
 
-from spark_glue.deal import Done
+from spark_glue.distribution import Done
 
 
 class Accumulated(AccumulatorParam[dict[int, Done]]):

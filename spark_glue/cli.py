@@ -28,7 +28,7 @@ from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rules.alerts import ALERTS
 from cer_gpu.rules.rule_set import RuleSet, analyse_rule
 from spark_glue.archive import package
-from spark_glue.deal import DEALINGS, SOURCES, choose_dealing, under_new_name
+from spark_glue.distribution import DISTRIBUTIONS, SOURCES, choose_distribution, under_new_name
 from spark_glue.errors import plain_errors
 from spark_glue.explanation import explain
 from spark_glue.job import INPUTS, read, run
@@ -59,16 +59,16 @@ _queries_option = click.option(
 )
 
 
-def _dealing_option(command: Callable[..., int]) -> Callable[..., int]:
-    """Add --dealing to a command; --strategy, its old name, is taken with a note."""
+def _distribution_option(command: Callable[..., int]) -> Callable[..., int]:
+    """Add --distribution to a command; --strategy, its old name, is taken with a note."""
 
-    @click.option("--dealing", type=click.Choice(DEALINGS), help="How events are dealt.  [default: auto]")
-    @click.option("--strategy", type=click.Choice(DEALINGS), hidden=True)
+    @click.option("--distribution", type=click.Choice(DISTRIBUTIONS), help="How events are dealt.  [default: auto]")
+    @click.option("--strategy", type=click.Choice(DISTRIBUTIONS), hidden=True)
     @wraps(command)
-    def taking(*args: Any, dealing: str | None, strategy: str | None, **options: Any) -> int:
-        given = {"dealing": dealing, "strategy": strategy}
+    def taking(*args: Any, distribution: str | None, strategy: str | None, **options: Any) -> int:
+        given = {"distribution": distribution, "strategy": strategy}
         named = under_new_name({name: value for name, value in given.items() if value is not None}, say)
-        return command(*args, dealing=named.get("dealing", "auto"), **options)
+        return command(*args, distribution=named.get("distribution", "auto"), **options)
 
     return taking
 
@@ -153,7 +153,7 @@ started, the session is as it was asked for there, and --cores and --conf do not
 @click.option("--partition-by", multiple=True, metavar="NAME", help="Columns of the result that become folders.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT, once the new one is whole.")
 @_output_option
-@_dealing_option
+@_distribution_option
 @_source_option
 @_tasks_option
 @query_options
@@ -177,7 +177,7 @@ def _run_command(
     partition_by: tuple[str, ...],
     overwrite: bool,
     output: str | None,
-    dealing: str,
+    distribution: str,
     source: str,
     tasks: int | None,
     compiling: QueryOptions,
@@ -200,7 +200,7 @@ def _run_command(
     compiled = _compiled(given, _named_time(given) or order_by[0])
     if compiled is None:
         return 1
-    choose_dealing(work_of(compiled, output), dealing, order_by[0])
+    choose_distribution(work_of(compiled, output), distribution, order_by[0])
     with _session(cores, settings) as spark, plain_errors():
         events = read(spark, inputs, format_, options, schema)
         compiled = _fitted(events, given, order_by)
@@ -212,7 +212,7 @@ def _run_command(
                 compiled,
                 out,
                 order_by=order_by,
-                dealing=dealing,
+                distribution=distribution,
                 tasks=tasks,
                 output=output,
                 source=source,
@@ -251,7 +251,7 @@ With --input Spark starts, and reads the footers of the files, not their rows.""
 @_schema_option
 @click.option("--order-by", "order_by", multiple=True, metavar="NAME", help="Columns that order the stream.")
 @_output_option
-@_dealing_option
+@_distribution_option
 @_source_option
 @_tasks_option
 @query_options
@@ -267,7 +267,7 @@ def _explain_command(
     schema: str | None,
     order_by: tuple[str, ...],
     output: str | None,
-    dealing: str,
+    distribution: str,
     source: str,
     tasks: int | None,
     compiling: QueryOptions,
@@ -285,15 +285,15 @@ def _explain_command(
     if compiled is None:
         return 1
     if not inputs:
-        show_text(explain(compiled, dealing))
+        show_text(explain(compiled, distribution))
         return 0
-    choose_dealing(work_of(compiled, output), dealing, order_by[0])
+    choose_distribution(work_of(compiled, output), distribution, order_by[0])
     with _session(cores, _pairs(config, "--conf")) as spark, plain_errors():
         events = read(spark, inputs, format_, _pairs(read_options, "--read-option"), schema)
         compiled = _fitted(events, given, order_by)
         if compiled is None:
             return 1
-        show_text(explain(compiled, dealing, events, order_by, tasks=tasks, output=output, source=source))
+        show_text(explain(compiled, distribution, events, order_by, tasks=tasks, output=output, source=source))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Explanation of a job before it runs: its dealing, and the way of the events to the tasks."""
+"""Explanation of a job before it runs: its distribution, and the way of the events to the tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cer_gpu.cli.tally import counted
 from cer_gpu.errors import OptionError
-from spark_glue.deal import JobOptions, choose_dealing, other_dealings, taking_job_options, way_of_rows
+from spark_glue.distribution import JobOptions, choose_distribution, other_distributions, taking_job_options, way_of_rows
 from spark_glue.match import Way, way_of
 from spark_glue.work import work_of
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 @taking_job_options
 def explain(
     query: CompiledQuery | Mapping[str, Any],
-    dealing: str | None = None,
+    distribution: str | None = None,
     events: Any = None,
     order_by: str | Sequence[str] | None = None,
     *,
     options: JobOptions,
 ) -> str:
-    """Return the dealing for a query or a set with its reason, and the other dealings with theirs, as text.
+    """Return the distribution for a query or a set with its reason, and the other distributions with theirs, as text.
 
     Parameters
     ----------
-    query, dealing
+    query, distribution
     events
         A DataFrame, a path or a list of paths: the text says also whether tasks read files by themselves or get rows
         from Spark, how these are put in order, and how many of them are read. Footers are read, and no rows, unless
@@ -44,18 +44,18 @@ def explain(
     CerError
         If the query does not fit the events.
     """
-    given: dict[str, Any] = {"dealing": dealing, "order_by": order_by}
+    given: dict[str, Any] = {"distribution": distribution, "order_by": order_by}
     options = replace(options, **{name: value for name, value in given.items() if value is not None})
     if events is None:
-        work, dealing = work_of(query, options.output), options.dealing
-        chosen, reason = choose_dealing(work, dealing)
-        return "\n".join([f"{chosen}: {way_of_rows(work, chosen)}", f"  {reason}", *other_dealings(work, chosen)])
+        work, distribution = work_of(query, options.output), options.distribution
+        chosen, reason = choose_distribution(work, distribution)
+        return "\n".join([f"{chosen}: {way_of_rows(work, chosen)}", f"  {reason}", *other_distributions(work, chosen)])
     if options.order_by is None:
         raise OptionError("order_by names no column: expected those that order the events\nhint: order_by='ts'")
     way = way_of(events, query, **vars(options))
-    words = way_of_rows(way.work, way.dealing) if way.plan is None else way.plan.way
-    lines = [f"{way.dealing}: {words}", f"  {way.reason}"]
-    lines += other_dealings(way.work, way.dealing, way.order[0])
+    words = way_of_rows(way.work, way.distribution) if way.plan is None else way.plan.way
+    lines = [f"{way.distribution}: {words}", f"  {way.reason}"]
+    lines += other_distributions(way.work, way.distribution, way.order[0])
     return "\n".join([*lines, *_source_lines(way)])
 
 

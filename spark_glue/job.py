@@ -12,7 +12,7 @@ from cer_gpu.cli.tally import FORMS, counted
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.io.tables.names import is_table_name
 from cer_gpu.rules.alerts import ALERTS
-from spark_glue.deal import Done, JobOptions, taking_job_options
+from spark_glue.distribution import Done, JobOptions, taking_job_options
 from spark_glue.errors import plain_errors
 from spark_glue.files.tables import table_frame
 from spark_glue.match import matching
@@ -39,12 +39,12 @@ class Summary:
         None: each query of a set has its own.
     n_rows
         Number of events in the stream; in files, before filters.
-    n_found
+    n_matches
         Number of complex events; of valuations for the outputs "bindings", "measures" and "rows".
     seconds, planning_seconds
         Duration of the whole job, and of what comes before the evaluation: footers are read; or, by rows, a pass counts
         the events and cuts them into ranges, unless each task counts them.
-    dealing, reason
+    distribution, reason
     source, source_reason
         "files" or "rows", and the reason.
     how
@@ -61,10 +61,10 @@ class Summary:
     out: str
     output: str | None
     n_rows: int
-    n_found: int
+    n_matches: int
     seconds: float
     planning_seconds: float
-    dealing: str
+    distribution: str
     reason: str
     source: str
     source_reason: str
@@ -105,7 +105,7 @@ class Summary:
         """Return the summary as a few lines of text."""
         output = None if self.output is None else FORMS[self.output]
         found = counted(
-            self.n_found, "complex event" if output is None or output.counted or output.numbered else output.row
+            self.n_matches, "complex event" if output is None or output.counted or output.numbered else output.row
         )
         counting = "counted before in" if self.was_counted else "nothing was counted before; planned in"
         if self.source == "rows" and not self.was_counted:
@@ -113,7 +113,7 @@ class Summary:
         lines = [
             f"{counted(self.n_rows, 'event')}, {found}, {self.seconds:.1f} s, "
             f"{self.n_rows / self.seconds:,.0f} events/s -> {self.out}",
-            f"dealing   {self.dealing}: {self.reason}",
+            f"distribution   {self.distribution}: {self.reason}",
             f"source    {self.source}: {self.source_reason}; {self.how}; {counting} {self.planning_seconds:.1f} s",
         ]
         if self.parts:
@@ -187,7 +187,7 @@ def run(
         with cancelling(context):
             found = matching(events, query, **vars(options), report=report, check=result.check)
         planned_at = time.perf_counter()
-        with described(spark, f"{short(found.work.text)}: evaluate by {found.dealing}, and write {out}"):
+        with described(spark, f"{short(found.work.text)}: evaluate by {found.distribution}, and write {out}"):
             result.write(found.df, found.plan, report)
     seconds = time.perf_counter() - begun
     parts = tuple(report.value[number] for number in sorted(report.value))
@@ -195,10 +195,10 @@ def run(
         out=out,
         output=found.work.output if found.work.rules is None else ALERTS,
         n_rows=_counted(parts) if found.n_rows is None else found.n_rows,
-        n_found=sum(part.n_found for part in parts),
+        n_matches=sum(part.n_matches for part in parts),
         seconds=seconds,
         planning_seconds=planned_at - begun,
-        dealing=found.dealing,
+        distribution=found.distribution,
         reason=found.reason,
         source=found.source,
         source_reason=found.source_reason,

@@ -37,22 +37,22 @@ def hash_of_key(df: DataFrame, work: Work, columns: Sequence[str]) -> Column:
     df
         Rows with the columns that the query reads, as `spark_glue.number.sent` names them.
     work
-        Work with keys of PARTITION BY, or with a shared value (`Dealing.shared`).
+        Work with keys of PARTITION BY, or with a shared value (`Distribution.shared`).
     columns
         Columns and fields that are read.
     """
     from pyspark.sql import functions as sf
 
-    keys = [sf.coalesce(*(as_sent(name, columns) for name in names)) for names in work.keys]
+    keys = [sf.coalesce(*(as_sent(name, columns) for name in names)) for names in work.partition_keys]
     keys = keys or [_shared_value(df, work, columns)]
-    nullable = [names in work.nullable_keys for names in work.keys] or [False]
+    nullable = [names in work.nullable_partition_keys for names in work.partition_keys] or [False]
     needed = [key.isNotNull() for key, may_lack in zip(keys, nullable, strict=True) if not may_lack]
     # equal keys have equal hashes: -0.0 is 0.0, and there is one NaN
     return sf.when(reduce(and_, needed, sf.lit(True)), sf.xxhash64(*keys))
 
 
 def _shared_value(df: DataFrame, work: Work, columns: Sequence[str]) -> Column:
-    """Return the value that all events of a complex event share (`Dealing.shared`); NULL for events that have none.
+    """Return the value that all events of a complex event share (`Distribution.shared`); NULL for events that have none.
 
     Equal values are equal here; unequal ones may be, too.
     """
@@ -60,7 +60,7 @@ def _shared_value(df: DataFrame, work: Work, columns: Sequence[str]) -> Column:
     from pyspark.sql.types import NumericType
 
     found = []
-    for event_type, name in work.dealing.shared:
+    for event_type, name in work.distribution.shared:
         value = as_sent(name, columns)
         if isinstance(df.select(value).schema[0].dataType, NumericType):
             value = value.cast("double")

@@ -14,7 +14,7 @@ from cer_gpu.cli.tally import counted
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.evaluated import CompiledQuery
-from spark_glue.deal import JobOptions, choose_dealing, taking_job_options
+from spark_glue.distribution import JobOptions, choose_distribution, taking_job_options
 from spark_glue.files.found import NotByFilesError, Scan
 from spark_glue.number import ADDED
 from spark_glue.rows import deal_rows
@@ -42,7 +42,7 @@ def match(events: Any, query: CompiledQuery | Mapping[str, Any] | None = None, *
         evaluated in one job.  A mapping from names to texts is compiled, with ``type`` as the column of types, and the
         first column of `order_by` as the time column, if it holds times.
     **options
-        Those of `spark_glue.deal.JobOptions`: ``order_by``, ``dealing``, ``tasks``, ``output`` and ``source``.
+        Those of `spark_glue.distribution.JobOptions`: ``order_by``, ``distribution``, ``tasks``, ``output`` and ``source``.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def match(events: Any, query: CompiledQuery | Mapping[str, Any] | None = None, *
     Raises
     ------
     OptionError
-        For a dealing that is not exact for the query, with the reason and an exact one.
+        For a distribution that is not exact for the query, with the reason and an exact one.
     NotByFilesError
         For source="files", with the reason why tasks cannot read the events by themselves.
     CerError
@@ -83,8 +83,8 @@ class Matching:
     df
         The complex events.
     work : Work
-    dealing, reason
-        The dealing, and the reason for it.
+    distribution, reason
+        The distribution, and the reason for it.
     source, source_reason
         "files" or "rows", and the reason for it.
     n_parts
@@ -100,7 +100,7 @@ class Matching:
 
     df: DataFrame
     work: Work
-    dealing: str
+    distribution: str
     reason: str
     source: str
     source_reason: str
@@ -122,7 +122,7 @@ class Way:
         The events as rows that Spark reads; None: tasks read the files.
     plan : FilePlan or None
         Plan of the job by files; None: Spark reads the rows.
-    dealing, reason, source_reason
+    distribution, reason, source_reason
     spark
     events : pyarrow.Schema
     order, n_parts
@@ -131,7 +131,7 @@ class Way:
     work: Work
     df: DataFrame | None
     plan: FilePlan | None
-    dealing: str
+    distribution: str
     reason: str
     source_reason: str
     spark: SparkSession
@@ -168,7 +168,7 @@ def way_of(
     check_order(found.schema.names, order)
     time_column = order[0] if holds_times(attribute_type(found.schema, order[0])) else None
     work = work_of(query, options.output, time_column=time_column, schema=found.schema)
-    chosen, reason = choose_dealing(work, options.dealing, order[0])
+    chosen, reason = choose_distribution(work, options.distribution, order[0])
     check(work, found.schema)
     n_parts = options.n_parts(lambda: tasks_at_once(found.spark))
     given = (found.spark, found.schema, order)
@@ -177,11 +177,11 @@ def way_of(
 
         try:
             with described(found.spark, f"{short(work.text)}: plan by files"):
-                plan = plan_files(found.spark, found.scan, work, order, options.dealing, n_parts)
-            return Way(work, None, plan, plan.dealing, plan.reason, found.reason, *given, n_parts)
+                plan = plan_files(found.spark, found.scan, work, order, options.distribution, n_parts)
+            return Way(work, None, plan, plan.distribution, plan.reason, found.reason, *given, n_parts)
         except NotByFilesError as error:
             found.by_rows(error)
-    if options.tasks is None and chosen == "replicate":
+    if options.tasks is None and chosen == "broadcast":
         n_parts = min(n_parts, work.most_copies or n_parts)
     return Way(work, found.rows(), None, chosen, reason, found.reason, *given, n_parts)
 
@@ -288,7 +288,7 @@ def matching(
 ) -> Matching:
     """Find the complex events as `match` does, and return them with the way to them.
 
-    `report` is that of `spark_glue.deal.Task`; `check` is called with the schema of the result before any row is read.
+    `report` is that of `spark_glue.distribution.Task`; `check` is called with the schema of the result before any row is read.
     """
     from spark_glue.schema import to_spark
 
@@ -302,7 +302,7 @@ def matching(
         return Matching(
             df=found_of(way.spark, way.plan, report),
             work=way.work,
-            dealing=way.dealing,
+            distribution=way.distribution,
             reason=way.reason,
             source="files",
             source_reason=way.source_reason,
@@ -315,14 +315,14 @@ def matching(
     assert way.df is not None
     _check_names(way.df)
     with described(way.spark, f"{short(way.work.text)}: count the events"):
-        dealt = deal_rows(way.df, way.work, way.order, way.dealing, way.n_parts, way.events, report)
+        dealt = deal_rows(way.df, way.work, way.order, way.distribution, way.n_parts, way.events, report)
     how = "the rows lie in order" if dealt.was_in_order else "the rows are sorted"
     if dealt.n_heavy:
         how += f"; those of {counted(dealt.n_heavy, 'key')} with many are cut by time"
     return Matching(
         df=dealt.df,
         work=way.work,
-        dealing=way.dealing,
+        distribution=way.distribution,
         reason=way.reason,
         source="rows",
         source_reason=way.source_reason,

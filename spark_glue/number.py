@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted, names_of, path_of
 from cer_gpu.errors import QueryTypeError
-from spark_glue.deal import MOST_INT64, PART, PLACE, POSITION, Ranges, cut_into_ranges, even_ranges, null_error
+from spark_glue.distribution import MOST_INT64, PART, PLACE, POSITION, Ranges, cut_into_ranges, even_ranges, null_error
 from spark_glue.sessions import is_connect
 from spark_glue.survey import (
     FILE,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_glue.deal import MOST_PARTS, PART, PART_ROWS, PLACE, POSITION, Ranges, Task, against_dealings, times_beside
+from spark_glue.distribution import MOST_PARTS, PART, PART_ROWS, PLACE, POSITION, Ranges, Task, why_not_distributions, times_beside
 from spark_glue.keys import hash_of_key, part_of_key
 from spark_glue.number import Cut, Numbered, as_sent, located_by_path, number, order_key, quoted, sent, sort_columns
 from spark_glue.stage import plain_schema
@@ -58,7 +58,7 @@ def deal_rows(
     df: DataFrame,
     work: Work,
     order: Sequence[str],
-    dealing: str,
+    distribution: str,
     n_parts: int,
     events: pa.Schema,
     report: Any = None,
@@ -72,13 +72,13 @@ def deal_rows(
     df, work
     order
         The columns that order the stream.
-    dealing
-        "partition", "range" or "replicate".
+    distribution
+        "key", "range" or "broadcast".
     n_parts
     events
         Schema of the DataFrame.
     report
-        That of `spark_glue.deal.Task`.
+        That of `spark_glue.distribution.Task`.
 
     Raises
     ------
@@ -89,31 +89,31 @@ def deal_rows(
 
     columns, results = work.columns(events), plain_schema(work.output_schema(events))
     types = _needed(work, order[0])
-    if columns and (n_parts == 1 or (dealing == "replicate" and types is None)):
-        return _counted_by_tasks(df, work, order, dealing, n_parts, columns, results, report)
-    cut = _cut(work, events) if dealing == "range" or _cuts_keys(work, order, dealing, n_parts) else None
+    if columns and (n_parts == 1 or (distribution == "broadcast" and types is None)):
+        return _counted_by_tasks(df, work, order, distribution, n_parts, columns, results, report)
+    cut = _cut(work, events) if distribution == "range" or _cuts_keys(work, order, distribution, n_parts) else None
     numbered = number(df, order, columns, n_parts, cut)
     heavy = NO_HEAVY
-    if numbered.ranges is not None and dealing == "partition":
+    if numbered.ranges is not None and distribution == "key":
         heavy = _heavy_keys(df, work, columns, n_parts, numbered.n_rows)
         numbered = _joined_ranges(numbered, n_parts, heavy.n_parts)
-    firsts = numbered.ranges.firsts if numbered.ranges is not None and (heavy.keys or dealing == "range") else ()
+    firsts = numbered.ranges.firsts if numbered.ranges is not None and (heavy.keys or distribution == "range") else ()
     n_light = max(n_parts - heavy.n_parts, 1)
     total = n_light + heavy.n_parts if heavy.keys else n_parts
     if heavy.keys:
         firsts = (*(0,) * n_light, *firsts)
-    task = Task(work, dealing, tuple(columns), results, firsts, total, report)
-    dealt = _dealt(numbered, work, columns, dealing, n_light if heavy.keys else n_parts, types, heavy.keys)
+    task = Task(work, distribution, tuple(columns), results, firsts, total, report)
+    dealt = _dealt(numbered, work, columns, distribution, n_light if heavy.keys else n_parts, types, heavy.keys)
     parts = _parted(dealt, [PLACE, *sent(columns)], total)
     found = parts.sortWithinPartitions(PLACE).mapInArrow(task, to_spark(results))
     return Dealt(found, numbered.n_rows, numbered.was_in_order, total, len(heavy.keys))
 
 
-def _cuts_keys(work: Work, order: Sequence[str], dealing: str, n_parts: int) -> bool:
+def _cuts_keys(work: Work, order: Sequence[str], distribution: str, n_parts: int) -> bool:
     """Return True if the rows of one key can be cut by time, as those of a stream without keys."""
     return (
-        dealing == "partition"
-        and against_dealings(work, order[0])["range"] is None
+        distribution == "key"
+        and why_not_distributions(work, order[0])["range"] is None
         and work.window is not None
         and work.window.column == order[0]
         and n_parts < MOST_PARTS
@@ -193,7 +193,7 @@ def _counted_by_tasks(
     df: DataFrame,
     work: Work,
     order: Sequence[str],
-    dealing: str,
+    distribution: str,
     n_parts: int,
     columns: Sequence[str],
     results: pa.Schema,
@@ -226,7 +226,7 @@ def _counted_by_tasks(
         keys.insert(0, PART)
     ordered = parts.sortWithinPartitions(*map(quoted, keys)).select(*map(quoted, shown))
     first = names.get(order[0], _NULL)
-    task = Task(work, dealing, tuple(columns), results, (), n_parts, report, (first, order[0]))
+    task = Task(work, distribution, tuple(columns), results, (), n_parts, report, (first, order[0]))
     return Dealt(ordered.mapInArrow(task, to_spark(results)), None, False, n_parts)
 
 
@@ -249,7 +249,7 @@ def _dealt(
     numbered: Numbered,
     work: Work,
     columns: Sequence[str],
-    dealing: str,
+    distribution: str,
     n_parts: int,
     types: tuple[str, ...] | None,
     heavy: Sequence[int] = (),
@@ -264,14 +264,14 @@ def _dealt(
     if types is not None:
         assert work.type_column is not None
         df = df.filter(as_sent(work.type_column, columns).isin(*types))
-    if dealing == "replicate":
+    if distribution == "broadcast":
         return df.withColumn(PART, sf.explode(sf.sequence(sf.lit(0), sf.lit(n_parts - 1))))
-    if dealing == "partition" and not heavy:
+    if distribution == "key" and not heavy:
         part = part_of_key(df, work, columns, n_parts)
         return df.withColumn(PART, part).filter(sf.col(PART).isNotNull())
     assert numbered.ranges is not None
     own, last = numbered.range_of, _last_range(numbered.range_of, numbered.ranges)
-    if dealing == "range":
+    if distribution == "range":
         return df.withColumn(PART, own if last is None else sf.explode(sf.sequence(own, last)))
     key = hash_of_key(df, work, columns)
     df, many = df.filter(key.isNotNull()), key.isin(*heavy)

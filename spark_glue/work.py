@@ -20,7 +20,7 @@ from cer_gpu.errors import InQuery, OptionError
 from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.in_one_table import named
 from cer_gpu.output.outputs import OUTPUTS
-from cer_gpu.planning.dealing import Dealing
+from cer_gpu.planning.distribution import Distribution
 from cer_gpu.query_set import QuerySet, compile_all
 from cer_gpu.rule import Rule
 from cer_gpu.rules.alerts import ALERTS, WITH_EVENTS, AlertRows, alert_output, alerts_of, time_type_in
@@ -140,25 +140,25 @@ class Work:
         return tuple(dict.fromkeys(name for name in names if name is not None))
 
     @property
-    def keys(self) -> tuple[tuple[str, ...], ...]:
+    def partition_keys(self) -> tuple[tuple[str, ...], ...]:
         """Brackets that all queries have: events that differ in one of them are of other partitions of each query."""
-        first, *others = (query.keys for query in self.queries.values())
+        first, *others = (query.partition_keys for query in self.queries.values())
         return tuple(bracket for bracket in first if all(bracket in keys for keys in others))
 
     @property
-    def nullable_keys(self) -> frozenset[tuple[str, ...]]:
+    def nullable_partition_keys(self) -> frozenset[tuple[str, ...]]:
         """Those of `keys` of which NULL is a value, to one query at least."""
-        return frozenset[tuple[str, ...]]().union(*(query.nullable_keys for query in self.queries.values()))
+        return frozenset[tuple[str, ...]]().union(*(query.nullable_partition_keys for query in self.queries.values()))
 
     @cached_property
-    def dealing(self) -> Dealing:
+    def distribution(self) -> Distribution:
         """Ways to deal the events that are exact for each query, and by which all can be dealt together."""
         if not self.is_set:
-            return self._first.dealing_for(self.output)
+            return self._first.distribution_for(self.output)
         by_key = by_range = None
         for name, query in self.queries.items():
-            dealing = query.dealing_for(self.output)
-            keys, ranges = dealing.against_keys or dealing.against_key_tasks, dealing.against_ranges
+            distribution = query.distribution_for(self.output)
+            keys, ranges = distribution.against_keys or distribution.against_key_tasks, distribution.against_ranges
             by_key = by_key or (keys and f"query {name!r}: {keys}")
             by_range = by_range or (ranges and f"query {name!r}: {ranges}")
         if by_key is None and not self.keys:
@@ -166,7 +166,7 @@ class Work:
         if by_range is None and self.window is None:
             measures = {one.window: f"{_measure(one.window)} in query {name!r}" for name, one in self._each.items()}
             by_range = f"windows are measured by {' and by '.join(measures.values())}"
-        return Dealing(by_key, by_range)
+        return Distribution(by_key, by_range)
 
     @property
     def window(self) -> TaskWindow | None:
@@ -240,7 +240,7 @@ class Work:
         work, options = self, replace(options, output=self.output)
         if self.is_set and options.share is not None:
             queries, share = self._of_share(*options.share)
-            work, options = replace(self, queries=queries), replace(options, share=share)
+            work, options = replace(self, queries=queries), replace(options, shard=shard)
         return self._in_one_table(work._asked._evaluator(options), results)
 
     def restore(self, blob: bytes, results: pa.Schema) -> WorkEvaluator:

@@ -1,4 +1,4 @@
-"""Reference for the output "progress": the steps of a chain that each start reaches, from the definition.
+"""Reference for the output "funnel": the steps of a chain that each start reaches, from the definition.
 
 A step is one event: its formula has the valuation [i, i].  Of each event that satisfies the first step, the next step
 is the earliest event behind it that satisfies the second, and so on.  An absence between two steps bars: the first such

@@ -50,7 +50,7 @@ def test_the_tutorial_works(here, capsys):
     assert words(run.out) == words(alerts)
     for note in re.findall(r"^note: .*$", PAGE, re.MULTILINE):
         assert note in run.err.splitlines()
-    (progress,) = (said for command, said in printed.items() if command.endswith("progress"))
+    (progress,) = (said for command, said in printed.items() if command.endswith("funnel"))
     assert words(progress.out) == words(near)
     assert pq.read_table("alerts.parquet").num_rows == 8
     page = Path("alerts.html").read_text(encoding="utf-8")

@@ -255,7 +255,7 @@ REFUSED = [
     ({"lateness": "5s"}, cer_gpu.OptionError, "name the time column"),
     ({"late": "keep"}, cer_gpu.OptionError, "late must be one of refuse, drop, got 'keep'"),
     ({"threads": 0}, cer_gpu.OptionError, "threads must be a positive number"),
-    ({"share": (2, 2)}, cer_gpu.OptionError, "share must be"),
+    ({"shard": (2, 2)}, cer_gpu.OptionError, "shard must be"),
 ]
 
 
@@ -382,7 +382,7 @@ def test_limit_0_gives_the_schema_and_no_rows(output, where, clauses):
     unlimited = cer_gpu.compile(text, time_column="at").evaluate(EVENTS[:200], output=output)
     assert unlimited.num_rows
     query = cer_gpu.compile(f"{text} LIMIT 0", time_column="at")
-    for options in {}, {"threads": 2}, {"share": (0, 2)}:
+    for options in {}, {"threads": 2}, {"shard": (0, 2)}:
         found = query.evaluate(EVENTS[:200], output=output, **options)
         assert found.equals(unlimited.schema.empty_table())
     evaluator = query.evaluator(output=output)

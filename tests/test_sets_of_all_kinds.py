@@ -188,11 +188,11 @@ def test_a_set_advances_as_its_queries_do(lateness):
         told = evaluator.push(batch)
         alone = {name: each.push(batch) for name, each in evaluators.items()}
         assert {n: r.to_pylist() for n, r in told.items()} == {n: r.to_pylist() for n, r in alone.items() if len(r)}
-        dues = [each.due for each in evaluators.values() if each.due is not None]
-        assert evaluator.due == min(dues, default=None)
+        dues = [each.next_deadline for each in evaluators.values() if each.next_deadline is not None]
+        assert evaluator.next_deadline == min(dues, default=None)
         time = batch["ts"][-1].as_py()
-        told = evaluator.advance(time)
-        alone = {name: each.advance(time) for name, each in evaluators.items()}
+        told = evaluator.advance_watermark(time)
+        alone = {name: each.advance_watermark(time) for name, each in evaluators.items()}
         assert {n: r.to_pylist() for n, r in told.items()} == {n: r.to_pylist() for n, r in alone.items() if len(r)}
     assert evaluator.n_late == evaluators["keyed"].n_late
 
@@ -201,12 +201,12 @@ def test_an_aggregate_and_a_share_are_those_of_each_query():
     events = random_events(random.Random(2), 120)
     text = "SELECT * FROM S WHERE A AS a ; B AS b"
     queries = cer_gpu.compile_all({"a": text, "b": f"{text} WITHIN 9 EVENTS"}, time_column="ts")
-    for options in ({"output": "count", "aggregate": "SUM(b.x - a.x)"}, {"share": (1, 3)}, {"output": "rows"}):
+    for options in ({"output": "count", "aggregate": "SUM(b.x - a.x)"}, {"shard": (1, 3)}, {"output": "rows"}):
         found = queries.evaluate(events, **options)
         for name, query in queries.items():
             assert found[name].num_rows
             assert found[name].equals(query.evaluate(events, **options))
-    parts = [queries.evaluate(events, share=(k, 3)) for k in range(3)]
+    parts = [queries.evaluate(events, shard=(k, 3)) for k in range(3)]
     whole = queries.evaluate(events)
     for name in queries:
         assert sorted_rows(pa.concat_tables([part[name] for part in parts])) == sorted_rows(whole[name])
@@ -246,7 +246,7 @@ def test_a_statement_alone_has_an_evaluator_and_checkpoints():
         evaluator = query.restore(evaluator.checkpoint())
     assert found == []
     assert evaluator.finish().equals(query.evaluate(events).combine_chunks().to_batches()[0])
-    shares = [query.evaluate(events, share=(k, 2)) for k in range(2)]
+    shares = [query.evaluate(events, shard=(k, 2)) for k in range(2)]
     assert sorted_rows(pa.concat_tables(shares)) == sorted_rows(query.evaluate(events))
 
 

@@ -56,7 +56,7 @@ class Options(NamedTuple):
         CONSUME_NONE, CONSUME_PARTITION or CONSUME_ANY.
     limit : int
         Complex events listed or counted at most for one end; 0: all.
-    first_end : int
+    report_from : int
         Complex events that end before this position are left out.
     """
 
@@ -64,7 +64,7 @@ class Options(NamedTuple):
     width: Any
     consume: Any
     limit: Any
-    first_end: Any
+    report_from: Any
 
 
 class Window(NamedTuple):

@@ -392,7 +392,7 @@ def _step(tables, lists, numbers, window, p, symbol, number, n_columns):
 def _write_count(events, options, lists, output, p, event, place, total):
     """Write how many complex events end at the open event, and forget what they consume."""
     regs = lists.regs
-    if place >= options.first_end:
+    if place >= options.report_from:
         out = _U(regs[N_OUT])
         output.ends[out] = place
         output.counts[out] = np.int64(total)

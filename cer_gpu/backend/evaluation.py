@@ -547,7 +547,7 @@ def evaluate_events(events, options, numbering, tables, lists, arena, listing, s
             if status == DONE:
                 regs[GAP_DONE] = 1
                 if last:
-                    _close(options, lists, p, n_roots, place >= options.first_end)
+                    _close(options, lists, p, n_roots, place >= options.report_from)
         if status == DONE and regs[ROOT] < regs[N_ROOTS]:
             time = events.times[event] if timed else np.int64(0)
             status = list_roots(arena, lists, listing, share, low, place, time, numbering.base, options.limit,

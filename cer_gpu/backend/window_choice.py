@@ -148,7 +148,7 @@ def find_ends(events, options, fresh, begins, moves, has_gaps, held, begin, ends
     begin : int
         Event to begin at.
     ends : int64, shape (at least n, N_END), written
-        Those found, but for ends before `Options.first_end`.
+        Those found, but for ends before `Options.report_from`.
 
     Returns
     -------
@@ -204,7 +204,7 @@ def find_ends(events, options, fresh, begins, moves, has_gaps, held, begin, ends
         regs[NEXT_ID] = this + 1
         parts[p, LAST_ID] = this
         if parts[p, _U(STARTS + ENDED_START)] >= low:
-            if place >= options.first_end:
+            if place >= options.report_from:
                 ends[_U(n_ends), END_ID] = this
                 ends[_U(n_ends), END_LOW] = low
                 n_ends += 1

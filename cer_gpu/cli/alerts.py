@@ -159,7 +159,7 @@ class AlertTable(QueryTable):
         table = {
             "level": [self._rules[name].level or "" for name in shown],
             "rule": shown,
-            "alerts": right([f"{numbers[name]:,}{'+' if totals.of[name].is_full else ''}" for name in shown]),
+            "alerts": right([f"{numbers[name]:,}{'+' if totals.of[name].limit_reached else ''}" for name in shown]),
             "first end": [_short(end_of(self._firsts.get(name))) for name in shown],
             "last end": [_short(end_of(self._lasts.get(name))) for name in shown],
         }

@@ -92,7 +92,7 @@ class CommandEvaluation:
             self.schemas = {name: query.result_schema for name, query in over.queries.items()}
             self.missing_fields = {name: query.missing_fields for name, query in over.queries.items()}
         else:
-            self.queries = for_each({"": self._asked}, lambda query: query.over(self._source.schema))
+            self.queries = for_each({"": self._asked}, lambda query: query.bind(self._source.schema))
             self._asked = self.queries[""]
             self.schemas = for_each(
                 self.queries, lambda query: query.output_schema(self._source.schema, self.outputs[""])
@@ -152,10 +152,10 @@ class CommandEvaluation:
         return n_late
 
     @property
-    def n_left_out(self) -> int:
+    def n_suppressed(self) -> int:
         """Number of complex events that LIMIT n EVERY d left out."""
-        n_left_out: int = self.evaluator.n_left_out
-        return n_left_out
+        n_suppressed: int = self.evaluator.n_suppressed
+        return n_suppressed
 
     @property
     def _n_read(self) -> int:
@@ -190,7 +190,7 @@ class CommandEvaluation:
 
     def _n_done_with(self, batch: pa.RecordBatch) -> int:
         """Return the number of events that were evaluated when a batch of results was found."""
-        if len(self.queries) > 1 and not self.evaluator.is_full:
+        if len(self.queries) > 1 and not self.evaluator.limit_reached:
             return self.n_done  # other queries have not read as far
         keeps_order = not self.options.sort and self.options.lateness is None and not self._streams.are_named
         is_end = self._of_events and batch.num_rows and "end" in batch.schema.names

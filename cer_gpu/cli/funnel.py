@@ -1,4 +1,4 @@
-"""The funnel that ``cer-gpu run --output progress`` shows."""
+"""The funnel that ``cer-gpu run --output funnel`` shows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class FunnelPreview(Preview):
             show_text(f"no starts{so_far}")
             return
         show_text(preview(funnel_table(self._counts), table_width()))
-        show_text(str(tally) + so_far + (", and maybe more" if tally.is_full else ""))
+        show_text(str(tally) + so_far + (", and maybe more" if tally.limit_reached else ""))
 
 
 def funnel_table(counts: FunnelCounts) -> pa.Table:

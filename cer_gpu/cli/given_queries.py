@@ -108,11 +108,11 @@ def those_that_fit(
 
 
 def with_progress(queries: Mapping[str, CompiledQuery]) -> tuple[dict[str, CompiledQuery], list[str]]:
-    """Return the queries that have the output "progress", and the names of the others; all, if none has it."""
+    """Return the queries that have the output "funnel", and the names of the others; all, if none has it."""
     having, aside = {}, []
     for name, query in queries.items():
         try:
-            query.output_for("progress")
+            query.output_for("funnel")
             having[name] = query
         except OptionError:
             aside.append(name)
@@ -140,7 +140,7 @@ def _named(names: Sequence[str]) -> str:
 
 
 def aside_note(names: Sequence[str]) -> list[str]:
-    """Return the remark on queries that have no output "progress", if there are some."""
+    """Return the remark on queries that have no output "funnel", if there are some."""
     return [f"{counted(len(names), 'rule')} without steps to go by: {first_of(names)}"] if names else []
 
 

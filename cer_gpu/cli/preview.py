@@ -122,7 +122,7 @@ class FirstRows(Preview):
         if self._n_rows < tally.n_rows:
             show_text(f"the first {self._n_rows:,} of {tally.rows}{so_far}")
         else:
-            show_text(str(tally) + so_far + (", and maybe more" if tally.is_full else ""))
+            show_text(str(tally) + so_far + (", and maybe more" if tally.limit_reached else ""))
 
 
 class QueryTable(Preview):
@@ -162,7 +162,7 @@ class QueryTable(Preview):
 
 def _number(tally: Tally) -> str:
     n = tally.n_rows if tally.n_complex_events is None else tally.n_complex_events
-    return f"{n:,}{'+' if tally.is_full else ''}"
+    return f"{n:,}{'+' if tally.limit_reached else ''}"
 
 
 def end_of(row: pa.RecordBatch | None) -> str:

@@ -44,11 +44,11 @@ from cer_gpu.report.counted import number_in_words
 from cer_gpu.report.events import rereadable
 from cer_gpu.rules.rule_set import RuleSet
 
-_WORDS = {"positions": "complex event", "alerts": "alert", "progress": "start"}
+_WORDS = {"positions": "complex event", "alerts": "alert", "funnel": "start"}
 """Pages by what they show, with the word for one of it."""
 _OUTPUTS: dict[str, Callable[[CompiledQuery], str | None]] = {
     "positions": lambda query: None,
-    "progress": lambda query: "progress",
+    "funnel": lambda query: "funnel",
 }
 """Output of a query for each page of complex events."""
 
@@ -130,7 +130,7 @@ def report(
     aside: list[str] = []
     try:
         compiled = given.compile(streams, of_ceql=page != "alerts")
-        if given.is_set and page == "progress":
+        if given.is_set and page == "funnel":
             compiled, aside = with_progress(compiled)
         source = rereadable(streams.open())
         schema = next(iter(compiled.values()))._source(source).schema
@@ -141,7 +141,7 @@ def report(
             asked = rules if together is rules else RuleSet(together._queries, given.rules)
             known: Mapping[str, OverQuery | CompiledQuery] = over.queries
         else:
-            compiled = for_each(compiled, lambda each: each.over(schema), given.skipped)
+            compiled = for_each(compiled, lambda each: each.bind(schema), given.skipped)
             fitting = for_each(compiled, lambda each: each.output_schema(schema, _OUTPUTS[page](each)), given.skipped)
             compiled = {name: compiled[name] for name in fitting}
             asked = RuleSet(compiled, given.rules) if given.is_set else next(iter(compiled.values()))
@@ -149,7 +149,7 @@ def report(
         with working("evaluating (the first run compiles the engine)"):
             if isinstance(asked, RuleSet) and page == "alerts":
                 made = write_alerts(asked, source, out, **options)
-            elif page == "progress":
+            elif page == "funnel":
                 made = write_funnel(asked, source, out, **options)
             else:
                 made = write_report(asked, source, out, tell=None if as_json else say, **options)

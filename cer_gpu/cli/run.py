@@ -100,7 +100,7 @@ it appears whole at the end or not at all.""",
 @sort_option
 @undecided_option
 @click.option("--lateness", metavar="TIME", help="Largest lateness of an event, such as 5s or 200ms.")
-@click.option("--late", type=click.Choice(LATE), help="Treatment of later events.  [default: refuse]")
+@click.option("--late", type=click.Choice(LATE), help="Treatment of later events.  [default: raise]")
 @click.option(
     "--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="Device that evaluates predicates."
 )

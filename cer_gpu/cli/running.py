@@ -43,7 +43,7 @@ class CommandRun:
     alerts
         True: the results are alerts of rules.
     summed
-        False: nobody asks for the funnels of "progress", which hold a number for each step reached.
+        False: nobody asks for the funnels of "funnel", which hold a number for each step reached.
 
     Raises
     ------
@@ -73,7 +73,7 @@ class CommandRun:
         sources = {rule.log_source: source_query(rule.log_source) for rule in given.rules.values() if rule.log_source}
         self._sources = {words: name for words, name in sources.items() if name in compiled}
         self._aside: list[str] = []
-        if given.is_set and options.output == "progress":
+        if given.is_set and options.output == "funnel":
             compiled, self._aside = with_progress(compiled)
         self.evaluation: CommandEvaluation
         if alerts:
@@ -137,7 +137,7 @@ class CommandRun:
             elif preview is not None and preview.take(name, batch):
                 with display.cleared():
                     preview.show()
-            if tally.is_full and self.totals.is_full:
+            if tally.limit_reached and self.totals.limit_reached:
                 return
             tick()
             if not is_advised and self.totals.n_listed >= MANY:
@@ -164,12 +164,12 @@ class CommandRun:
             "output": self.totals.output,
             "n_rows": self.totals.n_rows,
             "n_complex_events": self.totals.n_complex_events,
-            "is_full": self.totals.is_full,
+            "limit_reached": self.totals.limit_reached,
             "seconds": self._pace.seconds,
             "rows_per_second": self._pace.rate,
         }
         if self._left_out:
-            facts["n_left_out"] = self.evaluation.n_left_out
+            facts["n_suppressed"] = self.evaluation.n_suppressed
         funnels = {name: {"funnel": funnel_facts(counts)} for name, counts in self._funnels.items()}
         if self._is_set:
             facts["queries"] = {name: tally.facts | funnels.get(name, {}) for name, tally in self.totals.of.items()}
@@ -200,7 +200,7 @@ class CommandRun:
         if self.options.late == "drop":
             said.append(f"{counted(self.evaluation.n_late, 'late event')} dropped")
         said.append(str(self._pace))
-        return ", ".join(said) + (f"; stopped at --limit {self.options.limit}" if self.totals.is_full else "")
+        return ", ".join(said) + (f"; stopped at --limit {self.options.limit}" if self.totals.limit_reached else "")
 
     @property
     def _left_out(self) -> str:
@@ -216,7 +216,7 @@ class CommandRun:
             text, every = plan.text, plan.every
             length = " ".join(text[slice(*every.within.span)].split())
             clause = f"LIMIT {every.n} EVERY {length}"
-        n = self.evaluation.n_left_out
+        n = self.evaluation.n_suppressed
         return f"; {n:,} left out by {clause}" if n or not self._is_set else ""
 
     @property
@@ -225,14 +225,14 @@ class CommandRun:
         notes = [*self._given.notes, *aside_note(self._aside), *self.evaluation.remarks]
         of_events = self.evaluation.notes
         absent, missing = set[str](), self.evaluation.missing_fields
-        if self._alerts and not self.totals.is_full:
+        if self._alerts and not self.totals.limit_reached:
             absent = {words for words, name in self._sources.items() if name not in self.evaluation.found_beside}
             notes += absent_notes({name: self._given.rules[name] for name in self._queries}, absent)
             missing = {name: own for name, own in missing.items() if self._given.rules[name].log_source not in absent}
         notes += missing_notes(missing, [self.evaluation.events_schema])
         by_query: list[tuple[str, str]] = []
         for name, tally in self.totals.of.items():
-            own = [] if tally.is_full else of_events.get(name, [])
+            own = [] if tally.limit_reached else of_events.get(name, [])
             of_query = () if tally.n_rows else self._notes[name]
             by_query += [(name, note) for note in (*own, *of_query)]
         return notes + notes_of(by_query)

@@ -89,7 +89,7 @@ class Tally:
         return self.n_rows if listed else 0
 
     @property
-    def is_full(self) -> bool:
+    def limit_reached(self) -> bool:
         """True once the limit is reached."""
         return self.limit == (self._n_counted if self._made.numbered else self.n_rows)
 
@@ -107,7 +107,7 @@ class Tally:
             "output": self.output,
             "n_rows": self.n_rows,
             "n_complex_events": self.n_complex_events,
-            "is_full": self.is_full,
+            "limit_reached": self.limit_reached,
         }
 
     @property
@@ -162,9 +162,9 @@ class Totals:
         return sum(tally.n_listed for tally in self.of.values())
 
     @property
-    def is_full(self) -> bool:
+    def limit_reached(self) -> bool:
         """True once all queries have reached the limit."""
-        return all(tally.is_full for tally in self.of.values())
+        return all(tally.limit_reached for tally in self.of.values())
 
     @property
     def n_complex_events(self) -> int | None:

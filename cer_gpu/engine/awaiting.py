@@ -105,7 +105,7 @@ class Awaiting:
         counted: bool,
         only_ends: bool,
         grouped: bool,
-        share: tuple[int, int] | None,
+        shard: tuple[int, int] | None,
     ) -> None:
         self.labels: list[frozenset[str]] = [held & frozenset(selected) for held in labels]
         self._takes_back = np.array([TAKES_BACK in held for held in labels])
@@ -116,7 +116,7 @@ class Awaiting:
         self._waits_from_end = lasting is not None
         self._length = length if lasting is None else lasting
         self._limit, self._counted, self._only_ends = limit, counted, only_ends
-        self._share, self._n_known = share, 0
+        self._share, self._n_known = shard, 0
         self._strategy = strategy
         self._grouped = bool(limit) or counted or only_ends or grouped or strategy.compares
         self._rows = _NO_ROWS
@@ -189,7 +189,7 @@ class Awaiting:
             self._trim(clocks[-1])
 
     @property
-    def due(self) -> int | None:
+    def next_deadline(self) -> int | None:
         """Least clock of an event beyond the window of a complex event that waits; None: none waits."""
         waiting = self._clocks[self._moments == _UNKNOWN]
         return int(waiting.min()) + int(self._length) + 1 if len(waiting) else None

@@ -72,8 +72,8 @@ class Evaluation(Generic[_Piece, _Found]):
         self._sharing = sharing
         self._plan = next((member.plan for member in members.values() if member.plan is not None), None)
         time = (None, None) if self._plan is None else (self._plan.time_column, self._plan.time_unit)
-        self._intake = Intake(*time, options.lateness, options.late, options.begin)
-        self._blocks = Blocks((), options.position_column, options.begin)
+        self._intake = Intake(*time, options.lateness, options.late, options.start_position)
+        self._blocks = Blocks((), options.position_column, options.start_position)
         self._schema: pa.Schema | None = None  # the last that was expected
         self._pushed_schema: pa.Schema | None = None  # that of the last batch as it came
         self._fitting: list[pa.Schema] = []  # those that need no change of the members
@@ -97,14 +97,14 @@ class Evaluation(Generic[_Piece, _Found]):
         return self._blocks.n_events
 
     @property
-    def n_found(self) -> int:
+    def n_matches(self) -> int:
         """Number of complex events of all queries found so far."""
         return sum(member.n_matches for member in self._members.values())
 
     @property
-    def n_left_out(self) -> int:
+    def n_suppressed(self) -> int:
         """Number of complex events so far that LIMIT n EVERY d left out, and LIMIT n alone would have kept."""
-        return sum(member.n_left_out for member in self._members.values())
+        return sum(member.n_suppressed for member in self._members.values())
 
     @property
     def n_late(self) -> int:
@@ -112,9 +112,9 @@ class Evaluation(Generic[_Piece, _Found]):
         return self._intake.n_late
 
     @property
-    def is_full(self) -> bool:
+    def limit_reached(self) -> bool:
         """True once all queries have reached their limit, or `head`: events that are pushed then are not read."""
-        return bool(self._members) and all(member.is_full for member in self._members.values())
+        return bool(self._members) and all(member.limit_reached for member in self._members.values())
 
     def expect(self, schema: pa.Schema) -> None:
         """Bind to a schema; the first one fixes the types of the results.
@@ -238,12 +238,12 @@ class Evaluation(Generic[_Piece, _Found]):
             batch = batch.select(names) if names else batch
             if len(self._fitting) == 1:
                 self._fitting.append(batch.schema)  # fewer columns fit, too
-        if self.is_full:
+        if self.limit_reached:
             return iter(())
         self._intake.begin()
         return self._in_order(batch)
 
-    def advance(self, time: Any) -> _Found:
+    def advance_watermark(self, time: Any) -> _Found:
         """Take the promise that no event earlier than a time will come, and return what becomes known by it.
 
         With a `lateness`, held events up to that time are evaluated.  Complex events that end with an absence and
@@ -273,14 +273,14 @@ class Evaluation(Generic[_Piece, _Found]):
         >>> evaluator = query.evaluator()
         >>> evaluator.push(pa.record_batch({"type": ["A"], "ts": [10]})).num_rows
         0
-        >>> evaluator.due
+        >>> evaluator.next_deadline
         16
-        >>> evaluator.advance(16).column("positions").to_pylist()
+        >>> evaluator.advance_watermark(16).column("positions").to_pylist()
         [[0]]
         """
-        return self._gathered(self.advance_batches(time))
+        return self._gathered(self.advance_watermark_batches(time))
 
-    def advance_batches(self, time: Any) -> Iterator[_Piece]:
+    def advance_watermark_batches(self, time: Any) -> Iterator[_Piece]:
         """As `advance`, but yield the complex events in pieces of bounded size."""
         return self._told(self._advanced_to(time))
 
@@ -288,7 +288,7 @@ class Evaluation(Generic[_Piece, _Found]):
         self._intake.check_open()
         if self._plan is None or self._plan.time_column is None:
             raise OptionError("a stream advances in time: name the time column\nhint: time_column=... (--time-column)")
-        if self._schema is None or self.is_full:
+        if self._schema is None or self.limit_reached:
             return iter(())
         key = min(max(parse_time(time, self._time_type) + self._offset, 0), 2**64 - 1)
         if key <= self._advanced:
@@ -297,11 +297,11 @@ class Evaluation(Generic[_Piece, _Found]):
         return self._advance(key)
 
     @property
-    def due(self) -> int | None:
+    def next_deadline(self) -> int | None:
         """Least time, in units of the time column, to which `advance` can have an effect now; None: nothing waits."""
-        if self._schema is None or self.is_full:
+        if self._schema is None or self.limit_reached:
             return None
-        keys = [self._intake.least, *(member.due for member in self._members.values())]
+        keys = [self._intake.least, *(member.next_deadline for member in self._members.values())]
         least = min((key for key in keys if key is not None), default=None)
         return None if least is None else least - self._offset
 
@@ -317,13 +317,13 @@ class Evaluation(Generic[_Piece, _Found]):
         return self._told(self._finish())
 
     def _finish(self) -> FoundBatches:
-        held = [] if self.is_full else self._intake.finish()
+        held = [] if self.limit_reached else self._intake.finish()
         try:
             with self._reading():
                 for batch in held:
                     yield from self._evaluate(batch)
                 for name, member in self._members.items() if not self._intake.refusal else ():
-                    for rows in () if member.is_full else member.finish():
+                    for rows in () if member.limit_reached else member.finish():
                         yield name, rows
         finally:
             self._intake.close()
@@ -338,10 +338,10 @@ class Evaluation(Generic[_Piece, _Found]):
             self._blocks.end = self.n_events + n_rows
             if self._longer > 1:
                 batches = joined_batches(batches, JOINED_ROWS)
-        if not self.is_full:
+        if not self.limit_reached:
             for batch in batches:
                 yield from self._pushed(batch)
-                if self.is_full:
+                if self.limit_reached:
                     break
         yield from self._finish()
 
@@ -349,22 +349,22 @@ class Evaluation(Generic[_Piece, _Found]):
         with self._reading():
             for ready in self._intake.push(batch):
                 yield from self._evaluate(ready)
-                if self.is_full:
+                if self.limit_reached:
                     break
 
     def _advance(self, key: int) -> FoundBatches:
         with self._reading():
-            for ready in self._intake.advance(key):
+            for ready in self._intake.advance_watermark(key):
                 yield from self._evaluate(ready)
-                if self.is_full:
+                if self.limit_reached:
                     break
             self._keep_advanced(key)
             for name, member in self._members.items():
-                for rows in () if member.is_full else member.advance(key, self.n_events):
+                for rows in () if member.limit_reached else member.advance_watermark(key, self.n_events):
                     yield name, rows
 
     def _reading(self) -> AbstractContextManager[None]:
-        return self._intake.reading(lambda: self.n_found)
+        return self._intake.reading(lambda: self.n_matches)
 
     def _evaluate(self, events: pa.RecordBatch) -> FoundBatches:
         """Evaluate events in order, block by block."""
@@ -379,7 +379,7 @@ class Evaluation(Generic[_Piece, _Found]):
         for columns in member.ahead(blocks.cut(events, BLOCK_ROWS * (BLOCKS_AT_ONCE if many else 1))):
             for rows in member.read(blocks.read(columns), clocks, batch):
                 yield name, rows
-            if member.is_full:
+            if member.limit_reached:
                 return
         for rows in member.end_batch(batch):
             yield name, rows
@@ -397,7 +397,7 @@ class Evaluation(Generic[_Piece, _Found]):
             for name, member in self._turns.of(block.columns):
                 for rows in member.read_whole(block, clocks, batch):
                     yield name, rows
-            if self.is_full:
+            if self.limit_reached:
                 return
 
     @property
@@ -451,7 +451,7 @@ class Evaluation(Generic[_Piece, _Found]):
     def _may_be_cut(self) -> bool:
         """True if no event was read yet, and no option needs the whole stream."""
         options = self._options
-        return not self.n_pushed and options.lateness is None and options.share is None and not options.position_column
+        return not self.n_pushed and options.lateness is None and options.shard is None and not options.position_column
 
     @property
     def _window(self) -> RangeClock | None:
@@ -468,19 +468,19 @@ class Evaluation(Generic[_Piece, _Found]):
         by_key = any(member.dealt_by_key for member in self._members.values())
         return None if by_key else len(self._members)
 
-    def _part(self, begin: int, first_end: int) -> Evaluation[tuple[str, pa.RecordBatch], Any]:
-        """Return an evaluation of the stream from `begin` on that lists complex events that end from `first_end` on."""
-        return self._other(self._members, begin=begin, first_end=first_end)
+    def _part(self, begin: int, report_from: int) -> Evaluation[tuple[str, pa.RecordBatch], Any]:
+        """Return an evaluation of the stream from `begin` on that lists complex events that end from `report_from` on."""
+        return self._other(self._members, start_position=begin, report_from=report_from)
 
-    def _restart(self, begin: int, first_end: int) -> None:
+    def _restart(self, begin: int, report_from: int) -> None:
         """Begin another range of the stream; compiled code, and the symbols met, stay."""
-        self._options = replace(self._options, begin=begin, first_end=first_end)
+        self._options = replace(self._options, start_position=begin, report_from=report_from)
         self._intake.n_pushed, self._intake.refusal = begin, ""
         self._fitting = []  # members begin with their first schemas
         if self._sharing is not None:
             self._sharing.restart()
         for member in self._members.values():
-            member.restart(begin, first_end)
+            member.restart(begin, report_from)
         self._blocks.restart(begin)
 
     def _share_of(self, k: int, n: int) -> Evaluation[tuple[str, pa.RecordBatch], Any]:
@@ -492,7 +492,7 @@ class Evaluation(Generic[_Piece, _Found]):
         members, many = self._members, len(self._members) >= FEWEST_OF_SHARE * n
         whole = [name for name, each in members.items() if many or not each.dealt_by_key]
         mine = {name: each for name, each in members.items() if name not in whole or name in whole[k::n]}
-        return self._other(mine, whole, deal=(k, n))
+        return self._other(mine, whole, key_shard=(k, n))
 
     def _other(
         self, members: Mapping[str, SetMember], whole: Collection[str] = (), **part: Any
@@ -501,7 +501,7 @@ class Evaluation(Generic[_Piece, _Found]):
         part["stages"] = NO_STAGES  # they are those of one thread
         copies = {}
         for name, member in members.items():
-            options = replace(member.options, **(part | {"deal": None} if name in whole else part))
+            options = replace(member.options, **(part | {"key_shard": None} if name in whole else part))
             copies[name] = member.another(options, sharing)
             copies[name].among_threads = True
         other = Evaluation[tuple[str, pa.RecordBatch], Any](copies, replace(self._options, **part), sharing)
@@ -523,7 +523,7 @@ class Evaluation(Generic[_Piece, _Found]):
     @property
     def _tallies(self) -> dict[str, tuple[int, int, int]]:
         """Counts of each query, as `SetMember.add_tallies` takes them."""
-        return {name: (m.n_left_out, m.n_undecided, m.n_without_key) for name, m in self._members.items()}
+        return {name: (m.n_suppressed, m.n_undecided, m.n_without_key) for name, m in self._members.items()}
 
     def _take_over(
         self, n_events: int, n_matches: Mapping[str, int], tallies: Mapping[str, tuple[int, int, int]] | None = None

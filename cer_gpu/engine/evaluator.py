@@ -58,7 +58,7 @@ class Evaluator(Evaluation[pa.RecordBatch, pa.RecordBatch]):
     @property
     def notes(self) -> list[str]:
         """Remarks on the events read so far: types that the query names and no event has."""
-        return self._only.notes if self.n_events > self._options.begin else []
+        return self._only.notes if self.n_events > self._options.start_position else []
 
     @property
     def _query(self) -> QueryMember:

@@ -99,9 +99,9 @@ class Intake:
         self.n_pushed += batch.num_rows
         return ready
 
-    def advance(self, key: int) -> list[pa.RecordBatch]:
+    def advance_watermark(self, key: int) -> list[pa.RecordBatch]:
         """Return the events that wait, up to the time of a key, and take none from now on that is earlier."""
-        return [] if self._reorder is None else self._reorder.advance(key)
+        return [] if self._reorder is None else self._reorder.advance_watermark(key)
 
     def finish(self) -> list[pa.RecordBatch]:
         """Return the events that still wait; none after an error, or after the end."""

@@ -105,7 +105,7 @@ class QueryMember(SetMember):
 
     def _plan_for(self, plan: Plan) -> tuple[Plan, PhysicalPlan]:
         """Choose how to evaluate a plan."""
-        output, shared = output_of(plan, self._output), self.options.share is not None
+        output, shared = output_of(plan, self._output), self.options.shard is not None
         physical = self._bindings.physical(plan, output, shared)
         if self._planned is None:
             self._pipes = make_pipes(physical, self.options)
@@ -130,9 +130,9 @@ class QueryMember(SetMember):
         return self.physical.table()
 
     @property
-    def is_full(self) -> bool:
+    def limit_reached(self) -> bool:
         """See `SetMember`."""
-        return super().is_full or (self._pipes is not None and self._pipes.is_full)
+        return super().limit_reached or (self._pipes is not None and self._pipes.limit_reached)
 
     @property
     def pipeline(self) -> Pipeline:
@@ -160,9 +160,9 @@ class QueryMember(SetMember):
         return self._binding
 
     @property
-    def n_left_out(self) -> int:
+    def n_suppressed(self) -> int:
         """See `SetMember`."""
-        return super().n_left_out + (0 if self._pipeline is None else self._pipeline.n_left_out)
+        return super().n_suppressed + (0 if self._pipeline is None else self._pipeline.n_suppressed)
 
     @property
     def n_undecided(self) -> int:
@@ -204,29 +204,29 @@ class QueryMember(SetMember):
         """Remarks on the events read so far: types that no event has, events without a key, what the end completed."""
         if self._sharing is not None:
             self._types_met.add(list(self._sharing.types_seen))
-        keys = self.plan.keys if self.n_without_key else ()  # the plan of a query that is asleep need not be made
+        keys = self.plan.partition_keys if self.n_without_key else ()  # the plan of a query that is asleep need not be made
         tallies = notes_on_tallies(self.n_undecided, self.options.undecided, self.n_without_key, keys)
         return [*self._types_met.notes, *tallies]
 
     @property
     def dealt_by_key(self) -> bool:  # type: ignore[override]
         """True if shares of the keys make up the whole; no thread would know the numbers of rows before its own."""
-        dealing = self.physical.dealing
+        distribution = self.physical.distribution
         if self.physical.output.by_starts and self.pipeline.numbers_rows:
             return False  # rows of the input are not in the order of the events
-        return dealing.against_keys is None and dealing.against_merging is None and not self.physical.output.numbered
+        return distribution.against_keys is None and distribution.against_merging is None and not self.physical.output.numbered
 
     @property
     def first_held(self) -> int | None:  # type: ignore[override]
         """See `SetMember`."""
         if self._asleep is not None or not self.physical.output.by_starts:
             return None
-        return MOST if self._pipeline is None or self.is_full else self._pipeline.first_held
+        return MOST if self._pipeline is None or self.limit_reached else self._pipeline.first_held
 
     @property
     def window(self) -> RangeClock | None:
         """Window of the query; None: it cannot be evaluated by ranges, or shares of the keys are better."""
-        if self.physical.dealing.threads != "range" or self.physical.output.numbered:
+        if self.physical.distribution.threads != "range" or self.physical.output.numbered:
             return None
         return self.binding.reach
 
@@ -294,7 +294,7 @@ class QueryMember(SetMember):
         if binding.plan is not self.plan and binding.plan != self.plan:
             self._plan_for(binding.plan)
         if self.physical.output.weighed and binding.weights is None:
-            physical = physical_plan(self.plan, Aggregated, share=self.options.share is not None)
+            physical = physical_plan(self.plan, Aggregated, shard=self.options.shard is not None)
             self._planned = self.plan, physical
             self.__dict__.pop("table", None)
 
@@ -333,9 +333,9 @@ class QueryMember(SetMember):
 
     # ---- events ---------------------------------------------------------------------------------------------
 
-    def restart(self, begin: int, first_end: int) -> None:
+    def restart(self, begin: int, report_from: int) -> None:
         """See `SetMember`."""
-        super().restart(begin, first_end)
+        super().restart(begin, report_from)
         if self._pipeline is None:
             self._binding = self._first
             return
@@ -359,7 +359,7 @@ class QueryMember(SetMember):
         columns = block.columns.fork() if self.binding.derived else block.columns
         for ready in self.pipeline.ahead([columns]):
             yield from self.read(replace(block, columns=ready), clocks, batch)
-        if not self.is_full:
+        if not self.limit_reached:
             yield from self.end_batch(batch)
 
     @property
@@ -370,7 +370,7 @@ class QueryMember(SetMember):
             assert self._first is not None
             self._choose(self._first)
             numbered = self.options.lateness is not None or ROW_COLUMN in self._first.schema.names
-            self._may_be_single = self.physical.is_of_single_events and self.options.share is None and not numbered
+            self._may_be_single = self.physical.is_of_single_events and self.options.shard is None and not numbered
         return self._may_be_single
 
     def _read_single(self, words: SharedWords, block: EventBlock, clocks: dict[str, Clock]) -> Iterator[pa.RecordBatch]:
@@ -379,12 +379,12 @@ class QueryMember(SetMember):
         if self._single is None:
             assert self._first is not None
             self._single = SingleEvents(self.physical, self._first)
-        for results in self._single.results(rows, block, clocks, self.options.first_end):
+        for results in self._single.results(rows, block, clocks, self.options.report_from):
             n, left = results.num_rows, self.options.limit
             self.add_matches(n)
             yield results if left is None else results.slice(0, left - self._n_found)
             self._n_found += 0 if left is None else n
-            if self.is_full:
+            if self.limit_reached:
                 return
 
     def read(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
@@ -398,11 +398,11 @@ class QueryMember(SetMember):
             rows = pipeline.rows(found, batch)
             if rows is not None:
                 yield self._first_of(rows, found)
-            if self.is_full:
+            if self.limit_reached:
                 return
         for rows, found in pipeline.pass_by(block, clocks, batch):
             yield self._first_of(rows, found)
-            if self.is_full:
+            if self.limit_reached:
                 return
 
     def end_batch(self, batch: Batch) -> Iterator[pa.RecordBatch]:
@@ -410,20 +410,20 @@ class QueryMember(SetMember):
         pipeline = self.pipeline
         for found in pipeline.flush(batch):
             yield self._first_of(pipeline.rows(found, batch), found)
-            if self.is_full:
+            if self.limit_reached:
                 return
         yield from self._rest(batch)
 
     @property
-    def due(self) -> int | None:  # type: ignore[override]
+    def next_deadline(self) -> int | None:  # type: ignore[override]
         """Least key of a time to which `advance` can have an effect now; None: nothing waits."""
-        return None if self._pipeline is None or self.is_full else self._pipeline.due
+        return None if self._pipeline is None or self.limit_reached else self._pipeline.next_deadline
 
-    def advance(self, key: int, n_events: int) -> Iterator[pa.RecordBatch]:
+    def advance_watermark(self, key: int, n_events: int) -> Iterator[pa.RecordBatch]:
         """See `SetMember`."""
         if self._pipeline is None:
             return
-        for rows, found in self.pipeline.advance(key, n_events):
+        for rows, found in self.pipeline.advance_watermark(key, n_events):
             yield self._first_of(rows, found)
         yield from self._rest(None)
 
@@ -432,7 +432,7 @@ class QueryMember(SetMember):
         if self._pipeline is not None:
             for rows, found in self._pipeline.finish():
                 yield self._first_of(rows, found)
-                if self.is_full:
+                if self.limit_reached:
                     return
             yield from self._rest(None)
             left = None if self._pipes is None else self._pipes.finish()
@@ -481,7 +481,7 @@ class QueryMember(SetMember):
             state.add_arrays("pipes", arrays)
         if (first := self._known_over if self._first is None else self._first.schema) is not None:
             state.schemas["events"], state.facts["asleep"] = first, self._pipeline is None
-            if self._pipeline is not None and not self.is_full:
+            if self._pipeline is not None and not self.limit_reached:
                 self._pipeline.snapshot(state)
 
     def restore(self, state: NamedState) -> None:
@@ -493,7 +493,7 @@ class QueryMember(SetMember):
         if "events" not in state.schemas:
             return
         schema = state.schemas["events"]
-        if state.facts["asleep"] or self.is_full:
+        if state.facts["asleep"] or self.limit_reached:
             self.expect(schema)
             return
         self._choose(self.bind(schema))

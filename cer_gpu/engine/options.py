@@ -50,7 +50,7 @@ class EvaluationOptions:
         there is one and it is measured to take less time.  Predicates that queries of a set share are evaluated by the
         CPU, unless a GPU is asked for.
     output
-        "positions", "bindings", "events", "count", "ends", "measures", "rows" or "progress"; None: "measures" where
+        "positions", "bindings", "events", "count", "ends", "measures", "rows" or "funnel"; None: "measures" where
         SELECT has some, else "positions".
     sort
         Sort the events by the time column first, on disk where they do not fit into memory; equal times keep
@@ -61,13 +61,13 @@ class EvaluationOptions:
         Put events in order that arrive out of order by at most so much: ``"5s"`` (also ms, us, ns, min, h, d),
         a timedelta, or a number of units of the time column.  They are held back for as long.
     late
-        Treatment of events that come later than that: "refuse" (an error) or "drop".
+        Treatment of events that come later than that: "raise" (an error) or "drop".
     threads
         Number of threads that evaluate ranges of the stream, each with the window before it; None: as many as
         help (one for a stream of unknown length, whose results should not wait for a whole range).  With
         PARTITION BY, a query without WITHIN, with WITHIN n EVENTS, CONSUME BY PARTITION, LIMIT or a selection
         strategy other than STRICT is evaluated by shares of the keys.  Without PARTITION BY such a query is
-        evaluated on one thread, and so are a share, and CONSUME BY ANY.  A set goes by ranges if all of its queries can
+        evaluated on one thread, and so are a shard, and CONSUME BY ANY.  A set goes by ranges if all of its queries can
         and measure their windows alike, else by shares of the queries, or of the keys of each where there are few
         queries; None: a set of more than 16 is evaluated on one thread.
     share
@@ -96,19 +96,19 @@ class EvaluationOptions:
         which is reported; positions ascend.  It is no attribute.  `WITHIN n EVENTS` and contiguity go by it, so that
         events that the query does not need may be left out; with PARTITION BY, they count the events of a partition as
         they come.
-    first_end
+    report_from
         For `evaluator`: complex events that end before this position are not listed, though their events are read.
     stages
         For `evaluator`: the hook that is told when a stage of the evaluation begins and ends (`cer_gpu.stages`), on
         one thread.
-    begin, deal
+    start_position, key_shard
         Number of the first event, and share (k, n) of the keys to evaluate: of evaluations of a part of the stream.
 
     Examples
     --------
     >>> import cer_gpu
     >>> cer_gpu.EvaluationOptions(limit=3).late
-    'refuse'
+    'raise'
     >>> cer_gpu.compile("SELECT * FROM S WHERE A ; B").evaluate("events.csv", limt=3)
     Traceback (most recent call last):
         ...
@@ -120,19 +120,19 @@ class EvaluationOptions:
     output: str | None = None
     sort: Sort = False
     lateness: Lateness | None = None
-    late: str = "refuse"
+    late: str = "raise"
     threads: int | None = None
-    share: tuple[int, int] | None = None
+    shard: tuple[int, int] | None = None
     limit: int | None = None
     aggregate: str | None = None
     errors: str | None = None
     undecided: str = REPORT
     max_memory: str | int | None = None
     position_column: str | None = None
-    first_end: int = 0
+    report_from: int = 0
     stages: Stages = NO_STAGES
-    begin: int = 0
-    deal: tuple[int, int] | None = None
+    start_position: int = 0
+    key_shard: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         """Refuse an option that has no such value.
@@ -148,10 +148,10 @@ class EvaluationOptions:
             raise OptionError(f"threads must be a positive number, or None for as many as help, got {self.threads!r}")
         if self.limit is not None and (type(self.limit) is not int or self.limit < 0):
             raise OptionError(f"limit must be a number from 0 on, or None for all, got {self.limit!r}")
-        if self.share is not None:
-            share = self.share
-            is_pair = isinstance(share, tuple) and len(share) == 2 and all(type(number) is int for number in share)
-            if not is_pair or not 0 <= share[0] < share[1]:
+        if self.shard is not None:
+            shard = self.shard
+            is_pair = isinstance(shard, tuple) and len(shard) == 2 and all(type(number) is int for number in shard)
+            if not is_pair or not 0 <= shard[0] < shard[1]:
                 raise OptionError(f"share must be (k, n) with 0 <= k < n, got {share!r}")
         if self.errors is not None:
             check_errors(self.errors)
@@ -224,7 +224,7 @@ _USUAL = EvaluationOptions()
 FIELDS = {field.name: field for field in fields(EvaluationOptions)}
 OF_EVENTS = tuple(FIELDS)[: tuple(FIELDS).index("position_column")]
 """Options over given events."""
-OF_ARRIVALS = tuple(name for name in FIELDS if name not in ("sort", "begin", "deal"))
+OF_ARRIVALS = tuple(name for name in FIELDS if name not in ("sort", "start_position", "key_shard"))
 """Options over events that arrive batch by batch."""
 OF_COUNTS = tuple(name for name in OF_EVENTS if name not in ("output", "limit", "aggregate"))
 """Options of a count."""

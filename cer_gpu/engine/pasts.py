@@ -62,7 +62,7 @@ class Pasts:
         Keys of PARTITION BY; None: there are none.
     types
         Types of the keys.
-    deal
+    key_shard
         (k, n): events of share k of n of the keys only; the others get any values.
     shared
         Guards of the set that the query stands in; None: it stands alone.
@@ -73,12 +73,12 @@ class Pasts:
         bound: BoundPasts,
         keys: PartitionKeys | None,
         types: list[pa.DataType],
-        deal: tuple[int, int] | None = None,
+        key_shard: tuple[int, int] | None = None,
         shared: SharedGuards | None = None,
     ) -> None:
         every = bound.needed is None
         distinct = dict.fromkeys(bound.own_keys.values())
-        self._substreams = _Substreams(keys, types, deal, every=every)
+        self._substreams = _Substreams(keys, types, key_shard, every=every)
         self._own = [_Substreams(own.columns, own.columns.parts, every=every) for own in distinct]
         self._states: list[PastState | DescentState | RisesState] = []
         for column in bound.columns:
@@ -204,7 +204,7 @@ class _Substreams:
         Keys of the events; None, or without columns: there is one substream.
     types
         Types of the keys.
-    deal
+    key_shard
         As that of `Pasts`.
     every
         True: all events of a block are looked up at once.
@@ -221,13 +221,13 @@ class _Substreams:
         self,
         keys: PartitionKeys | None,
         types: list[pa.DataType],
-        deal: tuple[int, int] | None = None,
+        key_shard: tuple[int, int] | None = None,
         *,
         every: bool,
     ) -> None:
         self.keys, self._types = keys, types
         one = keys is None or not keys.names
-        self.partitions = None if one else partitions_of(types, deal, every=every, numbered=every)
+        self.partitions = None if one else partitions_of(types, key_shard, every=every, numbered=every)
         self._every = every
         self.n_events = 0
         self.forget()

@@ -62,7 +62,7 @@ class Pipeline:
     binding
         Binding to the schema of the first batch, which fixes the types of the results.
     asked
-        Its device, stages, and part of the stream: the share, the keys, and the first end.
+        Its device, stages, and part of the stream: the shard, the keys, and the first end.
     table
         Symbol table of the runtime (`PhysicalPlan.table`).
     types_met
@@ -129,11 +129,11 @@ class Pipeline:
         self._step_keys, self._parts = self._keys_of_steps(binding), binding.keys.parts
         if self._step_keys is not None:
             self._parts = self._step_keys.parts
-        elif plan.partition and self._shared is not None and asked.deal is None:
+        elif plan.partition and self._shared is not None and asked.key_shard is None:
             self.partitions = self._shared.partitions(binding.keys, numbered=self._numbers)
         if self._parts and self.partitions is None:
-            self.partitions = self._partitions_of_its_own(asked.deal)
-        self._stream_columns = StreamColumns(binding, asked.deal, self._guards_of_set(binding))
+            self.partitions = self._partitions_of_its_own(asked.key_shard)
+        self._stream_columns = StreamColumns(binding, asked.key_shard, self._guards_of_set(binding))
         self._window: WindowClocks | None = None
         if self.runtime.needs_lows:
             assert binding.window_length is not None
@@ -145,18 +145,18 @@ class Pipeline:
             self._live = LiveIntervals(self.table, binding.window_length)
         retains = physical.output.retains(plan.head, plan.having)
         self._retained = Retained(*binding.retained(physical.output)) if retains else None
-        share = None if plan.pipes else asked.share  # that of what pipes leave
-        self._awaiting = make_waiting(physical, binding, self.table, self.runtime, share)
+        shard = None if plan.pipes else asked.shard  # that of what pipes leave
+        self._awaiting = make_waiting(physical, binding, self.table, self.runtime, shard)
         self.tallies: Tallies = Tallies(asked, counts_keys=self._step_keys is None)
         labels = self.table.labels if self._awaiting is None else self._awaiting.labels
         self.output: Output = physical.output(binding.result_columns(physical.output), labels, self._retained)
         self._rows = RowNumbers(self.output, binding.names_streams, waits=physical.waits) if self._numbered else None
-        self._spacing = make_spacing(physical, binding, share)
+        self._spacing = make_spacing(physical, binding, shard)
         if physical.limits_rows:
             assert plan.limit is not None
-            self.output.choice = self._spacing or RowChoice(plan.limit, share)
+            self.output.choice = self._spacing or RowChoice(plan.limit, shard)
         if physical.output.whole_ends:
-            self.output.reduce(share)
+            self.output.reduce(shard)
         # (number, given position) of the first event of each batch
         self._places: list[tuple[int, int]] = [(0, 0)]
 
@@ -222,13 +222,13 @@ class Pipeline:
 
     @property
     def first_held(self) -> int:
-        """First event whose row of "progress" is not handed over; `MOST` if there is none."""
+        """First event whose row of "funnel" is not handed over; `MOST` if there is none."""
         return self._awaiting.first_held if isinstance(self._awaiting, StartedRows) else MOST
 
     @property
-    def n_left_out(self) -> int:
+    def n_suppressed(self) -> int:
         """Number of complex events that LIMIT n EVERY d has left out."""
-        return 0 if self._spacing is None else self._spacing.n_left_out
+        return 0 if self._spacing is None else self._spacing.n_suppressed
 
     # ---- the stages of a block --------------------------------------------------------------------------------
 
@@ -305,11 +305,11 @@ class Pipeline:
         yield from self._known()
 
     @property
-    def due(self) -> int | None:
+    def next_deadline(self) -> int | None:
         """Least key of a time by which complex events that wait are known; None: time alone makes none known."""
-        return self._awaiting.due if self._awaiting is not None and self._waits_for_time else None
+        return self._awaiting.next_deadline if self._awaiting is not None and self._waits_for_time else None
 
-    def advance(self, key: int, first: int) -> Iterator[Any]:
+    def advance_watermark(self, key: int, first: int) -> Iterator[Any]:
         """Yield the rows of the complex events that waited for a time, given by its key, before event `first`."""
         if self._awaiting is not None and self._waits_for_time:
             self._awaiting.pass_clocks(np.array([key], np.uint64), first)
@@ -415,8 +415,8 @@ class Pipeline:
             return None
         return StepKeys(self.table, binding.keys, binding.schema, self.physical.plan.text)
 
-    def _partitions_of_its_own(self, deal: tuple[int, int] | None = None) -> Partitions:
-        return partitions_of(self._parts, deal, every=self._every, numbered=self._numbers)
+    def _partitions_of_its_own(self, key_shard: tuple[int, int] | None = None) -> Partitions:
+        return partitions_of(self._parts, key_shard, every=self._every, numbered=self._numbers)
 
     def shares(self, partitions: SharedPartitions) -> bool:
         """Return True if the query has a view on these partitions."""

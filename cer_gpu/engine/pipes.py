@@ -27,7 +27,7 @@ def make_pipes(physical: PhysicalPlan, options: EvaluationOptions) -> Pipes | No
         return None
     if options.limit is not None:
         pipes = (*pipes, Pipe("head", options.limit))
-    return Pipes(pipes, numbered=physical.output.numbered, share=options.share)
+    return Pipes(pipes, numbered=physical.output.numbered, shard=options.shard)
 
 
 class Pipes:
@@ -42,7 +42,7 @@ class Pipes:
         (k, n): of what they leave, part k of n; None: all.
     """
 
-    def __init__(self, pipes: Sequence[Pipe], *, numbered: bool, share: tuple[int, int] | None) -> None:
+    def __init__(self, pipes: Sequence[Pipe], *, numbered: bool, shard: tuple[int, int] | None) -> None:
         heads = list(takewhile(lambda pipe: pipe.kind == "head", pipes))
         self._most = min((head.n for head in heads), default=None)
         self._behind = pipes[len(heads) :]
@@ -51,7 +51,7 @@ class Pipes:
         self._held: list[tuple[pa.RecordBatch, Int64]] = []  # with the number of the result of each row
 
     @property
-    def is_full(self) -> bool:
+    def limit_reached(self) -> bool:
         """True if no result to come changes anything."""
         return self._most is not None and self._n >= self._most
 
@@ -70,7 +70,7 @@ class Pipes:
         first = self._n - self._behind[0].n
         while self._held and not (self._held[0][1] >= first).any():
             self._held.pop(0)
-        return (self.finish() or (nothing, 0)) if self.is_full else (nothing, 0)
+        return (self.finish() or (nothing, 0)) if self.limit_reached else (nothing, 0)
 
     def finish(self) -> tuple[pa.RecordBatch, int] | None:
         """Return the rows that the number of all results leaves, and their number; None: there are none."""
@@ -90,7 +90,7 @@ class Pipes:
         return self._own(batch, numbers[first:last])
 
     def _own(self, rows: pa.RecordBatch, numbers: Int64) -> tuple[pa.RecordBatch, int]:
-        """Return the rows of the share, and their results."""
+        """Return the rows of the shard, and their results."""
         results, places = np.unique(numbers, return_inverse=True)
         before, self._n_left = self._n_left, self._n_left + len(results)
         if self._share is None:

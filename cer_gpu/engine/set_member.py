@@ -36,8 +36,8 @@ class SetMember(ABC):
         Plan of the query; None: it reads whole tables.
     n_matches : int
         Number of complex events, or rows, found so far.
-    n_left_out_elsewhere : int
-        Number of those that other threads have left out (`n_left_out`).
+    n_suppressed_elsewhere : int
+        Number of those that other threads have left out (`n_suppressed`).
     n_undecided_elsewhere : int
         Number of those that other threads counted (`n_undecided`).
     n_without_key_elsewhere : int
@@ -70,7 +70,7 @@ class SetMember(ABC):
         self.options: EvaluationOptions = options
         self.n_matches: int = 0
         self._n_found = 0  # results so far
-        self.n_left_out_elsewhere: int = 0
+        self.n_suppressed_elsewhere: int = 0
         self.n_undecided_elsewhere: int = 0
         self.n_without_key_elsewhere: int = 0
 
@@ -85,12 +85,12 @@ class SetMember(ABC):
         return self.n_undecided_elsewhere
 
     @property
-    def n_left_out(self) -> int:
+    def n_suppressed(self) -> int:
         """Number of complex events so far that LIMIT n EVERY d left out, and LIMIT n alone would have kept."""
-        return self.n_left_out_elsewhere
+        return self.n_suppressed_elsewhere
 
     @property
-    def is_full(self) -> bool:
+    def limit_reached(self) -> bool:
         """True once the limit is reached: events are not read any more."""
         return self.options.limit is not None and self._n_found >= self.options.limit
 
@@ -142,14 +142,14 @@ class SetMember(ABC):
     def refuse_resident(self, batch: pa.RecordBatch) -> None:
         """Refuse events with columns in the memory of a GPU that are read on the host."""
 
-    def restart(self, begin: int, first_end: int) -> None:
+    def restart(self, begin: int, report_from: int) -> None:
         """Begin another range of the stream; compiled code, and the symbols met, stay."""
-        self.options = replace(self.options, begin=begin, first_end=first_end)
+        self.options = replace(self.options, start_position=begin, report_from=report_from)
         self.n_matches = 0
 
-    def add_tallies(self, n_left_out: int, n_undecided: int, n_without_key: int) -> None:
+    def add_tallies(self, n_suppressed: int, n_undecided: int, n_without_key: int) -> None:
         """Count matches left out by LIMIT n EVERY d, those that the end completed, and events without key elsewhere."""
-        self.n_left_out_elsewhere += n_left_out
+        self.n_suppressed_elsewhere += n_suppressed
         self.n_undecided_elsewhere += n_undecided
         self.n_without_key_elsewhere += n_without_key
 
@@ -173,7 +173,7 @@ class SetMember(ABC):
         """Yield the rest of the results of a batch, all of whose blocks were read."""
         yield from ()
 
-    def advance(self, key: int, n_events: int) -> Iterator[pa.RecordBatch]:
+    def advance_watermark(self, key: int, n_events: int) -> Iterator[pa.RecordBatch]:
         """Yield the results that are known once no event comes before the time of a key."""
         yield from ()
 
@@ -188,9 +188,9 @@ class SetMember(ABC):
 
     def snapshot(self, state: NamedState) -> None:
         """Add the numbers of results to a checkpoint."""
-        state.facts["n"] = [self.n_matches, self._n_found, self.options.begin]
+        state.facts["n"] = [self.n_matches, self._n_found, self.options.start_position]
 
     def restore(self, state: NamedState) -> None:
         """Go on from a checkpoint, with the partitions of other queries restored before."""
         self.n_matches, self._n_found, begin = state.facts["n"]
-        self.options = replace(self.options, begin=begin)
+        self.options = replace(self.options, start_position=begin)

@@ -41,16 +41,16 @@ class SingleEvents:
         self.output: Output = physical.output(first.result_columns(physical.output), [], self._retained)
 
     def results(
-        self, rows: Int32, block: EventBlock, clocks: dict[str, Clock], first_end: int
+        self, rows: Int32, block: EventBlock, clocks: dict[str, Clock], report_from: int
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the results of the events at some rows of a block, from position `first_end` on."""
+        """Yield the results of the events at some rows of a block, from position `report_from` on."""
         for begin in range(0, len(rows), OUTPUT_ROWS):
-            yield self._results(rows[begin : begin + OUTPUT_ROWS], block, clocks, first_end)
+            yield self._results(rows[begin : begin + OUTPUT_ROWS], block, clocks, report_from)
 
-    def _results(self, rows: Int32, block: EventBlock, clocks: dict[str, Clock], first_end: int) -> pa.RecordBatch:
+    def _results(self, rows: Int32, block: EventBlock, clocks: dict[str, Clock], report_from: int) -> pa.RecordBatch:
         positions = block.first + rows.astype(np.int64) if block.given is None else block.given[rows]
-        if len(positions) and positions[0] < first_end:
-            kept = positions >= first_end
+        if len(positions) and positions[0] < report_from:
+            kept = positions >= report_from
             rows, positions = rows[kept], positions[kept]
         spans, n = np.stack([positions, positions]), len(positions)
         times = np.empty((2, 0), np.int64)

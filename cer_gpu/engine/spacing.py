@@ -27,13 +27,13 @@ _INITIAL_SIZE = 1 << 10
 """Initial room for complex events that were kept within the length."""
 
 
-def make_spacing(physical: PhysicalPlan, binding: Binding, share: tuple[int, int] | None) -> Spacing | None:
+def make_spacing(physical: PhysicalPlan, binding: Binding, shard: tuple[int, int] | None) -> Spacing | None:
     """Return the choice of LIMIT n EVERY d; None: the query has none."""
     plan = physical.plan
     if plan.every is None or binding.every is None:
         return None
     counts = plan.every.within.kind == "events" and bool(plan.partition)
-    return Spacing(plan.every.n, *binding.every, counts=counts, share=share)
+    return Spacing(plan.every.n, *binding.every, counts=counts, shard=shard)
 
 
 class Spacing:
@@ -54,11 +54,11 @@ class Spacing:
 
     Attributes
     ----------
-    n_left_out : int
+    n_suppressed : int
         Complex events that LIMIT n alone would have kept.
     """
 
-    def __init__(self, n: int, column: str | None, length: Any, *, counts: bool, share: tuple[int, int] | None) -> None:
+    def __init__(self, n: int, column: str | None, length: Any, *, counts: bool, shard: tuple[int, int] | None) -> None:
         self._n, self._column, self._length = n, column, length
         self._counts, self._share = counts, share
         self._clock: np.dtype[Any] = np.asarray(length).dtype
@@ -73,7 +73,7 @@ class Spacing:
         self.forget()
 
     @property
-    def n_left_out(self) -> int:
+    def n_suppressed(self) -> int:
         """Number of complex events that LIMIT n alone would have kept."""
         return int(self._regs[loops.LEFT_OUT])
 

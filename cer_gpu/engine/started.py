@@ -25,7 +25,7 @@ _MOST_CHUNKS = 64
 
 
 class StartedRows:
-    """The rows of "progress" of one evaluation; takes the place of `cer_gpu.engine.awaiting.Awaiting`.
+    """The rows of "funnel" of one evaluation; takes the place of `cer_gpu.engine.awaiting.Awaiting`.
 
     Parameters
     ----------
@@ -40,9 +40,9 @@ class StartedRows:
     labels : list of frozenset of str
     """
 
-    def __init__(self, runtime: HoldsStarts, labels: list[frozenset[str]], share: tuple[int, int] | None) -> None:
+    def __init__(self, runtime: HoldsStarts, labels: list[frozenset[str]], shard: tuple[int, int] | None) -> None:
         self.labels = labels
-        self._runtime, self._share, self._n_known = runtime, share, 0
+        self._runtime, self._share, self._n_known = runtime, shard, 0
         self._keys: list[pa.ChunkedArray] = []  # of the starts that the runtime holds, in their order
         self._ended = False
 
@@ -66,9 +66,9 @@ class StartedRows:
         """Do nothing: the runtime has read all events of the partitions."""
 
     @property
-    def due(self) -> int | None:
+    def next_deadline(self) -> int | None:
         """Least clock of an event that makes a start known; None: none waits for it."""
-        return self._runtime.due
+        return self._runtime.next_deadline
 
     @property
     def first_held(self) -> int:

@@ -34,19 +34,19 @@ class StreamColumns:
     Parameters
     ----------
     binding : Binding
-    deal
+    key_shard
         (k, n): events of share k of n of the keys only; the others get any values.
     shared
         Guards of the set that the query stands in, of the same schema; None: it stands alone.
     """
 
     def __init__(
-        self, binding: Binding, deal: tuple[int, int] | None = None, shared: SharedGuards | None = None
+        self, binding: Binding, key_shard: tuple[int, int] | None = None, shared: SharedGuards | None = None
     ) -> None:
         keys, types, lags = _keys(binding), binding.keys.parts, lags_of(binding.derived)
-        self._lags = Lags(lags, keys, types, deal) if lags else None
-        self._pasts = None if binding.pasts is None else Pasts(binding.pasts, keys, types, deal, shared)
-        self._positions = Positions(keys, types, deal) if has_positions(binding.derived) else None
+        self._lags = Lags(lags, keys, types, key_shard) if lags else None
+        self._pasts = None if binding.pasts is None else Pasts(binding.pasts, keys, types, key_shard, shared)
+        self._positions = Positions(keys, types, key_shard) if has_positions(binding.derived) else None
 
     def rebind(self, binding: Binding, shared: SharedGuards | None = None) -> None:
         """Go on with the same columns of batches of another schema.
@@ -119,15 +119,15 @@ class Positions:
         Keys of PARTITION BY; None: there are none.
     types
         Types of the keys.
-    deal
+    key_shard
         (k, n): events of share k of n of the keys only; the others get any values.
     """
 
     def __init__(
-        self, keys: PartitionKeys | None, types: list[pa.DataType], deal: tuple[int, int] | None = None
+        self, keys: PartitionKeys | None, types: list[pa.DataType], key_shard: tuple[int, int] | None = None
     ) -> None:
         self._types = types
-        self._partitions = None if keys is None else partitions_of(types, deal, every=True, numbered=True)
+        self._partitions = None if keys is None else partitions_of(types, key_shard, every=True, numbered=True)
         self._n_events = 0
         self.rebind(keys)
 
@@ -175,7 +175,7 @@ class Lags:
         Keys of PARTITION BY; None: there are none.
     types
         Types of the keys.
-    deal
+    key_shard
         (k, n): events of share k of n of the keys only; the others get any values.
     """
 
@@ -184,10 +184,10 @@ class Lags:
         columns: Mapping[str, LagColumn],
         keys: PartitionKeys | None,
         types: list[pa.DataType],
-        deal: tuple[int, int] | None = None,
+        key_shard: tuple[int, int] | None = None,
     ) -> None:
         self._types = types
-        self._partitions = None if keys is None else partitions_of(types, deal, every=True, numbered=False)
+        self._partitions = None if keys is None else partitions_of(types, key_shard, every=True, numbered=False)
         attributes = list(dict.fromkeys(column.attribute for column in columns.values()))
         self._names = {attribute: str(i) for i, attribute in enumerate(attributes)}
         self._lags = np.unique(np.array([column.n for column in columns.values()], np.int64))

@@ -103,7 +103,7 @@ class TableMember(SetMember):
         if self._schema is None:
             return
         table, self._held = collected(self._held, self._schema), []
-        n_told, (part, n_parts) = 0, self.options.share or (0, 1)
+        n_told, (part, n_parts) = 0, self.options.shard or (0, 1)
         for rows in self._query._results(table, self._results, self.options.device):
             if n_parts > 1:
                 number = np.arange(n_told, n_told + rows.num_rows)
@@ -114,7 +114,7 @@ class TableMember(SetMember):
             self._n_found += rows.num_rows
             self.add_matches(rows.num_rows)
             yield rows
-            if self.is_full:
+            if self.limit_reached:
                 return
 
     def snapshot(self, state: NamedState) -> None:

@@ -40,7 +40,7 @@ class Turns:
                 turns.update(of.get(number, ()))
         for k in sorted(turns):
             name, member = self._members[k]
-            if not member.is_full:
+            if not member.limit_reached:
                 yield name, member
                 if k not in self._each_block and member.reads is None:
                     self._each_block.add(k)

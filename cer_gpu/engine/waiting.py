@@ -23,11 +23,11 @@ from cer_gpu.runtime.protocol import HoldsStarts, Runtime
 
 
 def make_waiting(
-    physical: PhysicalPlan, binding: Binding, table: Table, runtime: Runtime, share: tuple[int, int] | None
+    physical: PhysicalPlan, binding: Binding, table: Table, runtime: Runtime, shard: tuple[int, int] | None
 ) -> Awaiting | StartedRows | None:
     """Return where the results of a runtime wait; None: they are known when they are found."""
     if physical.output.by_starts:
-        return StartedRows(cast(HoldsStarts, runtime), table.labels, share)
+        return StartedRows(cast(HoldsStarts, runtime), table.labels, shard)
     if not physical.waits:
         return None
     plan = physical.plan
@@ -44,7 +44,7 @@ def make_waiting(
         counted=physical.output.counted,
         only_ends=physical.output.most_at_an_end == 1,
         grouped=whole,
-        share=None if whole else share,
+        shard=None if whole else shard,
     )
 
 
@@ -81,8 +81,8 @@ class Tallies:
         self.n_undecided: int = 0
         self.n_without_key: int = 0
         # of threads that share the keys, one counts, and of those that share the stream, each its own events
-        self._counts_keys = counts_keys and (options.deal is None or options.deal[0] == 0)
-        self._first_end = options.first_end
+        self._counts_keys = counts_keys and (options.key_shard is None or options.key_shard[0] == 0)
+        self._report_from = options.report_from
 
     def reports(self, n_undecided: int) -> bool:
         """Count complex events that only the end of the input completed; return True if they are reported."""
@@ -92,7 +92,7 @@ class Tallies:
     def count_without_key(self, keys: PartitionKeys, batch: pa.RecordBatch, rows: Int32, first: int) -> None:
         """Count the events of some rows that have no key; row 0 of the batch is event `first`."""
         if self._counts_keys:
-            own = rows if first >= self._first_end else rows[np.searchsorted(rows, self._first_end - first) :]
+            own = rows if first >= self._report_from else rows[np.searchsorted(rows, self._report_from - first) :]
             self.n_without_key += keys.n_without(batch, own)
 
 

@@ -1,4 +1,4 @@
-"""Choices of the physical plan of a query (engine, predicates, memory, dealing), with their reasons."""
+"""Choices of the physical plan of a query (engine, predicates, memory, distribution), with their reasons."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cer_gpu.explain.words import window_text
 from cer_gpu.explain.writing import aggregate_of_past, attribute_text, guard_text, held_text, name_text
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding
-from cer_gpu.planning.dealing import Dealing
+from cer_gpu.planning.distribution import Distribution
 from cer_gpu.planning.outputs import against_output, output_of
 from cer_gpu.planning.physical import physical_plan
 from cer_gpu.planning.plan import Plan
@@ -56,9 +56,9 @@ def choice_facts(plan: Plan, binding: Binding | None) -> dict[str, Any]:
         else {"kind": within.kind, "text": window_text(within)},
         "keys": key_lines(plan),
         "memory": _memory(plan) + _memory_of_the_past(plan),
-        "progress": None if against_output(plan, OUTPUTS["progress"]) else _memory_of_progress(plan),
+        "funnel": None if against_output(plan, OUTPUTS["funnel"]) else _memory_of_progress(plan),
         "chain": None if plan.chain is None else chain_facts(plan.chain, plan.guards),
-        "dealing": _dealing(physical.dealing),
+        "distribution": _distribution(physical.distribution),
     }
 
 
@@ -157,17 +157,17 @@ def _memory_of_the_past(plan: Plan) -> str:
     return words
 
 
-def _dealing(dealing: Dealing) -> dict[str, Any]:
+def _distribution(distribution: Distribution) -> dict[str, Any]:
     """Return the ways to deal events to threads and to tasks, each with the reason if it is not exact, else None.
 
     `shared` are the values that all events of a complex event share, by which tasks can be dealt the events.
     """
     return {
-        "threads": {"chosen": dealing.threads, "why": dealing.against_threads},
-        "tasks": dealing.tasks,
-        "chosen": next(name for name, why in dealing.tasks.items() if why is None),
+        "threads": {"chosen": distribution.threads, "why": distribution.against_threads},
+        "tasks": distribution.tasks,
+        "chosen": next(name for name, why in distribution.tasks.items() if why is None),
         "shared": [
             attribute_text(column) if kind is None else f"{name_text(kind)}.{attribute_text(column)}"
-            for kind, column in dealing.shared
+            for kind, column in distribution.shared
         ],
     }

@@ -35,7 +35,7 @@ def columns_named(plan: Plan) -> list[str]:
     """Return the columns and fields that a query names, and those of its types and times, each once."""
     typed = any(guard.event_type is not None for guard in plan.guards)
     found = [plan.type_column if typed else None, plan.time_column, plan.window_attribute]
-    found += [name for names in plan.keys for name in names]
+    found += [name for names in plan.partition_keys for name in names]
     found += [attribute.name for predicate in plan.predicates for attribute in attributes(predicate)]
     found += [*plan.measures.attributes, *(name.name for name in (*(plan.attributes or ()), *plan.unread))]
     return list(dict.fromkeys(name for name in found if name is not None))

@@ -17,7 +17,7 @@ def key_lines(plan: Plan) -> list[str]:
     pattern = plan.recent
     if pattern is None:
         return []
-    lines = [f"{' or '.join(map(attribute_text, names))}: of PARTITION BY" for names in plan.keys]
+    lines = [f"{' or '.join(map(attribute_text, names))}: of PARTITION BY" for names in plan.partition_keys]
     for key in pattern.keys:
         columns = [" = ".join(attribute_text(column.name) for column in step) for step in key]
         shown = columns[0] if len(set(columns)) == 1 else ", ".join(columns) + " (of the steps in turn)"

@@ -205,7 +205,7 @@ def _formula(transition: Facts) -> str:
 
 def _plan(facts: Facts) -> Iterator[str]:
     plan = facts["plan"]
-    engine, dealing = plan["engine"], plan["dealing"]
+    engine, distribution = plan["engine"], plan["distribution"]
     rows = [["engine", f"{engine['chosen']}: {engine['why']}"]]
     others = [f"{output}: {name}" for output, name in engine["by_output"].items() if name != engine["chosen"]]
     rows += [["", f"for other outputs: {', '.join(others)}"]] if others else []
@@ -217,7 +217,7 @@ def _plan(facts: Facts) -> Iterator[str]:
     rows.append(["window", plan["window"]["text"] if plan["window"] else "none"])
     rows += [["keys" if i == 0 else "", line] for i, line in enumerate(plan["keys"])]
     rows.append(["memory", plan["memory"]])
-    rows += [["progress", plan["progress"]]] if plan["progress"] is not None else []
+    rows += [["funnel", plan["funnel"]]] if plan["funnel"] is not None else []
     if (partners := plan["partners"]) is not None:
         joins = partners["joins"]
         if joins:
@@ -225,25 +225,25 @@ def _plan(facts: Facts) -> Iterator[str]:
             rows += [["", each] for each in joins[:_MOST_ROWS]]
         else:
             rows.append(["partners", f"all events are stored, with or without partners: {partners['why']}"])
-    threads = dealing["threads"]
+    threads = distribution["threads"]
     rows.append(["threads", _THREADS.get(threads["chosen"], f"one: {threads['why']}")])
-    by_values = dealing["chosen"] == "partition" and dealing["shared"]
-    way = f"each gets all events of some values of {_cut(dealing['shared'], ' = ')}" if by_values else None
-    rows.append(["Spark tasks", f"{dealing['chosen']}: {way or _WAYS[dealing['chosen']]}"])
-    for name, against in dealing["tasks"].items():
-        if name != dealing["chosen"]:
+    by_values = distribution["chosen"] == "key" and distribution["shared"]
+    way = f"each gets all events of some values of {_cut(distribution['shared'], ' = ')}" if by_values else None
+    rows.append(["Spark tasks", f"{distribution['chosen']}: {way or _WAYS[distribution['chosen']]}"])
+    for name, against in distribution["tasks"].items():
+        if name != distribution["chosen"]:
             rows.append(["", f"{name} would be exact too" if against is None else f"not {name}: {against}"])
     yield from aligned_lines(rows)
 
 
 _THREADS = {
     "range": "ranges of the stream, each with the window before it",
-    "partition": "each reads all events, and evaluates its share of the keys",
+    "key": "each reads all events, and evaluates its share of the keys",
 }
 _WAYS = {
-    "partition": "each gets all events of some keys",
+    "key": "each gets all events of some keys",
     "range": "each gets a range of the stream and the window before it",
-    "replicate": "each gets all events, and lists its share of the complex events",
+    "broadcast": "each gets all events, and lists its share of the complex events",
 }
 
 

@@ -167,7 +167,7 @@ class FittedQuery(Query):
         plain = {name: value for name, value in vars(source).items() if isinstance(value, str | None)}
         return None if changes or fitted.knows_schema else repr((super().compiled_by, plain))
 
-    def over(self, schema: pa.Schema) -> FittedQuery:
+    def bind(self, schema: pa.Schema) -> FittedQuery:
         """Return the query with the columns of a schema in place of the names that it was written with."""
         source, fitted, changes = self._made_of
         if fitted.fits(schema):

@@ -83,7 +83,7 @@ class Shown:
             return ""
         from matplotlib.figure import Figure
 
-        keys = [names[0] for names in self._query.keys if names[0] in found.column_names]
+        keys = [names[0] for names in self._query.partition_keys if names[0] in found.column_names]
         by = keys[0] if keys and pc.count_distinct(found[keys[0]], mode="all").as_py() <= MOST_LANES else None
         figure = Figure(figsize=(8, 2.5), layout="constrained")
         timeline(found, figure.subplots(), by=by)

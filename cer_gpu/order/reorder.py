@@ -17,7 +17,7 @@ from cer_gpu.order.layouts import Layouts, compact
 from cer_gpu.order.merge import Chunk, joined_chunks, sort_chunks
 from cer_gpu.order.times import TimeKeys, Times, stable_order, time_of_key, to_floats, to_keys
 
-LATE = ("refuse", "drop")
+LATE = ("raise", "drop")
 
 
 class Reorder:
@@ -37,7 +37,7 @@ class Reorder:
     lateness
         In units of the column, not negative; for floats, the difference is computed in float64.
     late
-        "refuse" ends the stream with an error at the first late event; "drop" leaves late events out.
+        "raise" ends the stream with an error at the first late event; "drop" leaves late events out.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ class Reorder:
         Raises
         ------
         TimeOrderError
-            When a time is missing (NULL or NaN), or an event is late and `late` is "refuse".  The error ends the
+            When a time is missing (NULL or NaN), or an event is late and `late` is "raise".  The error ends the
             stream: no more events are taken, and held events are not given out.
         EventsError
             When the time column changes its type.
@@ -113,7 +113,7 @@ class Reorder:
             self._refusal = "an error ended the stream"
             raise
 
-    def advance(self, key: int) -> list[pa.RecordBatch]:
+    def advance_watermark(self, key: int) -> list[pa.RecordBatch]:
         """Take the promise that no event earlier than a time is to come, and return the events up to that time.
 
         Events that come earlier than it all the same are late.  Going back changes nothing.
@@ -160,7 +160,7 @@ class Reorder:
             late = keys < lowest
             if self._advanced is not None:
                 late |= keys < np.uint64(self._advanced)
-            if late.any() and self.late == "refuse":
+            if late.any() and self.late == "raise":
                 row = int(np.argmax(late))
                 self._refuse(row, int(keys[row]), int(greatest[row]) if keys[row] < lowest[row] else None)
             self._greatest = int(greatest[-1])

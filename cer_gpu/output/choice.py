@@ -9,9 +9,9 @@ import numpy as np
 from cer_gpu.arrays import Bools, Int64
 
 
-def part_of(share: tuple[int, int] | None, n_before: int) -> slice:
+def part_of(shard: tuple[int, int] | None, n_before: int) -> slice:
     """Return which of the next rows are those of a share (k, n), given the number of all rows before; None: all."""
-    if share is None:
+    if shard is None:
         return slice(None)
     part, n_parts = share
     return slice((part - n_before) % n_parts, None, n_parts)
@@ -35,7 +35,7 @@ class RowChoice:
         (k, n): of these, keep part k of n; None for all.
     """
 
-    def __init__(self, limit: int, share: tuple[int, int] | None) -> None:
+    def __init__(self, limit: int, shard: tuple[int, int] | None) -> None:
         self._limit, self._share = limit, share
         self._end, self._n_at_end, self._n = -1, 0, 0
 

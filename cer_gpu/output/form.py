@@ -219,7 +219,7 @@ class Output(ABC):
         """Return the rows of the first `n` of the results that `rows` show, `n_all` in number."""
         return rows.slice(0, n)
 
-    def reduce(self, share: tuple[int, int] | None) -> None:
+    def reduce(self, shard: tuple[int, int] | None) -> None:
         """Begin, for one share of the ends; only for `whole_ends`."""
         raise NotImplementedError
 

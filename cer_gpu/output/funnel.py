@@ -1,4 +1,4 @@
-"""The funnel of "progress": how many starts reach each step, in which time, and what stops them."""
+"""The funnel of "funnel": how many starts reach each step, in which time, and what stops them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class FunnelRow:
 
 
 class FunnelCounts:
-    """Counts over rows of "progress"; it keeps a number for each start and step that it reaches, for exact medians.
+    """Counts over rows of "funnel"; it keeps a number for each start and step that it reaches, for exact medians.
 
     Parameters
     ----------

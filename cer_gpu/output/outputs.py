@@ -311,10 +311,10 @@ class Aggregated(Valuations):
         super().__init__(columns, labels, retained)
         self._reduction: Reduction | None = None
 
-    def reduce(self, share: tuple[int, int] | None) -> None:
+    def reduce(self, shard: tuple[int, int] | None) -> None:
         """Begin, for one share of the ends."""
         assert self._columns.aggregate is not None
-        self._reduction = Reduction(self._columns.aggregate.function, self.schema.types[1], share)
+        self._reduction = Reduction(self._columns.aggregate.function, self.schema.types[1], shard)
 
     @classmethod
     def _fields(cls, columns: Columns) -> Fields:

@@ -1,4 +1,4 @@
-"""The output "progress": how far each start of a chain gets."""
+"""The output "funnel": how far each start of a chain gets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ProgressOutput(Output):
     `stopped` is one of `STOPPED`: "complete", "window", "barred" by the event `barred_by`, or "end" of the events.
     """
 
-    name = "progress"
+    name = "funnel"
     row = "start"
     row_each = False
     positions: ClassVar[tuple[str, ...]] = ("start", "positions", "barred_by")

@@ -69,7 +69,7 @@ class Reduction:
         (k, n): give part k of n of the ends; None for all.
     """
 
-    def __init__(self, function: str, data_type: pa.DataType, share: tuple[int, int] | None) -> None:
+    def __init__(self, function: str, data_type: pa.DataType, shard: tuple[int, int] | None) -> None:
         self._function, self._type, self._share = function, data_type, share
         self._held: pa.RecordBatch | None = None
         self._n = 0  # ends so far

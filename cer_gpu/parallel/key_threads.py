@@ -1,7 +1,7 @@
 """Work on one stream on several threads: each reads all events, for its share of the keys or of the queries.
 
 The complex events of a query and a batch are merged by their ends; those of two threads never end at the same event.
-The rows of "progress" are merged by their starts: they come later than these, so that rows wait until no thread holds
+The rows of "funnel" are merged by their starts: they come later than these, so that rows wait until no thread holds
 an earlier start.
 """
 

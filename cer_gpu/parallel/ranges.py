@@ -20,7 +20,7 @@ from cer_gpu.columnar.clocks import ordered
 from cer_gpu.columnar.columns import Block
 from cer_gpu.errors import EventsError
 from cer_gpu.io.source import Parts, Source, ahead
-from cer_gpu.planning.dealing import at_or_before
+from cer_gpu.planning.distribution import at_or_before
 
 RANGE_ROWS = 1 << 22
 """Most rows of a range, unless the window is longer."""

@@ -47,14 +47,14 @@ class _Evaluators:
         self._lock = threading.Lock()
 
     @contextmanager
-    def one(self, begin: int, first_end: int) -> Iterator[Evaluation[Any, Any]]:
-        """Lend one for the events from `begin` on, which lists complex events that end from `first_end` on."""
+    def one(self, begin: int, report_from: int) -> Iterator[Evaluation[Any, Any]]:
+        """Lend one for the events from `begin` on, which lists complex events that end from `report_from` on."""
         try:
             evaluator = self._spare.pop()
         except IndexError:
-            evaluator = self._whole._part(begin, first_end)
+            evaluator = self._whole._part(begin, report_from)
         else:
-            evaluator._restart(begin, first_end)
+            evaluator._restart(begin, report_from)
         yield evaluator
         self._spare.append(evaluator)
 

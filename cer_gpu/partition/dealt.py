@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Int32, Int64
-from cer_gpu.backend.dealing import deal_events
+from cer_gpu.backend.distribution import deal_events
 from cer_gpu.columnar.columns import codes_of, take_rows, validity
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.memory import Scratch, read_only
@@ -53,7 +53,7 @@ class DealtPartitions(Partitions):
         (k, n): share k of n.
     """
 
-    def __init__(self, types: list[pa.DataType], share: tuple[int, int], *, every: bool, numbered: bool) -> None:
+    def __init__(self, types: list[pa.DataType], shard: tuple[int, int], *, every: bool, numbered: bool) -> None:
         super().__init__(types, every=every, numbered=numbered)
         self._share = share
         encoders = [encoder_of(kind) for kind in types]
@@ -101,8 +101,8 @@ class DealtPartitions(Partitions):
         return joined_words(words), _NO_CODES
 
 
-def partitions_of(types: list[pa.DataType], deal: tuple[int, int] | None, *, every: bool, numbered: bool) -> Partitions:
+def partitions_of(types: list[pa.DataType], key_shard: tuple[int, int] | None, *, every: bool, numbered: bool) -> Partitions:
     """Return the partitions of share k of n of the keys, for a deal (k, n), or of all; as `Partitions`."""
-    if deal is None:
+    if key_shard is None:
         return Partitions(types, every=every, numbered=numbered)
-    return DealtPartitions(types, deal, every=every, numbered=numbered)
+    return DealtPartitions(types, key_shard, every=every, numbered=numbered)

@@ -350,11 +350,11 @@ class Bindings:
         self._physical: tuple[tuple[Plan, type[Output], bool], PhysicalPlan] | None = None
         self._lock = threading.Lock()
 
-    def physical(self, plan: Plan, output: type[Output], share: bool) -> PhysicalPlan:
+    def physical(self, plan: Plan, output: type[Output], shard: bool) -> PhysicalPlan:
         """Return the physical plan of a plan of the query, as `physical_plan` makes it."""
         last = self._physical
-        if last is None or last[0][0] is not plan or last[0][1:] != (output, share):
-            last = self._physical = (plan, output, share), physical_plan(plan, output, share=share)
+        if last is None or last[0][0] is not plan or last[0][1:] != (output, shard):
+            last = self._physical = (plan, output, shard), physical_plan(plan, output, shard=shard)
         return last[1]
 
     def bind(self, schema: pa.Schema, position_column: str | None = None) -> Binding:

@@ -105,7 +105,7 @@ def against_output(plan: Plan, made: type[Output]) -> str | None:
         except NoFunnelError as error:
             reason, hint = error.args
             return (
-                "output='progress' tells how far each start of a chain of single events gets, and the query is none: "
+                "output='funnel' tells how far each start of a chain of single events gets, and the query is none: "
                 f"{reason}\nhint: {hint}"
             )
         return None

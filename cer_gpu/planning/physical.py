@@ -1,4 +1,4 @@
-"""Physical plan: model, runtime, dealing and holding back of events, with the reasons.
+"""Physical plan: model, runtime, distribution and holding back of events, with the reasons.
 
 `PhysicalPlan` is a value.  `explain`, threads, Spark's strategies and shares all read it, and so does the evaluation.
 """
@@ -23,7 +23,7 @@ from cer_gpu.automaton.strategies import ALL, Strategy
 from cer_gpu.automaton.table import Table
 from cer_gpu.output.form import Output
 from cer_gpu.output.outputs import Aggregated, BindingsOutput, CountedEnds, Ends, EventsOutput, PositionsOutput
-from cer_gpu.planning.dealing import Dealing, dealing_by_starts, dealing_of
+from cer_gpu.planning.distribution import Distribution, distribution_by_starts, distribution_of
 from cer_gpu.planning.plan import Plan
 from cer_gpu.planning.progress import funnel_of
 from cer_gpu.planning.recognition import recogniser_of
@@ -56,7 +56,7 @@ class PhysicalPlan:
         Reason for the runtime, which `explain` shows.
     holds_back : bool
         True: events are held back until one may end a complex event (`cer_gpu.runtime.live_intervals`).
-    dealing : Dealing
+    distribution : Distribution
     waits : bool
         True: complex events wait for the end of their window (`cer_gpu.engine.awaiting`), where `limit` applies; or
         starts wait for what stops them (`cer_gpu.engine.started`).
@@ -72,7 +72,7 @@ class PhysicalPlan:
     runtime: str
     reason: str
     holds_back: bool
-    dealing: Dealing
+    distribution: Distribution
     waits: bool = False
     strategy: Strategy = ALL
     limit: int = 0
@@ -131,7 +131,7 @@ class PhysicalPlan:
 
     @property
     def deals_rows(self) -> bool:
-        """True if a share is one of what is known or chosen, and the runtime finds everything."""
+        """True if a shard is one of what is known or chosen, and the runtime finds everything."""
         chosen_later = self.plan.every is not None or bool(self.plan.pipes)
         return self.limits_rows or self.waits or self.output.whole_ends or chosen_later
 
@@ -166,7 +166,7 @@ class _Asked:
 
     plan: Plan
     output: type[Output]
-    share: bool
+    shard: bool
 
     @property
     def relates(self) -> bool:
@@ -211,7 +211,7 @@ class _Asked:
         # a step whose variables depend on the guard has no mark of its own
         labelled = self.output.is_labelled(self.plan.head)
         unclear = labelled and any(step.labels is None for step in self.plan.chain or ())
-        return not self.output.counted and self.is_chain and not self.share and not unclear
+        return not self.output.counted and self.is_chain and not self.shard and not unclear
 
     @property
     def is_of_neighbours(self) -> bool:
@@ -245,7 +245,7 @@ _WEIGHER = "complex events are weighed as they are counted, and not listed"
 
 _INSTANCES = "each event is stored once for each step that it satisfies, and found again by the filters between events"
 
-_PRODUCTS = "partial matches are stored under the values that they share, and gathered by the event that joins them"
+_PRODUCTS = "partial matches are stored under the values that they shard, and gathered by the event that joins them"
 
 _WINDOWS = "each window that something ends in is evaluated by itself, where {strategy} chooses"
 
@@ -280,7 +280,7 @@ CHOICES = (
 """The runtimes; the first whose condition holds is chosen."""
 
 
-def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> PhysicalPlan:
+def physical_plan(plan: Plan, output: type[Output], *, shard: bool = False) -> PhysicalPlan:
     """Choose the runtime of a query, and the ways to deal and hold back its events.
 
     Parameters
@@ -296,7 +296,7 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
         output = CountedEnds  # each end takes as many of the n as it has complex events
     if output.most_at_an_end == 1:
         plan = _without_choice(plan)
-    asked = _Asked(plan, output, share)
+    asked = _Asked(plan, output, shard)
     chosen = next(choice for choice in CHOICES if choice.condition(asked))
     reason = chosen.reason.format(strategy=plan.strategy.name)
     against_chain = plan.against_chain if plan.strategy.on_chains else f"the strategy is {plan.strategy.name}"
@@ -312,7 +312,7 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
         chosen.runtime,
         reason,
         waits and chosen.may_hold_back(asked),
-        dealing_by_starts(plan) if output.by_starts else dealing_of(plan),
+        distribution_by_starts(plan) if output.by_starts else distribution_of(plan),
         waits=output.by_starts,
     )
 
@@ -324,7 +324,7 @@ def _waiting_plan(plan: Plan, output: type[Output]) -> PhysicalPlan:
     made = physical_plan(all_listed, BindingsOutput)
     limit = plan.strategy.most_at_an_end or (0 if of_rows else plan.limit or 0)
     return replace(
-        made, output=output, holds_back=False, dealing=dealing_of(plan), waits=True, strategy=plan.strategy, limit=limit
+        made, output=output, holds_back=False, distribution=distribution_of(plan), waits=True, strategy=plan.strategy, limit=limit
     )
 
 

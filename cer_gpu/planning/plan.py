@@ -230,12 +230,12 @@ class Plan:
         return len(self.streams) > 1
 
     @property
-    def keys(self) -> tuple[tuple[str, ...], ...]:
+    def partition_keys(self) -> tuple[tuple[str, ...], ...]:
         """Column names in each bracket of PARTITION BY."""
         return tuple(tuple(name.name for name in names) for names in self.partition)
 
     @property
-    def nullable_keys(self) -> frozenset[tuple[str, ...]]:
+    def nullable_partition_keys(self) -> frozenset[tuple[str, ...]]:
         """Those brackets of PARTITION BY of which NULL is a value like any other."""
         return frozenset(
             tuple(name.name for name in names) for names in self.partition if any(name.nullable for name in names)

@@ -1,4 +1,4 @@
-"""The funnel of a plan, for the output "progress"."""
+"""The funnel of a plan, for the output "funnel"."""
 
 from __future__ import annotations
 

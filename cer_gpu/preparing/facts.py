@@ -34,8 +34,8 @@ class QueryFacts:
     time_unit: str | None
     streams: _Texts
     several_streams: bool
-    keys: tuple[_Texts, ...]
-    nullable_keys: tuple[_Texts, ...]
+    partition_keys: tuple[_Texts, ...]
+    nullable_partition_keys: tuple[_Texts, ...]
     window_kind: str | None
     window_attribute: str | None
     is_spaced: bool
@@ -72,8 +72,8 @@ def facts_of(query: CompiledQuery) -> QueryFacts:
         time_unit=query.time_unit,
         streams=query.streams,
         several_streams=query.several_streams,
-        keys=query.keys,
-        nullable_keys=tuple(sorted(query.nullable_keys)),
+        partition_keys=query.partition_keys,
+        nullable_partition_keys=tuple(sorted(query.nullable_partition_keys)),
         window_kind=query.window_kind,
         window_attribute=query.window_attribute,
         is_spaced=query.is_spaced,

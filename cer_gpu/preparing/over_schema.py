@@ -126,7 +126,7 @@ class OverSchema:
     def query(self, name: str) -> CompiledQuery:
         """Return a compiled query over the schema; CerError: it does not fit."""
         if name not in self._over:
-            self._over[name] = self._compiled[name].compiled.over(self.schema)
+            self._over[name] = self._compiled[name].compiled.bind(self.schema)
         return self._over[name]
 
     def bindings(self, name: str) -> Bindings:

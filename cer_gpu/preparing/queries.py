@@ -14,7 +14,7 @@ from cer_gpu.engine.sharing import Sharing
 from cer_gpu.evaluated import CompiledQuery
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.io.source import Source
-from cer_gpu.planning.dealing import Dealing
+from cer_gpu.planning.distribution import Distribution
 from cer_gpu.planning.needs import Needs
 from cer_gpu.preparing.copies import ProcessCopy
 from cer_gpu.preparing.facts import QueryFacts, facts_of
@@ -127,14 +127,14 @@ class PreparedQuery(CompiledQuery):
         return self.facts.several_streams
 
     @property
-    def keys(self) -> tuple[tuple[str, ...], ...]:
+    def partition_keys(self) -> tuple[tuple[str, ...], ...]:
         """See `CompiledQuery`."""
-        return self.facts.keys
+        return self.facts.partition_keys
 
     @property
-    def nullable_keys(self) -> frozenset[tuple[str, ...]]:
+    def nullable_partition_keys(self) -> frozenset[tuple[str, ...]]:
         """See `CompiledQuery`."""
-        return frozenset(self.facts.nullable_keys)
+        return frozenset(self.facts.nullable_partition_keys)
 
     @property
     def window_kind(self) -> str | None:
@@ -172,18 +172,18 @@ class PreparedQuery(CompiledQuery):
         """See `CompiledQuery`."""
         return self.compiled.syntax
 
-    def over(self, schema: pa.Schema) -> CompiledQuery:
+    def bind(self, schema: pa.Schema) -> CompiledQuery:
         """See `CompiledQuery`."""
-        return self.compiled.over(schema)
+        return self.compiled.bind(schema)
 
     @property
-    def dealing(self) -> Dealing:
+    def distribution(self) -> Distribution:
         """See `CompiledQuery`."""
-        return self.compiled.dealing
+        return self.compiled.distribution
 
-    def dealing_for(self, output: str | None) -> Dealing:
+    def distribution_for(self, output: str | None) -> Distribution:
         """See `CompiledQuery`."""
-        return self.compiled.dealing_for(output)
+        return self.compiled.distribution_for(output)
 
     def physical_plan(self, output: str | None = None) -> Any:
         """See `CompiledQuery`."""

@@ -125,7 +125,7 @@ def _codes(query: Query, events: ReportEvents, found: ReportResults) -> Iterator
     """Yield for each batch the partition of each row; -1 for rows that are never shown as rows between."""
     source = events.open()
     binding = query._bind(source.schema)
-    if query.keys:
+    if query.partition_keys:
         for batch in source.batches([*binding.keys.columns]):
             yield found.partitions.known(binding.keys.arrays(batch, binding.keys.types)).astype(np.int64)
         return

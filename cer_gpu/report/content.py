@@ -45,7 +45,7 @@ def content(
         "n_listed": found.n_listed,
         "most_at_an_end": 0 if is_whole or counted is None else counted.most_at_an_end,
         "step": found.step,
-        "keys": [dotted(names[0]) for names in query.keys],
+        "keys": [dotted(names[0]) for names in query.partition_keys],
         "n_partitions": len(found.partitions.labels),
     }
     if query.default_output == "measures":
@@ -68,7 +68,7 @@ def content(
     return held | {
         "axis": axis,
         "labels": [found.partitions.labels[code] for code in used],
-        "key_values": [found.partitions.values[code] for code in used] if len(query.keys) > 1 else [],
+        "key_values": [found.partitions.values[code] for code in used] if len(query.partition_keys) > 1 else [],
         "counts": packed(np.array([found.counts[code] for code in used], np.float64)),
         "matches": matches,
         "rows": shown_rows(query, events, found, axis.get("digits"), threads, n_pages),

@@ -1,4 +1,4 @@
-"""The funnel of "progress" as one HTML page, which needs no script."""
+"""The funnel of "funnel" as one HTML page, which needs no script."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def write_funnel(
     Raises
     ------
     CerError
-        As `cer_gpu.Query.evaluate` with output "progress", and for a path that cannot be that of a file.
+        As `cer_gpu.Query.evaluate` with output "funnel", and for a path that cannot be that of a file.
     OSError
         When the file cannot be written.
     """
@@ -55,7 +55,7 @@ def write_funnel(
     counts = {name: FunnelCounts(funnel_names(each._plan), each._plan.time_unit) for name, each in queries.items()}
     together = QuerySet(queries)
     with result_file(path, [*paths(events), *inputs]) as file:
-        evaluator = together._closed(EvaluationOptions(output="progress"))
+        evaluator = together._closed(EvaluationOptions(output="funnel"))
         source = ReportEvents(next(iter(queries.values())), events, sort=sort).open()
         for name, batch in together._matches(source, evaluator, threads):
             counts[name].take(batch)

@@ -30,7 +30,7 @@ class ShownPartitions:
     """
 
     def __init__(self, query: Query) -> None:
-        self._names = [dotted(names[0]) for names in query.keys]
+        self._names = [dotted(names[0]) for names in query.partition_keys]
         self._codes: dict[str, int] = {}
         self._counter = Counter[int]()
         self.labels: list[str] = []

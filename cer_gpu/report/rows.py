@@ -85,7 +85,7 @@ def shown_rows(
         "between": packed(np.searchsorted(positions, others.positions)),
         "between_cut": packed(others.cut.astype(np.int64)),
         "cuts_between": bool(others.cut.any()),
-        "between_of": "partition" if query.keys else "types" if query.types else "",
+        "between_of": "partition" if query.partition_keys else "types" if query.types else "",
     }
 
 

@@ -66,7 +66,7 @@ class AlertRows:
         self, rules: Mapping[str, Rule], queries: Mapping[str, CompiledQuery], time_type: pa.DataType | None
     ) -> None:
         self._rules = rules
-        self._keys = {name: [dotted(names[0]) for names in query.keys] for name, query in queries.items()}
+        self._keys = {name: [dotted(names[0]) for names in query.partition_keys] for name, query in queries.items()}
         self._are_statements = {name: query.reads_whole_table for name, query in queries.items()}
         self._have_events = {name: alert_output(query) == WITH_EVENTS for name, query in queries.items()}
         times = [] if time_type is None else [("start_time", time_type), ("end_time", time_type)]

@@ -71,7 +71,7 @@ class Counter(Loop):
 
     @property
     def dealt(self) -> Array:
-        """State of the dealing of shares: ends so far, also those of other shares."""
+        """State of the distribution of shares: ends so far, also those of other shares."""
         return np.array([self._out.n_ends])
 
     @dealt.setter

@@ -43,7 +43,7 @@ class RunOptions:
         True if the marks of the kept positions are wanted.
     share
         (k, n): list part k of n of the complex events; None for all.
-    first_end
+    report_from
         Complex events that end before this position are not listed.
     placed
         True if `Relevant.places` gives the positions that are reported.
@@ -77,7 +77,7 @@ class RunOptions:
     consume: int = CONSUME_NONE
     labelled: bool = False
     share: tuple[int, int] | None = None
-    first_end: int = 0
+    report_from: int = 0
     placed: bool = False
     gap: np.uint64 | np.float64 | None = None
     counted: bool = False
@@ -93,7 +93,7 @@ class RunOptions:
     @property
     def as_group(self) -> Options:
         """The options as the loops take them."""
-        return Options(self.window, self.width, self.consume, self.limit, self.first_end)
+        return Options(self.window, self.width, self.consume, self.limit, self.report_from)
 
     @property
     def numbers_its_partitions(self) -> bool:

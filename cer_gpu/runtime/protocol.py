@@ -128,13 +128,13 @@ class Runtime(ABC):
 
 
 class HoldsStarts(Protocol):
-    """Holder of the starts of a funnel until they are known: a runtime of the output "progress"."""
+    """Holder of the starts of a funnel until they are known: a runtime of the output "funnel"."""
 
     def pass_clock(self, clock: Any) -> None:
         """Note that the stream has come to a clock of the window."""
 
     @property
-    def due(self) -> int | None:
+    def next_deadline(self) -> int | None:
         """Least clock of an event that makes a start known; None: none waits for it."""
 
     @property

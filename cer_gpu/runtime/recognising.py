@@ -86,7 +86,7 @@ class Recognising(Runtime):
             loop.Registers(self._values, *self._events_of_tests),
             Matches(*self._out.to_fill),
         )
-        bounds = self.options.first_end, share, n_shares
+        bounds = self.options.report_from, share, n_shares
         status: int = loop.recognise(tuple(events.as_group), events.attributes, *groups, *bounds, self._regs)
         check_sizes(self._tests)
         return status

@@ -125,7 +125,7 @@ class AutomatonRun(Loop):
 
     @property
     def dealt(self) -> Array:
-        """State of the dealing of shares (`cer_gpu.backend.listing`); empty: there are none."""
+        """State of the distribution of shares (`cer_gpu.backend.listing`); empty: there are none."""
         return self._share
 
     @dealt.setter

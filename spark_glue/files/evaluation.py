@@ -18,7 +18,7 @@ from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import EventsError
 from cer_gpu.io.source import ahead
 from cer_gpu.order.rows import ROW_COLUMN
-from spark_glue.deal import POSITION, Done, apart, peak_memory
+from spark_glue.distribution import POSITION, Done, apart, peak_memory
 from spark_glue.files.file_plan import FilePlan
 from spark_glue.files.groups import RowGroups
 from spark_glue.files.layout import Stretch
@@ -41,7 +41,7 @@ def evaluate_piece(plan: FilePlan, number: int, report: Any = None) -> Iterator[
     number
         From 0 to ``plan.n_pieces - 1``.
     report
-        Accumulator, or None; its ``add`` is called with {number: `spark_glue.deal.Done`} at the end.
+        Accumulator, or None; its ``add`` is called with {number: `spark_glue.distribution.Done`} at the end.
 
     Raises
     ------
@@ -63,7 +63,7 @@ class PieceEvaluation:
 
     Attributes
     ----------
-    n_rows, n_found
+    n_rows, n_matches
         Number of rows read so far, including windows before ranges, and of complex events.
     """
 
@@ -79,8 +79,8 @@ class PieceEvaluation:
         self._columns = [name for name in schema.names if name in tops]
         self._first_number = 0  # of the complex events of the next stretch
         self.n_rows: int
-        self.n_found: int
-        self.n_rows = self.n_found = 0
+        self.n_matches: int
+        self.n_rows = self.n_matches = 0
         self._seconds = 0.0
 
     def results(self, report: Any = None) -> Iterator[pa.RecordBatch]:
@@ -89,12 +89,12 @@ class PieceEvaluation:
             for stretch in self._piece.stretches:
                 for batch in self._stretch(stretch):
                     yield self._shown(batch)
-                self._first_number = self.n_found
+                self._first_number = self.n_matches
             self._groups.close()
         finally:
             self._groups.release()
         if report is not None:
-            report.add({self._number: Done(self.n_rows, self.n_found, self._seconds, peak_memory())})
+            report.add({self._number: Done(self.n_rows, self.n_matches, self._seconds, peak_memory())})
 
     def _shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return results in the declared types, with numbers that no other piece gives."""
@@ -102,7 +102,7 @@ class PieceEvaluation:
         return batch if batch.schema.equals(self._plan.schema) else batch.cast(self._plan.schema)
 
     def _stretch(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
-        n_rows, n_found = self.n_rows, self.n_found
+        n_rows, n_matches = self.n_rows, self.n_matches
         n_given = 0
         if stretch.as_they_lie:
             try:
@@ -111,7 +111,7 @@ class PieceEvaluation:
                     n_given += batch.num_rows
                 return
             except NotAsTheyLieError:
-                self.n_rows, self.n_found = n_rows, n_found
+                self.n_rows, self.n_matches = n_rows, n_matches
         for batch in self._found(stretch, self._ordered.in_order(stretch), ROW_COLUMN):
             known = min(n_given, batch.num_rows)
             n_given -= known
@@ -158,8 +158,8 @@ class PieceEvaluation:
                 if not each.own and n_held <= self._plan.limits.held:
                     continue
                 # too long a window is evaluated at once, and what ends in it is not reported
-                first_end = 0 if not each.own else n_held if positions == ROW_COLUMN else each.first
-                evaluator = self._evaluator(held, first_end, positions)
+                report_from = 0 if not each.own else n_held if positions == ROW_COLUMN else each.first
+                evaluator = self._evaluator(held, report_from, positions)
                 ready, held = held, []
             else:
                 ready = [each]
@@ -168,20 +168,20 @@ class PieceEvaluation:
                     if some.own:
                         yield batch
                 if not some.own:
-                    n_outside = evaluator.n_found
+                    n_outside = evaluator.n_matches
         if evaluator is not None:
             yield from self._timed(evaluator.finish_batches())
-            self.n_found += evaluator.n_found - n_outside
+            self.n_matches += evaluator.n_matches - n_outside
 
-    def _evaluator(self, rows: list[FileRows], first_end: int, positions: str | None) -> WorkEvaluator:
+    def _evaluator(self, rows: list[FileRows], report_from: int, positions: str | None) -> WorkEvaluator:
         """Return the evaluator of a stretch that begins with some rows."""
         part = self._part
         mine = (self._piece.number, part.n_pieces)
         options = EvaluationOptions(
             share=mine if part.share == "ends" else None,
-            deal=mine if part.share == "keys" else None,
-            begin=rows[0].first if positions is None else 0,
-            first_end=first_end,
+            key_shard=mine if part.share == "keys" else None,
+            start_position=rows[0].first if positions is None else 0,
+            report_from=report_from,
             position_column=POSITION if positions == POSITION else None,
         )
         return part.work.evaluator(options, self._plan.schema)

@@ -95,8 +95,8 @@ class FilePlan:
         The files, without their row groups.
     order : tuple of str
         Columns that order the stream.
-    dealing, reason
-        "range", "partition" or "replicate", and the reason for it.
+    distribution, reason
+        "range", "key" or "broadcast", and the reason for it.
     way
         Words on how a task finds its part.
     was_in_order : bool
@@ -112,7 +112,7 @@ class FilePlan:
 
     found: FoundFiles
     order: tuple[str, ...]
-    dealing: str
+    distribution: str
     reason: str
     way: str
     was_in_order: bool

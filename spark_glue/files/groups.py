@@ -19,7 +19,7 @@ from cer_gpu.columnar.fields import attribute_type, columns_with, names_in
 from cer_gpu.errors import EventsError
 from cer_gpu.io.formats import FILE_BYTES, FILE_ROWS
 from cer_gpu.io.source import BATCH_ROWS
-from spark_glue.deal import POSITION
+from spark_glue.distribution import POSITION
 from spark_glue.files.found import File, FoundFiles
 from spark_glue.files.layout import Unit
 from spark_glue.files.opening import Opener, check_file, reading

@@ -30,7 +30,7 @@ _PER_TASK = 4
 
 
 def plan_files(
-    spark: SparkSession, scan: Scan, work: Work, order: Sequence[str], dealing: str, n_tasks: int
+    spark: SparkSession, scan: Scan, work: Work, order: Sequence[str], distribution: str, n_tasks: int
 ) -> FilePlan:
     """Plan a job over the files of a scan; footers are read here.
 
@@ -38,7 +38,7 @@ def plan_files(
     ----------
     spark
         Session that reads the order column where footers do not tell its bounds.
-    scan, work, order, dealing, n_tasks
+    scan, work, order, distribution, n_tasks
         As for `spark_glue.files.pieces.plan`.
 
     Raises
@@ -49,7 +49,7 @@ def plan_files(
         If the query does not fit the events.
     """
     opener = Opener(scan.options)
-    return plan(_found(spark, scan, work, order, opener), work, order, dealing, n_tasks, opener=opener)
+    return plan(_found(spark, scan, work, order, opener), work, order, distribution, n_tasks, opener=opener)
 
 
 def _found(spark: SparkSession, scan: Scan, work: Work, order: Sequence[str], opener: Opener) -> FoundFiles:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from spark_glue.deal import LEAST_INT64, MOST_INT64
+from spark_glue.distribution import LEAST_INT64, MOST_INT64
 from spark_glue.files.found import Group
 
 

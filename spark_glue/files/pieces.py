@@ -17,7 +17,7 @@ from cer_gpu.columnar.columns import BOOLEAN, FLOAT, INTEGER, MOMENT, STRING, ki
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import QueryTypeError
 from cer_gpu.order.rows import ROW_COLUMN
-from spark_glue.deal import DEALINGS, MOST_PARTS, POSITION, choose_dealing, times_beside
+from spark_glue.distribution import DISTRIBUTIONS, MOST_PARTS, POSITION, choose_distribution, times_beside
 from spark_glue.files.file_plan import FilePlan, Limits, Part, Piece
 from spark_glue.files.found import FoundFiles, NotByFilesError
 from spark_glue.files.layout import Layout, Stretch, Unit, unit_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Dealt:
-    """Stretches of each piece by one dealing, with words on them."""
+    """Stretches of each piece by one distribution, with words on them."""
 
     work: Work
     stretches: Sequence[tuple[Stretch, ...]]
@@ -43,7 +43,7 @@ def plan(
     found: FoundFiles,
     work: Work,
     order: Sequence[str],
-    dealing: str,
+    distribution: str,
     n_tasks: int,
     *,
     limits: Limits | None = None,
@@ -64,8 +64,8 @@ def plan(
     work
     order
         Columns that order the stream.
-    dealing
-        "auto", "range", "partition" or "replicate".
+    distribution
+        "auto", "range", "key" or "broadcast".
     n_tasks
         Most pieces; with one, it reads the whole stream.
     limits, opener
@@ -74,7 +74,7 @@ def plan(
     Raises
     ------
     OptionError
-        If the dealing is unknown, or not exact.
+        If the distribution is unknown, or not exact.
     QueryTypeError
         If a query does not fit the events, or the first column of the order is NULL somewhere.
     NotByFilesError
@@ -87,12 +87,12 @@ def plan(
     n_tasks = min(n_tasks, MOST_PARTS)
     units = [unit_of(group, found.files[group.file].first) for group in found.groups]
     layout = Layout.of(units, single=len(order) == 1)
-    chosen, reason, dealt = _dealt(found, work, order, dealing, n_tasks, limits, layout)
+    chosen, reason, dealt = _dealt(found, work, order, distribution, n_tasks, limits, layout)
     pieces = [piece for each in dealt for piece in _pieces_of(each, found, order)]
     return FilePlan(
         found=replace(found, groups=()),
         order=tuple(order),
-        dealing=chosen,
+        distribution=chosen,
         reason=reason,
         way="; ".join(each.way for each in dealt),
         was_in_order=not layout.overlaps,
@@ -137,41 +137,41 @@ def _check_order(found: FoundFiles, order: Sequence[str]) -> None:
         )
 
 
-# ---- dealings ---------------------------------------------------------------------------------------------------
+# ---- distributions ---------------------------------------------------------------------------------------------------
 
 
 def _dealt(
     found: FoundFiles,
     work: Work,
     order: Sequence[str],
-    dealing: str,
+    distribution: str,
     n_tasks: int,
     limits: Limits,
     layout: Layout,
 ) -> tuple[str, str, list[_Dealt]]:
-    """Return the dealing, the reason for it, and the stretches; of several works where the parts of one differ."""
-    exact = work.dealing.tasks
-    if dealing not in DEALINGS or (dealing != "auto" and exact[dealing] is not None):
-        choose_dealing(work, dealing)  # raises
+    """Return the distribution, the reason for it, and the stretches; of several works where the parts of one differ."""
+    exact = work.distribution.tasks
+    if distribution not in DISTRIBUTIONS or (distribution != "auto" and exact[distribution] is not None):
+        choose_distribution(work, distribution)  # raises
     if n_tasks == 1:
-        chosen = next(name for name in ("range", "partition", "replicate") if exact[name] is None)
+        chosen = next(name for name in ("range", "key", "broadcast") if exact[name] is None)
         words = "one task reads the whole stream"
         dealt = _Dealt(work, [(_whole(layout, found, limits),)], words)
-        return chosen if dealing == "auto" else dealing, words, [dealt]
+        return chosen if distribution == "auto" else distribution, words, [dealt]
     against = {
         "range": against_ranges(found, work, order),
-        "partition": _against_partition(found, work, order, n_tasks),
-        "replicate": None,
+        "key": _against_partition(found, work, order, n_tasks),
+        "broadcast": None,
     }
     given = (found, order, n_tasks, limits, layout)
-    if dealing != "auto":
-        if (why := against[dealing]) is not None:
-            raise NotByFilesError(f"dealing {dealing!r} is not exact by files: {why}")
-        return dealing, "as asked", [_stretches(dealing, work, *given)]
+    if distribution != "auto":
+        if (why := against[distribution]) is not None:
+            raise NotByFilesError(f"distribution {distribution!r} is not exact by files: {why}")
+        return distribution, "as asked", [_stretches(distribution, work, *given)]
     chosen = next(name for name, why in against.items() if why is None)
     before = [f"not {name}: {why}" for name, why in against.items() if why is not None and name != chosen]
     reason = "; ".join(before[: list(against).index(chosen)])
-    if chosen == "replicate" and (both := _by_two_ways(work, *given)) is not None:
+    if chosen == "broadcast" and (both := _by_two_ways(work, *given)) is not None:
         return "range", f"for {both[0].work.n_queries} of {work.n_queries} queries; {against['range']}", both
     reason = reason or "a range needs only the window before it, whatever the keys"
     return chosen, reason, [_stretches(chosen, work, *given)]
@@ -197,13 +197,13 @@ def _by_two_ways(
         return None
     if len(by_range.stretches) <= n_tasks // 2:
         return None
-    by_share = _stretches("replicate", rest, found, order, n_shares, limits, layout)
+    by_share = _stretches("broadcast", rest, found, order, n_shares, limits, layout)
     return [by_range, replace(by_share, way="others read all events, and have a share of the other queries")]
 
 
 def against_ranges(found: FoundFiles, work: Work, order: Sequence[str]) -> str | None:
     """Return the reason why ranges of the files are not exact, or None if they are."""
-    against = work.dealing.against_ranges
+    against = work.distribution.against_ranges
     if against is not None:
         return against
     first, filters = order[0], bool(found.scan.filters)
@@ -220,7 +220,7 @@ def against_ranges(found: FoundFiles, work: Work, order: Sequence[str]) -> str |
 
 
 def _against_partition(found: FoundFiles, work: Work, order: Sequence[str], n_tasks: int) -> str | None:
-    against = work.dealing.against_keys or work.dealing.against_key_tasks
+    against = work.distribution.against_keys or work.distribution.against_key_tasks
     if against is not None:
         return against
     if streams_of(found, work, order) is None and n_tasks > work.most_sharers:
@@ -229,9 +229,9 @@ def _against_partition(found: FoundFiles, work: Work, order: Sequence[str], n_ta
 
 
 def _stretches(
-    dealing: str, work: Work, found: FoundFiles, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
+    distribution: str, work: Work, found: FoundFiles, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
 ) -> _Dealt:
-    if dealing == "range":
+    if distribution == "range":
         length = work.window_units(found.scan.schema)
         assert work.window is not None
         assert length is not None
@@ -247,13 +247,13 @@ def _stretches(
         )
         ranges = [(stretch,) for stretch in stretches]
         return _Dealt(work, ranges, "each task reads a range of the stream and the window before it")
-    if dealing == "partition" and (streams := streams_of(found, work, order)) is not None:
+    if distribution == "key" and (streams := streams_of(found, work, order)) is not None:
         return _by_streams(work, streams, found, n_tasks, limits, layout.single)
     whole = _whole(layout, found, limits)
     if whole.on_disk:
         raise NotByFilesError(f"row groups overlap, so that each of {n_tasks} tasks would sort {layout.n_rows:,} rows")
     everything = [(whole,)] * n_tasks
-    if dealing == "partition":
+    if distribution == "key":
         return _Dealt(work, everything, "each task reads all events, and evaluates its share of the keys", "keys")
     return _Dealt(work, everything, f"each task reads all events, and {work.share}", "ends")
 
@@ -275,7 +275,7 @@ def streams_of(found: FoundFiles, work: Work, order: Sequence[str]) -> Mapping[t
         return None
     scan = found.scan
     # a bracket of several names takes the first that is not NULL, which may be another one than the folder's
-    single_names = [names[0] for names in work.keys if len(names) == 1 and names not in work.nullable_keys]
+    single_names = [names[0] for names in work.partition_keys if len(names) == 1 and names not in work.nullable_partition_keys]
     keys = {name: scan.stored.get(name, name) for name in single_names}
     of_folders = [stored for stored in keys.values() if stored in scan.folders]
     stored = set(keys.values())

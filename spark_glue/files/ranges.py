@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from spark_glue.deal import LEAST_INT64, MOST_INT64
+from spark_glue.distribution import LEAST_INT64, MOST_INT64
 from spark_glue.files.found import NotByFilesError
 from spark_glue.files.layout import CutPlace, Layout, Stretch
 

@@ -24,7 +24,7 @@ from cer_gpu.columnar.fields import array_of
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.io.source import Source
 from cer_gpu.order.sorting import sort_source
-from spark_glue.deal import LEAST_INT64, MOST_INT64, POSITION
+from spark_glue.distribution import LEAST_INT64, MOST_INT64, POSITION
 from spark_glue.files.groups import RowGroups
 from spark_glue.files.layout import Stretch, Unit
 from spark_glue.sort_keys import sort_key

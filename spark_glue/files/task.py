@@ -25,7 +25,7 @@ class FileTask:
     ----------
     plan : FilePlan
     report
-        Accumulator, or None; its ``add`` is called with {number: `spark_glue.deal.Done`} at the end of each piece.
+        Accumulator, or None; its ``add`` is called with {number: `spark_glue.distribution.Done`} at the end of each piece.
 
     Examples
     --------

@@ -17,7 +17,7 @@ from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rule import Rule
 from cer_gpu.rules.folder import read_folder
 from cer_gpu.rules.found import FieldColumns
-from spark_glue.deal import DEALINGS, MOST_PARTS, under_new_name
+from spark_glue.distribution import DISTRIBUTIONS, MOST_PARTS, under_new_name
 from spark_glue.files.stores import relevant
 
 OPTION_NAMES = {
@@ -32,7 +32,7 @@ OPTION_NAMES = {
     "typeColumn": "column with the type of each event, by default 'type' (EQL: 'event.category'); empty: there is none",
     "timeColumn": "column with the time of each event; by default the first of orderBy, if it holds times",
     "timeUnit": "unit of a time column of integers",
-    "dealing": "'auto', 'partition', 'range' or 'replicate'",
+    "distribution": "'auto', 'key', 'range' or 'broadcast'",
     "tasks": "number of tasks",
     "output": "output of the query, such as 'events' or 'count'",
     "columns": "columns of the result to keep, with commas between them",
@@ -55,7 +55,7 @@ class SourceRequest:
         Files, folders and patterns, in the order in which they are given.
     order_by : tuple of str
     type_column, time_column, time_unit : str or None
-    dealing : str
+    distribution : str
     tasks : int or None
     output : str or None
     columns : tuple of str
@@ -70,7 +70,7 @@ class SourceRequest:
     type_column: str | None = TYPE_COLUMN
     time_column: str | None = None
     time_unit: str | None = None
-    dealing: str = "auto"
+    distribution: str = "auto"
     tasks: int | None = None
     output: str | None = None
     columns: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ def given_options(options: Mapping[str, str], taker: str = "the data source 'cer
     Raises
     ------
     OptionError
-        For an option that there is not, with the nearest name; for `dealing` and its old name, `strategy`, together.
+        For an option that there is not, with the nearest name; for `distribution` and its old name, `strategy`, together.
 
     Examples
     --------
@@ -143,9 +143,9 @@ def asked(options: Mapping[str, str], order_of_table: Sequence[str] | None = Non
     order_by = _names(options.get("orderBy", options.get("timeColumn", ""))) or tuple(order_of_table or ())
     if not order_by:
         raise OptionError("expected the option orderBy: the columns that order the stream\nhint: orderBy 'ts'")
-    dealing = options.get("dealing", "auto")
-    if dealing not in DEALINGS:
-        raise _no_such("dealing", dealing, DEALINGS, "dealings")
+    distribution = options.get("distribution", "auto")
+    if distribution not in DISTRIBUTIONS:
+        raise _no_such("distribution", distribution, DISTRIBUTIONS, "distributions")
     output = options.get("output")
     if output is not None and output not in OUTPUTS:
         raise _no_such("output", output, OUTPUTS, "outputs")
@@ -159,7 +159,7 @@ def asked(options: Mapping[str, str], order_of_table: Sequence[str] | None = Non
         type_column=options.get("typeColumn", TYPE_COLUMN) or None,
         time_column=options.get("timeColumn") or None,
         time_unit=options.get("timeUnit") or None,
-        dealing=dealing,
+        distribution=distribution,
         tasks=_tasks(options.get("tasks")),
         output=output,
         columns=columns,

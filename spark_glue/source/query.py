@@ -16,7 +16,7 @@ from cer_gpu.compilation import MISSING_IN_RULES, compile_member
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.rules.rule_set import compile_rules
 from spark_glue import schema as types_of
-from spark_glue.deal import choose_dealing
+from spark_glue.distribution import choose_distribution
 from spark_glue.files.file_plan import FilePlan
 from spark_glue.files.footers import find_footers
 from spark_glue.files.found import NotByFilesError, Scan
@@ -90,7 +90,7 @@ class StoredQuery:
         Raises
         ------
         OptionError
-            If the dealing is not exact for the query, or tasks cannot read the files by themselves.
+            If the distribution is not exact for the query, or tasks cannot read the files by themselves.
         EventsError
             If a file cannot be read.
         """
@@ -98,7 +98,7 @@ class StoredQuery:
         try:
             tops = columns_with(self.scan.schema, [*self.work.columns(self.scan.schema), *order])
             found = find_footers(self.scan, self.work.type_column, order[0], columns=list(tops), opener=self.opener)
-            return plan(found, self.work, order, self.asked.dealing, self.asked.tasks or parallelism)
+            return plan(found, self.work, order, self.asked.distribution, self.asked.tasks or parallelism)
         except NotByFilesError as error:
             raise OptionError(
                 f"the data source 'cer' cannot read these events: {error}\n"
@@ -118,7 +118,7 @@ def stored_query(asked: SourceRequest) -> StoredQuery:
     opener = Opener(asked.store)
     scan = scan_of_paths(asked.paths, opener)
     work = work_asked(asked, scan.schema)
-    choose_dealing(work, asked.dealing)
+    choose_distribution(work, asked.distribution)
     whole = types_of.to_arrow(types_of.to_spark(work.output_schema(scan.schema)))
     stored = StoredQuery(asked, work, scan, opener, whole)
     return stored.keeping(types_of.to_spark(_kept(whole, asked.columns))) if asked.columns else stored

@@ -21,7 +21,7 @@ from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.rule import Rule
 from spark_glue import schema as types_of
-from spark_glue.deal import MOST_PARTS, against_dealings, null_error
+from spark_glue.distribution import MOST_PARTS, why_not_distributions, null_error
 from spark_glue.errors import SparkSetupError
 from spark_glue.number import quoted
 from spark_glue.sessions import is_connect, tasks_at_once
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from spark_glue.work import WorkEvaluator
 
-NOT_OF_TABLES = ("path", "paths", "columns", "dealing")
+NOT_OF_TABLES = ("path", "paths", "columns", "distribution")
 """Options of the data source that a table function does not take."""
 GROUPS_A_TASK = 4
 """Groups of keys for each task that runs at once, so that groups of unlike size even out."""
@@ -211,9 +211,9 @@ def _only_time(kind: st.StructType) -> tuple[str, ...]:
 
 def _group(work: Work, order: Sequence[str], schema: pa.Schema, n_groups: int) -> str:
     """Return the expression of SQL that deals rows to groups: by their keys if that is exact, else one for all."""
-    if n_groups == 1 or against_dealings(work, order[0])["partition"] is not None:
+    if n_groups == 1 or why_not_distributions(work, order[0])["key"] is not None:
         return "0"
-    keys = [f"coalesce({', '.join(map(quoted, names))})" for names in work.keys]
+    keys = [f"coalesce({', '.join(map(quoted, names))})" for names in work.partition_keys]
     if not keys:
         keys = [f"coalesce({', '.join(_shared_value(work, schema))})"]
     # equal keys have equal hashes: -0.0 is 0.0, and there is one NaN
@@ -221,8 +221,8 @@ def _group(work: Work, order: Sequence[str], schema: pa.Schema, n_groups: int) -
 
 
 def _shared_value(work: Work, schema: pa.Schema) -> Iterator[str]:
-    """Yield the values of which all events of a complex event share one (`Dealing.shared`); NULL for other events."""
-    for event_type, name in work.dealing.shared:
+    """Yield the values of which all events of a complex event share one (`Distribution.shared`); NULL for other events."""
+    for event_type, name in work.distribution.shared:
         kind, value = attribute_type(schema, name), quoted(name)
         if kind is not None and (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
             value = f"CAST({value} AS double)"

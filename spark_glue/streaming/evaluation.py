@@ -18,7 +18,7 @@ from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import CheckpointError, QueryTypeError
 from cer_gpu.order.lateness import parse_lateness
 from cer_gpu.order.reorder import Reorder
-from spark_glue.deal import PART_MATCHES
+from spark_glue.distribution import PART_MATCHES
 from spark_glue.stage import plain_batch
 from spark_glue.streaming.ordering import in_order
 
@@ -111,9 +111,9 @@ class GroupStream:
         return self._reorder.n_late
 
     @property
-    def due(self) -> int | None:
+    def next_deadline(self) -> int | None:
         """Least time, in microseconds, to which `advance` can have an effect now; None: nothing waits."""
-        held, waiting = self._reorder.least, self._evaluator.due
+        held, waiting = self._reorder.least, self._evaluator.next_deadline
         times = [time for time in (None if held is None else held - _OFFSET, waiting) if time is not None]
         return min(times, default=None)
 
@@ -122,7 +122,7 @@ class GroupStream:
         for batch in in_order(events, self._evaluation.order).to_batches():
             yield from self._evaluate(self._reorder.push(batch))
 
-    def advance(self, time: int) -> Iterator[pa.RecordBatch]:
+    def advance_watermark(self, time: int) -> Iterator[pa.RecordBatch]:
         """Take the promise that events earlier than a time are late, and yield the complex events that become known.
 
         Parameters
@@ -130,15 +130,15 @@ class GroupStream:
         time
             In microseconds.
         """
-        yield from self._evaluate(self._reorder.advance(min(max(time + _OFFSET, 0), 2**64 - 1)))
+        yield from self._evaluate(self._reorder.advance_watermark(min(max(time + _OFFSET, 0), 2**64 - 1)))
         if self._evaluation.work.time_column is not None:
-            yield from map(self._given, self._evaluator.advance_batches(time))
+            yield from map(self._given, self._evaluator.advance_watermark_batches(time))
 
     def advance_by_events(self) -> Iterator[pa.RecordBatch]:
         """Advance to the time that the events so far and the lateness allow."""
         greatest = self._reorder.greatest
         if greatest is not None:
-            yield from self.advance(greatest - _OFFSET - self._evaluation.lateness)
+            yield from self.advance_watermark(greatest - _OFFSET - self._evaluation.lateness)
 
     def to_bytes(self) -> bytes:
         """Return the state, from which `StreamEvaluation.resume` goes on."""

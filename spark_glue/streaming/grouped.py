@@ -11,7 +11,7 @@ import pyarrow as pa
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.engine.options import options_by_name
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
-from spark_glue.deal import MOST_PARTS, against_dealings
+from spark_glue.distribution import MOST_PARTS, why_not_distributions
 from spark_glue.errors import SparkSetupError
 from spark_glue.keys import part_of_key
 from spark_glue.local_session import ROCKSDB, STATE_STORE
@@ -120,11 +120,11 @@ def explain_stream(query: Any, order_by: str | Sequence[str] = "ts") -> str:
     """Return as text how `match_stream` deals the events of a query to tasks, with the reason."""
     order = [order_by] if isinstance(order_by, str) else list(order_by)
     work = endless_work(query)
-    against = against_dealings(work, order[0])["partition"]
+    against = why_not_distributions(work, order[0])["key"]
     if against is not None:
         return f"one task: {against}"
-    names = [dotted(name) for names in work.keys for name in names]
-    names = names or [dotted(name) for _, name in work.dealing.shared]
+    names = [dotted(name) for names in work.partition_keys for name in names]
+    names = names or [dotted(name) for _, name in work.distribution.shared]
     return f"groups of events by {', '.join(dict.fromkeys(names))}, each with an evaluator and a state of its own"
 
 
@@ -185,7 +185,7 @@ def read_columns(work: Work, events: pa.Schema, order: Sequence[str]) -> list[st
 
 
 def _n_groups(df: DataFrame, work: Work, order: Sequence[str], groups: int | None) -> int:
-    against = against_dealings(work, order[0])["partition"]
+    against = why_not_distributions(work, order[0])["key"]
     if groups is None:
         if against is not None:
             warnings.warn(f"one task evaluates the whole stream: {against}; groups=1 says so", stacklevel=3)

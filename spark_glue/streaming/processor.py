@@ -66,7 +66,7 @@ class GroupProcessor(StatefulProcessor):
 
     def _advance(self, stream: GroupStream, timers: Any) -> Iterable[pd.DataFrame]:
         watermark = timers.getCurrentWatermarkInMs()
-        return self._frames(stream.advance(watermark * 1000)) if watermark > 0 else ()  # 0: there is none yet
+        return self._frames(stream.advance_watermark(watermark * 1000)) if watermark > 0 else ()  # 0: there is none yet
 
     def _frames(self, found: Iterator[pa.RecordBatch]) -> Iterator[pd.DataFrame]:
         for blob in packed_state(found, self._found):
@@ -74,7 +74,7 @@ class GroupProcessor(StatefulProcessor):
 
     def _keep(self, stream: GroupStream, timer: int) -> None:
         """Keep the state of a group, and have it called when something is due."""
-        due = stream.due
+        due = stream.next_deadline
         wanted = NO_TIMER if due is None else -(-due // 1000)
         if wanted != timer:
             if timer != NO_TIMER:

@@ -157,7 +157,7 @@ def test_real_calls_fit_their_contracts(output):
                     )
                     found = query.evaluate(table, output=output)
                     assert by_automaton(query).evaluate(table, output=output).num_rows == found.num_rows
-                    query.evaluate(table[:30], output=output, share=(0, 2))
+                    query.evaluate(table[:30], output=output, shard=(0, 2))
     names = {name for _, name in called}
     assert {"window_lows", "assign_partitions", "update_events", "collect_products", "rehash"} <= names
     assert (

@@ -1,4 +1,4 @@
-"""``cer-gpu run --output progress``: the funnel as a table, as JSON, and its rows in a file."""
+"""``cer-gpu run --output funnel``: the funnel as a table, as JSON, and its rows in a file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run(cli):
 
 
 def test_the_funnel_is_shown(run, events):
-    said = run(QUERY, events, "--time-column", "ts", "--output", "progress")
+    said = run(QUERY, events, "--time-column", "ts", "--output", "funnel")
     lines = [line.split() for line in said.splitlines()]
     assert " ".join(lines[0]) == "step starts of step before of first median from start complete window barred end"
     assert lines[2] == ["1.", "v", "4", "1", "1"]
@@ -57,7 +57,7 @@ def test_the_funnel_is_shown(run, events):
 
 
 def test_its_numbers_are_in_the_summary_as_json(run, events):
-    facts = json.loads(run(QUERY, events, "--time-column", "ts", "--output", "progress", "--json"))
+    facts = json.loads(run(QUERY, events, "--time-column", "ts", "--output", "funnel", "--json"))
     assert facts["n_rows"] == 4
     assert facts["funnel"]["unit"] == "ms"
     first, second, third = facts["funnel"]["steps"]
@@ -76,14 +76,14 @@ def test_its_numbers_are_in_the_summary_as_json(run, events):
 
 def test_the_rows_go_to_a_file(run, events, tmp_path):
     out = tmp_path / "rows.parquet"
-    run(QUERY, events, "--time-column", "ts", "--output", "progress", "-o", str(out))
+    run(QUERY, events, "--time-column", "ts", "--output", "funnel", "-o", str(out))
     assert pq.read_table(out)["positions"].to_pylist() == [[0, 1, 6], [2], [4, 5], [7]]
 
 
 def test_no_starts(run, events):
     query = QUERY.replace("view", "never")
-    assert "no starts" in run(query, events, "--time-column", "ts", "--output", "progress")
-    facts = json.loads(run(query, events, "--time-column", "ts", "--output", "progress", "--json"))
+    assert "no starts" in run(query, events, "--time-column", "ts", "--output", "funnel")
+    facts = json.loads(run(query, events, "--time-column", "ts", "--output", "funnel", "--json"))
     assert [step["n_reached"] for step in facts["funnel"]["steps"]] == [0, 0, 0]
 
 
@@ -92,7 +92,7 @@ def test_a_set_has_the_funnel_of_each_query(run, events, tmp_path):
     folder.mkdir()
     (folder / "one.ceql").write_text(QUERY)
     (folder / "two.ceql").write_text("SELECT * FROM S WHERE cart ; pay PARTITION BY [user]")
-    facts = json.loads(run("--queries", str(folder), events, "--time-column", "ts", "--output", "progress", "--json"))
+    facts = json.loads(run("--queries", str(folder), events, "--time-column", "ts", "--output", "funnel", "--json"))
     reached = {name: [s["n_reached"] for s in q["funnel"]["steps"]] for name, q in facts["queries"].items()}
     assert reached == {"one": [4, 2, 1], "two": [2, 1]}
 
@@ -125,7 +125,7 @@ def test_medians_are_in_the_unit_of_the_time(kind, unit, median, seconds):
 
 
 def test_the_report_draws_the_funnel(cli, events):
-    code, out, err = cli("report", QUERY, events, "--time-column", "ts", "--output", "progress", "-o", "funnel.html")
+    code, out, err = cli("report", QUERY, events, "--time-column", "ts", "--output", "funnel", "-o", "funnel.html")
     assert (code, out) == (0, "")
     assert err.startswith("8 rows, 4 starts, ")
     page = Path("funnel.html").read_text(encoding="utf-8")
@@ -138,21 +138,21 @@ def test_the_report_draws_the_funnel(cli, events):
     assert re.findall(r'class="on" width="([^"]*)"', page) == ["1000.0", "500.0", "250.0"]
     assert "<script" not in page
     assert "view AS v ; !logout" in page
-    asked = ("report", QUERY, events, "--time-column", "ts", "--output", "progress", "-o", "funnel.html", "--json")
+    asked = ("report", QUERY, events, "--time-column", "ts", "--output", "funnel", "-o", "funnel.html", "--json")
     facts = json.loads(cli(*asked)[1])
     assert (facts["n_events"], facts["n_starts"]) == (8, 4)
 
 
 def test_names_in_the_page_are_no_markup(cli, events):
     query = "SELECT * FROM S WHERE view AS `<b>` ; cart"
-    assert cli("report", query, events, "--output", "progress", "-o", "funnel.html")[0] == 0
+    assert cli("report", query, events, "--output", "funnel", "-o", "funnel.html")[0] == 0
     page = Path("funnel.html").read_text(encoding="utf-8")
     assert "1. &lt;b&gt;" in page
     assert "<b>" not in page
 
 
 def test_a_page_of_what_is_no_funnel_is_refused(cli, events):
-    code, _, err = cli("report", "SELECT * FROM S WHERE view+", events, "--output", "progress", "-o", "funnel.html")
+    code, _, err = cli("report", "SELECT * FROM S WHERE view+", events, "--output", "funnel", "-o", "funnel.html")
     assert code == 1
     assert "a step is repeated" in err
     assert not Path("funnel.html").exists()

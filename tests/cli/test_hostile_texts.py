@@ -68,7 +68,7 @@ def lines() -> dict[str, list[tuple]]:
             (QUERY, events),
             (QUERY, events, "--output", "rows"),
             (QUERY, events, "--output", "events"),
-            (QUERY, events, "--output", "progress"),
+            (QUERY, events, "--output", "funnel"),
             (QUERY, events, "-o", f"{HOSTILE.replace('/', '')}.csv"),
             (SETS["rows.sql"], events),
             (BROKEN, events), (MISSING, events), (f"{PLACE}.ceql", events), (f"{HOSTILE}.ceql", events),
@@ -82,7 +82,7 @@ def lines() -> dict[str, list[tuple]]:
         "columns": [(events,), (events, "--type-column", "type"), (events, "--type-column", HOSTILE)],
         "report": [
             (QUERY, events, "-o", "one.html"), ("--queries", "set", events, "-o", "set.html"),
-            (QUERY, events, "--output", "progress", "-o", "funnel.html"), (BROKEN, events, "-o", "no.html"),
+            (QUERY, events, "--output", "funnel", "-o", "funnel.html"), (BROKEN, events, "-o", "no.html"),
         ],
         "explain": [
             (QUERY,), (QUERY, "--passes"), (QUERY, "--events", events, "--analyze"), (SETS["rows.sql"],),

@@ -369,6 +369,6 @@ def test_the_summary_tells_what_every_leaves_out(cli):
     assert code == 0
     assert out.splitlines()[-1] == "2 complex events"
     assert "7 rows, 2 complex events; 1 left out by LIMIT 1 EVERY 2 SECONDS" in err
-    assert json.loads(cli("run", query, "events.parquet", "--time-column", "ts", "--json")[1])["n_left_out"] == 1
+    assert json.loads(cli("run", query, "events.parquet", "--time-column", "ts", "--json")[1])["n_suppressed"] == 1
     code, out, err = cli("run", "SELECT * FROM S WHERE A ; B LIMIT 1", "events.parquet")
     assert "left out" not in err

@@ -33,14 +33,14 @@ def test_run_prints_its_summary_as_json(cli):
         "output": "positions",
         "n_rows": 4,
         "n_complex_events": 4,
-        "is_full": False,
+        "limit_reached": False,
         "rows_per_second": None,
         "out": None,
         "notes": [],
     }
     code, out, _ = cli(*args, "-o", "out.csv", "--limit", 2)
     summary = json.loads(out)
-    assert (summary["n_rows"], summary["is_full"], summary["out"]) == (2, True, "out.csv")
+    assert (summary["n_rows"], summary["limit_reached"], summary["out"]) == (2, True, "out.csv")
     for output, n_rows, n_complex_events in ("count", 3, 4), ("bindings", 4, None):
         _, out, _ = cli(*args, "--output", output)
         summary = json.loads(out)

@@ -121,7 +121,7 @@ def test_folders_without_levels_have_the_outputs_of_queries(cli):
 
 
 def test_near_misses_come_first(cli):
-    code, out, _ = cli(*ASKED, "--output", "progress")
+    code, out, _ = cli(*ASKED, "--output", "funnel")
     assert code == 0
     lines = [[cell.strip() for cell in line.split("   ") if cell.strip()] for line in out.splitlines()]
     assert lines[0] == ["rule", "level", "starts", "reached", "step", "so far", "stopped by"]
@@ -131,13 +131,13 @@ def test_near_misses_come_first(cli):
 
 
 def test_the_steps_of_each_rule_are_written(cli):
-    assert cli(*ASKED, "--output", "progress", "-o", "out.parquet")[0] == 0
+    assert cli(*ASKED, "--output", "funnel", "-o", "out.parquet")[0] == 0
     assert set(pq.read_table("out.parquet")["query"].to_pylist()) == {"A, then B", "B, C, A", "one"}
 
 
 def test_rules_without_steps_are_set_aside(cli):
     write({"max.ceql": "SELECT MAX * FROM S WHERE A+"})
-    code, _, err = cli(*ASKED, "--output", "progress")
+    code, _, err = cli(*ASKED, "--output", "funnel")
     assert code == 0
     assert "note: 1 rule without steps to go by: max\n" in err
 

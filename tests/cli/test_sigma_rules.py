@@ -94,7 +94,7 @@ def test_check_report_and_progress_take_them_too(cli):
     code, _, err = cli("report", *ASKED, "-o", "alerts.html")
     assert (code, "3 alerts of 3 queries" in err) == (0, True)
     assert '<h2 class="level">low</h2>' in Path("alerts.html").read_text()
-    assert cli("run", *ASKED, "--output", "progress")[0] == 0
+    assert cli("run", *ASKED, "--output", "funnel")[0] == 0
 
 
 def test_a_page_of_alerts_fits_no_kept_rule_anew_that_finds_nothing(cli, monkeypatch, tmp_path):

@@ -44,7 +44,7 @@ def test_a_statement_is_run_as_a_query_is(cli, dips):
     assert (code, [json.loads(line) for line in out.splitlines()]) == (0, FOUND)
     code, out, _ = cli("run", "dips.sql", "trades.parquet", "-o", "found.parquet", "--limit", "1", "--json")
     facts = json.loads(out)
-    assert (facts["output"], facts["n_rows"], facts["is_full"]) == ("one row per match", 1, True)
+    assert (facts["output"], facts["n_rows"], facts["limit_reached"]) == ("one row per match", 1, True)
     assert pq.read_table("found.parquet").to_pylist() == FOUND[:1]
 
 

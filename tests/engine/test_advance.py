@@ -61,8 +61,8 @@ def advanced(query, events, rng, output, checkpoints=True, **options):
         to_come = table.slice(row)["ts"].to_pylist()
         if rng.random() < 0.7:
             now = min(to_come, default=10_000) - rng.choice([0, 0, 1, 5])
-            found.append(evaluator.advance(now))
-            assert evaluator.advance(now - rng.randint(0, 100)).num_rows == 0  # back
+            found.append(evaluator.advance_watermark(now))
+            assert evaluator.advance_watermark(now - rng.randint(0, 100)).num_rows == 0  # back
         if checkpoints and rng.random() < 0.3:
             evaluator = query.restore(evaluator.checkpoint())
     found.append(evaluator.finish())
@@ -111,13 +111,13 @@ def test_trailing_absences_are_known_at_the_first_time_beyond_their_window(numbe
     at = {}
     for batch in events.to_batches(max_chunksize=1):
         (time,) = batch["ts"].to_pylist()
-        for now in range(time if evaluator.due is None else evaluator.due, time + 1):
-            for start in evaluator.advance(now)["start_time"].to_pylist():
+        for now in range(time if evaluator.next_deadline is None else evaluator.next_deadline, time + 1):
+            for start in evaluator.advance_watermark(now)["start_time"].to_pylist():
                 at[start] = now
         assert evaluator.push(batch).num_rows == 0
-    while evaluator.due is not None:
-        now = evaluator.due
-        for start in evaluator.advance(now)["start_time"].to_pylist():
+    while evaluator.next_deadline is not None:
+        now = evaluator.next_deadline
+        for start in evaluator.advance_watermark(now)["start_time"].to_pylist():
             at[start] = now
     assert at
     assert all(now == start + 10 for start, now in at.items())
@@ -127,26 +127,26 @@ def test_trailing_absences_are_known_at_the_first_time_beyond_their_window(numbe
 def test_due_is_the_next_time_that_has_an_effect():
     query = compiled("SELECT * FROM S WHERE A ; !B WITHIN 9 [ts]")
     evaluator = query.evaluator(lateness=100)
-    assert evaluator.due is None
+    assert evaluator.next_deadline is None
     evaluator.push(pa.record_batch({"type": ["A", "D"], "ts": [7, -3]}))
-    assert evaluator.due == -3
-    evaluator.advance(0)
+    assert evaluator.next_deadline == -3
+    evaluator.advance_watermark(0)
     assert evaluator.n_events == 1
-    assert evaluator.due == 7
-    assert evaluator.advance(16).num_rows == 0
-    assert evaluator.due == 17
+    assert evaluator.next_deadline == 7
+    assert evaluator.advance_watermark(16).num_rows == 0
+    assert evaluator.next_deadline == 17
     again = query.restore(evaluator.checkpoint())
-    assert again.due == 17
-    assert again.advance(17)["positions"].to_pylist() == [[0]]
-    assert again.due is None
+    assert again.next_deadline == 17
+    assert again.advance_watermark(17)["positions"].to_pylist() == [[0]]
+    assert again.next_deadline is None
 
 
 def test_windows_of_events_end_only_with_events():
     query = compiled("SELECT * FROM S WHERE A ; !B WITHIN 2 EVENTS")
     evaluator = query.evaluator()
     evaluator.push(pa.record_batch({"type": ["A"], "ts": [1]}))
-    assert evaluator.due is None
-    assert evaluator.advance(10**9).num_rows == 0
+    assert evaluator.next_deadline is None
+    assert evaluator.advance_watermark(10**9).num_rows == 0
     assert evaluator.push(pa.record_batch({"type": ["C"] * 3, "ts": [10**9] * 3})).num_rows == 1
 
 
@@ -154,9 +154,9 @@ def test_a_limit_ends_what_advance_returns():
     query = compiled("SELECT * FROM S WHERE A ; !B WITHIN 9 [ts]")
     evaluator = query.evaluator(limit=2)
     evaluator.push(pa.record_batch({"type": ["A"] * 3, "ts": [1, 2, 3]}))
-    assert evaluator.advance(50).num_rows == 2
-    assert evaluator.is_full
-    assert evaluator.advance(60).num_rows == 0
+    assert evaluator.advance_watermark(50).num_rows == 2
+    assert evaluator.limit_reached
+    assert evaluator.advance_watermark(60).num_rows == 0
 
 
 # ---- promises that are broken ----------------------------------------------------------------------------------
@@ -171,11 +171,11 @@ def test_an_event_before_the_promised_time_is_an_error_without_lateness(restored
     query = compiled("SELECT * FROM S WHERE A ; B")
     evaluator = query.evaluator()
     evaluator.push(one(3))
-    evaluator.advance(8)
+    evaluator.advance_watermark(8)
     if restored:
         evaluator = query.restore(evaluator.checkpoint())
     evaluator.push(one(8))
-    evaluator.advance(20)
+    evaluator.advance_watermark(20)
     with pytest.raises(cer_gpu.TimeOrderError, match=r"'ts' of event 2 \(19\) is earlier than 20, to which the stream"):
         evaluator.push(one(19))
 
@@ -183,10 +183,10 @@ def test_an_event_before_the_promised_time_is_an_error_without_lateness(restored
 @pytest.mark.parametrize("restored", [False, True])
 def test_an_event_before_the_promised_time_is_late_with_lateness(restored):
     query = compiled("SELECT * FROM S WHERE A ; B")
-    for late in ("drop", "refuse"):
+    for late in ("drop", "raise"):
         evaluator = query.evaluator(lateness=1000, late=late)
         evaluator.push(one(3))
-        evaluator.advance(8)
+        evaluator.advance_watermark(8)
         if restored:
             evaluator = query.restore(evaluator.checkpoint())
         evaluator.push(one(8))
@@ -201,7 +201,7 @@ def test_an_event_before_the_promised_time_is_late_with_lateness(restored):
 def test_without_a_time_column_there_is_no_promise():
     evaluator = cer_gpu.compile("SELECT * FROM S WHERE A ; B").evaluator()
     with pytest.raises(cer_gpu.OptionError, match=r"name the time column"):
-        evaluator.advance(1)
+        evaluator.advance_watermark(1)
 
 
 def test_an_evaluator_that_is_finished_advances_no_more():
@@ -209,12 +209,12 @@ def test_an_evaluator_that_is_finished_advances_no_more():
     evaluator.push(one(1))
     evaluator.finish()
     with pytest.raises(cer_gpu.OptionError, match="finished"):
-        evaluator.advance(2)
+        evaluator.advance_watermark(2)
 
 
 def test_before_the_first_batch_nothing_is_known():
     evaluator = compiled("SELECT * FROM S WHERE A ; B").evaluator()
-    assert evaluator.advance(5).num_rows == 0
+    assert evaluator.advance_watermark(5).num_rows == 0
     assert evaluator.push(one(1)).num_rows == 0
 
 
@@ -251,8 +251,8 @@ def test_a_time_is_read_in_the_type_of_the_column(kind):
     query = cer_gpu.compile(f"SELECT * FROM S WHERE A ; !B {window}", time_column="ts")
     evaluator = query.evaluator()
     evaluator.push(pa.record_batch({"type": ["A"], "ts": pa.array([start], data_type)}))
-    assert evaluator.advance(inside).num_rows == 0
-    assert evaluator.advance(beyond).num_rows == 1
+    assert evaluator.advance_watermark(inside).num_rows == 0
+    assert evaluator.advance_watermark(beyond).num_rows == 1
 
 
 @pytest.mark.parametrize(
@@ -274,5 +274,5 @@ def test_a_time_of_another_kind_is_refused(data_type, time):
     evaluator = query.evaluator()
     evaluator.push(pa.record_batch({"type": ["A"], "ts": pa.array([1], data_type)}))
     with pytest.raises(cer_gpu.OptionError, match="as a time of a column of type"):
-        evaluator.advance(time)
+        evaluator.advance_watermark(time)
     assert evaluator.push(pa.record_batch({"type": ["A"], "ts": pa.array([2], data_type)})).num_rows == 0

@@ -68,7 +68,7 @@ def test_then_within_keeps_the_order_of_the_papers():
     first = Query(replace(plan, chooses_first=True))
     assert first.evaluate(AAB_AC).num_rows == first.evaluate(AAB_AC, output="ends").num_rows == 0
     assert physical_plan(first._plan, OUTPUTS["positions"]).runtime == "automaton"
-    assert physical_plan(first._plan, OUTPUTS["positions"]).dealing.against_ranges is not None
+    assert physical_plan(first._plan, OUTPUTS["positions"]).distribution.against_ranges is not None
 
 
 @pytest.mark.parametrize("output", COMPARED_OUTPUTS)
@@ -77,7 +77,7 @@ def test_the_plan_of_a_choice_within_the_window(output):
     physical = physical_plan(plan, OUTPUTS[output])
     expected = {"count": "window_counter", "ends": "stacks"}.get(output, "window_lister")
     assert physical.runtime == expected
-    assert physical.dealing.against_ranges is None
+    assert physical.distribution.against_ranges is None
 
 
 def test_equal_positions_with_different_starts_all_stay():
@@ -197,6 +197,6 @@ def test_shares_and_threads_find_the_same(data):
     output = data.draw(st.sampled_from(["positions", "count", "bindings"]), label="output")
     whole = drawn.compiled.evaluate(drawn.table, output=output)
     n = data.draw(st.integers(1, 4), label="shares")
-    shares = [drawn.compiled.evaluate(drawn.table, output=output, share=(k, n)) for k in range(n)]
+    shares = [drawn.compiled.evaluate(drawn.table, output=output, shard=(k, n)) for k in range(n)]
     assert sorted(map(str, pa.concat_tables(shares).to_pylist())) == sorted(map(str, whole.to_pylist()))
     assert_same(drawn.compiled.evaluate(drawn.table, output=output, threads=2), whole)

@@ -285,7 +285,7 @@ def test_shares_make_up_the_whole(data):
     output = data.draw(st.sampled_from(OUTPUTS), label="output")
     n = data.draw(st.integers(1, 4), label="shares")
     whole = case.compiled.evaluate(case.table, output=output)
-    parts = [case.compiled.evaluate(case.table, output=output, share=(k, n)) for k in range(n)]
+    parts = [case.compiled.evaluate(case.table, output=output, shard=(k, n)) for k in range(n)]
     assert sorted_rows(*parts) == sorted_rows(whole)
     for part in parts:
         assert part["end"].to_pylist() == sorted(part["end"].to_pylist())

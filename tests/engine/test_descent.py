@@ -139,15 +139,15 @@ def test_threads_share_keys_and_tasks_do_not():
     query = compiled_with(
         NODES, "SELECT * FROM S WHERE P AS x ; Q FILTER x[of_p = TRUE] PARTITION BY [k] WITHIN 9 EVENTS"
     )
-    dealing = query.physical_plan().dealing
-    assert dealing.threads == "partition"
-    assert dealing.tasks["partition"] == "the ancestors of a process may have other keys"
-    assert dealing.tasks["replicate"] is None
+    distribution = query.physical_plan().distribution
+    assert distribution.threads == "key"
+    assert distribution.tasks["key"] == "the ancestors of a process may have other keys"
+    assert distribution.tasks["broadcast"] is None
     one, three = (query.evaluate(table_of(events), threads=threads) for threads in (1, 3))
     assert one.num_rows > 50
     assert sorted_rows(one) == sorted_rows(three)
     ranges = compiled_with(NODES, "SELECT * FROM S WHERE P AS x ; Q FILTER x[of_p = TRUE] WITHIN 9 EVENTS")
-    assert ranges.physical_plan().dealing.against_ranges == "ancestors of a process may lie before the range"
+    assert ranges.physical_plan().distribution.against_ranges == "ancestors of a process may lie before the range"
 
 
 def test_no_ids_are_no_descent():

@@ -111,7 +111,7 @@ def test_cuts_checkpoints_shares_and_threads_change_nothing(pattern):
         found += rows_of(evaluator.push(batch))
         evaluator = query.restore(evaluator.checkpoint())
     assert sorted(found + rows_of(evaluator.finish())) == sorted(matches)
-    shares = [query.evaluate(table, share=(k, 3)) for k in range(3)]
+    shares = [query.evaluate(table, shard=(k, 3)) for k in range(3)]
     assert sorted(row for share in shares for row in rows_of(share)) == sorted(matches)
     assert sorted(rows_of(query.evaluate(table, threads=2))) == sorted(matches)
 

@@ -36,7 +36,7 @@ def test_one_filter_reads_each_event_of_a_variable_and_the_last(which):
 
 
 @pytest.mark.parametrize(("absence", "column"), FORMULAS)
-@pytest.mark.parametrize(("strategy", "output"), [("RECENT", "positions"), ("ALL", "progress")])
+@pytest.mark.parametrize(("strategy", "output"), [("RECENT", "positions"), ("ALL", "funnel")])
 @pytest.mark.parametrize("keyed", [False, True])
 def test_an_absence_counted_back_is_a_test_of_its_step(absence, column, strategy, output, keyed):
     rng, n_found = random.Random(f"{absence} {strategy} {keyed}"), 0
@@ -59,7 +59,7 @@ def test_an_absence_counted_back_is_a_test_of_its_step(absence, column, strategy
 @pytest.mark.long("compiles loops for clocks of floats")
 def test_clocks_may_be_negative_floats():
     events = pa.table({"type": list("AABAB"), "n": [-9.0, -8.0, -7.5, -2.0, -1.0]})
-    progress = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 2 [n]").evaluate(events, output="progress")
+    progress = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 2 [n]").evaluate(events, output="funnel")
     assert progress["positions"].to_pylist() == [[0, 2], [1, 2], [3, 4]]
     limited = cer_gpu.compile("SELECT * FROM S WHERE A LIMIT 1 EVERY 2 [n]").evaluate(events)
     assert limited["end"].to_pylist() == [0, 3]

@@ -142,9 +142,9 @@ def test_threads_by_key_give_the_same():
     text = "SELECT * FROM S WHERE A ; B FILTER B[x > LAG(x, 3)] AND A[x = LAG(x)] {}WITHIN 8 EVENTS"
     for partition, reason in ("", "LAG reads events"), ("PARTITION BY [k] ", None):
         query = cer_gpu.compile(text.format(partition))
-        dealing = query.physical_plan().dealing
-        assert (dealing.against_threads or "").startswith(reason or "")
-        assert dealing.threads == ("partition" if partition else "one")
+        distribution = query.physical_plan().distribution
+        assert (distribution.against_threads or "").startswith(reason or "")
+        assert distribution.threads == ("key" if partition else "one")
         one, three = (query.evaluate(events, threads=threads) for threads in (1, 3))
         assert one.num_rows
         assert three.sort_by([("end", "ascending"), ("start", "ascending")]).equals(
@@ -155,7 +155,7 @@ def test_threads_by_key_give_the_same():
 def test_all_events_are_needed():
     query = cer_gpu.compile("SELECT * FROM S WHERE A FILTER A[x > LAG(x)]")
     assert query._needed_types is None
-    assert query.physical_plan().dealing.tasks["range"].startswith("LAG reads events")
+    assert query.physical_plan().distribution.tasks["range"].startswith("LAG reads events")
 
 
 def test_a_column_may_become_wider_between_batches():

@@ -82,7 +82,7 @@ def test_every_output_keeps_what_the_definition_keeps_in_any_cut(data):
     if output == "ends":
         assert_right(case, answer, output)
     else:
-        assert evaluator.n_left_out == assert_right(case, answer, output)
+        assert evaluator.n_suppressed == assert_right(case, answer, output)
     assert_same(case.compiled.evaluate(case.whole, output=output), answer)
 
 
@@ -165,7 +165,7 @@ def test_threads_sets_and_shares_keep_the_same(text, seed):
     assert query.evaluate(events, output=output).to_pylist() == rows
     assert query.evaluate(events, output=output, threads=2).to_pylist() == rows
     with small_sizes():
-        parts = [query.evaluate(events, output=output, share=(k, 3)).to_pylist() for k in range(3)]
+        parts = [query.evaluate(events, output=output, shard=(k, 3)).to_pylist() for k in range(3)]
     assert sorted(map(str, [row for part in parts for row in part])) == sorted(map(str, rows))
     alike = {str(i): other for i, other in enumerate(TEXTS) if "HAVING" not in other or other == text}
     together = cer_gpu.compile_all(alike, time_column="ts", time_unit="s")
@@ -181,8 +181,8 @@ def test_what_is_left_out_is_counted(threads):
     evaluator = query.evaluator()
     found = evaluator.push(events.to_batches()[0])
     assert found["end"].to_pylist() == [2, 4]
-    assert evaluator.n_left_out == 2
-    assert query.restore(evaluator.checkpoint()).n_left_out == 2
+    assert evaluator.n_suppressed == 2
+    assert query.restore(evaluator.checkpoint()).n_suppressed == 2
     assert query.evaluate(events, threads=threads)["end"].to_pylist() == [2, 4]
     assert query.evaluate(events, output="count", threads=threads)["count"].to_pylist() == [1, 1]
 

@@ -215,7 +215,7 @@ THREADS = {
     ("500 [ts]", ""): "range",
     ("500 [ts]", " PARTITION BY [k]"): "range",
     ("500 EVENTS", ""): "one",
-    ("9 EVENTS", " PARTITION BY [k]"): "partition",
+    ("9 EVENTS", " PARTITION BY [k]"): "key",
 }
 
 
@@ -237,10 +237,10 @@ def test_threads_give_the_same(over, partition, monkeypatch):
         f"SELECT * FROM S WHERE A ; (!(B FILTER B[x > 1]) FOR 20 [ts] ; B AS b) FILTER "
         f"b[x > 1.5 * STDDEV(*.x) OVER {over} AND SUM(A.x) OVER {over} > 3]{partition} WITHIN 50 [ts]"
     )
-    dealing = query.physical_plan().dealing
-    assert dealing.threads == THREADS[over, partition]
-    assert (dealing.against_ranges is None) == (dealing.threads == "range")
-    assert dealing.tasks["range"] == dealing.against_ranges
+    distribution = query.physical_plan().distribution
+    assert distribution.threads == THREADS[over, partition]
+    assert (distribution.against_ranges is None) == (distribution.threads == "range")
+    assert distribution.tasks["range"] == distribution.against_ranges
     one, three = (query.evaluate(table, threads=threads) for threads in (1, 3))
     assert one.num_rows > 100
     assert sorted_rows(one) == sorted_rows(three)
@@ -294,7 +294,7 @@ def test_the_past_follows_the_order_of_time():
     assert query.evaluate(events, lateness=5)["end"].to_pylist() == expected
     evaluator = query.evaluator(lateness=5)
     assert evaluator.push(events.to_batches()[0]).num_rows == 0
-    assert evaluator.advance(5)["end"].to_pylist() == expected
+    assert evaluator.advance_watermark(5)["end"].to_pylist() == expected
 
 
 def test_events_of_several_streams_are_told_apart():

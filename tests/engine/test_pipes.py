@@ -78,7 +78,7 @@ def test_pipes_leave_the_first_and_the_last(seed, text, output, pipes):
     assert results_of(query.evaluate(table, output=output, limit=limit), output) == expected[:limit]
     one = QuerySet({"one": query, "other": plain}).evaluate(table, output=output)
     assert one["one"].equals(found)
-    shares = [results_of(query.evaluate(table, output=output, share=(k, 3)), output) for k in range(3)]
+    shares = [results_of(query.evaluate(table, output=output, shard=(k, 3)), output) for k in range(3)]
     assert sorted((row for share in shares for row in share), key=repr) == sorted(expected, key=repr)
 
 
@@ -100,9 +100,9 @@ def test_nothing_is_read_behind_the_last_result():
 def test_outputs_that_list_no_complex_events_have_no_pipes():
     table = pa.table({"type": list("AB")})
     query = with_pipes("SELECT RECENT * FROM S WHERE A ; B", ("tail", 2))
-    for output in ("count", "ends", "progress"):
+    for output in ("count", "ends", "funnel"):
         with pytest.raises(OptionError, match="tail chooses among complex events"):
             query.evaluate(table, output=output)
     assert "Of all that is found, only the last 2 are reported (tail)." in str(query.explain())
-    assert query.dealing.threads == "one"
-    assert query.dealing.tasks["partition"] is not None
+    assert query.distribution.threads == "one"
+    assert query.distribution.tasks["key"] is not None

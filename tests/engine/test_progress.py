@@ -1,4 +1,4 @@
-"""The output "progress": how far each start of a chain gets, by the definition, in any cut, set and order."""
+"""The output "funnel": how far each start of a chain gets, by the definition, in any cut, set and order."""
 
 from __future__ import annotations
 
@@ -88,29 +88,29 @@ def assert_right(case, answer):
 @strategies.property_test(1)
 def test_progress_is_that_of_the_definition_in_any_cut(data):
     case = Case(data, cases())
-    answer = case.compiled.evaluate(case.whole, output="progress")
+    answer = case.compiled.evaluate(case.whole, output="funnel")
     assert_right(case, answer)
-    assert_same(pushed(case.compiled, case.batches, output="progress"), answer)
-    assert_same(case.compiled.evaluate(case.table, output="progress", threads=2), answer)
+    assert_same(pushed(case.compiled, case.batches, output="funnel"), answer)
+    assert_same(case.compiled.evaluate(case.table, output="funnel", threads=2), answer)
 
 
 @strategies.property_test(0.5)
 def test_checkpoints_and_small_sizes_give_the_same(data):
     case = Case(data, cases())
-    answer = case.compiled.evaluate(case.whole, output="progress")
+    answer = case.compiled.evaluate(case.whole, output="funnel")
     with small_sizes():
-        assert_same(*with_and_without_checkpoints(data, case, "progress"))
-        assert_same(pushed(case.compiled, case.batches, output="progress"), answer)
+        assert_same(*with_and_without_checkpoints(data, case, "funnel"))
+        assert_same(pushed(case.compiled, case.batches, output="funnel"), answer)
 
 
 @strategies.property_test(0.3)
 def test_shares_deal_the_starts(data):
     case = Case(data, cases())
     n = data.draw(st.integers(2, 3), label="shares")
-    whole = rows_of(case.compiled.evaluate(case.whole, output="progress"))
+    whole = rows_of(case.compiled.evaluate(case.whole, output="funnel"))
     for k in range(n):
         with small_sizes():
-            part = case.compiled.evaluate(case.table, output="progress", share=(k, n))
+            part = case.compiled.evaluate(case.table, output="funnel", shard=(k, n))
         assert rows_of(part) == whole[k::n]
 
 
@@ -154,9 +154,9 @@ def test_a_set_gives_the_rows_of_each_query_alone(seed):
     events = random_events(rng)
     together = cer_gpu.compile_all({str(i): text for i, text in enumerate(TEXTS)}, time_column="ts", time_unit="ms")
     with small_sizes():
-        found = together.evaluate(events, output="progress", threads=rng.choice([1, 2]))
+        found = together.evaluate(events, output="funnel", threads=rng.choice([1, 2]))
     for i, text in enumerate(TEXTS):
-        assert_same(found[str(i)], compiled(text).evaluate(events, output="progress"))
+        assert_same(found[str(i)], compiled(text).evaluate(events, output="funnel"))
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -165,11 +165,11 @@ def test_sorted_and_late_events_give_the_rows_in_order(text, seed):
     """Positions are rows of the input as it came; their order is that of time."""
     rng = random.Random(seed)
     events, query = random_events(rng), compiled(text)
-    expected = query.evaluate(events, output="progress")
+    expected = query.evaluate(events, output="funnel")
     places = sorted(range(len(events)), key=lambda i: events["ts"][i].as_py() + rng.randint(0, 9))
     jumbled = events.take(places).append_column("at", pa.array(places))
     in_order = jumbled.sort_by([("ts", "ascending")])["at"].to_pylist()  # rows of equal times as they came
-    expected = compiled(text).evaluate(events.take(in_order), output="progress")
+    expected = compiled(text).evaluate(events.take(in_order), output="funnel")
     row_at = [places.index(at) for at in in_order]
 
     def moved(rows):
@@ -184,8 +184,8 @@ def test_sorted_and_late_events_give_the_rows_in_order(text, seed):
         ]
 
     jumbled = jumbled.drop_columns(["at"])
-    assert query.evaluate(jumbled, output="progress", sort=True).to_pylist() == moved(expected.to_pylist())
-    evaluator = query.evaluator(output="progress", lateness=9)
+    assert query.evaluate(jumbled, output="funnel", sort=True).to_pylist() == moved(expected.to_pylist())
+    evaluator = query.evaluator(output="funnel", lateness=9)
     rows = [row for batch in cut(rng, jumbled) for row in evaluator.push(batch).to_pylist()]
     assert rows + evaluator.finish().to_pylist() == moved(expected.to_pylist())
 
@@ -194,9 +194,9 @@ def test_sorted_and_late_events_give_the_rows_in_order(text, seed):
 def test_rows_come_when_time_makes_them_known(seed):
     rng = random.Random(seed)
     query, events = compiled(TEXTS[0]), random_events(rng)
-    expected = query.evaluate(events, output="progress").to_pylist()
-    evaluator, rows, n = query.evaluator(output="progress"), [], 0
-    assert evaluator.due is None
+    expected = query.evaluate(events, output="funnel").to_pylist()
+    evaluator, rows, n = query.evaluator(output="funnel"), [], 0
+    assert evaluator.next_deadline is None
     for batch in cut(rng, events):
         rows += evaluator.push(batch).to_pylist()
         n += batch.num_rows
@@ -204,11 +204,11 @@ def test_rows_come_when_time_makes_them_known(seed):
         beyond = time + 41 if n == len(events) else events["ts"][n].as_py()
         waits = [row for row in expected[len(rows) :] if row["start"] < n]
         if waits:
-            assert evaluator.due <= waits[0]["times"][0] + 41
-        early = evaluator.advance(beyond).to_pylist()
+            assert evaluator.next_deadline <= waits[0]["times"][0] + 41
+        early = evaluator.advance_watermark(beyond).to_pylist()
         assert all(row["times"][0] < beyond - 40 or row["stopped"] in ("complete", "barred") for row in early[:1])
         rows += early
-        assert evaluator.due is None or evaluator.due > beyond
+        assert evaluator.next_deadline is None or evaluator.next_deadline > beyond
     rows += evaluator.finish().to_pylist()
     # a promise about time is as good as an event: what it ends has left its window
     assert [{**row, "stopped": "window"} if row["stopped"] == "end" else row for row in expected] == rows
@@ -221,7 +221,7 @@ def test_several_streams_give_the_reference(data):
     query = replace(case.query, strategy="ALL", consume="NONE", select="*", brackets=())
     case.query = query
     case.write(data, timed=True)
-    answer = case.in_order(case.compiled.evaluate(case.tables, output="progress"))
+    answer = case.in_order(case.compiled.evaluate(case.tables, output="funnel"))
     assert rows_of(answer) == reference.progress(query, case.events)
 
 
@@ -243,7 +243,7 @@ def test_the_longest_of_each_user_is_clickhouse_s_window_funnel(seed):
             "user": users or pa.array([], pa.int64()),
         }
     )
-    answer = compiled(text).evaluate(events, output="progress")
+    answer = compiled(text).evaluate(events, output="funnel")
     longest = dict.fromkeys(users, 0)
     for user, step in zip(answer["user"].to_pylist(), answer["step"].to_pylist(), strict=True):
         longest[user] = max(longest[user], step)
@@ -266,7 +266,7 @@ def test_window_funnel_by_hand():
     assert reference.window_funnel(5, [(0, both)]) == 2
     assert reference.window_funnel(5, [(0, b), (0, a)]) == 2
     events = pa.table({"type": ["B", "A"], "ts": [0, 0]})
-    answer = compiled("SELECT * FROM S WHERE A ; B WITHIN 5 [ts]").evaluate(events, output="progress")
+    answer = compiled("SELECT * FROM S WHERE A ; B WITHIN 5 [ts]").evaluate(events, output="funnel")
     assert answer["step"].to_pylist() == [1]
 
 
@@ -302,21 +302,21 @@ def test_what_is_no_funnel_is_refused_by_name(text, reason):
     query = cer_gpu.compile(text)
     events = random_events(random.Random(0))
     with pytest.raises(OptionError, match=re.escape(reason)):
-        query.evaluate(events, output="progress")
+        query.evaluate(events, output="funnel")
 
 
 @pytest.mark.parametrize(
     ("clauses", "exact"),
     [
-        ("PARTITION BY [k] WITHIN 40 [ts]", {"replicate"}),  # an event of another key may pass the window
-        ("PARTITION BY [k] WITHIN 5 EVENTS", {"partition", "replicate"}),
-        ("PARTITION BY [k]", {"partition", "replicate"}),
-        ("WITHIN 5 EVENTS", {"replicate"}),
+        ("PARTITION BY [k] WITHIN 40 [ts]", {"broadcast"}),  # an event of another key may pass the window
+        ("PARTITION BY [k] WITHIN 5 EVENTS", {"key", "broadcast"}),
+        ("PARTITION BY [k]", {"key", "broadcast"}),
+        ("WITHIN 5 EVENTS", {"broadcast"}),
     ],
 )
 def test_tasks_are_dealt_what_is_exact(clauses, exact):
     query = compiled(f"SELECT * FROM S WHERE A ; B {clauses}")
-    ways = query.dealing_for("progress").tasks
+    ways = query.distribution_for("funnel").tasks
     assert {name for name, against in ways.items() if against is None} == exact
 
 
@@ -326,11 +326,11 @@ def test_threads_by_key_give_the_order_of_one(clauses):
     rng = random.Random(5)
     events = random_events(rng, 3000)
     query = compiled(f"SELECT * FROM S WHERE A ; !D ; B ; C {clauses}")
-    assert query.dealing_for("progress").threads == "partition"
+    assert query.distribution_for("funnel").threads == "key"
     with mock.patch.object(key_threads, "KEY_BATCH_ROWS", 100):
-        found = query.evaluate(events, output="progress", threads=2)
-        limited = query.evaluate(events, output="progress", threads=2, limit=70)
-    assert_same(found, query.evaluate(events, output="progress", threads=1))
+        found = query.evaluate(events, output="funnel", threads=2)
+        limited = query.evaluate(events, output="funnel", threads=2, limit=70)
+    assert_same(found, query.evaluate(events, output="funnel", threads=1))
     assert_same(limited, found.slice(0, 70))
     assert found["start"].to_pylist() == sorted(found["start"].to_pylist())
 
@@ -346,7 +346,7 @@ def test_the_rows_of_an_example():
     query = cer_gpu.compile(
         "SELECT * FROM S WHERE view ; !logout ; cart ; pay PARTITION BY [user] WITHIN 60 [ts]", time_column="ts"
     )
-    assert query.evaluate(events, output="progress").to_pylist() == [
+    assert query.evaluate(events, output="funnel").to_pylist() == [
         {
             "start": 0,
             "user": 1,
@@ -366,7 +366,7 @@ def test_partitions_and_texts_that_hold_nothing_are_dropped():
     n = 200_000
     events = pa.table({"type": ["A", "B"] * (n // 2), "ts": range(n), "k": [f"key {i // 4}" for i in range(n)]})
     query = compiled("SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 10 [ts]")
-    evaluator = query.evaluator(output="progress")
+    evaluator = query.evaluator(output="funnel")
     blobs, n_rows = [], 0
     for batch in events.to_batches(max_chunksize=20_000):
         n_rows += evaluator.push(batch).num_rows

@@ -1,4 +1,4 @@
-"""The output "progress" of chains whose steps share a value in unlike columns, against plain Python."""
+"""The output "funnel" of chains whose steps share a value in unlike columns, against plain Python."""
 
 import random
 
@@ -56,10 +56,10 @@ def test_starts_go_on_with_equal_values(seed):
     schema = pa.schema([("type", pa.string()), ("ts", pa.int64()), ("x", pa.int64()), ("y", pa.int16())])
     table = pa.Table.from_pylist(rows, schema.append(pa.field("v", pa.float64())))
     expected = ref.keyed_progress(steps, rows, within)
-    found = query.evaluate(table, output="progress")
+    found = query.evaluate(table, output="funnel")
     assert [ref.Progress(tuple(r["positions"]), r["stopped"], r["barred_by"]) for r in found.to_pylist()] == expected
     with small_sizes():
-        evaluator, pieces, begin = query.evaluator(output="progress"), [], 0
+        evaluator, pieces, begin = query.evaluator(output="funnel"), [], 0
         while begin < table.num_rows:
             n = rnd.randint(1, 12)
             pieces += [evaluator.push(batch) for batch in table.slice(begin, n).combine_chunks().to_batches()]
@@ -68,9 +68,9 @@ def test_starts_go_on_with_equal_values(seed):
                 evaluator = query.restore(evaluator.checkpoint())
         pieces.append(evaluator.finish())
     assert pa.Table.from_batches(pieces).to_pylist() == found.to_pylist()
-    assert query.evaluate(table, output="progress", threads=2).to_pylist() == found.to_pylist()
+    assert query.evaluate(table, output="funnel", threads=2).to_pylist() == found.to_pylist()
     others = {"one": text, "other": "SELECT RECENT * FROM S WHERE A ; B PARTITION BY [x]"}
-    together = cer_gpu.compile_all(others, time_column="ts", time_unit="s").evaluate(table, output="progress")
+    together = cer_gpu.compile_all(others, time_column="ts", time_unit="s").evaluate(table, output="funnel")
     assert together["one"].to_pylist() == found.to_pylist()
 
 
@@ -84,7 +84,7 @@ def test_keys_of_texts_and_of_partition_by():
         }
     )
     query = cer_gpu.compile("SELECT RECENT * FROM S WHERE A AS a ; B AS b FILTER b.y = a.x PARTITION BY [host]")
-    found = query.evaluate(table, output="progress")
+    found = query.evaluate(table, output="funnel")
     assert found.select(["host", "positions", "stopped"]).to_pylist() == [
         {"host": "h", "positions": [0, 2], "stopped": "complete"},
         {"host": "i", "positions": [1], "stopped": "end"},
@@ -103,4 +103,4 @@ def test_keys_of_texts_and_of_partition_by():
 def test_other_filters_are_refused_with_the_reason(text, reason):
     query = cer_gpu.compile(f"SELECT RECENT * FROM S WHERE {text}")
     with pytest.raises(OptionError, match=reason):
-        query.evaluate(pa.table({"type": ["A"], "x": [1], "y": [1]}), output="progress")
+        query.evaluate(pa.table({"type": ["A"], "x": [1], "y": [1]}), output="funnel")

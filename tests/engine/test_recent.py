@@ -107,7 +107,7 @@ def test_threads_shares_and_sets_find_the_same(seed, output):
     case = Case(seed)
     whole = case.compiled.evaluate(case.table, output=output)
     assert case.compiled.evaluate(case.table, output=output, threads=2).equals(whole)
-    shares = [case.compiled.evaluate(case.table, output=output, share=(k, 3)) for k in range(3)]
+    shares = [case.compiled.evaluate(case.table, output=output, shard=(k, 3)) for k in range(3)]
     assert sorted_rows(*shares) == sorted_rows(whole)
     others = {"one": case.compiled.text, "other": "SELECT RECENT * FROM S WHERE A ; B PARTITION BY [g]"}
     found = cer_gpu.compile_all(others, time_column="ts", time_unit="s").evaluate(case.table, output=output)
@@ -118,8 +118,8 @@ def test_threads_shares_and_sets_find_the_same(seed, output):
 @given(SEEDS)
 def test_tasks_that_are_dealt_events_by_a_key_find_the_same(seed):
     cases = (Case(seed + n) for n in itertools.count())
-    case = next(each for each in cases if each.compiled.dealing.shared and " EVENTS" not in each.compiled.text)
-    column_of = dict(case.compiled.dealing.shared)
+    case = next(each for each in cases if each.compiled.distribution.shared and " EVENTS" not in each.compiled.text)
+    column_of = dict(case.compiled.distribution.shared)
     table = case.table.append_column("id", pa.array(range(case.table.num_rows)))
     parts = []
     for task in range(2):
@@ -269,9 +269,9 @@ def test_events_are_dealt_to_tasks_by_keys_that_all_of_them_have():
         "A AS a ; * AS b FILTER a.x = b.x": (("A", "x"), (None, "x")),
     }
     for text, shared in cases.items():
-        assert cer_gpu.compile(f"SELECT RECENT * FROM S WHERE {text}").dealing.shared == shared
+        assert cer_gpu.compile(f"SELECT RECENT * FROM S WHERE {text}").distribution.shared == shared
     every = cer_gpu.compile("SELECT * FROM S WHERE A AS a ; B AS b FILTER a.x = b.y LIMIT 1 EVERY 9 EVENTS")
-    assert every.dealing.shared == ()
+    assert every.distribution.shared == ()
 
 
 def test_several_streams():

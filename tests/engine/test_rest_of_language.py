@@ -104,7 +104,7 @@ def test_shares_are_parts_of_the_whole(data):
     case = Case(data, rest.full_cases())
     expected = case.expected()
     n = data.draw(st.integers(2, 3), label="shares")
-    parts = [rows_of(case.compiled.evaluate(case.table, share=(k, n))) for k in range(n)]
+    parts = [rows_of(case.compiled.evaluate(case.table, shard=(k, n))) for k in range(n)]
     assert sorted(itertools.chain.from_iterable(parts)) == expected
 
 

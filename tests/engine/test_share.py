@@ -20,7 +20,7 @@ OUTPUTS = ("positions", "bindings", "events", "count", "ends")
 
 
 def parts_of(query, events, n, **options):
-    return [query.evaluate(events, share=(k, n), **options) for k in range(n)]
+    return [query.evaluate(events, shard=(k, n), **options) for k in range(n)]
 
 
 def rows_of(table):
@@ -105,7 +105,7 @@ def test_shares_do_not_depend_on_cuts_or_sizes_of_buffers(monkeypatch):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(evaluation, "BLOCK_ROWS", 7)
     for k in range(3):
-        stepwise = query.evaluator(share=(k, 3))
+        stepwise = query.evaluator(shard=(k, 3))
         found = []
         for batch in events.to_batches(max_chunksize=11):
             found.append(stepwise.push(batch))
@@ -113,7 +113,7 @@ def test_shares_do_not_depend_on_cuts_or_sizes_of_buffers(monkeypatch):
         assert pa.Table.from_batches(found).equals(expected[k])
 
 
-@pytest.mark.parametrize("share", [(2, 2), (-1, 2), (0, 0), (0,), [0, 2], (0.0, 2), "half", (True, 2)])
+@pytest.mark.parametrize("shard", [(2, 2), (-1, 2), (0, 0), (0,), [0, 2], (0.0, 2), "half", (True, 2)])
 def test_a_share_that_is_no_pair_k_of_n_is_refused(share):
     with pytest.raises(cer_gpu.OptionError, match=r"share must be \(k, n\) with 0 <= k < n"):
-        cer_gpu.compile("SELECT * FROM S WHERE A").evaluate(random_events(1), share=share)
+        cer_gpu.compile("SELECT * FROM S WHERE A").evaluate(random_events(1), shard=shard)

@@ -54,7 +54,7 @@ def test_threads_and_shares_give_the_rows_of_one(data):
     case = Case(data, steps.cases())
     expected = case.expected()
     assert sorted(rows_of(case.compiled.evaluate(case.table, threads=2))) == expected
-    parts = [rows_of(case.compiled.evaluate(case.table, share=(k, 2))) for k in range(2)]
+    parts = [rows_of(case.compiled.evaluate(case.table, shard=(k, 2))) for k in range(2)]
     assert sorted(itertools.chain.from_iterable(parts)) == expected
 
 
@@ -210,8 +210,8 @@ def test_time_alone_tells_that_an_absence_has_lasted():
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B ; !C FOR 5 SECONDS", time_column="ts", time_unit="s")
     evaluator = query.evaluator()
     assert evaluator.push(pa.record_batch({"type": ["A", "B"], "ts": [0, 100]})).num_rows == 0
-    assert evaluator.advance(105).num_rows == 0
-    assert rows_of(evaluator.advance(106)) == [(0, 1, (0, 1))]
+    assert evaluator.advance_watermark(105).num_rows == 0
+    assert rows_of(evaluator.advance_watermark(106)) == [(0, 1, (0, 1))]
 
 
 def test_gaps_at_each_step_bound_what_is_kept():
@@ -257,7 +257,7 @@ def test_parts_of_a_stream_are_evaluated_alike():
     dealt = [
         cer_gpu.compile(f"SELECT * FROM S WHERE {QUERIES[name]}", time_column="ts", time_unit="s") for name in QUERIES
     ]
-    chosen = [query.explain().to_dict()["plan"]["dealing"]["threads"]["chosen"] for query in dealt]
+    chosen = [query.explain().to_dict()["plan"]["distribution"]["threads"]["chosen"] for query in dealt]
     assert chosen == ["range"] * 4 + ["one"] * 2
 
 

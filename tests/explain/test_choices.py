@@ -7,7 +7,7 @@ from rendering import to_ceql
 
 import cer_gpu
 from cer_gpu.output.outputs import OUTPUTS
-from spark_glue.deal import choose_dealing
+from spark_glue.distribution import choose_distribution
 from spark_glue.work import work_of
 
 
@@ -16,7 +16,7 @@ def plan_of(query, events=None, **options):
 
 
 @strategies.property_test(0.5)
-def test_explained_engines_and_dealing_are_those_of_the_evaluation(data):
+def test_explained_engines_and_distribution_are_those_of_the_evaluation(data):
     query = data.draw(strategies.full_queries(choosing=data.draw(strategies.st.booleans())))
     compiled = cer_gpu.compile(to_ceql(query), time_column="ts")
     plan = compiled.explain().to_dict()["plan"]
@@ -29,7 +29,7 @@ def test_explained_engines_and_dealing_are_those_of_the_evaluation(data):
     within = query.strategy in ("NEXT", "LAST", "MAX") and query.within is not None and not query.chooses_first
     assert ("each window that something ends in is evaluated by itself" in plan["engine"]["why"]) == within
     assert ("no stacks" in plan["engine"]["why"]) == (plan["engine"]["chosen"] == "automaton" and not within)
-    assert plan["dealing"]["chosen"] == choose_dealing(work_of(compiled), "auto")[0]
+    assert plan["distribution"]["chosen"] == choose_distribution(work_of(compiled), "auto")[0]
 
 
 @pytest.mark.parametrize(

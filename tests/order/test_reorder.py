@@ -144,7 +144,7 @@ def test_events_come_out_in_order_as_early_as_the_definition_allows(case, max_va
 def test_the_first_late_event_is_refused(case):
     lateness, times, batches = case
     kept, late = definition(times, lateness)
-    reorder, found = Reorder("at", lateness, "refuse"), []
+    reorder, found = Reorder("at", lateness, "raise"), []
     try:
         for batch in batches:
             found += rows_of(reorder.push(batch))
@@ -161,7 +161,7 @@ def test_the_first_late_event_is_refused(case):
 
 
 def test_a_late_event_is_reported_with_both_times():
-    reorder = Reorder("at", 1500, "refuse")
+    reorder = Reorder("at", 1500, "raise")
     reorder.push(pa.record_batch({"at": pa.array([5000, 3500], pa.timestamp("ms"))}))
     with pytest.raises(
         cer_gpu.TimeOrderError,
@@ -183,13 +183,13 @@ def test_a_late_event_is_reported_with_both_times():
 
 @pytest.mark.parametrize("value", [LOW, HIGH])
 def test_a_late_event_with_an_extreme_time_is_reported(value):
-    reorder = Reorder("at", 0, "refuse")
+    reorder = Reorder("at", 0, "raise")
     with pytest.raises(cer_gpu.TimeOrderError, match=rf"event 1 \({LOW}\) is late: {HIGH} came before it"):
         reorder.push(pa.record_batch({"at": [HIGH, LOW]}))
 
 
 def test_missing_times_are_refused():
-    for late in ("drop", "refuse"):
+    for late in ("drop", "raise"):
         for column, what in (([5, None, 0], r"missing \(NULL\)"), ([5.0, math.nan, 0.0], r"not a number \(NaN\)")):
             reorder = Reorder("at", 9, late)
             reorder.push(pa.record_batch({"at": pa.array([1, 2]).cast(pa.array(column).type)}))
@@ -197,9 +197,9 @@ def test_missing_times_are_refused():
                 reorder.push(pa.record_batch({"at": column}))
     # the message names the first wrong event
     with pytest.raises(cer_gpu.TimeOrderError, match=r"event 1 .* is late"):
-        Reorder("at", 1, "refuse").push(pa.record_batch({"at": [5, 1, None]}))
+        Reorder("at", 1, "raise").push(pa.record_batch({"at": [5, 1, None]}))
     with pytest.raises(cer_gpu.TimeOrderError, match="event 1 is missing"):
-        Reorder("at", 1, "refuse").push(pa.record_batch({"at": [5, None, 1]}))
+        Reorder("at", 1, "raise").push(pa.record_batch({"at": [5, None, 1]}))
 
 
 def test_columns_that_are_no_times_are_refused():
@@ -236,7 +236,7 @@ def test_events_come_out_with_the_columns_that_they_came_with():
     ]
     rows = [row for columns in batches for row in pa.record_batch(columns).to_pylist()]
     for snapshots in (False, True):
-        reorder, found = Reorder("at", 100, "refuse"), []
+        reorder, found = Reorder("at", 100, "raise"), []
         for columns in batches:
             found += reorder.push(pa.record_batch(columns))
             if snapshots:
@@ -284,7 +284,7 @@ def test_the_cost_of_an_event_is_logarithmic_in_the_held_events(shape):
         at = at + rng.integers(0, lateness, n)
     elif shape == "two clocks":
         at = at - np.where(rng.random(n) < 0.9, lateness - 1, 0)
-    reorder, found = Reorder("at", lateness, "refuse"), []
+    reorder, found = Reorder("at", lateness, "raise"), []
     moved, most_runs = 0, 0
     concat = Layouts.concat
 

@@ -158,7 +158,7 @@ def test_partitions_times_and_shares_of_measures():
     query = cer_gpu.compile(text, time_column="ts")
     answer = query.evaluate(EVENTS)
     assert answer.column_names == ["start", "end", "start_time", "end_time", "key", "n", "s"]
-    shares = [query.evaluate(EVENTS, share=(k, 3)).to_pylist() for k in range(3)]
+    shares = [query.evaluate(EVENTS, shard=(k, 3)).to_pylist() for k in range(3)]
     assert sorted(itertools.chain(*shares), key=str) == sorted(answer.to_pylist(), key=str)
     assert all(shares)
 
@@ -176,7 +176,7 @@ def test_having_keeps_what_is_true_before_limit_and_in_every_share():
     limited = cer_gpu.compile(f"{having} LIMIT 2")
     expected = [row for _, rows in itertools.groupby(kept, lambda row: row["end"]) for row in [*rows][:2]]
     assert limited.evaluate(EVENTS).to_pylist() == expected
-    shares = [limited.evaluate(EVENTS, share=(k, 2)).to_pylist() for k in range(2)]
+    shares = [limited.evaluate(EVENTS, shard=(k, 2)).to_pylist() for k in range(2)]
     assert sorted(itertools.chain(*shares), key=str) == sorted(expected, key=str)
 
 
@@ -318,7 +318,7 @@ def test_the_limit_stops_after_so_many_results(output, limit):
         parts.append(evaluator.push(batch))
         evaluator = query.restore(evaluator.checkpoint())
     assert str(pa.Table.from_batches(parts).to_pylist()) == first
-    assert evaluator.is_full == (limit <= whole.num_rows)
+    assert evaluator.limit_reached == (limit <= whole.num_rows)
 
 
 def test_the_limit_of_rows_counts_valuations_and_reads_no_further():
@@ -362,7 +362,7 @@ def test_an_aggregate_is_over_all_valuations_of_an_end(text, value, reduce):
     assert answer.to_pylist() == expected
     with small_sizes():
         assert query.evaluate(EVENTS, output="count", aggregate=text).equals(answer)
-    shares = [query.evaluate(EVENTS, output="count", aggregate=text, share=(k, 3)).to_pylist() for k in range(3)]
+    shares = [query.evaluate(EVENTS, output="count", aggregate=text, shard=(k, 3)).to_pylist() for k in range(3)]
     assert [row for rows in itertools.zip_longest(*shares) for row in rows if row] == expected
     evaluator, parts = query.evaluator(output="count", aggregate=text), []
     for batch in EVENTS.to_batches(max_chunksize=4):

@@ -90,7 +90,7 @@ def test_weighing_is_aggregating_what_is_listed(function, seed):
     assert_same(query.evaluate(events, output="count", aggregate=aggregate), expected)
     with small_sizes():
         assert_same(query.evaluate(events, output="count", aggregate=aggregate, threads=2), expected)
-    shares = [query.evaluate(events, output="count", aggregate=aggregate, share=(k, 3)) for k in range(3)]
+    shares = [query.evaluate(events, output="count", aggregate=aggregate, shard=(k, 3)) for k in range(3)]
     ends = [[row["end"] for row in share.to_pylist()] for share in shares]
     assert [e for row in itertools.zip_longest(*ends) for e in row if e is not None] == expected["end"].to_pylist()
     evaluator, parts = query.evaluator(output="count", aggregate=aggregate), []

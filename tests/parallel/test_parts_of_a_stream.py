@@ -1,4 +1,4 @@
-"""Events taken from a larger stream: a column gives their positions, and ends before `first_end` are not listed."""
+"""Events taken from a larger stream: a column gives their positions, and ends before `report_from` are not listed."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_ranges_with_the_window_before_them_find_the_whole_table(text, reach, ou
     parts, ts = [], events["ts"].to_pylist()
     for first, end in ((0, 150), (150, 151), (151, 333), (333, 1500)):
         begin = max(0, reach(first, ts))
-        parts.append(evaluate(query, events.slice(begin, end - begin), output=output, first_end=first))
+        parts.append(evaluate(query, events.slice(begin, end - begin), output=output, report_from=first))
     assert sorted_rows(*parts) == sorted_rows(whole)
 
 

@@ -84,7 +84,7 @@ def test_keys_of_texts_and_of_numbers_give_the_same_partitions(layout, window, n
     for key in ("number", "name"):
         query = cer_gpu.compile(f"SELECT * FROM S WHERE A ; B ; C PARTITION BY [{key}] {window} CONSUME BY PARTITION")
         whole = query.evaluate(pa.concat_tables(pieces))
-        shares = [query.evaluate(pa.concat_tables(pieces), share=(k, 3)) for k in range(3)]
+        shares = [query.evaluate(pa.concat_tables(pieces), shard=(k, 3)) for k in range(3)]
         assert all(share.num_rows < whole.num_rows for share in shares)
         assert pa.concat_tables(shares).sort_by("end")["positions"].equals(whole["positions"])
         tables.append(whole)

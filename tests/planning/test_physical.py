@@ -55,7 +55,7 @@ def test_recent_has_one_runtime_for_every_pattern_and_output(where, output):
     physical = physical_plan(plan_of(f"SELECT RECENT * FROM S WHERE {where}"), OUTPUTS[output])
     assert (physical.runtime, physical.engine, physical.holds_back) == ("recent", "slots", False)
     assert isinstance(physical.table(), RecentTable)
-    assert physical.dealing.against_ranges is not None
+    assert physical.distribution.against_ranges is not None
 
 
 def test_a_share_is_listed_by_the_automaton():

@@ -486,7 +486,7 @@ def test_numbers_are_told_from_texts(page):
 def rows_between(text, events, types, most=10**9):
     """Return the rows between of each complex event, from the definition."""
     query = cer_gpu.compile(text)
-    keys = [names[0] for names in query.keys]
+    keys = [names[0] for names in query.partition_keys]
     rows = events.to_pylist()
     made = []
     for found in query.evaluate(events, output="positions").to_pylist():

@@ -89,7 +89,7 @@ def test_shares_of_the_keys_are_those_of_the_whole(output):
     whole = query.evaluate(events, output=output, threads=1)
     assert whole.num_rows > 50
     assert query.evaluate(events, output=output, threads=2).equals(whole)
-    parts = [query.evaluate(events, output=output, share=(k, 3)) for k in range(3)]
+    parts = [query.evaluate(events, output=output, shard=(k, 3)) for k in range(3)]
     assert pa.concat_tables(parts).sort_by("end").equals(whole)
 
 

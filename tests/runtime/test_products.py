@@ -497,7 +497,7 @@ def test_shares_are_even_and_cover_all(pattern, n, output):
     table = pa.table({name: rng.choices(pool, k=n_events) for name, pool in columns.items()})
     query = compiled(f"SELECT * FROM S WHERE {CONNECTED[pattern]}")
     whole = query.evaluate(table, output=output)
-    parts = [query.evaluate(table, output=output, share=(k, n)) for k in range(n)]
+    parts = [query.evaluate(table, output=output, shard=(k, n)) for k in range(n)]
     assert sorted_rows(*parts) == sorted_rows(whole)
     sizes = [part.num_rows for part in parts]
     if output != "count":

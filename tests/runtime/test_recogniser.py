@@ -62,7 +62,7 @@ def test_shares_threads_and_checkpoints_change_no_end(data):
     case = drawn(data)
     case.candidates()
     answer = case.compiled.evaluate(case.table, output="ends")
-    parts = [case.compiled.evaluate(case.table, output="ends", share=(k, 3)) for k in range(3)]
+    parts = [case.compiled.evaluate(case.table, output="ends", shard=(k, 3)) for k in range(3)]
     assert sorted(end for part in parts for end in part["end"].to_pylist()) == answer["end"].to_pylist()
     assert_same(case.compiled.evaluate(case.whole, output="ends", threads=2), answer)
     with small_sizes():

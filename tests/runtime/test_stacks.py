@@ -104,8 +104,8 @@ def test_evaluators_of_a_chain_name_their_engine():
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
     assert [query.evaluator(output=output).engine for output in ("positions", "events", "count")] == [
         "stacks", "stacks", "counter"]  # fmt: skip
-    assert query.evaluator(share=(0, 2)).engine == "automaton"
-    assert query.evaluator(share=(0, 2), output="count").engine == "counter"
+    assert query.evaluator(shard=(0, 2)).engine == "automaton"
+    assert query.evaluator(shard=(0, 2), output="count").engine == "counter"
 
 
 def test_streams_tell_steps_apart():
@@ -225,7 +225,7 @@ def test_the_chain_counter_counts_as_the_automaton(seed):
         found = query.evaluate(events, output="count", threads=1)
         assert found.equals(expected)
         assert stepwise(query, events, rng, "count").equals(found)
-    dealt = pa.concat_tables(query.evaluate(events, output="count", share=(k, 3)) for k in range(3))
+    dealt = pa.concat_tables(query.evaluate(events, output="count", shard=(k, 3)) for k in range(3))
     assert dealt.sort_by("end").equals(found)
 
 

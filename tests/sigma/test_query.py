@@ -190,7 +190,7 @@ def test_a_query_is_fitted_to_each_schema():
     for _ in range(2):
         assert query.evaluate(texts, output="ends")["end"].to_pylist() == [0]
         assert query.evaluate(numbers, output="ends")["end"].to_pylist() == [0, 2]
-    assert (query.missing_fields, query.over(numbers.schema).missing_fields) == ((), ("b",))
+    assert (query.missing_fields, query.bind(numbers.schema).missing_fields) == ((), ("b",))
     again = pickle.loads(pickle.dumps(query))
     assert again.evaluate(numbers, output="ends")["end"].to_pylist() == [0, 2]
     assert again.language == "Sigma"

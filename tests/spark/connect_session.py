@@ -70,19 +70,19 @@ class Checks:
     def check_files_are_read_by_tasks(self):
         expected = self.query.evaluate(self.table, output="positions")
         found = matching(self.df, self.query, order_by="ts", tasks=3, output="positions")
-        assert (found.source, found.dealing, found.n_parts, found.n_rows) == ("files", "range", 3, 600)
+        assert (found.source, found.distribution, found.n_parts, found.n_rows) == ("files", "range", 3, 600)
         self.same(found.df, expected)
 
     def check_paths(self):
         found = match(str(self.folder), self.query, order_by="ts", output="events")
         self.same(found, self.query.evaluate(self.table, output="events"))
 
-    def check_rows_of_spark_by_each_dealing(self):
+    def check_rows_of_spark_by_each_distribution(self):
         query = cer_gpu.compile(TEXT.replace("WITHIN", "PARTITION BY [k] WITHIN"), time_column="ts")
         expected = query.evaluate(self.table, output="positions")
-        for dealing in ("partition", "range"):
+        for distribution in ("key", "range"):
             options = {"order_by": "ts", "output": "positions", "source": "rows"}
-            self.same(match(self.df, query, dealing=dealing, tasks=3, **options), expected)
+            self.same(match(self.df, query, distribution=distribution, tasks=3, **options), expected)
 
     def check_a_column_of_a_dataframe_is_the_one_that_this_calls_so(self):
         swapped = self.df.select("type", "ts", self.df.k.alias("n"), self.df.n.alias("k"))
@@ -154,8 +154,8 @@ class Checks:
         assert len(scan_of(df.filter(sf.col("k") >= 2)).paths) == 2
         query = cer_gpu.compile(TEXT.replace("WITHIN", "PARTITION BY [k] WITHIN"), time_column="ts")
         expected = query.evaluate(self.table, output="count")
-        for dealing in ("partition", "range"):
-            found = match(df, query, order_by="ts", dealing=dealing, tasks=3, output="count").toArrow()
+        for distribution in ("key", "range"):
+            found = match(df, query, order_by="ts", distribution=distribution, tasks=3, output="count").toArrow()
             assert sum(found["count"].to_pylist()) == sum(expected["count"].to_pylist()) > 10
 
     def check_explain(self):
@@ -173,7 +173,7 @@ class Checks:
         turned = self.table.take(pa.array(range(599, -1, -1)))
         df = self.spark.createDataFrame(turned.append_column("i", pa.array(range(600))).to_pandas())
         with pytest.raises(cer_gpu.TimeOrderError, match="is less than the one before") as e, plain_errors():
-            match(df, self.query, order_by="i", dealing="range", tasks=1, source="rows").collect()
+            match(df, self.query, order_by="i", distribution="range", tasks=1, source="rows").collect()
         assert "SQLSTATE" not in str(e.value)
         assert "Traceback" not in str(e.value)
 

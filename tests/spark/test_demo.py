@@ -38,11 +38,11 @@ def test_the_demo_shows_the_same_rows_on_spark(modules, capsys):
     assert shown == here[: len(shown)] != []
 
 
-def test_each_dealing_gives_the_rows_of_one_process(modules, capsys):
+def test_each_distribution_gives_the_rows_of_one_process(modules, capsys):
     _, spark_flights, starts = modules
     assert spark_flights.main() == 0
     text = capsys.readouterr().out
     assert starts == [1]
-    assert re.findall(r"^dealing +(\w+): as asked$", text, re.MULTILINE) == ["partition", "range", "replicate"]
+    assert re.findall(r"^distribution +(\w+): as asked$", text, re.MULTILINE) == ["key", "range", "broadcast"]
     assert text.count("the same rows as in this process") == 3
     assert text.count("from the file to the result") == 2

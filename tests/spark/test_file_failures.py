@@ -47,9 +47,9 @@ def sorted_rows(table):
     return sorted(map(repr, table.to_pylist()))
 
 
-def planned(paths, dealing="range", n_tasks=3, query=QUERY, output="positions"):
+def planned(paths, distribution="range", n_tasks=3, query=QUERY, output="positions"):
     scan = scan_of_paths([str(path) for path in (paths if isinstance(paths, list) else [paths])])
-    return plan(find_footers(scan, query.type_column, "ts"), work_of(query, output), ["ts"], dealing, n_tasks)
+    return plan(find_footers(scan, query.type_column, "ts"), work_of(query, output), ["ts"], distribution, n_tasks)
 
 
 def evaluated(plan):
@@ -61,8 +61,8 @@ def evaluated(plan):
 def test_files_as_they_were_give_the_rows_of_one_process(folder):
     expected = QUERY.evaluate(events())
     assert expected.num_rows > 100
-    for dealing in ("range", "replicate"):
-        assert sorted_rows(evaluated(planned(folder, dealing)).cast(expected.schema)) == sorted_rows(expected)
+    for distribution in ("range", "broadcast"):
+        assert sorted_rows(evaluated(planned(folder, distribution)).cast(expected.schema)) == sorted_rows(expected)
 
 
 # ---- files that change after the job was planned ----------------------------------------------------------------
@@ -91,10 +91,10 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("dealing", ["range", "replicate"])
+@pytest.mark.parametrize("distribution", ["range", "broadcast"])
 @pytest.mark.parametrize("how", CHANGES)
-def test_a_file_that_changed_is_an_error_that_names_it(folder, dealing, how):
-    plan = planned(folder, dealing)
+def test_a_file_that_changed_is_an_error_that_names_it(folder, distribution, how):
+    plan = planned(folder, distribution)
     change, message = CHANGES[how]
     change(folder / "part-1.parquet")
     with pytest.raises(EventsError, match=rf"part-1\.parquet.*{message}"):

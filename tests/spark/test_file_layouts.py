@@ -1,6 +1,6 @@
 """Random queries over random stored files, in real jobs of Spark, give the rows of one process.
 
-CER_GPU_FILE_JOBS sets the number of cases; of more than 1,000, jobs by all exact dealings run, by files and as rows.
+CER_GPU_FILE_JOBS sets the number of cases; of more than 1,000, jobs by all exact distributions run, by files and as rows.
 A failing case prints its seed.
 """
 
@@ -21,7 +21,7 @@ from stored_files import in_spark_order, random_events, random_files, random_ord
 
 from cer_gpu.errors import OptionError
 from spark_glue import plain_errors
-from spark_glue.deal import DEALINGS
+from spark_glue.distribution import DISTRIBUTIONS
 from spark_glue.files.found import NotByFilesError
 from spark_glue.match import matching
 from spark_glue.work import work_of
@@ -78,7 +78,7 @@ def comparable(table: pa.Table) -> list[object]:
 def verify(seed: int, folder: str, *, rows: bool, thorough: bool = False) -> Counter[str]:
     """Compare the jobs of one case with one process; return how often each way was taken.
 
-    With `thorough` jobs by all exact dealings run, else one by files and, with `rows`, one by rows.
+    With `thorough` jobs by all exact distributions run, else one by files and, with `rows`, one by rows.
     """
     rng = random.Random(seed)
     query, output = random_query(rng)
@@ -89,7 +89,7 @@ def verify(seed: int, folder: str, *, rows: bool, thorough: bool = False) -> Cou
         return Counter(["too many complex events"])
     events = events.append_column("id", pa.array(rng.sample(range(len(events)), len(events)), pa.int64()))
     order = random_order(rng, work_of(query, output))
-    scan, lying = random_files(rng, events, order, folder, [names[0] for names in query.keys if len(names) == 1])
+    scan, lying = random_files(rng, events, order, folder, [names[0] for names in query.partition_keys if len(names) == 1])
     events = folder if scan.folders else list(scan.paths)
     lying = lying.select([*(name for name in lying.column_names if name not in scan.folders), *scan.folders])
     # Spark gives a column whose folders are all for NULL a type that no query can read
@@ -101,8 +101,8 @@ def verify(seed: int, folder: str, *, rows: bool, thorough: bool = False) -> Cou
     seen: Counter[str] = Counter()
     for source, columns, stream in ways:
         expected = query.evaluate(in_spark_order(stream, columns), output=output)
-        for dealing in rng.sample(DEALINGS, len(DEALINGS)):
-            options = {"dealing": dealing, "tasks": rng.choice([1, 2, 3, 5]), "output": output, "source": source}
+        for distribution in rng.sample(DISTRIBUTIONS, len(DISTRIBUTIONS)):
+            options = {"distribution": distribution, "tasks": rng.choice([1, 2, 3, 5]), "output": output, "source": source}
             try:
                 with plain_errors():
                     found = matching(events, query, order_by=columns, **options)
@@ -110,7 +110,7 @@ def verify(seed: int, folder: str, *, rows: bool, thorough: bool = False) -> Cou
             except (OptionError, NotByFilesError):
                 continue
             assert comparable(result.cast(expected.schema)) == comparable(expected), (seed, options)
-            seen[f"{source}, {found.dealing}"] += 1
+            seen[f"{source}, {found.distribution}"] += 1
             seen["complex events"] += len(expected)
             if not thorough:
                 break

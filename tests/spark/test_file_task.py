@@ -61,9 +61,9 @@ def stored(folder, *tables, size=50) -> Scan:
     return Scan(tuple(paths), tables[0].schema)
 
 
-def planned(scan, text=QUERY, n_tasks=3, *, order=("ts",), dealing="auto", output="positions", **options) -> FilePlan:
+def planned(scan, text=QUERY, n_tasks=3, *, order=("ts",), distribution="auto", output="positions", **options) -> FilePlan:
     query = cer_gpu.compile(text, time_column="ts")
-    return plan(find_footers(scan, "type", order[0]), work_of(query, output), order, dealing, n_tasks, **options)
+    return plan(find_footers(scan, "type", order[0]), work_of(query, output), order, distribution, n_tasks, **options)
 
 
 def ran(made: FilePlan, report=None) -> pa.Table:
@@ -74,12 +74,12 @@ def ran(made: FilePlan, report=None) -> pa.Table:
 
 def test_ranges_read_whole_row_groups_and_the_windows_before_them(tmp_path, events):
     made = planned(stored(tmp_path, events.slice(0, 300), events.slice(300)))
-    assert (made.dealing, made.n_pieces) == ("range", 3)
+    assert (made.distribution, made.n_pieces) == ("range", 3)
     assert [piece.n_rows for piece in made.pieces] == [200, 250, 250]
     reports = Reports()
     expected = cer_gpu.compile(QUERY, time_column="ts").evaluate(events)
     assert sorted_rows(ran(made, reports)) == sorted_rows(expected)
-    assert sum(done.n_found for done in reports.done.values()) == len(expected)
+    assert sum(done.n_matches for done in reports.done.values()) == len(expected)
     # of the row group before a range, only the rows in the window are evaluated: 4 seconds, of two rows each
     assert [reports.done[i].n_rows for i in range(3)] == [200, 208, 208]
 
@@ -95,7 +95,7 @@ def test_a_window_of_events_is_counted_by_the_rows_of_row_groups(tmp_path, event
 def test_partition_by_is_dealt_by_range(tmp_path, events):
     text = "SELECT * FROM S WHERE A ; B ; C PARTITION BY [k] WITHIN 9 SECONDS"
     made = planned(stored(tmp_path, events), text)
-    assert made.dealing == "range"
+    assert made.distribution == "range"
     expected = cer_gpu.compile(text, time_column="ts").evaluate(events)
     assert sorted_rows(ran(made)) == sorted_rows(expected)
 
@@ -170,7 +170,7 @@ def test_filters_and_folders(tmp_path, events):
     )
     text = "SELECT * FROM S WHERE A ; B ; C PARTITION BY [k] WITHIN 9 EVENTS"
     made = planned(scan, text, n_tasks=2, output="measures" if "AS m" in text else "events")
-    assert (made.dealing, made.way, made.n_pieces) == ("partition", "each task reads folders of some keys", 2)
+    assert (made.distribution, made.way, made.n_pieces) == ("key", "each task reads folders of some keys", 2)
     kept = events.filter((pc.field("n") > 99) & (pc.field("k") < 3))
     expected = cer_gpu.compile(text, time_column="ts").evaluate(kept, output="events")
     columns = ["k", "start_time", "end_time", "events"]
@@ -244,39 +244,39 @@ def test_times_that_fall_between_two_ranges_are_seen(tmp_path, events):
         times[place:] = [value - dt.timedelta(days=1) for value in times[place:]]
         fallen = events.set_column(1, "ts", pa.array(times, pa.timestamp("us"))).set_column(2, "n", n)
         made = planned(stored(tmp_path, fallen), "SELECT * FROM S WHERE A ; B WITHIN 0 [n]", order=("n",))
-        assert (made.dealing, made.n_pieces) == ("range", 3)
+        assert (made.distribution, made.n_pieces) == ("range", 3)
         with pytest.raises(TimeOrderError, match=r"part-0\.parquet, row .* is less than the one before"):
             ran(made)
 
 
 @pytest.mark.parametrize(
-    ("text", "dealing", "options", "kind", "reason"),
+    ("text", "distribution", "options", "kind", "reason"),
     [
-        (QUERY, "rnage", {}, OptionError, "dealing must be one of"),
-        (QUERY, "partition", {}, OptionError, "no PARTITION BY"),
+        (QUERY, "rnage", {}, OptionError, "distribution must be one of"),
+        (QUERY, "key", {}, OptionError, "no PARTITION BY"),
         ("SELECT * FROM S WHERE A ; B", "range", {}, OptionError, "no WITHIN"),
         (QUERY, "range", {"order": ("n",)}, NotByFilesError, "measured by 'ts', and the stream is ordered by 'n'"),
-        ("SELECT * FROM S WHERE A ; B PARTITION BY [k]", "partition", {"n_tasks": 65}, NotByFilesError, "each of 65"),
+        ("SELECT * FROM S WHERE A ; B PARTITION BY [k]", "key", {"n_tasks": 65}, NotByFilesError, "each of 65"),
     ],
 )
-def test_refusals(tmp_path, events, text, dealing, options, kind, reason):
+def test_refusals(tmp_path, events, text, distribution, options, kind, reason):
     with pytest.raises(kind, match=reason):
-        planned(stored(tmp_path, events), text, dealing=dealing, **options)
+        planned(stored(tmp_path, events), text, distribution=distribution, **options)
 
 
 @pytest.mark.parametrize(
-    ("text", "n_tasks", "dealing", "share"),
+    ("text", "n_tasks", "distribution", "share"),
     [
         (QUERY, 1, "range", None),
         (QUERY, 4, "range", None),
-        ("SELECT * FROM S WHERE A ; B PARTITION BY [k]", 4, "partition", "keys"),
-        ("SELECT * FROM S WHERE A ; B PARTITION BY [k]", 65, "replicate", "ends"),
-        ("SELECT * FROM S WHERE A ; B", 4, "replicate", "ends"),
+        ("SELECT * FROM S WHERE A ; B PARTITION BY [k]", 4, "key", "keys"),
+        ("SELECT * FROM S WHERE A ; B PARTITION BY [k]", 65, "broadcast", "ends"),
+        ("SELECT * FROM S WHERE A ; B", 4, "broadcast", "ends"),
     ],
 )
-def test_what_auto_chooses(tmp_path, events, text, n_tasks, dealing, share):
+def test_what_auto_chooses(tmp_path, events, text, n_tasks, distribution, share):
     made = planned(stored(tmp_path, events), text, n_tasks)
-    assert (made.dealing, made.pieces[0].part.share) == (dealing, share)
+    assert (made.distribution, made.pieces[0].part.share) == (distribution, share)
     assert made.n_pieces == n_tasks
 
 
@@ -304,6 +304,6 @@ def test_buckets_of_the_key_are_streams_of_their_own(tmp_path, events):
     text = "SELECT * FROM S WHERE A ; B ; C PARTITION BY [k] WITHIN 9 EVENTS"
     query = cer_gpu.compile(text, time_column="ts")
     made = plan(found, work_of(query, "positions"), ("ts",), "auto", 5)
-    assert (made.dealing, made.way, made.n_pieces) == ("partition", "each task reads buckets of some keys", 2)
+    assert (made.distribution, made.way, made.n_pieces) == ("key", "each task reads buckets of some keys", 2)
     expected = query.evaluate(list(scan.paths), sort=True)
     assert sorted_rows(ran(made)) == sorted_rows(expected)

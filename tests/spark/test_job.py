@@ -48,15 +48,15 @@ def read(folder, schema):
 
 
 @pytest.mark.parametrize(
-    ("dealing", "source"),
-    [("partition", "files"), ("range", "files"), ("replicate", "files"), ("partition", "rows"), ("range", "rows")],
+    ("distribution", "source"),
+    [("key", "files"), ("range", "files"), ("broadcast", "files"), ("key", "rows"), ("range", "rows")],
 )
-def test_a_job_over_a_file_gives_the_rows_of_a_single_process(df, flights, query, tmp_path, dealing, source):
+def test_a_job_over_a_file_gives_the_rows_of_a_single_process(df, flights, query, tmp_path, distribution, source):
     """Positions too: events of equal times keep the order of their file."""
     expected = query.evaluate(flights, output="events")
-    summary = run(df, query, str(tmp_path / "found"), order_by="ts", dealing=dealing, tasks=3, source=source)
+    summary = run(df, query, str(tmp_path / "found"), order_by="ts", distribution=distribution, tasks=3, source=source)
     assert rows_of(pq.read_table(tmp_path / "found").cast(expected.schema)) == rows_of(expected)
-    assert (summary.n_rows, summary.n_found) == (pq.read_metadata(flights).num_rows, expected.num_rows)
+    assert (summary.n_rows, summary.n_matches) == (pq.read_metadata(flights).num_rows, expected.num_rows)
     assert summary.was_in_order
     assert len(summary.parts) == 3
     assert summary.peak_memory > 50e6
@@ -66,7 +66,7 @@ def test_a_job_over_a_file_gives_the_rows_of_a_single_process(df, flights, query
     assert f"source    {source}: as asked" in str(summary)
     assert ("nothing was counted before" in str(summary)) == (source == "files")
     assert f"{expected.num_rows} complex events" in str(summary)
-    assert json.loads(json.dumps(summary.to_dict()))["dealing"] == dealing
+    assert json.loads(json.dumps(summary.to_dict()))["distribution"] == distribution
     assert os.listdir(tmp_path) == ["found"]
 
 
@@ -77,7 +77,7 @@ def test_several_files_in_any_order_of_their_names(spark, flights, query, tmp_pa
     df = spark.read.parquet(*(str(tmp_path / f"{name}.parquet") for name in "abc"))
     paths = [str(tmp_path / f"{name}.parquet") for name in "abc"]
     for source, expected in (("rows", query.evaluate(flights)), ("files", query.evaluate(paths, sort=True))):
-        options = {"order_by": "ts", "dealing": "range", "tasks": 4, "output": "positions"}
+        options = {"order_by": "ts", "distribution": "range", "tasks": 4, "output": "positions"}
         found = matching(df, query, **options, source=source)
         assert found.was_in_order
         assert found.n_parts == 4
@@ -93,21 +93,21 @@ def test_events_that_are_not_in_order_are_sorted(spark, flights, query, tmp_path
     # by rows, positions count the rows in the order of time; by files, they are the numbers of the rows in the file
     in_order = query.evaluate(mixed.take(pc.sort_indices(mixed["ts"])))
     for source, expected in (("rows", in_order), ("files", query.evaluate(path, sort=True))):
-        found = matching(df, query, order_by="ts", dealing="range", tasks=3, output="positions", source=source)
+        found = matching(df, query, order_by="ts", distribution="range", tasks=3, output="positions", source=source)
         assert not found.was_in_order
         assert expected.num_rows > 10
         assert rows_of(found.df.toArrow().cast(expected.schema)) == rows_of(expected)
 
 
-@pytest.mark.parametrize("dealing", ["partition", "range", "replicate"])
-def test_one_task_counts_its_events(df, flights, query, tmp_path, dealing):
+@pytest.mark.parametrize("distribution", ["key", "range", "broadcast"])
+def test_one_task_counts_its_events(df, flights, query, tmp_path, distribution):
     """Rows that Spark sends: no pass counts them before."""
     expected = query.evaluate(flights, output="events")
-    options = {"order_by": "ts", "dealing": dealing, "tasks": 1, "source": "rows"}
+    options = {"order_by": "ts", "distribution": distribution, "tasks": 1, "source": "rows"}
     summary = run(df, query, str(tmp_path / "found"), **options)
     assert rows_of(pq.read_table(tmp_path / "found").cast(expected.schema)) == rows_of(expected)
     n_rows = pq.read_metadata(flights).num_rows
-    assert (summary.n_rows, summary.n_found, summary.was_counted) == (n_rows, expected.num_rows, False)
+    assert (summary.n_rows, summary.n_matches, summary.was_counted) == (n_rows, expected.num_rows, False)
     assert "counted by the tasks" in str(summary)
 
 
@@ -123,12 +123,12 @@ class DieOnce:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize(("dealing", "source"), [("partition", "rows"), ("range", "rows"), ("range", "files")])
-def test_a_worker_that_is_killed(df, flights, query, tmp_path, dealing, source):
+@pytest.mark.parametrize(("distribution", "source"), [("key", "rows"), ("range", "rows"), ("range", "files")])
+def test_a_worker_that_is_killed(df, flights, query, tmp_path, distribution, source):
     """Its task runs again, and the rows are the same."""
     expected = query.evaluate(flights)
     mark = tmp_path / "killed"
-    options = {"dealing": dealing, "source": source, "output": "positions"}
+    options = {"distribution": distribution, "source": source, "output": "positions"}
     found = matching(df, query, order_by="ts", report=DieOnce(mark), **options)
     assert rows_of(found.df.toArrow().cast(expected.schema)) == rows_of(expected)
     assert mark.exists()
@@ -137,7 +137,7 @@ def test_a_worker_that_is_killed(df, flights, query, tmp_path, dealing, source):
 def test_an_error_of_a_worker_arrives_as_it_is(spark, query):
     times = pa.array([10, 20, 15, 30], pa.timestamp("s"))
     events = pa.table({"type": ["LANDED"] * 4, "tailnum": ["x"] * 4, "delay": [1] * 4, "ts": times, "n": range(4)})
-    df = match(spark.createDataFrame(events), query, order_by="n", dealing="range", tasks=1)
+    df = match(spark.createDataFrame(events), query, order_by="n", distribution="range", tasks=1)
     expected = r"the 'ts' of event 2 .*00:00:15.* is less than the one before"
     with pytest.raises(cer_gpu.TimeOrderError, match=expected) as e, plain_errors():
         df.collect()
@@ -186,7 +186,7 @@ def test_what_is_there_is_kept_until_the_new_one_is_whole(df, flights, query, tm
         ({"format": "csv"}, "CSV has no lists"),
         ({"format": "xml"}, "must be one of parquet"),
         ({"partition_by": ["tailnumber"]}, "no column 'tailnumber'.*\n.*did you mean 'tailnum'"),
-        ({"dealing": "key"}, "dealing must be one of"),
+        ({"distribution": "key"}, "distribution must be one of"),
         ({"order_by": "tss"}, "did you mean 'ts'"),
         ({"order_by": []}, "order_by names no column"),
         ({"tasks": 0}, "tasks must be a positive number"),
@@ -210,7 +210,7 @@ def test_the_command_line(spark, flights, query, tmp_path, capsys):
     assert main([*arguments, "--out-format", "csv", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     expected = query.evaluate(flights, output="count")
-    assert said["n_found"] == sum(expected["count"].to_pylist())
+    assert said["n_matches"] == sum(expected["count"].to_pylist())
     n_lines = sum(len(path.read_text().splitlines()) for path in out.glob("*.csv"))
     assert n_lines == expected.num_rows
     assert main(arguments) == 1
@@ -271,14 +271,14 @@ def test_an_order_of_text(spark, tmp_path, capsys):
     assert "the stream is ordered by 'ts' first, which is string" in capsys.readouterr().err
 
 
-def test_a_dealing_that_is_not_exact_is_refused_before_spark_starts(monkeypatch, capsys):
+def test_a_distribution_that_is_not_exact_is_refused_before_spark_starts(monkeypatch, capsys):
     monkeypatch.setattr("spark_glue.cli.session", None)
     query = "SELECT MAX * FROM S WHERE A ; B THEN WITHIN 5 SECONDS"
-    arguments = ["run", query, "--input", "x", "--order-by", "ts", "-o", "y", "--dealing", "range"]
+    arguments = ["run", query, "--input", "x", "--order-by", "ts", "-o", "y", "--distribution", "range"]
     assert main(arguments) == 1
     said = capsys.readouterr().err
     assert "MAX compares" in said
-    assert "(--dealing replicate)" in said
+    assert "(--distribution replicate)" in said
 
 
 def test_a_query_that_is_not_compiled(df):
@@ -306,7 +306,7 @@ def test_explain_with_events(spark, flights, tmp_path, capsys):
     assert said.startswith("range: each task reads a range of the stream and the window before it")
     assert "files: tasks read 1 file by themselves, in 4 pieces" in said
     assert "120,000 rows; 1." in said
-    assert main([*arguments, "--source", "rows", "--dealing", "partition"]) == 0
+    assert main([*arguments, "--source", "rows", "--distribution", "key"]) == 0
     said = capsys.readouterr().out
     assert "rows: Spark reads the rows and sends them to tasks, in 4 parts\n  as asked" in said
     joined = spark.read.parquet(flights).limit(5)
@@ -318,7 +318,7 @@ def test_explain_with_events(spark, flights, tmp_path, capsys):
 def test_jobs_are_described_while_they_run(spark, df, query, tmp_path):
     """And what was said before is said again after."""
     context = spark.sparkContext
-    matching(df, query, order_by="ts", dealing="partition", tasks=2, source="rows")
+    matching(df, query, order_by="ts", distribution="key", tasks=2, source="rows")
     run(df, query, str(tmp_path / "found"), order_by="ts", tasks=2)
     assert context.getLocalProperty("spark.job.description") is None
     jobs = context._jsc.sc().statusStore().jobsList(None)

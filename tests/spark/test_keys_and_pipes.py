@@ -30,17 +30,17 @@ def events():
 
 
 @pytest.mark.parametrize(
-    ("query", "dealing"),
+    ("query", "distribution"),
     [
-        (with_nullable("SELECT RECENT * FROM S WHERE A ; B PARTITION BY [k], [s]", "s"), "partition"),
-        (with_nullable("SELECT RECENT * FROM S WHERE A ; B ; C PARTITION BY [s]", "s"), "partition"),
+        (with_nullable("SELECT RECENT * FROM S WHERE A ; B PARTITION BY [k], [s]", "s"), "key"),
+        (with_nullable("SELECT RECENT * FROM S WHERE A ; B ; C PARTITION BY [s]", "s"), "key"),
         (with_pipes("SELECT RECENT * FROM S WHERE A ; B PARTITION BY [k]", ("tail", 20), ("head", 7)), "auto"),
-        (with_pipes("SELECT * FROM S WHERE A ; B WITHIN 4 EVENTS", ("head", 11)), "replicate"),
+        (with_pipes("SELECT * FROM S WHERE A ; B WITHIN 4 EVENTS", ("head", 11)), "broadcast"),
     ],
 )
-def test_tasks_find_what_one_process_finds(spark, events, query, dealing):
+def test_tasks_find_what_one_process_finds(spark, events, query, distribution):
     df = spark.createDataFrame(events.take(random.Random(1).sample(range(len(events)), len(events)))).repartition(3)
-    found = match(df, query, order_by="ts", dealing=dealing, tasks=3, output="positions")
+    found = match(df, query, order_by="ts", distribution=distribution, tasks=3, output="positions")
     expected = query.evaluate(events, output="positions")
     rows = [row.asDict() for row in found.collect()]
     assert sorted(tuple(row["positions"]) for row in rows) == sorted(
@@ -49,8 +49,8 @@ def test_tasks_find_what_one_process_finds(spark, events, query, dealing):
     assert len(rows) > 5
 
 
-def test_dealing_of_pipes_has_a_reason():
+def test_distribution_of_pipes_has_a_reason():
     query = with_pipes("SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 9 EVENTS", ("tail", 3))
-    ways = work_of(query).dealing.tasks
-    assert ways["partition"] == ways["range"].replace("LIMIT", "tail") == "tail chooses among the results of all events"
-    assert changed(query.text, lambda syntax: syntax).dealing.tasks["partition"] is None
+    ways = work_of(query).distribution.tasks
+    assert ways["key"] == ways["range"].replace("LIMIT", "tail") == "tail chooses among the results of all events"
+    assert changed(query.text, lambda syntax: syntax).distribution.tasks["key"] is None

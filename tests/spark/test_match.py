@@ -1,4 +1,4 @@
-"""A query spread over tasks gives the rows of a single process: any dealing, any number of tasks and partitions."""
+"""A query spread over tasks gives the rows of a single process: any distribution, any number of tasks and partitions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_settings import BATCH_ROWS, setting
 
 import cer_gpu
 from spark_glue import match, plain_errors
-from spark_glue.deal import choose_dealing
+from spark_glue.distribution import choose_distribution
 from spark_glue.files.found import NotByFilesError
 from spark_glue.match import matching
 from spark_glue.work import work_of
@@ -55,32 +55,32 @@ def df(spark, events):
 
 
 CASES = [
-    ("SELECT * FROM S WHERE A ; B+ ; C PARTITION BY [k] WITHIN 8 EVENTS", "partition", 3, "events"),
-    ("SELECT MAX * FROM S WHERE A ; B ; C PARTITION BY [k] WITHIN 30 EVENTS", "partition", 2, "count"),
-    ("SELECT STRICT * FROM S WHERE A ; B PARTITION BY [name], [k] CONSUME BY PARTITION", "partition", 3, "bindings"),
+    ("SELECT * FROM S WHERE A ; B+ ; C PARTITION BY [k] WITHIN 8 EVENTS", "key", 3, "events"),
+    ("SELECT MAX * FROM S WHERE A ; B ; C PARTITION BY [k] WITHIN 30 EVENTS", "key", 2, "count"),
+    ("SELECT STRICT * FROM S WHERE A ; B PARTITION BY [name], [k] CONSUME BY PARTITION", "key", 3, "bindings"),
     ("SELECT * FROM S WHERE A ; B+ ; C PARTITION BY [name] WITHIN 20 SECONDS", "range", 3, "positions"),
     ("SELECT * FROM S WHERE A ; B+ ; C WITHIN 9 EVENTS", "range", 3, "events"),
     ("SELECT * FROM S WHERE A : B ; C WITHIN 7 [x]", "range", 4, "count"),
-    ("SELECT NEXT * FROM S WHERE A ; B ; C WITHIN 900 EVENTS", "replicate", 2, "events"),
-    ("SELECT * FROM S WHERE A ; B CONSUME BY ANY", "replicate", 2, "count"),
-    ("Q(n) <- A(name = n), B(name = n), C(name = n) WITHIN 40 EVENTS", "partition", 3, "bindings"),
-    ("Q(n) <- A(name = n, k = k), B(name = n, k = k), C(k = k) WITHIN 40 SECONDS", "partition", 2, "positions"),
-    ("SELECT MAX * FROM S WHERE A ALL B FILTER A.k = B.x WITHIN 50 EVENTS", "partition", 3, "events"),
+    ("SELECT NEXT * FROM S WHERE A ; B ; C WITHIN 900 EVENTS", "broadcast", 2, "events"),
+    ("SELECT * FROM S WHERE A ; B CONSUME BY ANY", "broadcast", 2, "count"),
+    ("Q(n) <- A(name = n), B(name = n), C(name = n) WITHIN 40 EVENTS", "key", 3, "bindings"),
+    ("Q(n) <- A(name = n, k = k), B(name = n, k = k), C(k = k) WITHIN 40 SECONDS", "key", 2, "positions"),
+    ("SELECT MAX * FROM S WHERE A ALL B FILTER A.k = B.x WITHIN 50 EVENTS", "key", 3, "events"),
     ("SELECT * FROM S WHERE A ALL B ALL C WITHIN 9 EVENTS", "range", 3, "count"),
     ("SELECT * FROM S WHERE A ALL B ALL C FILTER A.k < B.k AND B.x = C.x WITHIN 9 EVENTS", "range", 2, "bindings"),
-    ("SELECT * FROM S WHERE A ALL B FILTER A.name = B.name CONSUME BY ANY", "replicate", 2, "positions"),
-    ("SELECT * FROM S WHERE A AS a ; B AS b FILTER b.name = a.name PARTITION BY [k]", "partition", 3, "bindings"),
+    ("SELECT * FROM S WHERE A ALL B FILTER A.name = B.name CONSUME BY ANY", "broadcast", 2, "positions"),
+    ("SELECT * FROM S WHERE A AS a ; B AS b FILTER b.name = a.name PARTITION BY [k]", "key", 3, "bindings"),
     ("SELECT * FROM S WHERE A AS a ; B AS b FILTER b.ts - a.ts > 9 SECONDS WITHIN 20 SECONDS", "range", 3, "events"),
-    ("SELECT * FROM S WHERE A AS a ; B AS b FILTER b.id > 2 * a.id", "replicate", 2, "count"),
+    ("SELECT * FROM S WHERE A AS a ; B AS b FILTER b.id > 2 * a.id", "broadcast", 2, "count"),
 ]
 
 
-@pytest.mark.parametrize(("text", "dealing", "tasks", "output"), CASES)
-def test_the_rows_of_a_single_process(df, events, text, dealing, tasks, output):
+@pytest.mark.parametrize(("text", "distribution", "tasks", "output"), CASES)
+def test_the_rows_of_a_single_process(df, events, text, distribution, tasks, output):
     query = cer_gpu.compile(text, time_column="ts")
     expected = query.evaluate(events, output=output)
     assert expected.num_rows > 10
-    found = match(df, query, order_by=["ts", "id"], dealing=dealing, tasks=tasks, output=output).toArrow()
+    found = match(df, query, order_by=["ts", "id"], distribution=distribution, tasks=tasks, output=output).toArrow()
     assert sorted_rows(found.cast(expected.schema)) == sorted_rows(expected)
 
 
@@ -99,44 +99,44 @@ def test_the_flights_by_aircraft(spark, flights):
 @pytest.mark.parametrize(
     ("text", "chosen"),
     [
-        ("SELECT * FROM S WHERE A ; B PARTITION BY [k]", "partition"),
-        ("SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 5 SECONDS CONSUME BY ANY", "replicate"),
+        ("SELECT * FROM S WHERE A ; B PARTITION BY [k]", "key"),
+        ("SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 5 SECONDS CONSUME BY ANY", "broadcast"),
         ("SELECT * FROM S WHERE A ; B WITHIN 5 SECONDS", "range"),
         ("SELECT STRICT * FROM S WHERE A ; B WITHIN 5 EVENTS", "range"),
         ("SELECT MAX * FROM S WHERE A ; B WITHIN 5 EVENTS", "range"),
-        ("SELECT MAX * FROM S WHERE A ; B THEN WITHIN 5 EVENTS", "replicate"),
-        ("SELECT * FROM S WHERE A ; B", "replicate"),
+        ("SELECT MAX * FROM S WHERE A ; B THEN WITHIN 5 EVENTS", "broadcast"),
+        ("SELECT * FROM S WHERE A ; B", "broadcast"),
     ],
 )
 def test_what_auto_chooses(text, chosen):
-    assert choose_dealing(work_of(cer_gpu.compile(text, time_column="ts")), "auto")[0] == chosen
+    assert choose_distribution(work_of(cer_gpu.compile(text, time_column="ts")), "auto")[0] == chosen
 
 
 @pytest.mark.parametrize(
-    ("text", "dealing", "reason"),
+    ("text", "distribution", "reason"),
     [
         ("SELECT * FROM S WHERE A ; B", "range", "no WITHIN"),
-        ("SELECT * FROM S WHERE A ; B", "partition", "no PARTITION BY"),
+        ("SELECT * FROM S WHERE A ; B", "key", "no PARTITION BY"),
         ("SELECT LAST * FROM S WHERE A ; B THEN WITHIN 5 EVENTS", "range", "LAST compares"),
         ("SELECT * FROM S WHERE A ; B WITHIN 5 EVENTS CONSUME BY ANY", "range", "CONSUME BY ANY depends"),
-        ("SELECT * FROM S WHERE A ; B PARTITION BY [k] CONSUME BY ANY", "partition", "CONSUME BY ANY forgets"),
+        ("SELECT * FROM S WHERE A ; B PARTITION BY [k] CONSUME BY ANY", "key", "CONSUME BY ANY forgets"),
         ("SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 5 EVENTS", "range", "counts the events of a partition"),
         ("SELECT * FROM S WHERE A ; B WITHIN 5 EVENTS LIMIT 3", "range", "LIMIT keeps the first"),
         ("SELECT ANY * FROM S WHERE A ; B WITHIN 5 EVENTS", "range", "ANY keeps the first"),
-        ("SELECT * FROM S WHERE A ; B", "rnage", "dealing must be one of"),
+        ("SELECT * FROM S WHERE A ; B", "rnage", "distribution must be one of"),
     ],
 )
-def test_what_is_not_exact_is_refused(text, dealing, reason):
+def test_what_is_not_exact_is_refused(text, distribution, reason):
     with pytest.raises(cer_gpu.OptionError, match=reason):
-        choose_dealing(work_of(cer_gpu.compile(text)), dealing)
+        choose_distribution(work_of(cer_gpu.compile(text)), distribution)
 
 
 def test_times_that_are_not_the_order_need_all_events_together():
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 5 SECONDS", time_column="ts")
-    assert choose_dealing(work_of(query), "auto", "ts")[0] == "partition"
-    assert choose_dealing(work_of(query), "auto", "id")[0] == "range"
+    assert choose_distribution(work_of(query), "auto", "ts")[0] == "key"
+    assert choose_distribution(work_of(query), "auto", "id")[0] == "range"
     with pytest.raises(cer_gpu.OptionError, match="that 'ts' never decreases is to be seen only where"):
-        choose_dealing(work_of(query), "partition", "id")
+        choose_distribution(work_of(query), "key", "id")
 
 
 def test_ranges_of_a_stream_that_another_column_than_the_time_orders(spark):
@@ -146,7 +146,7 @@ def test_ranges_of_a_stream_that_another_column_than_the_time_orders(spark):
     expected = query.evaluate(table)
     assert expected.num_rows > 10
     df = spark.createDataFrame(table)
-    found = match(df, query, order_by="id", dealing="range", tasks=4, output="positions").toArrow()
+    found = match(df, query, order_by="id", distribution="range", tasks=4, output="positions").toArrow()
     assert sorted_rows(found.cast(expected.schema)) == sorted_rows(expected)
 
 
@@ -175,15 +175,15 @@ def test_rows_that_are_not_those_of_files(spark, tmp_path, change):
 
 
 @pytest.mark.parametrize(
-    ("text", "dealing", "output"),
+    ("text", "distribution", "output"),
     [
-        ("SELECT * FROM S WHERE A ; B FILTER B[`x y` > 9] PARTITION BY [`k.1`] WITHIN 8 EVENTS", "partition", "events"),
+        ("SELECT * FROM S WHERE A ; B FILTER B[`x y` > 9] PARTITION BY [`k.1`] WITHIN 8 EVENTS", "key", "events"),
         ("SELECT A[`k.1`], B FROM S WHERE A ; B FILTER A[`k.1` < 3] WITHIN 7 [`x y`]", "range", "events"),
-        ("SELECT NEXT * FROM S WHERE A ; B ; C WITHIN 900 EVENTS", "replicate", "count"),
+        ("SELECT NEXT * FROM S WHERE A ; B ; C WITHIN 900 EVENTS", "broadcast", "count"),
     ],
 )
 @pytest.mark.parametrize("stored", [False, True])
-def test_columns_may_have_dots_and_blanks_in_their_names(spark, tmp_path, events, text, dealing, output, stored):
+def test_columns_may_have_dots_and_blanks_in_their_names(spark, tmp_path, events, text, distribution, output, stored):
     named = events.select(["type", "ts", "k", "x", "id"]).rename_columns(["we ird.type", "t.s", "k.1", "x y", "i`d"])
     if stored:  # two files, each in order
         pq.write_table(named.slice(0, 700), tmp_path / "0.parquet")
@@ -194,21 +194,21 @@ def test_columns_may_have_dots_and_blanks_in_their_names(spark, tmp_path, events
     query = cer_gpu.compile(text, type_column="we ird.type", time_column="t.s")
     expected = query.evaluate(named, output=output)
     assert expected.num_rows > 10
-    found = match(df, query, order_by=["t.s", "i`d"], dealing=dealing, tasks=3, output=output).toArrow()
+    found = match(df, query, order_by=["t.s", "i`d"], distribution=distribution, tasks=3, output=output).toArrow()
     assert found.column_names == expected.column_names
     assert sorted_rows(found.cast(expected.schema)) == sorted_rows(expected)
 
 
 @pytest.mark.parametrize(
-    ("text", "dealing", "output"),
+    ("text", "distribution", "output"),
     [
-        ("SELECT a[st.k, id], b[st] FROM S WHERE A AS a ; B AS b PARTITION BY [st.in.name]", "partition", "events"),
+        ("SELECT a[st.k, id], b[st] FROM S WHERE A AS a ; B AS b PARTITION BY [st.in.name]", "key", "events"),
         ("SELECT a[st.k, st.in.name], b[ts] FROM S WHERE A AS a ; B AS b FILTER a[st.k < 3]", "range", "events"),
         ("SELECT * FROM S WHERE A AS a ; B AS b FILTER b[b.st.in.`a.b` > 9 AND st.k <> 2]", "range", "positions"),
     ],
 )
 @pytest.mark.parametrize("stored", [False, True])
-def test_fields_of_structs(spark, tmp_path, events, text, dealing, output, stored):
+def test_fields_of_structs(spark, tmp_path, events, text, distribution, output, stored):
     """Some structs are NULL."""
     inner = pa.StructArray.from_arrays([events["name"].combine_chunks(), events["x"].combine_chunks()], ["name", "a.b"])
     absent = pa.array([i % 7 == 0 for i in range(len(events))])
@@ -224,11 +224,11 @@ def test_fields_of_structs(spark, tmp_path, events, text, dealing, output, store
     query = cer_gpu.compile(f"{text} WITHIN 7 [at.x]", time_column="ts")
     expected = query.evaluate(table, output=output)
     assert expected.num_rows > 10
-    order = "id" if dealing == "range" else ["ts", "id"]
-    if dealing == "partition":  # a window over another column than the first of the order needs all events together
+    order = "id" if distribution == "range" else ["ts", "id"]
+    if distribution == "key":  # a window over another column than the first of the order needs all events together
         query = cer_gpu.compile(f"{text} WITHIN 7 SECONDS", time_column="ts")
         expected = query.evaluate(table, output=output)
-    found = match(df, query, order_by=order, dealing=dealing, tasks=3, output=output).toArrow()
+    found = match(df, query, order_by=order, distribution=distribution, tasks=3, output=output).toArrow()
     assert sorted_rows(found.cast(expected.schema)) == sorted_rows(expected)
 
 
@@ -285,13 +285,13 @@ def test_files_and_rows_give_the_rows_of_a_single_process(spark, tmp_path, seed)
     assert expected["rows"].num_rows > 10
     df = spark.read.parquet(str(tmp_path))
     for source, rows in expected.items():
-        for dealing in ("auto", "replicate"):
+        for distribution in ("auto", "broadcast"):
             tasks = rng.choice([1, 2, 5])
-            options = {"order_by": "ts", "dealing": dealing, "tasks": tasks}
+            options = {"order_by": "ts", "distribution": distribution, "tasks": tasks}
             made = matching(df, query, **options, output=output, source=source)
             assert made.source == source
             found = made.df.toArrow().cast(rows.schema)
-            assert sorted_rows(found) == sorted_rows(rows), (source, dealing, tasks)
+            assert sorted_rows(found) == sorted_rows(rows), (source, distribution, tasks)
 
 
 def test_paths_in_place_of_a_dataframe(spark, tmp_path, events):
@@ -337,9 +337,9 @@ def test_a_column_of_a_filter_is_checked_in_all_files(spark, tmp_path, events):
     assert sum(made.df.toArrow()["count"].to_pylist()) == sum(expected["count"].to_pylist()) > 10
 
 
-@pytest.mark.parametrize(("dealing", "tasks"), [("range", 1), ("replicate", 3), ("range", 3)])
+@pytest.mark.parametrize(("distribution", "tasks"), [("range", 1), ("broadcast", 3), ("range", 3)])
 @pytest.mark.parametrize("source", ["files", "rows"])
-def test_nulls_in_the_first_column_of_the_order(spark, tmp_path, dealing, tasks, source):
+def test_nulls_in_the_first_column_of_the_order(spark, tmp_path, distribution, tasks, source):
     table = pa.table({"type": ["A", "B", "C", "A"], "n": [1, None, 2, None], "x": [1, 2, 3, 4]})
     pq.write_table(table, tmp_path / "events.parquet")
     df = spark.read.parquet(str(tmp_path))
@@ -347,7 +347,7 @@ def test_nulls_in_the_first_column_of_the_order(spark, tmp_path, dealing, tasks,
     query = cer_gpu.compile("SELECT STRICT * FROM S WHERE A ; B WITHIN 5 EVENTS")
     message = "the stream is ordered by 'n', which is NULL in 2 of 4 rows"
     with pytest.raises(cer_gpu.QueryTypeError, match=message), plain_errors():
-        match(df, query, order_by="n", dealing=dealing, tasks=tasks, source=source).collect()
+        match(df, query, order_by="n", distribution=distribution, tasks=tasks, source=source).collect()
 
 
 def test_files_that_tasks_cannot_read(spark, df, tmp_path, events):
@@ -388,8 +388,8 @@ def test_no_events(spark, tmp_path, events, source):
 
 
 @pytest.mark.parametrize("tasks", [1, 2])
-@pytest.mark.parametrize("dealing", ["replicate", "range"])
-def test_events_of_one_time_follow_the_paths_of_their_files_whatever_way(spark, tmp_path, dealing, tasks):
+@pytest.mark.parametrize("distribution", ["broadcast", "range"])
+def test_events_of_one_time_follow_the_paths_of_their_files_whatever_way(spark, tmp_path, distribution, tasks):
     # as a URI, the first of these paths is the greater one
     names = ["k=a b+%2B", "k=a!b"]
     tables = [pa.table({"type": ["A"] * 9, "t": range(9)}), pa.table({"type": ["B"] * 9, "t": range(9)})]
@@ -401,7 +401,7 @@ def test_events_of_one_time_follow_the_paths_of_their_files_whatever_way(spark, 
     assert query.evaluate(whole, output="positions").num_rows == 9
     df = spark.read.parquet(str(tmp_path))
     for source in ("rows", "files"):
-        assert match(df, query, order_by="t", dealing=dealing, tasks=tasks, source=source).count() == 9, source
+        assert match(df, query, order_by="t", distribution=distribution, tasks=tasks, source=source).count() == 9, source
 
 
 HEAVY = [
@@ -429,10 +429,10 @@ def test_a_key_with_half_of_all_events_is_cut_by_time(spark, tmp_path, monkeypat
         expected = query.evaluate(events, output=output)
         assert expected.num_rows > 30
         tasks = rng.choice([3, 5, 16])
-        options = {"order_by": ["ts", "id"], "dealing": "partition", "tasks": tasks, "output": output, "source": "rows"}
+        options = {"order_by": ["ts", "id"], "distribution": "key", "tasks": tasks, "output": output, "source": "rows"}
         made = matching(df, query, **options)
         assert made.n_parts == tasks
         assert made.how.endswith("those of 1 key with many are cut by time")
         assert sorted_rows(made.df.toArrow().cast(expected.schema)) == sorted_rows(expected), text
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [k]", time_column="ts")  # no window to cut by
-    assert matching(df, query, order_by="ts", dealing="partition", tasks=3, source="rows").n_parts == 3
+    assert matching(df, query, order_by="ts", distribution="key", tasks=3, source="rows").n_parts == 3

@@ -1,4 +1,4 @@
-"""All queries of a set in one job of Spark give the rows of one process: by files, by rows, in any dealing."""
+"""All queries of a set in one job of Spark give the rows of one process: by files, by rows, in any distribution."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cases import sorted_rows
 import cer_gpu
 from spark_glue import explain, explain_stream, match, match_batches, plain_errors
 from spark_glue.cli import main
-from spark_glue.deal import choose_dealing
+from spark_glue.distribution import choose_distribution
 from spark_glue.match import matching, way_of
 from spark_glue.work import work_of
 
@@ -31,7 +31,7 @@ BY_KEY = {
     "absent": "SELECT * FROM S WHERE A ; !B PARTITION BY [k] WITHIN 9 SECONDS",
 }
 MIXED = {**BY_RANGE, **BY_KEY, "limited": "SELECT * FROM S WHERE A ; D WITHIN 9 EVENTS LIMIT 2"}
-SETS = {"range": BY_RANGE, "partition": BY_KEY, "replicate": MIXED}
+SETS = {"range": BY_RANGE, "key": BY_KEY, "broadcast": MIXED}
 
 
 def some_events(n=700, seed=0):
@@ -79,8 +79,8 @@ def test_files_and_rows_give_the_rows_of_one_process(spark, tmp_path, kind):
     for source, tasks in (("files", 3), ("files", 9), ("rows", 3)):
         made = matching(df, queries, order_by=["ts", "id"], source=source, tasks=tasks)
         # by files, shares of the queries are as good as shares of the keys; of many tasks, some get ranges
-        by_files = {"range": "range", "partition": "replicate", "replicate": "range" if tasks == 9 else "replicate"}
-        assert made.dealing == (by_files[kind] if source == "files" else kind)
+        by_files = {"range": "range", "key": "broadcast", "broadcast": "range" if tasks == 9 else "broadcast"}
+        assert made.distribution == (by_files[kind] if source == "files" else kind)
         assert made.df.columns[0] == "query"
         assert by_query(made.df.toArrow(), queries, table.schema) == expected, (source, tasks)
 
@@ -119,7 +119,7 @@ def test_folders_of_the_key_are_dealt_to_tasks(spark, tmp_path):
     )
     queries = cer_gpu.compile_all(BY_KEY, time_column="ts")
     made = matching(spark.read.parquet(str(tmp_path)), queries, order_by=["ts", "id"], tasks=2, source="files")
-    assert (made.dealing, made.n_parts) == ("partition", 2)
+    assert (made.distribution, made.n_parts) == ("key", 2)
     found = made.df.toArrow()
     columns = ["k", "start_time", "end_time"]  # positions are those of the files
     for name, rows in queries.evaluate(table).items():
@@ -164,7 +164,7 @@ def test_errors_name_the_query(spark, tmp_path):
     with pytest.raises(cer_gpu.OptionError, match="query 'sequence': output='measures' shows"):
         match(df, queries, order_by="ts", output="measures")
     with pytest.raises(cer_gpu.OptionError, match="query 'last': WITHIN n EVENTS counts the events of a partition"):
-        match(df, queries, order_by="ts", dealing="range")
+        match(df, queries, order_by="ts", distribution="range")
     two = {"a": "SELECT a.x AS v FROM S WHERE A AS a", "b": "SELECT a.name AS v FROM S WHERE A AS a"}
     with pytest.raises(cer_gpu.OptionError, match="'v' of the results is int64 in query 'a' and string in query 'b'"):
         match(df, cer_gpu.compile_all(two), order_by="ts")
@@ -183,7 +183,7 @@ def test_a_task_names_the_place_of_a_wrong_event(spark, tmp_path):
 @pytest.mark.parametrize("kind", SETS)
 def test_what_auto_chooses(kind):
     work = work_of(cer_gpu.compile_all(SETS[kind], time_column="ts"))
-    assert choose_dealing(work, "auto", "ts")[0] == kind
+    assert choose_distribution(work, "auto", "ts")[0] == kind
 
 
 def test_what_is_said_of_a_set():
@@ -193,13 +193,13 @@ def test_what_is_said_of_a_set():
     assert "not partition: query 'sequence': the query has no PARTITION BY" in lines[1]
     assert "not range: query 'last': WITHIN n EVENTS counts" in lines[1]
     windows = {"a": "SELECT * FROM S WHERE A ; B WITHIN 5 EVENTS", "b": "SELECT * FROM S WHERE A ; B WITHIN 5 SECONDS"}
-    reason = choose_dealing(work_of(cer_gpu.compile_all(windows, time_column="ts")), "auto")[1]
+    reason = choose_distribution(work_of(cer_gpu.compile_all(windows, time_column="ts")), "auto")[1]
     assert reason.endswith("not range: windows are measured by events in query 'a' and by 'ts' in query 'b'")
     keys = {
         "a": "SELECT * FROM S WHERE A ; B PARTITION BY [k] LIMIT 1",
         "b": "SELECT * FROM S WHERE A ; B PARTITION BY [name] LIMIT 1",
     }
-    reason = choose_dealing(work_of(cer_gpu.compile_all(keys)), "auto")[1]
+    reason = choose_distribution(work_of(cer_gpu.compile_all(keys)), "auto")[1]
     assert reason.startswith("not partition: the queries have no key of PARTITION BY in common; not range: ")
 
 

@@ -24,19 +24,19 @@ def events():
 
 
 @pytest.mark.parametrize(
-    ("text", "dealing"),
+    ("text", "distribution"),
     [
-        (KEYED, "partition"),
+        (KEYED, "key"),
         ("SELECT * FROM S WHERE A ; B+ ; C WITHIN 3 SECONDS", "range"),
-        ("SELECT * FROM S WHERE A AS a ; C AS c FILTER c.x > 3 * a.x", "replicate"),
+        ("SELECT * FROM S WHERE A AS a ; C AS c FILTER c.x > 3 * a.x", "broadcast"),
     ],
 )
-def test_each_dealing_gives_the_rows_of_one_process(spark, events, text, dealing):
+def test_each_distribution_gives_the_rows_of_one_process(spark, events, text, distribution):
     query = cer_gpu.compile(text, time_column="ts")
     expected = query.evaluate(events)
     assert expected.num_rows > 10
     df = spark.createDataFrame(events.take(list(range(len(events)))[::-1])).repartition(3)
-    found = match(df, query, order_by="ts", dealing=dealing, tasks=2, output="positions").toArrow()
+    found = match(df, query, order_by="ts", distribution=distribution, tasks=2, output="positions").toArrow()
     assert rows_of(found.cast(expected.schema)) == rows_of(expected)
 
 

@@ -113,8 +113,8 @@ def test_a_job_that_is_interrupted_leaves_nothing(flights, java_options, tmp_pat
         str(tmp_path / "events.parquet"),
         "--order-by",
         "ts",
-        "--dealing",
-        "replicate",
+        "--distribution",
+        "broadcast",
         "--tasks",
         "30",
     ]

@@ -52,7 +52,7 @@ def comparable(table: pa.Table) -> list[object]:
 
 
 def case(seed: int, folder: str, *, many: bool):
-    """Return what is found by one process, and by the pieces of each dealing; errors stand for themselves."""
+    """Return what is found by one process, and by the pieces of each distribution; errors stand for themselves."""
     rng = random.Random(seed)
     work = random_work(rng, many=many)
     events = random_events(rng, rng.choice([rng.choice([0, 1, 5]), *[rng.randint(50, 400)] * 9]))
@@ -61,7 +61,7 @@ def case(seed: int, folder: str, *, many: bool):
         t = events["t"].to_numpy().copy()
         t[rng.randrange(len(t))] -= rng.randrange(4)
         events = events.set_column(events.column_names.index("t"), "t", pa.array(t))
-    keys = [names[0] for names in work.keys if len(names) == 1]
+    keys = [names[0] for names in work.partition_keys if len(names) == 1]
     scan, lying = random_files(rng, events, order, folder, keys)
     filters = tuple(rng.sample(FILTERS, rng.choice([0, 0, 0, 1, 2])))
     if scan.folders:
@@ -87,36 +87,36 @@ def case(seed: int, folder: str, *, many: bool):
         times_read=rng.choice([8, 100]),
     )
     n_tasks = rng.choice([1, 2, 3, 5, 7])
-    for dealing in ("range", "partition", "replicate", "auto"):
+    for distribution in ("range", "key", "broadcast", "auto"):
         try:
-            planned = plan(found, work, order, dealing, n_tasks, limits=limits)
+            planned = plan(found, work, order, distribution, n_tasks, limits=limits)
         except (OptionError, NotByFilesError) as error:
-            yield dealing, None, error, expected
+            yield distribution, None, error, expected
             continue
         planned = pickle.loads(pickle.dumps(planned))
         try:
             batches = [batch for number in range(planned.n_pieces) for batch in evaluate_piece(planned, number)]
         except CerError as error:
-            yield dealing, planned, error, expected
+            yield distribution, planned, error, expected
             continue
-        yield dealing, planned, pa.Table.from_batches(batches, planned.schema), expected
+        yield distribution, planned, pa.Table.from_batches(batches, planned.schema), expected
 
 
 def verify(seed: int, folder: str, *, many: bool = False) -> Counter[str]:
     """Compare the pieces of one random case with one process; return how often each way was taken."""
     seen: Counter[str] = Counter()
-    for dealing, planned, result, expected in case(seed, folder, many=many):
+    for distribution, planned, result, expected in case(seed, folder, many=many):
         if planned is None:
             seen["refused: " + str(result)[:60]] += 1
             continue
         if isinstance(expected, CerError):
-            assert isinstance(result, CerError), (seed, dealing)
+            assert isinstance(result, CerError), (seed, distribution)
             seen["errors"] += 1
             continue
-        assert not isinstance(result, CerError), (seed, dealing, str(result))
-        assert comparable(result.cast(expected.schema)) == comparable(expected), (seed, dealing)
+        assert not isinstance(result, CerError), (seed, distribution, str(result))
+        assert comparable(result.cast(expected.schema)) == comparable(expected), (seed, distribution)
         shares = dict.fromkeys(str(piece.part.share) for piece in planned.pieces)
-        seen[f"{planned.dealing} {' and '.join(shares)} {min(planned.n_pieces, 2)}"] += 1
+        seen[f"{planned.distribution} {' and '.join(shares)} {min(planned.n_pieces, 2)}"] += 1
         stretches = [stretch for piece in planned.pieces for stretch in piece.stretches]
         seen["rows"] += len(expected)
         for name in ("as_they_lie", "flows", "on_disk"):

@@ -97,7 +97,7 @@ def test_options_of_a_table_are_told_from_its_properties():
 
 def test_all_options_are_read():
     given = {"queryFile": "q.ceql", "paths": '["/a", "/b, c"]', "timeColumn": "t", "timeUnit": "ms", "typeColumn": ""}
-    given |= {"orderBy": "t, `a, b` ,id", "dealing": "range", "tasks": "3", "output": "count", "columns": "end,count"}
+    given |= {"orderBy": "t, `a, b` ,id", "distribution": "range", "tasks": "3", "output": "count", "columns": "end,count"}
     found = asked(given_options({**given, "fs.s3a.endpoint": "http://x", "spark.hadoop.dfs.nameservices": "n"}))
     assert (str(found.query), found.paths) == ("q.ceql", ("/a", "/b, c"))
     assert (found.order_by, found.type_column, found.time_column, found.time_unit) == (
@@ -106,7 +106,7 @@ def test_all_options_are_read():
         "t",
         "ms",
     )
-    assert (found.dealing, found.tasks, found.output, found.columns) == ("range", 3, "count", ("end", "count"))
+    assert (found.distribution, found.tasks, found.output, found.columns) == ("range", 3, "count", ("end", "count"))
     assert found.store == {"fs.s3a.endpoint": "http://x", "dfs.nameservices": "n"}
 
 
@@ -138,7 +138,7 @@ def test_the_time_column_orders_where_no_other_is_named():
         ({"query": "q", "paths": "/a,/b", "orderBy": "t"}, "paths must be a JSON list"),
         ({"query": "q", "path": "p", "orderBy": "t", "tasks": "0"}, "tasks must be a number from 1"),
         ({"query": "q", "path": "p", "orderBy": "t", "tasks": "many"}, "tasks must be a number from 1"),
-        ({"query": "q", "path": "p", "orderBy": "t", "dealing": "rang"}, "did you mean 'range'"),
+        ({"query": "q", "path": "p", "orderBy": "t", "distribution": "rang"}, "did you mean 'range'"),
         ({"query": "q", "path": "p", "orderBy": "t", "output": "event"}, "did you mean 'events'"),
         ({"query": "q", "path": "p", "orderBy": "t,,u"}, "expected names with commas"),
         ({"query": "q", "path": "p", "orderBy": "`t"}, "expected names with commas"),
@@ -162,9 +162,9 @@ def test_rows_and_columns_are_those_of_a_single_process(folder, output):
     assert rows(found) == rows(wanted)
 
 
-@pytest.mark.parametrize("dealing", ["auto", "partition", "range", "replicate"])
-def test_every_dealing_gives_the_rows_of_a_single_process(folder, dealing):
-    found, n_pieces = read(folder, dealing=dealing, tasks="3")
+@pytest.mark.parametrize("distribution", ["auto", "key", "range", "broadcast"])
+def test_every_distribution_gives_the_rows_of_a_single_process(folder, distribution):
+    found, n_pieces = read(folder, distribution=distribution, tasks="3")
     assert rows(found) == rows(single())
     assert n_pieces == 3
 
@@ -259,9 +259,9 @@ def test_events_that_are_not_kept_are_not_made(folder):
         ({"path": "/nowhere/at/all"}, EventsError, "/nowhere/at/all"),
         ({"output": "measures"}, CerError, "measures"),
         (
-            {"query": "SELECT NEXT * FROM S WHERE A ; B WITHIN 9 EVENTS", "dealing": "partition"},
+            {"query": "SELECT NEXT * FROM S WHERE A ; B WITHIN 9 EVENTS", "distribution": "key"},
             OptionError,
-            "hint: dealing=",
+            "hint: distribution=",
         ),
     ],
 )

@@ -106,8 +106,8 @@ def test_micro_batches_find_what_one_evaluation_finds(number):
             found += stream.advance_by_events()
         if rng.random() < 0.5:
             stream = evaluation.resume(stream.to_bytes())
-    while (due := stream.due) is not None:
-        found += stream.advance(due)
+    while (due := stream.next_deadline) is not None:
+        found += stream.advance_watermark(due)
     assert stream.n_late == 0
     table = pa.Table.from_batches(found)
     if output == "bindings":  # windows of events end only with events
@@ -129,8 +129,8 @@ def test_micro_batches_of_a_set_find_what_its_queries_find(number):
         row += n
         if rng.random() < 0.5:
             stream = evaluation.resume(stream.to_bytes())
-    while (due := stream.due) is not None:
-        found += stream.advance(due)
+    while (due := stream.next_deadline) is not None:
+        found += stream.advance_watermark(due)
     table = pa.Table.from_batches(found)
     for name, expected in queries.evaluate(events).items():
         own = table.filter(pa.compute.equal(table["query"], name)).select(expected.column_names)
@@ -162,8 +162,8 @@ def test_micro_batches_of_rules_raise_the_alerts_of_one_evaluation(number):
         row += n
         if rng.random() < 0.5:
             stream = evaluation.resume(stream.to_bytes())
-    while (due := stream.due) is not None:
-        found += stream.advance(due)
+    while (due := stream.next_deadline) is not None:
+        found += stream.advance_watermark(due)
     table, expected = pa.Table.from_batches(found), rules.alerts(events)
     assert min(table["rule"].to_pylist().count(name) for name in RULES) > 5
     assert sorted(shown(table)) == sorted(shown(expected.cast(table.schema)))
@@ -179,11 +179,11 @@ def test_events_are_late_by_the_lateness_or_the_watermark():
     pushed("A", 10)
     pushed("A", 7)
     assert stream.n_late == 1
-    list(stream.advance(9_500_000))
+    list(stream.advance_watermark(9_500_000))
     pushed("A", 9)
     assert stream.n_late == 2
     pushed("B", 12)
-    assert sum(found.num_rows for found in stream.advance(12_000_000)) == 1
+    assert sum(found.num_rows for found in stream.advance_watermark(12_000_000)) == 1
 
 
 def test_a_stream_of_other_options_is_refused():

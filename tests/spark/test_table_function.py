@@ -1,4 +1,4 @@
-"""The table function of SQL: its rows are those of a single process, whatever the query, the order and the dealing."""
+"""The table function of SQL: its rows are those of a single process, whatever the query, the order and the distribution."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def count_chain(events, window, options, sums, seen, front, weights, seen_weight
     events, window, options, sums = Events(*events), Window(*window), Options(*options), Sums(*sums)
     seen, output = Seen(*seen), Counts(*output)
     symbols, positions, clocks, length = events.symbols, events.positions, window.clocks, window.length
-    limit, consume, first_end = options.limit, options.consume != CONSUME_NONE, options.first_end
+    limit, consume, report_from = options.limit, options.consume != CONSUME_NONE, options.report_from
     of_symbols, seen_clocks, start_clocks = sums.of_symbols, seen.clocks, seen.start_clocks
     mask = seen.symbols.shape[0] - 1
     n_columns = ways[0].shape[1]
@@ -276,7 +276,7 @@ def count_chain(events, window, options, sums, seen, front, weights, seen_weight
                 i -= 1
                 status = TOO_MANY
                 break
-            if positions[event] >= first_end:
+            if positions[event] >= report_from:
                 out = _U(n_out)
                 output.ends[out] = positions[event]
                 output.counts[out] = np.int64(n_ended)

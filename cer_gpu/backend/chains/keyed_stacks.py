@@ -211,7 +211,7 @@ def push_keyed_events(events, window, options, steps, tops_of, ring, begin, regs
     events, window, options, steps = Events(*events), Window(*window), Options(*options), Steps(*steps)
     tops_of, ring = Tops(*tops_of), Ring(*ring)
     symbols, positions, partitions, ordinals = events.symbols, events.positions, events.partitions, events.ordinals
-    times, clocks, length, first_end = events.times, window.clocks, window.length, options.first_end
+    times, clocks, length, report_from = events.times, window.clocks, window.length, options.report_from
     steps_of, repeated, neighbours, consume = steps.steps_of, steps.repeated, steps.neighbours, options.consume
     tops, tops_latest, lasts, barred = tops_of.tops, tops_of.tops_latest, tops_of.lasts, tops_of.barred
     spare, bars_of = steps.spare, steps.bars
@@ -309,7 +309,7 @@ def push_keyed_events(events, window, options, steps, tops_of, ring, begin, regs
                     next_id += 1
                 if step == last and completed:
                     ended = True
-                    if positions[event] >= first_end:
+                    if positions[event] >= report_from:
                         ends[n_ends, EVENT] = i
                         ends[n_ends, BEFORE] = before
                         ends[n_ends, BESIDE] = beside

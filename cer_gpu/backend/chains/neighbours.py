@@ -173,7 +173,7 @@ def find_neighbours(events, window, options, neighbours, marks, matches, counts,
         p, ordinal = _U(partitions[event]), ordinals[event]
         reached = _reached(neighbours, p, _U(symbols[event]), ordinal, epoch)
         ended = _ends(neighbours, reached, p, ordinal, clocks[event], options.window, length)
-        if ended and positions[event] >= options.first_end:
+        if ended and positions[event] >= options.report_from:
             if len(matches) > 0:
                 _write_match(matches, neighbours, marks, p, ordinal, positions[event], times, event, n_out, n_values)
                 n_values += n_steps

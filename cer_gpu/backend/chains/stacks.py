@@ -148,7 +148,7 @@ def push_events(events, window, options, steps, stacks, begin, ends):
     """
     events, window, options, steps = Events(*events), Window(*window), Options(*options), Steps(*steps)
     stacks = Stacks(*stacks)
-    symbols, positions, times, first_end = events.symbols, events.positions, events.times, options.first_end
+    symbols, positions, times, report_from = events.symbols, events.positions, events.times, options.report_from
     clocks, length, steps_of = window.clocks, window.length, steps.steps_of
     repeated, neighbours, consume = steps.repeated, steps.neighbours, options.consume != CONSUME_NONE
     counts, bottoms, tops, places = stacks.counts, stacks.bottoms, stacks.tops, stacks.places
@@ -224,7 +224,7 @@ def push_events(events, window, options, steps, stacks, begin, ends):
                     tops[k + _U(1)] = start
                 if k == last and completed:
                     ended = True
-                    if position >= first_end:
+                    if position >= report_from:
                         ends[n_ends, EVENT] = i
                         ends[n_ends, BEFORE] = n_below - 1 if begins else -1
                         ends[n_ends, BESIDE] = height - 1 if by_index else -1

@@ -354,7 +354,7 @@ def match_events(events, attributes, window, options, demand, filters, general, 
             regs[LISTING], regs[ROOT], regs[DEPTH], regs[N_HERE] = 1, 0, 0, 0
             regs[FIRST_OUT], regs[DEALT] = regs[N_OUT], 0
         place = events.places[event] if events.places.shape[0] > 0 else events.positions[event]
-        if place >= options.first_end:
+        if place >= options.report_from:
             status = _list_event(events, attributes, window, options, demand, filters, general, graph, instances,
                                  indexes, listing, scopes, output, event, regs)  # fmt: skip
         ours = demand.n_shares == 1 or place % demand.n_shares == demand.share

@@ -127,7 +127,7 @@ def _step(automaton, filters, registers, symbol, state):
 
 
 @kernel
-def recognise(events, attributes, filters, automaton, registers, output, first_end, share, n_shares, regs):
+def recognise(events, attributes, filters, automaton, registers, output, report_from, share, n_shares, regs):
     """Read events, and note the positions that end complex events, from where the last call stopped.
 
     Parameters
@@ -139,7 +139,7 @@ def recognise(events, attributes, filters, automaton, registers, output, first_e
     registers : Registers
     output : Matches
         Complex events without a start and positions.
-    first_end : int
+    report_from : int
         Ends before this position are left out.
     share : int
     n_shares : int
@@ -171,7 +171,7 @@ def recognise(events, attributes, filters, automaton, registers, output, first_e
         last = position
         i += 1
         ours = n_shares == 1 or position % n_shares == share
-        if automaton.states[_U(state), IS_FINAL] == 1 and ours and position >= first_end:
+        if automaton.states[_U(state), IS_FINAL] == 1 and ours and position >= report_from:
             out = _U(n_out)
             output.spans[0, out] = output.spans[1, out] = position
             if output.times.shape[1] > 0:

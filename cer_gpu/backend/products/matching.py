@@ -134,7 +134,7 @@ def update_events(events, attributes, window, options, demand, automaton, nodes,
             regs[LISTING], regs[ROOT], regs[N_WAITING], regs[PENDING], regs[N_HERE] = 1, 0, -1, 0, 0
             regs[FIRST_OUT], regs[DEALT] = regs[N_OUT], 0
         place = events.places[event] if events.places.shape[0] > 0 else events.positions[event]
-        if place >= options.first_end:
+        if place >= options.report_from:
             status = _list_event(options, demand, automaton, nodes, unions, listing, output, clock, window.length,
                                  place, regs)  # fmt: skip
         ours = demand.n_shares == 1 or place % demand.n_shares == demand.share

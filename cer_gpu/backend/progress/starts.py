@@ -88,7 +88,7 @@ class Lengths(NamedTuple):
 
 
 class KnownStarts(NamedTuple):
-    """Buffers for starts that are known: rows of "progress".
+    """Buffers for starts that are known: rows of "funnel".
 
     Attributes
     ----------

@@ -140,7 +140,7 @@ def take_back(events, options, moves, layout, rows, filters, ended, output, row,
         if not passes_all(moves, layout, kept, filters, n, at, step, 0, attributes, event, first, last):
             before, number = number, words[n, ENDED_NEXT]
             continue
-        if place >= options.first_end:
+        if place >= options.report_from:
             if not has_place(output, layout.slots.shape[0] + 1, regs):
                 return False
             _write_taken(events, moves, layout, ended, output, n, event, place, regs)

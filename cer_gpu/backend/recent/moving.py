@@ -211,7 +211,7 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
         if status != DONE:
             break
         if completed:
-            if demand.counting == 1 and place >= options.first_end:
+            if demand.counting == 1 and place >= options.report_from:
                 regs[N_HERE] = 1
                 if demand.n_shares == 1 or place % demand.n_shares == demand.share:
                     status = count_end(events, options, counts, place, event, regs)
@@ -225,7 +225,7 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
 @helper
 def _write(events, options, demand, moves, layout, rows, output, row, choice, event, place, regs):
     """Write the complex event that an event completes, if it is wanted: what waits for the last step, and the event."""
-    if demand.counting == 1 or place < options.first_end:
+    if demand.counting == 1 or place < options.report_from:
         return
     if demand.n_shares > 1 and place % demand.n_shares != demand.share:
         return

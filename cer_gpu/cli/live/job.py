@@ -121,7 +121,7 @@ state at work ends with an error, and changes nothing.""",
 @skip_invalid_option
 @reading_options
 @click.option("--lateness", metavar="TIME", help="Largest lateness of an event, such as 5s or 200ms.")
-@click.option("--late", type=click.Choice(LATE), help="Treatment of later events.  [default: refuse]")
+@click.option("--late", type=click.Choice(LATE), help="Treatment of later events.  [default: raise]")
 @_options_of_files
 @click.option(
     "--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="Device that evaluates predicates."

@@ -82,7 +82,7 @@ class Funnel(Runtime):
         self._now = max(self._now, self._clock.type(clock))
 
     @property
-    def due(self) -> int | None:
+    def next_deadline(self) -> int | None:
         """Least clock of an event beyond the window of the first start that is not known; None: there is none."""
         base = int(self._regs[loops.BASE])
         if base == self._regs[loops.NEXT_ID] or self.options.window != GLOBAL_WINDOW:

@@ -1,4 +1,4 @@
-"""Funnels: chains of steps of one event each, of which the output "progress" tells how far each start gets.
+"""Funnels: chains of steps of one event each, of which the output "funnel" tells how far each start gets.
 
 A start goes on at the earliest event that satisfies its next step.  Starts of one partition that have reached the same
 step therefore move on together, and an event matters only by the steps that it satisfies and the gaps that it bars.

@@ -17,15 +17,15 @@ _PIPES = "{} chooses among the results of all events"
 
 
 @dataclass(frozen=True)
-class Dealing:
+class Distribution:
     """Ways to deal the events of a query.
 
     Attributes
     ----------
     against_keys : str or None
-        Reason why dealing by key is not exact; None: it is.
+        Reason why distribution by key is not exact; None: it is.
     against_ranges : str or None
-        Reason why dealing by ranges of the stream, each with the window before it, is not exact; None: it is.
+        Reason why distribution by ranges of the stream, each with the window before it, is not exact; None: it is.
     against_merging : str or None
         Reason why results of several threads have another order than those of one; None: they have the order of ends.
     against_key_tasks : str or None
@@ -43,12 +43,12 @@ class Dealing:
 
     @property
     def threads(self) -> str:
-        """Way to deal to threads: "range", "partition", or "one" if one thread evaluates everything."""
+        """Way to deal to threads: "range", "key", or "one" if one thread evaluates everything."""
         if self.against_merging is not None:
             return "one"
         if self.against_ranges is None:
             return "range"
-        return "partition" if self.against_keys is None else "one"
+        return "key" if self.against_keys is None else "one"
 
     @property
     def against_threads(self) -> str | None:
@@ -59,25 +59,25 @@ class Dealing:
     def tasks(self) -> dict[str, str | None]:
         """Ways to deal to Spark tasks, the best first, each with the reason why it is not exact; None: it is."""
         by_key = None if self.shared else self.against_keys or self.against_key_tasks
-        return {"partition": by_key, "range": self.against_ranges, "replicate": None}
+        return {"key": by_key, "range": self.against_ranges, "broadcast": None}
 
 
-def dealing_by_starts(plan: Plan) -> Dealing:
-    """Determine the ways to deal the events where rows are the starts of a chain (output "progress")."""
+def distribution_by_starts(plan: Plan) -> Distribution:
+    """Determine the ways to deal the events where rows are the starts of a chain (output "funnel")."""
     of_all = plan.window in ("time", "attribute")
     return replace(
-        dealing_of(plan),
+        distribution_of(plan),
         against_ranges="a start is known only after the range",
         against_key_tasks="an event of any key tells that a window has passed" if of_all else _against_key_tasks(plan),
         shared=(),
     )
 
 
-def dealing_of(plan: Plan) -> Dealing:
+def distribution_of(plan: Plan) -> Distribution:
     """Determine the ways to deal the events of a query."""
     merging = "complex events that end with an absence come in the order in which they are known"
     shared = () if plan.partition else _shared(plan)
-    return Dealing(
+    return Distribution(
         _against_keys(plan),
         _against_ranges(plan),
         merging if plan.trailing else None,

@@ -1,4 +1,4 @@
-"""All dealings, tasks, files and batches give the table of a single process; on generators, without Spark.
+"""All distributions, tasks, files and batches give the table of a single process; on generators, without Spark.
 
 What Spark does between the two passes (number the rows, send them, sort them) is done here with NumPy.
 """
@@ -16,7 +16,7 @@ from stored_files import evaluated, random_set
 from stored_streams import stored_stream, surveyed
 
 import cer_gpu
-from spark_glue.deal import PART_ROWS, PLACE, Done, Task, choose_dealing, cut_into_ranges, even_ranges
+from spark_glue.distribution import PART_ROWS, PLACE, Done, Task, choose_distribution, cut_into_ranges, even_ranges
 from spark_glue.stage import plain_schema
 from spark_glue.work import work_of
 
@@ -67,20 +67,20 @@ def random_work(rng, *, many):
     if many:  # bindings of two queries may be of two types
         return random_set(rng, lambda: random_query(rng), [None, *outputs])
     query = random_query(rng)
-    return work_of(query, rng.choice([*({"progress"} & {*query.outputs}), "bindings", *outputs]))
+    return work_of(query, rng.choice([*({"funnel"} & {*query.outputs}), "bindings", *outputs]))
 
 
-def dealt(rng, events, work, dealing, n_parts):
+def dealt(rng, events, work, distribution, n_parts):
     """Return the rows of each part, in the order of `PLACE`, and where ranges begin."""
     n = len(events)
     positions = np.arange(n)
     parts = [np.zeros(0, np.int64)] * n_parts
     firsts = ()
-    if dealing == "replicate":
+    if distribution == "broadcast":
         parts = [positions] * n_parts
-    elif dealing == "partition":
+    elif distribution == "key":
         rows = events.to_pylist()
-        keys = [tuple(next((r[c] for c in names if r[c] is not None), None) for names in work.keys) for r in rows]
+        keys = [tuple(next((r[c] for c in names if r[c] is not None), None) for names in work.partition_keys) for r in rows]
         of_key = {key: rng.randrange(n_parts) for key in keys}
         parts = [
             np.array([i for i in range(n) if None not in keys[i] and of_key[keys[i]] == part], np.int64)
@@ -178,15 +178,15 @@ def test_the_table_of_a_single_process(seed, many):
     columns = work.columns(events.schema)
     given = events.select(columns)
     expected = evaluated(work, given)
-    for dealing in ("partition", "range", "replicate"):
+    for distribution in ("key", "range", "broadcast"):
         try:
-            choose_dealing(work, dealing)
+            choose_distribution(work, distribution)
         except cer_gpu.OptionError:
             continue
-        parts, firsts = dealt(rng, events, work, dealing, n_parts)
+        parts, firsts = dealt(rng, events, work, distribution, n_parts)
         reports = Reports()
         results = plain_schema(expected.schema)
-        task = Task(work, dealing, tuple(columns), results, tuple(firsts), n_parts, reports)
+        task = Task(work, distribution, tuple(columns), results, tuple(firsts), n_parts, reports)
         # parts may share a task of Spark, and each task begins anew
         n_tasks = rng.randint(1, n_parts)
         found = []
@@ -195,7 +195,7 @@ def test_the_table_of_a_single_process(seed, many):
             batches = rows.to_batches(max_chunksize=rng.choice([1, 7, 1000]))
             found += list(task(iter(batches)))
         table = pa.Table.from_batches(found, expected.schema) if found else expected.slice(0, 0)
-        assert sorted_rows(table) == sorted_rows(expected), (seed, dealing)
+        assert sorted_rows(table) == sorted_rows(expected), (seed, distribution)
         assert sum(done.n_rows for done in reports.done.values()) == sum(map(len, parts))
         if work.output == "positions":
-            assert sum(done.n_found for done in reports.done.values()) == len(table)
+            assert sum(done.n_matches for done in reports.done.values()) == len(table)

@@ -7,7 +7,7 @@ Every row gets its position in the whole stream first.  Then:
 * *replicate*: every task gets all rows, and reports its share of the complex events (papers: the distributed
   algorithm).
 
-This module needs no Spark: it chooses the dealing of a query, and evaluates the rows of one task.
+This module needs no Spark: it chooses the distribution of a query, and evaluates the rows of one task.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.fields import batch_of
 from cer_gpu.engine.options import EvaluationOptions, check_positions
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
-from cer_gpu.planning.dealing import at_or_before
+from cer_gpu.planning.distribution import at_or_before
 from spark_glue.stage import plain_batch
 from spark_glue.survey import Stream
 
@@ -55,32 +55,32 @@ MOST_PARTS = 1 << 18
 LEAST_INT64, MOST_INT64 = -(2**63), 2**63 - 1
 """Smallest and largest 64-bit integers."""
 
-DEALINGS = ("auto", "partition", "range", "replicate")
+DISTRIBUTIONS = ("auto", "key", "range", "broadcast")
 """Ways to deal the events of a job to its tasks."""
 SOURCES = ("auto", "files", "rows")
 """Ways of events to tasks: these read files by themselves, or Spark sends them the rows."""
 
 
 def under_new_name(options: Mapping[str, Any], note: Callable[[str], None] | None = None) -> dict[str, Any]:
-    """Return options with the value of `strategy`, the old name of `dealing`, under the new name.
+    """Return options with the value of `strategy`, the old name of `distribution`, under the new name.
 
     `note` is called with the text of the note on the old name; None: a DeprecationWarning at the caller's caller.  Both
     names together are an OptionError.
 
     >>> under_new_name({"strategy": "range", "tasks": 4}, note=print)
-    note: strategy is called dealing now, as CEQL has strategies of its own; the old name will go
-    {'tasks': 4, 'dealing': 'range'}
+    note: strategy is called distribution now, as CEQL has strategies of its own; the old name will go
+    {'tasks': 4, 'distribution': 'range'}
     """
     named = dict(options)
     if "strategy" in named:
-        if "dealing" in named:
-            raise OptionError("expected dealing, got also strategy, its old name\nhint: leave strategy out")
-        text = "strategy is called dealing now, as CEQL has strategies of its own; the old name will go"
+        if "distribution" in named:
+            raise OptionError("expected distribution, got also strategy, its old name\nhint: leave strategy out")
+        text = "strategy is called distribution now, as CEQL has strategies of its own; the old name will go"
         if note is None:
             warnings.warn(text, DeprecationWarning, stacklevel=3)
         else:
             note(f"note: {text}")
-        named["dealing"] = named.pop("strategy")
+        named["distribution"] = named.pop("strategy")
     return named
 
 
@@ -94,8 +94,8 @@ class JobOptions:
         The columns that order the stream; the first is a timestamp, date or number.  Rows of Parquet files that agree
         on all of them keep the order of their files (by path); others are ordered by their other columns, so that the
         result does not depend on the order in which they arrive.
-    dealing
-        "partition", "range", "replicate" (see `spark_glue.deal`), or "auto": the first of them that
+    distribution
+        "key", "range", "broadcast" (see `spark_glue.distribution`), or "auto": the first of them that
         is exact for the query; of files, a range goes before a partition.
     tasks
         Number of parts; None for as many as the session runs at once.
@@ -108,7 +108,7 @@ class JobOptions:
     """
 
     order_by: str | Sequence[str] | None = None
-    dealing: str = "auto"
+    distribution: str = "auto"
     tasks: int | None = None
     output: str | None = None
     source: str = "auto"
@@ -161,50 +161,50 @@ def taking_job_options(function: Callable[..., _Result]) -> Callable[..., _Resul
     return taking
 
 
-def choose_dealing(work: Work, dealing: str, first: str | None = None) -> tuple[str, str]:
-    """Return the dealing for some work, and the reason for it.
+def choose_distribution(work: Work, distribution: str, first: str | None = None) -> tuple[str, str]:
+    """Return the distribution for some work, and the reason for it.
 
     Parameters
     ----------
-    work, dealing
+    work, distribution
     first
         The first column that orders the stream; None for the time column.
 
     Raises
     ------
     OptionError
-        If the dealing is unknown, or not exact, with the reason and an exact one.
+        If the distribution is unknown, or not exact, with the reason and an exact one.
     """
-    if dealing not in DEALINGS:
-        hint = did_you_mean(str(dealing), DEALINGS, "dealings")
-        raise OptionError(f"dealing must be one of {', '.join(DEALINGS)}, got {dealing!r}\nhint: {hint}")
-    against = against_dealings(work, first)
+    if distribution not in DISTRIBUTIONS:
+        hint = did_you_mean(str(distribution), DISTRIBUTIONS, "distributions")
+        raise OptionError(f"distribution must be one of {', '.join(DISTRIBUTIONS)}, got {distribution!r}\nhint: {hint}")
+    against = why_not_distributions(work, first)
     allowed = [name for name, reason in against.items() if reason is None]
-    if dealing == "auto":
+    if distribution == "auto":
         before = list(against.items())[: list(against).index(allowed[0])]
         reasons = [f"not {name}: {reason}" for name, reason in before]
         return allowed[0], "; ".join(reasons) or _why_by_key(work)
-    if against[dealing] is not None:
+    if against[distribution] is not None:
         raise OptionError(
-            f"dealing {dealing!r} would not give the rows of a single process: {against[dealing]}\n"
-            f"hint: dealing={allowed[0]!r} (--dealing {allowed[0]})"
+            f"distribution {distribution!r} would not give the rows of a single process: {against[distribution]}\n"
+            f"hint: distribution={allowed[0]!r} (--distribution {allowed[0]})"
         )
-    return dealing, "as asked"
+    return distribution, "as asked"
 
 
 def _why_by_key(work: Work) -> str:
-    shared = work.dealing.shared
+    shared = work.distribution.shared
     if not shared:
         return "the keys of PARTITION BY are independent of one another"
     columns = [dotted(column) if name is None else f"{name}.{dotted(column)}" for name, column in shared]
     return f"all events of a complex event have one value of {', '.join(columns)}"
 
 
-def other_dealings(work: Work, chosen: str, first: str | None = None) -> list[str]:
-    """Return a line on each dealing other than the chosen one: it would be exact too, or the reason against it."""
+def other_distributions(work: Work, chosen: str, first: str | None = None) -> list[str]:
+    """Return a line on each distribution other than the chosen one: it would be exact too, or the reason against it."""
     return [
         f"{name} would be exact too" if against is None else f"{name} would not be exact: {against}"
-        for name, against in against_dealings(work, first).items()
+        for name, against in why_not_distributions(work, first).items()
         if name != chosen
     ]
 
@@ -214,24 +214,24 @@ def times_beside(work: Work, first: str) -> list[str]:
     return [name for name in work.times if name != first]
 
 
-def against_dealings(work: Work, first: str | None) -> dict[str, str | None]:
-    """Return, for each dealing, the reason why it is not exact, or None if it is."""
-    exact = work.dealing.tasks
+def why_not_distributions(work: Work, first: str | None) -> dict[str, str | None]:
+    """Return, for each distribution, the reason why it is not exact, or None if it is."""
+    exact = work.distribution.tasks
     unchecked = [] if first is None else times_beside(work, first)
-    if exact["partition"] is None and unchecked:
+    if exact["key"] is None and unchecked:
         time = dotted(unchecked[0])
         why = f"that {time!r} never decreases is to be seen only where the events of all keys are together"
-        return {**exact, "partition": why}
+        return {**exact, "key": why}
     return exact
 
 
-def way_of_rows(work: Work, dealing: str) -> str:
-    """Return words on what each task gets by a dealing."""
+def way_of_rows(work: Work, distribution: str) -> str:
+    """Return words on what each task gets by a distribution."""
     return {
-        "partition": "each task gets all events of some keys",
+        "key": "each task gets all events of some keys",
         "range": "each task gets a range of the stream and the window before it, and reports what ends in its range",
-        "replicate": f"each task gets all events, and {work.share}",
-    }[dealing]
+        "broadcast": f"each task gets all events, and {work.share}",
+    }[distribution]
 
 
 @dataclass(frozen=True)
@@ -296,7 +296,7 @@ class Done:
 
     Attributes
     ----------
-    n_rows, n_found
+    n_rows, n_matches
         Number of rows read, including the window before a range, and of complex events.
     seconds
         Duration of the evaluation, without the wait for rows.
@@ -305,7 +305,7 @@ class Done:
     """
 
     n_rows: int
-    n_found: int
+    n_matches: int
     seconds: float
     peak_memory: int
 
@@ -321,8 +321,8 @@ class Task:
     Attributes
     ----------
     work : Work
-    dealing : str
-        "partition", "range" or "replicate".
+    distribution : str
+        "key", "range" or "broadcast".
     columns : tuple of str
         The columns and fields of the events that the rows have, one after the other.
     results : pyarrow.Schema
@@ -338,7 +338,7 @@ class Task:
     """
 
     work: Work
-    dealing: str
+    distribution: str
     columns: tuple[str, ...]
     results: pa.Schema
     firsts: tuple[int, ...]
@@ -400,17 +400,17 @@ class Task:
         raise null_error(name, n_nulls, n_rows)
 
     def _part(self, number: int) -> _Part:
-        share = (number, self.n_parts) if self.dealing == "replicate" and self.n_parts > 1 else None
+        share = (number, self.n_parts) if self.distribution == "broadcast" and self.n_parts > 1 else None
         first = self.firsts[number] if self.firsts else 0
         position = POSITION if self.counted_by is None else None
-        options = EvaluationOptions(share=share, first_end=first, position_column=position)
+        options = EvaluationOptions(shard=shard, report_from=first, position_column=position)
         return _Part(number, self.work.evaluator(options, self.results), numbered=self.work.numbered)
 
     def _finish(self, part: _Part) -> Iterator[pa.RecordBatch]:
         yield from part.timed(part.evaluator.finish_batches())
         if self.report is not None:
             found = part.evaluator
-            self.report.add({part.number: Done(found.n_events, found.n_found, part.seconds, peak_memory())})
+            self.report.add({part.number: Done(found.n_events, found.n_matches, part.seconds, peak_memory())})
 
 
 class _Part:
