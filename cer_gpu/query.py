@@ -298,7 +298,7 @@ class Query(CompiledQuery):
         events
             A pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, an object with the Arrow PyCapsule
             interface (pandas, Polars, DuckDB), an iterable of any of these, a `DeviceEvents`, or the path of a Parquet,
-            Arrow IPC, CSV or JSON lines file, of a folder (whose ``column=value`` folders are columns), a glob or
+            Arrow IPC, CSV, JSON or EVTX file, of a folder (whose ``column=value`` folders are columns), a glob or
             an address such as ``s3://bucket/folder`` (or a list of these, read one after the other); or a mapping from
             the streams of FROM to any of these, which are merged by the time column (equal times in the order of the
             mapping).

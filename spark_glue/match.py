@@ -263,9 +263,17 @@ class _Events:
         from spark_glue.files.opening import Opener, named_format
 
         if self._df is None:
-            strange = next((path for path in Opener().files(self._paths) if named_format(path) == "ipc"), None)
-            if strange is not None:
-                raise OptionError(f"{strange}: Spark does not read Arrow IPC files, and tasks do not: {self.reason}")
+            for path in Opener().files(self._paths):
+                if named_format(path) == "ipc":
+                    raise OptionError(f"{path}: Spark does not read Arrow IPC files, and tasks do not: {self.reason}")
+                try:
+                    Opener().format(path)
+                except NotByFilesError as error:
+                    raise OptionError(
+                        f"{error}, which alone are read by their paths here\n"
+                        "hint: logs and text are read by cer_gpu itself (cer-gpu run QUERY PATH), or by Spark as a "
+                        "DataFrame (spark.read.json, spark.read.csv)"
+                    ) from None
             self._df = self.spark.read.parquet(*self._paths)
         return self._df  # type: ignore[no-any-return]
 

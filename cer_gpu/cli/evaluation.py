@@ -140,10 +140,10 @@ class CommandEvaluation:
 
     @property
     def remarks(self) -> list[str]:
-        """Remarks on columns that are read and have other types in some files."""
+        """Remarks on columns that are read and have other types in some files, and on parts of files left out."""
         remarks = self._source.remarks
         read = columns_with(self._source.schema, self.evaluator.attributes(self._source.schema)) if remarks else []
-        return [remarks[name] for name in read if name in remarks]
+        return [*(remarks[name] for name in read if name in remarks), *self._source.notes]
 
     @property
     def n_late(self) -> int:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from cer_gpu.ceql.checks import NEEDS_TIME
 from cer_gpu.errors import CerError, EventsError, OptionError, QueryError
 from cer_gpu.io.files import Files, find_files
-from cer_gpu.io.formats import format_of
+from cer_gpu.io.formats import is_name_of_events
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
 from cer_gpu.io.standard_input import open_standard_input
@@ -128,7 +128,7 @@ def given_streams(given: Sequence[str], reading: TextOptions) -> Streams:
 
 def are_events(given: str) -> bool:
     """Return True if a text is the name of events, and no query: by its prefix or ending, as a folder or an address."""
-    if given == STANDARD or is_table_name(given) or format_of(given) is not None:
+    if given == STANDARD or is_table_name(given) or is_name_of_events(given):
         return True
     return os.path.isdir(given) or bool(_ADDRESS.match(given))
 

@@ -65,6 +65,11 @@ _OF_TEXT_FILES: tuple[Decorator, ...] = (
         metavar="COLUMN=TYPE,...",
         help="Of text files, the types of columns, such as float64, string or 'timestamp[ns, UTC]'.",
     ),
+    click.option(
+        "--max-decompressed",
+        metavar="SIZE",
+        help="Most bytes of a compressed file, or of all in an archive, after decompression.  [default: 64GiB]",
+    ),
 )
 OF_TEXT_FILES = (
     "null_values",
@@ -75,6 +80,7 @@ OF_TEXT_FILES = (
     "decimal_comma",
     "time_formats",
     "column_types",
+    "max_decompressed",
 )
 """Parameters of commands that tell how text files are read."""
 _FORMAT_OF_COLUMN = re.compile(r"([^%=]+)=(.+)", re.DOTALL)

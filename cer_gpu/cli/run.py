@@ -145,9 +145,9 @@ def run_command(
 
     QUERY is a file or the text itself, in CEQL or in SQL with MATCH_RECOGNIZE; with --queries, all queries
     of a folder are evaluated in one pass.
-    EVENTS are Parquet, Arrow IPC, CSV or JSON lines files, folders of them, globs, or addresses such as
-    s3://bucket/folder, read one after the other; - is standard input: an Arrow IPC stream, CSV or JSON lines;
-    delta:PATH and iceberg:NAME are tables, @VERSION behind them one of their snapshots.
+    EVENTS are Parquet, Arrow IPC, CSV, JSON or event log (.evtx) files, folders of them, zip archives, globs, or
+    addresses such as s3://bucket/folder, read one after the other; - is standard input: an Arrow IPC stream, CSV
+    or JSON lines; delta:PATH and iceberg:NAME are tables, @VERSION behind them one of their snapshots.
     For a query over several streams, each is given as NAME=PATH.
 
     With --follow DIR there are no EVENTS: files that appear in DIR are read as they come, and each result is written

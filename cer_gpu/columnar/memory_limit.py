@@ -21,8 +21,14 @@ _LITTLE = 1 << 20
 _HINT = "a shorter WITHIN, SELECT ANY, or a larger max_memory (--max-memory)"
 
 
-def size_in_bytes(size: str | int) -> int:
+def size_in_bytes(size: str | int, option: str = "max_memory") -> int:
     """Return a size in bytes: a number of them, or a text such as ``"500MB"`` (of 1000) or ``"2GiB"`` (of 1024).
+
+    Parameters
+    ----------
+    size
+    option
+        Name of the option that has it, for the message.
 
     Raises
     ------
@@ -35,7 +41,7 @@ def size_in_bytes(size: str | int) -> int:
     else:
         n_bytes = size if type(size) is int else 0
     if n_bytes < 1:
-        raise OptionError(f"max_memory must be a size such as '2GiB' or '500MB', or a number of bytes, got {size!r}")
+        raise OptionError(f"{option} must be a size such as '2GiB' or '500MB', or a number of bytes, got {size!r}")
     return n_bytes
 
 

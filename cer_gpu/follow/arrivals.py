@@ -197,12 +197,12 @@ class Arrivals:
     def open(self, arrival: Arrival, first: int, expected: pa.Schema | None) -> Source | None:
         """Open a file; None: it is a text without lines."""
         found = format_of(arrival.name)
-        if not arrival.size and found is not None and found[0].is_text:
+        if not arrival.size and found is not None and found.is_text:
             return None
         return open_next(arrival.file, first, expected, self._options)
 
     def _files(self) -> list[Arrival]:
-        files = find_files(self._folder, may_be_none=True)
+        files = find_files(self._folder, self._options, may_be_none=True)
         store = files[0].store if files else None
         try:
             infos = [entry_at(store or fs.LocalFileSystem(), file.path) for file in files]
@@ -210,7 +210,7 @@ class Arrivals:
             raise EventsError(f"cannot find the events: {self._folder}: {error}") from error
         base = len(self._base(files))
         return [
-            Arrival(file.path[base:].lstrip("/").replace(os.sep, "/"), file, info.size, info.mtime_ns)
+            Arrival(file.place[base:].lstrip("/").replace(os.sep, "/"), file, info.size, info.mtime_ns)
             for file, info in zip(files, infos, strict=True)
             if info.type == fs.FileType.File  # not deleted meanwhile
         ]

@@ -150,6 +150,7 @@ class Follower:
         self.read: dict[str, int] = {}
         self.skipped: dict[str, str] = {}
         self.new_fields: dict[str, str] = {}
+        self.file_notes: list[str] = []
         """Fields that are taken for NULL, and that a later file has, with the name of the first such file."""
         self.waiting: Sequence[str] = ()
         self.grown: Sequence[str] = ()
@@ -423,6 +424,7 @@ class Follower:
         for arrival in files:
             origins.append((first, str(arrival.file)))
             source, n_events = self._source(arrival, first), 0
+            self.file_notes += () if source is None else source.notes
             if source is not None and not source.schema.equals(self._schema):
                 for name in self.evaluation.missing:
                     if find_field(source.schema, tuple(name.split("."))) is not None:

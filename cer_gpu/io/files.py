@@ -18,8 +18,10 @@ from pyarrow import fs
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.validation import validated
 from cer_gpu.errors import EventsError, nearest_file
+from cer_gpu.io.containers.zip_members import ZIP_ENDING
 from cer_gpu.io.folders import entries
-from cer_gpu.io.formats import ENDINGS, FORMAT_NAMES, format_of
+from cer_gpu.io.formats import ENDINGS, FORMAT_NAMES, format_of, is_name_of_events, is_recognised, stored_format
+from cer_gpu.io.log_processes import convert_ahead
 from cer_gpu.io.one_schema import expecting, in_one_schema
 from cer_gpu.io.source import READ_ERRORS, Parts, Source, ahead, check_columns, check_names
 from cer_gpu.io.stores import Address, StoredFile, StoreListing, listing, open_store, path_in_store, uri_in_store
@@ -59,6 +61,9 @@ class Files:
         have it are times.  Or formats by the names of columns, also ``"epoch"``: seconds since 1970.
     column_types
         Types of columns of text files (pyarrow's, or their names), where their first rows tell another one.
+    max_decompressed
+        Most bytes that one compressed file, or all files of an archive, may have after decompression: a number, or a
+        text such as ``"100 GB"``; None: 64 GiB.
 
     Notes
     -----
@@ -82,6 +87,7 @@ class Files:
     decimal_comma: bool = False
     time_format: str | Mapping[str, str] | None = None
     column_types: Mapping[str, pa.DataType | str] | None = None
+    max_decompressed: str | int | None = None
 
     def __post_init__(self) -> None:
         """Check the options.
@@ -118,11 +124,13 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], options: TextOptions = U
     """
     if not all(os.fspath(path) for path in paths):
         raise EventsError("expected the path of a file or folder, got an empty string")
-    files = [file for path in paths for file in find_files(os.fspath(path))]
+    files = [file for path in paths for file in find_files(os.fspath(path), options)]
     folders = _folder_columns(files)
+    ahead_of_opening = convert_ahead(files)
     one = in_one_schema(
         [_open_file(file, options) for file in files], [str(file) for file in files], [file.folders for file in files]
     )
+    del ahead_of_opening  # the sources keep what they read
     sources = [_with_folders(source, file, folders) for source, file in zip(one.sources, files, strict=True)]
     told = [field for field in sources[0].schema if field.name not in one.schema.names]
     schema = pa.schema([*one.schema, *told])
@@ -171,6 +179,7 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], options: TextOptions = U
         parts=Parts([*starts, begins[-1]], read_parts) if in_parts else None,
         conflicts=one.conflicts,
         remarks=one.remarks,
+        notes=[note for source in sources for note in source.notes],
         time_hint="" if any(source.as_types is None for source in sources) else TEXT_HINT,
     )
 
@@ -213,13 +222,11 @@ def open_next(file: StoredFile, first: int, expected: pa.Schema | None, options:
 
 
 def _open_file(file: StoredFile, options: TextOptions, expected: pa.Schema | None = None) -> Source:
-    found = format_of(file.name)
-    assert found is not None
-    format, codec = found
     with _reading(file):
-        source = (
-            format.open(file, codec, options) if expected is None else format.open_as(file, codec, options, expected)
-        )
+        format = stored_format(file)
+        if format is None:  # it changed since it was found
+            raise EventsError(f"{file}: is no {FORMAT_NAMES} file")
+        source = format.rows(file, options, expected)
         check_names(source.schema)
         return source
 
@@ -243,10 +250,11 @@ def _reason(error: Exception) -> str:
 # ---- finding --------------------------------------------------------------------------------------------------------
 
 
-def find_files(given: str, *, may_be_none: bool = False) -> list[StoredFile]:
+def find_files(given: str, options: TextOptions = USUAL, *, may_be_none: bool = False) -> list[StoredFile]:
     """Return the files that a path, a folder, a glob, or the address of one (``s3://bucket/folder``) names.
 
     Those of a folder and of all folders in it come in the order of their names, ``column=2`` before ``column=10``.
+    Those of a zip archive are its members.
 
     Raises
     ------
@@ -271,32 +279,80 @@ def find_files(given: str, *, may_be_none: bool = False) -> list[StoredFile]:
     if "\0" in place:
         raise EventsError(f"{given}: no such file")
     if listed is None:
-        if format_of(place) is None:
-            raise EventsError(
-                f"{given}: cannot tell the format from the name\nhint: expected a name that ends in {ENDINGS}"
-            )
-        return [StoredFile(place, given, store)]
+        return _one_file(StoredFile(place, given, store, most_bytes=options.max_decompressed))
     if listed.table is not None:
         raise EventsError(
             f"{given}: a table of {listed.table}, whose files may hold rows that were deleted since\n"
             "hint: give a pyarrow.dataset or a reader that its own library makes"
         )
-    files = _in_order(place, listed, store, address)
+    files = _in_order(place, listed, store, address, options)
     if not files and not may_be_none:
         kind = "in this folder" if place == listed.base else "fits this pattern"
         raise EventsError(f"{given}: no {FORMAT_NAMES} file {kind}")
     return files
 
 
-def _in_order(place: str, listed: StoreListing, store: fs.FileSystem | None, address: Address) -> list[StoredFile]:
+def _in_order(
+    place: str, listed: StoreListing, store: fs.FileSystem | None, address: Address, options: TextOptions
+) -> list[StoredFile]:
     """Return the event files of a folder or a glob."""
     files = []
     for path, names in listed.files:
-        if format_of(path) is not None:
-            told = dict(utf8(name).split("=", 1) for name in names[:-1] if "=" in name.lstrip("="))
-            folders = {name: unquote(value) for name, value in told.items()}
-            files.append((names, StoredFile(path, uri_in_store(address, place, path), store, folders)))
+        shown = uri_in_store(address, place, path)
+        file = StoredFile(path, shown, store, _told_by(names), most_bytes=options.max_decompressed)
+        if path.lower().endswith(ZIP_ENDING):
+            files += [(names + inside, member) for inside, member in _members(file)]
+        elif format_of(path) is not None or (store is None and is_recognised(file)):
+            files.append((names, file))
     return [file for _, file in sorted(files, key=lambda each: [_rank(name) for name in each[0]])]
+
+
+def _told_by(names: Sequence[str]) -> dict[str, str]:
+    """Return the texts of the columns that the folders on the way to a file tell."""
+    told = dict(utf8(name).split("=", 1) for name in names[:-1] if "=" in name.lstrip("="))
+    return {name: unquote(value) for name, value in told.items()}
+
+
+def _one_file(file: StoredFile) -> list[StoredFile]:
+    """Return a file that was named; an archive as its members.
+
+    Raises
+    ------
+    EventsError
+        When it has no format, or is an archive without a file of events.
+    """
+    with _reading(file):
+        if file.path.lower().endswith(ZIP_ENDING) or (not _is_binary_name(file) and file.is_archive()):
+            members = [member for _, member in sorted(_members(file), key=lambda each: [*map(_rank, each[0])])]
+            if not members:
+                raise EventsError(f"{file}: no {FORMAT_NAMES} file in this archive")
+            return members
+        if stored_format(file) is None:
+            raise EventsError(
+                f"{file}: cannot tell the format from the name or the content\n"
+                f"hint: expected a name that ends in {ENDINGS}"
+            )
+    return [file]
+
+
+def _is_binary_name(file: StoredFile) -> bool:
+    format = format_of(file.name)
+    return format is not None and not format.is_text
+
+
+def _members(file: StoredFile) -> list[tuple[list[str], StoredFile]]:
+    """Return the files of events in an archive, each with the names on the way to it."""
+    found = []
+    with _reading(file):
+        for inside in file.members():
+            names = inside.split("/")
+            if any(name.startswith((".", "__MACOSX")) for name in names):
+                continue
+            folders = {**file.folders, **_told_by(names)}
+            member = replace(file, shown=f"{file.shown}/{inside}", member=inside, folders=folders)
+            if format_of(member.name) is not None or is_recognised(member):
+                found.append((names, member))
+    return found
 
 
 def _rank(name: str) -> tuple[str, int, str]:
@@ -317,7 +373,7 @@ def _hint(store: fs.FileSystem, place: str) -> str | None:
         return f"it is a link to {os.readlink(place)}, which leads nowhere"
     found = entries(store, parent or ".", below=False)
     names = [(each.base_name, each.type == fs.FileType.Directory) for each in found]
-    siblings = sorted(name for name, is_folder in names if is_folder or format_of(name) is not None)
+    siblings = sorted(name for name, is_folder in names if is_folder or is_name_of_events(name))
     if not siblings:
         return f"no {FORMAT_NAMES} file in that folder"
     near = nearest_file(name, siblings)

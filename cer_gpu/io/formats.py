@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import io
+import os
+import tempfile
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import accumulate
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cer_gpu.columnar.columns import is_string, plain_type
-from cer_gpu.columnar.fields import attribute_type, names_in
+from cer_gpu.columnar.fields import attribute_type, names_in, retyped
+from cer_gpu.io.containers.compression import COMPRESSIONS, RawStream, check_size, named_codec
+from cer_gpu.io.containers.zip_members import ZIP_ENDING
 from cer_gpu.io.csv_files import csv_source
-from cer_gpu.io.json_lines import json_source
-from cer_gpu.io.source import BATCH_ROWS, Parts, Source
+from cer_gpu.io.json_documents import JsonDocuments, are_lines, is_json
+from cer_gpu.io.json_lines import TEXT_BYTES, json_source
+from cer_gpu.io.logs.converted import CONVERTER
+from cer_gpu.io.logs.log_formats import HEAD_BYTES, LOG_FORMATS, LogFormat, recognised_log
+from cer_gpu.io.source import BATCH_ROWS, READ_ERRORS, Parts, Source, with_batches
 from cer_gpu.io.stores import StoredFile
 from cer_gpu.io.text_files import reading_to_its_end
 from cer_gpu.io.text_options import TextOptions
@@ -26,6 +35,13 @@ FILE_ROWS = 1 << 20
 """Most rows of a Parquet file to decode at once."""
 FILE_BYTES = 1 << 24
 """Most bytes of the rows to decode at once, if they are more than `BATCH_ROWS`."""
+_SMALL_BYTES = 1 << 16
+"""Bytes of a file of JSON that may have no rows; a list of nothing is not longer."""
+_CSV_BYTES = 1 << 20
+"""Bytes of a block of CSV, as `pyarrow.csv.ReadOptions` has it if nothing is said."""
+_STORED_BYTES = 1 << 26
+"""Most decompressed bytes of a log, to be read at any place, that are in memory."""
+_COPIED_BYTES = 1 << 20
 
 
 def _open_parquet(stored: StoredFile) -> Source:
@@ -117,8 +133,118 @@ def _open_ipc(stored: StoredFile) -> Source:
     return Source(schema, read, rereadable=True)
 
 
-def _open_csv(delimiter: str, stored: StoredFile, compression: str | None, options: TextOptions) -> Source:
-    return csv_source(partial(stored.stream, compression), options, name=str(stored), delimiter=delimiter)
+# ---- text -----------------------------------------------------------------------------------------------------------
+
+
+class _Opened:
+    """Function that opens a text file, and watches the limit of its bytes.
+
+    Parameters
+    ----------
+    stored
+    block_bytes
+        Bytes of the blocks that Arrow's reader makes batches of: it reads a stream without telling its place.
+    wrap
+        Changes the stream.
+    """
+
+    def __init__(
+        self, stored: StoredFile, block_bytes: int, wrap: Callable[[Any], Any] = lambda stream: stream
+    ) -> None:
+        self._stored, self._block_bytes, self._wrap = stored, block_bytes, wrap
+        self._last: Any = None
+        self._n_batches = 0
+
+    def __call__(self) -> Any:
+        self._last, self._n_batches = self._stored.stream(), 0
+        return self._wrap(self._last)
+
+    def check(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch, if no more bytes were decompressed than the limit."""
+        check_size(self._last, self._n_batches * self._block_bytes)  # those before this one
+        self._n_batches += 1
+        return batch
+
+    def limited(self, source: Source) -> Source:
+        """Return a source of these streams that ends with an error beyond the limit."""
+        as_types = source.as_types
+        return with_batches(
+            source, self.check, as_types=None if as_types is None else lambda types: self.limited(as_types(types))
+        )
+
+
+def _open_csv(delimiter: str, stored: StoredFile, options: TextOptions) -> Source:
+    opened = _Opened(stored, _CSV_BYTES)
+    return opened.limited(csv_source(opened, options, name=str(stored), delimiter=delimiter))
+
+
+def _open_json_lines(stored: StoredFile, options: TextOptions, expected: pa.Schema | None = None) -> Source:
+    return _json(stored, options, expected, as_lines=not stored.head(HEAD_BYTES).lstrip().startswith(b"["))
+
+
+def _open_json(stored: StoredFile, options: TextOptions, expected: pa.Schema | None = None) -> Source:
+    head = stored.head(TEXT_BYTES)
+    if len(head) < _SMALL_BYTES and not JsonDocuments(io.BytesIO(head), str(stored)).read(1):
+        return _no_rows(expected or pa.schema([]))
+    return _json(stored, options, expected, as_lines=are_lines(head))
+
+
+def _no_rows(schema: pa.Schema) -> Source:
+    """Return the rows of a list of JSON that is empty, as those of an hour without events are."""
+
+    def as_types(types: Mapping[str, pa.DataType]) -> Source:
+        return _no_rows(retyped(schema, dict(types)))
+
+    return Source(schema, lambda columns: iter(()), 0, rereadable=True, as_types=as_types, is_log=True)
+
+
+def _json(stored: StoredFile, options: TextOptions, expected: pa.Schema | None, *, as_lines: bool) -> Source:
+    name = str(stored)
+    opened = _Opened(
+        stored, TEXT_BYTES, (lambda stream: stream) if as_lines else (lambda stream: JsonDocuments(stream, name))
+    )
+    return opened.limited(json_source(opened, options, expected, name=name))
+
+
+# ---- logs -----------------------------------------------------------------------------------------------------------
+
+
+def _open_log(format: LogFormat, stored: StoredFile, _: TextOptions) -> Source:
+    log = CONVERTER.converted(log_identity(format, stored), format, partial(log_stream, format, stored))
+    return log.source(str(stored))
+
+
+def log_identity(format: LogFormat, stored: StoredFile) -> tuple[object, ...] | None:
+    """Return what tells a file of this machine, as it is now, from all others; None: it is of another machine."""
+    if stored.store is not None:
+        return None
+    facts = os.stat(stored.path)
+    state = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
+    return (format.name, os.path.abspath(stored.path), stored.member, stored.most_bytes, *state)
+
+
+def log_stream(format: LogFormat, stored: StoredFile) -> IO[bytes]:
+    """Open a decompressed log, which has lines, or can be read at any place, as its format needs it."""
+    stream = stored.stream()
+    reader = io.BufferedReader(RawStream(stream), _COPIED_BYTES)
+    if not format.is_seekable:
+        return reader
+    if isinstance(stream, pa.OSFile):
+        reader.close()
+        return open(stored.path, "rb")
+    with reader:
+        file = tempfile.SpooledTemporaryFile(_STORED_BYTES, prefix="cer_gpu-")  # noqa: SIM115 - its reader closes it
+        try:
+            while data := reader.read(_COPIED_BYTES):
+                file.write(data)
+            file.seek(0)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+
+# ---- formats --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -132,54 +258,119 @@ class Format:
     endings
         Endings of names, in lower case.
     open
-        Returns the rows of a file, decompressed by the codec of a name (None: the bytes as they are).
+        Returns the rows of a file.
     is_text
         True if the whole file may be compressed: its name then ends in one of `COMPRESSIONS`, too.
+    open_as
+        Returns the rows of a file as those of a stream with a schema; None: they have their own types.
+    is_told_by_content
+        True if the name may be that of a file of another format.
     """
 
     name: str
     endings: tuple[str, ...]
-    open: Callable[[StoredFile, str | None, TextOptions], Source]
+    open: Callable[[StoredFile, TextOptions], Source]
     is_text: bool = False
+    open_as: Callable[[StoredFile, TextOptions, pa.Schema], Source] | None = None
+    is_told_by_content: bool = False
 
-    def open_as(self, stored: StoredFile, compression: str | None, options: TextOptions, expected: pa.Schema) -> Source:
-        """Return the rows of a file as those of a stream with a schema: JSON lines take its types."""
-        if self.name == _JSON_LINES:
-            return json_source(partial(stored.stream, compression), options, expected, name=str(stored))
-        return self.open(stored, compression, options)
+    def rows(self, stored: StoredFile, options: TextOptions, expected: pa.Schema | None) -> Source:
+        """Return the rows of a file; where `expected` is the schema of its stream, text of JSON takes its types."""
+        if expected is None or self.open_as is None:
+            return self.open(stored, options)
+        return self.open_as(stored, options, expected)
 
 
-_JSON_LINES = "JSON lines"
+_JSON = Format("JSON", (".json",), _open_json, is_text=True, open_as=_open_json, is_told_by_content=True)
+_LOGS = tuple(
+    Format(format.name, format.endings, partial(_open_log, format), is_text=True, is_told_by_content=True)
+    for format in LOG_FORMATS
+)
 _FORMATS = (
-    Format("Parquet", (".parquet", ".pq", ".parq"), lambda stored, *_: _open_parquet(stored)),
-    Format("Arrow IPC", (".arrow", ".feather", ".ipc", ".arrows"), lambda stored, *_: _open_ipc(stored)),
+    Format("Parquet", (".parquet", ".pq", ".parq"), lambda stored, _: _open_parquet(stored)),
+    Format("Arrow IPC", (".arrow", ".feather", ".ipc", ".arrows"), lambda stored, _: _open_ipc(stored)),
     Format("CSV", (".csv",), partial(_open_csv, ","), is_text=True),
     Format("CSV", (".tsv",), partial(_open_csv, "\t"), is_text=True),
-    Format(
-        _JSON_LINES,
-        (".jsonl", ".ndjson"),
-        lambda stored, codec, options: json_source(partial(stored.stream, codec), options, name=str(stored)),
-        is_text=True,
-    ),
+    Format("JSON lines", (".jsonl", ".ndjson"), _open_json_lines, is_text=True, open_as=_open_json_lines),
+    _JSON,
+    *_LOGS,
 )
-COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
-"""Codecs of Arrow by the endings of names."""
 _NAMES = list(dict.fromkeys(format.name for format in _FORMATS))
 FORMAT_NAMES = f"{', '.join(_NAMES[:-1])} or {_NAMES[-1]}"
 """All formats, for messages."""
 ENDINGS = (
     ", ".join(ending for format in _FORMATS for ending in format.endings)
-    + f" (text also with {', '.join(COMPRESSIONS)} behind)"
+    + f" (text and logs also with {', '.join(COMPRESSIONS)} behind), or {ZIP_ENDING}"
 )
 """All endings, for messages."""
 
 
-def format_of(name: str) -> tuple[Format, str | None] | None:
-    """Return the format that the name of a file tells, and the codec of its compression; None: the name tells none."""
+def format_of(name: str) -> Format | None:
+    """Return the format that the name of a file tells; None: the name tells none."""
     name = name.lower()
-    codec = next((codec for ending, codec in COMPRESSIONS.items() if name.endswith(ending)), None)
-    plain = name if codec is None else name.rsplit(".", 1)[0]
+    is_compressed = named_codec(name) is not None
+    plain = name.rsplit(".", 1)[0] if is_compressed else name
     for format in _FORMATS:
-        if plain.endswith(format.endings) and (codec is None or format.is_text):
-            return format, codec
+        if format.endings and plain.endswith(format.endings) and (format.is_text or not is_compressed):
+            return format
     return None
+
+
+def is_name_of_events(name: str) -> bool:
+    """Return True if the name of a file tells that it holds events: by a format, or as an archive."""
+    return format_of(name) is not None or name.lower().endswith(ZIP_ENDING)
+
+
+def stored_format(stored: StoredFile) -> Format | None:
+    """Return the format of a file: by its name, or by its first bytes where the name leaves it open; None: it has none.
+
+    Raises
+    ------
+    OSError, pyarrow.ArrowException
+        When the file cannot be read.
+    """
+    named = format_of(stored.name)
+    if named is not None and not named.is_told_by_content:
+        return named
+    return _told_by_content(stored) or named
+
+
+def _told_by_content(stored: StoredFile) -> Format | None:
+    if stored.store is not None:
+        return _recognised(stored)
+    facts = os.stat(stored.path)
+    state = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
+    name = _recognised_before(stored.path, stored.member, state)
+    return next((format for format in _FORMATS if format.name == name), None)
+
+
+@lru_cache(maxsize=1 << 16)
+def _recognised_before(path: str, member: str | None, _: tuple[int, ...]) -> str | None:
+    """Return the name of the format of a file of this machine, which is looked at once while it does not change."""
+    format = _recognised(StoredFile(path, path, member=member))
+    return None if format is None else format.name
+
+
+def _recognised(stored: StoredFile) -> Format | None:
+    head = stored.head(HEAD_BYTES)
+    log = recognised_log(head)
+    if log is not None:
+        return _LOGS[LOG_FORMATS.index(log)]
+    return _JSON if is_json(head, is_whole=len(head) < HEAD_BYTES) else None
+
+
+def log_format_of(stored: StoredFile) -> LogFormat | None:
+    """Return the format of a log, or None if a file is no log, or cannot be read."""
+    try:
+        format = stored_format(stored)
+    except READ_ERRORS:
+        return None
+    return LOG_FORMATS[_LOGS.index(format)] if format in _LOGS else None
+
+
+def is_recognised(stored: StoredFile) -> bool:
+    """Return True if a file whose name tells no format is recognised by its first bytes."""
+    try:
+        return _told_by_content(stored) is not None
+    except READ_ERRORS:
+        return False

@@ -15,6 +15,7 @@ from cer_gpu.columnar.batches import empty_batch
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.fields import retyped
 from cer_gpu.errors import EventsError
+from cer_gpu.io.json_documents import JsonDocuments
 from cer_gpu.io.source import Source
 from cer_gpu.io.text_files import (
     checked_for_rounding,
@@ -226,7 +227,7 @@ class _JsonLines:
 
     def _batches(self, opened: Any, raw: pa.Schema, texts: list[str]) -> Iterator[pa.RecordBatch]:
         """Yield parsed rows; `texts` are columns of several types."""
-        if not texts:
+        if not texts and not isinstance(opened, JsonDocuments):  # Arrow's threads are to hold no objects of Python
             read, parse = pa_json.ReadOptions(block_size=TEXT_BYTES), _only(raw)
             with pa_json.open_json(opened, read_options=read, parse_options=parse) as reader:
                 yield from reader
@@ -237,7 +238,7 @@ class _JsonLines:
                 yield _parsed(block, raw)
                 continue
             except pa.ArrowInvalid as error:
-                if "changed from" not in str(error):
+                if "changed from" not in str(error) or not texts:
                     raise
             rows = [json.loads(line) for line in block.splitlines() if line.strip()]
             columns = {name: pa.array([_as_text(row.get(name)) for row in rows], pa.string()) for name in texts}

@@ -60,6 +60,7 @@ def in_one_schema(sources: Sequence[Source], names: Sequence[str], told: Sequenc
         counts = [each[name] for each in named]
         here = [i for i, n in enumerate(counts) if n]
         absent = [i for i, n in enumerate(counts) if not n and name not in told[i]]
+        lacking = [] if any(source.is_log for source in sources) else absent  # each kind has its own columns
         if max(counts) > 1 or any(sources[i].as_types is None for i in absent):
             continue
         kinds = {i: sources[i].schema.field(name).type for i in here}
@@ -73,7 +74,7 @@ def in_one_schema(sources: Sequence[Source], names: Sequence[str], told: Sequenc
                 continue
             common = pa.string()
         types[name] = common
-        if (remark := _remark(name, kinds, absent, common, names)) is not None:
+        if (remark := _remark(name, kinds, lacking, common, names)) is not None:
             remarks[name] = remark
     schema = retyped(first, types)
     of_all = {field.name: field.type for field in schema if field.name not in conflicts}

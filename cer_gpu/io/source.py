@@ -103,6 +103,10 @@ class Source:
         Errors of columns and fields that have no one type, by their names; raised if they are read.
     remarks : mapping from str to str
         Remarks on columns that have other types than some of their files tell.
+    notes : sequence of str
+        Remarks on the files themselves: parts of them that could not be read.
+    is_log : bool
+        True if the rows are those of a log.  Each kind of logs has its own columns: to lack some is worth no remark.
     time_hint : str
         Advice on making timestamps of texts, with the name of the column as ``{0}``; empty: there is none.
     """
@@ -124,6 +128,8 @@ class Source:
     as_types: Callable[[Mapping[str, pa.DataType]], Source] | None = None
     conflicts: Mapping[str, str] = field(default_factory=dict)
     remarks: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    is_log: bool = False
     time_hint: str = ""
 
     def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:

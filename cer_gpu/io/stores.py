@@ -5,6 +5,8 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,6 +16,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from cer_gpu.errors import EventsError
+from cer_gpu.io.containers.compression import MAGIC_BYTES, MOST_DECOMPRESSED, codec_of, decompressed, too_much
+from cer_gpu.io.containers.zip_members import is_zip, member_names, opened_member
 from cer_gpu.io.folders import Entry, entries, entry_at
 from cer_gpu.io.paths import open_local
 from cer_gpu.printable import printable
@@ -35,6 +39,11 @@ _CREDENTIALS = {
     "GcsFileSystem": "GOOGLE_APPLICATION_CREDENTIALS, or `gcloud auth application-default login`",
     "AzureFileSystem": "`az login`, or AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET",
 }
+_MEMBER_BYTES = 1 << 26
+"""Most bytes of a member of an archive that is decompressed in memory."""
+_COPIED_BYTES = 1 << 20
+_DESCRIPTORS = "/dev/fd"
+"""Folder of the open files of this process, by their numbers, where the system has one."""
 
 
 class StoreError(EventsError):
@@ -104,12 +113,18 @@ class StoredFile:
         The file system; None: this machine.
     folders
         Texts of the columns that the folders above tell, as ``year=2024``.
+    member
+        Name within a zip archive, which is at `path`; None: the file itself.
+    most_bytes
+        Limit of its bytes after decompression.
     """
 
     path: str
     shown: str
     store: fs.FileSystem | None = None
     folders: Mapping[str, str] = field(default_factory=dict)
+    member: str | None = None
+    most_bytes: int = MOST_DECOMPRESSED
 
     def __str__(self) -> str:
         """Return the path or URI for messages."""
@@ -118,17 +133,70 @@ class StoredFile:
     @property
     def name(self) -> str:
         """The last part of the path."""
-        return self.path.rsplit("/", 1)[-1]
+        return (self.member or self.path).rsplit("/", 1)[-1]
+
+    @property
+    def place(self) -> str:
+        """The path in its store, and that within an archive."""
+        return self.path if self.member is None else f"{self.path}/{self.member}"
 
     def open(self) -> pa.NativeFile:
-        """Open the file for reading at any place."""
+        """Open the file for reading at any place, as it is stored."""
+        return self._open() if self.member is None else self._open_member()
+
+    def _open(self) -> pa.NativeFile:
         return open_local(self.path) if self.store is None else self.store.open_input_file(self.path)
 
-    def stream(self, compression: str | None) -> pa.NativeFile:
-        """Open the file for reading from its begin to its end, decompressed by the codec of a name."""
-        if self.store is None:
-            return pa.input_stream(open_local(self.path), compression=compression)
-        return self.store.open_input_stream(self.path, compression=compression)
+    def _open_member(self) -> pa.NativeFile:
+        """Open a member of an archive: a small one in memory, others in a file without a name."""
+        assert self.member is not None
+        with self._open() as archive, opened_member(archive, self.member, str(self)) as (member, n_bytes):
+            if n_bytes > self.most_bytes:
+                raise too_much(str(self), self.most_bytes)
+            if n_bytes <= _MEMBER_BYTES or not os.path.isdir(_DESCRIPTORS):
+                return pa.BufferReader(member.read())
+            with tempfile.TemporaryFile(prefix="cer_gpu-") as file:
+                shutil.copyfileobj(member, file, _COPIED_BYTES)
+                file.flush()
+                file.seek(0)
+                return open_local(f"{_DESCRIPTORS}/{file.fileno()}")  # Arrow's threads hold no object of Python then
+
+    def stream(self) -> pa.NativeFile:
+        """Open the file for reading from its begin to its end, decompressed as its first bytes tell."""
+        file = self.open()
+        try:
+            codec = codec_of(_first(file, MAGIC_BYTES), self.name)
+            if self.store is not None and self.member is None:  # fewer and larger reads than at any place
+                file.close()
+                file = self.store.open_input_stream(self.path, compression=None)
+            return file if codec is None else decompressed(file, codec, str(self), self.most_bytes)
+        except BaseException:
+            file.close()
+            raise
+
+    def head(self, n_bytes: int) -> bytes:
+        """Return the first decompressed bytes."""
+        with self.stream() as stream:
+            return bytes(stream.read(n_bytes))
+
+    def is_archive(self) -> bool:
+        """Return True if it is a zip archive, by its first bytes."""
+        if self.member is not None:
+            return False
+        with self._open() as file:
+            return is_zip(_first(file, MAGIC_BYTES))
+
+    def members(self) -> list[str]:
+        """Return the names of the files in a zip archive."""
+        with self._open() as file:
+            return member_names(file, str(self), self.most_bytes)
+
+
+def _first(file: pa.NativeFile, n_bytes: int) -> bytes:
+    """Return the first bytes of a file that is read at any place."""
+    data = bytes(file.read(n_bytes))
+    file.seek(0)
+    return data
 
 
 def open_store(address: Address, arguments: Callable[[str], Mapping[str, Any]] | None = None) -> fs.FileSystem:

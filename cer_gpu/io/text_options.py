@@ -8,7 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from cer_gpu.columnar.memory_limit import size_in_bytes
 from cer_gpu.errors import OptionError
+from cer_gpu.io.containers.compression import MOST_DECOMPRESSED
 from cer_gpu.io.text_types import name_of_type, type_of_name
 from cer_gpu.io.time_formats import EPOCH_FORMAT, check_format
 
@@ -43,6 +45,8 @@ class TextOptions:
         The same by the name of the column, for this column only; "epoch": seconds since 1970.
     column_types
         Types of columns, by name; of others, the first block of all files tells it.
+    max_decompressed
+        Most bytes of a compressed file after decompression.
     """
 
     null_values: tuple[str, ...] | None = None
@@ -54,6 +58,7 @@ class TextOptions:
     time_format: str = ""
     time_formats: tuple[tuple[str, str], ...] = ()
     column_types: tuple[tuple[str, pa.DataType], ...] = ()
+    max_decompressed: int = MOST_DECOMPRESSED
 
     def __post_init__(self) -> None:
         """Check the options.
@@ -80,6 +85,7 @@ class TextOptions:
         null_values: Sequence[str] | None = None,
         time_format: str | Mapping[str, str] | None = None,
         column_types: Mapping[str, pa.DataType | str] | None = None,
+        max_decompressed: str | int | None = None,
         **others: Any,
     ) -> TextOptions:
         """Return the options that `cer_gpu.Files` has.
@@ -102,6 +108,9 @@ class TextOptions:
             time_format=time_format if isinstance(time_format, str) else by_column.pop("", ""),
             time_formats=tuple(by_column.items()),
             column_types=tuple(types.items()),
+            max_decompressed=(
+                MOST_DECOMPRESSED if max_decompressed is None else size_in_bytes(max_decompressed, "max_decompressed")
+            ),
             **others,
         )
 

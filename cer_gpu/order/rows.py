@@ -38,4 +38,5 @@ def without_rows(source: Source) -> Source:
     """Return the same events without row numbers, so that positions count them in the order in which they are read."""
     if ROW_COLUMN not in source.schema.names:
         return source
-    return Source(source.schema.remove(source.schema.names.index(ROW_COLUMN)), source.batches, source.n_rows)
+    schema = source.schema.remove(source.schema.names.index(ROW_COLUMN))
+    return Source(schema, source.batches, source.n_rows, remarks=source.remarks, notes=source.notes)

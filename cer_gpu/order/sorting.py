@@ -76,7 +76,7 @@ def sort_source(source: Source, column: str, *, memory: int = 1 << 28) -> Source
         return _sorted(source, wanted, column, memory, numbered)
 
     schema = source.schema if source.numbered else source.schema.append(pa.field(ROW_COLUMN, pa.int64()))
-    return Source(schema, read, source.n_rows, remarks=source.remarks)
+    return Source(schema, read, source.n_rows, remarks=source.remarks, notes=source.notes)
 
 
 def _sorted(source: Source, columns: list[str], column: str, memory: int, numbered: bool) -> Iterator[pa.RecordBatch]:

@@ -107,7 +107,9 @@ def merge_sources(sources: Mapping[str, Source], column: str | None) -> Source:
     known = [count for count in counts if count is not None]
     schema = pa.schema([*types.items(), (STREAM_COLUMN, CODED), (ROW_COLUMN, pa.int64())])
     remarks = {name: text for source in sources.values() for name, text in source.remarks.items()}
-    return Source(schema, read, sum(known) if len(known) == len(counts) else None, remarks=remarks)
+    notes = [note for source in sources.values() for note in source.notes]
+    n_rows = sum(known) if len(known) == len(counts) else None
+    return Source(schema, read, n_rows, remarks=remarks, notes=notes)
 
 
 def _type_over(name: str, schemas: dict[str, pa.Schema], is_time: bool) -> pa.DataType:

@@ -7,6 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cer_gpu.io.formats import FORMAT_NAMES
+
 EVENTS = pa.table(
     {
         "type": pa.array(["A", "B", "A", None]).dictionary_encode(),
@@ -137,7 +139,7 @@ def test_only_files_of_events_are_proposed(cli, here):
     (here / "empty").mkdir()
     (here / "empty" / "flights.txt").write_text("")
     _, _, err = cli("run", query, "empty/flights.parquet")
-    assert err.endswith("hint: no Parquet, Arrow IPC, CSV or JSON lines file in that folder\n")
+    assert err.endswith(f"hint: no {FORMAT_NAMES} file in that folder\n")
 
 
 def test_first_sentences_of_help_are_whole(cli):

@@ -19,6 +19,7 @@ import pytest
 
 import cer_gpu
 from cer_gpu.io import formats
+from cer_gpu.io.formats import FORMAT_NAMES
 from cer_gpu.io.sources import open_events
 
 QUERY = cer_gpu.compile("SELECT * FROM S WHERE A ; B FILTER A[x > 5 AND name <> 'n3'] WITHIN 6 EVENTS")
@@ -306,7 +307,6 @@ BROKEN = {
     "garbage.csv": GARBAGE,
     "magic.parquet": b"PAR1" + GARBAGE + b"PAR1",
     "magic.arrow": b"ARROW1\0\0" + GARBAGE + b"ARROW1",
-    "notgzip.csv.gz": b"type,x\nA,1\n",
     "ragged.csv": b"type,x,name\nA,1,a\nB\n",
     "latin.csv": b"type,x,name\xe9\nA,1,a\n",
 }
@@ -392,11 +392,11 @@ def test_paths_that_lead_nowhere_are_refused_with_a_hint(tmp_path, monkeypatch):
     cases = {
         "flihgts.parquet": "flihgts.parquet: no such file\nhint: did you mean 'flights.parquet'?",
         "no/such/e.parquet": "no/such/e.parquet: no such file\nhint: no folder no/such",
-        "notes.txt": "notes.txt: cannot tell the format from the name\nhint: expected a name that ends in .parquet",
+        "notes.txt": "notes.txt: cannot tell the format from the name or the content\nhint: expected a name that ends",
         "events.parquet": "events.parquet: no such file",
-        "folder": "folder: no Parquet, Arrow IPC, CSV or JSON lines file in this folder",
-        "folder/x.csv": "x.csv: no such file\nhint: no Parquet, Arrow IPC, CSV or JSON lines file in that folder",
-        "*.arrow": "*.arrow: no Parquet, Arrow IPC, CSV or JSON lines file fits this pattern",
+        "folder": f"folder: no {FORMAT_NAMES} file in this folder",
+        "folder/x.csv": f"x.csv: no such file\nhint: no {FORMAT_NAMES} file in that folder",
+        "*.arrow": f"*.arrow: no {FORMAT_NAMES} file fits this pattern",
         "": "expected the path of a file or folder, got an empty string",
         "nul\0.parquet": "no such file",
         QUERY.text * 9: "File name too long",

@@ -85,3 +85,28 @@ def test_every_rule_fires_on_the_events_that_were_recorded_for_it():
         silent += [names[rule]] if not query.evaluate(table, output="ends").num_rows else []
     assert len(known) > 90
     assert silent == []
+
+
+@pytest.mark.long
+def test_every_rule_fires_on_the_event_log_that_was_recorded_for_it(tmp_path):
+    pytest.importorskip("evtx")
+    logs = {}
+    with zipfile.ZipFile(CASES) as archive:
+        names = archive.namelist()
+        for info in (name for name in names if name.endswith("info.yml")):
+            case = yaml.safe_load(archive.read(info))
+            folder = info.removesuffix("info.yml")
+            for name in (name for name in names if name.startswith(folder) and name.endswith(".evtx")):
+                path = tmp_path / f"{len(logs)}.evtx"
+                path.write_bytes(archive.read(name))
+                logs[path] = [rule["id"] for rule in case["rule_metadata"]]
+    texts = named_rules({rule for rules in logs.values() for rule in rules})
+    loaded = cer_gpu.sigma.load(list(texts.values()), pipelines="windows")
+    queries = {
+        rule.id: cer_gpu.compile(loaded[name], type_column=None, missing_fields="null")
+        for name, rule in loaded.rules.items()
+    }
+    told = [(path, rule) for path, rules in logs.items() for rule in rules]
+    silent = [rule for path, rule in told if not queries[rule].evaluate(path, output="ends").num_rows]
+    assert len(told) > 90
+    assert silent == []

@@ -177,6 +177,8 @@ class LiveRun:
                 f"{self._named(file)} has the field {name!r}, which the first {self._noun} had not, and which is null "
                 f"in all events of this run: {all_there}results in another place"
             ])  # fmt: skip
+        self._note(follower.file_notes)
+        follower.file_notes.clear()
         for name in follower.grown:
             self._note([f"{name} has changed since it was read; what was added is not read (--settle)"])
 

@@ -385,7 +385,7 @@ class DeltaSnapshot(TableSnapshot):
         """
         path = self._path(f"_delta_log/{version:020}.json")
         try:
-            with StoredFile(path, path, self._store).stream(None) as file:
+            with StoredFile(path, path, self._store).open() as file:
                 text = file.read().decode()
         except FileNotFoundError:
             return None
@@ -397,7 +397,7 @@ class DeltaSnapshot(TableSnapshot):
 def _parquet_source(stored: StoredFile) -> Source:
     found = format_of(".parquet")
     assert found is not None
-    return found[0].open(stored, None, USUAL)
+    return found.open(stored, USUAL)
 
 
 def _kept(batches: Iterator[pa.RecordBatch], mask: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:

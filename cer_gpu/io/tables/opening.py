@@ -8,7 +8,7 @@ import re
 from pyarrow import fs
 
 from cer_gpu.errors import EventsError
-from cer_gpu.io.formats import format_of
+from cer_gpu.io.formats import is_name_of_events
 from cer_gpu.io.stores import Address, open_store, path_in_store
 from cer_gpu.io.tables.names import DELTA_LOG, TableName
 from cer_gpu.io.tables.table import TableSnapshot
@@ -31,7 +31,12 @@ def table_name_of(text: str) -> TableName | None:
 
 
 def _may_be_folder(text: str) -> bool:
-    return bool(text) and "\0" not in text and format_of(text) is None and not (_SPECIAL.search(text) and "://" in text)
+    return (
+        bool(text)
+        and "\0" not in text
+        and not is_name_of_events(text)
+        and not (_SPECIAL.search(text) and "://" in text)
+    )
 
 
 def _holds_log(text: str) -> bool:

@@ -1,0 +1,269 @@
+"""Event logs of Windows (``.evtx``): the fields of an event's System, EventData and UserData by their names."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import IO, Any
+
+from cer_gpu.errors import OptionError
+from cer_gpu.io.logs.records import Record, Skipped
+
+_MAGIC = b"ElfFile\0"
+_CHUNK_MAGIC = b"ElfChnk\0"
+_HEADER_BYTES, _CHUNK_BYTES = 1 << 12, 1 << 16
+_RANGE = struct.Struct("<QQ")
+_RANGE_AT = 24
+"""Place of the first and the last number of a record in the header of a chunk."""
+_WHOLE = ("EventID", "EventRecordID", "Level", "Task", "Opcode", "Version")
+_TEXTS = ("Channel", "Computer", "Keywords")
+_ATTRIBUTES = (
+    ("Provider", "Name", "Provider_Name"),
+    ("Provider", "Guid", "Provider_Guid"),
+    ("Execution", "ProcessID", "Execution_ProcessID"),
+    ("Execution", "ThreadID", "Execution_ThreadID"),
+    ("Security", "UserID", "UserID"),
+    ("Correlation", "ActivityID", "Correlation_ActivityID"),
+)
+"""Elements of System, their attributes, and the columns of these."""
+_NOTHING: dict[str, Any] = {}
+SYSTEM_COLUMNS = ("TimeCreated", *_WHOLE, *_TEXTS, *(name for _, _, name in _ATTRIBUTES))
+"""Columns of an event's System; fields of other parts by these names are called ``EventData_...``, ``UserData_...``."""
+_OWN = frozenset(SYSTEM_COLUMNS)
+_SPECIAL = _OWN | {"#attributes", "Data"}
+"""Names of an event's data that are not those of plain columns."""
+_MOST_ROWS_LOST = 1 << 16
+"""A chunk holds fewer records, whatever its header says."""
+
+
+def recognises(head: bytes) -> bool:
+    """Return True if a file is an event log, by its first bytes."""
+    return head.startswith(_MAGIC)
+
+
+def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
+    """Yield the events of a log in the order of the file.
+
+    Parameters
+    ----------
+    stream
+        The log; it can be read at any place.
+    skipped
+        Takes in the chunks and records that are damaged.
+
+    Raises
+    ------
+    OSError
+        When it is no event log.
+    OptionError
+        When the package `evtx` is not installed.
+    """
+    parser_class = _parser_class()
+    accounts = _Accounts(stream, skipped)
+    stream.seek(0)
+    try:
+        parser = parser_class(stream)
+    except (RuntimeError, OSError) as error:
+        raise OSError(f"no event log of Windows: {error}") from error
+    raw = iter(parser.records_json())
+    n_records = 0
+    while True:
+        try:
+            each = next(raw)
+        except StopIteration:
+            break
+        except RuntimeError as error:
+            accounts.damaged(str(error), n_records)
+            continue
+        n_records += 1
+        accounts.saw(each["event_record_id"])
+        try:
+            record = record_of(json.loads(each["data"])["Event"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            skipped.add("record that is no event", f"record {each['event_record_id']}")
+            continue
+        if "TimeCreated" not in record and (written := _moment(each["timestamp"].removesuffix(" UTC"))):
+            record["TimeCreated"] = written
+        yield record
+    accounts.close()
+
+
+def _parser_class() -> Any:
+    try:
+        from evtx import PyEvtxParser
+    except ImportError:
+        raise OptionError(
+            "event logs of Windows (.evtx) are read by the package evtx, which is not installed\n"
+            "hint: pip install 'cer_gpu[evtx]'"
+        ) from None
+    return PyEvtxParser
+
+
+# ---- what is missing ------------------------------------------------------------------------------------------------
+
+
+class _Accounts:
+    """Records that the chunks of a log have by their headers, against those that the parser gives.
+
+    The parser passes over damaged records, and over the rest of a chunk in which it loses its way, without an error.
+    """
+
+    def __init__(self, stream: IO[bytes], skipped: Skipped) -> None:
+        self._skipped = skipped
+        self._chunks = list(self._headers(stream))
+        self._at, self._n_seen = 0, 0
+        self._first, self._n_expected = self._chunks[0][1:] if self._chunks else (0, 0)
+
+    def _headers(self, stream: IO[bytes]) -> Iterator[tuple[int, int, int]]:
+        """Yield the number of each chunk, its first record, and the number of its records."""
+        n_bytes = stream.seek(0, 2)
+        for number, place in enumerate(range(_HEADER_BYTES, n_bytes, _CHUNK_BYTES)):
+            stream.seek(place)
+            head = stream.read(_RANGE_AT + _RANGE.size)
+            if place + _CHUNK_BYTES > n_bytes:
+                self._skipped.add("chunk that is cut short", f"chunk {number}")
+            elif head.startswith(_CHUNK_MAGIC):
+                first, last = _RANGE.unpack_from(head, _RANGE_AT)
+                if 0 <= last - first < _MOST_ROWS_LOST:  # else it is empty, or its header is not up to date
+                    yield number, first, last - first + 1
+
+    def saw(self, number: int) -> None:
+        """Count a record by its number."""
+        if self._n_seen < self._n_expected and 0 <= number - self._first < self._n_expected:
+            self._n_seen += 1
+            return
+        for at in range(self._at + 1, len(self._chunks)):
+            if 0 <= number - self._chunks[at][1] < self._chunks[at][2]:
+                self._go(at)
+                self._n_seen = 1
+                return
+        # a record that came after the last header was written
+
+    def damaged(self, reason: str, n_records: int) -> None:
+        """Count a chunk that the parser refuses."""
+        self._skipped.add("damaged chunk", f"after {n_records:,} records: {reason}")
+
+    def close(self) -> None:
+        """Count what is missing at the end."""
+        self._go(len(self._chunks))
+
+    def _go(self, to: int) -> None:
+        while self._at < to:
+            number, first, n_expected = self._chunks[self._at]
+            for _ in range(n_expected - self._n_seen):
+                self._skipped.add(
+                    "damaged record", f"chunk {number}, with the records {first} to {first + n_expected - 1}"
+                )
+            self._at, self._n_seen = self._at + 1, 0
+        if self._at < len(self._chunks):
+            _, self._first, self._n_expected = self._chunks[self._at]
+
+
+# ---- fields ---------------------------------------------------------------------------------------------------------
+
+
+def record_of(event: dict[str, Any]) -> Record:
+    """Return the columns of an event as the package `evtx` gives it."""
+    system = event["System"]
+    record: Record = {}
+    if (created := _attribute(system, "TimeCreated", "SystemTime")) and (moment := _moment(created)):
+        record["TimeCreated"] = moment
+    for name in _WHOLE:
+        value = system.get(name)
+        record[name] = value if type(value) is int else _whole(value)
+    for name in _TEXTS:
+        value = system.get(name)
+        record[name] = value if type(value) is str else _text(value)
+    for element, attribute, name in _ATTRIBUTES:
+        found = system.get(element)
+        value = (found.get("#attributes") or _NOTHING).get(attribute) if type(found) is dict else None
+        record[name] = _whole(value) if element == "Execution" else value
+    for part, fields in event.items():
+        if part == "EventData":
+            _take_data(record, fields)
+        elif part == "UserData" and isinstance(fields, dict):
+            for element in fields.values():
+                if isinstance(element, dict):
+                    _take_fields(record, part, "", element)
+        elif part not in ("System", "#attributes") and isinstance(fields, dict):
+            _take_fields(record, part, f"{part}_", fields)
+    return record
+
+
+def _take_data(record: Record, fields: Any) -> None:
+    if not isinstance(fields, dict):
+        if (whole := _text(fields)) is not None:
+            record["Data"] = [whole]
+        return
+    if _SPECIAL.isdisjoint(fields):
+        record.update(fields)
+        for name, value in fields.items():
+            if type(value) is not str:
+                if type(value) is dict:
+                    break
+                record[name] = _text(value)
+        else:
+            return
+        for name in fields:
+            del record[name]
+    text: str | list[str] | None
+    for name, value in fields.items():
+        if type(value) is str:
+            text = value
+        elif name == "#attributes":
+            continue
+        elif isinstance(value, dict) and name == "Data":
+            own = value.get("#text")
+            text = [_text(each) or "" for each in (own if isinstance(own, list) else [own])]
+        elif isinstance(value, dict) and "#text" not in value:
+            _take_fields(record, "EventData", f"{name}_", value)
+            continue
+        else:
+            text = _text(value)
+        record[f"EventData_{name}" if name in _OWN else name] = text
+
+
+def _take_fields(record: Record, part: str, prefix: str, fields: dict[str, Any]) -> None:
+    """Take in the fields of an element, those of elements in it with its name before theirs."""
+    for key, value in fields.items():
+        if key == "#attributes":
+            continue
+        name = f"{prefix}{key}".removesuffix("_#text")
+        if isinstance(value, dict) and "#text" not in value:
+            _take_fields(record, part, f"{name}_", value)
+        else:
+            record[f"{part}_{name}" if name in _OWN else name] = _text(value)
+
+
+def _attribute(system: dict[str, Any], element: str, name: str) -> Any:
+    found = system.get(element)
+    return (found.get("#attributes") or {}).get(name) if isinstance(found, dict) else None
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return _text(value.get("#text"))
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, dict):
+        value = value.get("#text")
+    if type(value) is int:
+        return value
+    try:
+        return None if value is None else int(value, 0)
+    except (TypeError, ValueError):
+        return None
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
