@@ -34,6 +34,7 @@ from cer_gpu.sigma.pipelines.sources import has_text
 _HEX = "0123456789abcdef"
 _DIGIT = "#"
 _DWORD, _QWORD = f"DWORD (0x{_DIGIT * 8})", f"QWORD (0x{_DIGIT * 8}-0x{_DIGIT * 8})"
+_SMALL_QWORD = f"QWORD (0x00000000-0x{_DIGIT * 8})"
 _BINARY, _EMPTY = "Binary Data", "(Empty)"
 _MAX_RANGES = 256
 """Ranges of numbers that one pattern may stand for."""
@@ -212,8 +213,13 @@ class RegistryData:
     def _numbers(
         self, value: str, parts: tuple[GlobPart, ...], template: str, types: tuple[str, ...], cased: bool
     ) -> Iterator[DetectionFormula]:
-        """Yield the test of numbers whose texts, by a template, a pattern matches."""
+        """Yield the test of numbers whose texts, by a template, a pattern matches.
+
+        Of a part of a QWORD that can stand below any upper half, only numbers below 2^32 are found.
+        """
         ranges = _ranges_of(parts, template, cased)
+        if not _can_be_asked(ranges) and template == _QWORD:
+            ranges = _ranges_of(parts, _SMALL_QWORD, cased)
         if not ranges:
             return
         n_digits = template.count(_DIGIT)
@@ -221,7 +227,7 @@ class RegistryData:
         if ranges == ((0, 16**n_digits - 1),):
             yield of_type
             return
-        if len(ranges) > _MAX_RANGES or any(b >= _EXACT and a != b for a, b in ranges):
+        if not _can_be_asked(ranges):
             raise SigmaValueError(
                 f"the pattern {value} matches the texts of too many numbers to be asked of the column {self.data}, "
                 "which has numbers without such texts"
@@ -234,6 +240,11 @@ class RegistryData:
                 hexadecimals = FieldTest(self.data, GLOB, tuple(map(quoted_text, _spelled_range(a, b, n_digits))))
                 tests += [all_of(decimals), hexadecimals]
         yield all_of([of_type, some_of(tests)])
+
+
+def _can_be_asked(ranges: Sequence[tuple[int, int]]) -> bool:
+    is_whole = len(ranges) == 1 and ranges[0][0] == 0
+    return is_whole or (len(ranges) <= _MAX_RANGES and all(a == b or b < _EXACT for a, b in ranges))
 
 
 def _joined_numbers(tests: Sequence[DetectionFormula]) -> Iterator[DetectionFormula]:

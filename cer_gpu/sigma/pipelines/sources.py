@@ -98,7 +98,7 @@ class LogSource:
     def adapted(self, formula: DetectionFormula, columns: ChosenColumns) -> DetectionFormula:
         """Return a condition with the values that the columns have, and over each of several columns of a field."""
         if self.base is not None:
-            formula = _over_fields(self.base.adapted(formula, columns), self._under_base)
+            formula = over_fields(self.base.adapted(formula, columns), self._under_base)
         if not self.values and self.choices is None:
             return formula
         return _with_leaves(formula, lambda leaf: self._adapted_leaf(leaf, columns))
@@ -178,7 +178,7 @@ def _with_leaves(formula: DetectionFormula, made: Callable[[Leaf], DetectionForm
     return made(formula)
 
 
-def _over_fields(formula: DetectionFormula, name_of: Callable[[str], str]) -> DetectionFormula:
+def over_fields(formula: DetectionFormula, name_of: Callable[[str], str]) -> DetectionFormula:
     """Return a formula over other names of fields."""
 
     def renamed(leaf: Leaf) -> Leaf:
