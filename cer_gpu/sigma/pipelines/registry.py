@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from sigma.exceptions import SigmaValueError
@@ -218,16 +218,16 @@ class RegistryData:
         Of a part of a QWORD that can stand below any upper half, only numbers below 2^32 are found.
         """
         ranges = _ranges_of(parts, template, cased)
-        if not _can_be_asked(ranges) and template == _QWORD:
+        if ranges is None and template == _QWORD:
             ranges = _ranges_of(parts, _SMALL_QWORD, cased)
-        if not ranges:
+        if ranges == ():
             return
         n_digits = template.count(_DIGIT)
         of_type = has_text(self.type, *types)
         if ranges == ((0, 16**n_digits - 1),):
             yield of_type
             return
-        if not _can_be_asked(ranges):
+        if ranges is None:
             raise SigmaValueError(
                 f"the pattern {value} matches the texts of too many numbers to be asked of the column {self.data}, "
                 "which has numbers without such texts"
@@ -240,11 +240,6 @@ class RegistryData:
                 hexadecimals = FieldTest(self.data, GLOB, tuple(map(quoted_text, _spelled_range(a, b, n_digits))))
                 tests += [all_of(decimals), hexadecimals]
         yield all_of([of_type, some_of(tests)])
-
-
-def _can_be_asked(ranges: Sequence[tuple[int, int]]) -> bool:
-    is_whole = len(ranges) == 1 and ranges[0][0] == 0
-    return is_whole or (len(ranges) <= _MAX_RANGES and all(a == b or b < _EXACT for a, b in ranges))
 
 
 def _joined_numbers(tests: Sequence[DetectionFormula]) -> Iterator[DetectionFormula]:
@@ -278,42 +273,69 @@ def _spelled_range(a: int, b: int, n_digits: int) -> Iterator[str]:
         yield from (f"0x{'?' * n}" for n in range(1, n_free + 1))
 
 
-@lru_cache(maxsize=10_000)
-def _ranges_of(parts: tuple[GlobPart, ...], template: str, cased: bool) -> tuple[tuple[int, int], ...]:
-    """Return the ranges of numbers whose texts a pattern matches, at most one more than can be asked for.
+@dataclass
+class _NumberTexts:
+    """The texts of numbers by a template, read against a pattern sign by sign."""
 
-    The digits that every text has behind a place are counted as one range where the pattern takes all of them.
-    """
-    found: list[tuple[int, int]] = []
-    memo: dict[tuple[int, frozenset[int]], bool | None] = {}
+    parts: tuple[GlobPart, ...]
+    template: str
+    cased: bool
+    _counts: dict[tuple[int, frozenset[int]], tuple[int, bool]] = field(default_factory=dict)
 
-    def all_or_none(at: int, places: frozenset[int]) -> bool | None:
-        """Return that the pattern takes all texts from a place, or none; None: some."""
+    def counted(self, at: int, places: frozenset[int]) -> tuple[int, bool]:
+        """Return how many ranges of numbers the pattern takes from a place, and that one of them is all numbers."""
         if not places:
-            return False
-        if at == len(template):
-            return len(parts) in places
+            return 0, False
+        if at == len(self.template):
+            takes = len(self.parts) in places
+            return int(takes), takes
         key = at, places
-        if key not in memo:
-            signs = _HEX if template[at] == _DIGIT else template[at]
-            said = {all_or_none(at + 1, _step(parts, places, sign, cased)) for sign in signs}
-            memo[key] = said.pop() if len(said) == 1 else None
-        return memo[key]
+        if key not in self._counts:
+            self._counts[key] = self._counted(at, places)
+        return self._counts[key]
 
-    def walk(at: int, places: frozenset[int], number: int, n_left: int) -> None:
-        takes = all_or_none(at, places)
-        if takes is False or len(found) > _MAX_RANGES:
-            return
-        if takes:
-            found.append((number << 4 * n_left, ((number + 1) << 4 * n_left) - 1))
-        elif template[at] == _DIGIT:
+    def _counted(self, at: int, places: frozenset[int]) -> tuple[int, bool]:
+        if self.template[at] != _DIGIT:
+            return self.counted(at + 1, self.step(places, self.template[at]))
+        behind = [self.counted(at + 1, self.step(places, sign)) for sign in _HEX]
+        if all(is_all for _, is_all in behind):
+            return 1, True
+        return sum(n for n, _ in behind), False
+
+    def ranges(self, at: int, places: frozenset[int], number: int, n_left: int) -> Iterator[tuple[int, int]]:
+        """Yield the ranges of numbers that the pattern takes from a place."""
+        n_ranges, is_all = self.counted(at, places)
+        if is_all:
+            yield number << 4 * n_left, ((number + 1) << 4 * n_left) - 1
+        elif n_ranges and self.template[at] == _DIGIT:
             for digit, sign in enumerate(_HEX):
-                walk(at + 1, _step(parts, places, sign, cased), number * 16 + digit, n_left - 1)
-        else:
-            walk(at + 1, _step(parts, places, template[at], cased), number, n_left)
+                yield from self.ranges(at + 1, self.step(places, sign), number * 16 + digit, n_left - 1)
+        elif n_ranges:
+            yield from self.ranges(at + 1, self.step(places, self.template[at]), number, n_left)
 
-    walk(0, _start(parts), 0, template.count(_DIGIT))
-    return tuple(found)
+    def step(self, places: frozenset[int], sign: str) -> frozenset[int]:
+        """Return the places of the pattern behind one more sign."""
+        return _step(self.parts, places, sign, self.cased)
+
+
+@lru_cache(maxsize=10_000)
+def _ranges_of(parts: tuple[GlobPart, ...], template: str, cased: bool) -> tuple[tuple[int, int], ...] | None:
+    """Return the ranges of numbers whose texts a pattern matches; None: they are too many, or too large, to be asked."""
+    if _misses(parts, template, cased):
+        return ()
+    texts = _NumberTexts(parts, template, cased)
+    start = _start(parts)
+    if texts.counted(0, start)[0] > _MAX_RANGES:
+        return None
+    found = tuple(texts.ranges(0, start, 0, template.count(_DIGIT)))
+    whole = (0, 16 ** template.count(_DIGIT) - 1)
+    return None if found != (whole,) and any(a != b and b >= _EXACT for a, b in found) else found
+
+
+def _misses(parts: Sequence[GlobPart], template: str, cased: bool) -> bool:
+    """Return that a pattern ends or begins with signs that no text of a template does."""
+    ends = ((parts[:1], template[0]), (parts[-1:], template[-1]))
+    return any(not _fits(part, sign, cased) for edge, sign in ends for part in edge)
 
 
 NUMBERS_OF_WINDOWS: Mapping[str, tuple[str, ...]] = {

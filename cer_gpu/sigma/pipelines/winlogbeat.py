@@ -77,6 +77,7 @@ MOVED: Mapping[str, tuple[str, ...]] = {
     "Archived": ("sysmon.file.archived",),
     "IsExecutable": ("sysmon.file.is_executable",),
     "ScriptBlockText": ("powershell.file.script_block_text",),
+    "Data": tuple(f"winlog.event_data.param{n}" for n in range(1, 6)),
 }
 """Names in ECS by fields of Sigma, the first of which Elastic's own agent gives where it has the field."""
 
