@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -159,7 +159,7 @@ class SigmaRules(Mapping[str, str]):
         known = set(names_known(schema))
         return sum(bool(self._missing_of(rule, known)) for rule in self.fields)
 
-    def _missing_of(self, rule: str, known: Set[str]) -> list[str]:
+    def _missing_of(self, rule: str, known: set[str]) -> list[str]:
         groups = self._groups.get(rule, ())
         spare = {name for group in groups for name in (group if known.intersection(group) else group[1:])}
         return [name for name in self.fields[rule] if name not in known and name not in spare]

@@ -69,6 +69,7 @@ QWORD = re.compile(r"(?i)QWORD \((0x[0-9a-f]{8})-(0x[0-9a-f]{8})\)")
 def without_modules(event: Event) -> Event:
     """Return an event as winlogbeat itself writes it."""
     of_system = {SYSTEM[name]: str(event[name]) for name in SYSTEM if event.get(name) is not None}
+    event = {"param1" if name == "Data" else name: each for name, each in event.items()}  # it has no name of its own
     own = {f"{OWN}{name}": each for name, each in event.items() if name not in SYSTEM and each is not None}
     return {**of_system, "host.os.type": "windows", **own}
 
@@ -81,8 +82,11 @@ def with_modules(event: Event) -> Event:
         _of_sysmon(made)
     elif channel == SECURITY:
         _of_security(made)
-    elif "ScriptBlockText" in event and event["ScriptBlockText"] is not None:
-        made["powershell.file.script_block_text"] = made.pop(f"{OWN}ScriptBlockText")
+    elif "powershell" in channel:
+        if event.get("ScriptBlockText") is not None:
+            made["powershell.file.script_block_text"] = made.pop(f"{OWN}ScriptBlockText")
+        for name in ("ContextInfo", "Payload", "param1"):  # taken apart
+            made.pop(f"{OWN}{name}", None)
     return made
 
 

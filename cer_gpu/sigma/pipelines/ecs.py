@@ -104,20 +104,16 @@ SYSTEMS = ("windows", "linux", "macos")
 @lru_cache(maxsize=1_000)
 def sources_in_ecs(product: str | None, category: str | None, service: str | None) -> Sequence[LogSource]:
     """Return the log sources that a rule names, as those under the names of ECS; (): there is none."""
-    if product not in (None, *SYSTEMS) or (category is None and service is None):
+    if product not in (None, *SYSTEMS) or (category is None and service is None and product != "windows"):
         return ()
     if service is not None and (product != "windows" or service not in CHANNELS):
         return ()
     if product in ("linux", "macos"):
-        system = has_text("host.os.type", product)
-        return (
-            (LogSource(all_of([system, CATEGORIES[category]]), FIELDS_OF_ECS, _VALUES),)
-            if category in CATEGORIES
-            else ()
-        )
+        if category not in CATEGORIES:
+            return ()
+        return (LogSource(all_of([has_text("host.os.type", product), CATEGORIES[category]]), FIELDS_OF_ECS, _VALUES),)
     if category is None:
-        assert service is not None
-        return (_of_service(service),)
+        return (_of_windows_at_all() if service is None else _of_service(service),)
     found = [*_by_category(product, category), *_by_channel(category)]
     if service is None:
         return found
@@ -163,6 +159,11 @@ def _renamed(made: EventColumn) -> EventColumn:
         r"\'[^\']*\'|\w+", lambda match: column(names[match[0]]).text if match[0] in names else match[0], made.text
     )
     return EventColumn(text, tuple(names.values()))
+
+
+def _of_windows_at_all() -> LogSource:
+    test = some_of([has_text("host.os.type", "windows"), Negated(_NO_CHANNEL)])
+    return LogSource(test, FIELDS_OF_ECS, values_of(None), _of_windows, _choices(None))
 
 
 def _of_service(service: str) -> LogSource:

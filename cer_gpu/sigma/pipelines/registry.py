@@ -20,6 +20,7 @@ from cer_gpu.sigma.formulas import (
     GLOB,
     GLOB_CASED,
     REGEX,
+    All,
     DetectionFormula,
     FieldTest,
     Negated,
@@ -246,9 +247,9 @@ def _joined_numbers(tests: Sequence[DetectionFormula]) -> Iterator[DetectionForm
     """Yield tests, those of the numbers of one type as one."""
     of_types: dict[DetectionFormula, list[DetectionFormula]] = {}
     for test in tests[1:]:
-        parts = getattr(test, "parts", ())
-        if len(parts) == 2:
-            of_types.setdefault(parts[0], []).append(parts[1])
+        if isinstance(test, All):
+            of_type, numbers = test.parts
+            of_types.setdefault(of_type, []).append(numbers)
         else:
             of_types.setdefault(test, []).clear()
     yield tests[0]
@@ -320,7 +321,7 @@ class _NumberTexts:
 
 @lru_cache(maxsize=10_000)
 def _ranges_of(parts: tuple[GlobPart, ...], template: str, cased: bool) -> tuple[tuple[int, int], ...] | None:
-    """Return the ranges of numbers whose texts a pattern matches; None: they are too many, or too large, to be asked."""
+    """Return the ranges of numbers whose texts a pattern matches; None: too many, or too large, to be asked."""
     if _misses(parts, template, cased):
         return ()
     texts = _NumberTexts(parts, template, cased)

@@ -120,9 +120,12 @@ class LogSource:
         return under if isinstance(under, str) else name
 
     def _adapted_leaf(self, leaf: Leaf, columns: ChosenColumns) -> DetectionFormula:
-        if not isinstance(leaf, FieldTest) or leaf.field not in self.values or leaf.field in columns:
+        if not isinstance(leaf, FieldTest) or leaf.field is None or leaf.field in columns:
             return self._chosen(leaf, columns)
-        return _with_leaves(self.values[leaf.field](leaf), lambda each: self._chosen(each, columns))
+        meant = self.values.get(leaf.field)
+        if meant is None:
+            return self._chosen(leaf, columns)
+        return _with_leaves(meant(leaf), lambda each: self._chosen(each, columns))
 
     def _chosen(self, leaf: Leaf, columns: ChosenColumns) -> DetectionFormula:
         """Return the test of a field as one of the columns that may have its value."""

@@ -163,7 +163,10 @@ _ACCESS = {"FileName": "ObjectName", "TargetFilename": "ObjectName", "Image": "P
 
 def _audited_registry(kind: DetectionFormula | None) -> LogSource:
     test = in_channel(SECURITY, 4657)
-    values = {"TargetObject": paths_of_the_kernel, "Details": AUDITED_DATA}
+    values: Mapping[str, Callable[[FieldTest], DetectionFormula]] = {
+        "TargetObject": paths_of_the_kernel,
+        "Details": AUDITED_DATA,
+    }
     return LogSource(test if kind is None else all_of([test, kind]), _REGISTRY, values)
 
 
@@ -216,7 +219,7 @@ AUDITED: Mapping[str, LogSource] = {
                 "system": "S-1-16-16384",
             },
         ),
-        choices=_USERS.get,
+        choices=lambda name: _USERS.get(name, ()),
     ),
     "process_termination": _audited(4689, {"Image": "ProcessName"}),
     "network_connection": _audited(
