@@ -109,7 +109,7 @@ def sources_in_ecs(product: str | None, category: str | None, service: str | Non
     if service is not None and (product != "windows" or service not in CHANNELS):
         return ()
     if product in ("linux", "macos"):
-        if category not in CATEGORIES:
+        if category is None or category not in CATEGORIES:
             return ()
         return (LogSource(all_of([has_text("host.os.type", product), CATEGORIES[category]]), FIELDS_OF_ECS, _VALUES),)
     if category is None:

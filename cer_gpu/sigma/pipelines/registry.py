@@ -253,8 +253,8 @@ def _joined_numbers(tests: Sequence[DetectionFormula]) -> Iterator[DetectionForm
         else:
             of_types.setdefault(test, []).clear()
     yield tests[0]
-    for of_type, numbers in of_types.items():
-        yield all_of([of_type, some_of(numbers)]) if numbers else of_type
+    for of_type, known in of_types.items():
+        yield all_of([of_type, some_of(known)]) if known else of_type
 
 
 def _spelled(number: int, n_digits: int) -> Iterator[str]:
