@@ -125,7 +125,7 @@ class SigmaRules(Mapping[str, str]):
     def missing(self, schema: pa.Schema) -> dict[str, int]:
         """Return the columns that events of a schema have not, with the number of rules that read each, most first.
 
-        Of several columns for one field, of which none is there, it is the first.
+        A field that has several columns, none of them there, counts as the first.
         """
         known = set(names_known(schema))
         counts = Counter(name for rule in self.fields for name in self._missing_of(rule, known))

@@ -21,7 +21,7 @@ from cer_gpu.sigma.formulas import (
     column,
     some_of,
 )
-from cer_gpu.sigma.pipelines.sources import Choice, LogSource, has_number, has_text, over_fields, replaced_values
+from cer_gpu.sigma.pipelines.sources import FieldColumn, LogSource, has_number, has_text, over_fields, replaced_values
 from cer_gpu.sigma.pipelines.windows import CHANNELS, SYSMON_EVENTS, of_sysmon, of_the_security_log
 from cer_gpu.sigma.pipelines.winlogbeat import (
     MOVED,
@@ -29,11 +29,11 @@ from cer_gpu.sigma.pipelines.winlogbeat import (
     OF_POWERSHELL,
     OF_SECURITY,
     OWN,
-    choices_of,
-    choices_of_defender,
+    adapted_values,
+    columns_having,
+    columns_having_of_defender,
     of_names,
     of_system,
-    values_of,
 )
 
 _USER = EventColumn(r"concat(`user.domain`, '\', `user.name`)", ("user.domain", "user.name"))
@@ -129,7 +129,7 @@ def _by_category(product: str | None, category: str) -> Iterator[LogSource]:
     if known is not None:
         tests = [known, _NO_CHANNEL] if product is None else [has_text("host.os.type", product), known, _NO_CHANNEL]
         others = str if product is None and category not in SYSMON_EVENTS else _of_windows
-        yield LogSource(all_of(tests), FIELDS_OF_ECS, values_of(category), others, _choices(category))
+        yield LogSource(all_of(tests), FIELDS_OF_ECS, adapted_values(category), others, _choices(category))
 
 
 def _by_channel(category: str) -> Iterator[LogSource]:
@@ -137,7 +137,7 @@ def _by_channel(category: str) -> Iterator[LogSource]:
     for source in of_sysmon(category):
         assert source.test is not None
         test = over_fields(source.test, _name_of_system)
-        yield LogSource(test, FIELDS_OF_ECS, values_of(category), _of_windows, _choices(category))
+        yield LogSource(test, FIELDS_OF_ECS, adapted_values(category), _of_windows, _choices(category))
     for source in of_the_security_log(category):
         yield _of_security_log(category, source)
 
@@ -146,8 +146,8 @@ def _of_security_log(category: str, source: LogSource) -> LogSource:
     """Return a log source of the Security log under the names of ECS."""
     assert source.test is not None
     made = {name: _renamed(each) for name, each in source.fields.items() if isinstance(each, EventColumn)}
-    parent = {"ProcessId": (Choice("process.parent.pid"),)} if category == "process_creation" else {}
-    known = choices_of({**of_names(OF_SECURITY), **parent})
+    parent = {"ProcessId": (FieldColumn("process.parent.pid"),)} if category == "process_creation" else {}
+    known = columns_having({**of_names(OF_SECURITY), **parent})
     test = over_fields(source.test, _name_of_system)
     return LogSource(test, made, {}, _of_windows, lambda name: () if name in made else known(name), source)
 
@@ -163,7 +163,7 @@ def _renamed(made: EventColumn) -> EventColumn:
 
 def _of_windows_at_all() -> LogSource:
     test = some_of([has_text("host.os.type", "windows"), Negated(_NO_CHANNEL)])
-    return LogSource(test, FIELDS_OF_ECS, values_of(None), _of_windows, _choices(None))
+    return LogSource(test, FIELDS_OF_ECS, adapted_values(None), _of_windows, _choices(None))
 
 
 def _of_service(service: str) -> LogSource:
@@ -172,20 +172,20 @@ def _of_service(service: str) -> LogSource:
     if service in _BY_NUMBER:
         test = some_of([test, all_of([has_text("host.os.type", "windows"), _NO_CHANNEL])])
     return LogSource(
-        test, FIELDS_OF_ECS, values_of(None), _of_windows, _CHOICES_OF_SERVICES.get(service, _choices(None))
+        test, FIELDS_OF_ECS, adapted_values(None), _of_windows, _CHOICES_OF_SERVICES.get(service, _choices(None))
     )
 
 
 @lru_cache(maxsize=100)
-def _choices(category: str | None) -> Callable[[str], Sequence[Choice]]:
+def _choices(category: str | None) -> Callable[[str], Sequence[FieldColumn]]:
     powershell = of_names(OF_POWERSHELL) if (category or "").startswith("ps_") else {}
-    return choices_of({**OF_CATEGORIES.get(category or "", {}), **powershell})
+    return columns_having({**OF_CATEGORIES.get(category or "", {}), **powershell})
 
 
 _CHOICES_OF_SERVICES = {
-    "security": choices_of(of_names(OF_SECURITY)),
-    "windefend": choices_of_defender,
-    **dict.fromkeys(("powershell", "powershell-classic"), choices_of(of_names(OF_POWERSHELL))),
+    "security": columns_having(of_names(OF_SECURITY)),
+    "windefend": columns_having_of_defender,
+    **dict.fromkeys(("powershell", "powershell-classic"), columns_having(of_names(OF_POWERSHELL))),
 }
 
 

@@ -216,7 +216,7 @@ class RegistryData:
     ) -> Iterator[DetectionFormula]:
         """Yield the test of numbers whose texts, by a template, a pattern matches.
 
-        Of a part of a QWORD that can stand below any upper half, only numbers below 2^32 are found.
+        A pattern of a part of a QWORD that can stand below any upper half finds only numbers below 2^32.
         """
         ranges = _ranges_of(parts, template, cased)
         if ranges is None and template == _QWORD:

@@ -35,7 +35,7 @@ CHOSEN = "\0"
 
 
 @dataclass(frozen=True)
-class Choice:
+class FieldColumn:
     """A column that may have the value of a field.
 
     Attributes
@@ -50,7 +50,7 @@ class Choice:
     test: DetectionFormula | None = None
 
 
-Leaf = FieldTest | Presence | Likeness | Verbatim
+TestOfField = FieldTest | Presence | Likeness | Verbatim
 """A test of a field."""
 
 
@@ -78,7 +78,7 @@ class LogSource:
     fields: Mapping[str, str | EventColumn] = field(default_factory=dict)
     values: Mapping[str, Callable[[FieldTest], DetectionFormula]] = field(default_factory=dict)
     others: Callable[[str], str] | None = None
-    choices: Callable[[str], Sequence[Choice]] | None = None
+    choices: Callable[[str], Sequence[FieldColumn]] | None = None
     base: LogSource | None = None
 
     def column_of(self, name: str, columns: ChosenColumns) -> EventColumn:
@@ -119,7 +119,7 @@ class LogSource:
         under = self.base.fields.get(name, name)
         return under if isinstance(under, str) else name
 
-    def _adapted_leaf(self, leaf: Leaf, columns: ChosenColumns) -> DetectionFormula:
+    def _adapted_leaf(self, leaf: TestOfField, columns: ChosenColumns) -> DetectionFormula:
         if not isinstance(leaf, FieldTest) or leaf.field is None or leaf.field in columns:
             return self._chosen(leaf, columns)
         meant = self.values.get(leaf.field)
@@ -127,7 +127,7 @@ class LogSource:
             return self._chosen(leaf, columns)
         return _with_leaves(meant(leaf), lambda each: self._chosen(each, columns))
 
-    def _chosen(self, leaf: Leaf, columns: ChosenColumns) -> DetectionFormula:
+    def _chosen(self, leaf: TestOfField, columns: ChosenColumns) -> DetectionFormula:
         """Return the test of a field as one of the columns that may have its value."""
         if isinstance(leaf, Likeness):
             pairs = [(a, b) for a in self._choices(leaf.field, columns) for b in self._choices(leaf.other, columns)]
@@ -141,17 +141,17 @@ class LogSource:
             return Negated(some_of(_where(Presence(each.column, True), each.test) for each in found))
         return some_of(_where(replace(leaf, field=each.column), each.test) for each in found)
 
-    def _choices(self, name: str, columns: ChosenColumns) -> Sequence[Choice]:
+    def _choices(self, name: str, columns: ChosenColumns) -> Sequence[FieldColumn]:
         if self.choices is None or CHOSEN in name or name in columns:
-            return (Choice(name),)
-        return self.choices(name) or (Choice(name),)
+            return (FieldColumn(name),)
+        return self.choices(name) or (FieldColumn(name),)
 
 
 def _where(test: DetectionFormula, *conditions: DetectionFormula | None) -> DetectionFormula:
     return all_of([*(each for each in conditions if each is not None), test])
 
 
-def _leaves(formula: DetectionFormula) -> Iterator[Leaf]:
+def _leaves(formula: DetectionFormula) -> Iterator[TestOfField]:
     match formula:
         case All(parts) | Some(parts):
             for each in parts:
@@ -162,14 +162,14 @@ def _leaves(formula: DetectionFormula) -> Iterator[Leaf]:
             yield formula
 
 
-def _names(leaf: Leaf) -> Iterator[str]:
+def _names(leaf: TestOfField) -> Iterator[str]:
     if isinstance(leaf, Likeness):
         yield from (leaf.field, leaf.other)
     elif leaf.field is not None:
         yield leaf.field
 
 
-def _with_leaves(formula: DetectionFormula, made: Callable[[Leaf], DetectionFormula]) -> DetectionFormula:
+def _with_leaves(formula: DetectionFormula, made: Callable[[TestOfField], DetectionFormula]) -> DetectionFormula:
     """Return a formula with others in the place of its tests."""
     match formula:
         case All(parts):
@@ -184,7 +184,7 @@ def _with_leaves(formula: DetectionFormula, made: Callable[[Leaf], DetectionForm
 def over_fields(formula: DetectionFormula, name_of: Callable[[str], str]) -> DetectionFormula:
     """Return a formula over other names of fields."""
 
-    def renamed(leaf: Leaf) -> Leaf:
+    def renamed(leaf: TestOfField) -> TestOfField:
         if isinstance(leaf, Likeness):
             return replace(leaf, field=name_of(leaf.field), other=name_of(leaf.other))
         return leaf if leaf.field is None else replace(leaf, field=name_of(leaf.field))

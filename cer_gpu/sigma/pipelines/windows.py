@@ -14,7 +14,7 @@ from cer_gpu.sigma.formulas import GLOB, DetectionFormula, EventColumn, FieldTes
 from cer_gpu.sigma.pipelines.registry import NUMBERS_OF_WINDOWS, RegistryData, paths_of_the_kernel
 from cer_gpu.sigma.pipelines.sources import (
     EVERY_EVENT,
-    Choice,
+    FieldColumn,
     LogSource,
     has_number,
     has_text,
@@ -183,16 +183,16 @@ _ACCOUNTS: Mapping[str, EventColumn] = {
 """Accounts of event 4688: of those of the system, the names are those of the machine, so that their SIDs tell them."""
 
 
-def _accounts(kind: str, *tests: DetectionFormula) -> Iterator[Choice]:
+def _accounts(kind: str, *tests: DetectionFormula) -> Iterator[FieldColumn]:
     """Yield the accounts of the subject or the target of an event."""
     sid = f"{kind}UserSid"
     for name, known in _SIDS.items():
-        yield Choice(name, all_of([*tests, has_text(sid, known)]))
-    yield Choice(f"account {kind}", all_of([*tests, Negated(has_text(sid, *_SIDS.values()))]))
+        yield FieldColumn(name, all_of([*tests, has_text(sid, known)]))
+    yield FieldColumn(f"account {kind}", all_of([*tests, Negated(has_text(sid, *_SIDS.values()))]))
 
 
 _HAS_TARGET = FieldTest("TargetUserName", GLOB, ("'[!-]*'", "'-?*'"))
-_USERS: Mapping[str, Sequence[Choice]] = {
+_USERS: Mapping[str, Sequence[FieldColumn]] = {
     "User": (*_accounts("Target", _HAS_TARGET), *_accounts("Subject", Negated(_HAS_TARGET))),
     "ParentUser": tuple(_accounts("Subject")),
 }
@@ -268,10 +268,10 @@ _OF_SYSTEM = frozenset(("EventID", "Channel", "Computer", "Provider_Name", "Even
 _WORDS = re.compile(r"(?<=[a-z])_?(?=[A-Z])")
 
 
-def names_of_defender(name: str) -> Sequence[Choice]:
+def names_of_defender(name: str) -> Sequence[FieldColumn]:
     """Return the columns of a field of Defender, whose names have blanks that rules leave out."""
     spaced = name if name in _OF_SYSTEM else _WORDS.sub(" ", name)
-    return () if spaced == name else (Choice(name), Choice(spaced))
+    return () if spaced == name else (FieldColumn(name), FieldColumn(spaced))
 
 
 def sources_in(

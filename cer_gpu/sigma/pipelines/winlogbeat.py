@@ -13,11 +13,11 @@ from dataclasses import replace
 
 from cer_gpu.sigma.formulas import GLOB, GLOB_CASED, DetectionFormula, FieldTest, Presence, quoted_text, some_of
 from cer_gpu.sigma.pipelines.registry import RegistryData
-from cer_gpu.sigma.pipelines.sources import Choice, with_values
+from cer_gpu.sigma.pipelines.sources import FieldColumn, with_values
 from cer_gpu.sigma.pipelines.windows import names_of_defender
 
 OWN = "winlog.event_data."
-"""Where fields are that are not moved."""
+"""Beginning of the names of fields that are not moved."""
 
 _OF_SYSTEM: Mapping[str, tuple[str, ...]] = {
     "EventID": ("event.code",),
@@ -81,18 +81,18 @@ MOVED: Mapping[str, tuple[str, ...]] = {
 }
 """Names in ECS by fields of Sigma, the first of which Elastic's own agent gives where it has the field."""
 
-_LIBRARY: Mapping[str, Sequence[Choice]] = {
-    "ImageLoaded": (Choice("dll.path"), Choice("file.path", Presence("dll.path", False))),
-    **{field: tuple(map(Choice, names)) for field, names in _OF_LIBRARY.items()},
+_LIBRARY: Mapping[str, Sequence[FieldColumn]] = {
+    "ImageLoaded": (FieldColumn("dll.path"), FieldColumn("file.path", Presence("dll.path", False))),
+    **{field: tuple(map(FieldColumn, names)) for field, names in _OF_LIBRARY.items()},
 }
-_PIPE = (Choice("file.path"), Choice("file.name", Presence("file.path", False)))
-OF_CATEGORIES: Mapping[str, Mapping[str, Sequence[Choice]]] = {
+_PIPE = (FieldColumn("file.path"), FieldColumn("file.name", Presence("file.path", False)))
+OF_CATEGORIES: Mapping[str, Mapping[str, Sequence[FieldColumn]]] = {
     "image_load": _LIBRARY,
     "driver_load": _LIBRARY,
     "pipe_created": {"PipeName": _PIPE},
-    "raw_access_thread": {"Device": (Choice("file.path"),)},
-    "wmi_event": {"Destination": (Choice("process.executable"),)},
-    "process_tampering": {"Type": (Choice("message"),)},
+    "raw_access_thread": {"Device": (FieldColumn("file.path"),)},
+    "wmi_event": {"Destination": (FieldColumn("process.executable"),)},
+    "process_tampering": {"Type": (FieldColumn("message"),)},
 }
 """Names of fields that are elsewhere in the events of a category."""
 
@@ -115,15 +115,15 @@ OF_POWERSHELL: Mapping[str, tuple[str, ...]] = {
 """Names of the fields of the logs of PowerShell."""
 
 
-def choices_of(moved: Mapping[str, Sequence[Choice]]) -> Callable[[str], Sequence[Choice]]:
+def columns_having(moved: Mapping[str, Sequence[FieldColumn]]) -> Callable[[str], Sequence[FieldColumn]]:
     """Return the function from a field to the columns that may have it, given those of some fields."""
-    known = {field: tuple(map(Choice, names)) for field, names in {**_OF_SYSTEM, **MOVED}.items()} | dict(moved)
+    known = {field: tuple(map(FieldColumn, names)) for field, names in {**_OF_SYSTEM, **MOVED}.items()} | dict(moved)
 
-    def choices(name: str) -> Sequence[Choice]:
+    def choices(name: str) -> Sequence[FieldColumn]:
         found = known.get(name, ())
         if name in _OF_SYSTEM or "." in name or name == "@timestamp":
             return found
-        return (*found, Choice(f"{OWN}{name}"))
+        return (*found, FieldColumn(f"{OWN}{name}"))
 
     return choices
 
@@ -133,15 +133,15 @@ def of_system(name: str) -> str | None:
     return _OF_SYSTEM[name][0] if name in _OF_SYSTEM else None
 
 
-def of_names(names: Mapping[str, tuple[str, ...]]) -> Mapping[str, Sequence[Choice]]:
+def of_names(names: Mapping[str, tuple[str, ...]]) -> Mapping[str, Sequence[FieldColumn]]:
     """Return names of ECS by fields as columns that may have the fields."""
-    return {field: tuple(map(Choice, of)) for field, of in names.items()}
+    return {field: tuple(map(FieldColumn, of)) for field, of in names.items()}
 
 
-def choices_of_defender(name: str) -> Sequence[Choice]:
+def columns_having_of_defender(name: str) -> Sequence[FieldColumn]:
     """Return the columns of a field of Defender."""
-    plain = choices_of({})(name)
-    return (*plain, *(Choice(f"{OWN}{each.column}") for each in names_of_defender(name)[1:]))
+    plain = columns_having({})(name)
+    return (*plain, *(FieldColumn(f"{OWN}{each.column}") for each in names_of_defender(name)[1:]))
 
 
 # ---- values
@@ -150,7 +150,7 @@ _HASHES = re.compile(r"(?i)'\*(MD5|SHA1|SHA256|IMPHASH)=([0-9a-f]*)\*'\Z")
 _HASHED = {"image_load": ("dll", "file"), "driver_load": ("dll", "file"), "process_creation": ("process",)}
 
 
-def hashes_of(category: str | None) -> Callable[[FieldTest], DetectionFormula]:
+def tests_of_hashes(category: str | None) -> Callable[[FieldTest], DetectionFormula]:
     """Return the function from a test of ``Hashes`` to one of the columns of single hashes, and of all as one text."""
     kinds = _HASHED.get(category or "", ("process", "file"))
 
@@ -187,13 +187,13 @@ def _data(test: FieldTest) -> DetectionFormula:
     return some_of([_DATA(test), replace(test, field=f"{OWN}Details")])
 
 
-def values_of(category: str | None) -> Mapping[str, Callable[[FieldTest], DetectionFormula]]:
+def adapted_values(category: str | None) -> Mapping[str, Callable[[FieldTest], DetectionFormula]]:
     """Return the functions for `LogSource.values` of the events of a category."""
     return {
         "Initiated": _either(_DIRECTIONS),
         "DestinationIsIpv6": _either(_TYPES),
         "SourceIsIpv6": _either(_TYPES),
         "Details": _data,
-        "Hashes": hashes_of(category),
-        "Hash": hashes_of(category),
+        "Hashes": tests_of_hashes(category),
+        "Hash": tests_of_hashes(category),
     }
