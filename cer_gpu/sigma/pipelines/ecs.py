@@ -96,6 +96,8 @@ CATEGORIES: Mapping[str, DetectionFormula] = {
     **{category: has_number("event.code", number) for category, number in _POWERSHELL.items()},
 }
 """Tests of events by categories of Sigma."""
+_TOLD_BY = ("event.category", "event.type", "event.code", "winlog.channel")
+"""Columns that tell a category: the first ones of events of the agent, the others of winlogbeat."""
 _BY_NUMBER = ("security", "sysmon")
 SYSTEMS = ("windows", "linux", "macos")
 """Products that are systems."""
@@ -129,7 +131,8 @@ def _by_category(product: str | None, category: str) -> Iterator[LogSource]:
     if known is not None:
         tests = [known, _NO_CHANNEL] if product is None else [has_text("host.os.type", product), known, _NO_CHANNEL]
         others = str if product is None and category not in SYSMON_EVENTS else _of_windows
-        yield LogSource(all_of(tests), FIELDS_OF_ECS, adapted_values(category), others, _choices(category))
+        values = adapted_values(category)
+        yield LogSource(all_of(tests), FIELDS_OF_ECS, values, others, _choices(category), told_by=_TOLD_BY)
 
 
 def _by_channel(category: str) -> Iterator[LogSource]:
@@ -137,7 +140,8 @@ def _by_channel(category: str) -> Iterator[LogSource]:
     for source in of_sysmon(category):
         assert source.test is not None
         test = over_fields(source.test, _name_of_system)
-        yield LogSource(test, FIELDS_OF_ECS, adapted_values(category), _of_windows, _choices(category))
+        values = adapted_values(category)
+        yield LogSource(test, FIELDS_OF_ECS, values, _of_windows, _choices(category), told_by=_TOLD_BY)
     for source in of_the_security_log(category):
         yield _of_security_log(category, source)
 
@@ -149,7 +153,11 @@ def _of_security_log(category: str, source: LogSource) -> LogSource:
     parent = {"ProcessId": (FieldColumn("process.parent.pid"),)} if category == "process_creation" else {}
     known = columns_having({**of_names(OF_SECURITY), **parent})
     test = over_fields(source.test, _name_of_system)
-    return LogSource(test, made, {}, _of_windows, lambda name: () if name in made else known(name), source)
+    moved = {name: of[0] for name, of in OF_SECURITY.items()} | {name: each[0].column for name, each in parent.items()}
+    fields = {**FIELDS_OF_ECS, **moved, **made}
+    return LogSource(
+        test, fields, {}, _of_windows, lambda name: () if name in made else known(name), source, told_by=_TOLD_BY
+    )
 
 
 def _renamed(made: EventColumn) -> EventColumn:

@@ -72,6 +72,8 @@ class LogSource:
         it holds of one of them.
     base : LogSource or None
         The log source whose columns are the fields of this one.
+    told_by : tuple of str
+        Columns of `test`, and of those of like sources, of which events need have one only.
     """
 
     test: DetectionFormula | None = None
@@ -80,6 +82,7 @@ class LogSource:
     others: Callable[[str], str] | None = None
     choices: Callable[[str], Sequence[FieldColumn]] | None = None
     base: LogSource | None = None
+    told_by: tuple[str, ...] = ()
 
     def column_of(self, name: str, columns: ChosenColumns) -> EventColumn:
         """Return the column of a field, the first of several; `columns` has the last word."""
@@ -104,7 +107,9 @@ class LogSource:
         return _with_leaves(formula, lambda leaf: self._adapted_leaf(leaf, columns))
 
     def groups(self, formula: DetectionFormula, columns: ChosenColumns) -> Iterator[tuple[str, ...]]:
-        """Yield the names of the columns of each field of an adapted condition that has several."""
+        """Yield the names of columns of which events need have one only: for a field, and for the test."""
+        if self.told_by:
+            yield self.told_by
         if self.choices is None:
             return
         names = dict.fromkeys(name for leaf in _leaves(formula) for name in _names(leaf))
