@@ -88,12 +88,17 @@ def converted(rules: Any, pipelines: Any, columns: dict[str, str], nocase_groups
         texts.update((id(rule), text) for text in made)
     found: dict[str, Rule] = {}
     fields: dict[str, tuple[str, ...]] = {}
+    groups: dict[str, tuple[tuple[str, ...], ...]] = {}
     for rule in sound:
         if id(rule) in texts:
             name = _free_name(rule, found)
             found[name] = _rule(name, texts[id(rule)], rule, source_of.get(id(rule)))
-            fields[name] = rule.get_conversion_result()[0].columns
-    return SigmaRules(found, fields, refused, +given.passed_over, _silenced(given, sound, converted), log_sources)
+            predicate = rule.get_conversion_result()[0]
+            fields[name] = predicate.columns
+            if predicate.groups:
+                groups[name] = predicate.groups
+    silenced = _silenced(given, sound, converted)
+    return SigmaRules(found, fields, refused, +given.passed_over, silenced, log_sources, groups)
 
 
 def _keys_of(rule: AnyRule) -> set[str]:

@@ -70,6 +70,8 @@ class CorrelationPredicate:
         As `formulas.RulePredicate.tested`.
     keys : str
         Its groups, as PARTITION BY has them.
+    groups : tuple of tuple of str
+        As `formulas.RulePredicate.groups`.
     """
 
     text: str
@@ -78,6 +80,7 @@ class CorrelationPredicate:
     column_of: Callable[[str], tuple[str, ...]]
     tested: Callable[[str], tuple[tuple[str, str], ...]]
     keys: str
+    groups: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,8 @@ class _Writer:
                 self._with_counted(parted) if parted else f"SELECT * FROM events WHERE * AS event FILTER event[{own}]"
             )
         columns = tuple(dict.fromkeys([*(name for part in self._parts for name in part.columns), *self._read]))
-        predicate = CorrelationPredicate(own, parted or own, columns, self._column_of, self._tested, self._keys)
+        groups = tuple(dict.fromkeys(group for part in self._parts for group in part.groups))
+        predicate = CorrelationPredicate(own, parted or own, columns, self._column_of, self._tested, self._keys, groups)
         return CorrelationQuery(text, predicate)
 
     def _with_counted(self, fires: str) -> str:

@@ -316,9 +316,12 @@ class RulePredicate:
         From a field to the texts of the columns that it becomes: one for each log source that has another one.
     tested : callable
         The same, each column with the test of the log source in whose events it stands; empty: in all.
+    groups : tuple of tuple of str
+        Those of the columns of which events have one or another, for the same field.
     """
 
     text: str
     columns: tuple[str, ...]
     column_of: Callable[[str], tuple[str, ...]]
     tested: Callable[[str], tuple[tuple[str, str], ...]]
+    groups: tuple[tuple[str, ...], ...] = ()

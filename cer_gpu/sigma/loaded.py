@@ -55,6 +55,8 @@ class SigmaRules(Mapping[str, str]):
         Titles of rules that give no results of their own, by the correlations without a text that refer to them.
     log_sources
         Texts in CEQL that find the events of log sources, by the words that rules have for these (`Rule.log_source`).
+    groups
+        By names of rules, those of their columns of which events have one or another, for the same field.
 
     Attributes
     ----------
@@ -89,6 +91,7 @@ class SigmaRules(Mapping[str, str]):
         passed_over: Mapping[str, int] | None = None,
         silenced: Mapping[str, tuple[str, ...]] | None = None,
         log_sources: Mapping[str, str] | None = None,
+        groups: Mapping[str, tuple[tuple[str, ...], ...]] | None = None,
     ) -> None:
         self.rules: dict[str, Rule] = dict(rules)
         self.fields: dict[str, tuple[str, ...]] = dict(fields)
@@ -96,6 +99,7 @@ class SigmaRules(Mapping[str, str]):
         self.passed_over: dict[str, int] = dict(passed_over or {})
         self.silenced: dict[str, tuple[str, ...]] = dict(silenced or {})
         self.log_sources: dict[str, str] = dict(log_sources or {})
+        self._groups = dict(groups or {})
 
     def __getitem__(self, name: str) -> str:
         """Return the text of a rule."""
@@ -119,9 +123,12 @@ class SigmaRules(Mapping[str, str]):
         return [(each.name, each.error) for each in self._refused]
 
     def missing(self, schema: pa.Schema) -> dict[str, int]:
-        """Return the columns that events of a schema have not, with the number of rules that read each, most first."""
+        """Return the columns that events of a schema have not, with the number of rules that read each, most first.
+
+        A field that has several columns, none of them there, counts as the first.
+        """
         known = set(names_known(schema))
-        counts = Counter(name for names in self.fields.values() for name in names if name not in known)
+        counts = Counter(name for rule in self.fields for name in self._missing_of(rule, known))
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
     def summary(self, schema: pa.Schema | None = None) -> str:
@@ -150,7 +157,12 @@ class SigmaRules(Mapping[str, str]):
 
     def _readers(self, schema: pa.Schema) -> int:
         known = set(names_known(schema))
-        return sum(any(name not in known for name in names) for names in self.fields.values())
+        return sum(bool(self._missing_of(rule, known)) for rule in self.fields)
+
+    def _missing_of(self, rule: str, known: set[str]) -> list[str]:
+        groups = self._groups.get(rule, ())
+        spare = {name for group in groups for name in (group if known.intersection(group) else group[1:])}
+        return [name for name in self.fields[rule] if name not in known and name not in spare]
 
 
 def _hint(error: CerError) -> str | None:

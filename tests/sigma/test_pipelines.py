@@ -17,6 +17,8 @@ from cer_gpu.sigma.pipelines.named import FINDERS
 
 PLUGIN = ROOT / "cer_gpu" / "sigma" / "plugin"
 SYSMON = "Channel GLOB 'Microsoft-Windows-Sysmon/Operational' NOCASE"
+NO_CHANNEL = "`winlog.channel` IS NULL"
+OF_SYSMON = "`winlog.channel` GLOB 'Microsoft-Windows-Sysmon/Operational' NOCASE"
 STARTS = "`event.category` GLOB 'process' NOCASE AND `event.type` GLOB 'start' NOCASE"
 SECURITY = "Channel GLOB 'Security' NOCASE"
 
@@ -92,10 +94,12 @@ def test_one_of_two_logs_may_be_chosen():
 
 ECS = [
     (
-        "category: process_creation, product: windows",
+        "category: image_load, product: windows",
         "Image: x, User: y, Other: z",
-        f"(`host.os.type` GLOB 'windows' NOCASE AND {STARTS})"
-        r" AND (`process.executable` GLOB 'x' NOCASE AND concat(`user.domain`, '\', `user.name`) GLOB 'y' NOCASE"
+        "(`host.os.type` GLOB 'windows' NOCASE AND `event.category` GLOB 'library' NOCASE AND "
+        f"{NO_CHANNEL} OR `event.code` = 7 AND {OF_SYSMON})"
+        " AND ((`process.executable` GLOB 'x' NOCASE OR `winlog.event_data.Image` GLOB 'x' NOCASE) AND "
+        r"(concat(`user.domain`, '\', `user.name`) GLOB 'y' NOCASE OR `winlog.event_data.User` GLOB 'y' NOCASE)"
         " AND `winlog.event_data.Other` GLOB 'z' NOCASE)",
     ),
     (
@@ -107,21 +111,23 @@ ECS = [
     (
         "service: security, product: windows",
         "EventID: 4624, a.b: x",
-        "(`host.os.type` GLOB 'windows' NOCASE AND "
-        "(`winlog.channel` GLOB 'Security' NOCASE OR `winlog.channel` IS NULL))"
+        "(`winlog.channel` GLOB 'Security' NOCASE OR `host.os.type` GLOB 'windows' NOCASE AND `winlog.channel` IS NULL)"
         " AND (`event.code` = 4624 AND `a.b` GLOB 'x' NOCASE)",
     ),
     (
         "category: network_connection",
         "Initiated: 'true'",
-        "(`event.category` GLOB 'network' NOCASE AND `dns.question.name` IS NULL)"
-        " AND (`network.direction` GLOB 'egress' NOCASE)",
+        "((`event.category` GLOB 'network' NOCASE AND `dns.question.name` IS NULL AND "
+        f"{NO_CHANNEL} OR `event.code` = 3 AND {OF_SYSMON}) AND (`network.direction` GLOB {{'egress', 'true'}} NOCASE "
+        "OR `winlog.event_data.Initiated` GLOB {'egress', 'true'} NOCASE)) OR "
+        "((`event.code` = 5156 AND `winlog.channel` GLOB 'Security' NOCASE) AND "
+        "(`winlog.event_data.Direction` GLOB '%%14593' NOCASE))",
     ),
     (
         "category: sysmon_error, product: windows",
         "a: x",
-        "(`host.os.type` GLOB 'windows' NOCASE AND `event.code` = 255 AND (`winlog.channel` GLOB "
-        "'Microsoft-Windows-Sysmon/Operational' NOCASE OR `winlog.channel` IS NULL))"
+        f"(`host.os.type` GLOB 'windows' NOCASE AND `event.code` = 255 AND {NO_CHANNEL} OR "
+        f"`event.code` = 255 AND {OF_SYSMON})"
         " AND (`winlog.event_data.a` GLOB 'x' NOCASE)",
     ),
 ]
@@ -136,7 +142,9 @@ def test_several_pipelines_are_alternatives():
     text = predicate("product: windows, category: image_load", "ImageLoaded: x", ["windows", "ecs"])
     assert text == (
         f"((EventID = 7 AND {SYSMON}) AND (ImageLoaded GLOB 'x' NOCASE)) OR ((`host.os.type` GLOB 'windows' NOCASE AND "
-        "`event.category` GLOB 'library' NOCASE) AND (`dll.path` GLOB 'x' NOCASE))"
+        f"`event.category` GLOB 'library' NOCASE AND {NO_CHANNEL} OR `event.code` = 7 AND {OF_SYSMON}) AND "
+        "(`dll.path` GLOB 'x' NOCASE OR `dll.path` IS NULL AND `file.path` GLOB 'x' NOCASE OR "
+        "`winlog.event_data.ImageLoaded` GLOB 'x' NOCASE))"
     )
 
 

@@ -1,60 +1,58 @@
-"""Log sources under the names of the Elastic Common Schema (ECS), as winlogbeat and Elastic's own agent give them."""
+"""Log sources under the names of the Elastic Common Schema (ECS), as winlogbeat and Elastic's own agent give them.
+
+Events of Windows with a channel are those of the pipeline ``windows`` under other names, and told as there, by channel
+and number: their categories in ECS are too wide, and no others than of winlogbeat's modules.  Others are told by
+``event.category`` and ``event.type``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 
-from cer_gpu.sigma.formulas import DetectionFormula, EventColumn, Negated, Presence, all_of, some_of
-from cer_gpu.sigma.pipelines.sources import LogSource, has_number, has_text, replaced_values
-from cer_gpu.sigma.pipelines.windows import CHANNELS, SYSMON_EVENTS
+from cer_gpu.sigma.formulas import (
+    DetectionFormula,
+    EventColumn,
+    Negated,
+    Presence,
+    all_of,
+    column,
+    some_of,
+)
+from cer_gpu.sigma.pipelines.sources import FieldColumn, LogSource, has_number, has_text, over_fields, replaced_values
+from cer_gpu.sigma.pipelines.windows import CHANNELS, SYSMON_EVENTS, of_sysmon, of_the_security_log
+from cer_gpu.sigma.pipelines.winlogbeat import (
+    MOVED,
+    OF_CATEGORIES,
+    OF_POWERSHELL,
+    OF_SECURITY,
+    OWN,
+    adapted_values,
+    columns_having,
+    columns_having_of_defender,
+    of_names,
+    of_system,
+)
 
 _USER = EventColumn(r"concat(`user.domain`, '\', `user.name`)", ("user.domain", "user.name"))
 FIELDS_OF_ECS: Mapping[str, str | EventColumn] = {
+    **{field: names[0] for field, names in MOVED.items()},
     "EventID": "event.code",
     "Channel": "winlog.channel",
     "Provider_Name": "event.provider",
     "Computer": "host.name",
     "ComputerName": "host.name",
     "User": _USER,
-    "LogonId": "winlog.logon.id",
-    "Image": "process.executable",
-    "SourceImage": "process.executable",
-    "CommandLine": "process.command_line",
-    "CurrentDirectory": "process.working_directory",
-    "OriginalFileName": "process.pe.original_file_name",
-    "IntegrityLevel": "process.Ext.token.integrity_level_name",
-    "Company": "process.pe.company",
-    "Description": "process.pe.description",
-    "FileVersion": "process.pe.file_version",
-    "Product": "process.pe.product",
-    "ProcessGuid": "process.entity_id",
-    "ProcessId": "process.pid",
-    "ParentImage": "process.parent.executable",
-    "ParentCommandLine": "process.parent.command_line",
-    "ParentProcessGuid": "process.parent.entity_id",
-    "ParentProcessId": "process.parent.pid",
-    "TargetFilename": "file.path",
     "PipeName": "file.path",
-    "TargetObject": "registry.path",
-    "Details": "registry.data.strings",
     "ImageLoaded": "dll.path",
-    "Signed": "dll.code_signature.exists",
-    "Signature": "dll.code_signature.subject_name",
-    "SignatureStatus": "dll.code_signature.status",
-    "QueryName": "dns.question.name",
-    "DestinationIp": "destination.ip",
-    "DestinationPort": "destination.port",
-    "DestinationHostname": "destination.address",
-    "SourceIp": "source.ip",
-    "SourcePort": "source.port",
-    "IpAddress": "source.ip",
-    "Protocol": "network.transport",
-    "Initiated": "network.direction",
-    "ScriptBlockText": "powershell.file.script_block_text",
+    "message": "message",
 }
 """Fields of ECS by those of Sigma; others of Windows are below ``winlog.event_data``."""
 
 _VALUES = {"Initiated": replaced_values({"true": "egress", "false": "ingress"})}
+_NO_CHANNEL = Presence("winlog.channel", False)
 _IS_LOOKUP = Presence("dns.question.name", True)
 _PIPES = has_number("event.code", *SYSMON_EVENTS["pipe_created"])
 _POWERSHELL = {
@@ -98,39 +96,119 @@ CATEGORIES: Mapping[str, DetectionFormula] = {
     **{category: has_number("event.code", number) for category, number in _POWERSHELL.items()},
 }
 """Tests of events by categories of Sigma."""
+_TOLD_BY = ("event.category", "event.type", "event.code", "winlog.channel")
+"""Columns that tell a category: the first ones of events of the agent, the others of winlogbeat."""
 _BY_NUMBER = ("security", "sysmon")
 SYSTEMS = ("windows", "linux", "macos")
 """Products that are systems."""
 
 
+@lru_cache(maxsize=1_000)
 def sources_in_ecs(product: str | None, category: str | None, service: str | None) -> Sequence[LogSource]:
-    """Return the log source that a rule names, as one under the names of ECS; (): there is none."""
-    if product not in (None, *SYSTEMS) or (category is None and service is None):
+    """Return the log sources that a rule names, as those under the names of ECS; (): there is none."""
+    if product not in (None, *SYSTEMS) or (category is None and service is None and product != "windows"):
         return ()
-    tests = [] if product is None else [has_text("host.os.type", product)]
-    if category is not None:
-        if category in CATEGORIES:
-            tests.append(CATEGORIES[category])
-        elif product == "windows" and category in SYSMON_EVENTS:
-            tests += [has_number("event.code", *SYSMON_EVENTS[category]), _in("sysmon")]
-        else:
+    if service is not None and (product != "windows" or service not in CHANNELS):
+        return ()
+    if product in ("linux", "macos"):
+        if category is None or category not in CATEGORIES:
             return ()
-    if service is not None:
-        if product != "windows" or service not in CHANNELS:
-            return ()
-        tests.append(_in(service))
-    others = _of_windows if product == "windows" else str
-    return (LogSource(all_of(tests), FIELDS_OF_ECS, _VALUES, others),)
+        return (LogSource(all_of([has_text("host.os.type", product), CATEGORIES[category]]), FIELDS_OF_ECS, _VALUES),)
+    if category is None:
+        return (_of_windows_at_all() if service is None else _of_service(service),)
+    found = [*_by_category(product, category), *_by_channel(category)]
+    if service is None:
+        return found
+    channel = _in(service)
+    return [replace(source, test=all_of([source.test, channel])) for source in found if source.test is not None]
+
+
+def _by_category(product: str | None, category: str) -> Iterator[LogSource]:
+    """Yield the events of a category that have no channel."""
+    known = CATEGORIES.get(category)
+    if known is None and product == "windows" and category in SYSMON_EVENTS:
+        known = has_number("event.code", *SYSMON_EVENTS[category])
+    if known is not None:
+        tests = [known, _NO_CHANNEL] if product is None else [has_text("host.os.type", product), known, _NO_CHANNEL]
+        others = str if product is None and category not in SYSMON_EVENTS else _of_windows
+        values = adapted_values(category)
+        yield LogSource(all_of(tests), FIELDS_OF_ECS, values, others, _choices(category), told_by=_TOLD_BY)
+
+
+def _by_channel(category: str) -> Iterator[LogSource]:
+    """Yield the events of channels of Windows that are of a category."""
+    for source in of_sysmon(category):
+        assert source.test is not None
+        test = over_fields(source.test, _name_of_system)
+        values = adapted_values(category)
+        yield LogSource(test, FIELDS_OF_ECS, values, _of_windows, _choices(category), told_by=_TOLD_BY)
+    for source in of_the_security_log(category):
+        yield _of_security_log(category, source)
+
+
+def _of_security_log(category: str, source: LogSource) -> LogSource:
+    """Return a log source of the Security log under the names of ECS."""
+    assert source.test is not None
+    made = {name: _renamed(each) for name, each in source.fields.items() if isinstance(each, EventColumn)}
+    parent = {"ProcessId": (FieldColumn("process.parent.pid"),)} if category == "process_creation" else {}
+    known = columns_having({**of_names(OF_SECURITY), **parent})
+    test = over_fields(source.test, _name_of_system)
+    moved = {name: of[0] for name, of in OF_SECURITY.items()} | {name: each[0].column for name, each in parent.items()}
+    fields = {**FIELDS_OF_ECS, **moved, **made}
+    return LogSource(
+        test, fields, {}, _of_windows, lambda name: () if name in made else known(name), source, told_by=_TOLD_BY
+    )
+
+
+def _renamed(made: EventColumn) -> EventColumn:
+    """Return a value that is made of columns, of those below ``winlog.event_data``."""
+    names = {name: f"{OWN}{name}" for name in made.names}
+    text = re.sub(
+        r"\'[^\']*\'|\w+", lambda match: column(names[match[0]]).text if match[0] in names else match[0], made.text
+    )
+    return EventColumn(text, tuple(names.values()))
+
+
+def _of_windows_at_all() -> LogSource:
+    test = some_of([has_text("host.os.type", "windows"), Negated(_NO_CHANNEL)])
+    return LogSource(test, FIELDS_OF_ECS, adapted_values(None), _of_windows, _choices(None))
+
+
+def _of_service(service: str) -> LogSource:
+    """Return the events of a service; of the Security log and of Sysmon they may have no channel."""
+    test = has_text("winlog.channel", *CHANNELS[service])
+    if service in _BY_NUMBER:
+        test = some_of([test, all_of([has_text("host.os.type", "windows"), _NO_CHANNEL])])
+    return LogSource(
+        test, FIELDS_OF_ECS, adapted_values(None), _of_windows, _CHOICES_OF_SERVICES.get(service, _choices(None))
+    )
+
+
+@lru_cache(maxsize=100)
+def _choices(category: str | None) -> Callable[[str], Sequence[FieldColumn]]:
+    powershell = of_names(OF_POWERSHELL) if (category or "").startswith("ps_") else {}
+    return columns_having({**OF_CATEGORIES.get(category or "", {}), **powershell})
+
+
+_CHOICES_OF_SERVICES = {
+    "security": columns_having(of_names(OF_SECURITY)),
+    "windefend": columns_having_of_defender,
+    **dict.fromkeys(("powershell", "powershell-classic"), columns_having(of_names(OF_POWERSHELL))),
+}
 
 
 def _in(service: str) -> DetectionFormula:
     """Return the test of a channel; events of the Security log and of Sysmon may have none, and are told by numbers."""
     channel = has_text("winlog.channel", *CHANNELS[service])
-    return some_of([channel, Presence("winlog.channel", False)]) if service in _BY_NUMBER else channel
+    return some_of([channel, _NO_CHANNEL]) if service in _BY_NUMBER else channel
+
+
+def _name_of_system(name: str) -> str:
+    return of_system(name) or f"{OWN}{name}"
 
 
 def _of_windows(name: str) -> str:
-    return name if "." in name or name == "@timestamp" else f"winlog.event_data.{name}"
+    return name if "." in name or name == "@timestamp" else f"{OWN}{name}"
 
 
 PIPELINES_OF_ECS = {"ecs": sources_in_ecs}

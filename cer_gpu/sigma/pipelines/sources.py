@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cer_gpu.sigma.formulas import (
@@ -12,10 +12,13 @@ from cer_gpu.sigma.formulas import (
     DetectionFormula,
     EventColumn,
     FieldTest,
+    Likeness,
     Negated,
     PredicateWriter,
+    Presence,
     RulePredicate,
     Some,
+    Verbatim,
     all_of,
     column,
     quoted_text,
@@ -32,6 +35,26 @@ CHOSEN = "\0"
 
 
 @dataclass(frozen=True)
+class FieldColumn:
+    """A column that may have the value of a field.
+
+    Attributes
+    ----------
+    column : str
+        Its name, or one of `LogSource.fields`.
+    test : DetectionFormula or None
+        Over columns: where it holds, the column is that of the field; None: in all events.
+    """
+
+    column: str
+    test: DetectionFormula | None = None
+
+
+TestOfField = FieldTest | Presence | Likeness | Verbatim
+"""A test of a field."""
+
+
+@dataclass(frozen=True)
 class LogSource:
     """A log source: a kind of events that a rule is about.
 
@@ -42,39 +65,136 @@ class LogSource:
     fields : mapping from str to str or EventColumn
         ChosenColumns of fields; others keep their names, or get the name that `others` gives.
     values : mapping from str to callable
-        By fields, the function from a value of Sigma, as a string of CEQL, to the value that the column has for it.
+        By fields, the function from a test of its values to the condition over the values that columns have for them.
     others : callable or None
+    choices : callable or None
+        The function from a field to the columns of which one has its value, if there are several: a test holds where
+        it holds of one of them.
+    base : LogSource or None
+        The log source whose columns are the fields of this one.
+    told_by : tuple of str
+        Columns of `test`, and of those of like sources, of which events need have one only.
     """
 
     test: DetectionFormula | None = None
     fields: Mapping[str, str | EventColumn] = field(default_factory=dict)
-    values: Mapping[str, Callable[[str], str]] = field(default_factory=dict)
+    values: Mapping[str, Callable[[FieldTest], DetectionFormula]] = field(default_factory=dict)
     others: Callable[[str], str] | None = None
+    choices: Callable[[str], Sequence[FieldColumn]] | None = None
+    base: LogSource | None = None
+    told_by: tuple[str, ...] = ()
 
     def column_of(self, name: str, columns: ChosenColumns) -> EventColumn:
-        """Return the column of a field; `columns` has the last word."""
+        """Return the column of a field, the first of several; `columns` has the last word."""
         if CHOSEN in name:
             return column(name.partition(CHOSEN)[2])
         if name in columns:
             return column(columns[name])
+        if self.base is not None:
+            under = self.base.fields.get(name, name)
+            name = under if isinstance(under, str) else name
         found = self.fields.get(name)
         if found is None:
             found = name if self.others is None else self.others(name)
         return found if isinstance(found, EventColumn) else column(columns.get(found, found))
 
-    def adapted(self, formula: DetectionFormula) -> DetectionFormula:
-        """Return a condition with the values that the columns have."""
-        match formula:
-            case FieldTest(str(name), _, values) if name in self.values:
-                adapt = self.values[name]
-                return replace(formula, values=tuple(dict.fromkeys(adapt(value) for value in values)))
-            case All(parts) if self.values:
-                return All(tuple(map(self.adapted, parts)))
-            case Some(parts) if self.values:
-                return Some(tuple(map(self.adapted, parts)))
-            case Negated(part):
-                return Negated(self.adapted(part))
-        return formula
+    def adapted(self, formula: DetectionFormula, columns: ChosenColumns) -> DetectionFormula:
+        """Return a condition with the values that the columns have, and over each of several columns of a field."""
+        if self.base is not None:
+            formula = over_fields(self.base.adapted(formula, columns), self._under_base)
+        if not self.values and self.choices is None:
+            return formula
+        return _with_leaves(formula, lambda leaf: self._adapted_leaf(leaf, columns))
+
+    def groups(self, formula: DetectionFormula, columns: ChosenColumns) -> Iterator[tuple[str, ...]]:
+        """Yield the names of columns of which events need have one only: for a field, and for the test."""
+        if self.told_by:
+            yield self.told_by
+        if self.choices is None:
+            return
+        names = dict.fromkeys(name for leaf in _leaves(formula) for name in _names(leaf))
+        for name in names if self.base is None else map(self._under_base, names):
+            found = self._choices(name, columns)
+            if len(found) > 1:
+                parts = (self.column_of(each.column, columns).names for each in found)
+                yield tuple(dict.fromkeys(each for part in parts for each in part))
+
+    def _under_base(self, name: str) -> str:
+        assert self.base is not None
+        under = self.base.fields.get(name, name)
+        return under if isinstance(under, str) else name
+
+    def _adapted_leaf(self, leaf: TestOfField, columns: ChosenColumns) -> DetectionFormula:
+        if not isinstance(leaf, FieldTest) or leaf.field is None or leaf.field in columns:
+            return self._chosen(leaf, columns)
+        meant = self.values.get(leaf.field)
+        if meant is None:
+            return self._chosen(leaf, columns)
+        return _with_leaves(meant(leaf), lambda each: self._chosen(each, columns))
+
+    def _chosen(self, leaf: TestOfField, columns: ChosenColumns) -> DetectionFormula:
+        """Return the test of a field as one of the columns that may have its value."""
+        if isinstance(leaf, Likeness):
+            pairs = [(a, b) for a in self._choices(leaf.field, columns) for b in self._choices(leaf.other, columns)]
+            return some_of(
+                _where(replace(leaf, field=a.column, other=b.column), *(each.test for each in (a, b))) for a, b in pairs
+            )
+        if leaf.field is None:
+            return leaf
+        found = self._choices(leaf.field, columns)
+        if isinstance(leaf, Presence) and not leaf.has_value:
+            return Negated(some_of(_where(Presence(each.column, True), each.test) for each in found))
+        return some_of(_where(replace(leaf, field=each.column), each.test) for each in found)
+
+    def _choices(self, name: str, columns: ChosenColumns) -> Sequence[FieldColumn]:
+        if self.choices is None or CHOSEN in name or name in columns:
+            return (FieldColumn(name),)
+        return self.choices(name) or (FieldColumn(name),)
+
+
+def _where(test: DetectionFormula, *conditions: DetectionFormula | None) -> DetectionFormula:
+    return all_of([*(each for each in conditions if each is not None), test])
+
+
+def _leaves(formula: DetectionFormula) -> Iterator[TestOfField]:
+    match formula:
+        case All(parts) | Some(parts):
+            for each in parts:
+                yield from _leaves(each)
+        case Negated(part):
+            yield from _leaves(part)
+        case _:
+            yield formula
+
+
+def _names(leaf: TestOfField) -> Iterator[str]:
+    if isinstance(leaf, Likeness):
+        yield from (leaf.field, leaf.other)
+    elif leaf.field is not None:
+        yield leaf.field
+
+
+def _with_leaves(formula: DetectionFormula, made: Callable[[TestOfField], DetectionFormula]) -> DetectionFormula:
+    """Return a formula with others in the place of its tests."""
+    match formula:
+        case All(parts):
+            return all_of([_with_leaves(each, made) for each in parts])
+        case Some(parts):
+            return some_of([_with_leaves(each, made) for each in parts])
+        case Negated(part):
+            return Negated(_with_leaves(part, made))
+    return made(formula)
+
+
+def over_fields(formula: DetectionFormula, name_of: Callable[[str], str]) -> DetectionFormula:
+    """Return a formula over other names of fields."""
+
+    def renamed(leaf: TestOfField) -> TestOfField:
+        if isinstance(leaf, Likeness):
+            return replace(leaf, field=name_of(leaf.field), other=name_of(leaf.other))
+        return leaf if leaf.field is None else replace(leaf, field=name_of(leaf.field))
+
+    return _with_leaves(formula, renamed)
 
 
 EVERY_EVENT = LogSource()
@@ -91,20 +211,29 @@ def has_number(name: str, *numbers: int) -> DetectionFormula:
     return FieldTest(name, EQUAL, tuple(map(str, numbers)))
 
 
-def replaced_values(table: Mapping[str, str]) -> Callable[[str], str]:
+def replaced_values(table: Mapping[str, str]) -> Callable[[FieldTest], FieldTest]:
     """Return the function for `LogSource.values` that replaces some texts, given in small letters."""
     replaced = {quoted_text(known): quoted_text(meant) for known, meant in table.items()}
-    return lambda value: replaced.get(value.lower(), value)
+    return with_values(lambda value: (replaced.get(value.lower(), value),))
+
+
+def with_values(meant: Callable[[str], Iterable[str]]) -> Callable[[FieldTest], FieldTest]:
+    """Return the function for `LogSource.values` that puts one or several values in the place of each."""
+    return lambda test: replace(
+        test, values=tuple(dict.fromkeys(each for value in test.values for each in meant(value)))
+    )
 
 
 def predicate_of(formula: DetectionFormula, sources: Sequence[LogSource], columns: ChosenColumns) -> RulePredicate:
     """Return the predicate of a condition: for each log source its test first, then the condition over its columns."""
     tests: dict[str, list[DetectionFormula | None]] = {}
     names: dict[str, None] = {}
+    groups: dict[tuple[str, ...], None] = {}
     for source in sources:
         writer = PredicateWriter(lambda name, source=source: source.column_of(name, columns))  # type: ignore[misc]
-        tests.setdefault(writer.predicate(source.adapted(formula)), []).append(source.test)
+        tests.setdefault(writer.predicate(source.adapted(formula, columns)), []).append(source.test)
         names.update(writer.columns)
+        groups.update(dict.fromkeys(source.groups(formula, columns)))
     writer = PredicateWriter(lambda name: column(columns.get(name, name)))
     written = []
     for text, of_sources in tests.items():
@@ -112,7 +241,7 @@ def predicate_of(formula: DetectionFormula, sources: Sequence[LogSource], column
         written.append(f"({writer.predicate(some_of(known))}) AND ({text})" if len(known) == len(of_sources) else text)
     text = written[0] if len(written) == 1 else " OR ".join(f"({each})" for each in written)
     places = _Places(tuple(sources), columns)
-    return RulePredicate(text, tuple(writer.columns | names), places, places.tested)
+    return RulePredicate(text, tuple(writer.columns | names), places, places.tested, tuple(groups))
 
 
 def test_of_sources(sources: Sequence[LogSource], columns: ChosenColumns) -> str | None:

@@ -10,8 +10,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from cer_gpu.sigma.formulas import DetectionFormula, EventColumn, Negated, all_of
-from cer_gpu.sigma.pipelines.sources import EVERY_EVENT, LogSource, has_number, has_text, in_channel, replaced_values
+from cer_gpu.sigma.formulas import GLOB, DetectionFormula, EventColumn, FieldTest, Negated, all_of
+from cer_gpu.sigma.pipelines.registry import NUMBERS_OF_WINDOWS, RegistryData, paths_of_the_kernel
+from cer_gpu.sigma.pipelines.sources import (
+    EVERY_EVENT,
+    FieldColumn,
+    LogSource,
+    has_number,
+    has_text,
+    in_channel,
+    replaced_values,
+)
 
 SYSMON = ("Microsoft-Windows-Sysmon/Operational",)
 SECURITY = ("Security",)
@@ -134,20 +143,6 @@ CHANNELS: Mapping[str, tuple[str, ...]] = {
 }
 """Channels by services of Sigma."""
 
-_HIVES = (
-    (re.compile(r"(?i)^'HKLM\\"), r"'\\REGISTRY\\MACHINE\\"),
-    (re.compile(r"(?i)^'HKU\\"), r"'\\REGISTRY\\USER\\"),
-    (re.compile(r"(?i)^'HKCR\\"), r"'\\REGISTRY\\MACHINE\\SOFTWARE\\Classes\\"),
-    (re.compile(r"(?i)\\CurrentControlSet\\"), r"\\ControlSet???\\"),
-)
-
-
-def _of_registry(pattern: str) -> str:
-    """Return a path of the registry, as a pattern in quotes, as the Security log writes it."""
-    for sign, meant in _HIVES:
-        pattern = sign.sub(meant, pattern)
-    return pattern
-
 
 def _audited(number: int, fields: Mapping[str, str | EventColumn], **values: Mapping[str, str]) -> LogSource:
     return LogSource(
@@ -155,6 +150,8 @@ def _audited(number: int, fields: Mapping[str, str | EventColumn], **values: Map
     )
 
 
+AUDITED_DATA = RegistryData("NewValue", "NewValueType", **NUMBERS_OF_WINDOWS)
+"""Data of event 4657."""
 _REGISTRY: Mapping[str, str | EventColumn] = {
     "Image": "ProcessName",
     "Details": "NewValue",
@@ -166,26 +163,63 @@ _ACCESS = {"FileName": "ObjectName", "TargetFilename": "ObjectName", "Image": "P
 
 def _audited_registry(kind: DetectionFormula | None) -> LogSource:
     test = in_channel(SECURITY, 4657)
-    return LogSource(test if kind is None else all_of([test, kind]), _REGISTRY, {"TargetObject": _of_registry})
+    values: Mapping[str, Callable[[FieldTest], DetectionFormula]] = {
+        "TargetObject": paths_of_the_kernel,
+        "Details": AUDITED_DATA,
+    }
+    return LogSource(test if kind is None else all_of([test, kind]), _REGISTRY, values)
+
+
+_SYSTEM, _NETWORK_SERVICE, _TARGET, _SUBJECT = (
+    f"account {name}" for name in ("S-1-5-18", "S-1-5-20", "Target", "Subject")
+)
+_SIDS = {_SYSTEM: "S-1-5-18", _NETWORK_SERVICE: "S-1-5-20"}
+_ACCOUNTS: Mapping[str, EventColumn] = {
+    _SYSTEM: EventColumn(r"'NT AUTHORITY\SYSTEM'", ()),
+    _NETWORK_SERVICE: EventColumn(r"'NT AUTHORITY\NETWORK SERVICE'", ()),
+    _TARGET: EventColumn(r"concat(TargetDomainName, '\', TargetUserName)", ("TargetDomainName", "TargetUserName")),
+    _SUBJECT: EventColumn(r"concat(SubjectDomainName, '\', SubjectUserName)", ("SubjectDomainName", "SubjectUserName")),
+}
+"""Accounts of event 4688: of those of the system, the names are those of the machine, so that their SIDs tell them."""
+
+
+def _accounts(kind: str, *tests: DetectionFormula) -> Iterator[FieldColumn]:
+    """Yield the accounts of the subject or the target of an event."""
+    sid = f"{kind}UserSid"
+    for name, known in _SIDS.items():
+        yield FieldColumn(name, all_of([*tests, has_text(sid, known)]))
+    yield FieldColumn(f"account {kind}", all_of([*tests, Negated(has_text(sid, *_SIDS.values()))]))
+
+
+_HAS_TARGET = FieldTest("TargetUserName", GLOB, ("'[!-]*'", "'-?*'"))
+_USERS: Mapping[str, Sequence[FieldColumn]] = {
+    "User": (*_accounts("Target", _HAS_TARGET), *_accounts("Subject", Negated(_HAS_TARGET))),
+    "ParentUser": tuple(_accounts("Subject")),
+}
+"""A new process runs as the target if there is one, else as the subject, as which the process runs that made it."""
 
 
 AUDITED: Mapping[str, LogSource] = {
-    "process_creation": _audited(
-        4688,
-        {
-            "Image": "NewProcessName",
-            "ParentImage": "ParentProcessName",
-            "ProcessId": "NewProcessId",
-            "ParentProcessId": "ProcessId",
-            "LogonId": "SubjectLogonId",
-            "IntegrityLevel": "MandatoryLabel",
-        },
-        IntegrityLevel={
-            "low": "S-1-16-4096",
-            "medium": "S-1-16-8192",
-            "high": "S-1-16-12288",
-            "system": "S-1-16-16384",
-        },
+    "process_creation": replace(
+        _audited(
+            4688,
+            {
+                **_ACCOUNTS,
+                "Image": "NewProcessName",
+                "ParentImage": "ParentProcessName",
+                "ProcessId": "NewProcessId",
+                "ParentProcessId": "ProcessId",
+                "LogonId": "SubjectLogonId",
+                "IntegrityLevel": "MandatoryLabel",
+            },
+            IntegrityLevel={
+                "low": "S-1-16-4096",
+                "medium": "S-1-16-8192",
+                "high": "S-1-16-12288",
+                "system": "S-1-16-16384",
+            },
+        ),
+        choices=lambda name: _USERS.get(name, ()),
     ),
     "process_termination": _audited(4689, {"Image": "ProcessName"}),
     "network_connection": _audited(
@@ -230,6 +264,16 @@ def of_the_security_log(category: str) -> Iterator[LogSource]:
         yield AUDITED[category]
 
 
+_OF_SYSTEM = frozenset(("EventID", "Channel", "Computer", "Provider_Name", "EventRecordID"))
+_WORDS = re.compile(r"(?<=[a-z])_?(?=[A-Z])")
+
+
+def names_of_defender(name: str) -> Sequence[FieldColumn]:
+    """Return the columns of a field of Defender, whose names have blanks that rules leave out."""
+    spaced = name if name in _OF_SYSTEM else _WORDS.sub(" ", name)
+    return () if spaced == name else (FieldColumn(name), FieldColumn(spaced))
+
+
 def sources_in(
     kinds: Iterable[Callable[[str], Iterable[LogSource]]],
     product: str | None,
@@ -249,7 +293,9 @@ def sources_in(
         return ()
     if category is None:
         if service is not None:
-            return (LogSource(in_channel(CHANNELS[service])),)
+            return (
+                LogSource(in_channel(CHANNELS[service]), choices=names_of_defender if service == "windefend" else None),
+            )
         return () if product is None else (EVERY_EVENT,)
     found = [source for kind in kinds for source in kind(category)]
     if service is None:
