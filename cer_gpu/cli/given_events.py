@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from cer_gpu.ceql.checks import NEEDS_TIME
 from cer_gpu.errors import CerError, EventsError, OptionError, QueryError
-from cer_gpu.io.files import Files, find_files
+from cer_gpu.io.files import Files, find_files, time_of_logs
 from cer_gpu.io.formats import is_name_of_events
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
@@ -78,6 +78,16 @@ class Streams:
             limits = self.time_column, self.period, self.time_unit
             opened = {name: within_period(open_events(each), *limits) for name, each in opened.items()}
         return opened.get(None, opened)
+
+    @property
+    def time_of_logs(self) -> str | None:
+        """Column of times of the events if all are logs; None: some are others, or cannot be read."""
+        paths = self.named.get(None, ())
+        if not paths or STANDARD in paths or any(map(is_table_name, paths)):
+            return None
+        with contextlib.suppress(CerError, OSError):  # which the evaluation meets again
+            return time_of_logs(paths, self.reading)
+        return None
 
     def within(self, period: Period, time_column: str | None, time_unit: str | None) -> Streams:
         """Return the events of a period of time."""

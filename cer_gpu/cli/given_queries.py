@@ -8,7 +8,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -214,6 +214,16 @@ class GivenQueries:
         """The column of times."""
         time_column: str | None = self.compiling["time_column"]
         return time_column
+
+    def timed_by_logs(self, streams: Streams) -> GivenQueries:
+        """Return the queries with the time of the logs they read, unless they have a time column or need none."""
+        if self.time_column is not None or language_of("" if self.is_set else self.rules[""].text).reads_whole_table:
+            return self
+        column = streams.time_of_logs
+        if column is None:
+            return self
+        remark = f"the events are sorted by {column}, the time of their logs (--time-column names another)"
+        return replace(self, options=replace(self.options, time_column=column), remarks=[*self.remarks, remark])
 
     @property
     def raises_alerts(self) -> bool:

@@ -68,7 +68,8 @@ class QueryMember(SetMember):
         self._turn: AbstractContextManager[Any] = nullcontext() if sharing is None else sharing.turn()
         self._first: Binding | None = None  # to the first schema, which fixes the types of the results
         self._binding: Binding | None = None  # to the last one
-        self._known_over: pa.Schema | None = None  # in place of both, while the query is not bound
+        self._known_over: pa.Schema | None = None  # in place of the last one, while the query is not bound
+        self._first_over: pa.Schema | None = None  # the first schema, while the query is not bound
         self._asleep: SharedWords | None = None  # until the first relevant event there is no pipeline
         self._pipeline: Pipeline | None = None
         self._may_be_single: bool | None = None  # None: it is not known yet
@@ -121,7 +122,8 @@ class QueryMember(SetMember):
     def _bind_first(self) -> None:
         """Bind the query to the schema over which it was asleep."""
         if self._known_over is not None:
-            self._first = self._binding = self.bind(self._known_over)
+            assert self._first_over is not None
+            self._first, self._binding = self.bind(self._first_over), self.bind(self._known_over)
             self._known_over = None
 
     @cached_property
@@ -246,9 +248,8 @@ class QueryMember(SetMember):
         """See `SetMember`."""
         if self._binding is not None and self._binding.fits(schema):
             return False
-        is_first = self._known_over is None
-        if self._binding is None and self._sleep_over(schema):
-            return is_first
+        if self._binding is None and (changed := self._sleep_over(schema)) is not None:
+            return changed
         self._bind_first()
         if not isinstance(self._query, Bindings):
             self._bindings = self._query.bindings()  # those over any schema
@@ -269,16 +270,23 @@ class QueryMember(SetMember):
             self._pipeline.rebind(binding)
         return True
 
-    def _sleep_over(self, schema: pa.Schema) -> bool:
-        """Sleep without being bound, over a first schema or one that makes no difference, if that can be."""
+    def _sleep_over(self, schema: pa.Schema) -> bool | None:
+        """Sleep over a schema without being bound; return True if that changes what is read, None if it cannot be."""
         query, before = self._query, self._known_over
-        if isinstance(query, Bindings) or before is not None:
-            return before is not None and isinstance(query, KnownQuery) and query.fits(before, schema)
-        known = None if self._planned or self.options.position_column else query.asleep(schema)
-        if known is None or self._sharing is None:
+        if isinstance(query, Bindings) or self._sharing is None:
+            return None
+        if before is not None and query.fits(before, schema):
             return False
+        known = None if self._planned or self.options.position_column else query.asleep(schema)
+        if known is None:
+            return None
+        if before is not None:
+            known_before = query.asleep(before)
+            if known_before is None or not known.is_planned_as(known_before):
+                return None
         guards = self._sharing.guards(schema, known.guards.type_column)
         self._asleep = guards.words_for(known.guards, self._types_met)
+        self._first_over = self._first_over or schema
         self._known_over, self._clocks, self._read = schema, known.clocks, known.attributes
         return True
 
@@ -481,7 +489,7 @@ class QueryMember(SetMember):
         if self._pipes is not None:
             arrays, state.tables["pipes"] = self._pipes.snapshot()
             state.add_arrays("pipes", arrays)
-        if (first := self._known_over if self._first is None else self._first.schema) is not None:
+        if (first := self._first_over if self._first is None else self._first.schema) is not None:
             state.schemas["events"], state.facts["asleep"] = first, self._pipeline is None
             if self._pipeline is not None and not self.limit_reached:
                 self._pipeline.snapshot(state)

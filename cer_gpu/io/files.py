@@ -22,6 +22,7 @@ from cer_gpu.io.containers.zip_members import ZIP_ENDING
 from cer_gpu.io.folders import entries
 from cer_gpu.io.formats import ENDINGS, FORMAT_NAMES, format_of, is_name_of_events, is_recognised, stored_format
 from cer_gpu.io.log_processes import convert_ahead
+from cer_gpu.io.logs.log_formats import LOG_FORMATS
 from cer_gpu.io.one_schema import expecting, in_one_schema
 from cer_gpu.io.source import READ_ERRORS, Parts, Source, ahead, check_columns, check_names
 from cer_gpu.io.stores import Address, StoredFile, StoreListing, listing, open_store, path_in_store, uri_in_store
@@ -182,6 +183,25 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], options: TextOptions = U
         notes=[note for source in sources for note in source.notes],
         time_hint="" if any(source.as_types is None for source in sources) else TEXT_HINT,
     )
+
+
+def time_of_logs(paths: Sequence[str | os.PathLike[str]], options: TextOptions = USUAL) -> str | None:
+    """Return the column of times of files that are logs, all of formats with one such column; None: others are there.
+
+    Raises
+    ------
+    EventsError
+        When there is no such file, or one cannot be read.
+    """
+    of_formats = {log.name: log.time_column for log in LOG_FORMATS}
+    columns = set[str | None]()
+    for file in (file for path in paths for file in find_files(os.fspath(path), options)):
+        with _reading(file):
+            format = stored_format(file)
+        columns.add(None if format is None else of_formats.get(format.name))
+        if len(columns) > 1:
+            return None
+    return columns.pop() if columns else None
 
 
 def open_next(file: StoredFile, first: int, expected: pa.Schema | None, options: TextOptions = USUAL) -> Source:

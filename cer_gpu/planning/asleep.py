@@ -39,6 +39,11 @@ class Asleep:
     attributes: tuple[str, ...]
     result_schema: pa.Schema
 
+    def is_planned_as(self, other: Asleep) -> bool:
+        """Return True if the plan over another schema is the same: types may differ in their layout alone."""
+        same = self.guards.guards == other.guards.guards and self.guards.type_column == other.guards.type_column
+        return same and self.clocks == other.clocks and self.result_schema.names == other.result_schema.names
+
 
 class KnownQuery(ABC):
     """A query whose plan is made when it is asked for."""

@@ -25,6 +25,8 @@ class LogFormat:
         Endings of names, in lower case; empty: it is recognised by its content alone.
     recognises : callable
         ``recognises(head)`` returns True if a file with these first `HEAD_BYTES`, or fewer, has this format.
+    time_column : str
+        Column of the times of its records.
     records : callable
         ``records(stream, skipped)`` yields the records of a decompressed file, in its order, and counts what it leaves
         out.
@@ -34,17 +36,18 @@ class LogFormat:
 
     name: str
     endings: tuple[str, ...]
+    time_column: str
     recognises: Callable[[bytes], bool]
     records: Callable[[IO[bytes], Skipped], Iterator[Record]]
     is_seekable: bool = False
 
 
-EVTX = LogFormat("EVTX", (".evtx",), evtx.recognises, evtx.records, is_seekable=True)
+EVTX = LogFormat("EVTX", (".evtx",), "TimeCreated", evtx.recognises, evtx.records, is_seekable=True)
 LOG_FORMATS = (
     EVTX,
-    LogFormat("Zeek", (), zeek.recognises, zeek.records),
-    LogFormat("Sysmon for Linux", (), sysmon_linux.recognises, sysmon_linux.records),
-    LogFormat("auditd", (), auditd.recognises, auditd.records),
+    LogFormat("Zeek", (), "ts", zeek.recognises, zeek.records),
+    LogFormat("Sysmon for Linux", (), "TimeCreated", sysmon_linux.recognises, sysmon_linux.records),
+    LogFormat("auditd", (), "time", auditd.recognises, auditd.records),
 )
 """Formats in the order in which they are asked whether they recognise a file."""
 
