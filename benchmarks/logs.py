@@ -13,7 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from cer_gpu.io import formats, log_processes
+from cer_gpu.io import formats
+from cer_gpu.io.logs import processes as log_processes
 from cer_gpu.io.logs.converted import LogConverter
 from cer_gpu.io.sources import open_events
 

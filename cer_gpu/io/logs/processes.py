@@ -31,7 +31,7 @@ from cer_gpu.io.stores import StoredFile
 WORTHWHILE_BYTES = 1 << 27
 """Bytes of logs from which processes are begun: each takes a second or two to begin."""
 MOST_CONVERTERS = 16
-_ROOT = Path(__file__).resolve().parents[2]
+_ROOT = Path(__file__).resolve().parents[3]
 _Job = tuple[Any, LogFormat, StoredFile]
 
 
