@@ -21,8 +21,8 @@ from cer_gpu.errors import EventsError, nearest_file
 from cer_gpu.io.containers.zip_members import ZIP_ENDING
 from cer_gpu.io.folders import entries
 from cer_gpu.io.formats import ENDINGS, FORMAT_NAMES, format_of, is_name_of_events, is_recognised, stored_format
-from cer_gpu.io.log_processes import convert_ahead
 from cer_gpu.io.logs.log_formats import LOG_FORMATS
+from cer_gpu.io.logs.processes import convert_ahead
 from cer_gpu.io.one_schema import expecting, in_one_schema
 from cer_gpu.io.source import READ_ERRORS, Parts, Source, ahead, check_columns, check_names
 from cer_gpu.io.stores import Address, StoredFile, StoreListing, listing, open_store, path_in_store, uri_in_store

@@ -48,6 +48,25 @@ def test_rules_over_a_folder_of_logs_need_no_other_option(cli):
     assert json.loads(out)["notes"] == [] or all("NewProcessName" in note for note in json.loads(out)["notes"])
 
 
+def test_event_logs_are_read_in_the_order_of_their_times_which_nobody_names(cli):
+    later, earlier = "2026-11-27T12:00:01.5Z", "2026-11-27T12:00:00Z"
+    for name, time, number in (("a", later, 2), ("b", earlier, 1)):
+        event = event_xml(f"<EventID>{number}</EventID><TimeCreated SystemTime='{time}'/>")
+        Path("logs").mkdir(exist_ok=True)
+        Path("logs", f"{name}.evtx").write_bytes(evtx_bytes([event]))
+    query = "SELECT * FROM S WHERE S AS x ; S AS y FILTER x[EventID = 1] AND y[EventID = 2] WITHIN 5 SECONDS"
+    code, out, err = cli("run", query, "logs", "--no-type-column", "--json")
+    assert (code, json.loads(out)["n_rows"]) == (0, 1), err
+    assert json.loads(out)["notes"] == [
+        "the events are sorted by TimeCreated, the time of their logs (--time-column names another)"
+    ]
+    assert cli("run", query, "logs", "--no-type-column", "--after", "2026-11-27T12:00:01Z")[1].startswith("no ")
+    Path("logs", "c.json").write_text(json.dumps([{"EventID": 3}]))
+    code, _, err = cli("run", query, "logs", "--no-type-column")
+    assert code == 1, "other events have no time that is known"
+    assert "--time-column" in err
+
+
 def test_what_is_damaged_is_a_note_with_file_count_reason_and_place(cli):
     folder = folder_of_logs()
     data = bytearray(evtx_bytes([event_xml(f"<EventID>{i}</EventID>") for i in range(30)], n_in_chunk=10))

@@ -7,7 +7,8 @@ import pytest
 from evtx_writer import event_xml, evtx_bytes
 
 from cer_gpu.errors import EventsError
-from cer_gpu.io import formats, log_processes
+from cer_gpu.io import formats
+from cer_gpu.io.logs import processes as log_processes
 from cer_gpu.io.logs.converted import LogConverter
 from cer_gpu.io.sources import open_events
 
