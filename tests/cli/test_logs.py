@@ -51,7 +51,7 @@ def test_rules_over_a_folder_of_logs_need_no_other_option(cli):
 def test_event_logs_are_read_in_the_order_of_their_times_which_nobody_names(cli):
     later, earlier = "2026-11-27T12:00:01.5Z", "2026-11-27T12:00:00Z"
     for name, time, number in (("a", later, 2), ("b", earlier, 1)):
-        event = event_xml(f"<EventID>{number}</EventID><TimeCreated SystemTime='{time}'/>")
+        event = event_xml(f"<EventID>{number}</EventID>", at=time)
         Path("logs").mkdir(exist_ok=True)
         Path("logs", f"{name}.evtx").write_bytes(evtx_bytes([event]))
     query = "SELECT * FROM S WHERE S AS x ; S AS y FILTER x[EventID = 1] AND y[EventID = 2] WITHIN 5 SECONDS"

@@ -220,7 +220,7 @@ def test_columns_that_are_no_times_are_refused():
 def test_a_wrong_lateness_or_treatment_of_late_events_is_refused(lateness):
     with pytest.raises(cer_gpu.OptionError, match="the lateness must be a number that is not negative, got"):
         Reorder("at", lateness, "drop")
-    with pytest.raises(cer_gpu.OptionError, match="late must be one of refuse, drop, got 'keep'"):
+    with pytest.raises(cer_gpu.OptionError, match="late must be one of raise, drop, got 'keep'"):
         Reorder("at", 1, "keep")
 
 

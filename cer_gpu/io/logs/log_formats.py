@@ -25,29 +25,29 @@ class LogFormat:
         Endings of names, in lower case; empty: it is recognised by its content alone.
     recognises : callable
         ``recognises(head)`` returns True if a file with these first `HEAD_BYTES`, or fewer, has this format.
-    time_column : str
-        Column of the times of its records.
     records : callable
         ``records(stream, skipped)`` yields the records of a decompressed file, in its order, and counts what it leaves
         out.
+    time_column : str or None
+        Column of the times of its records.
     is_seekable : bool
         True if `records` reads at any place of the stream; else from its begin to its end.
     """
 
     name: str
     endings: tuple[str, ...]
-    time_column: str
     recognises: Callable[[bytes], bool]
     records: Callable[[IO[bytes], Skipped], Iterator[Record]]
     is_seekable: bool = False
+    time_column: str | None = None
 
 
-EVTX = LogFormat("EVTX", (".evtx",), "TimeCreated", evtx.recognises, evtx.records, is_seekable=True)
+EVTX = LogFormat("EVTX", (".evtx",), evtx.recognises, evtx.records, is_seekable=True, time_column="TimeCreated")
 LOG_FORMATS = (
     EVTX,
-    LogFormat("Zeek", (), "ts", zeek.recognises, zeek.records),
-    LogFormat("Sysmon for Linux", (), "TimeCreated", sysmon_linux.recognises, sysmon_linux.records),
-    LogFormat("auditd", (), "time", auditd.recognises, auditd.records),
+    LogFormat("Zeek", (), zeek.recognises, zeek.records, time_column="ts"),
+    LogFormat("Sysmon for Linux", (), sysmon_linux.recognises, sysmon_linux.records, time_column="TimeCreated"),
+    LogFormat("auditd", (), auditd.recognises, auditd.records, time_column="time"),
 )
 """Formats in the order in which they are asked whether they recognise a file."""
 
