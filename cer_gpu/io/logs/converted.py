@@ -18,7 +18,7 @@ from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.fields import retyped
 from cer_gpu.errors import EventsError
 from cer_gpu.io.logs.batches import batches_of, joined_type, texts_of
-from cer_gpu.io.logs.kept_batches import MEMORY_BYTES, BatchKeeper, Budget, KeptBatch
+from cer_gpu.io.logs.kept_batches import MEMORY_BYTES, BatchKeeper, Budget, KeptBatch, shared_schema
 from cer_gpu.io.logs.log_formats import LogFormat
 from cer_gpu.io.logs.records import Skipped
 from cer_gpu.io.source import Parts, Source
@@ -60,7 +60,7 @@ class ConvertedLog:
         types
             Types of columns in place of their own; those that the log has not are NULL.
         """
-        schema = retyped(self.schema, dict(types or {}))
+        schema = shared_schema(retyped(self.schema, dict(types or {})))
         begins = [0, *accumulate(batch.n_rows for batch in self.batches)]
 
         def read(columns: list[str], begin: int, end: int) -> Iterator[pa.RecordBatch]:
@@ -194,7 +194,7 @@ def _schema_of(batches: Sequence[KeptBatch]) -> pa.Schema:
     for batch in batches:
         for field in batch.schema:
             kinds[field.name] = joined_type(kinds.get(field.name, field.type), field.type)
-    return pa.schema(list(kinds.items()))
+    return shared_schema(pa.schema(list(kinds.items())))
 
 
 CONVERTER = LogConverter()

@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import IO
 
 import pyarrow as pa
@@ -84,6 +85,12 @@ class _SpillFile:
             return self.file.read(n_bytes)
 
 
+@lru_cache(maxsize=1 << 10)
+def shared_schema(schema: pa.Schema) -> pa.Schema:
+    """Return a schema, the same one for equal ones: thousands of files have the columns of a few kinds of events."""
+    return schema
+
+
 @dataclass(eq=False)
 class KeptBatch:
     """A batch that is kept.
@@ -139,12 +146,12 @@ class BatchKeeper:
     def keep_compressed(self, data: pa.Buffer, schema: pa.Schema, n_rows: int) -> KeptBatch:
         """Keep a batch that `compressed_batch` made."""
         if self.budget.take(data.size):
-            kept = KeptBatch(schema, n_rows, data.size, lambda: data)
+            kept = KeptBatch(shared_schema(schema), n_rows, data.size, lambda: data)
             weakref.finalize(kept, self.budget.give_back, data.size)
             return kept
         spill, n_bytes = self._spill_file(), data.size
         place = spill.append(data)
-        return KeptBatch(schema, n_rows, n_bytes, lambda: spill.read(place, n_bytes))
+        return KeptBatch(shared_schema(schema), n_rows, n_bytes, lambda: spill.read(place, n_bytes))
 
     def _spill_file(self) -> _SpillFile:
         with self._changing:
