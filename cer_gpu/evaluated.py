@@ -13,12 +13,14 @@ import pyarrow as pa
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.evaluation import Evaluation, FoundBatches
 from cer_gpu.engine.evaluator import Evaluator
-from cer_gpu.engine.options import OF_ARRIVALS, OF_COUNTS, OF_EVENTS, EvaluationOptions, Sort, taking
+from cer_gpu.engine.options import OF_ARRIVALS, OF_COUNTS, OF_EVENTS, EvaluationOptions, Lateness, Sort, options_by_name, taking
 from cer_gpu.engine.set_member import SetMember
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.errors import OptionError, OutOfMemoryError, out_of_memory
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.expressions.targets.arrow import exact_sum
+from cer_gpu.forecast.fitting import fit_forecast
+from cer_gpu.forecast.model import Forecast, Within
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import reading_again
 from cer_gpu.parallel.key_threads import on_threads_by_key
@@ -378,6 +380,64 @@ class CompiledQuery(Evaluated):
                 return sum(number_in(batch, self._counted_output) for batch in reader)
 
         return reading_again(count, events)
+
+
+    @options_by_name
+    def fit(
+        self,
+        history: Any,
+        within: Within,
+        order: int = 2,
+        *,
+        ages: int = 4,
+        min_cases: int = 200,
+        sort: Sort = False,
+        lateness: Lateness | None = None,
+        late: str = "refuse",
+        device: str = "auto",
+    ) -> Forecast:
+        """Learn from a history how long it takes from each state of the query until a match ends.
+
+        A state of a substream is the furthest step that is live, the age of the youngest partial match there, and the
+        last events, by the guards of the query that they satisfy (docs/forecasts.md).
+
+        Parameters
+        ----------
+        history
+            Anything that `evaluate` takes.
+        within
+            The lengths within which a match may end, in time (``"10 minutes"``, ``"1 hour"``, a timedelta) or in
+            events of the substream (``"100 events"``): one, or a list.
+        order
+            Number of the last events that a state tells apart, at most 6.
+        ages
+            Number of classes of the age of a partial match, at most 8.
+        min_cases
+            Fewest events of the history from which a state counts by itself; else the state above it answers.
+        sort, lateness, late, device
+            As of `cer_gpu.EvaluationOptions`.
+
+        Returns
+        -------
+        Forecast
+
+        Raises
+        ------
+        OptionError
+            When a length cannot be read, or the query cannot be forecast: MATCH_RECOGNIZE, and a pattern that ends with
+            an absence.
+        CerError
+            As `evaluate`.
+
+        Examples
+        --------
+        >>> import cer_gpu, pyarrow as pa
+        >>> query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
+        >>> query.fit(pa.table({"type": ["A", "B"] * 500}), within="1 event")
+        <Forecast of 1 event: 1,000 events, 500 ends, 2 states>
+        """
+        options = EvaluationOptions(sort=sort, lateness=lateness, late=late, device=device)
+        return fit_forecast(self, history, within, order, ages, min_cases, options)
 
 
 def number_in(batch: pa.RecordBatch, counted_output: str | None) -> int:

@@ -1,0 +1,72 @@
+"""Learning of a `Forecast` from a history, in one pass."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+
+from cer_gpu.columnar.clocks import TIME_UNITS
+from cer_gpu.columnar.moments import per_second
+from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.errors import OptionError
+from cer_gpu.forecast.counting import StateNumbers, WaitCounter
+from cer_gpu.forecast.lengths import EVENTS, TIME, edges_of, parse_lengths
+from cer_gpu.forecast.model import Forecast, Within
+from cer_gpu.forecast.reading import MOST_ORDER, StateForm, check_forecastable, read_states, readable_again
+from cer_gpu.forecast.tree import build_tree
+
+
+def fit_forecast(
+    query: Any,
+    history: Any,
+    within: Within,
+    order: int,
+    ages: int,
+    min_cases: int,
+    options: EvaluationOptions,
+) -> Forecast:
+    """Learn a forecast from a history, as `CompiledQuery.fit` says."""
+    _check("order", order, 0, MOST_ORDER)
+    _check("ages", ages, 1, 8)
+    _check("min_cases", min_cases, 1, 1 << 62)
+    check_forecastable(query)
+    history = readable_again(history)
+    schema = query._source(history, sort=options.sort).schema
+    binding = query._bindings.bind(schema)
+    time_type = binding.time_type
+    lengths = parse_lengths(within, time_type, query.time_unit)
+    edges = {kind: edges_of(lengths, kind) for kind in (TIME, EVENTS)}
+    clock = EVENTS if time_type is None else TIME
+    longest = max((each.amount for each in lengths if each.kind == clock), default=0)
+    form = StateForm(order, ages, longest / ages)
+    reader, read = read_states(query, history, form, options, grows=True)
+    numbers, counter, n_ends = StateNumbers(), WaitCounter(edges[TIME], edges[EVENTS]), 0
+    for each in read:
+        found = numbers.number(each.states)
+        counter.add(each, found, len(numbers))
+        n_ends += int(each.ends.sum())
+    tree = build_tree(counter.finish(numbers.codes), edges, lengths, form.bits, min_cases)
+    window = None if binding.window_length is None else binding.window_length.item()
+    in_time = time_type is not None and (window is None or binding.window_column == query.time_column)
+    facts = {
+        "n_ends": n_ends,
+        "schema": schema,
+        "time_type": time_type,
+        "window": window,
+        "window_per_second": _per_second(time_type, query.time_unit) if in_time else None,
+    }
+    return Forecast(query, StateForm(order, ages, form.width, reader.words), lengths, edges, tree, facts)
+
+
+def _check(name: str, value: object, least: int, most: int) -> None:
+    if type(value) is not int or not least <= value <= most:
+        bounds = f"from {least} on" if most >= 1 << 62 else f"from {least} to {most}"
+        raise OptionError(f"{name} must be a number {bounds}, got {value!r}")
+
+
+def _per_second(time_type: pa.DataType, time_unit: str | None) -> Fraction | None:
+    if pa.types.is_integer(time_type):
+        return None if time_unit is None else Fraction(TIME_UNITS[time_unit])
+    return per_second(time_type)
