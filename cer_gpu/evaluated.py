@@ -13,7 +13,16 @@ import pyarrow as pa
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.evaluation import Evaluation, FoundBatches
 from cer_gpu.engine.evaluator import Evaluator
-from cer_gpu.engine.options import OF_ARRIVALS, OF_COUNTS, OF_EVENTS, EvaluationOptions, Lateness, Sort, options_by_name, taking
+from cer_gpu.engine.options import (
+    OF_ARRIVALS,
+    OF_COUNTS,
+    OF_EVENTS,
+    EvaluationOptions,
+    Lateness,
+    Sort,
+    options_by_name,
+    taking,
+)
 from cer_gpu.engine.set_member import SetMember
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.errors import OptionError, OutOfMemoryError, out_of_memory
@@ -187,6 +196,13 @@ class CompiledQuery(Evaluated):
     def compiled_by(self) -> str | None:
         """All that tells it from other queries, as text; None: it was changed since it was compiled."""
         return repr((type(self).__name__, self.text, self.type_column, self.time_column, self.time_unit))
+
+    @property
+    def compile_options(self) -> dict[str, Any]:
+        """Arguments of `cer_gpu.compile` that make the query, as JSON holds them."""
+        relations = {} if self._plan is None else {name: list(columns) for name, columns in self._plan.relations}
+        facts = {name: getattr(self, name) for name in ("text", "type_column", "time_column", "time_unit")}
+        return {**facts, "language": self.language.lower(), "relations": relations or None}
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -380,7 +396,6 @@ class CompiledQuery(Evaluated):
                 return sum(number_in(batch, self._counted_output) for batch in reader)
 
         return reading_again(count, events)
-
 
     @options_by_name
     def fit(

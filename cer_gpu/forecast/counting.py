@@ -31,7 +31,8 @@ class StateNumbers:
     @property
     def codes(self) -> Int64:
         """The states in the order of their numbers."""
-        return self._table.codes[: len(self)]
+        codes: Int64 = self._table.codes[: len(self)]
+        return codes
 
     def number(self, states: Int64) -> Int32:
         """Return the numbers of states."""
@@ -47,9 +48,7 @@ class StateNumbers:
 
 
 def _table(size: int) -> state_loops.Numbered:
-    return state_loops.Numbered(
-        np.full(size, -1, np.int64), np.zeros(size, np.int32), np.zeros(size // 2, np.int64)
-    )
+    return state_loops.Numbered(np.full(size, -1, np.int64), np.zeros(size, np.int32), np.zeros(size // 2, np.int64))
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,13 @@ class WaitCounter:
         given = events.partitions, events.times, states, events.ends
         while True:
             begin = loops.count_waits(
-                *given, begin, tuple(self._nodes), tuple(self._lists), tuple(self._edges), tuple(self._counted), self._regs
+                *given,
+                begin,
+                tuple(self._nodes),
+                tuple(self._lists),
+                tuple(self._edges),
+                tuple(self._counted),
+                self._regs,
             )
             if n:
                 self._now = int(events.times[max(begin - 1, 0)])

@@ -16,6 +16,9 @@ from cer_gpu.forecast.lengths import EVENTS, TIME, edges_of, parse_lengths
 from cer_gpu.forecast.model import Forecast, Within
 from cer_gpu.forecast.reading import MOST_ORDER, StateForm, check_forecastable, read_states, readable_again
 from cer_gpu.forecast.tree import build_tree
+from cer_gpu.forecast.words import contexts_in_words, words_of
+from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.symbols import state_steps
 
 
 def fit_forecast(
@@ -50,14 +53,27 @@ def fit_forecast(
     tree = build_tree(counter.finish(numbers.codes), edges, lengths, form.bits, min_cases)
     window = None if binding.window_length is None else binding.window_length.item()
     in_time = time_type is not None and (window is None or binding.window_column == query.time_column)
+    form = StateForm(order, ages, form.width, reader.words)
+    plan = query._bindings.plan_over(schema)
+    words = words_of(plan, form, window, _per_second(time_type, query.time_unit) if in_time else None)
     facts = {
         "n_ends": n_ends,
-        "schema": schema,
         "time_type": time_type,
-        "window": window,
-        "window_per_second": _per_second(time_type, query.time_unit) if in_time else None,
+        "words": contexts_in_words(tree, form, words),
+        "about": _about(plan, int(tree.cases[0]), n_ends, order),
     }
-    return Forecast(query, StateForm(order, ages, form.width, reader.words), lengths, edges, tree, facts)
+    return Forecast(query, form, lengths, edges, tree, facts)
+
+
+def _about(plan: Plan, n_events: int, n_ends: int, order: int) -> list[str]:
+    """Return lines on the history, and on what states leave out."""
+    steps = state_steps(plan)
+    lines = [f"Learned from {n_events:,} events, {n_ends:,} of which end a match."]
+    if not steps.steps:
+        lines.append(f"A state has no steps ({steps.reason}): it is the last {order} events alone.")
+    elif steps.reason:
+        lines.append(f"In a state, {steps.reason}; what is counted are the matches of the query itself.")
+    return lines
 
 
 def _check(name: str, value: object, least: int, most: int) -> None:

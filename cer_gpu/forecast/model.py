@@ -18,10 +18,9 @@ from cer_gpu.forecast.counting import StateNumbers, WaitCounter
 from cer_gpu.forecast.estimates import quartiles, wilson
 from cer_gpu.forecast.lengths import EVENTS, TIME, Length
 from cer_gpu.forecast.reading import StateForm, StatesRead, read_states
+from cer_gpu.forecast.saving import save_forecast
 from cer_gpu.forecast.scoring import SCORES, Score, score_rows
 from cer_gpu.forecast.tree import ContextTree
-from cer_gpu.forecast.words import contexts_in_words, words_of
-from cer_gpu.planning.symbols import state_steps
 
 Within = str | timedelta | Sequence[str | timedelta]
 AT = ("last", "events")
@@ -180,13 +179,7 @@ class Forecast:
 
     @cached_property
     def _words(self) -> pa.Array:
-        words = words_of(
-            self.query._bindings.plan_over(self._facts["schema"]),
-            self._form,
-            self._facts["window"],
-            self._facts["window_per_second"],
-        )
-        return pa.array(contexts_in_words(self._tree, self._form, words), pa.string())
+        return pa.array(self._facts["words"], pa.string())
 
     @cached_property
     def _quartiles(self) -> list[pa.Array]:
@@ -246,7 +239,7 @@ class Forecast:
         children: dict[int, list[int]] = {}
         for number, parent in enumerate(self._tree.parents.tolist()):
             children.setdefault(parent, []).append(number)
-        lines = [*self._about(), ""]
+        lines = [*self._facts["about"], ""]
         todo = [(0, 0)]
         while todo:
             number, depth = todo.pop()
@@ -259,25 +252,14 @@ class Forecast:
             todo += [(child, depth + 1) for child in reversed(children.get(number, []))]
         return "\n".join(lines)
 
-    def _about(self) -> list[str]:
-        steps = state_steps(self.query._bindings.plan_over(self._facts["schema"]))
-        lines = [f"Learned from {self.n_events:,} events, {self.n_ends:,} of which end a match."]
-        if not steps.steps:
-            lines.append(f"A state has no steps ({steps.reason}): it is the last {self.order} events alone.")
-        elif steps.reason:
-            lines.append(f"In a state, {steps.reason}; what is counted are the matches of the query itself.")
-        return lines
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to an Arrow IPC file, from which `cer_gpu.load_forecast` reads it.
 
         Raises
         ------
-        OptionError
-            When the query was made by a program, and not by `cer_gpu.compile` from a text.
+        OSError
+            When the file cannot be written.
         """
-        from cer_gpu.forecast.saving import save_forecast
-
         save_forecast(self, path)
 
 
@@ -299,5 +281,11 @@ class ContextNumbers:
 
 
 def _at(events: StatesRead, rows: Int64) -> StatesRead:
-    arrays = (each[rows] for each in (events.partitions, events.times, events.states, events.before, events.ends))
-    return StatesRead(events.rows.take(pa.array(rows)), *arrays)
+    return StatesRead(
+        events.rows.take(pa.array(rows)),
+        events.partitions[rows],
+        events.times[rows],
+        events.states[rows],
+        events.before[rows],
+        events.ends[rows],
+    )

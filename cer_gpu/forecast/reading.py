@@ -128,11 +128,21 @@ class StateReader:
             times = numbers_of(rows.column("end_time")).astype(np.int64, copy=False)
         clocks, ages = self._clocks(rows, times, binding)
         self._number(table.words)
-        steps = loops.Steps(*self._of_symbols, np.int64(len(self._steps.steps)))
+        moves, bars, numbers = self._of_symbols
+        steps = loops.Steps(moves, bars, numbers, np.int64(len(self._steps.steps)))
         followed = self._room(int(partitions.max(initial=-1)) + 1, clocks.dtype)
         states, before, ends = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.bool_)
         loops.follow_states(
-            symbols, partitions, clocks, tuple(steps), tuple(followed), tuple(ages), self.form.bits, states, before, ends
+            symbols,
+            partitions,
+            clocks,
+            tuple(steps),
+            tuple(followed),
+            tuple(ages),
+            self.form.bits,
+            states,
+            before,
+            ends,
         )
         if self._ends is not None:
             positions = numbers_of(rows.column("end"))

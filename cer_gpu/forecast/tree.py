@@ -139,9 +139,14 @@ def build_tree(
                 known[kind].append(own_known[kind])
                 ended[kind].append(smoothed(own_ended[kind], own_known[kind], ended[kind][parent], PARENT_WEIGHT))
         above = np.where(kept[of_state] >= 0, kept[of_state], above)
-    numbers = (np.array(each, np.int64) for each in (levels, contexts, parents, cases))
     return ContextTree(
-        bits, *numbers, {kind: np.stack(ended[kind]) for kind in kinds}, {kind: np.stack(known[kind]) for kind in kinds}
+        bits,
+        np.array(levels, np.int64),
+        np.array(contexts, np.int64),
+        np.array(parents, np.int64),
+        np.array(cases, np.int64),
+        {kind: np.stack(ended[kind]) for kind in kinds},
+        {kind: np.stack(known[kind]) for kind in kinds},
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.explain.writing import name_text, predicate_text
@@ -73,9 +74,11 @@ def words_of(plan: Plan, form: StateForm, length: int | float | None, per_second
         names.append(own[0] if own else " or ".join(dict.fromkeys(guard_words(guards[guard]) for guard in step.guards)))
     symbols = tuple(_symbol_words(word, guards, len(plan.guards)) for word in form.words)
     width = form.width if length is None else float(length) / form.ages
-    classes = [f"{_amount(k * width, per_second)} to {_amount((k + 1) * width, per_second)}" for k in range(form.ages)]
+    unit = " events" if plan.window == "events" or (length is None and plan.time_column is None) else ""
+    edges = [_amount(k * width, per_second, unit) for k in range(form.ages + 1)]
+    classes = [f"{low} to {high}" for low, high in pairwise(edges)]
     if length is None:
-        classes[-1] = f"more than {_amount((form.ages - 1) * width, per_second)}"
+        classes[-1] = f"more than {edges[-2]}"
     return StateWords(tuple(names), symbols, tuple(classes))
 
 
@@ -95,9 +98,9 @@ def _symbol_words(word: int, guards: tuple[Guard, ...], n_own: int) -> str:
     return f"another {types[0]}" if types else "of no step"
 
 
-def _amount(amount: float, per_second: Fraction | None) -> str:
+def _amount(amount: float, per_second: Fraction | None, unit: str) -> str:
     if per_second is None:
-        return f"{amount:g}"
+        return f"{amount:g}{unit}"
     seconds = amount / float(per_second)
     for name, size in _UNITS:
         if seconds >= size or name == "second":

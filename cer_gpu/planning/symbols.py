@@ -20,7 +20,7 @@ from cer_gpu.automaton.normal_form import (
     sequence,
     unrelated,
 )
-from cer_gpu.automaton.recent import NotRecentError, build_recent
+from cer_gpu.automaton.recent import NotRecentError, RecentPattern, build_recent
 from cer_gpu.automaton.strategies import ALL
 from cer_gpu.ceql.syntax import Name, Windowed
 from cer_gpu.ceql.traversal import walk
@@ -36,8 +36,8 @@ MAX_STEPS = 60
 class StateStep:
     """A step that the state of a substream follows: an event that satisfies one of `guards`.
 
-    None of `barring` lies between the step before and this one.  Both are indices of `Plan.guards`; `negated` are
-    those guards that the event must fail.
+    None of `barring` lies between the step before and this one.  Both are indices of `Plan.guards`; `names` are the
+    variables that hold the event.
     """
 
     guards: tuple[int, ...]
@@ -121,9 +121,7 @@ def _steps(
     return found
 
 
-def _step(
-    part: NormalForm, number: dict[Guard, int], barring: tuple[Absent, ...], left_out: set[str]
-) -> StateStep:
+def _step(part: NormalForm, number: dict[Guard, int], barring: tuple[Absent, ...], left_out: set[str]) -> StateStep:
     atoms = []
     for each in choices(part):
         if not isinstance(each, Atom):
@@ -141,25 +139,26 @@ def _step(
     )
 
 
-def _shared_columns(plan: Plan) -> list[str] | None:
-    """Return the columns that the filters between events demand to be equal in all steps; None: they demand more."""
-    pattern = plan.recent
-    if pattern is None and not plan.trailing:
-        with suppress(NotRecentError):
-            pattern = build_recent(plan.pattern, plan.guards, frozenset())
-    if pattern is None:
-        return []
-    columns = [{column.name for step in key for column in step} for key in pattern.keys]
+def _keyed(plan: Plan) -> RecentPattern | None:
+    """Return the steps of a pattern with the keys that they share; None: it is no chain of steps."""
+    if plan.recent is not None or plan.trailing:
+        return plan.recent
+    with suppress(NotRecentError):
+        return build_recent(plan.pattern, plan.guards, frozenset())
+    return None
+
+
+def _shared_columns(plan: Plan) -> list[str]:
+    """Return the columns that filters between events demand to be equal in all steps."""
+    pattern = _keyed(plan) if relates(plan.formula) else None
+    columns = [] if pattern is None else [{column.name for step in key for column in step} for key in pattern.keys]
     return [next(iter(names)) for names in columns if len(names) == 1]
 
 
 def _keys_alone(plan: Plan) -> bool:
     """Return True if all filters between events are equalities of one column in all steps."""
-    pattern = plan.recent
-    if pattern is None and not plan.trailing:
-        with suppress(NotRecentError):
-            pattern = build_recent(plan.pattern, plan.guards, frozenset())
-    return pattern is not None and not pattern.tests and len(_shared_columns(plan) or ()) == len(pattern.keys)
+    pattern = _keyed(plan)
+    return pattern is not None and not pattern.tests and len(_shared_columns(plan)) == len(pattern.keys)
 
 
 def with_symbols(plan: Plan) -> Plan:
@@ -171,7 +170,7 @@ def with_symbols(plan: Plan) -> Plan:
     types = dict.fromkeys(Guard(each.event_type, None, each.stream) for each in plan.guards)
     more = tuple(each for each in types if each not in plan.guards and each.event_type is not None)
     known = {name.name for names in plan.partition for name in names}
-    keys = [] if not relates(plan.formula) else [name for name in _shared_columns(plan) or () if name not in known]
+    keys = [name for name in _shared_columns(plan) if name not in known]
     return replace(
         plan,
         guards=(*plan.guards, *more),

@@ -182,7 +182,7 @@ def follow_states(symbols, partitions, clocks, steps, followed, ages, bits, stat
 
 @kernel
 def number_states(states, numbered, begin, numbers, regs):
-    """Number states in the order in which they are met.
+    """Give each state a number, in the order in which states are met.
 
     Parameters
     ----------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+
 import numpy as np
 
 from cer_gpu.arrays import Bools, Int32, Int64, UInt64
