@@ -30,6 +30,7 @@ from cer_gpu.explain.explanation import Explanation
 from cer_gpu.expressions.targets.arrow import exact_sum
 from cer_gpu.forecast.fitting import fit_forecast
 from cer_gpu.forecast.model import Forecast, Within
+from cer_gpu.forecast.watching import ForecastEvaluator
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import reading_again
 from cer_gpu.parallel.key_threads import on_threads_by_key
@@ -86,13 +87,22 @@ class Evaluated(ABC):
         >>> evaluator.push(pa.record_batch({"type": ["B"]})).column("positions").to_pylist()
         [[1, 2], [0, 2]]
         """
+        if options.forecast is not None:
+            return self._watching(options)
         return self._evaluator(options)
+
+    def _watching(self, options: EvaluationOptions) -> Any:
+        """Return an evaluator of forecasts; OptionError: a set has none."""
+        raise OptionError(
+            "forecast= is for one query, and this is a set\nhint: an evaluator for each query that is forecast"
+        )
 
     def _evaluator(self, options: EvaluationOptions) -> Any:
         options.check_time(self.time_column)
         return self._evaluation(options)
 
-    def restore(self, blob: bytes) -> Any:
+    @options_by_name
+    def restore(self, blob: bytes, *, forecast: Forecast | None = None) -> Any:
         """Return an evaluator that goes on from the checkpoint of another one.
 
         It returns the rows that the other would have returned, had it gone on.
@@ -101,6 +111,8 @@ class Evaluated(ABC):
         ----------
         blob
             Result of `Evaluator.checkpoint`; restore only checkpoints from a source that you trust.
+        forecast
+            The forecast of the other one, if it had one (``evaluator(forecast=...)``).
 
         Raises
         ------
@@ -117,6 +129,8 @@ class Evaluated(ABC):
         >>> query.restore(blob).push(pa.record_batch({"type": ["B"]})).column("positions").to_pylist()
         [[1, 2], [0, 2]]
         """
+        if forecast is not None:
+            return ForecastEvaluator.restored(self, blob, forecast)
         state = NamedState.from_bytes(self._evaluation(EvaluationOptions()).identities, blob)
         shard = state.options.pop("shard")
         options = EvaluationOptions(**state.options, shard=None if shard is None else tuple(shard))
@@ -340,6 +354,10 @@ class CompiledQuery(Evaluated):
     @abstractmethod
     def _member(self, options: EvaluationOptions, sharing: Sharing | None = None) -> SetMember:
         """Return the member of an evaluation that finds the results of the query."""
+
+    def _watching(self, options: EvaluationOptions) -> ForecastEvaluator:
+        options.check_time(self.time_column)
+        return ForecastEvaluator(self, options)
 
     def _evaluation(self, options: EvaluationOptions) -> Evaluator:
         return Evaluator({"": self._member(options)}, options)

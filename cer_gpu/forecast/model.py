@@ -15,15 +15,16 @@ from cer_gpu.arrays import Int64
 from cer_gpu.engine.options import EvaluationOptions, Lateness, Sort, options_by_name
 from cer_gpu.errors import OptionError
 from cer_gpu.forecast.counting import StateNumbers, WaitCounter
-from cer_gpu.forecast.estimates import quartiles, wilson
+from cer_gpu.forecast.estimates import Floats, quartiles, wilson
 from cer_gpu.forecast.lengths import EVENTS, TIME, Length
-from cer_gpu.forecast.reading import StateForm, StatesRead, read_states
+from cer_gpu.forecast.reading import StateForm, read_states
 from cer_gpu.forecast.saving import save_forecast
 from cer_gpu.forecast.scoring import SCORES, Score, score_rows
+from cer_gpu.forecast.starts import lasts_of, starts_under_way
 from cer_gpu.forecast.tree import ContextTree
 
 Within = str | timedelta | Sequence[str | timedelta]
-AT = ("last", "events")
+AT = ("last", "events", "starts")
 _QUARTILES = ("quarter", "half", "three_quarters")
 
 
@@ -110,7 +111,9 @@ class Forecast:
             Anything that `Query.evaluate` takes: all events of each substream, from a point on at which nothing is
             under way.
         at
-            "last": after the last event of each substream; "events": after each event.
+            "last": after the last event of each substream; "events": after each event; "starts": for each partial match
+            under way at the end of the events (a row of the output "progress" that ended there), after the last event
+            of its substream.
         sort, lateness, late, device
             As of `cer_gpu.EvaluationOptions`.
 
@@ -122,7 +125,8 @@ class Forecast:
             interval of Wilson), such as ``probability_1_hour``; ``cases`` (int64, the events of the history behind
             it); ``quarter``, ``half`` and ``three_quarters``: the time after which a match has ended with that
             probability (a duration, or a number of events; NULL where that takes longer than four times the longest
-            length).
+            length).  "starts" has besides ``start`` (int64), the position of the first event, and ``step`` (int64),
+            the steps reached.
 
         Raises
         ------
@@ -134,32 +138,24 @@ class Forecast:
         if at not in AT:
             raise OptionError(f"at must be one of {', '.join(map(repr, AT))}, got {at!r}")
         options = EvaluationOptions(sort=sort, lateness=lateness, late=late, device=device)
+        if at == "starts":
+            return starts_under_way(self, events, options)
         reader, read = read_states(self.query, events, self._form, options, grows=False)
-        numbers = ContextNumbers(self._tree)
-        made = [self._rows(each.rows, numbers.of(each.states)) for each in self._chosen(read, at)]
-        if not made:
-            rows = reader._evaluation._only.result_schema
-            names = [name for name in rows.names if not name.startswith(" ")]
-            empty = rows.empty_table().select(names).to_batches() or [
-                pa.RecordBatch.from_pylist([], schema=pa.schema([rows.field(name) for name in names]))
-            ]
-            made = [self._rows(empty[0], np.zeros(0, np.int64))]
-        return pa.Table.from_batches(made)
+        numbers = self._numbers()
+        chosen = list(read) if at == "events" else lasts_of(read)
+        made = [self._rows(each.rows, numbers.of(each.states)) for each in chosen]
+        return pa.Table.from_batches(made or [self._rows(reader.no_rows, np.zeros(0, np.int64))])
 
-    def _chosen(self, read: Any, at: str) -> list[StatesRead]:
-        """Return the events after which forecasts are wanted."""
-        if at == "events":
-            return list(read)
-        lasts: dict[int, tuple[StatesRead, int]] = {}
-        for each in read:
-            found, first = np.unique(each.partitions[::-1], return_index=True)
-            for partition, back in zip(found.tolist(), first.tolist(), strict=True):
-                lasts[partition] = each, len(each.partitions) - 1 - back
-        by_batch: dict[int, tuple[StatesRead, list[int]]] = {}
-        for each, row in lasts.values():
-            by_batch.setdefault(id(each), (each, []))[1].append(row)
-        chosen = [_at(each, np.sort(np.array(rows, np.int64))) for each, rows in by_batch.values()]
-        return sorted(chosen, key=lambda each: int(each.rows.column("end")[0].as_py()))
+    def _numbers(self) -> ContextNumbers:
+        return ContextNumbers(self._tree)
+
+    def _shares(self) -> Floats:
+        """Return the probabilities of each context, a column for each length."""
+        found = [
+            self._tree.ended[each.kind][:, np.searchsorted(self._edges[each.kind], each.amount)]
+            for each in self._lengths
+        ]
+        return np.stack(found, axis=1)
 
     def _rows(self, rows: pa.RecordBatch, contexts: Int64) -> pa.RecordBatch:
         """Return forecasts for events, given the numbers of the contexts that answer."""
@@ -219,7 +215,7 @@ class Forecast:
         """
         options = EvaluationOptions(sort=sort, lateness=lateness, late=late, device=device)
         _, read = read_states(self.query, events, self._form, options, grows=False)
-        numbers = ContextNumbers(self._tree)
+        numbers = self._numbers()
         counter = WaitCounter(self._edges[TIME], self._edges[EVENTS])
         for each in read:
             counter.add(each, numbers.of(each.states).astype(np.int32), len(self._tree))
@@ -278,14 +274,3 @@ class ContextNumbers:
             self._contexts = np.concatenate([self._contexts, fresh])
         found: Int64 = self._contexts[numbers]
         return found
-
-
-def _at(events: StatesRead, rows: Int64) -> StatesRead:
-    return StatesRead(
-        events.rows.take(pa.array(rows)),
-        events.partitions[rows],
-        events.times[rows],
-        events.states[rows],
-        events.before[rows],
-        events.ends[rows],
-    )

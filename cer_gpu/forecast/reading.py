@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.arrays import Array, Bools, Int32, Int64
+from cer_gpu.arrays import Array, Bools, Int32, Int64, UInt64
 from cer_gpu.backend.forecasts import states as loops
 from cer_gpu.columnar.columns import numbers_of
 from cer_gpu.errors import OptionError
@@ -70,20 +70,39 @@ class StatesRead:
     partitions : int32, shape (n,)
     times : int64, shape (n,)
         In units of the time column; zeros where there is none.
+    clocks : uint64, shape (n,)
+        The bits of the clocks of ages.
     states : int64, shape (n,)
         After each event.
     before : int64, shape (n,)
         State of the substream before the event; -1: it is the first one.
     ends : bool, shape (n,)
         True: a match ends there.
+    order : int64, shape (n,)
+        Numbers of the events in the order in which they were read.
     """
 
     rows: pa.RecordBatch
     partitions: Int32
     times: Int64
+    clocks: UInt64
     states: Int64
     before: Int64
     ends: Bools
+    order: Int64
+
+    def at(self, rows: Int64) -> StatesRead:
+        """Return some of the events."""
+        return StatesRead(
+            self.rows.take(pa.array(rows)),
+            self.partitions[rows],
+            self.times[rows],
+            self.clocks[rows],
+            self.states[rows],
+            self.before[rows],
+            self.ends[rows],
+            self.order[rows],
+        )
 
 
 class StateReader:
@@ -110,6 +129,7 @@ class StateReader:
         self._steps: StateSteps | None = None
         self._of_symbols: list[Array] = []
         self._followed: loops.Followed | None = None
+        self._n_read = 0
 
     @property
     def words(self) -> tuple[int, ...]:
@@ -150,18 +170,41 @@ class StateReader:
             known = np.append(self._ends, -1)  # no position
             ends = known[at] == positions
         names = [name for name in rows.schema.names if name not in _KEY]
-        return StatesRead(rows.select(names), partitions, times, states, before, ends)
+        order = np.arange(self._n_read, self._n_read + n)
+        self._n_read += n
+        return StatesRead(rows.select(names), partitions, times, clocks.view(np.uint64), states, before, ends, order)
+
+    @property
+    def no_rows(self) -> pa.RecordBatch:
+        """No event, with the columns of `StatesRead.rows`."""
+        schema = self._evaluation._only.result_schema
+        return pa.RecordBatch.from_pylist([], schema=pa.schema([each for each in schema if each.name not in _KEY]))
+
+    def age_class(self, now: Any, start: Any) -> int:
+        """Return the class of the age that lies between two clocks, given by their bits."""
+        length, clock = self._evaluation._only.binding.window_length, np.array([now, start], np.uint64)
+        if isinstance(length, np.float64):
+            age = float(np.diff(clock.view(np.float64)[::-1])[0])
+        else:
+            age = float(clock[0] - clock[1])
+        width = float(self._ages(length).width)
+        return 0 if width <= 0 else int(min(self.form.ages - 1, age // width))
 
     def _clocks(self, rows: pa.RecordBatch, times: Int64, binding: Any) -> tuple[Array, loops.Ages]:
         """Return the clocks of ages, and their classes."""
         length, clocks = binding.window_length, numbers_of(rows.column(CLOCK))
+        if length is not None:
+            return clocks.view(length.dtype), self._ages(length)
+        if binding.time_type is not None:
+            clocks = times.view(np.uint64) ^ np.uint64(1 << 63)
+        return clocks, self._ages(length)
+
+    def _ages(self, length: np.uint64 | np.float64 | None) -> loops.Ages:
         n_ages = np.int64(self.form.ages)
         if length is None:
-            if binding.time_type is not None:
-                clocks = times.view(np.uint64) ^ np.uint64(1 << 63)
-            return clocks, loops.Ages(np.uint64(2**64 - 1), np.float64(self.form.width), n_ages)
+            return loops.Ages(np.uint64(2**64 - 1), np.float64(self.form.width), n_ages)
         width = np.float64((float(length) + (0.0 if isinstance(length, np.float64) else 1.0)) / self.form.ages)
-        return clocks.view(length.dtype), loops.Ages(length, width, n_ages)
+        return loops.Ages(length, width, n_ages)
 
     def _number(self, words: list[int]) -> None:
         """Add the symbols that are new to the table of the evaluation."""

@@ -1,6 +1,7 @@
 """States, ends and waiting times are those of the definition, for any stream and any cut of it."""
 
 import importlib.util
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -41,9 +42,7 @@ def events_of(drawn):
 
 
 def table_of(events):
-    return pa.Table.from_pylist(
-        events, schema=pa.schema({"type": pa.string(), "key": pa.string(), "ts": pa.int64()})
-    )
+    return pa.Table.from_pylist(events, schema=pa.schema({"type": pa.string(), "key": pa.string(), "ts": pa.int64()}))
 
 
 def compiled(pattern, window):
@@ -54,7 +53,7 @@ def compiled(pattern, window):
 def pieces(events, cuts):
     table = table_of(events)
     bounds = sorted({0, len(events), *(cut for cut in cuts if cut < len(events))})
-    return [batch for a, b in zip(bounds, bounds[1:], strict=False) for batch in table.slice(a, b - a).to_batches()]
+    return [batch for a, b in pairwise(bounds) for batch in table.slice(a, b - a).to_batches()]
 
 
 def read(query, batches, order=2, ages=3):
@@ -118,7 +117,7 @@ def test_waiting_times_are_counted_as_the_definition_says(asked, drawn, cuts):
     counter._nodes = type(counter._nodes)(*(each[-4:].copy() for each in counter._nodes))  # little room, to grow
     counter._nodes.nexts[:] = [1, 2, 3, -1]
     states = {}
-    reader, found = read_states(query, pieces(events, cuts), StateForm(1, 2, 1.0), EvaluationOptions(), grows=True)
+    _, found = read_states(query, pieces(events, cuts), StateForm(1, 2, 1.0), EvaluationOptions(), grows=True)
     for each in found:
         counter.add(each, numbers.number(each.states), len(numbers))
         for position, code in zip(each.rows.column("end").to_pylist(), each.states.tolist(), strict=True):
