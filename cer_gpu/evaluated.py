@@ -29,7 +29,7 @@ from cer_gpu.errors import OptionError, OutOfMemoryError, out_of_memory
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.expressions.targets.arrow import exact_sum
 from cer_gpu.forecast.fitting import fit_forecast
-from cer_gpu.forecast.model import Forecast, Within
+from cer_gpu.forecast.model import Forecast, WithinLengths
 from cer_gpu.forecast.watching import ForecastEvaluator
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import reading_again
@@ -419,14 +419,14 @@ class CompiledQuery(Evaluated):
     def fit(
         self,
         history: Any,
-        within: Within,
+        within: WithinLengths,
         order: int = 2,
         *,
         ages: int = 4,
         min_cases: int = 200,
         sort: Sort = False,
         lateness: Lateness | None = None,
-        late: str = "refuse",
+        late: str = "raise",
         device: str = "auto",
     ) -> Forecast:
         """Learn from a history how long it takes from each state of the query until a match ends.

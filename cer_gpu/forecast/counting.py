@@ -47,8 +47,8 @@ class StateNumbers:
             state_loops.number_states(codes, tuple(self._table), 0, np.empty(len(codes), np.int32), self._regs)
 
 
-def _table(size: int) -> state_loops.Numbered:
-    return state_loops.Numbered(np.full(size, -1, np.int64), np.zeros(size, np.int32), np.zeros(size // 2, np.int64))
+def _table(size: int) -> state_loops.StateTable:
+    return state_loops.StateTable(np.full(size, -1, np.int64), np.zeros(size, np.int32), np.zeros(size // 2, np.int64))
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,9 @@ class WaitCounter:
     """
 
     def __init__(self, time_edges: Int64, event_edges: Int64) -> None:
-        self._edges = loops.Edges(time_edges, event_edges)
+        self._edges = loops.BinEdges(time_edges, event_edges)
         self._counted = _zeros(self._edges, _STATES)
-        self._lists = loops.Lists(np.full(16, -1, np.int32), np.full(16, -1, np.int32), np.zeros(16, np.int64))
+        self._lists = loops.WaitLists(np.full(16, -1, np.int32), np.full(16, -1, np.int32), np.zeros(16, np.int64))
         self._regs = np.array([0, 0], np.int64)
         self._nodes = _nodes(_NODES, 0)
         self._now = np.iinfo(np.int64).min
@@ -121,11 +121,11 @@ class WaitCounter:
         state = tuple(self._lists), tuple(self._edges), tuple(self._counted), self._regs
         loops.drop_decided(self._now, tuple(self._nodes), *state)
         size = len(self._nodes.states)
-        if 2 * self._regs[loops.WAITING] < size:
+        if 2 * self._regs[loops.N_WAITING] < size:
             return
         more = _nodes(size, size)
         more.nexts[-1] = self._regs[loops.FREE]
-        self._nodes = loops.Nodes(*(np.concatenate(pair) for pair in zip(self._nodes, more, strict=True)))
+        self._nodes = loops.Waiting(*(np.concatenate(pair) for pair in zip(self._nodes, more, strict=True)))
         self._regs[loops.FREE] = size
 
     def _make_room(self, n_partitions: int) -> None:
@@ -134,11 +134,11 @@ class WaitCounter:
             more = max(n_partitions, 2 * old) - old
             ends = np.full(more, -1, np.int32)
             grown: Iterable[tuple[Array, Array]] = zip(self._lists, (ends, ends, np.zeros(more, np.int64)), strict=True)
-            self._lists = loops.Lists(*(np.concatenate(pair) for pair in grown))
+            self._lists = loops.WaitLists(*(np.concatenate(pair) for pair in grown))
         size = len(self._counted.times)
         if self._n_states > size:
             more_states = _zeros(self._edges, max(self._n_states, 2 * size) - size)
-            self._counted = loops.Counted(
+            self._counted = loops.WaitBins(
                 *(np.concatenate(pair) for pair in zip(self._counted, more_states, strict=True))
             )
 
@@ -153,12 +153,12 @@ class WaitCounter:
         return WaitCounts(states.copy(), seen.times[:n], seen.counts[:n], cut.times[:n], cut.counts[:n])
 
 
-def _zeros(edges: loops.Edges, n: int) -> loops.Counted:
-    return loops.Counted(*(np.zeros((n, len(each) + 1), np.int64) for each in edges))
+def _zeros(edges: loops.BinEdges, n: int) -> loops.WaitBins:
+    return loops.WaitBins(*(np.zeros((n, len(each) + 1), np.int64) for each in edges))
 
 
-def _nodes(n: int, first: int) -> loops.Nodes:
+def _nodes(n: int, first: int) -> loops.Waiting:
     """Return free nodes, each linked to the next; the last one is the end of the list."""
     nexts = np.arange(first + 1, first + n + 1, dtype=np.int32)
     nexts[-1] = -1
-    return loops.Nodes(np.zeros(n, np.int32), np.zeros(n, np.int64), np.zeros(n, np.int64), nexts)
+    return loops.Waiting(np.zeros(n, np.int32), np.zeros(n, np.int64), np.zeros(n, np.int64), nexts)

@@ -12,11 +12,11 @@ from cer_gpu.columnar.moments import per_second
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.forecast.counting import StateNumbers, WaitCounter
-from cer_gpu.forecast.lengths import EVENTS, TIME, edges_of, parse_lengths
-from cer_gpu.forecast.model import Forecast, Within
+from cer_gpu.forecast.lengths import IN_EVENTS, IN_TIME, edges_of, parse_lengths
+from cer_gpu.forecast.model import Forecast, WithinLengths
 from cer_gpu.forecast.reading import MOST_ORDER, StateForm, check_forecastable, read_states, readable_again
 from cer_gpu.forecast.tree import build_tree
-from cer_gpu.forecast.words import contexts_in_words, words_of
+from cer_gpu.forecast.words import contexts_in_words, state_words
 from cer_gpu.planning.plan import Plan
 from cer_gpu.planning.symbols import state_steps
 
@@ -24,7 +24,7 @@ from cer_gpu.planning.symbols import state_steps
 def fit_forecast(
     query: Any,
     history: Any,
-    within: Within,
+    within: WithinLengths,
     order: int,
     ages: int,
     min_cases: int,
@@ -40,12 +40,12 @@ def fit_forecast(
     binding = query._bindings.bind(schema)
     time_type = binding.time_type
     lengths = parse_lengths(within, time_type, query.time_unit)
-    edges = {kind: edges_of(lengths, kind) for kind in (TIME, EVENTS)}
-    clock = EVENTS if time_type is None else TIME
+    edges = {kind: edges_of(lengths, kind) for kind in (IN_TIME, IN_EVENTS)}
+    clock = IN_EVENTS if time_type is None else IN_TIME
     longest = max((each.amount for each in lengths if each.kind == clock), default=0)
     form = StateForm(order, ages, longest / ages)
     reader, read = read_states(query, history, form, options, grows=True)
-    numbers, counter, n_ends = StateNumbers(), WaitCounter(edges[TIME], edges[EVENTS]), 0
+    numbers, counter, n_ends = StateNumbers(), WaitCounter(edges[IN_TIME], edges[IN_EVENTS]), 0
     for each in read:
         found = numbers.number(each.states)
         counter.add(each, found, len(numbers))
@@ -55,7 +55,7 @@ def fit_forecast(
     in_time = time_type is not None and (window is None or binding.window_column == query.time_column)
     form = StateForm(order, ages, form.width, reader.words)
     plan = query._bindings.plan_over(schema)
-    words = words_of(plan, form, window, _per_second(time_type, query.time_unit) if in_time else None)
+    words = state_words(plan, form, window, _per_second(time_type, query.time_unit) if in_time else None)
     facts = {
         "n_ends": n_ends,
         "time_type": time_type,

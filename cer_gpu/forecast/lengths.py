@@ -14,7 +14,7 @@ from cer_gpu.arrays import Int64
 from cer_gpu.errors import OptionError
 from cer_gpu.order.lateness import parse_lateness
 
-TIME, EVENTS = "time", "events"
+IN_TIME, IN_EVENTS = "time", "events"
 _BEYOND = 4
 """Waiting times are told apart up to so many times the longest length."""
 _BINS = 48
@@ -23,7 +23,7 @@ _LONGEST = 1 << 61
 
 
 @dataclass(frozen=True)
-class Length:
+class Horizon:
     """A length: `amount` units of the time column, or events of the substream.
 
     Attributes
@@ -47,7 +47,7 @@ class Length:
 
 def parse_lengths(
     within: str | timedelta | Sequence[str | timedelta], time_type: pa.DataType | None, time_unit: str | None
-) -> tuple[Length, ...]:
+) -> tuple[Horizon, ...]:
     """Return the lengths that are asked for, each once, in their order.
 
     Parameters
@@ -73,12 +73,12 @@ def parse_lengths(
     return tuple(found)
 
 
-def _length(given: str | timedelta, time_type: pa.DataType | None, time_unit: str | None) -> Length:
+def _length(given: str | timedelta, time_type: pa.DataType | None, time_unit: str | None) -> Horizon:
     if not isinstance(given, str | timedelta):
         raise OptionError(f"expected a length as '10 minutes' or '100 events', got {given!r}")
     counted = re.fullmatch(r"\s*(\d+)\s*events?\s*", given, re.IGNORECASE) if isinstance(given, str) else None
     if counted is not None:
-        amount, kind = int(counted[1]), EVENTS
+        amount, kind = int(counted[1]), IN_EVENTS
     elif time_type is None:
         raise OptionError(
             f"the length {given!r} is a time, and no time column is named\n"
@@ -87,13 +87,13 @@ def _length(given: str | timedelta, time_type: pa.DataType | None, time_unit: st
     elif isinstance(given, str) and re.fullmatch(r"[\s\d.]*", given):
         raise OptionError(f"the length {given!r} has no unit\nexpected: '10 minutes', '1 hour', '100 events'")
     else:
-        amount, kind = int(parse_lateness(given, time_type, time_unit, what="length")), TIME
+        amount, kind = int(parse_lateness(given, time_type, time_unit, what="length")), IN_TIME
     if not 0 < amount < _LONGEST // _BEYOND:
         raise OptionError(f"the length {given!r} is {amount:,} units: expected more than 0, and less than 2^59")
-    return Length(given.strip() if isinstance(given, str) else str(given), kind, amount)
+    return Horizon(given.strip() if isinstance(given, str) else str(given), kind, amount)
 
 
-def edges_of(lengths: Sequence[Length], kind: str) -> Int64:
+def edges_of(lengths: Sequence[Horizon], kind: str) -> Int64:
     """Return the ends of the bins of waiting times of a kind; empty: no length of that kind is asked for.
 
     Each length ends a bin, so that no case of another bin is on both sides of it.

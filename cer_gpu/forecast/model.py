@@ -16,14 +16,14 @@ from cer_gpu.engine.options import EvaluationOptions, Lateness, Sort, options_by
 from cer_gpu.errors import OptionError
 from cer_gpu.forecast.counting import StateNumbers, WaitCounter
 from cer_gpu.forecast.estimates import Floats, quartiles, wilson
-from cer_gpu.forecast.lengths import EVENTS, TIME, Length
+from cer_gpu.forecast.lengths import IN_EVENTS, IN_TIME, Horizon
 from cer_gpu.forecast.reading import StateForm, read_states
 from cer_gpu.forecast.saving import save_forecast
 from cer_gpu.forecast.scoring import SCORES, Score, score_rows
 from cer_gpu.forecast.starts import lasts_of, starts_under_way
 from cer_gpu.forecast.tree import ContextTree
 
-Within = str | timedelta | Sequence[str | timedelta]
+WithinLengths = str | timedelta | Sequence[str | timedelta]
 AT = ("last", "events", "starts")
 _QUARTILES = ("quarter", "half", "three_quarters")
 
@@ -59,7 +59,7 @@ class Forecast:
         self,
         query: Any,
         form: StateForm,
-        lengths: tuple[Length, ...],
+        lengths: tuple[Horizon, ...],
         edges: dict[str, Int64],
         tree: ContextTree,
         facts: dict[str, Any],
@@ -100,7 +100,7 @@ class Forecast:
         at: str = "last",
         sort: Sort = False,
         lateness: Lateness | None = None,
-        late: str = "refuse",
+        late: str = "raise",
         device: str = "auto",
     ) -> pa.Table:
         """Forecast matches after events.
@@ -112,7 +112,7 @@ class Forecast:
             under way.
         at
             "last": after the last event of each substream; "events": after each event; "starts": for each partial match
-            under way at the end of the events (a row of the output "progress" that ended there), after the last event
+            under way at the end of the events (a row of the output "funnel" that ended there), after the last event
             of its substream.
         sort, lateness, late, device
             As of `cer_gpu.EvaluationOptions`.
@@ -180,10 +180,10 @@ class Forecast:
     @cached_property
     def _quartiles(self) -> list[pa.Array]:
         """Quartiles of the waiting time from each context: durations where the lengths are times, else events."""
-        kind = TIME if len(self._edges[TIME]) else EVENTS
+        kind = IN_TIME if len(self._edges[IN_TIME]) else IN_EVENTS
         found = quartiles(self._tree.ended[kind], self._edges[kind])
         unit = None
-        if kind == TIME and not pa.types.is_integer(self._facts["time_type"]):
+        if kind == IN_TIME and not pa.types.is_integer(self._facts["time_type"]):
             unit = pa.duration("s" if pa.types.is_date(self._facts["time_type"]) else self._facts["time_type"].unit)
         numbers = [pa.array(np.nan_to_num(np.ceil(each)).astype(np.int64), mask=np.isnan(each)) for each in found.T]
         return numbers if unit is None else [each.cast(unit) for each in numbers]
@@ -195,7 +195,7 @@ class Forecast:
         *,
         sort: Sort = False,
         lateness: Lateness | None = None,
-        late: str = "refuse",
+        late: str = "raise",
         device: str = "auto",
     ) -> Score:
         """Compare the forecasts after each event with what came: on events that the model was not learned from.
@@ -216,7 +216,7 @@ class Forecast:
         options = EvaluationOptions(sort=sort, lateness=lateness, late=late, device=device)
         _, read = read_states(self.query, events, self._form, options, grows=False)
         numbers = self._numbers()
-        counter = WaitCounter(self._edges[TIME], self._edges[EVENTS])
+        counter = WaitCounter(self._edges[IN_TIME], self._edges[IN_EVENTS])
         for each in read:
             counter.add(each, numbers.of(each.states).astype(np.int32), len(self._tree))
         counts = counter.finish(np.arange(len(self._tree)))

@@ -17,9 +17,9 @@ from cer_gpu.errors import OptionError
 from cer_gpu.output.symbols import CLOCK, PARTITION, SYMBOL
 from cer_gpu.planning.symbols import StateSteps, state_steps, with_symbols
 
-MOST_SYMBOLS = (1 << loops.BITS) - 2
+MOST_KNOWN_SYMBOLS = (1 << loops.BITS) - 2
 """Symbols that are told apart; all others are one more."""
-OTHER = MOST_SYMBOLS + 1
+OTHER = MOST_KNOWN_SYMBOLS + 1
 """Number of a symbol that is not among them."""
 MOST_ORDER = 6
 """Most last symbols in a state."""
@@ -37,7 +37,7 @@ class StateForm:
     ages : int
         Number of classes of the age of a partial match.
     width : float
-        Length of a class where the query has no window, in units of its clock.
+        Horizon of a class where the query has no window, in units of its clock.
     words : tuple of int
         Bit vectors of the symbols, from 1 on.
     """
@@ -149,7 +149,7 @@ class StateReader:
         clocks, ages = self._clocks(rows, times, binding)
         self._number(table.words)
         moves, bars, numbers = self._of_symbols
-        steps = loops.Steps(moves, bars, numbers, np.int64(len(self._steps.steps)))
+        steps = loops.StateMoves(moves, bars, numbers, np.int64(len(self._steps.steps)))
         followed = self._room(int(partitions.max(initial=-1)) + 1, clocks.dtype)
         states, before, ends = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.bool_)
         loops.follow_states(
@@ -223,7 +223,7 @@ class StateReader:
 
     def _numbered(self, word: int) -> int:
         if word not in self._words:
-            if not self._grows or len(self._words) == MOST_SYMBOLS:
+            if not self._grows or len(self._words) == MOST_KNOWN_SYMBOLS:
                 return OTHER
             self._words[word] = len(self._words) + 1
         return self._words[word]

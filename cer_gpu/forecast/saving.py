@@ -5,27 +5,24 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from cer_gpu.errors import OptionError
-from cer_gpu.forecast.lengths import Length
+from cer_gpu.forecast.lengths import Horizon
 from cer_gpu.forecast.reading import StateForm
 from cer_gpu.forecast.tree import ContextTree
 from cer_gpu.io.sinks import naming, result_file
 
-if TYPE_CHECKING:
-    from cer_gpu.forecast.model import Forecast
-
 _KEY = b"cer_gpu.forecast"
-VERSION = 1
+_VERSION = 1
 """Version of the layout; a file of another one cannot be read."""
 _NUMBERS = ("levels", "contexts", "parents", "cases")
 
 
-def save_forecast(model: Forecast, path: str | os.PathLike[str]) -> None:
+def save_forecast(model: Any, path: str | os.PathLike[str]) -> None:
     """Write a model to a file, whole or not at all."""
     tree, form = model._tree, model._form
     columns: dict[str, pa.Array] = {name: pa.array(getattr(tree, name)) for name in _NUMBERS}
@@ -35,7 +32,7 @@ def save_forecast(model: Forecast, path: str | os.PathLike[str]) -> None:
         columns[f"ended_{kind}"] = _lists(tree.ended[kind])
         columns[f"known_{kind}"] = _lists(tree.known[kind])
     facts = {
-        "version": VERSION,
+        "version": _VERSION,
         "query": model.query.compile_options,
         "form": {"order": form.order, "ages": form.ages, "width": form.width, "words": [hex(w) for w in form.words]},
         "lengths": [[each.text, each.kind, each.amount] for each in model._lengths],
@@ -65,9 +62,9 @@ def read_forecast(path: str | os.PathLike[str], compiled: Callable[[dict[str, An
         raise OptionError(f"{shown}: there is no such file") from None
     except (pa.ArrowInvalid, OSError, KeyError, ValueError):
         raise OptionError(f"{shown}: expected a file that Forecast.save wrote, found another one") from None
-    if facts["version"] != VERSION:
+    if facts["version"] != _VERSION:
         raise OptionError(
-            f"{shown}: is of version {facts['version']}, and this program reads version {VERSION}\nhint: fit it again"
+            f"{shown}: is of version {facts['version']}, and this program reads version {_VERSION}\nhint: fit it again"
         )
     form = facts["form"]
     words = tuple(int(word, 16) for word in form["words"])
@@ -86,7 +83,7 @@ def read_forecast(path: str | os.PathLike[str], compiled: Callable[[dict[str, An
     return {
         "query": compiled(facts["query"]),
         "form": StateForm(form["order"], form["ages"], form["width"], words),
-        "lengths": tuple(Length(*each) for each in facts["lengths"]),
+        "lengths": tuple(Horizon(*each) for each in facts["lengths"]),
         "edges": {kind: np.array(edges, np.int64) for kind, edges in facts["edges"].items()},
         "tree": tree,
         "facts": {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +14,6 @@ from cer_gpu.backend.forecasts.states import AGES
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.forecast.reading import StatesRead, read_states, readable_again
-
-if TYPE_CHECKING:
-    from cer_gpu.forecast.model import Forecast
 
 
 def lasts_of(read: Iterable[StatesRead]) -> list[StatesRead]:
@@ -37,7 +34,7 @@ def lasts_of(read: Iterable[StatesRead]) -> list[StatesRead]:
     return sorted(chosen, key=lambda each: int(each.order[0]))
 
 
-def starts_under_way(model: Forecast, events: Any, options: EvaluationOptions) -> pa.Table:
+def starts_under_way(model: Any, events: Any, options: EvaluationOptions) -> pa.Table:
     """Return the forecasts for partial matches that are under way at the end of the events.
 
     Raises
@@ -46,13 +43,13 @@ def starts_under_way(model: Forecast, events: Any, options: EvaluationOptions) -
         When the query is no chain, of which alone the funnel is known.
     """
     query, events = model.query, readable_again(events)
-    if "progress" not in query.outputs:
+    if "funnel" not in query.outputs:
         raise OptionError(
-            "at='starts' is for chains of steps, whose funnel is known (output='progress'), and the query is none\n"
+            "at='starts' is for chains of steps, whose funnel is known (output='funnel'), and the query is none\n"
             "hint: at='last', after the last event of each substream"
         )
     asked = {name: getattr(options, name) for name in ("device", "sort", "lateness", "late")}
-    rows = query.evaluate(events, output="progress", **asked)
+    rows = query.evaluate(events, output="funnel", **asked)
     rows = rows.filter(pc.equal(rows["stopped"], "end")).sort_by("start")
     starts, steps = rows["start"].to_numpy(), rows["step"].to_numpy()
     reader, read = read_states(query, events, model._form, options, grows=False)

@@ -15,7 +15,7 @@ from cer_gpu.arrays import Int64
 from cer_gpu.backend.forecasts.states import AGES, BITS
 from cer_gpu.forecast.counting import WaitCounts
 from cer_gpu.forecast.estimates import Floats, divergence, ended_within, known_within, smoothed
-from cer_gpu.forecast.lengths import EVENTS, TIME, Length
+from cer_gpu.forecast.lengths import IN_EVENTS, IN_TIME, Horizon
 
 PARENT_WEIGHT = 20.0
 """Cases for which a context above counts."""
@@ -83,7 +83,7 @@ class ContextTree:
 
 
 def build_tree(
-    counts: WaitCounts, edges: dict[str, Int64], lengths: Sequence[Length], bits: int, min_cases: int
+    counts: WaitCounts, edges: dict[str, Int64], lengths: Sequence[Horizon], bits: int, min_cases: int
 ) -> ContextTree:
     """Build the context tree of counted waiting times.
 
@@ -99,7 +99,7 @@ def build_tree(
     min_cases
         Fewest cases of a context.
     """
-    kinds = [kind for kind in (TIME, EVENTS) if len(edges[kind])]
+    kinds = [kind for kind in (IN_TIME, IN_EVENTS) if len(edges[kind])]
     asked = {kind: [int(np.searchsorted(edges[kind], e.amount)) for e in lengths if e.kind == kind] for kind in kinds}
     levels, contexts, parents, cases = [ROOT], [0], [-1], [0]
     ended: dict[str, list[Floats]] = {kind: [] for kind in kinds}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +12,8 @@ import pyarrow as pa
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import OptionError
+from cer_gpu.forecast.model import Forecast
 from cer_gpu.forecast.reading import StateReader, check_forecastable, state_evaluation
-
-if TYPE_CHECKING:
-    from cer_gpu.forecast.model import Forecast
 
 _REFUSED = ("output", "share", "limit", "aggregate", "errors", "position_column")
 """Options of an evaluator of matches that one of forecasts has not."""
@@ -115,7 +113,7 @@ class ForecastEvaluator:
 
 def _check(query: Any, options: EvaluationOptions) -> None:
     model, usual = options.forecast, EvaluationOptions()
-    if not hasattr(model, "_tree"):
+    if not isinstance(model, Forecast):
         raise OptionError(f"forecast must be a Forecast, as query.fit(...) returns it, got {type(model).__name__}")
     if model.query.identity != query.identity:
         raise OptionError("the forecast is one of another query\nhint: query.fit(history, within=...)")

@@ -53,7 +53,7 @@ class StateWords:
         return "another one" if number == OTHER or number > len(self.symbols) else self.symbols[number - 1]
 
 
-def words_of(plan: Plan, form: StateForm, length: int | float | None, per_second: Fraction | None) -> StateWords:
+def state_words(plan: Plan, form: StateForm, length: int | float | None, per_second: Fraction | None) -> StateWords:
     """Return the words for the states of a query.
 
     Parameters
@@ -61,7 +61,7 @@ def words_of(plan: Plan, form: StateForm, length: int | float | None, per_second
     plan
     form
     length
-        Length of the window, in units of its clock.
+        Horizon of the window, in units of its clock.
     per_second
         Units of that clock in a second; None: it is no time.
     """

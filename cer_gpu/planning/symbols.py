@@ -28,7 +28,7 @@ from cer_gpu.output.measures import NO_MEASURES
 from cer_gpu.planning.plan import Plan
 from cer_gpu.runtime.progress.table import relates
 
-MAX_STEPS = 60
+MOST_STATE_STEPS = 60
 """Most steps that a state tells apart."""
 
 
@@ -81,8 +81,8 @@ def state_steps(plan: Plan) -> StateSteps:
         if plan.head is not None:
             raise _NoStepsError("the atoms of a conjunctive query have no order")
         steps = _steps(unrelated(formula), number, (), left_out)
-        if len(steps) > MAX_STEPS:
-            raise _NoStepsError(f"it has more than {MAX_STEPS} steps")
+        if len(steps) > MOST_STATE_STEPS:
+            raise _NoStepsError(f"it has more than {MOST_STATE_STEPS} steps")
     except _NoStepsError as error:
         return StateSteps((), str(error), False)
     reason = f"steps are followed without {' and '.join(sorted(left_out))}" if left_out else ""
@@ -114,7 +114,7 @@ def _steps(
                 left_out.add("the most repetitions")
             for k in range(part.least):
                 found += _steps(part.body, number, part.absent if k else before, left_out)
-                if len(found) > MAX_STEPS:
+                if len(found) > MOST_STATE_STEPS:
                     break
         else:
             found.append(_step(part, number, before, left_out))

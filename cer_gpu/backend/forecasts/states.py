@@ -24,8 +24,8 @@ N_CODES, N_REGS = range(2)
 _U = np.uint64
 
 
-class Steps(NamedTuple):
-    """Steps of the pattern, as bits of the symbols of events.
+class StateMoves(NamedTuple):
+    """StateMoves of the pattern, as bits of the symbols of events.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Steps(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """What is known of each substream.
+    """Memory of each substream.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class Ages(NamedTuple):
     n: Any
 
 
-class Numbered(NamedTuple):
+class StateTable(NamedTuple):
     """States by their numbers.
 
     Attributes
@@ -120,7 +120,7 @@ def follow_states(symbols, partitions, clocks, steps, followed, ages, bits, stat
     partitions : int32, shape (n,)
     clocks : clock, shape (n,)
         Within a partition they do not decrease.
-    steps : Steps, read
+    steps : StateMoves, read
     followed : Followed
     ages : Ages
     bits : int
@@ -132,7 +132,7 @@ def follow_states(symbols, partitions, clocks, steps, followed, ages, bits, stat
     ends : bool, shape (n,), written
         True where an event satisfies the last step while a partial match waits for it.
     """
-    steps, followed, ages = Steps(*steps), Followed(*followed), Ages(*ages)
+    steps, followed, ages = StateMoves(*steps), Followed(*followed), Ages(*ages)
     latest, live_of, last_of, state_of = followed.latest, followed.live, followed.last, followed.states
     n_steps = np.int64(steps.n)
     mask = np.int64(-1) if bits >= 64 else (np.int64(1) << np.int64(bits)) - 1
@@ -187,7 +187,7 @@ def number_states(states, numbered, begin, numbers, regs):
     Parameters
     ----------
     states : int64, shape (n,)
-    numbered : Numbered
+    numbered : StateTable
     begin : int
         State to begin at.
     numbers : int32, shape (n,), written
@@ -198,7 +198,7 @@ def number_states(states, numbered, begin, numbers, regs):
     int
         The first state that was not numbered, as there is no room: n if all were.
     """
-    numbered = Numbered(*numbered)
+    numbered = StateTable(*numbered)
     keys, known, codes = numbered.keys, numbered.numbers, numbered.codes
     mask = _U(keys.shape[0] - 1)
     n = regs[N_CODES]

@@ -13,12 +13,12 @@ import numpy as np
 from cer_gpu.backend.jit import helper, kernel
 
 # registers: the first free node, or -1; how many nodes wait
-FREE, WAITING, N_REGS = range(3)
+FREE, N_WAITING, N_REGS = range(3)
 
 _U = np.uint64
 
 
-class Nodes(NamedTuple):
+class Waiting(NamedTuple):
     """Events that wait.
 
     Attributes
@@ -38,8 +38,8 @@ class Nodes(NamedTuple):
     nexts: Any
 
 
-class Lists(NamedTuple):
-    """Lists of the nodes of each substream.
+class WaitLists(NamedTuple):
+    """WaitLists of the nodes of each substream.
 
     Attributes
     ----------
@@ -55,10 +55,10 @@ class Lists(NamedTuple):
     counts: Any
 
 
-class Edges(NamedTuple):
+class BinEdges(NamedTuple):
     """Ends of the bins of waiting times: bin b holds what is above edge b - 1, and at most edge b.
 
-    What is above the last edge is in the bin behind it.
+    Above the last edge there is one bin more.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Edges(NamedTuple):
     counts: Any
 
 
-class Counted(NamedTuple):
+class WaitBins(NamedTuple):
     """Events of each state by how long it took.
 
     Attributes
@@ -119,10 +119,10 @@ def count_waits(partitions, times, states, ends, begin, nodes, lists, edges, cou
         True: a match ends there.
     begin : int
         Event to begin at.
-    nodes : Nodes
-    lists : Lists
-    edges : Edges, read
-    counted : Counted
+    nodes : Waiting
+    lists : WaitLists
+    edges : BinEdges, read
+    counted : WaitBins
     regs : int64, shape (N_REGS,), written
 
     Returns
@@ -130,8 +130,8 @@ def count_waits(partitions, times, states, ends, begin, nodes, lists, edges, cou
     int
         The first event that does not wait yet, as there is no free node: n if all do.
     """
-    nodes, lists, edges, counted = Nodes(*nodes), Lists(*lists), Edges(*edges), Counted(*counted)
-    free, waiting = regs[FREE], regs[WAITING]
+    nodes, lists, edges, counted = Waiting(*nodes), WaitLists(*lists), BinEdges(*edges), WaitBins(*counted)
+    free, waiting = regs[FREE], regs[N_WAITING]
     i = begin
     while i < partitions.shape[0] and free >= 0:
         event = _U(i)
@@ -163,7 +163,7 @@ def count_waits(partitions, times, states, ends, begin, nodes, lists, edges, cou
         free = after
         waiting += 1
         i += 1
-    regs[FREE], regs[WAITING] = free, waiting
+    regs[FREE], regs[N_WAITING] = free, waiting
     return i
 
 
@@ -174,14 +174,14 @@ def drop_decided(now, nodes, lists, edges, counted, regs):
     Parameters
     ----------
     now : int
-    nodes : Nodes
-    lists : Lists
-    edges : Edges, read
-    counted : Counted
+    nodes : Waiting
+    lists : WaitLists
+    edges : BinEdges, read
+    counted : WaitBins
     regs : int64, shape (N_REGS,), written
     """
-    nodes, lists, edges, counted = Nodes(*nodes), Lists(*lists), Edges(*edges), Counted(*counted)
-    free, waiting = regs[FREE], regs[WAITING]
+    nodes, lists, edges, counted = Waiting(*nodes), WaitLists(*lists), BinEdges(*edges), WaitBins(*counted)
+    free, waiting = regs[FREE], regs[N_WAITING]
     for p in range(lists.firsts.shape[0]):
         node = np.int64(lists.firsts[_U(p)])
         last = lists.counts[_U(p)] - 1
@@ -198,7 +198,7 @@ def drop_decided(now, nodes, lists, edges, counted, regs):
             free, node = node, behind
             waiting -= 1
         lists.firsts[_U(p)] = node
-    regs[FREE], regs[WAITING] = free, waiting
+    regs[FREE], regs[N_WAITING] = free, waiting
 
 
 @kernel
@@ -209,13 +209,13 @@ def count_censored(now, nodes, lists, edges, counted):
     ----------
     now : int
         Time of the last event of the history.
-    nodes : Nodes, read
-    lists : Lists, read
-    edges : Edges, read
-    counted : Counted
+    nodes : Waiting, read
+    lists : WaitLists, read
+    edges : BinEdges, read
+    counted : WaitBins
         In the bin behind the last edge is what was watched for longer than all lengths: nothing hides it.
     """
-    nodes, lists, edges, counted = Nodes(*nodes), Lists(*lists), Edges(*edges), Counted(*counted)
+    nodes, lists, edges, counted = Waiting(*nodes), WaitLists(*lists), BinEdges(*edges), WaitBins(*counted)
     for p in range(lists.firsts.shape[0]):
         node = np.int64(lists.firsts[_U(p)])
         last = lists.counts[_U(p)] - 1
