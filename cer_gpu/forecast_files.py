@@ -34,7 +34,7 @@ def load_forecast(path: str | os.PathLike[str]) -> Forecast:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     model.save(f"{folder}/ab.forecast")
     ...     cer_gpu.load_forecast(f"{folder}/ab.forecast")
-    <Forecast of 1 event: 1,000 events, 500 ends, 2 states>
+    <Forecast of 1 event: 1,000 events, 500 ends, 5 states>
     """
     return Forecast(**read_forecast(path, _compiled))
 

@@ -29,6 +29,15 @@ class Score:
         For each length and decile of the probabilities: ``within``, ``cases``, ``predicted`` (their mean), ``observed``
         (the share after which a match ended), and ``low`` and ``high``, the 99% interval of that share.  Events of one
         state are not split, so that there may be fewer rows than ten.
+
+    Examples
+    --------
+    >>> import cer_gpu, pyarrow as pa
+    >>> events = pa.table({"type": ["A", "C", "B", "C"] * 500})
+    >>> score = cer_gpu.compile("SELECT * FROM S WHERE A ; B").fit(events, within=["2 events"]).score(events)
+    >>> row = score.table.to_pylist()[0]
+    >>> row["cases"], row["ended"], row["log_loss"] < row["log_loss_base"]
+    (1998, 1000, True)
     """
 
     table: pa.Table

@@ -15,7 +15,7 @@ from cer_gpu.errors import OptionError
 from cer_gpu.forecast.model import Forecast
 from cer_gpu.forecast.reading import StateReader, check_forecastable, state_evaluation
 
-_REFUSED = ("output", "share", "limit", "aggregate", "errors", "position_column")
+_REFUSED = ("output", "shard", "limit", "aggregate", "errors", "position_column")
 """Options of an evaluator of matches that one of forecasts has not."""
 
 
