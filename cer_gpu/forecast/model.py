@@ -242,7 +242,7 @@ class Forecast:
             shares = []
             for length in self._lengths:
                 at = int(np.searchsorted(self._edges[length.kind], length.amount))
-                shares.append(f"{self._tree.ended[length.kind][number, at]:.1%} within {length.text}")
+                shares.append(f"{100 * self._tree.ended[length.kind][number, at]:.3g}% within {length.text}")
             told = f"{self._words[number]}: {', '.join(shares)} ({self._tree.cases[number]:,} cases)"
             lines.append("  " * depth + told)
             todo += [(child, depth + 1) for child in reversed(children.get(number, []))]
