@@ -117,11 +117,11 @@ class WaitCounter:
             self._free_some()
 
     def _free_some(self) -> None:
-        """Free what is decided by the time alone; make room for twice as much if that is not the half."""
+        """Free what is decided by the time alone; make room for twice as much unless three quarters are free."""
         state = tuple(self._lists), tuple(self._edges), tuple(self._counted), self._regs
         loops.drop_decided(self._now, tuple(self._nodes), *state)
         size = len(self._nodes.states)
-        if 2 * self._regs[loops.N_WAITING] < size:
+        if 4 * self._regs[loops.N_WAITING] < size:
             return
         more = _nodes(size, size)
         more.nexts[-1] = self._regs[loops.FREE]
