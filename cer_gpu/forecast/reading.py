@@ -188,7 +188,7 @@ class StateReader:
         else:
             age = float(clock[0] - clock[1])
         width = float(self._ages(length).width)
-        return 0 if width <= 0 else int(min(self.form.ages - 1, age // width))
+        return 0 if width <= 0 else min(self.form.ages - 1, int(age / width))
 
     def _clocks(self, rows: pa.RecordBatch, times: Int64, binding: Any) -> tuple[Array, loops.Ages]:
         """Return the clocks of ages, and their classes."""

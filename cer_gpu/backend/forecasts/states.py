@@ -107,7 +107,7 @@ def age_class(age, ages):
     """Return the class of an age."""
     if ages.width <= 0:
         return np.int64(0)
-    return np.int64(min(np.float64(ages.n - 1), np.float64(age) // ages.width))
+    return min(np.int64(ages.n - 1), np.int64(np.float64(age) / ages.width))
 
 
 @kernel
