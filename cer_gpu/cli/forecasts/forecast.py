@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import json
+
 import click
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,7 +31,7 @@ from cer_gpu.cli.target import chosen_format, open_target
 from cer_gpu.engine.options import Sort
 from cer_gpu.forecast.model import AT, Forecast
 from cer_gpu.forecast.reading import readable_again
-from cer_gpu.io.sinks import SINK_FORMATS
+from cer_gpu.io.sinks import SINK_FORMATS, open_pipe
 from cer_gpu.io.text_options import TextOptions
 
 _SHOWN = 20
@@ -186,7 +189,11 @@ def _show(
             say(f"{counted(rows.num_rows, 'forecast')} -> {out}")
         return
     if as_json:
-        show_text(to_json({"forecasts": rows.to_pylist()}))
+        file = io.BytesIO()
+        with open_pipe(file, rows.schema, "jsonl", signals.held) as sink:
+            for batch in rows.to_batches():
+                sink.write(batch)
+        show_text(to_json({"forecasts": [json.loads(line) for line in file.getvalue().splitlines()]}))
         return
     likely = [name for name in rows.column_names if name.startswith("probability_")]
     shown = rows if at == "events" else rows.sort_by([(likely[-1], "descending"), ("position", "ascending")])
