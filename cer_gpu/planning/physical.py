@@ -248,7 +248,7 @@ _WEIGHER = "complex events are weighed as they are counted, and not listed"
 
 _INSTANCES = "each event is stored once for each step that it satisfies, and found again by the filters between events"
 
-_PRODUCTS = "partial matches are stored under the values that they share, and gathered by the event that joins them"
+_PRODUCTS = "partial matches are stored under the values that they shard, and gathered by the event that joins them"
 
 _WINDOWS = "each window that something ends in is evaluated by itself, where {strategy} chooses"
 
