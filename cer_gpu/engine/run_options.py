@@ -49,7 +49,7 @@ def run_options(physical: PhysicalPlan, binding: Binding, asked: EvaluationOptio
         or 0,
         consume=CONSUME_PARTITION if consume and not plan.partition else consume,
         labelled=physical.labelled,
-        shard=None if physical.deals_rows else asked.shard,
+        share=None if physical.deals_rows else asked.shard,
         report_from=_NEVER if plan.limit == 0 else asked.report_from,
         placed=binding.position_column is not None and bool(plan.partition),
         gap=binding.gap if physical.output.by_starts else None,

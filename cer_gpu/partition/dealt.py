@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Int32, Int64
-from cer_gpu.backend.distribution import deal_events
+from cer_gpu.backend.dealing import deal_events
 from cer_gpu.columnar.columns import codes_of, take_rows, validity
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.memory import Scratch, read_only

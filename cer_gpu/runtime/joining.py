@@ -236,7 +236,7 @@ def demand_of(options: RunOptions, *, distinct: bool) -> Demand:
         strategy=strategy.choice,
         distinct=int(distinct),
         strict=int(strategy.consecutive),
-        shard=shard,
+        share=share,
         n_shares=n_shares,
         whole=int(whole),
         only_ends=int(only_ends),
