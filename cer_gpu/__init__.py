@@ -42,6 +42,9 @@ from cer_gpu.errors import (
     TimeOrderError,
 )
 from cer_gpu.explain.explanation import Explanation
+from cer_gpu.forecast.model import Forecast
+from cer_gpu.forecast.scoring import Score
+from cer_gpu.forecast_files import load_forecast
 from cer_gpu.frames.accessors import register_where_imported
 from cer_gpu.io.files import Files
 from cer_gpu.query import Query
@@ -72,6 +75,7 @@ __all__ = [
     "EventsError",
     "Explanation",
     "Files",
+    "Forecast",
     "OptionError",
     "OutOfMemoryError",
     "Query",
@@ -82,9 +86,11 @@ __all__ = [
     "QueryTooLargeError",
     "QueryTypeError",
     "RowPatternQuery",
+    "Score",
     "TimeOrderError",
     "compile",
     "compile_all",
+    "load_forecast",
 ]
 
 register_where_imported()

@@ -13,12 +13,24 @@ import pyarrow as pa
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.evaluation import Evaluation, FoundBatches
 from cer_gpu.engine.evaluator import Evaluator
-from cer_gpu.engine.options import OF_ARRIVALS, OF_COUNTS, OF_EVENTS, EvaluationOptions, Sort, taking
+from cer_gpu.engine.options import (
+    OF_ARRIVALS,
+    OF_COUNTS,
+    OF_EVENTS,
+    EvaluationOptions,
+    Lateness,
+    Sort,
+    options_by_name,
+    taking,
+)
 from cer_gpu.engine.set_member import SetMember
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.errors import OptionError, OutOfMemoryError, out_of_memory
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.expressions.targets.arrow import exact_sum
+from cer_gpu.forecast.fitting import fit_forecast
+from cer_gpu.forecast.model import Forecast, WithinLengths
+from cer_gpu.forecast.watching import ForecastEvaluator
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import reading_again
 from cer_gpu.parallel.key_threads import on_threads_by_key
@@ -75,13 +87,22 @@ class Evaluated(ABC):
         >>> evaluator.push(pa.record_batch({"type": ["B"]})).column("positions").to_pylist()
         [[1, 2], [0, 2]]
         """
+        if options.forecast is not None:
+            return self._watching(options)
         return self._evaluator(options)
+
+    def _watching(self, options: EvaluationOptions) -> Any:
+        """Return an evaluator of forecasts; OptionError: a set has none."""
+        raise OptionError(
+            "forecast= is for one query, and this is a set\nhint: an evaluator for each query that is forecast"
+        )
 
     def _evaluator(self, options: EvaluationOptions) -> Any:
         options.check_time(self.time_column)
         return self._evaluation(options)
 
-    def restore(self, blob: bytes) -> Any:
+    @options_by_name
+    def restore(self, blob: bytes, *, forecast: Forecast | None = None) -> Any:
         """Return an evaluator that goes on from the checkpoint of another one.
 
         It returns the rows that the other would have returned, had it gone on.
@@ -90,6 +111,8 @@ class Evaluated(ABC):
         ----------
         blob
             Result of `Evaluator.checkpoint`; restore only checkpoints from a source that you trust.
+        forecast
+            The forecast of the other one, if it had one (``evaluator(forecast=...)``).
 
         Raises
         ------
@@ -106,6 +129,8 @@ class Evaluated(ABC):
         >>> query.restore(blob).push(pa.record_batch({"type": ["B"]})).column("positions").to_pylist()
         [[1, 2], [0, 2]]
         """
+        if forecast is not None:
+            return ForecastEvaluator.restored(self, blob, forecast)
         state = NamedState.from_bytes(self._evaluation(EvaluationOptions()).identities, blob)
         shard = state.options.pop("shard")
         options = EvaluationOptions(**state.options, shard=None if shard is None else tuple(shard))
@@ -185,6 +210,13 @@ class CompiledQuery(Evaluated):
     def compiled_by(self) -> str | None:
         """All that tells it from other queries, as text; None: it was changed since it was compiled."""
         return repr((type(self).__name__, self.text, self.type_column, self.time_column, self.time_unit))
+
+    @property
+    def compile_options(self) -> dict[str, Any]:
+        """Arguments of `cer_gpu.compile` that make the query, as JSON holds them."""
+        relations = {} if self._plan is None else {name: list(columns) for name, columns in self._plan.relations}
+        facts = {name: getattr(self, name) for name in ("text", "type_column", "time_column", "time_unit")}
+        return {**facts, "language": self.language.lower(), "relations": relations or None}
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -323,6 +355,10 @@ class CompiledQuery(Evaluated):
     def _member(self, options: EvaluationOptions, sharing: Sharing | None = None) -> SetMember:
         """Return the member of an evaluation that finds the results of the query."""
 
+    def _watching(self, options: EvaluationOptions) -> ForecastEvaluator:
+        options.check_time(self.time_column)
+        return ForecastEvaluator(self, options)
+
     def _evaluation(self, options: EvaluationOptions) -> Evaluator:
         return Evaluator({"": self._member(options)}, options)
 
@@ -378,6 +414,63 @@ class CompiledQuery(Evaluated):
                 return sum(number_in(batch, self._counted_output) for batch in reader)
 
         return reading_again(count, events)
+
+    @options_by_name
+    def fit(
+        self,
+        history: Any,
+        within: WithinLengths,
+        order: int = 2,
+        *,
+        ages: int = 4,
+        min_cases: int = 200,
+        sort: Sort = False,
+        lateness: Lateness | None = None,
+        late: str = "raise",
+        device: str = "auto",
+    ) -> Forecast:
+        """Learn from a history how long it takes from each state of the query until a match ends.
+
+        A state of a substream is the furthest step that is live, the age of the youngest partial match there, and the
+        last events, by the guards of the query that they satisfy (docs/forecasts.md).
+
+        Parameters
+        ----------
+        history
+            Anything that `evaluate` takes.
+        within
+            The lengths within which a match may end, in time (``"10 minutes"``, ``"1 hour"``, a timedelta) or in
+            events of the substream (``"100 events"``): one, or a list.
+        order
+            Number of the last events that a state tells apart, at most 6.
+        ages
+            Number of classes of the age of a partial match, at most 8.
+        min_cases
+            Fewest events of the history from which a state counts by itself; else the state above it answers.
+        sort, lateness, late, device
+            As of `cer_gpu.EvaluationOptions`.
+
+        Returns
+        -------
+        Forecast
+
+        Raises
+        ------
+        OptionError
+            When a length cannot be read, or the query cannot be forecast: MATCH_RECOGNIZE, and a pattern that ends with
+            an absence.
+        CerError
+            As `evaluate`.
+
+        Examples
+        --------
+        >>> import cer_gpu, pyarrow as pa
+        >>> query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
+        >>> query.fit(pa.table({"type": ["A", "B"] * 500}), within="1 event")
+        <Forecast of 1 event: 1,000 events, 500 ends, 2 states>
+        """
+        options = EvaluationOptions(sort=sort, lateness=lateness, late=late, device=device)
+        return fit_forecast(self, history, within, order, ages, min_cases, options)
 
 
 def number_in(batch: pa.RecordBatch, counted_output: str | None) -> int:

@@ -355,8 +355,9 @@ class Query(CompiledQuery):
         return None if self._drops_rows else "count"
 
     def _needs(self, schema: pa.Schema, output: str | None = None) -> Needs | None:
-        if OUTPUTS[self.output_for(output)].by_starts:
-            return None  # any event may tell that a window has passed
+        made = self._output(output)
+        if made.by_starts or made.each_event:
+            return None  # any event may tell that a window has passed, or is asked for
         return needs_of(self._bindings, schema)
 
     def _source(

@@ -37,7 +37,7 @@ INTERNAL = {
     *("start_position", "check_time", "compiled_by", "key_shard", "distribution_for", "engine", "expect"),
     *("next_deadline", "report_from", "given", "total_matches"),
     *("holds_back", "identities", "physical", "physical_plan", "pipeline", "placement", "stages", "syntax"),
-    *("window_attribute", "window_kind", "compiled", "identity", "is_spaced"),
+    *("window_attribute", "window_kind", "compiled", "identity", "compile_options", "is_spaced"),
 }
 """Members that other rooms of the packages call, and nobody else."""
 COMMANDS = {"cer-gpu": ("cer_gpu.cli.group", "cli"), "python -m spark_glue": ("spark_glue.cli", "commands")}

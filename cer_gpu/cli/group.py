@@ -16,6 +16,7 @@ from cer_gpu.cli.columns import columns
 from cer_gpu.cli.command_line import Commands, run_commands
 from cer_gpu.cli.editor.lsp import lsp_command
 from cer_gpu.cli.explain import explain_command
+from cer_gpu.cli.forecasts.forecast import forecast_command
 from cer_gpu.cli.options import with_sort
 from cer_gpu.cli.preparing import completion, warm_up
 from cer_gpu.cli.report import report
@@ -74,6 +75,7 @@ for _command in (
     columns,
     report,
     explain_command,
+    forecast_command,
     lsp_command,
     completion,
     warm_up,

@@ -27,7 +27,7 @@ class Default(str):
 
 
 Lateness = str | int | float | timedelta
-_OF_MACHINE = ("device", "stages", "sort", "threads", "max_memory")
+_OF_MACHINE = ("device", "stages", "sort", "threads", "max_memory", "forecast", "threshold")
 _SHOWN = 3
 """Most options that a message on arguments by position shows."""
 Sort = bool | str | Sequence[str]
@@ -101,6 +101,11 @@ class EvaluationOptions:
     stages
         For `evaluator`: the hook that is told when a stage of the evaluation begins and ends (`cer_gpu.stages`), on
         one thread.
+    forecast
+        For `evaluator`: a `cer_gpu.Forecast` of the query; it then returns the events after which the probability of a
+        match first passes the threshold (`cer_gpu.Forecast.forecast`), in place of matches.
+    threshold
+        For `evaluator` with `forecast`: the probability, above 0 and below 1; None: 0.5.
     start_position, key_shard
         Number of the first event, and share (k, n) of the keys to evaluate: of evaluations of a part of the stream.
 
@@ -131,6 +136,8 @@ class EvaluationOptions:
     position_column: str | None = None
     report_from: int = 0
     stages: Stages = NO_STAGES
+    forecast: Any = None
+    threshold: float | None = None
     start_position: int = 0
     key_shard: tuple[int, int] | None = None
 
@@ -159,6 +166,11 @@ class EvaluationOptions:
             size_in_bytes(self.max_memory)
         if self.undecided not in UNDECIDED:
             raise OptionError(f"undecided must be one of {', '.join(UNDECIDED)}, got {self.undecided!r}")
+        if self.threshold is not None:
+            if self.forecast is None:
+                raise OptionError("threshold is that of a forecast\nhint: forecast=query.fit(history, within=...)")
+            if not isinstance(self.threshold, int | float) or not 0 < self.threshold < 1:
+                raise OptionError(f"threshold must be a probability, above 0 and below 1, got {self.threshold!r}")
         if self.late not in LATE:
             raise OptionError(f"late must be one of {', '.join(LATE)}, got {self.late!r}")
 

@@ -167,6 +167,12 @@ class FittedQuery(Query):
         plain = {name: value for name, value in vars(source).items() if isinstance(value, str | None)}
         return None if changes or fitted.knows_schema else repr((super().compiled_by, plain))
 
+    @property
+    def compile_options(self) -> dict[str, Any]:
+        """See `CompiledQuery`."""
+        plain = {name: value for name, value in vars(self._made_of[0]).items() if isinstance(value, str | None)}
+        return {**super().compile_options, **plain}
+
     def bind(self, schema: pa.Schema) -> FittedQuery:
         """Return the query with the columns of a schema in place of the names that it was written with."""
         source, fitted, changes = self._made_of

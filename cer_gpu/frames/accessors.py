@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from cer_gpu.engine.options import options_by_name
+from cer_gpu.frames.forecasting import fit, forecast
 from cer_gpu.frames.matching import count, explain, match
 
 NAME = "cer"
@@ -56,6 +57,16 @@ class Accessor:
     def explain(self, query: Any, **options: Any) -> Any:
         """Explain a query, with the events of the frame (`cer_gpu.frames.explain`)."""
         return explain(self._frame, query, **options)
+
+    @options_by_name
+    def fit(self, query: Any, within: Any, **options: Any) -> Any:
+        """Learn a forecast from the frame (`cer_gpu.frames.fit`)."""
+        return fit(self._frame, query, within, **options)
+
+    @options_by_name
+    def forecast(self, model: Any, **options: Any) -> Any:
+        """Forecast matches after the events of the frame (`cer_gpu.frames.forecast`)."""
+        return forecast(self._frame, model, **options)
 
 
 def register_where_imported() -> None:

@@ -38,7 +38,7 @@ _NAMES = {
 
 
 def parse_lateness(
-    value: str | int | float | dt.timedelta, time_type: pa.DataType, time_unit: str | None
+    value: str | int | float | dt.timedelta, time_type: pa.DataType, time_unit: str | None, *, what: str = "lateness"
 ) -> int | float:
     """Return a lateness in units of the time column, rounded down; for a column of floats it is not rounded.
 
@@ -51,6 +51,8 @@ def parse_lateness(
         Type of the time column.
     time_unit
         "s", "ms", "us" or "ns": the unit of an integer column, needed if `value` is a time.
+    what
+        Its name in messages.
 
     Raises
     ------
@@ -61,15 +63,15 @@ def parse_lateness(
         micros = (value.days * 86400 + value.seconds) * 10**6 + value.microseconds
         number, unit = Fraction(micros), "us"
     elif isinstance(value, str):
-        number, unit = _read(value)
+        number, unit = _read(value, what)
     elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         number, unit = Fraction(value), ""
     else:
-        raise OptionError(f"cannot read the lateness {value!r}\n{_FORMS}")
+        raise OptionError(f"cannot read the {what} {value!r}\n{_FORMS}")
     if number < 0:
-        raise OptionError(f"the lateness must not be negative, got {value!r}\n{_FORMS}")
+        raise OptionError(f"the {what} must not be negative, got {value!r}\n{_FORMS}")
     if unit:
-        number *= _SECONDS[unit] * _units_per_second(value, time_type, time_unit)
+        number *= _SECONDS[unit] * _units_per_second(value, time_type, time_unit, what)
     if pa.types.is_floating(time_type):
         return float(min(number, Fraction(sys.float_info.max)))
     return math.floor(number)
@@ -119,27 +121,27 @@ def _kind(data_type: pa.DataType) -> str:
     return ("instant" if has_zone(data_type) else "local") if pa.types.is_timestamp(data_type) else ""
 
 
-def _read(text: str) -> tuple[Fraction, str]:
+def _read(text: str, what: str) -> tuple[Fraction, str]:
     """Return the number and the unit of a text; the unit is "" if there is none."""
     found = re.fullmatch(r"\s*([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))\s*([^\W\d_]*)\s*", text)
     name = found[2].lower() if found else ""
     unit = _NAMES.get(name, name)
     if found is None or (unit and unit not in _SECONDS):
         hint = did_you_mean(name, _SECONDS, "units") if name else None
-        raise OptionError(f"cannot read the lateness {text!r}\n{_FORMS}" + (f"\nhint: {hint}" if hint else ""))
+        raise OptionError(f"cannot read the {what} {text!r}\n{_FORMS}" + (f"\nhint: {hint}" if hint else ""))
     return Fraction(found[1]), unit
 
 
-def _units_per_second(value: object, time_type: pa.DataType, time_unit: str | None) -> Fraction:
+def _units_per_second(value: object, time_type: pa.DataType, time_unit: str | None, what: str) -> Fraction:
     if pa.types.is_timestamp(time_type) or pa.types.is_duration(time_type) or pa.types.is_date(time_type):
         return per_second(time_type)
     if pa.types.is_integer(time_type) and time_unit in UNITS_PER_SECOND:
         return Fraction(UNITS_PER_SECOND[time_unit])
     if pa.types.is_integer(time_type):
-        hint = "time_unit='s', 'ms', 'us' or 'ns' (--time-unit), or a lateness in units of the column"
+        hint = f"time_unit='s', 'ms', 'us' or 'ns' (--time-unit), or a {what} in units of the column"
     else:
-        hint = "a lateness in units of the column"
+        hint = f"a {what} in units of the column"
     raise OptionError(
-        f"the lateness {value!r} is a time, and the time column is {time_type}, whose unit is not known\n"
+        f"the {what} {value!r} is a time, and the time column is {time_type}, whose unit is not known\n"
         f"expected: a column of timestamps, dates or durations, or the unit of its integers\nhint: {hint}"
     )

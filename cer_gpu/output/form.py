@@ -109,6 +109,8 @@ class Output(ABC):
         True: complex events are weighed where others are counted.
     by_starts : bool
         True: a row is an event that satisfies the first step of a chain, whether or not a complex event begins there.
+    each_event : bool
+        True: a row is an event, whatever it satisfies.
     schema : pyarrow.Schema
         Schema of `rows`.
     result_schema : pyarrow.Schema
@@ -132,6 +134,7 @@ class Output(ABC):
     numbered: ClassVar[bool] = False
     weighed: ClassVar[bool] = False
     by_starts: ClassVar[bool] = False
+    each_event: ClassVar[bool] = False
 
     def __init__(self, columns: Columns, labels: list[frozenset[str]], retained: Retained | None = None) -> None:
         self.result_schema: pa.Schema = self.schema_of(columns)

@@ -13,6 +13,7 @@ from cer_gpu.output.form import Output
 from cer_gpu.output.measures import QueryMeasures, measure_errors
 from cer_gpu.output.outputs import OUTPUTS, Aggregated, Weighed
 from cer_gpu.output.reductions import Aggregation
+from cer_gpu.output.symbols import EventsRead
 from cer_gpu.output.weights import Linear, linear
 from cer_gpu.planning.plan import Plan
 from cer_gpu.planning.progress import funnel_of
@@ -80,6 +81,8 @@ def output_of(plan: Plan, name: str) -> type[Output]:
     OptionError
         When there is none of that name, or the query cannot have it.
     """
+    if plan.reads_symbols:
+        return EventsRead
     if name not in OUTPUTS:
         hint = did_you_mean(str(name), OUTPUTS, "outputs")
         raise OptionError(f"output must be one of {', '.join(OUTPUTS)}, got {name!r}\nhint: {hint}")

@@ -91,6 +91,8 @@ class Plan:
         Measures of SELECT, and HAVING.
     pipes : tuple of Pipe
         Choices among all results, behind all clauses.
+    reads_symbols : bool
+        True: nothing is looked for, and each event is handed over with its symbol (`cer_gpu.planning.symbols`).
     aggregate : Aggregation or None
         Aggregate that "count" shows in place of the number of complex events; `measures` has its expression.
     weights : Linear or str or None
@@ -131,6 +133,7 @@ class Plan:
     weights: Linear | str | None = None
     recent: RecentPattern | None = None
     pipes: tuple[Pipe, ...] = ()
+    reads_symbols: bool = False
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -156,7 +159,8 @@ class Plan:
         if self.cea is not None:
             return any(t.negated or any(negated for _, negated in t.barred) for t in self.cea.transitions)
         graph = self.graph if self.parallel is None else self.parallel.graph
-        assert graph is not None
+        if graph is None:  # each event is read, whatever it satisfies
+            return False
         return any(negated for atom in graph.atoms for _, negated in atom.tests)
 
     @property

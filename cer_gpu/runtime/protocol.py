@@ -17,10 +17,11 @@ from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.progress.buffers import ProgressBuffers
+from cer_gpu.runtime.reading.symbols import EventBuffers
 from cer_gpu.stages import NO_STAGES, Stages
 
-FoundBuffers = MatchBuffers | CountBuffers | ProgressBuffers
-"""A buffer of complex events, of their ends with a count for each, or of starts."""
+FoundBuffers = MatchBuffers | CountBuffers | ProgressBuffers | EventBuffers
+"""A buffer of complex events, of their ends with a count for each, of starts, or of events."""
 
 Length = np.uint64 | np.float64 | None
 """Length of the window, in units of its clocks; None if there is no window."""
@@ -33,7 +34,7 @@ class Runtime(ABC):
     ----------
     engine : str
         The family that `explain` shows: "stacks", "automaton", "counter", "instances", "products", "recogniser",
-        "slots" or "funnel".
+        "slots", "funnel" or "events".
     reads_chain : bool
         True: symbols come from a `Chain`; False: from a `Determinization`.
     lists_by_itself : bool

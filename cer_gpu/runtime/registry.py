@@ -14,6 +14,7 @@ from cer_gpu.runtime.neighbours import NeighbourCounter, NeighbourLister
 from cer_gpu.runtime.products import Products
 from cer_gpu.runtime.progress.funnel import Funnel
 from cer_gpu.runtime.protocol import Length, Runtime
+from cer_gpu.runtime.reading.reader import EventReader
 from cer_gpu.runtime.recent.run import RecentRun
 from cer_gpu.runtime.recognising import Recognising
 from cer_gpu.runtime.run import AutomatonRun
@@ -36,6 +37,7 @@ RUNTIMES: dict[str, type[Runtime]] = {
     "recogniser": Recognising,
     "funnel": Funnel,
     "recent": RecentRun,
+    "events": EventReader,
 }
 
 

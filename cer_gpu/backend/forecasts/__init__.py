@@ -1,0 +1,1 @@
+"""Kernels of forecasts: states of substreams, and the waiting times that begin in them."""

@@ -1,0 +1,1 @@
+"""``cer-gpu forecast``: its options, and the rows that it shows."""

@@ -1,0 +1,1 @@
+"""Forecasts: how likely it is that a match ends, and by when, learned from the waiting times of a history."""

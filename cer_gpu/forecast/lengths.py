@@ -1,0 +1,107 @@
+"""Lengths within which a match may end, in time or in events of the substream, and the bins of waiting times."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.arrays import Int64
+from cer_gpu.errors import OptionError
+from cer_gpu.order.lateness import parse_lateness
+
+IN_TIME, IN_EVENTS = "time", "events"
+_BEYOND = 4
+"""Waiting times are told apart up to so many times the longest length."""
+_BINS = 48
+"""Bins of waiting times beside those that end with an asked length."""
+_LONGEST = 1 << 61
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """A length: `amount` units of the time column, or events of the substream.
+
+    Attributes
+    ----------
+    text : str
+        As it was asked for.
+    kind : str
+        "time" or "events".
+    amount : int
+    """
+
+    text: str
+    kind: str
+    amount: int
+
+    @property
+    def column(self) -> str:
+        """The text as a part of a column's name: ``1_hour``."""
+        return re.sub(r"\W+", "_", self.text.strip().lower()).strip("_")
+
+
+def parse_lengths(
+    within: str | timedelta | Sequence[str | timedelta], time_type: pa.DataType | None, time_unit: str | None
+) -> tuple[Horizon, ...]:
+    """Return the lengths that are asked for, each once, in their order.
+
+    Parameters
+    ----------
+    within
+        Texts as ``"10 minutes"`` or ``"100 events"``, or timedeltas; one, or several.
+    time_type
+        Type of the time column; None: there is none.
+    time_unit
+        Unit of an integer time column.
+
+    Raises
+    ------
+    OptionError
+        When one cannot be read, is 0, or is a time and there is no time column.
+    """
+    given = [within] if isinstance(within, str | timedelta) else list(within)
+    if not given:
+        raise OptionError("expected a length at least, got none\nhint: within=['1 hour'] (--within '1 hour')")
+    found = [_length(each, time_type, time_unit) for each in given]
+    if len({each.column for each in found}) < len(found):
+        raise OptionError(f"within names one length twice: {', '.join(each.text for each in found)}")
+    return tuple(found)
+
+
+def _length(given: str | timedelta, time_type: pa.DataType | None, time_unit: str | None) -> Horizon:
+    if not isinstance(given, str | timedelta):
+        raise OptionError(f"expected a length as '10 minutes' or '100 events', got {given!r}")
+    counted = re.fullmatch(r"\s*(\d+)\s*events?\s*", given, re.IGNORECASE) if isinstance(given, str) else None
+    if counted is not None:
+        amount, kind = int(counted[1]), IN_EVENTS
+    elif time_type is None:
+        raise OptionError(
+            f"the length {given!r} is a time, and no time column is named\n"
+            "hint: time_column=... (--time-column), or a number of events: '100 events'"
+        )
+    elif isinstance(given, str) and re.fullmatch(r"[\s\d.]*", given):
+        raise OptionError(f"the length {given!r} has no unit\nexpected: '10 minutes', '1 hour', '100 events'")
+    else:
+        amount, kind = int(parse_lateness(given, time_type, time_unit, what="length")), IN_TIME
+    if not 0 < amount < _LONGEST // _BEYOND:
+        raise OptionError(f"the length {given!r} is {amount:,} units: expected more than 0, and less than 2^59")
+    return Horizon(given.strip() if isinstance(given, str) else str(given), kind, amount)
+
+
+def edges_of(lengths: Sequence[Horizon], kind: str) -> Int64:
+    """Return the ends of the bins of waiting times of a kind; empty: no length of that kind is asked for.
+
+    Each length ends a bin, so that no case of another bin is on both sides of it.
+    """
+    asked = [each.amount for each in lengths if each.kind == kind]
+    if not asked:
+        return np.zeros(0, np.int64)
+    longest = max(asked) * _BEYOND
+    spread = np.geomspace(max(1.0, longest / 4096), float(longest), _BINS)
+    edges: Int64 = np.unique(np.concatenate([np.array(asked, np.int64), spread.astype(np.int64)]))
+    return edges[edges > 0]

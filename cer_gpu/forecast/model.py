@@ -1,0 +1,276 @@
+"""The public class `Forecast`: what a history says of the states of a query."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.arrays import Int64
+from cer_gpu.engine.options import EvaluationOptions, Lateness, Sort, options_by_name
+from cer_gpu.errors import OptionError
+from cer_gpu.forecast.counting import StateNumbers, WaitCounter
+from cer_gpu.forecast.estimates import Floats, quartiles, wilson
+from cer_gpu.forecast.lengths import IN_EVENTS, IN_TIME, Horizon
+from cer_gpu.forecast.reading import StateForm, read_states
+from cer_gpu.forecast.saving import save_forecast
+from cer_gpu.forecast.scoring import SCORES, Score, score_rows
+from cer_gpu.forecast.starts import lasts_of, starts_under_way
+from cer_gpu.forecast.tree import ContextTree
+
+WithinLengths = str | timedelta | Sequence[str | timedelta]
+AT = ("last", "events", "starts")
+_QUARTILES = ("quarter", "half", "three_quarters")
+
+
+class Forecast:
+    """Probabilities that a match ends, and by when, from each state of a query; made by `Query.fit`.
+
+    Immutable, and can be pickled and shared.
+
+    Attributes
+    ----------
+    query : Query
+        The query of which it forecasts matches.
+    lengths : tuple of str
+        The lengths within which a match may end, as they were asked for.
+    order : int
+        Number of the last events that a state tells apart.
+    n_events : int
+        Events of the history, those without a key left out.
+    n_ends : int
+        Events of the history that end a match.
+
+    Examples
+    --------
+    >>> import cer_gpu, pyarrow as pa
+    >>> query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
+    >>> model = query.fit(pa.table({"type": ["A", "C", "B", "C"] * 500}), within=["2 events"])
+    >>> print(model.forecast(pa.table({"type": ["C", "A"]})).column("probability_2_events").to_pylist()[0] > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        query: Any,
+        form: StateForm,
+        lengths: tuple[Horizon, ...],
+        edges: dict[str, Int64],
+        tree: ContextTree,
+        facts: dict[str, Any],
+    ) -> None:
+        self.query: Any = query
+        self._form, self._lengths, self._edges, self._tree, self._facts = form, lengths, edges, tree, facts
+
+    @property
+    def lengths(self) -> tuple[str, ...]:
+        """The lengths within which a match may end."""
+        return tuple(each.text for each in self._lengths)
+
+    @property
+    def order(self) -> int:
+        """Number of the last events that a state tells apart."""
+        return self._form.order
+
+    @property
+    def n_events(self) -> int:
+        """Events of the history."""
+        return int(self._tree.cases[0])
+
+    @property
+    def n_ends(self) -> int:
+        """Events of the history that end a match."""
+        return int(self._facts["n_ends"])
+
+    def __repr__(self) -> str:
+        """Show what it was learned from."""
+        lengths = ", ".join(self.lengths)
+        return f"<Forecast of {lengths}: {self.n_events:,} events, {self.n_ends:,} ends, {len(self._tree)} states>"
+
+    @options_by_name
+    def forecast(
+        self,
+        events: Any,
+        *,
+        at: str = "last",
+        sort: Sort = False,
+        lateness: Lateness | None = None,
+        late: str = "raise",
+        device: str = "auto",
+    ) -> pa.Table:
+        """Forecast matches after events.
+
+        Parameters
+        ----------
+        events
+            Anything that `Query.evaluate` takes: all events of each substream, from a point on at which nothing is
+            under way.
+        at
+            "last": after the last event of each substream; "events": after each event; "starts": for each partial match
+            under way at the end of the events (a row of the output "funnel" that ended there), after the last event
+            of its substream.
+        sort, lateness, late, device
+            As of `cer_gpu.EvaluationOptions`.
+
+        Returns
+        -------
+        pyarrow.Table
+            In the order of the events: ``position`` (int64), ``time`` where there is a time column, the keys, ``state``
+            (string, in words), and for each length ``probability_...``, ``low_...`` and ``high_...`` (float64; the 95%
+            interval of Wilson), such as ``probability_1_hour``; ``cases`` (int64, the events of the history behind
+            it); ``quarter``, ``half`` and ``three_quarters``: the time after which a match has ended with that
+            probability (a duration, or a number of events; NULL where that takes longer than four times the longest
+            length).  "starts" has besides ``start`` (int64), the position of the first event, and ``step`` (int64),
+            the steps reached.
+
+        Raises
+        ------
+        OptionError
+            For another `at`.
+        CerError
+            As `Query.evaluate`.
+        """
+        if at not in AT:
+            raise OptionError(f"at must be one of {', '.join(map(repr, AT))}, got {at!r}")
+        options = EvaluationOptions(sort=sort, lateness=lateness, late=late, device=device)
+        if at == "starts":
+            return starts_under_way(self, events, options)
+        reader, read = read_states(self.query, events, self._form, options, grows=False)
+        numbers = self._numbers()
+        chosen = list(read) if at == "events" else lasts_of(read)
+        made = [self._rows(each.rows, numbers.of(each.states)) for each in chosen]
+        return pa.Table.from_batches(made or [self._rows(reader.no_rows, np.zeros(0, np.int64))])
+
+    def _numbers(self) -> ContextNumbers:
+        return ContextNumbers(self._tree)
+
+    def _shares(self) -> Floats:
+        """Return the probabilities of each context, a column for each length."""
+        found = [
+            self._tree.ended[each.kind][:, np.searchsorted(self._edges[each.kind], each.amount)]
+            for each in self._lengths
+        ]
+        return np.stack(found, axis=1)
+
+    def _rows(self, rows: pa.RecordBatch, contexts: Int64) -> pa.RecordBatch:
+        """Return forecasts for events, given the numbers of the contexts that answer."""
+        names = {"end": "position", "end_time": "time"}
+        columns = dict(zip((names.get(name, name) for name in rows.schema.names), rows.columns, strict=True))
+        columns |= {"state": self._words.take(pa.array(contexts))}
+        for length in self._lengths:
+            at = int(np.searchsorted(self._edges[length.kind], length.amount))
+            share = self._tree.ended[length.kind][:, at]
+            low, high = wilson(share, self._tree.known[length.kind][:, at])
+            for name, each in (("probability", share), ("low", low), ("high", high)):
+                columns[f"{name}_{length.column}"] = pa.array(each[contexts])
+        columns["cases"] = pa.array(self._tree.cases[contexts])
+        for name, values in zip(_QUARTILES, self._quartiles, strict=True):
+            columns[name] = values.take(pa.array(contexts))
+        return pa.RecordBatch.from_pydict(columns)
+
+    @cached_property
+    def _words(self) -> pa.Array:
+        return pa.array(self._facts["words"], pa.string())
+
+    @cached_property
+    def _quartiles(self) -> list[pa.Array]:
+        """Quartiles of the waiting time from each context: durations where the lengths are times, else events."""
+        kind = IN_TIME if len(self._edges[IN_TIME]) else IN_EVENTS
+        found = quartiles(self._tree.ended[kind], self._edges[kind])
+        unit = None
+        if kind == IN_TIME and not pa.types.is_integer(self._facts["time_type"]):
+            unit = pa.duration("s" if pa.types.is_date(self._facts["time_type"]) else self._facts["time_type"].unit)
+        numbers = [pa.array(np.nan_to_num(np.ceil(each)).astype(np.int64), mask=np.isnan(each)) for each in found.T]
+        return numbers if unit is None else [each.cast(unit) for each in numbers]
+
+    @options_by_name
+    def score(
+        self,
+        events: Any,
+        *,
+        sort: Sort = False,
+        lateness: Lateness | None = None,
+        late: str = "raise",
+        device: str = "auto",
+    ) -> Score:
+        """Compare the forecasts after each event with what came: on events that the model was not learned from.
+
+        Events whose outcome the end of the events hides are left out, for the lengths for which it does.
+
+        Parameters
+        ----------
+        events, sort, lateness, late, device
+            As of `forecast`.
+
+        Returns
+        -------
+        Score
+            Brier score, log loss and the area under the curve for each length, each beside that of the base rate of
+            the history, and a table of calibration.
+        """
+        options = EvaluationOptions(sort=sort, lateness=lateness, late=late, device=device)
+        _, read = read_states(self.query, events, self._form, options, grows=False)
+        numbers = self._numbers()
+        counter = WaitCounter(self._edges[IN_TIME], self._edges[IN_EVENTS])
+        for each in read:
+            counter.add(each, numbers.of(each.states).astype(np.int32), len(self._tree))
+        counts = counter.finish(np.arange(len(self._tree)))
+        rows, tables = [], []
+        for length in self._lengths:
+            at = int(np.searchsorted(self._edges[length.kind], length.amount))
+            seen, cut = counts.of(length.kind)
+            ended, others = seen[:, : at + 1].sum(1), seen[:, at + 1 :].sum(1) + cut[:, at + 1 :].sum(1)
+            row, table = score_rows(length.text, self._tree.ended[length.kind][:, at], ended, others)
+            rows.append(row)
+            tables.append(table)
+        return Score(pa.Table.from_pylist(rows, schema=SCORES), pa.concat_tables(tables))
+
+    def explain(self) -> str:
+        """Return the tree of states in words, each with its probabilities and the number of cases behind them."""
+        children: dict[int, list[int]] = {}
+        for number, parent in enumerate(self._tree.parents.tolist()):
+            children.setdefault(parent, []).append(number)
+        lines = [*self._facts["about"], ""]
+        todo = [(0, 0)]
+        while todo:
+            number, depth = todo.pop()
+            shares = []
+            for length in self._lengths:
+                at = int(np.searchsorted(self._edges[length.kind], length.amount))
+                shares.append(f"{100 * self._tree.ended[length.kind][number, at]:.3g}% within {length.text}")
+            told = f"{self._words[number]}: {', '.join(shares)} ({self._tree.cases[number]:,} cases)"
+            lines.append("  " * depth + told)
+            todo += [(child, depth + 1) for child in reversed(children.get(number, []))]
+        return "\n".join(lines)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to an Arrow IPC file, from which `cer_gpu.load_forecast` reads it.
+
+        Raises
+        ------
+        OSError
+            When the file cannot be written.
+        """
+        save_forecast(self, path)
+
+
+class ContextNumbers:
+    """The contexts that answer for states, looked up once for each state."""
+
+    def __init__(self, tree: ContextTree) -> None:
+        self._tree, self._numbers = tree, StateNumbers()
+        self._contexts = np.zeros(0, np.int64)
+
+    def of(self, states: Int64) -> Int64:
+        """Return the numbers of the contexts that answer for states."""
+        numbers = self._numbers.number(states)
+        if len(self._numbers) > len(self._contexts):
+            fresh = self._tree.lookup(self._numbers.codes[len(self._contexts) :])
+            self._contexts = np.concatenate([self._contexts, fresh])
+        found: Int64 = self._contexts[numbers]
+        return found

@@ -1,0 +1,157 @@
+"""The context tree: for each kept context of a state, how many cases it has and how long they waited.
+
+A context of a state is its step; its step and age class; these and the last symbol; and so on.  It is kept where it was
+seen often enough and its waiting times differ from those of the context above it; else that one answers (back-off).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cer_gpu.arrays import Int64
+from cer_gpu.backend.forecasts.states import AGES, BITS
+from cer_gpu.forecast.counting import WaitCounts
+from cer_gpu.forecast.estimates import Floats, divergence, ended_within, known_within, smoothed
+from cer_gpu.forecast.lengths import IN_EVENTS, IN_TIME, Horizon
+
+PARENT_WEIGHT = 20.0
+"""Cases for which a context above counts."""
+MIN_RATIO = 10.83
+"""Likelihood ratio from which on a context differs: the 99.9% quantile of chi-squared with one degree of freedom."""
+ROOT, STEP, AGE = range(3)
+"""Levels of contexts: all events, the step, and its age class; each further level has a symbol more."""
+
+
+def context_of(states: Int64, level: int, bits: int) -> Int64:
+    """Return the contexts of states on a level."""
+    upper = states >> bits
+    if level == ROOT:
+        return np.zeros_like(states)
+    if level == STEP:
+        return upper // AGES
+    n_bits = (level - AGE) * BITS
+    contexts: Int64 = (upper << n_bits) | (states & ((1 << n_bits) - 1))
+    return contexts
+
+
+@dataclass(frozen=True)
+class ContextTree:
+    """Kept contexts, each behind the one above it; the first one is of all events.
+
+    Attributes
+    ----------
+    bits : int
+        Bits of the last symbols in a state.
+    levels : int64, shape (n,)
+    contexts : int64, shape (n,)
+    parents : int64, shape (n,)
+        Number of the context above; -1 for the first.
+    cases : int64, shape (n,)
+    ended : dict from str to float64, shape (n, bins)
+        By the kind of length, the smoothed probability that a match ends within each edge.
+    known : dict from str to int64, shape (n, bins)
+        Cases whose outcome within each edge is known.
+    """
+
+    bits: int
+    levels: Int64
+    contexts: Int64
+    parents: Int64
+    cases: Int64
+    ended: dict[str, Floats]
+    known: dict[str, Int64]
+
+    def __len__(self) -> int:
+        """Return the number of contexts."""
+        return len(self.levels)
+
+    def lookup(self, states: Int64) -> Int64:
+        """Return the number of the deepest kept context of each state."""
+        found = np.zeros(len(states), np.int64)
+        for level in range(STEP, int(self.levels.max(initial=0)) + 1):
+            numbers = np.flatnonzero(self.levels == level)
+            if len(numbers):
+                own = self.contexts[numbers]
+                order = np.argsort(own)
+                contexts = context_of(states, level, self.bits)
+                at = order[np.minimum(np.searchsorted(own[order], contexts), len(own) - 1)]
+                found = np.where(own[at] == contexts, numbers[at], found)
+        return found
+
+
+def build_tree(
+    counts: WaitCounts, edges: dict[str, Int64], lengths: Sequence[Horizon], bits: int, min_cases: int
+) -> ContextTree:
+    """Build the context tree of counted waiting times.
+
+    Parameters
+    ----------
+    counts
+    edges
+        Ends of the bins by the kind of length.
+    lengths
+        Asked lengths, at which a context must differ from the one above.
+    bits
+        Bits of the last symbols in a state.
+    min_cases
+        Fewest cases of a context.
+    """
+    kinds = [kind for kind in (IN_TIME, IN_EVENTS) if len(edges[kind])]
+    asked = {kind: [int(np.searchsorted(edges[kind], e.amount)) for e in lengths if e.kind == kind] for kind in kinds}
+    levels, contexts, parents, cases = [ROOT], [0], [-1], [0]
+    ended: dict[str, list[Floats]] = {kind: [] for kind in kinds}
+    known: dict[str, list[Int64]] = {kind: [] for kind in kinds}
+    for kind in kinds:
+        seen, cut = (each.sum(0, keepdims=True) for each in counts.of(kind))
+        cases[0] = int((seen + cut).sum())
+        own = known_within(seen, cut)[0]
+        known[kind].append(own)
+        # Jeffreys' prior: half a case of either outcome
+        ended[kind].append(smoothed(ended_within(seen, cut)[0], own, np.full(len(own), 0.5), 1.0))
+    above = np.zeros(len(counts.states), np.int64)  # deepest kept context of each state so far
+    for level in range(STEP, AGE + bits // BITS + 1):
+        groups, first, of_state = np.unique(
+            context_of(counts.states, level, bits), return_index=True, return_inverse=True
+        )
+        summed = {kind: tuple(_summed(each, of_state, len(groups)) for each in counts.of(kind)) for kind in kinds}
+        n = next(iter(summed.values()))
+        totals = (n[0] + n[1]).sum(1)
+        kept = np.full(len(groups), -1, np.int64)
+        for group in np.flatnonzero(totals >= min_cases):
+            parent = int(above[first[group]])
+            rows = {kind: [each[group : group + 1] for each in summed[kind]] for kind in kinds}
+            own_ended = {kind: ended_within(*rows[kind])[0] for kind in kinds}
+            own_known = {kind: known_within(*rows[kind])[0] for kind in kinds}
+            ratios = [
+                divergence(own_ended[kind], ended[kind][parent], own_known[kind])[asked[kind]].max() for kind in kinds
+            ]
+            if max(ratios) < MIN_RATIO:
+                continue
+            kept[group] = len(levels)
+            levels.append(level)
+            contexts.append(int(groups[group]))
+            parents.append(parent)
+            cases.append(int(totals[group]))
+            for kind in kinds:
+                known[kind].append(own_known[kind])
+                ended[kind].append(smoothed(own_ended[kind], own_known[kind], ended[kind][parent], PARENT_WEIGHT))
+        above = np.where(kept[of_state] >= 0, kept[of_state], above)
+    return ContextTree(
+        bits,
+        np.array(levels, np.int64),
+        np.array(contexts, np.int64),
+        np.array(parents, np.int64),
+        np.array(cases, np.int64),
+        {kind: np.stack(ended[kind]) for kind in kinds},
+        {kind: np.stack(known[kind]) for kind in kinds},
+    )
+
+
+def _summed(counts: Int64, groups: Int64, n: int) -> Int64:
+    """Return the sums of the rows of each group."""
+    sums = np.zeros((n, counts.shape[1]), np.int64)
+    np.add.at(sums, groups, counts)
+    return sums

@@ -1,0 +1,124 @@
+"""Forecasts in a stream that arrives batch by batch: who passes a threshold, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.engine.checkpoint import NamedState
+from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.errors import OptionError
+from cer_gpu.forecast.model import Forecast
+from cer_gpu.forecast.reading import StateReader, check_forecastable, state_evaluation
+
+_REFUSED = ("output", "shard", "limit", "aggregate", "errors", "position_column")
+"""Options of an evaluator of matches that one of forecasts has not."""
+
+
+class ForecastEvaluator:
+    """Evaluator of forecasts: `push` events, and get those after which a probability first passes the threshold.
+
+    Made by ``query.evaluator(forecast=model, threshold=0.8)``.  A row is as those of `Forecast.forecast`.  An event is
+    reported if after it the probability for a length is at least the threshold, and after the event of the same
+    substream before it was not.
+
+    Attributes
+    ----------
+    threshold : float
+    n_passed : int
+        Number of events so far that were reported.
+    """
+
+    def __init__(self, query: Any, options: EvaluationOptions) -> None:
+        model: Forecast = options.forecast
+        _check(query, options)
+        check_forecastable(query)
+        self.threshold: float = options.threshold if options.threshold is not None else 0.5
+        self.n_passed: int = 0
+        self._model, self._query = model, query
+        plain = replace(options, forecast=None, threshold=None)
+        _, self._evaluation = state_evaluation(query, plain)
+        self._reader = StateReader(query, model._form, self._evaluation, grows=False, ends=None)
+        self._contexts = model._numbers()
+        self._shares = model._shares().max(axis=1)
+
+    @property
+    def n_pushed(self) -> int:
+        """Number of events pushed so far."""
+        n: int = self._evaluation.n_pushed
+        return n
+
+    @property
+    def n_events(self) -> int:
+        """Number of events evaluated so far; with `lateness`, some pushed events still wait."""
+        n: int = self._evaluation.n_events
+        return n
+
+    def expect(self, schema: pa.Schema) -> None:
+        """Bind to a schema; raises QueryTypeError when the query does not fit it."""
+        self._evaluation.expect(schema)
+
+    def push(self, batch: pa.RecordBatch, stream: str | None = None) -> pa.RecordBatch:
+        """Read the events of a batch, and return the forecasts that pass the threshold, in the order of the events."""
+        return self._passed(self._evaluation.push(batch, stream))
+
+    def push_rows(self, rows: Sequence[Mapping[str, Any]], stream: str | None = None) -> pa.RecordBatch:
+        """As `push`, of events that are mappings from columns to values."""
+        return self._passed(self._evaluation.push_rows(rows, stream))
+
+    def finish(self) -> pa.RecordBatch:
+        """End the stream, and return the forecasts of the events that still wait."""
+        return self._passed(self._evaluation.finish())
+
+    def _passed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        if not rows.num_rows:
+            names = [name for name in rows.schema.names if not name.startswith(" ")]
+            return self._model._rows(rows.select(names), np.zeros(0, np.int64))
+        read = self._reader.take(rows)
+        contexts = self._contexts.of(read.states)
+        first = read.before < 0
+        before = self._shares[self._contexts.of(np.where(first, read.states, read.before))]
+        passed = np.flatnonzero((self._shares[contexts] >= self.threshold) & (first | (before < self.threshold)))
+        self.n_passed += len(passed)
+        return self._model._rows(read.rows.take(pa.array(passed)), contexts[passed])
+
+    # ---- checkpoints ----------------------------------------------------------------------------------------
+
+    def checkpoint(self) -> bytes:
+        """Return the state as bytes, from which ``query.restore(blob, forecast=model)`` goes on here."""
+        state = NamedState(self._evaluation.identities, {"threshold": self.threshold})
+        state.facts["n_passed"] = self.n_passed
+        state.add_arrays("states", self._reader.snapshot())
+        state.tables["evaluation"] = pa.table({"blob": pa.array([self._evaluation.checkpoint()], pa.large_binary())})
+        return state.to_bytes()
+
+    @classmethod
+    def restored(cls, query: Any, blob: bytes, model: Any) -> ForecastEvaluator:
+        """Return an evaluator that goes on from a checkpoint of another one."""
+        read, evaluation = state_evaluation(query, EvaluationOptions())
+        state = NamedState.from_bytes(evaluation.identities, blob)
+        if "evaluation" not in state.tables:
+            raise OptionError("the checkpoint is one of matches, and not of forecasts\nhint: leave out forecast=")
+        made = cls(query, EvaluationOptions(forecast=model, threshold=state.options["threshold"]))
+        made._evaluation = read.restore(state.tables["evaluation"]["blob"][0].as_py())
+        made._reader = StateReader(query, model._form, made._evaluation, grows=False, ends=None)
+        made._reader.restore(state.part("states"))
+        made.n_passed = state.facts["n_passed"]
+        return made
+
+
+def _check(query: Any, options: EvaluationOptions) -> None:
+    model, usual = options.forecast, EvaluationOptions()
+    if not isinstance(model, Forecast):
+        raise OptionError(f"forecast must be a Forecast, as query.fit(...) returns it, got {type(model).__name__}")
+    if model.query.identity != query.identity:
+        raise OptionError("the forecast is one of another query\nhint: query.fit(history, within=...)")
+    for name in _REFUSED:
+        if getattr(options, name) != getattr(usual, name):
+            raise OptionError(
+                f"an evaluator of forecasts has no option {name!r}: its rows are those of Forecast.forecast"
+            )

@@ -1,0 +1,1 @@
+"""The runtime of forecasts, which hands over every event with its symbol."""
