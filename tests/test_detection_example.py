@@ -33,7 +33,7 @@ def words(table):
 
 
 def test_the_tutorial_works(here, capsys):
-    assert len(COMMANDS) == 9
+    assert len(COMMANDS) == 10
     printed = {}
     for command in COMMANDS:
         program, *args = shlex.split(command)

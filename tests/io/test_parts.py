@@ -69,7 +69,7 @@ def test_the_next_writer_removes_what_a_killed_one_left(tmp_path, capsys, monkey
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("args", [(), pytest.param(("fork",), marks=pytest.mark.long)])
+@pytest.mark.parametrize("args", [(), pytest.param(("fork",), marks=pytest.mark.long("a process of its own"))])
 def test_the_file_of_a_living_writer_stays_and_becomes_its_target(tmp_path, args):
     target = tmp_path / "out.csv"
     dead, living = writer(target), writer(target, *args)
@@ -183,7 +183,7 @@ def test_a_long_name_and_a_link_have_parts_of_their_target(tmp_path):
     assert (left(tmp_path), target.read_bytes(), link.is_symlink()) == ([], b"whole", True)
 
 
-@pytest.mark.long
+@pytest.mark.long("processes that load everything")
 def test_the_command_tells_what_it_removed(tmp_path):
     events, target = tmp_path / "events.csv", tmp_path / "out.csv"
     events.write_text("kind\nA\nB\n")

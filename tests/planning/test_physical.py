@@ -60,8 +60,8 @@ def test_recent_has_one_runtime_for_every_pattern_and_output(where, output):
 
 def test_a_share_is_listed_by_the_automaton():
     plan = plan_of("SELECT * FROM S WHERE A ; B")
-    assert physical_plan(plan, OUTPUTS["positions"], share=True).runtime == "automaton"
-    assert physical_plan(plan, OUTPUTS["count"], share=True).runtime == "chain_counter"
+    assert physical_plan(plan, OUTPUTS["positions"], shard=True).runtime == "automaton"
+    assert physical_plan(plan, OUTPUTS["count"], shard=True).runtime == "chain_counter"
 
 
 def test_every_runtime_has_a_row_in_the_table():

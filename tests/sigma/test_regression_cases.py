@@ -87,7 +87,7 @@ def test_every_rule_fires_on_the_events_that_were_recorded_for_it():
     assert silent == []
 
 
-@pytest.mark.long
+@pytest.mark.long("reads thousands of rules")
 def test_every_rule_fires_on_the_event_log_that_was_recorded_for_it(tmp_path):
     pytest.importorskip("evtx")
     logs = {}

@@ -319,7 +319,7 @@ def test_explain(capsys):
     said = capsys.readouterr().out
     assert said.startswith("broadcast: each task gets all events")
     assert "range would not be exact: MAX compares" in said
-    assert "partition would not be exact: the query has no PARTITION BY" in said
+    assert "key would not be exact: the query has no PARTITION BY" in said
 
 
 def test_explain_with_events(spark, flights, tmp_path, capsys):

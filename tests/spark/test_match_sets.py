@@ -190,7 +190,7 @@ def test_what_is_said_of_a_set():
     queries = cer_gpu.compile_all(MIXED, time_column="ts")
     lines = explain(queries).splitlines()
     assert lines[0] == "broadcast: each task gets all events, and evaluates its share of the queries"
-    assert "not partition: query 'sequence': the query has no PARTITION BY" in lines[1]
+    assert "not key: query 'sequence': the query has no PARTITION BY" in lines[1]
     assert "not range: query 'last': WITHIN n EVENTS counts" in lines[1]
     windows = {"a": "SELECT * FROM S WHERE A ; B WITHIN 5 EVENTS", "b": "SELECT * FROM S WHERE A ; B WITHIN 5 SECONDS"}
     reason = choose_distribution(work_of(cer_gpu.compile_all(windows, time_column="ts")), "auto")[1]
@@ -200,7 +200,7 @@ def test_what_is_said_of_a_set():
         "b": "SELECT * FROM S WHERE A ; B PARTITION BY [name] LIMIT 1",
     }
     reason = choose_distribution(work_of(cer_gpu.compile_all(keys)), "auto")[1]
-    assert reason.startswith("not partition: the queries have no key of PARTITION BY in common; not range: ")
+    assert reason.startswith("not key: the queries have no key of PARTITION BY in common; not range: ")
 
 
 def test_statements_are_refused_where_a_stream_never_ends():
