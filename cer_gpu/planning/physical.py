@@ -29,6 +29,7 @@ from cer_gpu.planning.progress import funnel_of
 from cer_gpu.planning.recognition import recogniser_of
 from cer_gpu.runtime.progress.keyed import KeyedFunnelTable
 from cer_gpu.runtime.progress.table import FunnelTable
+from cer_gpu.runtime.reading.symbols import EventTable
 from cer_gpu.runtime.registry import RUNTIMES
 
 
@@ -138,6 +139,8 @@ class PhysicalPlan:
     def table(self) -> Table:
         """Make the table that gives events their symbols."""
         plan = self.plan
+        if self.output.each_event:
+            return EventTable()
         if self.output.by_starts:
             steps = funnel_of(plan)
             return KeyedFunnelTable(steps) if steps[0].keys else FunnelTable(steps)
@@ -255,7 +258,10 @@ _RECOGNISER = "only ends are asked for, and one run with registers finds them"
 
 _FUNNEL = "the pattern is a chain; the starts of a partition that wait for the same step move on together"
 
+_EVENTS = "each event is handed over as it is read"
+
 CHOICES = (
+    Choice("events", lambda asked: asked.output.each_event, _EVENTS, lambda asked: False),
     Choice("funnel", lambda asked: asked.output.by_starts, _FUNNEL, lambda asked: False),
     Choice("recent", lambda asked: asked.pends, _RECENT, lambda asked: False),
     Choice("products", lambda asked: asked.gathers, _PRODUCTS, lambda asked: asked.finds_the_same, Model.PCEA),

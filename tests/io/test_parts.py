@@ -69,7 +69,7 @@ def test_the_next_writer_removes_what_a_killed_one_left(tmp_path, capsys, monkey
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("args", [(), pytest.param(("fork",), marks=pytest.mark.long("processes that load everything"))])
+@pytest.mark.parametrize("args", [(), pytest.param(("fork",), marks=pytest.mark.long("a process of its own"))])
 def test_the_file_of_a_living_writer_stays_and_becomes_its_target(tmp_path, args):
     target = tmp_path / "out.csv"
     dead, living = writer(target), writer(target, *args)
