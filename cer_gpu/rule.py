@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from cer_gpu.errors import CerError, QueryError
@@ -36,6 +37,8 @@ class Rule:
         Names of the tactics, and ids of the techniques, of MITRE ATT&CK.
     log_source
         Log source that the rule is about, in words, where a query tells its events.
+    column_groups
+        Columns of which events have one or another, for the same field.
     file
         File of the rule.
     line
@@ -57,8 +60,18 @@ class Rule:
     tactics: tuple[str, ...] = ()
     techniques: tuple[str, ...] = ()
     log_source: str | None = None
+    column_groups: tuple[tuple[str, ...], ...] = ()
     file: str | None = None
     line: int | None = None
+
+    def missing(self, names: Iterable[str], known: Collection[str]) -> list[str]:
+        """Return the columns among some that are not known; of a group, none of them known, only the first counts."""
+        spare = {
+            name
+            for group in self.column_groups
+            for name in (group if any(each in known for each in group) else group[1:])
+        }
+        return [name for name in names if name not in known and name not in spare]
 
     def place(self, error: CerError) -> str | None:
         """Return the file in which an error lies, with its line there where the text is only a part of the file."""

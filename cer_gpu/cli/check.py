@@ -94,7 +94,7 @@ def check_command(
     notes = notes_of((name, note) for name, found in checked.items() for note in found.notes)
     missing = {name: found.missing for name, found in checked.items()}
     schemas = dict.fromkeys(schema for found in checked.values() for schema in found.schemas)
-    for note in [*notes, *given.notes, *missing_notes(missing, schemas)]:
+    for note in [*notes, *given.notes, *missing_notes(missing, schemas, given.rules)]:
         show_text(f"note: {note}")
     if told:
         n_wrong = sum(any(error["file"] for error in found.errors.values()) for found in checked.values())

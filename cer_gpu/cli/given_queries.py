@@ -30,7 +30,7 @@ from cer_gpu.compilation import (
     language_of,
 )
 from cer_gpu.errors import CerError, OptionError, QueryError
-from cer_gpu.fitting.fields import in_another_case
+from cer_gpu.fitting.fields import in_another_case, names_known
 from cer_gpu.preparing.kept import FROM_QUERIES
 from cer_gpu.preparing.over_schema import OverSchema
 from cer_gpu.preparing.sets import compiled_together
@@ -144,8 +144,14 @@ def aside_note(names: Sequence[str]) -> list[str]:
     return [f"{counted(len(names), 'rule')} without steps to go by: {first_of(names)}"] if names else []
 
 
-def missing_notes(missing: Mapping[str, Sequence[str]], schemas: Iterable[pa.Schema]) -> list[str]:
+def missing_notes(
+    missing: Mapping[str, Sequence[str]], schemas: Collection[pa.Schema], rules: Mapping[str, Rule]
+) -> list[str]:
     """Return remarks on fields that the events of some schemas have not, by the queries that name them."""
+    known = {name for schema in schemas for name in names_known(schema)}
+    missing = {
+        name: rules[name].missing(fields, known) if name in rules else fields for name, fields in missing.items()
+    }
     counts = Counter(field for fields in missing.values() for field in dict.fromkeys(fields))
     if not counts:
         return []

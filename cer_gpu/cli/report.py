@@ -163,7 +163,7 @@ def report(
         given.say(wrong.errors)
         return 1
     missing = {name: query.missing_fields for name, query in known.items()}
-    notes = [*given.notes, *aside_note(aside), *missing_notes(missing, [schema])]
+    notes = [*given.notes, *aside_note(aside), *missing_notes(missing, [schema], given.rules)]
     what = _WORDS[page]
     if as_json:
         number = f"n_{what.replace(' ', '_')}s"

@@ -229,7 +229,7 @@ class CommandRun:
             absent = {words for words, name in self._sources.items() if name not in self.evaluation.found_beside}
             notes += absent_notes({name: self._given.rules[name] for name in self._queries}, absent)
             missing = {name: own for name, own in missing.items() if self._given.rules[name].log_source not in absent}
-        notes += missing_notes(missing, [self.evaluation.events_schema])
+        notes += missing_notes(missing, [self.evaluation.events_schema], self._given.rules)
         by_query: list[tuple[str, str]] = []
         for name, tally in self.totals.of.items():
             own = [] if tally.limit_reached else of_events.get(name, [])

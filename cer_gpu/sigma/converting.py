@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -88,17 +89,15 @@ def converted(rules: Any, pipelines: Any, columns: dict[str, str], nocase_groups
         texts.update((id(rule), text) for text in made)
     found: dict[str, Rule] = {}
     fields: dict[str, tuple[str, ...]] = {}
-    groups: dict[str, tuple[tuple[str, ...], ...]] = {}
     for rule in sound:
         if id(rule) in texts:
             name = _free_name(rule, found)
             found[name] = _rule(name, texts[id(rule)], rule, source_of.get(id(rule)))
             predicate = rule.get_conversion_result()[0]
             fields[name] = predicate.columns
-            if predicate.groups:
-                groups[name] = predicate.groups
+            found[name] = replace(found[name], column_groups=predicate.groups)
     silenced = _silenced(given, sound, converted)
-    return SigmaRules(found, fields, refused, +given.passed_over, silenced, log_sources, groups)
+    return SigmaRules(found, fields, refused, +given.passed_over, silenced, log_sources)
 
 
 def _keys_of(rule: AnyRule) -> set[str]:

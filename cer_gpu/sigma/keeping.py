@@ -22,7 +22,6 @@ def write_rules(found: SigmaRules) -> bytes:
         "passed_over": found.passed_over,
         "silenced": found.silenced,
         "log_sources": found.log_sources,
-        "groups": found._groups,
     }
     return json.dumps(kept).encode()
 
@@ -32,13 +31,13 @@ def read_rules_of(content: bytes) -> SigmaRules:
     kept = json.loads(content)
     refused = [Refused(name, _error(plain), kind, file) for name, plain, kind, file in kept["refused"]]
     fields, silenced = ({name: tuple(of) for name, of in kept[each].items()} for each in ("fields", "silenced"))
-    groups = {name: tuple(map(tuple, of)) for name, of in kept["groups"].items()}
     rules = {name: _rule(of) for name, of in kept["rules"].items()}
-    return SigmaRules(rules, fields, refused, kept["passed_over"], silenced, kept["log_sources"], groups)
+    return SigmaRules(rules, fields, refused, kept["passed_over"], silenced, kept["log_sources"])
 
 
 def _rule(plain: dict[str, Any]) -> Rule:
-    return Rule(**plain | {name: tuple(plain[name]) for name in _LISTS})
+    groups = tuple(map(tuple, plain["column_groups"]))
+    return Rule(**plain | {name: tuple(plain[name]) for name in _LISTS} | {"column_groups": groups})
 
 
 def _plain(error: CerError) -> list[Any]:

@@ -55,8 +55,6 @@ class SigmaRules(Mapping[str, str]):
         Titles of rules that give no results of their own, by the correlations without a text that refer to them.
     log_sources
         Texts in CEQL that find the events of log sources, by the words that rules have for these (`Rule.log_source`).
-    groups
-        By names of rules, those of their columns of which events have one or another, for the same field.
 
     Attributes
     ----------
@@ -91,7 +89,6 @@ class SigmaRules(Mapping[str, str]):
         passed_over: Mapping[str, int] | None = None,
         silenced: Mapping[str, tuple[str, ...]] | None = None,
         log_sources: Mapping[str, str] | None = None,
-        groups: Mapping[str, tuple[tuple[str, ...], ...]] | None = None,
     ) -> None:
         self.rules: dict[str, Rule] = dict(rules)
         self.fields: dict[str, tuple[str, ...]] = dict(fields)
@@ -99,7 +96,6 @@ class SigmaRules(Mapping[str, str]):
         self.passed_over: dict[str, int] = dict(passed_over or {})
         self.silenced: dict[str, tuple[str, ...]] = dict(silenced or {})
         self.log_sources: dict[str, str] = dict(log_sources or {})
-        self._groups = dict(groups or {})
 
     def __getitem__(self, name: str) -> str:
         """Return the text of a rule."""
@@ -160,9 +156,7 @@ class SigmaRules(Mapping[str, str]):
         return sum(bool(self._missing_of(rule, known)) for rule in self.fields)
 
     def _missing_of(self, rule: str, known: set[str]) -> list[str]:
-        groups = self._groups.get(rule, ())
-        spare = {name for group in groups for name in (group if known.intersection(group) else group[1:])}
-        return [name for name in self.fields[rule] if name not in known and name not in spare]
+        return self.rules[rule].missing(self.fields[rule], known)
 
 
 def _hint(error: CerError) -> str | None:

@@ -57,7 +57,7 @@ def ends_within(last, n):
     return z + x * ends_within((last[1], "X"), n - 1) + y * ends_within((last[1], "Y"), n - 1)
 
 
-@pytest.mark.long(reason="draws 200 histories")
+@pytest.mark.long("draws 200 histories")
 def test_a_markov_chain_of_order_2_is_met_within_its_sampling_error():
     # no X is less than 0: it is named for a symbol of its own
     query = cer_gpu.compile("SELECT * FROM S WHERE Z OR (X FILTER X[n < 0])")
@@ -85,7 +85,7 @@ def name_of(query, word):
     return next((g.event_type for i, g in enumerate(with_symbols(query._plan).guards) if word >> i & 1), "Y")
 
 
-@pytest.mark.long(reason="draws 200 histories")
+@pytest.mark.long("draws 200 histories")
 def test_exponential_waiting_times_are_met_though_the_history_ends_anywhere():
     query = cer_gpu.compile("SELECT * FROM S WHERE B PARTITION BY [key]", time_column="ts", time_unit="s")
     rng, off, truth = np.random.default_rng(7), [], 1 - np.exp(-600 / 1000)

@@ -79,7 +79,7 @@ class CommandFollowed:
         self.evaluator: Any = self._evaluation.evaluator
         missing = self._evaluation.missing_fields
         self.missing: frozenset[str] = frozenset(field for fields in missing.values() for field in fields)
-        self.notes: list[str] = missing_notes(missing, [schema])
+        self.notes: list[str] = missing_notes(missing, [schema], given.rules)
 
     @property
     def outputs(self) -> dict[str, str]:
