@@ -88,6 +88,12 @@ def lines() -> dict[str, list[tuple]]:
             (QUERY,), (QUERY, "--passes"), (QUERY, "--events", events, "--analyze"), (SETS["rows.sql"],),
             (QUERY, "--svg", "a.svg", "--dot", "a.dot"), (BROKEN,), (HOSTILE,),
         ],
+        "forecast": [
+            (QUERY, events, "--history", events, "--within", "5 events"),
+            (QUERY, events, "--history", events, "--within", "5 events", "--explain"),
+            (BROKEN, events, "--history", events, "--within", "5 events"),
+            (QUERY, events, "--model", f"{PLACE}.parquet"),
+        ],
         "completion": [], "lsp": [], "warm": [],
     }  # fmt: skip
 

@@ -98,9 +98,10 @@ def forecast_command(
     sort: Sort,
     as_json: bool,
 ) -> int:
-    """Say how likely it is that a match of QUERY ends within a length, for EVENTS.
+    """Say how likely a match of QUERY is, and by when.
 
-    It is learned from --history, or was (--model). docs/forecasts.md says how, and what a forecast is not.
+    For the last event of each key of EVENTS (--at: for others), it gives the probability that a match ends within
+    each length. It is learned from --history, or was (--model). docs/forecasts.md says how, and what a forecast is not.
     """
     _check_usage(events, history, within, model, score=score, explain=explain, save=save)
     format_ = chosen_format(out, format_)
