@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cer_gpu.arrays import Array, Bools
+from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.automaton.encoding import COUNT_WINDOW
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.protocol import FoundBuffers, Length, Runtime
@@ -52,6 +52,10 @@ class EventReader(Runtime):
         nothing = np.empty(0, np.int64)
         none = np.empty(0, np.int32)
         return EventBuffers(nothing, nothing, none, none, nothing.view(np.uint64))
+
+    def live(self) -> Int64:
+        """Return no position: what is handed over once is never listed again."""
+        return np.empty(0, np.int64)
 
     def idle(self, n_partitions: int) -> Bools:
         """Return False for all partitions: their numbers are those of the states that follow them."""
