@@ -28,7 +28,7 @@ from cer_gpu.io.logs.records import Skipped
 from cer_gpu.io.source import READ_ERRORS
 from cer_gpu.io.stores import StoredFile
 
-WORTHWHILE_BYTES = 1 << 27
+WORTHWHILE_BYTES = 1 << 30
 """Bytes of logs from which processes are begun: each takes a second or two to begin."""
 MOST_CONVERTERS = 16
 _ROOT = Path(__file__).resolve().parents[3]
