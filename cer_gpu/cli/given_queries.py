@@ -29,6 +29,7 @@ from cer_gpu.compilation import (
     language_named,
     language_of,
 )
+from cer_gpu.engine.options import Sort
 from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.fitting.fields import in_another_case, names_known
 from cer_gpu.preparing.kept import FROM_QUERIES
@@ -221,15 +222,16 @@ class GivenQueries:
         time_column: str | None = self.compiling["time_column"]
         return time_column
 
-    def timed_by_logs(self, streams: Streams) -> GivenQueries:
-        """Return the queries with the time of the logs they read, unless they have a time column or need none."""
+    def timed_by_logs(self, streams: Streams, sort: Sort) -> tuple[GivenQueries, Sort]:
+        """Return the queries with the time of the logs they read, sorted by it, unless they have one or need none."""
         if self.time_column is not None or language_of("" if self.is_set else self.rules[""].text).reads_whole_table:
-            return self
+            return self, sort
         column = streams.time_of_logs
         if column is None:
-            return self
+            return self, sort
         remark = f"the events are sorted by {column}, the time of their logs (--time-column names another)"
-        return replace(self, options=replace(self.options, time_column=column), remarks=[*self.remarks, remark])
+        timed = replace(self, options=replace(self.options, time_column=column), remarks=[*self.remarks, remark])
+        return timed, sort or True
 
     @property
     def raises_alerts(self) -> bool:

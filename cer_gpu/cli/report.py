@@ -118,8 +118,7 @@ def report(
     if out == STANDARD:
         raise click.UsageError("a report is a file: -o report.html")
     given = read_queries(query, queries, compiling, skip_invalid=skip_invalid, level=level)
-    timed = given.timed_by_logs(streams)
-    given, sort = timed, sort or timed is not given
+    given, sort = given.timed_by_logs(streams, sort)
     streams = streams.within(period, given.time_column, compiling.time_unit)
     needs_time(given.time_column, {"--after": period.after, "--before": period.before, "--sort": sort})
     page = output or ("alerts" if given.raises_alerts else "positions")

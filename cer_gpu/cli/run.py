@@ -160,8 +160,8 @@ def run_command(
     streams = given_streams(events, reading)
     if live.folder is None:
         format_ = chosen_format(out, format_)
-    timed = given.timed_by_logs(streams) if live.folder is None else given
-    given, sort = timed, sort or timed is not given
+    if live.folder is None:
+        given, sort = given.timed_by_logs(streams, sort)
     streams = streams.within(period, given.time_column, compiling.time_unit)
     of_time = {"--after": period.after, "--before": period.before, "--output timeline": output == TIMELINE}
     needs_time(given.time_column, of_time | {"--sort": sort, "--lateness": lateness, "--late": late})

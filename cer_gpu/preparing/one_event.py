@@ -26,6 +26,7 @@ from cer_gpu.expressions.binder import Binder, columns_of
 from cer_gpu.fitting.ceql import WrittenCeql
 from cer_gpu.fitting.predicates import predicate_of_truth
 from cer_gpu.fitting.query import Fitted, FittedQuery
+from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates.plain_nodes import from_plain, to_plain
 from cer_gpu.preparing.interned import Interned
 from cer_gpu.query import Query
@@ -112,6 +113,12 @@ class FittedFilter:
     fitted: Fitted
 
 
+def with_guards(plan: Plan, text: str, guards: tuple[Guard, ...]) -> Plan:
+    """Return a plan with the text and the guards of another query."""
+    cea = None if plan.cea is None else replace(plan.cea, guards=guards)
+    return replace(plan, text=text, guards=guards, cea=cea)
+
+
 class Frame:
     """Queries of one frame over a schema.
 
@@ -128,9 +135,8 @@ class Frame:
         self._schema = schema
         self._guard = compiled._plan.guards[0]
         self._source: Any = written._made_of[0] if isinstance(written, FittedQuery) else None
-        plan, guards = compiled._plan, (replace(self._guard, predicate=s.SATISFIED_BY_NONE),)
-        cea = None if plan.cea is None else replace(plan.cea, guards=guards)
-        self.empty: Query = Query(replace(plan, guards=guards, cea=cea))
+        guards = (replace(self._guard, predicate=s.SATISFIED_BY_NONE),)
+        self.empty: Query = Query(with_guards(compiled._plan, compiled.text, guards))
 
     def fitted(self, predicate: s.Predicate, beside: tuple[str, ...]) -> FittedFilter | None:
         """Return the filter of a query over the schema; None: it has none there, or cannot be decided without its text.

@@ -31,7 +31,7 @@ from cer_gpu.predicates.shared_guards import UnboundGuards
 from cer_gpu.preparing.copies import ProcessCopy
 from cer_gpu.preparing.interned import Interned
 from cer_gpu.preparing.kept import FROM_QUERIES, VERSIONS
-from cer_gpu.preparing.one_event import Frame, OneEvent
+from cer_gpu.preparing.one_event import Frame, OneEvent, with_guards
 from cer_gpu.preparing.queries import PreparedQuery
 from cer_gpu.query import Query
 
@@ -138,7 +138,7 @@ class OverSchema:
             assert isinstance(query, Query)
             found = query._bindings
             if model is not None:
-                found = Bindings(_as_model(query._plan, self._compiled[name].text, self.queries[name].guards))
+                found = Bindings(with_guards(query._plan, self._compiled[name].text, self.queries[name].guards))
             self._bindings[name] = found
         return found
 
@@ -335,17 +335,11 @@ def _model(name: str, plan: Plan, models: dict[str, Plan]) -> str | None:
     if joins or plan.syntax.each_step is not None or plan.several_streams:
         return None
     for other, known in models.items():
-        if _as_model(known, plan.text, plan.guards) == plan:
+        if with_guards(known, plan.text, plan.guards) == plan:
             return other
     if len(models) < _MOST_MODELS:
         models[name] = plan
     return None
-
-
-def _as_model(plan: Plan, text: str, guards: tuple[Guard, ...]) -> Plan:
-    """Return a plan with the text and the guards of another query."""
-    cea = None if plan.cea is None else replace(plan.cea, guards=guards)
-    return replace(plan, text=text, guards=guards, cea=cea)
 
 
 # ---- as JSON --------------------------------------------------------------------------------------------------------
