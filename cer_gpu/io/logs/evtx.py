@@ -63,6 +63,11 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
     parser_class = _parser_class()
     accounts = _Accounts(stream, skipped)
     stream.seek(0)
+    head = stream.read(len(_MAGIC))
+    if not recognises(head):
+        found = f"got {head!r}" if head else "got an empty file"
+        raise OSError(f"no event log of Windows: expected a file that begins with {_MAGIC!r}, {found}")
+    stream.seek(0)
     try:
         parser = parser_class(stream)
     except (RuntimeError, OSError) as error:
