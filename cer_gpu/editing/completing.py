@@ -14,7 +14,7 @@ from enum import Enum
 import lark
 import pyarrow as pa
 
-from cer_gpu.ceql.functions import AGGREGATES, EVENTS, LAG, SCALAR, TRUTHS
+from cer_gpu.ceql.functions import AGGREGATES, EVENTS, LAG, OVER_NAMES, SCALAR, TRUTHS
 from cer_gpu.ceql.grammar import tree_parser
 from cer_gpu.compilation import language_named, language_of
 from cer_gpu.editing.known import KnownEvents, fields_on_path
@@ -131,7 +131,7 @@ def _ceql(text: str, before: str, known: KnownEvents) -> Iterator[Completion]:
 
 def _functions(clause: str) -> Iterable[str]:
     scalar = [*SCALAR, *TRUTHS, *EVENTS, LAG]
-    return [*AGGREGATES, *scalar] if clause in ("SELECT", "HAVING") else [*scalar, *AGGREGATES]
+    return [*AGGREGATES, *scalar] if clause in ("SELECT", "HAVING") else [*scalar, *OVER_NAMES]
 
 
 def _other(language: str, before: str, known: KnownEvents) -> Iterator[Completion]:

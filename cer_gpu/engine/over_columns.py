@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.arrays import Array, Bools, Int64
-from cer_gpu.backend.over import sums as kernels_of_sums
 from cer_gpu.backend.over.descent import mark_descents
 from cer_gpu.backend.over.exact import DIGITS, WIDE_OF_SQUARES, WIDE_OF_SUMS
 from cer_gpu.backend.over.pending import (
@@ -30,8 +29,8 @@ from cer_gpu.backend.over.pending import (
     distinct_past,
     extreme_past,
 )
-from cer_gpu.backend.over.sums import ExactSums, sum_past
-from cer_gpu.ceql.functions import NO_EVENT_WITHIN
+from cer_gpu.backend.over.sums import WIDTH_OF_FLOATS, WIDTH_OF_INTEGERS, WIDTH_OF_SQUARES, ExactSums, sum_past
+from cer_gpu.ceql.functions import NO_EVENT_WITHIN, OVER_AGGREGATES, SUM, VARIANCE, OverState
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, STRING, Block, RowsOfBlock, kind_of
 from cer_gpu.columnar.memory import read_only, zeros
 from cer_gpu.errors import EventsError
@@ -238,7 +237,7 @@ class ExtremeState(PastState):
 
     def _made(self, given: PastEvents, n_rows: int, n_keys: int) -> pa.Array:
         found, known = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.bool_)
-        data_type, least = self.column.type, self.column.past.function == "MIN"
+        data_type, least = self.column.type, OVER_AGGREGATES[self.column.past.function].state is OverState.LEAST
         floats = kind_of(data_type) == FLOAT
         kind = FLOATS if floats else NATURALS if data_type == pa.uint64() else INTEGERS
 
@@ -322,15 +321,16 @@ class DistinctState(PastState):
 
 
 class SumState(PastState):
-    """SUM, AVG and STDDEV: all values in the window, and their sums."""
+    """SUM, AVG, STDDEV, ...: all values in the window, and their sums."""
 
     def __init__(self, column: OverColumn, clock: np.dtype[Any], one_clock: bool) -> None:
-        self._what = _what(column)
-        squares = self._what == kernels_of_sums.STDDEV
-        if self._what <= kernels_of_sums.AVG_OF_NATURALS:
-            self.width: int = kernels_of_sums.WIDTH_OF_INTEGERS  # type: ignore[misc]
+        self._statistic = OVER_AGGREGATES[column.past.function].statistic
+        squares = self._statistic >= VARIANCE
+        self._kind = _kind_of_sum(column.values, self._statistic)
+        if self._kind != FLOATS:
+            self.width: int = WIDTH_OF_INTEGERS  # type: ignore[misc]
         else:
-            self.width = kernels_of_sums.WIDTH_OF_SQUARES if squares else kernels_of_sums.WIDTH_OF_FLOATS  # type: ignore[misc]
+            self.width = WIDTH_OF_SQUARES if squares else WIDTH_OF_FLOATS  # type: ignore[misc]
         self._wide_width = WIDE_OF_SUMS + WIDE_OF_SQUARES * squares
         super().__init__(column, clock, one_clock)
         self._wide, self._n_wide = np.zeros((1, self._wide_width), np.int64), np.ones(1, np.int64)
@@ -339,22 +339,24 @@ class SumState(PastState):
     def _values(self, block: Block, chosen: Bools) -> Int64:
         name = self.column.past.attribute
         assert name is not None
-        if kind_of(self.column.values) == DECIMAL and self._what >= kernels_of_sums.SUM_OF_FLOATS:
+        if kind_of(self.column.values) == DECIMAL and self._kind == FLOATS:
             return floats(block.array(name)).view(np.int64)
         numbers = self._numbers(block)
-        if self._what >= kernels_of_sums.SUM_OF_FLOATS:
+        if self._kind == FLOATS:
             numbers = numbers.astype(np.float64, copy=False)
         return as_int64(numbers)
 
     def _made(self, given: PastEvents, n_rows: int, n_keys: int) -> pa.Array:
-        whole = self._what in (kernels_of_sums.SUM_OF_INTEGERS, kernels_of_sums.SUM_OF_NATURALS)
+        whole = self._kind != FLOATS and self._statistic == SUM
         integers = np.zeros((n_rows if whole else 0, 2), np.int64)
         found, known = np.zeros(0 if whole else n_rows), np.zeros(n_rows, np.bool_)
 
         def loop(start: int, sweep: int) -> int:
             results = self._state.view(np.float64)
             sums = ExactSums(self._state, self._wide, self._n_wide, results, self._digits, _POWERS)
-            n: int = sum_past(given, start, sweep, n_keys, sums, self._pool, self._what, integers, found, known)
+            n: int = sum_past(
+                given, start, sweep, n_keys, sums, self._pool, self._kind, self._statistic, integers, found, known
+            )
             return n
 
         self._run(loop, len(given.rows), n_keys)
@@ -477,29 +479,28 @@ def _twice(given: PastEvents) -> PastEvents:
     return PastEvents(read_only(rows), keys, clocks, given.length, read_only(chosen), read_only(values))
 
 
-def _what(column: OverColumn) -> int:
-    """Return the code of a sum, average or deviation for the kernel."""
-    function, values = column.past.function, column.values
+def _kind_of_sum(values: pa.DataType | None, statistic: int) -> int:
+    """Return the kind of the values that are summed for a statistic."""
     kind = kind_of(values)
-    if function == "STDDEV":
-        return kernels_of_sums.STDDEV
-    if kind == FLOAT or (kind == DECIMAL and function == "AVG"):
-        return kernels_of_sums.SUM_OF_FLOATS if function == "SUM" else kernels_of_sums.AVG_OF_FLOATS
-    if values == pa.uint64():
-        return kernels_of_sums.SUM_OF_NATURALS if function == "SUM" else kernels_of_sums.AVG_OF_NATURALS
-    return kernels_of_sums.SUM_OF_INTEGERS if function == "SUM" else kernels_of_sums.AVG_OF_INTEGERS
+    if kind == FLOAT or statistic >= VARIANCE or (kind == DECIMAL and statistic != SUM):
+        return FLOATS
+    return NATURALS if values == pa.uint64() else INTEGERS
+
+
+_STATES: dict[OverState, type[PastState]] = {
+    OverState.TIMESTAMPS: CountState,
+    OverState.DISTINCT: DistinctState,
+    OverState.LEAST: ExtremeState,
+    OverState.GREATEST: ExtremeState,
+    OverState.SUMS: SumState,
+}
 
 
 def new_state(column: OverColumn, clock: np.dtype[Any], one_clock: bool) -> PastState:
     """Return the state of an aggregate at the beginning of a stream; the arguments are those of `PastState`."""
-    kinds: dict[str, type[PastState]] = {
-        NO_EVENT_WITHIN: LastEventState,
-        "COUNT": CountState,
-        "COUNT DISTINCT": DistinctState,
-        "MIN": ExtremeState,
-        "MAX": ExtremeState,
-    }
-    return kinds.get(column.past.function, SumState)(column, clock, one_clock)
+    if column.past.function == NO_EVENT_WITHIN:
+        return LastEventState(column, clock, one_clock)
+    return _STATES[OVER_AGGREGATES[column.past.function].state](column, clock, one_clock)
 
 
 def as_int64(values: Array) -> Int64:

@@ -26,7 +26,19 @@ from cer_gpu.backend.over.exact import (
     top_bits,
     top_place,
 )
-from cer_gpu.backend.over.pending import HEAD, SIZE, VALUE, ask_ahead, has_entry, has_left, pop_first, push_last
+from cer_gpu.backend.over.pending import (
+    FLOATS,
+    HEAD,
+    NATURALS,
+    SIZE,
+    VALUE,
+    ask_ahead,
+    has_entry,
+    has_left,
+    pop_first,
+    push_last,
+)
+from cer_gpu.ceql.functions import DEVIATION, SUM, VARIANCE
 
 # columns of a key's row behind those of its queue, each part in as few lines of the cache as it can: whether the last
 # result still holds, and that result; of integers, two limbs; of floats, the wide row, the base of the limbs, the
@@ -39,9 +51,6 @@ LIMBS_OF_INTEGERS, LIMBS_OF_FLOATS, LIMBS_OF_SQUARES = 2, 6, 9
 SQUARES = LIMBS + LIMBS_OF_FLOATS
 BASE_OF_SQUARES = SQUARES + LIMBS_OF_SQUARES
 WIDTH_OF_INTEGERS, WIDTH_OF_FLOATS, WIDTH_OF_SQUARES = 8, 16, 32
-
-# what is summed, and what is found
-SUM_OF_INTEGERS, AVG_OF_INTEGERS, SUM_OF_NATURALS, AVG_OF_NATURALS, SUM_OF_FLOATS, AVG_OF_FLOATS, STDDEV = range(7)
 
 _CLOSE = 2.0**-36
 """Part of the sum of squares below which a variance is computed from all digits: rounding leaves 2**-100 of it."""
@@ -114,14 +123,14 @@ def _fits(sums, key, place, squares):
 
 
 @helper
-def _change(sums, key, bits, sign, what):
+def _change(sums, key, bits, sign, kind, statistic):
     """Add a value (sign 1) or take it away (-1); return whether there was memory."""
     state = sums.state
     state[key, STILL_HOLDS] = 0
-    if what <= AVG_OF_NATURALS:  # 32 bits without a sign, and the rest, which of integers has it
+    if kind != FLOATS:  # 32 bits without a sign, and the rest, which of integers has it
         upper = bits >> 32
         state[key, _U(INTEGER_LIMBS)] += sign * (bits & MASK)
-        state[key, _U(INTEGER_LIMBS + 1)] += sign * (upper & MASK if what >= SUM_OF_NATURALS else upper)
+        state[key, _U(INTEGER_LIMBS + 1)] += sign * (upper & MASK if kind == NATURALS else upper)
         return True
     if (bits >> 52) & 0x7FF == 0x7FF:
         column = NANS if bits & ((1 << 52) - 1) != 0 else PLUS if bits >= 0 else MINUS
@@ -130,7 +139,7 @@ def _change(sums, key, bits, sign, what):
     mantissa, place = mantissa_of(bits), last_place(bits)
     if mantissa == 0:
         return True
-    squares = what == STDDEV
+    squares = statistic >= VARIANCE
     if not _fits(sums, key, place, squares):
         return False
     signed = -sign if bits < 0 else sign
@@ -280,17 +289,17 @@ def _deviation(sums, key):
 
 
 @helper
-def _expire(sums, pool, key, clock, length, what):
+def _expire(sums, pool, key, clock, length, kind, statistic):
     """Take out what has left the window of a key; return whether there was memory."""
     while has_left(pool, sums.state[key, HEAD], clock, length):
-        if not _change(sums, key, pool.cells[_U(sums.state[key, HEAD]), VALUE], -1, what):
+        if not _change(sums, key, pool.cells[_U(sums.state[key, HEAD]), VALUE], -1, kind, statistic):
             return False
         pop_first(sums.state, pool, key)
     return True
 
 
 @kernel
-def sum_past(given, start, sweep, n_keys, sums, pool, what, integers, floats, known):
+def sum_past(given, start, sweep, n_keys, sums, pool, kind, statistic, integers, floats, known):
     """Sum the values in the window of each event; the first arguments are those of `pending.count_past`.
 
     Parameters
@@ -300,8 +309,10 @@ def sum_past(given, start, sweep, n_keys, sums, pool, what, integers, floats, kn
     start, sweep, n_keys : int
     sums : ExactSums
     pool : Pool
-    what : int
-        SUM_OF_INTEGERS, or another of these; naturals are uint64.
+    kind : int
+        INTEGERS, NATURALS (uint64) or FLOATS, which statistics from VARIANCE on need.
+    statistic : int
+        SUM, MEAN, or another of `cer_gpu.ceql.functions`.
     integers : int64, shape (block, 2), or (0, 2), written
         Lower and upper half of each sum of integers.
     floats : float64, shape (block,), or (0,), written
@@ -317,37 +328,37 @@ def sum_past(given, start, sweep, n_keys, sums, pool, what, integers, floats, kn
     state = sums.state
     if sweep == 1:
         for each in range(n_keys):
-            if not _expire(sums, pool, _U(each), given.clocks[_U(start)], given.length, what):
+            if not _expire(sums, pool, _U(each), given.clocks[_U(start)], given.length, kind, statistic):
                 break
         return start
-    least = 2 if what == STDDEV else 1
+    least = 2 if statistic >= VARIANCE else 1
     for k in range(start, given.rows.shape[0]):
         ask_ahead(state, pool, given.keys, k)
         row, key, clock = _U(given.rows[_U(k)]), _U(given.keys[_U(k)]), given.clocks[_U(k)]
-        if not _expire(sums, pool, key, clock, given.length, what):
+        if not _expire(sums, pool, key, clock, given.length, kind, statistic):
             return k
         if given.chosen[row]:
             value = given.values[row]
-            if not has_entry(pool) or not _change(sums, key, value, 1, what):
+            if not has_entry(pool) or not _change(sums, key, value, 1, kind, statistic):
                 return k
             pool.cells[_U(push_last(state, pool, key, clock)), VALUE] = value
         known[row] = state[key, SIZE] >= least
         if state[key, SIZE] < least:
             continue
-        if what in (SUM_OF_INTEGERS, SUM_OF_NATURALS):
+        if kind != FLOATS and statistic == SUM:
             upper = state[key, _U(INTEGER_LIMBS + 1)] + (state[key, _U(INTEGER_LIMBS)] >> 32)
             integers[row, _U(0)] = (upper << 32) | (state[key, _U(INTEGER_LIMBS)] & MASK)
             integers[row, _U(1)] = upper >> 32
             continue
         if state[key, STILL_HOLDS] == 0:
-            if what == STDDEV:
+            if statistic == DEVIATION:
                 sums.made[key, MADE] = _deviation(sums, key)
-            elif what in (AVG_OF_INTEGERS, AVG_OF_NATURALS):
+            elif kind != FLOATS:
                 size = digits_of(state, key, INTEGER_LIMBS, LIMBS_OF_INTEGERS, sums.digits, 0)
                 sums.made[key, MADE] = float_of(sums.digits, size, 0, sums.powers) / state[key, SIZE]
             else:
                 total = _sum_of_floats(sums, key)
-                sums.made[key, MADE] = total if what == SUM_OF_FLOATS else total / state[key, SIZE]
+                sums.made[key, MADE] = total if statistic == SUM else total / state[key, SIZE]
             state[key, STILL_HOLDS] = 1
         floats[row] = sums.made[key, MADE]
     return given.rows.shape[0]
