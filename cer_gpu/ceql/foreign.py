@@ -179,7 +179,7 @@ FUNCTIONS = {
     **dict.fromkeys(("COALESCE", "IFNULL", "NVL", "ISNULL"), "write price IS NULL OR price > 100"),
     **dict.fromkeys(("SECOND", "QUARTER"), "of times there are minute, hour, day, weekday, week, month and year"),
     **dict.fromkeys(
-        (*_ONLY_OVER, "MEDIAN", "STDEV", "VARIANCE", "VAR_SAMP"),
+        (*_ONLY_OVER, "MEDIAN", "STDEV", "VAR_SAMP"),
         f"aggregates are {', '.join(AGGREGATES[:-1])} and {AGGREGATES[-1]}; OVER the events before also "
         f"{' and '.join(_ONLY_OVER)}: x[STDDEV(R.a) OVER 1 HOUR > 2]",
     ),

@@ -107,6 +107,7 @@ OVER_AGGREGATES = {
     "MIN": OverFunction(OverValues.ORDERED, OverResult.VALUE, OverState.LEAST),
     "MAX": OverFunction(OverValues.ORDERED, OverResult.VALUE, OverState.GREATEST),
     "STDDEV": OverFunction(OverValues.NUMBERS, OverResult.FLOAT, OverState.SUMS, DEVIATION),
+    "VARIANCE": OverFunction(OverValues.NUMBERS, OverResult.FLOAT, OverState.SUMS, VARIANCE),
 }
 """OVER aggregates, by their names."""
 

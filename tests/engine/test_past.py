@@ -73,6 +73,7 @@ OF = {
     "SUM": "xfd",
     "AVG": "xfiu",
     "STDDEV": "xfi",
+    "VARIANCE": "xfi",
     "MIN": "xfiudt",
     "MAX": "xfiudt",
 }
@@ -148,7 +149,7 @@ def test_columns_are_those_of_the_definition_bit_by_bit_in_any_cut(function, dat
     for k, (one, other) in enumerate(zip(found, expected, strict=True)):
         if other is ...:
             continue
-        if function == "STDDEV" and one is not None:
+        if function in ("STDDEV", "VARIANCE") and one is not None:
             assert same(one, other) or abs(one - other) <= 4e-16 * other, k
         else:
             assert same(as_number(one), other), k
@@ -162,7 +163,7 @@ def as_number(value):
 EPOCH = pa.scalar(0, pa.timestamp("ms")).as_py()
 
 
-@pytest.mark.parametrize("function", ["COUNT", "COUNT DISTINCT", "SUM", "STDDEV", "MAX"])
+@pytest.mark.parametrize("function", ["COUNT", "COUNT DISTINCT", "SUM", "STDDEV", "VARIANCE", "MAX"])
 def test_pools_grow_and_are_swept_of_what_idle_keys_hold(function, monkeypatch):
     monkeypatch.setattr(over_columns, "MIN_ENTRIES", 2)
     monkeypatch.setattr(over_columns, "TEXTS_FROM", 4)

@@ -1,4 +1,4 @@
-"""Sums, averages and standard deviations over the values in the window of each key, without error in the sums."""
+"""Sums, averages, variances and standard deviations over the values in the window of each key; sums have no error."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from cer_gpu.backend.over.pending import (
     pop_first,
     push_last,
 )
-from cer_gpu.ceql.functions import DEVIATION, SUM, VARIANCE
+from cer_gpu.ceql.functions import SUM, VARIANCE
 
 # columns of a key's row behind those of its queue, each part in as few lines of the cache as it can: whether the last
 # result still holds, and that result; of integers, two limbs; of floats, the wide row, the base of the limbs, the
@@ -248,8 +248,8 @@ def all_digits_of_spread(digits, n, size, base, n_squares, base_of_squares):
 
 
 @helper
-def _deviation(sums, key):
-    """Return the standard deviation of the sample that the values of a key are, at least two."""
+def _spread(sums, key, statistic):
+    """Return the variance or the standard deviation of the sample that the values of a key are, at least two."""
     state, digits = sums.state, sums.digits
     if state[key, NANS] > 0 or state[key, PLUS] > 0 or state[key, MINUS] > 0:
         return np.nan
@@ -284,8 +284,10 @@ def _deviation(sums, key):
         spread, place = top_bits(digits, n_digits), top_place(digits, n_digits) + 32 * base
         if place % 2 != 0:
             spread, place = 2.0 * spread, place - 1
-    root = math.sqrt(spread / (np.float64(n) * np.float64(n - 1)))
-    return scaled(root, (place + UNIT_OF_SQUARES) // 2, sums.powers)
+    variance = spread / (np.float64(n) * np.float64(n - 1))
+    if statistic == VARIANCE:
+        return scaled(variance, place + UNIT_OF_SQUARES, sums.powers)
+    return scaled(math.sqrt(variance), (place + UNIT_OF_SQUARES) // 2, sums.powers)
 
 
 @helper
@@ -351,8 +353,8 @@ def sum_past(given, start, sweep, n_keys, sums, pool, kind, statistic, integers,
             integers[row, _U(1)] = upper >> 32
             continue
         if state[key, STILL_HOLDS] == 0:
-            if statistic == DEVIATION:
-                sums.made[key, MADE] = _deviation(sums, key)
+            if statistic >= VARIANCE:
+                sums.made[key, MADE] = _spread(sums, key, statistic)
             elif kind != FLOATS:
                 size = digits_of(state, key, INTEGER_LIMBS, LIMBS_OF_INTEGERS, sums.digits, 0)
                 sums.made[key, MADE] = float_of(sums.digits, size, 0, sums.powers) / state[key, SIZE]
