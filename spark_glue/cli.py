@@ -18,8 +18,8 @@ import cer_gpu
 from cer_gpu.cli.command_line import Commands, run_commands, say, say_errors, say_notes, show_text
 from cer_gpu.cli.event_arguments import Streams
 from cer_gpu.cli.live.job import job_command
-from cer_gpu.cli.options import QueryOptions, query_options, skip_invalid_option
 from cer_gpu.cli.query_arguments import QueryArguments, WrongQueries, read_queries
+from cer_gpu.cli.shared_options import QueryOptions, query_options, skip_invalid_option
 from cer_gpu.cli.signals import Signals
 from cer_gpu.engine.options import RAISE, SKIP, OverridableDefault
 from cer_gpu.errors import CerError, OptionError

@@ -14,7 +14,6 @@ from cer_gpu.ceql.syntax import QuerySyntax, event_names
 from cer_gpu.cli.command_line import say, show_text
 from cer_gpu.cli.event_arguments import STANDARD, Streams, given_streams
 from cer_gpu.cli.json_output import error_facts, to_json
-from cer_gpu.cli.options import QueryOptions, query_options, reading_options
 from cer_gpu.cli.query_arguments import (
     QueryArguments,
     missing_notes,
@@ -22,6 +21,7 @@ from cer_gpu.cli.query_arguments import (
     query_and_events_arguments,
     read_queries,
 )
+from cer_gpu.cli.shared_options import QueryOptions, query_options, reading_options
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.errors import CerError, QueryError, QueryTypeError

@@ -7,8 +7,8 @@ import click
 from cer_gpu.cli.command_line import show_text
 from cer_gpu.cli.event_arguments import STANDARD, given_streams
 from cer_gpu.cli.json_output import to_json
-from cer_gpu.cli.options import QueryOptions, events_argument, query_options, reading_options
 from cer_gpu.cli.preview import table_width
+from cer_gpu.cli.shared_options import QueryOptions, events_argument, query_options, reading_options
 from cer_gpu.cli.survey import count_types, survey_source, survey_text
 from cer_gpu.columnar.clocks import time_column_type
 from cer_gpu.engine.options import OverridableDefault

@@ -17,10 +17,10 @@ from cer_gpu.cli.command_line import Commands, run_commands
 from cer_gpu.cli.editor.lsp import lsp_command
 from cer_gpu.cli.explain import explain_command
 from cer_gpu.cli.forecasts.forecast import forecast_command
-from cer_gpu.cli.options import with_sort
 from cer_gpu.cli.preparing import completion, warm_up
-from cer_gpu.cli.report import report
-from cer_gpu.cli.run import run_command
+from cer_gpu.cli.report_command import report
+from cer_gpu.cli.run_command import run_command
+from cer_gpu.cli.shared_options import with_sort
 from cer_gpu.cli.test import test_command
 
 

@@ -19,7 +19,7 @@ from click.core import ParameterSource
 
 from cer_gpu.cli.command_line import Command, file_of, read_query, say_errors_of
 from cer_gpu.cli.event_arguments import Streams, analyse_over, are_events
-from cer_gpu.cli.options import OF_TEXT_FILES, QueryOptions, complete_files
+from cer_gpu.cli.shared_options import OF_TEXT_FILES, QueryOptions, complete_files
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import (
     CompiledQuery,

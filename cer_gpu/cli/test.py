@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from cer_gpu.cli.command_line import say_notes, show_text
-from cer_gpu.cli.options import QueryOptions, complete_files, query_options
 from cer_gpu.cli.query_arguments import first_of
+from cer_gpu.cli.shared_options import QueryOptions, complete_files, query_options
 from cer_gpu.cli.tally import counted
 from cer_gpu.engine.options import OverridableDefault
 from cer_gpu.errors import CerError, OptionError

@@ -21,7 +21,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from cer_gpu.cli.options import OF_TEXT_FILES, reading_of, text_file_options, with_sort
+from cer_gpu.cli.shared_options import OF_TEXT_FILES, reading_of, text_file_options, with_sort
 from cer_gpu.editing.completing import completions, word_before
 from cer_gpu.editing.known import KnownEvents
 from cer_gpu.editing.problems import compiled_or_errors

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 import cer_gpu
-from cer_gpu.cli.options import QueryOptions, complete_files, query_options
+from cer_gpu.cli.shared_options import QueryOptions, complete_files, query_options
 from cer_gpu.errors import OptionError
 
 PYGLS_MISSING = "the language server needs pygls\nhint: pip install 'cer-gpu[lsp]'"

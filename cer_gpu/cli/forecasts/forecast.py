@@ -13,7 +13,11 @@ import cer_gpu
 from cer_gpu.cli.command_line import say, say_notes, show_text
 from cer_gpu.cli.event_arguments import STANDARD, Streams, given_streams
 from cer_gpu.cli.json_output import to_json
-from cer_gpu.cli.options import (
+from cer_gpu.cli.output_file import chosen_format, open_target
+from cer_gpu.cli.preview import preview, table_width
+from cer_gpu.cli.progress import working
+from cer_gpu.cli.query_arguments import WrongQueries, read_queries
+from cer_gpu.cli.shared_options import (
     QueryOptions,
     complete_files,
     needs_time,
@@ -22,10 +26,6 @@ from cer_gpu.cli.options import (
     reading_options,
     sort_option,
 )
-from cer_gpu.cli.output_file import chosen_format, open_target
-from cer_gpu.cli.preview import preview, table_width
-from cer_gpu.cli.progress import working
-from cer_gpu.cli.query_arguments import WrongQueries, read_queries
 from cer_gpu.cli.signals import Signals
 from cer_gpu.cli.tally import counted
 from cer_gpu.engine.options import Sort

@@ -13,7 +13,8 @@ import click
 from cer_gpu.cli.command_line import Command
 from cer_gpu.cli.live.following import check_apart, run_live
 from cer_gpu.cli.live.options import POLL_SECONDS, SETTLE_SECONDS, FollowOptions
-from cer_gpu.cli.options import (
+from cer_gpu.cli.query_arguments import read_queries
+from cer_gpu.cli.shared_options import (
     QueryOptions,
     complete_files,
     needs_time,
@@ -21,7 +22,6 @@ from cer_gpu.cli.options import (
     reading_options,
     skip_invalid_option,
 )
-from cer_gpu.cli.query_arguments import read_queries
 from cer_gpu.cli.signals import Signals
 from cer_gpu.compile_progress import NOTICES
 from cer_gpu.engine.options import DEVICES, EvaluationOptions

@@ -9,7 +9,7 @@ from typing import Any, cast
 import click
 
 from cer_gpu.cli.command_line import Command
-from cer_gpu.cli.options import complete_files
+from cer_gpu.cli.shared_options import complete_files
 from cer_gpu.follow.folder_watcher import ORDERS
 
 POLL_SECONDS = 1.0

@@ -12,11 +12,15 @@ import click
 
 from cer_gpu.cli.alerts import TimelineSink, kept_for_order
 from cer_gpu.cli.command_line import say, say_notes
+from cer_gpu.cli.command_run import CommandRun
 from cer_gpu.cli.event_arguments import STANDARD, Streams, given_streams
 from cer_gpu.cli.json_output import to_json
 from cer_gpu.cli.live.following import follow_files
 from cer_gpu.cli.live.options import FollowOptions, follow_options
-from cer_gpu.cli.options import (
+from cer_gpu.cli.output_file import chosen_format, open_target
+from cer_gpu.cli.preview import Preview
+from cer_gpu.cli.query_arguments import QueryArguments, WrongQueries, query_and_events_arguments, read_queries
+from cer_gpu.cli.shared_options import (
     QueryOptions,
     complete_files,
     level_option,
@@ -30,10 +34,6 @@ from cer_gpu.cli.options import (
     threads_option,
     undecided_option,
 )
-from cer_gpu.cli.output_file import chosen_format, open_target
-from cer_gpu.cli.preview import Preview
-from cer_gpu.cli.query_arguments import QueryArguments, WrongQueries, query_and_events_arguments, read_queries
-from cer_gpu.cli.running import CommandRun
 from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.compile_progress import NOTICES
 from cer_gpu.engine.options import DEVICES, EvaluationOptions, Sort
