@@ -160,27 +160,11 @@ class Evaluable(ABC):
             found = on_threads_by_key(evaluator, source.batches(names), n_threads)
         try:
             with source.locating(lambda: evaluator.n_events):
-                yield from found if n_threads == 1 else _first_rows(found, evaluator)
+                yield from found if n_threads == 1 else evaluator._choose_results(found)
         except OutOfMemoryError:  # which tells more
             raise
         except MemoryError:  # in a thread
             raise out_of_memory(evaluator.total_matches) from None
-
-
-def _first_rows(found: FoundBatches, evaluator: BaseEvaluator[Any, Any]) -> FoundBatches:
-    """Yield results that several threads found, up to the limit of each query."""
-    limit = evaluator._options.limit
-    if limit is None:
-        yield from found
-        return
-    left = {name: limit for name, member in evaluator._members.items() if member.limits_rows}
-    for name, rows in found:
-        if name in left:
-            rows = rows.slice(0, left[name])
-            left[name] -= rows.num_rows
-        yield name, rows
-        if len(left) == len(evaluator._members) and not any(left.values()):
-            return
 
 
 class CompiledQuery(Evaluable):

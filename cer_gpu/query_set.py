@@ -590,10 +590,11 @@ class QuerySetEvaluator(BaseEvaluator[tuple[str, pa.RecordBatch], dict[str, pa.R
         if name not in self._members:
             hint = did_you_mean(name, self._members, "queries")
             raise OptionError(f"there is no query {name!r}" + (f"\nhint: {hint}" if hint else ""))
-        member = self._members.pop(name)
+        member = self._members[name]
+        found = [rows for _, rows in self._end(name, member)]
+        member.release()
+        del self._members[name]
         self._names = self._turns = None
         if self._schema is not None:
             self._blocks.keep({clock for each in self._members.values() for clock in each.clocks})
-        found = [] if member.limit_reached else list(member.finish())
-        member.release()
         return pa.concat_batches([empty_batch(member.result_schema), *found])

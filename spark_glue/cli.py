@@ -18,19 +18,28 @@ import cer_gpu
 from cer_gpu.cli.command_line import Commands, run_commands, say, say_errors, say_notes, show_text
 from cer_gpu.cli.event_arguments import Streams
 from cer_gpu.cli.live.job import job_command
-from cer_gpu.cli.query_arguments import QueryArguments, WrongQueries, read_queries
-from cer_gpu.cli.shared_options import QueryOptions, query_options, skip_invalid_option
+from cer_gpu.cli.query_arguments import QueryArguments, WrongQueries, read_one_or_folder
+from cer_gpu.cli.shared_options import (
+    QueryOptions,
+    RunOptions,
+    optional_query_argument,
+    output_of_rows,
+    queries_option,
+    query_options,
+    run_options,
+    skip_invalid_option,
+)
 from cer_gpu.cli.signals import Signals
 from cer_gpu.engine.options import RAISE, SKIP, OverridableDefault
 from cer_gpu.errors import CerError, OptionError
-from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rules.alerts import ALERTS
 from cer_gpu.rules.rule_set import RuleSet, analyse_rule
 from spark_glue.archive import package
 from spark_glue.distribution import DISTRIBUTIONS, SOURCES, choose_distribution
 from spark_glue.errors import plain_errors
 from spark_glue.explanation import explain
-from spark_glue.job import INPUTS, read, run
+from spark_glue.job import INPUTS, read
+from spark_glue.job import run as run_job
 from spark_glue.local_session import session
 from spark_glue.match import check_order
 from spark_glue.result import RESULT_FORMATS
@@ -48,14 +57,6 @@ if TYPE_CHECKING:
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line with the arguments of this process, or with `args`; see `run_commands`."""
     return run_commands(commands, "spark_glue", args)
-
-
-_queries_option = click.option(
-    "--queries",
-    metavar="FOLDER",
-    help="In place of QUERY: the folder of rules (*.ceql, *.eql, *.sql, *.toml, *.yml) to evaluate in one job; "
-    "the column `query` names them.",
-)
 
 
 _distribution_option = click.option(
@@ -90,12 +91,6 @@ _read_option = click.option(
 _schema_option = click.option(
     "--schema", metavar="TEXT", help="Of --input, as 'type STRING, ts TIMESTAMP'.  [default: Spark finds it]"
 )
-_output_option = click.option(
-    "--output",
-    type=click.Choice([*OUTPUTS, ALERTS]),
-    help="What a row is.  [default: alerts of a folder whose rules have levels, measures where SELECT has some, "
-    "else events]",
-)
 
 
 @click.group(
@@ -129,8 +124,8 @@ Examples:
 The folder OUT appears whole at the end or not at all. In a program that spark-submit
 started, the session is as it was asked for there, and --cores and --conf do nothing.""",
 )
-@click.argument("query", required=False)
-@_queries_option
+@optional_query_argument
+@queries_option
 @click.option(
     "--input", "inputs", multiple=True, required=True, metavar="PATH", help="Files, folders, or a table's name."
 )
@@ -144,7 +139,6 @@ started, the session is as it was asked for there, and --cores and --conf do not
 @click.option("--out-format", type=click.Choice(RESULT_FORMATS), default="parquet", show_default=True, help="Of OUT.")
 @click.option("--partition-by", multiple=True, metavar="NAME", help="Columns of the result that become folders.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT, once the new one is whole.")
-@_output_option
 @_distribution_option
 @_source_option
 @_tasks_option
@@ -152,8 +146,7 @@ started, the session is as it was asked for there, and --cores and --conf do not
 @skip_invalid_option
 @_cores_option
 @_config_option
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
-@click.option("--no-progress", is_flag=True, help="Show no progress bar (there is one on a terminal only).")
+@run_options("output", "as_json", "no_progress", output=output_of_rows(usual="events"))
 @click.pass_obj
 def _run_command(
     signals: Signals,
@@ -168,7 +161,6 @@ def _run_command(
     out_format: str,
     partition_by: tuple[str, ...],
     overwrite: bool,
-    output: str | None,
     distribution: str,
     source: str,
     tasks: int | None,
@@ -176,8 +168,7 @@ def _run_command(
     skip_invalid: bool,
     cores: str,
     config: tuple[str, ...],
-    as_json: bool,
-    no_progress: bool,
+    run: RunOptions,
 ) -> int:
     """Find the complex events of QUERY in the events of --input, and write them to OUT.
 
@@ -185,8 +176,8 @@ def _run_command(
 
     The first column of --order-by is the time column, if it holds times.
     """
-    given = _given(query, queries, compiling, skip_invalid=skip_invalid)
-    output = output or (ALERTS if given.raises_alerts else None)
+    given = read_one_or_folder(query, queries, compiling, skip_invalid=skip_invalid)
+    output = run.evaluation.output or (ALERTS if given.raises_alerts else None)
     settings, options = _pairs(config, "--conf"), _pairs(read_options, "--read-option")
     # check the query before starting Spark, which takes seconds
     compiled = _compiled(given, _named_time(given) or order_by[0])
@@ -199,7 +190,7 @@ def _run_command(
         if compiled is None:
             return 1
         try:
-            summary = run(
+            summary = run_job(
                 events,
                 compiled,
                 out,
@@ -211,13 +202,13 @@ def _run_command(
                 format=out_format,
                 partition_by=partition_by,
                 overwrite=overwrite,
-                show_progress=not no_progress,
+                show_progress=not run.no_progress,
             )
         except CerError as error:
             say_errors([error], None if given.is_set else given.rules[""].file)
             return 1
         signals.check()
-    if as_json:
+    if run.as_json:
         click.echo(json.dumps(summary.to_dict()))
     else:
         say(str(summary))
@@ -235,14 +226,14 @@ Examples:
 \b
 With --input Spark starts, and reads the footers of the files, not their rows.""",
 )
-@click.argument("query", required=False)
-@_queries_option
+@optional_query_argument
+@queries_option
 @click.option("--input", "inputs", multiple=True, metavar="PATH", help="Files, folders, or a table's name.")
 @_format_option
 @_read_option
 @_schema_option
 @click.option("--order-by", "order_by", multiple=True, metavar="NAME", help="Columns that order the stream.")
-@_output_option
+@run_options("output", output=output_of_rows(usual="events"))
 @_distribution_option
 @_source_option
 @_tasks_option
@@ -258,7 +249,7 @@ def _explain_command(
     read_options: tuple[str, ...],
     schema: str | None,
     order_by: tuple[str, ...],
-    output: str | None,
+    run: RunOptions,
     distribution: str,
     source: str,
     tasks: int | None,
@@ -268,8 +259,8 @@ def _explain_command(
     config: tuple[str, ...],
 ) -> int:
     """Say how the events of QUERY would be dealt to tasks, and why; Spark is needed only with --input."""
-    given = _given(query, queries, compiling, skip_invalid=skip_invalid)
-    output = output or (ALERTS if given.raises_alerts else None)
+    given = read_one_or_folder(query, queries, compiling, skip_invalid=skip_invalid)
+    output = run.evaluation.output or (ALERTS if given.raises_alerts else None)
     if bool(inputs) != bool(order_by):
         raise click.UsageError("--input and --order-by go together")
     # as in `run`, the first column of the order is the time column
@@ -287,12 +278,6 @@ def _explain_command(
             return 1
         show_text(explain(compiled, distribution, events, order_by, tasks=tasks, output=output, source=source))
     return 0
-
-
-def _given(query: str | None, queries: str | None, compiling: QueryOptions, *, skip_invalid: bool) -> QueryArguments:
-    if (query is None) == (queries is None):
-        raise click.UsageError("expected QUERY or --queries FOLDER" + ("" if query is None else ", and got both"))
-    return read_queries(query, queries, compiling, skip_invalid=skip_invalid)
 
 
 def _compiled(given: QueryArguments, time_column: str | None) -> CompiledQuery | QuerySet | None:

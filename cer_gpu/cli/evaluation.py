@@ -177,11 +177,11 @@ class CommandEvaluation:
         source = watched(self._source, before_a_batch)
         for name, batch in self._asked._found(source, self.evaluator, self.options.threads):
             if name in self._beside:
-                self.found_beside |= {name} if batch.num_rows else set()
                 continue
             self.n_done = max(self.n_done, self._n_done_with(batch))
             yield name, batch
         self.n_done = max(self.n_done, self._n_read)
+        self.found_beside = {name for name in self._beside if self.evaluator.n_matches.get(name)}
 
     @property
     def _of_events(self) -> bool:
@@ -204,7 +204,7 @@ class CommandEvaluation:
         None where that would not be faster: a row is not a complex event, the count lists them too, most events are
         done, or the events can be read only once.
         """
-        if self.options.limit is not None or not self._source.rereadable or not self._of_events:
+        if self.options.lists_some or not self._source.rereadable or not self._of_events:
             return None
         if not all(OUTPUTS[output].row_each for output in self.outputs.values()):
             return None

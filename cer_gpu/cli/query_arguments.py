@@ -19,7 +19,7 @@ from click.core import ParameterSource
 
 from cer_gpu.cli.command_line import Command, file_of, read_query, say_errors_of
 from cer_gpu.cli.event_arguments import Streams, analyse_over, are_events
-from cer_gpu.cli.shared_options import OF_TEXT_FILES, QueryOptions, complete_files
+from cer_gpu.cli.shared_options import OF_TEXT_FILES, QueryOptions, complete_files, queries_option
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import (
     CompiledQuery,
@@ -29,7 +29,7 @@ from cer_gpu.compilation import (
     language_named,
     language_of,
 )
-from cer_gpu.engine.options import Sort
+from cer_gpu.engine.options import OF_COMMANDS, Sort
 from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.preparing.kept import FROM_QUERIES
 from cer_gpu.preparing.over_schema import OverSchema
@@ -50,8 +50,10 @@ _NAMED = 3
 """Most rules whose names stand before a note."""
 SIGMA = "sigma"
 _SHOWN = {"no_progress", "as_json", "analyze", "svg", "dot", "passes"}
-_OF_ANY = {"query", "queries", "events", "more_events", "out", "format_", "limit", "device"}
-OF_TABLES = frozenset({*_OF_ANY, *OF_TEXT_FILES, *_SHOWN})
+_OF_ANY = {"query", "queries", "events", "more_events", "out", "format_"}
+OF_TABLES = frozenset(
+    {*_OF_ANY, *OF_TEXT_FILES, *_SHOWN, *(name for name, option in OF_COMMANDS.items() if option.of_tables)}
+)
 """Parameters of commands that a query over a whole table takes."""
 
 
@@ -333,6 +335,21 @@ class QueryArguments:
         return reason if name not in self.rules else f"{name}: {reason}"
 
 
+def read_one_or_folder(
+    query: str | None, folder: str | None, options: QueryOptions, *, skip_invalid: bool
+) -> QueryArguments:
+    """Read QUERY, or the rules of a folder, of a command that takes one of them and no events beside.
+
+    Raises
+    ------
+    OptionError
+        As `read_queries`.
+    """
+    if (query is None) == (folder is None):
+        raise click.UsageError("expected QUERY or --queries FOLDER" + ("" if query is None else ", and got both"))
+    return read_queries(query, folder, options, skip_invalid=skip_invalid)
+
+
 def read_queries(
     query: str | None,
     folder: str | None,
@@ -402,12 +419,7 @@ def query_and_events_arguments(
         parameters = [
             click.argument("query", required=False, metavar="QUERY", shell_complete=complete_files),
             click.argument("events", nargs=-1, metavar=several, shell_complete=complete_files),
-            click.option(
-                "--queries",
-                metavar="FOLDER",
-                shell_complete=complete_files,
-                help="All rules of this folder, in place of QUERY: *.ceql, *.eql, *.sql, *.toml, *.yml.",
-            ),
+            queries_option,
         ]
         made: Any = sorted_out
         for parameter in reversed(parameters):

@@ -23,20 +23,17 @@ from cer_gpu.cli.query_arguments import (
 )
 from cer_gpu.cli.shared_options import (
     QueryOptions,
+    RunOptions,
     complete_files,
     level_option,
-    max_memory_option,
-    needs_time,
     period_options,
     query_options,
     reading_options,
+    run_options,
     skip_invalid_option,
-    sort_option,
-    threads_option,
 )
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery
-from cer_gpu.engine.options import Sort
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.order.period import Period
 from cer_gpu.preparing.over_schema import OverQuery
@@ -86,10 +83,7 @@ The page appears whole at the end or not at all."""
 @level_option
 @reading_options
 @period_options
-@sort_option
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
-@threads_option
-@max_memory_option
+@run_options("sort", "threads", "max_memory", "as_json")
 def report(
     query: str | None,
     queries: str | None,
@@ -102,10 +96,7 @@ def report(
     level: str | None,
     reading: TextOptions,
     period: Period,
-    sort: Sort,
-    threads: int | None,
-    max_memory: str | None,
-    as_json: bool,
+    run: RunOptions,
 ) -> int:
     """Show what QUERY finds in EVENTS as one HTML page.
 
@@ -118,9 +109,9 @@ def report(
     if out == STANDARD:
         raise click.UsageError("a report is a file: -o report.html")
     given = read_queries(query, queries, compiling, skip_invalid=skip_invalid, level=level)
-    given, sort = given.timed_by_logs(streams, sort)
+    given, sort = given.timed_by_logs(streams, run.evaluation.sort)
     streams = streams.within(period, given.time_column, compiling.time_unit)
-    needs_time(given.time_column, {"--after": period.after, "--before": period.before, "--sort": sort})
+    run.check_time(given.time_column, {"--after": period.after, "--before": period.before})
     page = output or ("alerts" if given.raises_alerts else "positions")
     if page == "alerts" and not given.is_set:
         raise click.UsageError("alerts are those of rules: --queries FOLDER")
@@ -129,8 +120,8 @@ def report(
         "inputs": given.files,
         "events_from": [path for paths in streams.named.values() for path in paths],
         "sort": sort,
-        "threads": threads,
-        "max_memory": max_memory,
+        "threads": run.evaluation.threads,
+        "max_memory": run.evaluation.max_memory,
     }
     aside: list[str] = []
     try:
@@ -157,14 +148,14 @@ def report(
             elif page == "funnel":
                 made = write_funnel(asked, source, out, **options)
             else:
-                made = write_report(asked, source, out, tell=None if as_json else say, **options)
+                made = write_report(asked, source, out, tell=None if run.as_json else say, **options)
     except WrongQueries as wrong:
         given.say(wrong.errors)
         return 1
     missing = {name: query.missing_fields for name, query in known.items()}
     notes = [*given.notes, *aside_note(aside), *missing_notes(missing, [schema], given.rules)]
     what = _WORDS[page]
-    if as_json:
+    if run.as_json:
         number = f"n_{what.replace(' ', '_')}s"
         facts: dict[str, Any] = {"n_events": made.n_events, number: made.n_matches, "n_bytes": made.n_bytes}
         if given.is_set:

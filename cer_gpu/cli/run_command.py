@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import sys
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 
 import click
 
@@ -22,27 +22,22 @@ from cer_gpu.cli.preview import Preview
 from cer_gpu.cli.query_arguments import QueryArguments, WrongQueries, query_and_events_arguments, read_queries
 from cer_gpu.cli.shared_options import (
     QueryOptions,
+    RunOptions,
     complete_files,
     level_option,
-    max_memory_option,
-    needs_time,
+    output_of_rows,
     period_options,
     query_options,
     reading_options,
+    run_options,
     skip_invalid_option,
-    sort_option,
-    threads_option,
-    undecided_option,
 )
 from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.compile_progress import NOTICES
-from cer_gpu.engine.options import DEVICES, EvaluationOptions, Sort
 from cer_gpu.io.sinks import SINK_ENDINGS, SINK_FORMATS
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.io.text_types import WiderTypes
 from cer_gpu.order.period import Period
-from cer_gpu.order.reorder_buffer import LATE
-from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rules.alerts import ALERTS
 from cer_gpu.rules.timeline import TIMELINE, TIMELINE_SCHEMA
 
@@ -79,42 +74,13 @@ it appears whole at the end or not at all.""",
     type=click.Choice(SINK_FORMATS),
     help="Format of OUT.  [default: by its ending; jsonl for standard output]",
 )
-@click.option(
-    "--output",
-    type=click.Choice([*OUTPUTS, ALERTS, TIMELINE]),
-    help="Content of a row; timeline: alerts under the names that tools for timelines take.  "
-    "[default: alerts of a folder whose rules have levels, measures where SELECT has some, "
-    "else positions]",
-)
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Stop after N rows (of each query), of rows after N matches.",
-)
+@run_options(output=output_of_rows(TIMELINE))
 @query_options
 @skip_invalid_option
 @level_option
 @reading_options
 @period_options
-@sort_option
-@undecided_option
-@click.option("--lateness", metavar="TIME", help="Largest lateness of an event, such as 5s or 200ms.")
-@click.option("--late", type=click.Choice(LATE), help="Treatment of later events.  [default: raise]")
-@click.option(
-    "--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="Device that evaluates predicates."
-)
-@threads_option
-@max_memory_option
 @follow_options
-@click.option(
-    "--no-progress",
-    is_flag=True,
-    help="Show no progress bar (there is one on a terminal only), and of --follow no line for each step.",
-)
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output (standard error with -o -)."
-)
 @click.pass_obj
 def run_command(
     signals: Signals,
@@ -123,23 +89,13 @@ def run_command(
     events: tuple[str, ...],
     out: str | None,
     format_: str | None,
-    output: str | None,
-    limit: int | None,
+    run: RunOptions,
     compiling: QueryOptions,
     skip_invalid: bool,
     level: str | None,
     reading: TextOptions,
     period: Period,
-    sort: Sort,
-    undecided: str,
-    lateness: str | None,
-    late: str | None,
-    device: str,
-    threads: int | None,
-    max_memory: str | None,
     live: FollowOptions,
-    no_progress: bool,
-    as_json: bool,
 ) -> int:
     """Find the complex events of QUERY in EVENTS.
 
@@ -153,69 +109,39 @@ def run_command(
     With --follow DIR there are no EVENTS: files that appear in DIR are read as they come, and each result is written
     exactly once, whatever is killed meanwhile.
     """
-    if as_json or no_progress:
+    if run.as_json or run.no_progress:
         os.environ.setdefault(NOTICES, "off")
     given = read_queries(query, queries, compiling, skip_invalid=skip_invalid, level=level)
     given.refuse_options_of_ceql()
     streams = given_streams(events, reading)
     if live.folder is None:
         format_ = chosen_format(out, format_)
+    options, output = run.evaluation, run.evaluation.output
     if live.folder is None:
-        given, sort = given.timed_by_logs(streams, sort)
+        given, sort = given.timed_by_logs(streams, options.sort)
+        options = replace(options, sort=sort)
     streams = streams.within(period, given.time_column, compiling.time_unit)
     of_time = {"--after": period.after, "--before": period.before, "--output timeline": output == TIMELINE}
-    needs_time(given.time_column, of_time | {"--sort": sort, "--lateness": lateness, "--late": late})
-    if late is not None and lateness is None:
-        lateness = "0"
+    run.check_time(given.time_column, of_time)
     alerts = given.raises_alerts if output is None else output in (ALERTS, TIMELINE)
     if alerts and not given.is_set:
         raise click.UsageError("alerts are those of rules: --queries FOLDER")
-    options = EvaluationOptions(
-        device=device,
-        output=None if alerts else output,
-        sort=sort,
-        undecided=undecided,
-        lateness=lateness,
-        late=late or LATE[0],
-        threads=threads,
-        max_memory=max_memory,
-        limit=limit,
-    )
+    run = replace(run, evaluation=replace(options, output=None if alerts else output))
     if live.folder is not None:
         if period:
             raise click.UsageError("--after and --before exclude --follow, which reads all that comes")
         if output == TIMELINE:
             raise click.UsageError("--output timeline is no output of --follow; --output alerts is")
-        return follow_files(
-            given,
-            live,
-            options,
-            reading=reading,
-            alerts=alerts,
-            out=out,
-            format_=format_,
-            signals=signals,
-            no_progress=no_progress,
-            as_json=as_json,
-        )
+        return follow_files(given, live, run, reading=reading, alerts=alerts, out=out, format_=format_, signals=signals)
     command = _Command(
-        given,
-        streams,
-        options,
-        out,
-        format_,
-        alerts=alerts,
-        as_timeline=output == TIMELINE,
-        no_progress=no_progress,
-        as_json=as_json,
-        signals=signals,
+        given, streams, run, out, format_, alerts=alerts, as_timeline=output == TIMELINE, signals=signals
     )
     try:
         running, preview = command.run()
     except WrongQueries as wrong:
         given.say(wrong.errors)
         return 1
-    if as_json:
+    if run.as_json:
         click.echo(to_json({**running.facts(), "out": out, "notes": running.notes}), err=out == STANDARD)
         return 0
     if preview is not None:
@@ -234,14 +160,12 @@ class _Command:
 
     given: QueryArguments
     streams: Streams
-    options: EvaluationOptions
+    options: RunOptions
     out: str | None
     format: str | None
     _: KW_ONLY
     alerts: bool
     as_timeline: bool
-    no_progress: bool
-    as_json: bool
     signals: Signals
 
     def run(self) -> tuple[CommandRun, Preview | None]:
@@ -258,13 +182,17 @@ class _Command:
         while True:
             try:
                 running = CommandRun(
-                    self.given, self.streams, self.options, alerts=self.alerts, summed=self.out is None or self.as_json
+                    self.given,
+                    self.streams,
+                    self.options.evaluation,
+                    alerts=self.alerts,
+                    summed=self.out is None or self.options.as_json,
                 )
             except WrongQueries:
                 if found is not None:
                     raise found from None
                 raise
-            preview = None if self.out is not None or self.as_json else running.preview()
+            preview = None if self.out is not None or self.options.as_json else running.preview()
             if preview is not None:
                 preview.is_shown = shown
             try:
@@ -293,7 +221,7 @@ class _Command:
                         sink = TimelineSink(sink)
                     if self.alerts:
                         sink = stack.enter_context(kept_for_order(sink, schema))
-                hidden = self.no_progress or (out == STANDARD and sys.stdout.isatty())
+                hidden = self.options.no_progress or (out == STANDARD and sys.stdout.isatty())
                 display = stack.enter_context(running.display(hidden=hidden))
                 running.finish(sink, preview, display, signals)
         except Stopped as stopped:

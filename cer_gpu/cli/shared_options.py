@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, cast
 
 import click
@@ -15,11 +16,13 @@ from cer_gpu.cli.command_line import Command
 from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.columnar.memory_limit import size_in_bytes
 from cer_gpu.compilation import LANGUAGES, MISSING_IN_RULES, TYPE_COLUMN
-from cer_gpu.engine.options import REPORT, UNDECIDED
+from cer_gpu.engine.options import OF_COMMANDS, EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.order.period import Period
+from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rule import LEVELS, Rule
+from cer_gpu.rules.alerts import ALERTS
 from cer_gpu.rules.found import AS_NAMED, FieldColumns
 from cer_gpu.rules.rule_set import options_of_rules
 
@@ -34,7 +37,14 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 events_argument: Decorator = click.argument("events", nargs=-1, required=True, shell_complete=complete_files)
 query_argument: Decorator = click.argument("query", shell_complete=complete_files)
-_OF_TEXT_FILES: tuple[Decorator, ...] = (
+optional_query_argument: Decorator = click.argument("query", required=False, shell_complete=complete_files)
+queries_option: Decorator = click.option(
+    "--queries",
+    metavar="FOLDER",
+    shell_complete=complete_files,
+    help="All rules of this folder, in place of QUERY: *.ceql, *.eql, *.sql, *.toml, *.yml.",
+)
+TEXT_FILE_OPTIONS: tuple[Decorator, ...] = (
     click.option(
         "--null-values",
         metavar="TEXT,...",
@@ -95,7 +105,7 @@ def reading_options(command: Command) -> Command:
         return command(*args, reading=reading, **given)
 
     made: Any = taking
-    for option in reversed(_OF_TEXT_FILES):
+    for option in reversed(TEXT_FILE_OPTIONS):
         made = option(made)
     return cast(Command, made)
 
@@ -119,18 +129,6 @@ def reading_of(given: Mapping[str, Any]) -> TextOptions:
         column_types=_types_of(own.pop("column_types")),
         **own,
     )
-
-
-def text_file_options() -> list[click.Option]:
-    """Return the options for reading text files, for other commands than those of `click`."""
-
-    def nothing() -> None:
-        """Hold the options."""
-
-    held: Any = nothing
-    for option in reversed(_OF_TEXT_FILES):
-        held = option(held)
-    return list(reversed(held.__click_params__))
 
 
 def _types_of(given: Iterable[str]) -> dict[str, str]:
@@ -159,19 +157,6 @@ class _SortType(click.ParamType[Any]):
 
 SORT_FLAG = "--sort="
 """The form of ``--sort`` that no columns follow (`with_sort`)."""
-sort_option: Decorator = click.option(
-    "--sort",
-    type=_SortType(),
-    default=False,
-    metavar="[COLUMN,...]",
-    help="Sort the events by time first; those of one time by further columns: --sort ts,sequence.",
-)
-undecided_option: Decorator = click.option(
-    "--undecided",
-    type=click.Choice(UNDECIDED),
-    default=REPORT,
-    help="Complex events that only the end of the input completes: report them, or hold them back.  [default: report]",
-)
 
 
 def with_sort(arguments: Sequence[str]) -> list[str]:
@@ -191,12 +176,6 @@ skip_invalid_option: Decorator = click.option(
     is_flag=True,
     help="Leave out rules of --queries that cannot be read, or do not fit the events, with a note.",
 )
-threads_option: Decorator = click.option(
-    "--threads",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Threads to use.  [default: chosen by the size of the input]",
-)
 
 
 class _SizeType(click.ParamType[str]):
@@ -213,14 +192,132 @@ class _SizeType(click.ParamType[str]):
         return str(value)
 
 
-max_memory_option: Decorator = click.option(
-    "--max-memory",
-    type=_SizeType(),
-    metavar="SIZE",
-    help="Most memory, such as 2GiB or 500MB, for the matches of one end where a choice needs all of them, and for "
-    "those that wait for the end of a window.  "
-    "[default: half of the machine's]",
-)
+# ---- options of evaluations ---------------------------------------------------------------------------------------
+
+_OF_RUNS: dict[str, Decorator] = {
+    "no_progress": click.option(
+        "--no-progress",
+        is_flag=True,
+        help="Show no progress bar (there is one on a terminal only), and of a live run no line for each step.",
+    ),
+    "as_json": click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="Print the summary as JSON on standard output (standard error with -o -).",
+    ),
+}
+"""Options of commands that evaluate queries, beside those of `EvaluationOptions`."""
+_TYPES: dict[str, click.ParamType[Any]] = {"sort": _SortType(), "max_memory": _SizeType()}
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of a command that evaluates queries.
+
+    Attributes
+    ----------
+    evaluation : EvaluationOptions
+        Those that were given, and the defaults of the others.
+    given : dict from str to Any
+        Those that were given, by their names.
+    no_progress, as_json : bool
+    """
+
+    evaluation: EvaluationOptions
+    given: Mapping[str, Any]
+    no_progress: bool = False
+    as_json: bool = False
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> RunOptions:
+        """Return the options for values by their names, None or False where none was given.
+
+        Raises
+        ------
+        OptionError
+            When one cannot have its value.
+        """
+        flags = {name: values[name] for name in _OF_RUNS if name in values}
+        given = {name: value for name, value in values.items() if name in OF_COMMANDS and value not in (None, False)}
+        lateness = {"lateness": "0"} if "late" in given else {}
+        return cls(EvaluationOptions(**(lateness | given)), given, **flags)
+
+    def check_time(self, time_column: str | None, others: Mapping[str, object] = MappingProxyType({})) -> None:
+        """Raise UsageError for the first option that needs a time column where there is none; see `needs_time`."""
+        timed = {_flag_of(name): value for name, value in self.given.items() if OF_COMMANDS[name].timed}
+        needs_time(time_column, {**others, **timed})
+
+    def check_live(self) -> None:
+        """Raise UsageError for an option that a live run does not have."""
+        for name in self.given:
+            if not OF_COMMANDS[name].of_live:
+                hint = "; --lateness puts late events in order" if name == "sort" else ""
+                raise click.UsageError(f"{_flag_of(name)} is no option of --follow{hint}")
+
+
+def _flag_of(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def declared_option(name: str, **changed: Any) -> Decorator:
+    """Return the option of commands of a name of `EvaluationOptions`; some of its declaration may be another."""
+    option = OF_COMMANDS[name]
+    kind: Any = _TYPES.get(name)
+    if option.choices:
+        kind = click.Choice(option.choices)
+    elif option.least is not None:
+        kind = click.IntRange(min=option.least)
+    declared = {"type": kind, "metavar": option.metavar, "help": option.help, "default": None}
+    return click.option(_flag_of(name), name, **(declared | changed))
+
+
+def run_options(*names: str, **changed: Mapping[str, Any]) -> Callable[[Command], Command]:
+    """Add options of evaluations to a command, which gets them as `run`, a `RunOptions`.
+
+    Parameters
+    ----------
+    *names
+        Names of `EvaluationOptions` that commands have, "no_progress" and "as_json"; all of them if none is named.
+    **changed
+        By name, arguments of `click.option` in place of those of the declaration.
+    """
+    names = names or (*OF_COMMANDS, *_OF_RUNS)
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def taking(*args: Any, **given: Any) -> Any:
+            own = {name: given.pop(name) for name in names}
+            return command(*args, run=RunOptions.from_values(own), **given)
+
+        made: Any = taking
+        for name in reversed(names):
+            made = (_OF_RUNS.get(name) or declared_option(name, **changed.get(name, {})))(made)
+        return cast(Command, made)
+
+    return decorate
+
+
+def output_of_rows(*more: str, usual: str = "positions") -> dict[str, Any]:
+    """Return the declaration of ``--output`` of a command that also writes alerts, and perhaps `more`."""
+    timeline = "; timeline: alerts under the names that tools for timelines take" if more else ""
+    return {
+        "type": click.Choice([*OUTPUTS, ALERTS, *more]),
+        "help": f"Content of a row{timeline}.  [default: alerts of a folder whose rules have levels, measures where "
+        f"SELECT has some, else {usual}]",
+    }
+
+
+def options_of(*decorators: Decorator) -> list[click.Option]:
+    """Return the options that decorators add to a command, for other commands than those of `click`."""
+
+    def nothing() -> None:
+        """Hold the options."""
+
+    held: Any = nothing
+    for decorate in reversed(decorators):
+        held = decorate(held)
+    return list(reversed(held.__click_params__))
 
 
 def period_options(command: Command) -> Command:
@@ -260,7 +357,7 @@ def needs_time(time_column: str | None, given: Mapping[str, object]) -> None:
 MISSING = ("error", "null")
 SELECTIONS = ("recent", "all")
 
-_OPTIONS = (
+QUERY_OPTIONS: tuple[Decorator, ...] = (
     click.option(
         "--language",
         type=click.Choice([each.name.lower() for each in LANGUAGES]),
@@ -322,7 +419,7 @@ _OF_SOME = ("missing_fields", "selection")
 
 @dataclass(frozen=True)
 class QueryOptions:
-    """Options by which queries are compiled; None: not given, unless said otherwise.
+    """Options by which queries are compiled, None where not given, unless said otherwise.
 
     Attributes
     ----------
@@ -369,7 +466,7 @@ def query_options(command: Command) -> Command:
         return command(*args, compiling=compiling, **given)
 
     made: Any = taking
-    for option in reversed(_OPTIONS):
+    for option in reversed(QUERY_OPTIONS):
         made = option(made)
     return cast(Command, made)
 

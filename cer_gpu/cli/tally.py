@@ -62,6 +62,7 @@ class Tally:
         self._made = FORMS[output]
         self.limit = limit
         self._n_counted = 0
+        self._first_match: int | None = None
         self._n_recounted = 0
 
     def take(self, batch: pa.RecordBatch) -> None:
@@ -70,7 +71,9 @@ class Tally:
         if self._made.counted and batch.num_rows:
             self._n_counted += exact_sum(batch.column("count"))
         if self._made.numbered and batch.num_rows:
-            self._n_counted = batch.column("match")[-1].as_py() + 1
+            numbers = batch.column("match")
+            self._first_match = numbers[0].as_py() if self._first_match is None else self._first_match
+            self._n_counted = numbers[-1].as_py() + 1 - self._first_match
 
     def add(self, other: Tally) -> None:
         """Add the counts of another tally of the same output."""

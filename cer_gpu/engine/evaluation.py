@@ -323,14 +323,33 @@ class BaseEvaluator(Generic[_Piece, _Found]):
                 for batch in held:
                     yield from self._evaluate(batch)
                 for name, member in self._members.items() if not self._intake.refusal else ():
-                    for rows in () if member.limit_reached else member.finish():
-                        yield name, rows
+                    yield from self._end(name, member)
         finally:
             self._intake.close()
             for member in self._members.values():
                 member.release()
             if self._sharing is not None:
                 self._sharing.release()
+
+    def _end(self, name: str, member: QueryExecution) -> FoundBatches:
+        """Yield the results of a query that the end of the stream completes."""
+        for rows in () if member.limit_reached else member.finish():
+            yield name, rows
+
+    def _choose_results(self, found: FoundBatches) -> FoundBatches:
+        """Yield the results of parts of the stream, up to the limit of each query."""
+        last = self._options.last_result
+        if last is None:
+            yield from found
+            return
+        remaining = {name: last for name, member in self._members.items() if member.limits_rows}
+        for name, rows in found:
+            if name in remaining:
+                rows = rows.slice(0, remaining[name])
+                remaining[name] -= rows.num_rows
+            yield name, rows
+            if len(remaining) == len(self._members) and not any(remaining.values()):
+                return
 
     def _over(self, batches: Iterable[pa.RecordBatch], n_rows: int | None = None) -> FoundBatches:
         """Push all batches, finish, and yield the complex events; `n_rows`, if known, is the number of all events."""
@@ -498,7 +517,7 @@ class BaseEvaluator(Generic[_Piece, _Found]):
         self, members: Mapping[str, QueryExecution], whole: Collection[str] = (), **part: Any
     ) -> BaseEvaluator[tuple[str, pa.RecordBatch], Any]:
         sharing = None if self._sharing is None else self._sharing.another()
-        part["stages"] = NO_STAGES  # they are those of one thread
+        part |= {"stages": NO_STAGES, **self._options.of_first_part}  # stages are those of one thread
         copies = {}
         for name, member in members.items():
             options = replace(member.options, **(part | {"key_shard": None} if name in whole else part))

@@ -390,10 +390,10 @@ class StreamingExecution(QueryExecution):
             assert self._first is not None
             self._single = SingleEvents(self.physical, self._first)
         for results in self._single.results(rows, block, clocks, self.options.report_from):
-            n, left = results.num_rows, self.options.limit
+            n, last = results.num_rows, self.options.last_result
             self.add_matches(n)
-            yield results if left is None else results.slice(0, left - self._n_found)
-            self._n_found += 0 if left is None else n
+            yield results if last is None else results.slice(0, last - self._n_found)
+            self._n_found += 0 if last is None else n
             if self.limit_reached:
                 return
 
@@ -476,8 +476,8 @@ class StreamingExecution(QueryExecution):
 
     def _up_to_limit(self, rows: pa.RecordBatch, n: int) -> pa.RecordBatch:
         """Return the rows of the first of `n` results."""
-        if self.options.limit is not None:
-            rows = self.pipeline.output.first(rows, self.options.limit - self._n_found, n)
+        if self.options.last_result is not None:
+            rows = self.pipeline.output.first(rows, self.options.last_result - self._n_found, n)
             self._n_found += n
         return rows
 

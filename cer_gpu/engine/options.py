@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 from cer_gpu.columnar.memory_limit import size_in_bytes
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.order.reorder_buffer import LATE
+from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.predicates.placement import check_device
 from cer_gpu.stages import NO_STAGES, Stages
 
@@ -34,6 +35,43 @@ Sort = bool | str | Sequence[str]
 REPORT, HOLD = UNDECIDED = ("report", "hold")
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandOption:
+    """Declaration of an option for all commands that have it (`cer_gpu.cli.shared_options`), and the notebook's magic.
+
+    Attributes
+    ----------
+    help : str
+    metavar : str or None
+    choices : tuple of str
+        Values that it takes; () for any.
+    least : int or None
+        Least number that it takes, or None if it takes no number.
+    timed : bool
+        True if it needs a time column.
+    of_tables : bool
+        True if queries over whole tables have it.
+    of_live : bool
+        True if live runs have it.
+    """
+
+    help: str
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    least: int | None = None
+    timed: bool = False
+    of_tables: bool = False
+    of_live: bool = False
+
+
+_IN_COMMANDS = "command option"
+
+
+def _in_commands(text: str, **declared: Any) -> dict[str, CommandOption]:
+    """Return the metadata of a field that is an option of commands, too."""
+    return {_IN_COMMANDS: CommandOption(help=text, **declared)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +108,7 @@ class EvaluationOptions:
         evaluated on one thread, and so are a shard, and CONSUME BY ANY.  A set goes by ranges if all of its queries can
         and measure their windows alike, else by shares of the queries, or of the keys of each where there are few
         queries; None: a set of more than 16 is evaluated on one thread.
-    share
+    shard
         ``(k, n)``: read everything, and list only share k (from 0) of n of the complex events.  The shares are
         disjoint, make up the whole together, and are of like size; no share needs to know of another.
     limit
@@ -121,18 +159,71 @@ class EvaluationOptions:
     hint: did you mean 'limit'?
     """
 
-    device: str = "auto"
-    output: str | None = None
-    sort: Sort = False
-    lateness: Lateness | None = None
-    late: str = "raise"
-    threads: int | None = None
+    device: str = field(
+        default="auto",
+        metadata=_in_commands(
+            "Device that evaluates predicates.  [default: auto]",
+            choices=DEVICES,
+            of_tables=True,
+            of_live=True,
+        ),
+    )
+    output: str | None = field(
+        default=None,
+        metadata=_in_commands(
+            "Content of a row.  [default: measures where SELECT has some, else positions]",
+            choices=tuple(OUTPUTS),
+            of_live=True,
+        ),
+    )
+    sort: Sort = field(
+        default=False,
+        metadata=_in_commands(
+            "Sort the events by time first; those of one time by further columns: --sort ts,sequence.",
+            metavar="[COLUMN,...]",
+            timed=True,
+        ),
+    )
+    lateness: Lateness | None = field(
+        default=None,
+        metadata=_in_commands(
+            "Largest lateness of an event, such as 5s or 200ms.", metavar="TIME", timed=True, of_live=True
+        ),
+    )
+    late: str = field(
+        default="raise",
+        metadata=_in_commands("Treatment of later events.  [default: raise]", choices=LATE, timed=True, of_live=True),
+    )
+    threads: int | None = field(
+        default=None,
+        metadata=_in_commands("Threads to use.  [default: chosen by the size of the input]", metavar="N", least=1),
+    )
     shard: tuple[int, int] | None = None
-    limit: int | None = None
+    limit: int | None = field(
+        default=None,
+        metadata=_in_commands(
+            "Stop after N rows (of each query), of rows after N matches.", metavar="N", least=1, of_tables=True
+        ),
+    )
     aggregate: str | None = None
     errors: str | None = None
-    undecided: str = REPORT
-    max_memory: str | int | None = None
+    undecided: str = field(
+        default=REPORT,
+        metadata=_in_commands(
+            "Matches that only the end of the input completes: report them, or hold them back.  [default: report]",
+            choices=UNDECIDED,
+            of_live=True,
+        ),
+    )
+    max_memory: str | int | None = field(
+        default=None,
+        metadata=_in_commands(
+            "Most memory, such as 2GiB or 500MB, for the matches of one end where a choice needs all of them, and for "
+            "those that wait for the end of a window.  [default: half of the machine's]",
+            metavar="SIZE",
+            of_live=True,
+        ),
+    )
     position_column: str | None = None
     report_from: int = 0
     stages: Stages = NO_STAGES
@@ -173,6 +264,21 @@ class EvaluationOptions:
                 raise OptionError(f"threshold must be a probability, above 0 and below 1, got {self.threshold!r}")
         if self.late not in LATE:
             raise OptionError(f"late must be one of {', '.join(LATE)}, got {self.late!r}")
+
+    @property
+    def last_result(self) -> int | None:
+        """Number of results of a query after which no event is read, or None for all."""
+        return self.limit
+
+    @property
+    def lists_some(self) -> bool:
+        """True if not all results may be listed."""
+        return self.limit is not None
+
+    @property
+    def of_first_part(self) -> dict[str, Any]:
+        """Options of an evaluation of a part of the stream, whose results are chosen from with those of others."""
+        return {"limit": self.last_result}
 
     @property
     def kept(self) -> dict[str, Any]:
@@ -235,11 +341,17 @@ def check_errors(value: str) -> None:
 USUAL_OPTIONS = EvaluationOptions()
 """Options of an evaluation of which nothing is said."""
 FIELDS = {field.name: field for field in fields(EvaluationOptions)}
+OF_COMMANDS: dict[str, CommandOption] = {
+    name: option.metadata[_IN_COMMANDS] for name, option in FIELDS.items() if _IN_COMMANDS in option.metadata
+}
+"""Options that commands have."""
 OF_EVENTS = tuple(FIELDS)[: tuple(FIELDS).index("position_column")]
 """Options over given events."""
 OF_ARRIVALS = tuple(name for name in FIELDS if name not in ("sort", "start_position", "key_shard"))
 """Options over events that arrive batch by batch."""
-OF_COUNTS = tuple(name for name in OF_EVENTS if name not in ("output", "limit", "aggregate"))
+OF_LISTS = ("output", "limit", "aggregate")
+"""Options of listed results, which counts and forecasts have not."""
+OF_COUNTS = tuple(name for name in OF_EVENTS if name not in OF_LISTS)
 """Options of a count."""
 
 

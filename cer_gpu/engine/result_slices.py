@@ -25,8 +25,8 @@ def make_pipes(physical: PhysicalPlan, options: EvaluationOptions) -> ResultSlic
     pipes = physical.plan.pipes
     if not pipes:
         return None
-    if options.limit is not None:
-        pipes = (*pipes, Pipe("head", options.limit))
+    if options.last_result is not None:
+        pipes = (*pipes, Pipe("head", options.last_result))
     return ResultSlices(pipes, numbered=physical.output.numbered, shard=options.shard)
 
 

@@ -92,7 +92,8 @@ class QueryExecution(ABC):
     @property
     def limit_reached(self) -> bool:
         """True once the limit is reached: events are not read any more."""
-        return self.options.limit is not None and self._n_found >= self.options.limit
+        last = self.options.last_result
+        return last is not None and self._n_found >= last
 
     @property
     @abstractmethod

@@ -109,8 +109,8 @@ class BufferedExecution(QueryExecution):
                 number = np.arange(n_told, n_told + rows.num_rows)
                 n_told += rows.num_rows
                 rows = rows.take(pa.array(np.flatnonzero(number % n_parts == part)))
-            if self.options.limit is not None:
-                rows = rows.slice(0, self.options.limit - self._n_found)
+            if self.options.last_result is not None:
+                rows = rows.slice(0, self.options.last_result - self._n_found)
             self._n_found += rows.num_rows
             self.add_matches(rows.num_rows)
             yield rows

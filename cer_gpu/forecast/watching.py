@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.options import OF_LISTS, EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.forecast.model import Forecast
 from cer_gpu.forecast.reading import StateReader, check_forecastable, state_evaluation
 
-_REFUSED = ("output", "shard", "limit", "aggregate", "errors", "position_column")
+_REFUSED = (*OF_LISTS, "shard", "errors", "position_column")
 """Options of an evaluator of matches that one of forecasts has not."""
 
 

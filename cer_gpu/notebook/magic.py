@@ -7,9 +7,11 @@ import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from click import BadParameter, IntRange, Option
 from IPython.core.completer import (
     CompletionContext,
     SimpleCompletion,
@@ -21,10 +23,19 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from cer_gpu.cli.shared_options import OF_TEXT_FILES, reading_of, text_file_options, with_sort
+from cer_gpu.cli.shared_options import (
+    OF_TEXT_FILES,
+    QUERY_OPTIONS,
+    TEXT_FILE_OPTIONS,
+    declared_option,
+    options_of,
+    reading_of,
+    with_sort,
+)
 from cer_gpu.editing.completing import completions, word_before
 from cer_gpu.editing.known import KnownEvents
 from cer_gpu.editing.problems import compiled_or_errors
+from cer_gpu.engine.options import OF_COMMANDS
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.frames.kinds import Kind, kind_of_frame
@@ -34,21 +45,8 @@ from cer_gpu.io.sources import open_events
 from cer_gpu.io.text_options import USUAL, TextOptions
 from cer_gpu.notebook.shown import Shown
 
-_OPTIONS = (
-    "language",
-    "type_column",
-    "time_column",
-    "time_unit",
-    "missing_fields",
-    "selection",
-    "output",
-    "limit",
-    "threads",
-    "undecided",
-    "max_memory",
-)
-
-
+_COMPILING = ("language", "type_column", "time_column", "time_unit", "missing_fields", "selection")
+_OPTIONS = (*_COMPILING, *OF_COMMANDS)
 _HEAD = "%%ceql "
 
 
@@ -60,22 +58,34 @@ def register_in(shell: InteractiveShell) -> None:
         shell.Completer.custom_matchers.append(magics.complete)
 
 
-def _text_file_arguments(function: Any) -> Any:
-    """Add the options for reading text files, as the command line has them."""
-    for option in reversed(text_file_options()):
+def _command_arguments(function: Any) -> Any:
+    """Add options of commands: those for compiling queries, for their evaluation, and for reading text files."""
+    compiling = [each for each in options_of(*QUERY_OPTIONS) if each.name in (*_COMPILING, "no_type_column")]
+    evaluation = options_of(*map(declared_option, OF_COMMANDS))
+    for option in reversed([*compiling, *evaluation, *options_of(*TEXT_FILE_OPTIONS)]):
         name, is_negative = option.opts[0], bool(option.secondary_opts)
+        kind: dict[str, Any] = {}
         if is_negative:
-            kind: dict[str, Any] = {"action": "store_false"}
+            kind = {"action": "store_false"}
             name = option.secondary_opts[0]
         elif option.is_flag:
             kind = {"action": "store_true"}
         elif option.multiple:
             kind = {"action": "append", "default": []}
         else:
-            kind = {}
+            is_number = isinstance(option.type, IntRange)  # whose range the record of options checks
+            kind = {"metavar": option.metavar, "type": int if is_number else partial(_converted, option)}
         text = (option.help or "").replace("%", "%%")
         function = argument(name, dest=option.name, help=text, **kind)(function)
     return function
+
+
+def _converted(option: Option, text: str) -> Any:
+    """Return the value of an option as commands have it."""
+    try:
+        return option.type.convert(text, option, None)
+    except BadParameter as error:
+        raise UsageError(f"{option.opts[0]}: {error.message}") from None
 
 
 @magics_class
@@ -84,20 +94,7 @@ class CeqlMagics(Magics):
 
     @magic_arguments()
     @argument("events", help="A variable with events, or else a file, folder, glob or address.")
-    @argument("--language", help="ceql, eql or match_recognize.  [default: by the text]")
-    @argument("--type-column", help="The column of event types.  [default: type; of EQL event.category]")
-    @argument("--no-type-column", action="store_true", help="The stream's name (FROM) is the type of its events.")
-    @argument("--time-column", help="The column of times.  [default: of EQL @timestamp]")
-    @argument("--time-unit", help="The unit of an integer time column: s, ms, us or ns.")
-    @argument("--missing-fields", help="Of EQL, a field that the events have not: error or null.")
-    @argument("--selection", help="Of EQL, the matches of a sequence: recent or all.")
-    @argument("--output", help="positions, bindings, events, count, ends, measures or rows.")
-    @argument("--limit", type=int, help="Stop after so many results.")
-    @argument("--threads", type=int, help="Threads to use.")
-    @argument("--sort", metavar="[COLUMN,...]", help="Sort the events by time first: --sort, or --sort ts,sequence.")
-    @argument("--undecided", help="Complex events that only the end of the input completes: report or hold.")
-    @argument("--max-memory", metavar="SIZE", help="Most memory for the matches of one end: 2GiB, 500MB, ...")
-    @_text_file_arguments
+    @_command_arguments
     @argument("--rows", type=int, default=10, help="Rows to show.  [default: 10]")
     @argument("--explain", action="store_true", help="Explain the query in place of evaluating it.")
     @argument("-o", "--out", metavar="NAME", help="A variable for the result: a frame of the kind of the events.")
@@ -117,8 +114,6 @@ class CeqlMagics(Magics):
         if given.out is not None and not given.out.isidentifier():
             raise UsageError(f"-o: expected the name of a variable, got {given.out!r}")
         options = {name: value for name in _OPTIONS if (value := getattr(given, name)) is not None}
-        if given.sort is not None:
-            options["sort"] = given.sort.split(",") if given.sort else True
         if given.no_type_column:
             options["type_column"] = None
         try:

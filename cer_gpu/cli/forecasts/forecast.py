@@ -20,11 +20,11 @@ from cer_gpu.cli.query_arguments import WrongQueries, read_queries
 from cer_gpu.cli.shared_options import (
     QueryOptions,
     complete_files,
+    declared_option,
     needs_time,
     query_argument,
     query_options,
     reading_options,
-    sort_option,
 )
 from cer_gpu.cli.signals import Signals
 from cer_gpu.cli.tally import counted
@@ -76,7 +76,7 @@ Examples:
 @click.option("--explain", is_flag=True, help="Print the states in words, with their probabilities.")
 @query_options
 @reading_options
-@sort_option
+@declared_option("sort", default=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the rows, or the scores, as JSON.")
 @click.pass_obj
 def forecast_command(

@@ -20,6 +20,7 @@ from cer_gpu.cli.json_output import to_json
 from cer_gpu.cli.live.evaluating import CommandFollowed, endless
 from cer_gpu.cli.live.options import FollowOptions
 from cer_gpu.cli.query_arguments import QueryArguments, WrongQueries, first_of
+from cer_gpu.cli.shared_options import RunOptions
 from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.cli.tally import FORMS, counted
 from cer_gpu.engine.options import EvaluationOptions
@@ -40,7 +41,7 @@ class LiveRun:
 
     Parameters
     ----------
-    given, live, options
+    given, live, run
     arrivals
         The source.
     target
@@ -51,8 +52,6 @@ class LiveRun:
     out
         The target as it was given.
     signals
-    hidden
-        True: nothing is told before the end.
 
     Raises
     ------
@@ -66,7 +65,7 @@ class LiveRun:
         self,
         given: QueryArguments,
         live: FollowOptions,
-        options: EvaluationOptions,
+        run: RunOptions,
         arrivals: LiveSource,
         target: LiveTarget,
         *,
@@ -74,10 +73,10 @@ class LiveRun:
         alerts: bool,
         out: str,
         signals: Signals,
-        hidden: bool,
     ) -> None:
+        options = run.evaluation
         self._given, self._live, self._options, self._alerts = given, live, options, alerts
-        self._signals, self._hidden = signals, hidden
+        self._signals, self._hidden = signals, run.no_progress or run.as_json
         self._compiled = endless(given.compile(Streams({None: []})), given.skipped, live.option)
         self._out = out
         self._outputs: dict[str, str] = {}
@@ -254,37 +253,29 @@ def check_apart(folder: str, *places: str | os.PathLike[str]) -> None:
 def follow_files(
     given: QueryArguments,
     live: FollowOptions,
-    options: EvaluationOptions,
+    run: RunOptions,
     *,
     reading: TextOptions,
     alerts: bool,
     out: str | None,
     format_: str | None,
     signals: Signals,
-    no_progress: bool,
-    as_json: bool,
 ) -> int:
     """Evaluate the files that appear in a folder, and return the exit code."""
     if out is None or out == STANDARD:
         raise click.UsageError("--follow needs a place for the results: -o FOLDER, or -o FILE.jsonl")
-    for name, value in {"--sort": options.sort, "--limit": options.limit, "--threads": options.threads}.items():
-        if value:
-            hint = "; --lateness puts late events in order" if name == "--sort" else ""
-            raise click.UsageError(f"{name} is no option of --follow{hint}")
+    run.check_live()
     assert live.folder is not None
     target = live_target(out, format_)
     arrivals = FolderWatcher(live.folder, live.settle, live.order, reading)
     check_apart(live.folder, target.out)
-    return run_live(
-        given, live, options, arrivals, target, reading=reading, alerts=alerts, out=out, signals=signals,
-        no_progress=no_progress, as_json=as_json,
-    )  # fmt: skip
+    return run_live(given, live, run, arrivals, target, reading=reading, alerts=alerts, out=out, signals=signals)
 
 
 def run_live(
     given: QueryArguments,
     live: FollowOptions,
-    options: EvaluationOptions,
+    run: RunOptions,
     arrivals: LiveSource,
     target: LiveTarget,
     *,
@@ -292,35 +283,21 @@ def run_live(
     alerts: bool,
     out: str,
     signals: Signals,
-    no_progress: bool,
-    as_json: bool,
 ) -> int:
     """Evaluate what comes to a live source, say what was done, and return the exit code."""
-    run = None
+    live_run = None
     try:
-        hidden = no_progress or as_json
-        run = LiveRun(
-            given,
-            live,
-            options,
-            arrivals,
-            target,
-            reading=reading,
-            alerts=alerts,
-            out=out,
-            signals=signals,
-            hidden=hidden,
-        )
-        run.run()
+        live_run = LiveRun(given, live, run, arrivals, target, reading=reading, alerts=alerts, out=out, signals=signals)
+        live_run.run()
     except WrongQueries as wrong:
         given.say(wrong.errors)
         return 1
     except Stopped as stopped:
-        if run is None or live.once or stopped.signum not in _STOPPED_BY:
+        if live_run is None or live.once or stopped.signum not in _STOPPED_BY:
             raise
-    if as_json:
-        click.echo(to_json(run.facts()))
+    if run.as_json:
+        click.echo(to_json(live_run.facts()))
         return 0
-    say(f"{run.summary()} -> {out}")
-    say_notes(run.last_words())
+    say(f"{live_run.summary()} -> {out}")
+    say_notes(live_run.last_words())
     return 0

@@ -6,25 +6,29 @@ It runs in this process, without Spark: the parts that `cer-gpu run --follow --o
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
-from cer_gpu.cli.command_line import Command
 from cer_gpu.cli.live.following import check_apart, run_live
-from cer_gpu.cli.live.options import POLL_SECONDS, SETTLE_SECONDS, FollowOptions
-from cer_gpu.cli.query_arguments import read_queries
+from cer_gpu.cli.live.options import POLL_SECONDS, SETTLE_SECONDS, FollowOptions, live_folder_options
+from cer_gpu.cli.query_arguments import read_one_or_folder
 from cer_gpu.cli.shared_options import (
     QueryOptions,
+    RunOptions,
     complete_files,
-    needs_time,
+    optional_query_argument,
+    output_of_rows,
+    queries_option,
     query_options,
     reading_options,
+    run_options,
     skip_invalid_option,
 )
 from cer_gpu.cli.signals import Signals
 from cer_gpu.compile_progress import NOTICES
-from cer_gpu.engine.options import DEVICES, EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.follow.folder_watcher import ORDERS, FolderWatcher, LiveSource
 from cer_gpu.follow.table_arrivals import TableArrivals
@@ -34,37 +38,7 @@ from cer_gpu.io.sinks import SINK_FORMATS
 from cer_gpu.io.tables.names import is_table_name
 from cer_gpu.io.tables.opening import table_name_of
 from cer_gpu.io.text_options import USUAL, TextOptions
-from cer_gpu.order.reorder_buffer import LATE
-from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rules.alerts import ALERTS
-
-
-def _options_of_files(command: Command) -> Command:
-    """Add the options that only a folder of files has."""
-    made = command
-    for option in (
-        click.option(
-            "--skip-unreadable", is_flag=True, help="Of a folder: leave out files that cannot be read, or do not fit."
-        ),
-        click.option(
-            "--schema-of",
-            metavar="FILE",
-            shell_complete=complete_files,
-            help="Of a folder: a file whose columns are those of all.  [default: the first that comes]",
-        ),
-        click.option(
-            "--order", type=click.Choice(ORDERS), help=f"Of a folder: the order of the files.  [default: {ORDERS[0]}]"
-        ),
-        click.option(
-            "--settle",
-            type=click.FloatRange(min=0),
-            metavar="SECONDS",
-            help="Of a folder: a file is read once it has not changed for so long; 0, if all appear by a rename.  "
-            f"[default: {SETTLE_SECONDS:g}]",
-        ),
-    ):
-        made = option(made)
-    return made
 
 
 @click.command(
@@ -80,13 +54,8 @@ Examples:
 The job runs in this process, without Spark; a run that finds another one of its
 state at work ends with an error, and changes nothing.""",
 )
-@click.argument("query", required=False, shell_complete=complete_files)
-@click.option(
-    "--queries",
-    metavar="FOLDER",
-    shell_complete=complete_files,
-    help="In place of QUERY: the folder of rules (*.ceql, *.eql, *.sql, *.toml, *.yml).",
-)
+@optional_query_argument
+@queries_option
 @click.option(
     "--input",
     "place",
@@ -111,23 +80,11 @@ state at work ends with an error, and changes nothing.""",
     help="A table (delta:PATH, iceberg:NAME), a folder of part files, or a .jsonl file that grows.",
 )
 @click.option("--format", "format_", type=click.Choice(SINK_FORMATS), help="Of part files.  [default: parquet]")
-@click.option(
-    "--output",
-    type=click.Choice([*OUTPUTS, ALERTS]),
-    help="Content of a row.  [default: alerts of a folder whose rules have levels, measures where SELECT has some, "
-    "else positions]",
-)
 @query_options
 @skip_invalid_option
 @reading_options
-@click.option("--lateness", metavar="TIME", help="Largest lateness of an event, such as 5s or 200ms.")
-@click.option("--late", type=click.Choice(LATE), help="Treatment of later events.  [default: raise]")
-@_options_of_files
-@click.option(
-    "--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="Device that evaluates predicates."
-)
-@click.option("--no-progress", is_flag=True, help="Show no line for each step.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
+@run_options("output", "lateness", "late", "device", "no_progress", "as_json", output=output_of_rows())
+@live_folder_options
 @click.pass_obj
 def job_command(
     signals: Signals,
@@ -137,19 +94,11 @@ def job_command(
     state: str,
     out: str,
     format_: str | None,
-    output: str | None,
+    run: RunOptions,
     compiling: QueryOptions,
     skip_invalid: bool,
     reading: TextOptions,
-    lateness: str | None,
-    late: str | None,
-    settle: float | None,
-    order: str | None,
-    schema_of: str | None,
-    skip_unreadable: bool,
-    device: str,
-    no_progress: bool,
-    as_json: bool,
+    of_files: dict[str, Any],
 ) -> int:
     """Find the complex events of QUERY in the events that have come to --input since the last run, and add them to OUT.
 
@@ -158,21 +107,15 @@ def job_command(
     The state keeps what began and may end later: all runs together find what one run over all events finds, each
     result once, whatever is killed meanwhile.
     """
-    if (query is None) == (queries is None):
-        raise click.UsageError("expected QUERY or --queries FOLDER" + ("" if query is None else ", and got both"))
-    if as_json or no_progress:
+    if run.as_json or run.no_progress:
         os.environ.setdefault(NOTICES, "off")
-    given = read_queries(query, queries, compiling, skip_invalid=skip_invalid)
-    needs_time(given.time_column, {"--lateness": lateness, "--late": late})
+    given = read_one_or_folder(query, queries, compiling, skip_invalid=skip_invalid)
+    run.check_time(given.time_column)
+    output = run.evaluation.output
     alerts = given.raises_alerts if output is None else output == ALERTS
     if alerts and not given.is_set:
         raise click.UsageError("alerts are those of rules: --queries FOLDER")
-    options = EvaluationOptions(
-        device=device,
-        output=None if alerts else output,
-        lateness=lateness if late is None else lateness or "0",
-        late=late or LATE[0],
-    )
+    run = replace(run, evaluation=replace(run.evaluation, output=None if alerts else output))
     arrivals: LiveSource
     table = table_name_of(place)
     if table is not None:
@@ -180,33 +123,23 @@ def job_command(
             raise click.UsageError(
                 f"options for reading text files are those of files, and --input is the table {place}"
             )
-        own = {"--settle": settle, "--order": order, "--schema-of": schema_of, "--skip-unreadable": skip_unreadable}
-        for name, value in own.items():
-            if value not in (None, False):
-                raise click.UsageError(f"{name} is an option of a folder of files, and --input is the table {place}")
+        for name in of_files:
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} is an option of a folder of files, and --input is the table {place}"
+            )
+        of_files = {"settle": 0}  # nothing waits
+    usual: dict[str, Any] = {"settle": SETTLE_SECONDS, "order": ORDERS[0], "schema_of": None, "skip_unreadable": False}
+    live = FollowOptions(place, once=True, poll=POLL_SECONDS, option="--input", **(usual | of_files))
+    if table is not None:
         arrivals = TableArrivals(place, given.time_column)
     else:
-        settle = SETTLE_SECONDS if settle is None else settle
-        arrivals = FolderWatcher(place, settle, order or ORDERS[0], reading)
-    live = FollowOptions(
-        place,
-        once=True,
-        skip_unreadable=skip_unreadable,
-        poll=POLL_SECONDS,
-        settle=settle or 0,
-        order=order or ORDERS[0],
-        schema_of=schema_of,
-        option="--input",
-    )
+        arrivals = FolderWatcher(place, live.settle, live.order, reading)
     target = job_target(out, format_, state)
     if table is None or table.kind == "delta":
         check_apart(place if table is None else table.place, state, *_places(out))
     elif arrivals.identity.startswith(f"{target.identity} "):
         raise OptionError(f"{out}: is the table from which the events come\nhint: another table")
-    return run_live(
-        given, live, options, arrivals, target, reading=reading, alerts=alerts, out=out, signals=signals,
-        no_progress=no_progress, as_json=as_json,
-    )  # fmt: skip
+    return run_live(given, live, run, arrivals, target, reading=reading, alerts=alerts, out=out, signals=signals)
 
 
 def job_target(out: str, format_: str | None, state: str) -> LiveTarget:

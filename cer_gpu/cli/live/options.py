@@ -9,7 +9,7 @@ from typing import Any, cast
 import click
 
 from cer_gpu.cli.command_line import Command
-from cer_gpu.cli.shared_options import complete_files
+from cer_gpu.cli.shared_options import Decorator, complete_files
 from cer_gpu.follow.folder_watcher import ORDERS
 
 POLL_SECONDS = 1.0
@@ -32,26 +32,34 @@ _OPTIONS = (
         metavar="SECONDS",
         help=f"With --follow: time between two looks for new files.  [default: {POLL_SECONDS:g}]",
     ),
-    click.option(
-        "--settle",
-        type=click.FloatRange(min=0),
-        metavar="SECONDS",
-        help="With --follow: a file is read once it has not changed for so long; 0, if all appear by a rename.  "
-        f"[default: {SETTLE_SECONDS:g}]",
-    ),
-    click.option(
-        "--order", type=click.Choice(ORDERS), help=f"With --follow: the order of the files.  [default: {ORDERS[0]}]"
-    ),
-    click.option(
-        "--schema-of",
-        metavar="FILE",
-        shell_complete=complete_files,
-        help="With --follow: a file whose columns are those of all.  [default: the first that comes]",
-    ),
-    click.option(
-        "--skip-unreadable", is_flag=True, help="With --follow: leave out files that cannot be read, or do not fit."
-    ),
 )
+_OF_FILES = ("settle", "order", "schema_of", "skip_unreadable")
+"""Parameters of commands that only a folder of files has."""
+
+
+def folder_options(where: str) -> tuple[Decorator, ...]:
+    """Return the options that only a folder of files has; their help says of which folder."""
+    return (
+        click.option(
+            "--settle",
+            type=click.FloatRange(min=0),
+            metavar="SECONDS",
+            help=f"{where}: a file is read once it has not changed for so long; 0, if all appear by a rename.  "
+            f"[default: {SETTLE_SECONDS:g}]",
+        ),
+        click.option(
+            "--order", type=click.Choice(ORDERS), help=f"{where}: the order of the files.  [default: {ORDERS[0]}]"
+        ),
+        click.option(
+            "--schema-of",
+            metavar="FILE",
+            shell_complete=complete_files,
+            help=f"{where}: a file whose columns are those of all.  [default: the first that comes]",
+        ),
+        click.option(
+            "--skip-unreadable", is_flag=True, help=f"{where}: leave out files that cannot be read, or do not fit."
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,7 @@ def follow_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def taking(*args: Any, follow: str | None, **given: Any) -> Any:
-        own = {name: given.pop(name) for name in ("once", "poll", "settle", "order", "schema_of", "skip_unreadable")}
+        own = {name: given.pop(name) for name in ("once", "poll", *_OF_FILES)}
         if follow is None:
             for name, value in own.items():
                 if value not in (None, False):
@@ -95,6 +103,21 @@ def follow_options(command: Command) -> Command:
         return command(*args, live=FollowOptions(folder=follow, **own), **given)
 
     made: Any = taking
-    for option in reversed(_OPTIONS):
+    for option in reversed((*_OPTIONS, *folder_options("With --follow"))):
+        made = option(made)
+    return cast(Command, made)
+
+
+def live_folder_options(command: Command) -> Command:
+    """Add the options of a folder of files; the command gets them as `of_files`, a dict of those that were given."""
+
+    @functools.wraps(command)
+    def taking(*args: Any, **given: Any) -> Any:
+        own = {name: given.pop(name) for name in _OF_FILES}
+        of_files = {name: value for name, value in own.items() if value not in (None, False)}
+        return command(*args, of_files=of_files, **given)
+
+    made: Any = taking
+    for option in reversed(folder_options("Of a folder")):
         made = option(made)
     return cast(Command, made)
