@@ -80,6 +80,7 @@ class BaseEvaluator(Generic[_Piece, _Found]):
         self._names: list[str] | None = None  # columns that are read, in the order in which queries came
         self._n_of_stream: dict[str, int] = {}  # events pushed with the name of their stream
         self._turns: Turns | None = None  # of a set; None: not known yet
+        self._n_left_out: dict[str, int] = {}  # results of each query so far that `offset` leaves out
         self._advanced = -1  # the key of the time to which the stream has advanced
 
     def _gathered(self, pieces: Iterator[_Piece]) -> _Found:
@@ -241,7 +242,7 @@ class BaseEvaluator(Generic[_Piece, _Found]):
         if self.limit_reached:
             return iter(())
         self._intake.begin()
-        return self._in_order(batch)
+        return self._after_offset(self._in_order(batch))
 
     def advance_watermark(self, time: Any) -> _Found:
         """Take the promise that no event earlier than a time will come, and return what becomes known by it.
@@ -294,7 +295,7 @@ class BaseEvaluator(Generic[_Piece, _Found]):
         if key <= self._advanced:
             return iter(())
         self._intake.begin()
-        return self._advance(key)
+        return self._after_offset(self._advance(key))
 
     @property
     def next_deadline(self) -> int | None:
@@ -321,7 +322,7 @@ class BaseEvaluator(Generic[_Piece, _Found]):
         try:
             with self._reading():
                 for batch in held:
-                    yield from self._evaluate(batch)
+                    yield from self._after_offset(self._evaluate(batch))
                 for name, member in self._members.items() if not self._intake.refusal else ():
                     yield from self._end(name, member)
         finally:
@@ -333,15 +334,33 @@ class BaseEvaluator(Generic[_Piece, _Found]):
 
     def _end(self, name: str, member: QueryExecution) -> FoundBatches:
         """Yield the results of a query that the end of the stream completes."""
-        for rows in () if member.limit_reached else member.finish():
-            yield name, rows
+        if not member.limit_reached:
+            yield from self._after_offset((name, rows) for rows in member.finish())
+
+    def _after_offset(self, found: FoundBatches) -> FoundBatches:
+        """Yield results without the first of each query, as many as `offset` says."""
+        if not self._options.offset:
+            yield from found
+            return
+        for name, rows in found:
+            before = self._n_left_out.get(name, 0)
+            n = self._options.offset - before
+            if n > 0 and not self._members[name].limits_rows:  # several rows of a result have its number
+                numbers = rows.column("match").to_numpy()
+                n = int(np.searchsorted(numbers, self._options.offset))
+                self._n_left_out[name] = self._options.offset if n < len(numbers) else before
+            elif n > 0:
+                self._n_left_out[name] = before + min(n, rows.num_rows)
+            yield name, rows.slice(max(n, 0))
 
     def _choose_results(self, found: FoundBatches) -> FoundBatches:
         """Yield the results of parts of the stream, up to the limit of each query."""
         last = self._options.last_result
+        found = self._after_offset(found)
         if last is None:
             yield from found
             return
+        last -= self._options.offset
         remaining = {name: last for name, member in self._members.items() if member.limits_rows}
         for name, rows in found:
             if name in remaining:
@@ -573,6 +592,7 @@ class BaseEvaluator(Generic[_Piece, _Found]):
             raise OptionError(f"{self._intake.refusal}: there is no state to keep")
         state = NamedState(self.identities, self._options.kept)
         state.facts |= {"streams": self._n_of_stream, "n_pushed": self.n_pushed, "n_events": self.n_events}
+        state.facts["n_left_out"] = self._n_left_out
         if self._schema is not None:
             state.schemas["events"] = self._schema
             state.facts["advanced"] = self._advanced
@@ -599,4 +619,5 @@ class BaseEvaluator(Generic[_Piece, _Found]):
             self._keep_advanced(state.facts["advanced"])
             self._intake.restore(state)
         self._n_of_stream = state.facts["streams"]
+        self._n_left_out = state.facts["n_left_out"]
         self._intake.n_pushed, self._blocks.n_events = state.facts["n_pushed"], state.facts["n_events"]

@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 from cer_gpu.columnar.memory_limit import size_in_bytes
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.order.reorder_buffer import LATE
+from cer_gpu.output.form import Output
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.predicates.placement import check_device
 from cer_gpu.stages import NO_STAGES, Stages
@@ -114,6 +115,9 @@ class EvaluationOptions:
     limit
         Stop after so many results: complex events (of "bindings" and "measures", rows), or ends for "count" and
         "ends".  ``LIMIT n`` in the query is another thing: at most n at each end.  Each query of a set has its own.
+    offset
+        Leave out the first so many results of each query, as `limit` counts them; ``limit`` then counts those that
+        follow.  Not for "count", "ends" and "funnel", whose rows are no matches, nor for a shard.
     aggregate
         For "count": what is shown of the complex events of an end in place of their number, in a column of this
         name: ``"SUM(c.amount - a.amount)"``, or AVG, MIN or MAX of an expression over the events of variables that
@@ -205,6 +209,15 @@ class EvaluationOptions:
             "Stop after N rows (of each query), of rows after N matches.", metavar="N", least=1, of_tables=True
         ),
     )
+    offset: int = field(
+        default=0,
+        metadata=_in_commands(
+            "Leave out the first N matches (of each query); --limit counts those that follow.",
+            metavar="N",
+            least=0,
+            of_tables=True,
+        ),
+    )
     aggregate: str | None = None
     errors: str | None = None
     undecided: str = field(
@@ -246,6 +259,7 @@ class EvaluationOptions:
             raise OptionError(f"threads must be a positive number, or None for as many as help, got {self.threads!r}")
         if self.limit is not None and (type(self.limit) is not int or self.limit < 0):
             raise OptionError(f"limit must be a number from 0 on, or None for all, got {self.limit!r}")
+        self._check_offset()
         if self.shard is not None:
             shard = self.shard
             is_pair = isinstance(shard, tuple) and len(shard) == 2 and all(type(number) is int for number in shard)
@@ -265,20 +279,40 @@ class EvaluationOptions:
         if self.late not in LATE:
             raise OptionError(f"late must be one of {', '.join(LATE)}, got {self.late!r}")
 
+    def _check_offset(self) -> None:
+        """Refuse an offset that is no number, and where matches are not listed, or not all of them.
+
+        Raises
+        ------
+        OptionError
+        """
+        if type(self.offset) is not int or self.offset < 0:
+            raise OptionError(f"offset must be a number from 0 on, got {self.offset!r}")
+        output = OUTPUTS.get(self.output or "")
+        if self.offset and output is not None and not lists_matches(output):
+            raise OptionError(
+                f"offset leaves out matches, which the output {output.name!r} does not list\n"
+                f"hint: output={', '.join(repr(name) for name, each in OUTPUTS.items() if lists_matches(each))}"
+            )
+        if self.offset and self.shard is not None:
+            raise OptionError(
+                "offset counts all matches, and a shard lists a part of them\nhint: leave one of them out"
+            )
+
     @property
     def last_result(self) -> int | None:
         """Number of results of a query after which no event is read, or None for all."""
-        return self.limit
+        return None if self.limit is None else self.limit + self.offset
 
     @property
     def lists_some(self) -> bool:
         """True if not all results may be listed."""
-        return self.limit is not None
+        return self.limit is not None or self.offset > 0
 
     @property
     def of_first_part(self) -> dict[str, Any]:
         """Options of an evaluation of a part of the stream, whose results are chosen from with those of others."""
-        return {"limit": self.last_result}
+        return {"limit": self.last_result, "offset": 0}
 
     @property
     def kept(self) -> dict[str, Any]:
@@ -332,6 +366,11 @@ class EvaluationOptions:
         return cls(**options) if options else USUAL_OPTIONS
 
 
+def lists_matches(output: type[Output]) -> bool:
+    """Return True if the rows of an output are matches."""
+    return not output.counted and not output.by_starts and output.most_at_an_end != 1
+
+
 def check_errors(value: str) -> None:
     """Raise OptionError for a treatment of queries that are wrong that there is none of."""
     if value not in (RAISE, SKIP):
@@ -349,7 +388,7 @@ OF_EVENTS = tuple(FIELDS)[: tuple(FIELDS).index("position_column")]
 """Options over given events."""
 OF_ARRIVALS = tuple(name for name in FIELDS if name not in ("sort", "start_position", "key_shard"))
 """Options over events that arrive batch by batch."""
-OF_LISTS = ("output", "limit", "aggregate")
+OF_LISTS = ("output", "limit", "offset", "aggregate")
 """Options of listed results, which counts and forecasts have not."""
 OF_COUNTS = tuple(name for name in OF_EVENTS if name not in OF_LISTS)
 """Options of a count."""
