@@ -260,11 +260,12 @@ class _Events:
         OptionError
             If Spark cannot read them.
         """
-        from spark_glue.files.opening import Opener, named_format
+        from spark_glue.files.opening import Opener
+        from spark_glue.files.stored_formats import IPC, named_format
 
         if self._df is None:
             for path in Opener().files(self._paths):
-                if named_format(path) == "ipc":
+                if named_format(path) is IPC:
                     raise OptionError(f"{path}: Spark does not read Arrow IPC files, and tasks do not: {self.reason}")
                 try:
                     Opener().format(path)

@@ -305,6 +305,11 @@ ENDINGS = (
 """All endings, for messages."""
 
 
+def endings_of(name: str) -> tuple[str, ...]:
+    """Return the endings of the names of files of a format."""
+    return tuple(ending for format in _FORMATS if format.name == name for ending in format.endings)
+
+
 def format_of(name: str) -> Format | None:
     """Return the format that the name of a file tells; None: the name tells none."""
     name = name.lower()

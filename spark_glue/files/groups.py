@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 
@@ -12,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.acero as acero
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.fields import attribute_type, columns_with, names_in
@@ -23,28 +21,10 @@ from spark_glue.distribution import POSITION
 from spark_glue.files.found import File, FoundFiles
 from spark_glue.files.layout import Unit
 from spark_glue.files.opening import Opener, check_file, reading
+from spark_glue.files.stored_formats import OpenGroups
 
 MAX_OPEN = 4
 """Most files that one reader keeps open: those that are mapped count as memory of the process."""
-
-
-@dataclass(frozen=True)
-class _Source:
-    """Open file, with what is read of it.
-
-    Attributes
-    ----------
-    parquet
-        None: the file is one of Arrow IPC.
-    """
-
-    parquet: pq.ParquetFile | None
-    ipc: pa.ipc.RecordBatchFileReader | None
-
-    def close(self) -> None:
-        """Close the file."""
-        if self.parquet is not None:
-            self.parquet.close(force=True)
 
 
 class RowGroups:
@@ -75,7 +55,7 @@ class RowGroups:
         self.schema: pa.Schema = pa.schema([field for field in schema if field.name in tops])
         self._folders = set(scan.folders)
         self._filter = reduce(and_, scan.filters) if scan.filters else None
-        self._open: OrderedDict[int, _Source] = OrderedDict()
+        self._open: OrderedDict[int, OpenGroups] = OrderedDict()
         self._checked: set[int] = set()
 
     def file_of(self, unit: Unit) -> File:
@@ -99,13 +79,9 @@ class RowGroups:
                 n_bytes += kind.bit_width / 8
             else:
                 return min(BATCH_ROWS, self._most_rows)
-        source = self._source(unit)
-        if source.parquet is not None and unit.n_rows > BATCH_ROWS:
-            group = source.parquet.metadata.row_group(unit.number)
-            read = set(self._stored_paths(self._columns))
-            chunks = (group.column(i) for i in range(group.num_columns))
-            stored = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in read)
-            n_bytes = max(n_bytes, stored / unit.n_rows)
+        if unit.n_rows > BATCH_ROWS:
+            stored = self._file(unit).bytes_of_row(unit.number, self._stored_paths(self._columns))
+            n_bytes = max(n_bytes, stored)
         usual = max(BATCH_ROWS, int(FILE_BYTES / n_bytes))
         # a row group that is a little larger is one batch, too: its order is then seen without a pass of its own
         most = unit.n_rows if unit.n_rows <= 2 * usual else min(FILE_ROWS, usual)
@@ -162,50 +138,28 @@ class RowGroups:
 
     # ---- files ----------------------------------------------------------------------------------------------
 
-    def _source(self, unit: Unit) -> _Source:
-        source = self._open.get(unit.file)
-        if source is None:
-            file = self.file_of(unit)
+    def _file(self, unit: Unit) -> OpenGroups:
+        """Return the open file of a row group; text comes with a dictionary, unless a filter reads it."""
+        opened = self._open.get(unit.file)
+        if opened is None:
+            file, filtered = self.file_of(unit), self._of_filter()
             if unit.file not in self._checked:
                 check_file(self._opener, file)
                 self._checked.add(unit.file)
-            if self._opener.format(file.path) == "parquet":
-                source = _Source(self._parquet(file), None)
-            else:
-                tops = self._stored_paths(self._columns, tops=True)
-                reader = self._opener.ipc(file.path)
-                read = [*tops, *self._of_filter()]
-                source = _Source(None, self._opener.ipc(file.path, dict.fromkeys(read) or reader.schema.names[:1]))
-            self._open[unit.file] = source
+            strings = {self._stored(f.name) for f in self.schema if is_string(f.type)}
+            strings -= {*self._folders, *file.lacks, *filtered}
+            paths = [*self._stored_paths(self._columns, tops=True), *filtered]
+            opened = self._opener.format(file.path).open(self._opener, file.path, paths, strings)
+            self._open[unit.file] = opened
             if len(self._open) > MAX_OPEN:
                 self._open.popitem(last=False)[1].close()
         self._open.move_to_end(unit.file)
-        return source
-
-    def _parquet(self, file: File) -> pq.ParquetFile:
-        """Open a Parquet file so that text comes with a dictionary, unless a filter reads it."""
-        texts = {self._stored(f.name) for f in self.schema if is_string(f.type)} - self._folders - set(file.lacks)
-        if self._filter is None or not texts:
-            return self._opener.parquet(file.path, read_dictionary=sorted(texts))
-        with self._opener.parquet(file.path) as opened:
-            metadata = opened.metadata
-            texts -= set(self._of_filter())
-        return self._opener.parquet(file.path, read_dictionary=sorted(texts), metadata=metadata)
+        return opened
 
     def _raw(self, unit: Unit, names: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a row group with the columns as they are stored."""
-        source = self._source(unit)
-        if source.parquet is not None:
-            filtered = self._of_filter()
-            paths = list(dict.fromkeys([*self._stored_paths(names), *filtered]))
-            if not paths:
-                paths = source.parquet.schema_arrow.names[:1]
-            yield from source.parquet.iter_batches(size, row_groups=[unit.number], columns=paths, use_threads=False)
-            return
-        assert source.ipc is not None
-        batch = source.ipc.get_batch(unit.number)
-        for begin in range(0, batch.num_rows, size):
-            yield batch.slice(begin, size)
+        paths = list(dict.fromkeys([*self._stored_paths(names), *self._of_filter()]))
+        yield from self._file(unit).batches(unit.number, paths, size)
 
     def _stored(self, name: str) -> str:
         return self._scan.stored.get(name, name)
