@@ -133,6 +133,29 @@ def _open_ipc(stored: StoredFile) -> Source:
     return Source(schema, read, rereadable=True)
 
 
+def _open_orc(stored: StoredFile) -> Source:
+    from pyarrow import orc
+
+    with stored.open() as opened:
+        file = orc.ORCFile(opened)
+        schema, n_rows, n_stripes = file.schema, file.nrows, file.nstripes
+
+    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        names = columns or schema.names[:1]
+        # ORC takes a name with a dot for the path of a field
+        stored_names = None if any("." in name for name in names) else names
+        with stored.open() as opened:
+            file, remaining = orc.ORCFile(opened), n_rows
+            for stripe in range(n_stripes):
+                batch = file.read_stripe(stripe, stored_names).select(names)
+                remaining -= batch.num_rows
+                yield batch
+        if remaining:
+            raise EOFError(f"{remaining:,} rows are not there")
+
+    return Source(schema, read, n_rows, rereadable=True)
+
+
 # ---- text -----------------------------------------------------------------------------------------------------------
 
 
@@ -289,6 +312,7 @@ _LOGS = tuple(
 _FORMATS = (
     Format("Parquet", (".parquet", ".pq", ".parq"), lambda stored, _: _open_parquet(stored)),
     Format("Arrow IPC", (".arrow", ".feather", ".ipc", ".arrows"), lambda stored, _: _open_ipc(stored)),
+    Format("ORC", (".orc",), lambda stored, _: _open_orc(stored)),
     Format("CSV", (".csv",), partial(_open_csv, ","), is_text=True),
     Format("CSV", (".tsv",), partial(_open_csv, "\t"), is_text=True),
     Format("JSON lines", (".jsonl", ".ndjson"), _open_json_lines, is_text=True, open_as=_open_json_lines),

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from click import BadParameter, IntRange, Option
+from click import BadParameter, Choice, IntRange, Option
 from IPython.core.completer import (
     CompletionContext,
     SimpleCompletion,
@@ -73,8 +73,11 @@ def _command_arguments(function: Any) -> Any:
         elif option.multiple:
             kind = {"action": "append", "default": []}
         else:
-            is_number = isinstance(option.type, IntRange)  # whose range the record of options checks
-            kind = {"metavar": option.metavar, "type": int if is_number else partial(_converted, option)}
+            kind = {"metavar": option.metavar}
+            if isinstance(option.type, IntRange):
+                kind["type"] = int  # the record of options checks the range, and the words of choices
+            elif not isinstance(option.type, Choice):
+                kind["type"] = partial(_converted, option)
         text = (option.help or "").replace("%", "%%")
         function = argument(name, dest=option.name, help=text, **kind)(function)
     return function

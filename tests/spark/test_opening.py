@@ -149,11 +149,11 @@ def test_folders_of_tables_are_left_to_their_own_readers(tmp_path, inside, kind)
 
 def test_formats_are_told_by_names_or_else_by_first_bytes(tmp_path):
     assert [named_format(name) for name in ("a.PQ", "b.feather", "c.csv", "d")] == [PARQUET, IPC, None, None]
-    for ending, expected in ((".parquet", "parquet"), (".arrow", "ipc")):
+    for ending, expected in ((".parquet", PARQUET), (".arrow", IPC)):
         shutil.move(write(tmp_path / f"x{ending}"), tmp_path / "part-0")
-        assert Opener().format(str(tmp_path / "part-0")) == expected
+        assert Opener().format(str(tmp_path / "part-0")) is expected
     (tmp_path / "part-0").write_text("a,b\n")
-    with pytest.raises(DirectReadError, match="part-0: neither a Parquet"):
+    with pytest.raises(DirectReadError, match="part-0: neither a Parquet file nor an Arrow IPC file"):
         Opener().format(str(tmp_path / "part-0"))
 
 
