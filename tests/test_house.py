@@ -89,7 +89,14 @@ def test_the_map_names_every_room():
     assert [room for room in rooms if f"| `{room}` |" not in page] == []
 
 
-OPERATORS = ("test of text", "operator on numbers", "function of one event", "OVER aggregate", "format of files", "option of an evaluation")
+OPERATORS = (
+    "test of text",
+    "operator on numbers",
+    "function of one event",
+    "OVER aggregate",
+    "format of files",
+    "option of an evaluation",
+)
 MAX_FILES = 3
 
 

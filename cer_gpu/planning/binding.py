@@ -22,7 +22,7 @@ from cer_gpu.output.form import Columns, Head, Output
 from cer_gpu.output.measures import BoundMeasures, bind_measures
 from cer_gpu.output.weights import BoundWeights, Linear, bind_weights
 from cer_gpu.partition.partitions import PartitionKeys
-from cer_gpu.planning.over_binding import BoundOverAggregates, bind_pasts
+from cer_gpu.planning.over_binding import BoundOverAggregates, bind_over_aggregates
 from cer_gpu.planning.physical import PhysicalPlan, physical_plan
 from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.planning.windows import same_clock
@@ -299,7 +299,7 @@ def bind(plan: LogicalPlan, schema: pa.Schema, position_column: str | None = Non
         join_plan = JoinPlan(plan.graph, compared, bool(plan.partition))
         compared, joins = join_plan.bound, JoinTables(join_plan)
     derived = _derived(guards, compared)
-    pasts = bind_pasts(pasts_of(derived), plan, schema)
+    pasts = bind_over_aggregates(pasts_of(derived), plan, schema)
     read = [*read_by(derived), *(() if pasts is None else pasts.read)]
     if compared is not None:
         read += compared.names_on_host
