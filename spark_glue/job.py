@@ -14,7 +14,7 @@ from cer_gpu.io.tables.names import is_table_name
 from cer_gpu.rules.alerts import ALERTS
 from spark_glue.distribution import JobOptions, TaskReport, taking_job_options
 from spark_glue.errors import plain_errors
-from spark_glue.files.tables import table_frame
+from spark_glue.files.table_files import table_frame
 from spark_glue.match import matching
 from spark_glue.result import Result
 from spark_glue.sessions import active_session, described, is_connect, require_classic, short

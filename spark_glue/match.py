@@ -15,7 +15,7 @@ from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.evaluable import CompiledQuery
 from spark_glue.distribution import JobOptions, choose_distribution, taking_job_options
-from spark_glue.files.found import DirectReadError, Scan
+from spark_glue.files.stored_files import DirectReadError, Scan
 from spark_glue.number import ADDED
 from spark_glue.rows import deal_rows
 from spark_glue.sessions import active_session, described, settings, short, tasks_at_once
@@ -174,7 +174,7 @@ def plan_input(
     n_parts = options.n_parts(lambda: tasks_at_once(found.spark))
     given = (found.spark, found.schema, order)
     if found.scan is not None:
-        from spark_glue.files.job import plan_files
+        from spark_glue.files.file_job import plan_files
 
         try:
             with described(found.spark, f"{short(work.text)}: plan by files"):
@@ -300,7 +300,7 @@ def matching(
 
     way = plan_input(events, query, **vars(options), check=check_result)
     if way.plan is not None:
-        from spark_glue.files.job import found_of
+        from spark_glue.files.file_job import found_of
 
         return MatchJob(
             df=found_of(way.spark, way.plan, report),

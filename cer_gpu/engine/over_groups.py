@@ -2,7 +2,7 @@
 
 A column is made in one pass over each block: what leaves a window is taken out, and what comes is added, so that the
 cost does not depend on the length of the window.  Results do not depend on how the stream is cut into blocks: sums are
-exact, so that they are those of the values in the window alone (`cer_gpu.backend.over.exact`).
+exact, so that they are those of the values in the window alone (`cer_gpu.backend.over.exact_sums`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.columnar.clocks import ordered
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.memory import read_only
-from cer_gpu.engine.over_columns import DescentState, DistinctState, PastState, RisesState, new_state
+from cer_gpu.engine.over_states import DescentState, DistinctState, PastState, RisesState, new_state
 from cer_gpu.expressions.derived import is_descent
 from cer_gpu.expressions.over_aggregates import OverColumn
 from cer_gpu.partition.dealt import partitions_of

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import types as st
 
-from spark_glue.files.filters import (
+from spark_glue.files.read_plan import ReadPlan, check_modes, settings_of
+from spark_glue.files.stored_files import DirectReadError
+from spark_glue.files.stored_filters import (
     MIRRORED_OPS,
     AndFilter,
     BeginsWith,
@@ -23,8 +25,6 @@ from spark_glue.files.filters import (
     OneOf,
     OrFilter,
 )
-from spark_glue.files.found import DirectReadError
-from spark_glue.files.read_plan import ReadPlan, check_modes, settings_of
 from spark_glue.schema import to_arrow
 from spark_glue.sessions import settings
 

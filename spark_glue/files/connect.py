@@ -11,7 +11,9 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from spark_glue.files.filters import (
+from spark_glue.files.read_plan import ReadPlan, check_modes, settings_of
+from spark_glue.files.stored_files import DirectReadError
+from spark_glue.files.stored_filters import (
     MIRRORED_OPS,
     AndFilter,
     BeginsWith,
@@ -24,8 +26,6 @@ from spark_glue.files.filters import (
     OneOf,
     OrFilter,
 )
-from spark_glue.files.found import DirectReadError
-from spark_glue.files.read_plan import ReadPlan, check_modes, settings_of
 from spark_glue.files.stores import address_of
 from spark_glue.sessions import settings
 

@@ -1,9 +1,9 @@
 """Order of stored row groups by the bounds of their first order column, and the places where the stream can be cut.
 
 Row groups are taken by their least values.  Rows of one are read as they lie where the next one begins no earlier than
-it ends; where row groups overlap, the rows that the next one may precede are held until it is read (`reading`).  A cut
-is a row group and a value: the rows before it are those of smaller values, or, if it is clean, those of the row groups
-before it.  This module needs no Spark.
+it ends; where row groups overlap, the rows that the next one may precede are held until it is read (`ordered_rows`).  A
+cut is a row group and a value: the rows before it are those of smaller values, or, if it is clean, those of the row
+groups before it.  This module needs no Spark.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from spark_glue.distribution import LEAST_INT64, MAX_INT64
-from spark_glue.files.found import Group
+from spark_glue.files.stored_files import Group
 
 
 @dataclass(frozen=True, slots=True)

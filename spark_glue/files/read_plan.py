@@ -10,9 +10,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_glue.files.filters import FileFilter, conjuncts, expression, filter_columns
 from spark_glue.files.folders import folder_values
-from spark_glue.files.found import DirectReadError, Scan
+from spark_glue.files.stored_files import DirectReadError, Scan
+from spark_glue.files.stored_filters import FileFilter, conjuncts, expression, filter_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,8 +25,8 @@ from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.io.source import Source
 from cer_gpu.order.sorting import sort_source
 from spark_glue.distribution import LEAST_INT64, MAX_INT64, POSITION
-from spark_glue.files.groups import RowGroups
 from spark_glue.files.layout import SplitRange, Unit
+from spark_glue.files.row_groups import RowGroups
 from spark_glue.sort_keys import sort_key
 from spark_glue.stage import plain_batch
 

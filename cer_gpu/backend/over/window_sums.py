@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.over.exact import (
+from cer_gpu.backend.over.exact_sums import (
     DIGITS,
     MASK,
     UNIT_OF_SQUARES,
@@ -26,7 +26,7 @@ from cer_gpu.backend.over.exact import (
     top_bits,
     top_place,
 )
-from cer_gpu.backend.over.pending import (
+from cer_gpu.backend.over.window_queues import (
     FLOATS,
     HEAD,
     NATURALS,
@@ -73,7 +73,7 @@ class ExactSums(NamedTuple):
     digits : int64, shape (3 * DIGITS,), written
         Memory for the digits of a sum, those of squares, and what is left of both.
     powers : float64, shape (2046,)
-        As of `cer_gpu.backend.over.exact.scaled`.
+        As of `cer_gpu.backend.over.exact_sums.scaled`.
     """
 
     state: Any

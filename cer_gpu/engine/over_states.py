@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.backend.over.descent import mark_descents
-from cer_gpu.backend.over.exact import DIGITS, WIDE_OF_SQUARES, WIDE_OF_SUMS
-from cer_gpu.backend.over.pending import (
+from cer_gpu.backend.over.exact_sums import DIGITS, WIDE_OF_SQUARES, WIDE_OF_SUMS
+from cer_gpu.backend.over.window_queues import (
     FLOATS,
     IN_USE,
     INTEGERS,
@@ -29,7 +29,7 @@ from cer_gpu.backend.over.pending import (
     distinct_past,
     extreme_past,
 )
-from cer_gpu.backend.over.sums import WIDTH_OF_FLOATS, WIDTH_OF_INTEGERS, WIDTH_OF_SQUARES, ExactSums, sum_past
+from cer_gpu.backend.over.window_sums import WIDTH_OF_FLOATS, WIDTH_OF_INTEGERS, WIDTH_OF_SQUARES, ExactSums, sum_past
 from cer_gpu.ceql.functions import NO_EVENT_WITHIN, OVER_AGGREGATES, SUM, VARIANCE, OverState
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, STRING, Block, RowsOfBlock, kind_of
 from cer_gpu.columnar.memory import read_only, zeros

@@ -20,9 +20,9 @@ from cer_gpu.io.source import ahead
 from cer_gpu.order.rows import ROW_COLUMN
 from spark_glue.distribution import POSITION, TaskReport, apart, peak_memory
 from spark_glue.files.file_plan import FilePlan
-from spark_glue.files.groups import RowGroups
 from spark_glue.files.layout import SplitRange
-from spark_glue.files.reading import FileRows, OrderedReader, UnsortedInputError, gathered
+from spark_glue.files.ordered_rows import FileRows, OrderedReader, UnsortedInputError, gathered
+from spark_glue.files.row_groups import RowGroups
 from spark_glue.stage import plain_batch
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from cer_gpu.columnar.columns import is_string
-from spark_glue.files.evaluation import evaluate_piece
 from spark_glue.files.file_plan import FilePlan
 from spark_glue.files.opening import Opener
+from spark_glue.files.piece_evaluation import evaluate_piece
 from spark_glue.files.read_plan import settings_of
 from spark_glue.files.stores import address_of
 from spark_glue.schema import to_spark
@@ -54,7 +54,7 @@ class WritingTask:
     codec
         Compression, as pyarrow calls it.
     report
-        As that of `spark_glue.files.task.FileTask`.
+        As that of `spark_glue.files.file_task.FileTask`.
     """
 
     plan: FilePlan
@@ -125,7 +125,7 @@ def writing_task(spark: SparkSession, made: FilePlan, folder: str, codec: str, r
     codec
         One of `CODECS`.
     report
-        As that of `spark_glue.files.task.FileTask`.
+        As that of `spark_glue.files.file_task.FileTask`.
 
     Raises
     ------
