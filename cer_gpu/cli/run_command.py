@@ -196,7 +196,7 @@ class _Command:
             if preview is not None:
                 preview.is_shown = shown
             try:
-                self._finish(running, preview)
+                self._finish_run(running, preview)
             except WiderTypes as wider:
                 found = wider
                 again = self.streams.with_types(wider.types)
@@ -206,7 +206,7 @@ class _Command:
                 continue
             return running, preview
 
-    def _finish(self, running: CommandRun, preview: Preview | None) -> None:
+    def _finish_run(self, running: CommandRun, preview: Preview | None) -> None:
         out, signals = self.out, self.signals
         try:
             with contextlib.ExitStack() as stack:

@@ -21,15 +21,21 @@ from cer_gpu.backend.over.window_queues import (
     STATE_WIDTH,
     UNUSED,
     VALUE,
-    PastEvents,
     Pool,
-    chain_anew,
-    clear_before,
-    count_past,
-    distinct_past,
-    extreme_past,
+    WindowEvents,
+    count_distinct,
+    count_in_windows,
+    find_extremes,
+    mark_absences,
+    rebuild_chains,
 )
-from cer_gpu.backend.over.window_sums import WIDTH_OF_FLOATS, WIDTH_OF_INTEGERS, WIDTH_OF_SQUARES, ExactSums, sum_past
+from cer_gpu.backend.over.window_sums import (
+    WIDTH_OF_FLOATS,
+    WIDTH_OF_INTEGERS,
+    WIDTH_OF_SQUARES,
+    ExactSums,
+    sum_in_windows,
+)
 from cer_gpu.ceql.functions import NO_EVENT_WITHIN, OVER_AGGREGATES, SUM, VARIANCE, OverState
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, STRING, Block, RowsOfBlock, kind_of
 from cer_gpu.columnar.memory import read_only, zeros
@@ -40,14 +46,14 @@ from cer_gpu.expressions.side_columns import TextNumbers
 
 MIN_ENTRIES = 1 << 10
 """Entries of a new pool."""
-TEXTS_FROM = 1 << 16
+MIN_SWEPT_STRINGS = 1 << 16
 """Texts from which on those that no window holds are dropped."""
 
 _NOTHING = read_only(np.zeros(1, np.int64))
 _POWERS = read_only(np.ldexp(1.0, np.arange(-1022, 1024)))
 
 
-class PastState(ABC):
+class AggregateState(ABC):
     """State of one aggregate over the past.
 
     Parameters
@@ -111,42 +117,44 @@ class PastState(ABC):
         if attribute is not None:
             valid = block.valid(attribute)
             chosen = chosen if valid is None else chosen & valid
-        values = self._values(block, chosen) if self.has_values else _NOTHING
+        values = self._kernel_values(block, chosen) if self.has_values else _NOTHING
         if n_keys > len(self._state):
             self._grow_keys(max(64, 2 * n_keys) if n_keys > 1 else 1)
-        given = PastEvents(
+        events = WindowEvents(
             read_only(rows), read_only(keys), read_only(clocks), length, read_only(chosen), read_only(values)
         )
         if self.column.past.itself:
-            return self._made(given, block.n_rows, n_keys)
-        return self._made(_twice(given), 2 * block.n_rows, n_keys).take(pa.array(np.arange(0, 2 * block.n_rows, 2)))
+            return self._aggregate(events, block.n_rows, n_keys)
+        return self._aggregate(_with_lagged_rows(events), 2 * block.n_rows, n_keys).take(
+            pa.array(np.arange(0, 2 * block.n_rows, 2))
+        )
 
     def _grow_keys(self, n: int) -> None:
         state = zeros((n, self.width), np.int64)
         state[: len(self._state)] = self._state
         self._state = state
 
-    def _numbers(self, block: Block) -> Array:
+    def _column_numbers(self, block: Block) -> Array:
         assert self.column.past.attribute is not None
         return block.numbers(self.column.past.attribute)
 
     @abstractmethod
-    def _values(self, block: Block, chosen: Bools) -> Int64:
+    def _kernel_values(self, block: Block, chosen: Bools) -> Int64:
         """Return the values of the chosen events of a block; all others are arbitrary."""
 
     @abstractmethod
-    def _made(self, given: PastEvents, n_rows: int, n_keys: int) -> pa.Array:
+    def _aggregate(self, events: WindowEvents, n_rows: int, n_keys: int) -> pa.Array:
         """Return the column."""
 
-    def _run(self, loop: Callable[[int, int], int], n: int, n_keys: int) -> None:
+    def _run_kernel(self, loop: Callable[[int, int], int], n: int, n_keys: int) -> None:
         """Run a loop over all events, and make room where it asks for some."""
         start = 0
         while start < n:
             start = loop(start, 0)
             if start < n:
-                self._make_room(loop, start, n_keys)
+                self._grow_pool(loop, start, n_keys)
 
-    def _make_room(self, loop: Callable[[int, int], int], start: int, n_keys: int) -> None:
+    def _grow_pool(self, loop: Callable[[int, int], int], start: int, n_keys: int) -> None:
         capacity = len(self._pool.cells)
         if self._one_clock and capacity > n_keys:
             loop(start, 1)
@@ -175,27 +183,27 @@ class PastState(ABC):
         self._pool.free[:] = arrays["free"]
 
 
-class CountState(PastState):
+class CountState(AggregateState):
     """COUNT: the clocks of the events in the window."""
 
     columns = 2
     has_values = False
 
-    def _values(self, block: Block, chosen: Bools) -> Int64:
+    def _kernel_values(self, block: Block, chosen: Bools) -> Int64:
         raise AssertionError("events are counted")
 
-    def _made(self, given: PastEvents, n_rows: int, n_keys: int) -> pa.Array:
-        found = np.zeros(n_rows, np.int64)
+    def _aggregate(self, events: WindowEvents, n_rows: int, n_keys: int) -> pa.Array:
+        results = np.zeros(n_rows, np.int64)
 
         def loop(start: int, sweep: int) -> int:
-            n: int = count_past(given, start, sweep, n_keys, self._state, self._pool, found)
+            n: int = count_in_windows(events, start, sweep, n_keys, self._state, self._pool, results)
             return n
 
-        self._run(loop, len(given.rows), n_keys)
-        return pa.array(found)
+        self._run_kernel(loop, len(events.rows), n_keys)
+        return pa.array(results)
 
 
-class LastEventState(PastState):
+class LastEventState(AggregateState):
     """Absence counted back: the clock of the last event."""
 
     columns = 2
@@ -205,7 +213,7 @@ class LastEventState(PastState):
         super().__init__(column, clock, one_clock)
         self._met, self._last = np.zeros(0, np.bool_), np.zeros(0, clock)
 
-    def _values(self, block: Block, chosen: Bools) -> Int64:
+    def _kernel_values(self, block: Block, chosen: Bools) -> Int64:
         raise AssertionError("events are absent")
 
     def _grow_keys(self, n: int) -> None:
@@ -214,10 +222,10 @@ class LastEventState(PastState):
         self._met, self._last = met, last
         super()._grow_keys(n)
 
-    def _made(self, given: PastEvents, n_rows: int, n_keys: int) -> pa.Array:
-        found = np.zeros(n_rows, np.bool_)
-        clear_before(given, self._met, self._last, found)
-        return pa.array(found)
+    def _aggregate(self, events: WindowEvents, n_rows: int, n_keys: int) -> pa.Array:
+        results = np.zeros(n_rows, np.bool_)
+        mark_absences(events, self._met, self._last, results)
+        return pa.array(results)
 
     def snapshot(self, n_keys: int) -> dict[str, Array]:
         """Return the state as arrays."""
@@ -229,82 +237,82 @@ class LastEventState(PastState):
         self._met, self._last = np.array(arrays["met"]), np.array(arrays["last"])
 
 
-class ExtremeState(PastState):
+class ExtremeState(AggregateState):
     """MIN and MAX: the values that none after them is beyond, as integers in their order."""
 
-    def _values(self, block: Block, chosen: Bools) -> Int64:
-        return as_int64(self._numbers(block))
+    def _kernel_values(self, block: Block, chosen: Bools) -> Int64:
+        return as_int64(self._column_numbers(block))
 
-    def _made(self, given: PastEvents, n_rows: int, n_keys: int) -> pa.Array:
-        found, known = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.bool_)
+    def _aggregate(self, events: WindowEvents, n_rows: int, n_keys: int) -> pa.Array:
+        results, known = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.bool_)
         data_type, least = self.column.type, OVER_AGGREGATES[self.column.past.function].state is OverState.LEAST
         floats = kind_of(data_type) == FLOAT
         kind = FLOATS if floats else NATURALS if data_type == pa.uint64() else INTEGERS
 
         def loop(start: int, sweep: int) -> int:
-            n: int = extreme_past(given, start, sweep, n_keys, self._state, self._pool, kind, least, found, known)
+            n: int = find_extremes(events, start, sweep, n_keys, self._state, self._pool, kind, least, results, known)
             return n
 
-        self._run(loop, len(given.rows), n_keys)
+        self._run_kernel(loop, len(events.rows), n_keys)
         if pa.types.is_null(data_type):
             return pa.nulls(n_rows)
         if floats:
-            return array_where(found.view(np.float64), known, pa.float64()).cast(data_type)
+            return array_where(results.view(np.float64), known, pa.float64()).cast(data_type)
         if kind_of(data_type) == BOOLEAN:
-            return pa.array(found != 0, mask=~known)
+            return pa.array(results != 0, mask=~known)
         if kind_of(data_type) == DECIMAL:
-            return decimals_of(found, found >> 63, known, data_type)
-        return array_where(found.astype(f"i{data_type.bit_width // 8}", copy=False), known, data_type)
+            return decimals_of(results, results >> 63, known, data_type)
+        return array_where(results.astype(f"i{data_type.bit_width // 8}", copy=False), known, data_type)
 
 
-class DistinctState(PastState):
+class DistinctState(AggregateState):
     """COUNT DISTINCT: each value once, in the order in which they were met last."""
 
     columns = 8
 
     def __init__(self, column: OverColumn, clock: np.dtype[Any], one_clock: bool) -> None:
         super().__init__(column, clock, one_clock)
-        self._texts = TextNumbers(pc.utf8_lower if column.past.nocase else None)
+        self._strings = TextNumbers(pc.utf8_lower if column.past.nocase else None)
         self._buckets = np.zeros(0, np.int32)
-        self._sweep_at = TEXTS_FROM
+        self._sweep_at = MIN_SWEPT_STRINGS
 
-    def _values(self, block: Block, chosen: Bools) -> Int64:
+    def _kernel_values(self, block: Block, chosen: Bools) -> Int64:
         name = self.column.past.attribute
         if kind_of(self.column.values) == STRING:
             assert name is not None
-            self._drop_texts()
+            self._drop_strings()
             values = np.zeros(block.n_rows, np.int64)
             rows = np.flatnonzero(chosen).astype(np.int32)
-            values[rows] = self._texts.of(name, RowsOfBlock(block, rows))
+            values[rows] = self._strings.of(name, RowsOfBlock(block, rows))
             return values
-        numbers = self._numbers(block)
+        numbers = self._column_numbers(block)
         if numbers.dtype.kind == "f":
             numbers = numbers + 0.0  # -0.0 is 0.0
             numbers[np.isnan(numbers)] = np.nan  # all of them are one
         return as_int64(numbers)
 
-    def _drop_texts(self) -> None:
+    def _drop_strings(self) -> None:
         """Drop the texts that no entry has, once there are many."""
-        if self._texts.n_texts < self._sweep_at:
+        if self._strings.n_texts < self._sweep_at:
             return
         used = slice(1, int(self._pool.free[UNUSED]))
         numbers = self._pool.cells[used, VALUE]
-        self._pool.cells[used, VALUE] = self._texts.keep(numbers)[numbers]
-        self._sweep_at = max(TEXTS_FROM, 2 * self._texts.n_texts)
+        self._pool.cells[used, VALUE] = self._strings.keep(numbers)[numbers]
+        self._sweep_at = max(MIN_SWEPT_STRINGS, 2 * self._strings.n_texts)
         self._buckets = np.zeros(0, np.int32)
 
-    def _made(self, given: PastEvents, n_rows: int, n_keys: int) -> pa.Array:
-        found = np.zeros(n_rows, np.int64)
+    def _aggregate(self, events: WindowEvents, n_rows: int, n_keys: int) -> pa.Array:
+        results = np.zeros(n_rows, np.int64)
 
         def loop(start: int, sweep: int) -> int:
             if len(self._buckets) < len(self._pool.cells):
                 self._buckets = zeros((len(self._pool.cells),), np.int32)
-                chain_anew(self._state, self._pool, self._buckets, min(n_keys, len(self._state)))
-            n: int = distinct_past(given, start, sweep, n_keys, self._state, self._pool, self._buckets, found)
+                rebuild_chains(self._state, self._pool, self._buckets, min(n_keys, len(self._state)))
+            n: int = count_distinct(events, start, sweep, n_keys, self._state, self._pool, self._buckets, results)
             return n
 
-        self._run(loop, len(given.rows), n_keys)
-        return pa.array(found)
+        self._run_kernel(loop, len(events.rows), n_keys)
+        return pa.array(results)
 
     def restore(self, arrays: dict[str, Array]) -> None:
         """Go on from a snapshot."""
@@ -313,14 +321,14 @@ class DistinctState(PastState):
 
     def texts(self) -> pa.Array:
         """Return the texts, in the order of their numbers."""
-        return self._texts.texts()
+        return self._strings.texts()
 
-    def restore_texts(self, texts: pa.Array) -> None:
+    def restore_strings(self, texts: pa.Array) -> None:
         """Go on with the texts of a snapshot."""
-        self._texts.restore(texts)
+        self._strings.restore(texts)
 
 
-class SumState(PastState):
+class SumState(AggregateState):
     """SUM, AVG, STDDEV, ...: all values in the window, and their sums."""
 
     def __init__(self, column: OverColumn, clock: np.dtype[Any], one_clock: bool) -> None:
@@ -336,43 +344,43 @@ class SumState(PastState):
         self._wide, self._n_wide = np.zeros((1, self._wide_width), np.int64), np.ones(1, np.int64)
         self._digits = np.zeros(3 * DIGITS, np.int64)
 
-    def _values(self, block: Block, chosen: Bools) -> Int64:
+    def _kernel_values(self, block: Block, chosen: Bools) -> Int64:
         name = self.column.past.attribute
         assert name is not None
         if kind_of(self.column.values) == DECIMAL and self._kind == FLOATS:
             return floats(block.array(name)).view(np.int64)
-        numbers = self._numbers(block)
+        numbers = self._column_numbers(block)
         if self._kind == FLOATS:
             numbers = numbers.astype(np.float64, copy=False)
         return as_int64(numbers)
 
-    def _made(self, given: PastEvents, n_rows: int, n_keys: int) -> pa.Array:
+    def _aggregate(self, events: WindowEvents, n_rows: int, n_keys: int) -> pa.Array:
         whole = self._kind != FLOATS and self._statistic == SUM
         integers = np.zeros((n_rows if whole else 0, 2), np.int64)
-        found, known = np.zeros(0 if whole else n_rows), np.zeros(n_rows, np.bool_)
+        results, known = np.zeros(0 if whole else n_rows), np.zeros(n_rows, np.bool_)
 
         def loop(start: int, sweep: int) -> int:
-            results = self._state.view(np.float64)
-            sums = ExactSums(self._state, self._wide, self._n_wide, results, self._digits, _POWERS)
-            n: int = sum_past(
-                given, start, sweep, n_keys, sums, self._pool, self._kind, self._statistic, integers, found, known
+            last_results = self._state.view(np.float64)
+            sums = ExactSums(self._state, self._wide, self._n_wide, last_results, self._digits, _POWERS)
+            n: int = sum_in_windows(
+                events, start, sweep, n_keys, sums, self._pool, self._kind, self._statistic, integers, results, known
             )
             return n
 
-        self._run(loop, len(given.rows), n_keys)
+        self._run_kernel(loop, len(events.rows), n_keys)
         if pa.types.is_null(self.column.type):
             return pa.nulls(n_rows)
-        return self._integers(integers, known) if whole else array_where(found, known, pa.float64())
+        return self._exact_integers(integers, known) if whole else array_where(results, known, pa.float64())
 
-    def _make_room(self, loop: Callable[[int, int], int], start: int, n_keys: int) -> None:
+    def _grow_pool(self, loop: Callable[[int, int], int], start: int, n_keys: int) -> None:
         if self._n_wide[0] == len(self._wide):
             wide = np.zeros((max(4, 2 * len(self._wide)), self._wide_width), np.int64)
             wide[: len(self._wide)] = self._wide
             self._wide = wide
         if self._pool.free[IN_USE] == len(self._pool.cells) - 1:
-            super()._make_room(loop, start, n_keys)
+            super()._grow_pool(loop, start, n_keys)
 
-    def _integers(self, integers: Int64, known: Bools) -> pa.Array:
+    def _exact_integers(self, integers: Int64, known: Bools) -> pa.Array:
         data_type, low, high = self.column.type, integers[:, 0], integers[:, 1]
         if kind_of(data_type) == DECIMAL:
             return decimals_of(low, high, known, data_type)
@@ -409,22 +417,22 @@ class DescentState:
 
     def make(self, block: Block, chosen: Bools) -> pa.Array:
         """Return the column of the next block, given which of its events mark their process."""
-        found = np.zeros(block.n_rows, np.bool_)
+        results = np.zeros(block.n_rows, np.bool_)
         if not len(self._ids) and not chosen.any():
-            return pa.array(found)
+            return pa.array(results)
         (processes, parents), ids = block.coded_together(self.column.past.ids)
         places = pc.index_in(ids, value_set=self._ids)
         kept = places.is_valid().to_numpy(zero_copy_only=False)
         places = places.fill_null(0).to_numpy()[kept]
         known = np.zeros(len(ids), np.uint8)
         known[kept] = self._known[places]
-        mark_descents(processes, parents, read_only(chosen), known, found)
+        mark_descents(processes, parents, read_only(chosen), known, results)
         self._known[places] = known[kept]
         (new,) = np.nonzero(known.astype(np.bool_) & ~kept)
         if len(new):
             self._ids = pa.concat_arrays([self._ids, ids.take(pa.array(new))])
             self._known = np.concatenate([self._known, known[new]])
-        return pa.array(found)
+        return pa.array(results)
 
     def snapshot(self, n_keys: int) -> dict[str, Array]:
         """Return the state as arrays."""
@@ -438,7 +446,7 @@ class DescentState:
         """Return the ids."""
         return self._ids
 
-    def restore_texts(self, texts: pa.Array) -> None:
+    def restore_strings(self, texts: pa.Array) -> None:
         """Go on with the ids of a snapshot."""
         self._ids = texts
 
@@ -455,9 +463,9 @@ class RisesState:
 
     def make(self, rows: Array, rises: Bools) -> pa.Array:
         """Return the column of the next block, given its events that have a key, and those at which it holds anew."""
-        found = np.zeros(len(rises), np.bool_)
-        found[rows] = rises[rows]
-        return pa.array(found)
+        results = np.zeros(len(rises), np.bool_)
+        results[rows] = rises[rows]
+        return pa.array(results)
 
     def snapshot(self, n_keys: int) -> dict[str, Array]:
         """Return the state as arrays."""
@@ -467,16 +475,16 @@ class RisesState:
         """Go on from a snapshot."""
 
 
-def _twice(given: PastEvents) -> PastEvents:
+def _with_lagged_rows(events: WindowEvents) -> WindowEvents:
     """Return each event twice: at first it is not chosen, so that the aggregate is of those before it."""
-    rows = np.repeat(2 * given.rows, 2)
+    rows = np.repeat(2 * events.rows, 2)
     rows[1::2] += 1
-    chosen = np.zeros(2 * len(given.chosen), np.bool_)
-    chosen[1::2] = given.chosen
-    others = (np.repeat(each, 2) for each in (given.keys, given.clocks))
-    values = given.values if given.values is _NOTHING else np.repeat(given.values, 2)
+    chosen = np.zeros(2 * len(events.chosen), np.bool_)
+    chosen[1::2] = events.chosen
+    others = (np.repeat(each, 2) for each in (events.keys, events.clocks))
+    values = events.values if events.values is _NOTHING else np.repeat(events.values, 2)
     keys, clocks = map(read_only, others)
-    return PastEvents(read_only(rows), keys, clocks, given.length, read_only(chosen), read_only(values))
+    return WindowEvents(read_only(rows), keys, clocks, events.length, read_only(chosen), read_only(values))
 
 
 def _kind_of_sum(values: pa.DataType | None, statistic: int) -> int:
@@ -487,7 +495,7 @@ def _kind_of_sum(values: pa.DataType | None, statistic: int) -> int:
     return NATURALS if values == pa.uint64() else INTEGERS
 
 
-_STATES: dict[OverState, type[PastState]] = {
+_STATES: dict[OverState, type[AggregateState]] = {
     OverState.TIMESTAMPS: CountState,
     OverState.DISTINCT: DistinctState,
     OverState.LEAST: ExtremeState,
@@ -496,8 +504,8 @@ _STATES: dict[OverState, type[PastState]] = {
 }
 
 
-def new_state(column: OverColumn, clock: np.dtype[Any], one_clock: bool) -> PastState:
-    """Return the state of an aggregate at the beginning of a stream; the arguments are those of `PastState`."""
+def new_state(column: OverColumn, clock: np.dtype[Any], one_clock: bool) -> AggregateState:
+    """Return the state of an aggregate at the beginning of a stream; the arguments are those of `AggregateState`."""
     if column.past.function == NO_EVENT_WITHIN:
         return LastEventState(column, clock, one_clock)
     return _STATES[OVER_AGGREGATES[column.past.function].state](column, clock, one_clock)

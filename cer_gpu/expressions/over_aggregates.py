@@ -45,12 +45,12 @@ class OverColumn:
     type: pa.DataType
 
 
-def past_name(attribute: s.Attribute) -> str:
+def over_column_name(attribute: s.Attribute) -> str:
     """Return a name for the column that no other one has; the text alone may not tell two strings apart."""
     return derived_name(attribute.name[1:-1], repr(attribute.past))
 
 
-def past_column(attribute: s.Attribute, binder: ExpressionBinder) -> OverColumn:
+def bind_over_column(attribute: s.Attribute, binder: ExpressionBinder) -> OverColumn:
     """Return the column that stands for an aggregate over the past.
 
     Raises
@@ -92,11 +92,12 @@ def past_column(attribute: s.Attribute, binder: ExpressionBinder) -> OverColumn:
     if function.takes in (OverValues.SUMMABLE, OverValues.NUMBERS) and kind in (STRING, MOMENT):
         refuse("needs numbers", "MIN, MAX and COUNT take times" if kind == MOMENT else None)
     if function.takes is OverValues.NUMBERS and (pa.types.is_duration(data_type) or kind == BOOLEAN):
-        refuse("needs numbers", f"SUM({_written(past)}) OVER ... / COUNT({_written(past)}) OVER ... is their mean")
-    return OverColumn(past, data_type, _result_type(function.gives, data_type))
+        operand = _operand_text(past)
+        refuse("needs numbers", f"SUM({operand}) OVER ... / COUNT({operand}) OVER ... is their mean")
+    return OverColumn(past, data_type, _over_type(function.gives, data_type))
 
 
-def _result_type(gives: OverResult, values: pa.DataType) -> pa.DataType:
+def _over_type(gives: OverResult, values: pa.DataType) -> pa.DataType:
     """Return the type of the results of an aggregate over values of a type that it takes."""
     if gives is OverResult.INTEGER:
         return pa.int64()
@@ -127,6 +128,6 @@ def _descent_column(past: s.OverAggregate, binder: ExpressionBinder) -> OverColu
     return OverColumn(past, pa.large_string(), pa.bool_())
 
 
-def _written(past: s.OverAggregate) -> str:
+def _operand_text(past: s.OverAggregate) -> str:
     """Return the attribute as it is written behind its type."""
     return f"{'*' if past.event is None else past.event.name}.{past.attribute}"

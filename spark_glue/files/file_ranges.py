@@ -50,10 +50,10 @@ def ranges_of(
     DirectReadError
         If row groups overlap so much that tasks would read more than that.
     """
-    cuts = _chosen(layout, n_tasks)
+    cuts = _chosen_cuts(layout, n_tasks)
     whole = SplitRange(layout.units, presorted=presorted and layout.presorted, flows=layout.flows)
     stretches = [
-        _stretch(layout, whole, begin, end, length, counts, after_one)
+        _range_after(layout, whole, begin, end, length, counts, after_one)
         for begin, end in itertools.pairwise([None, *cuts, None])
     ]
     n_read = sum(stretch.n_rows for stretch in stretches)
@@ -65,7 +65,7 @@ def ranges_of(
     return [_on_disk(layout, stretch, most_held) for stretch in stretches]
 
 
-def _stretch(
+def _range_after(
     layout: Layout,
     whole: SplitRange,
     begin: CutPlace | None,
@@ -79,7 +79,7 @@ def _stretch(
     limit = MAX_INT64 + 1 if end is None or end.clean else end.value
     if begin is None:
         return replace(whole, units=layout.units[:last], end=limit)
-    low = _window(layout, begin, length, counts=counts)
+    low = _window_start(layout, begin, length, counts=counts)
     if after_one:
         # rows of the last row group that lies before the range are at or before its last one
         before = [unit.low for unit in layout.units[: begin.unit] if begin.clean or unit.high < begin.value]
@@ -91,7 +91,7 @@ def _stretch(
     return replace(whole, units=window + own, low=begin.value, begin=low, end=limit)
 
 
-def _window(layout: Layout, begin: CutPlace, length: int, *, counts: bool) -> int:
+def _window_start(layout: Layout, begin: CutPlace, length: int, *, counts: bool) -> int:
     """Return a value such that the rows with it and larger ones hold the window before a cut."""
     if not counts:
         return max(begin.value - length, LEAST_INT64)
@@ -114,7 +114,7 @@ def _on_disk(layout: Layout, stretch: SplitRange, most_held: int) -> SplitRange:
     return replace(stretch, on_disk=True, low=stretch.units[stretch.n_before].low, n_before=0)
 
 
-def _chosen(layout: Layout, n_tasks: int) -> list[CutPlace]:
+def _chosen_cuts(layout: Layout, n_tasks: int) -> list[CutPlace]:
     """Return cuts for ranges of about equal rows, ascending.
 
     A cut between row groups is taken where one is near; else row groups that overlap are cut at a value.

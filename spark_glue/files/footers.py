@@ -76,7 +76,7 @@ def find_footers(
                 bounds = list(pool.map(footers.survey, unknown))
         finally:
             pool.shutdown(cancel_futures=True)
-    return _found(scan, read, dict(zip(unknown, bounds, strict=True)))
+    return _found_files(scan, read, dict(zip(unknown, bounds, strict=True)))
 
 
 def surveyed(opener: Opener, path: str, group: int, column: str, kind: pa.DataType) -> Bounds:
@@ -114,7 +114,7 @@ def surveyed(opener: Opener, path: str, group: int, column: str, kind: pa.DataTy
     return min(lows, default=None), max(highs, default=None), n_nulls
 
 
-def _found(scan: Scan, read: list[_Footer], surveys: dict[tuple[str, int], Bounds]) -> FoundFiles:
+def _found_files(scan: Scan, read: list[_Footer], surveys: dict[tuple[str, int], Bounds]) -> FoundFiles:
     files, groups = [], []
     first = 0
     for i, footer in enumerate(read):

@@ -87,8 +87,8 @@ class PieceEvaluation:
         """Yield the complex events; see `evaluate_piece`."""
         try:
             for stretch in self._piece.stretches:
-                for batch in self._stretch(stretch):
-                    yield self._shown(batch)
+                for batch in self._evaluate_range(stretch):
+                    yield self._declared_results(batch)
                 self._first_number = self.n_matches
             self._groups.close()
         finally:
@@ -96,12 +96,12 @@ class PieceEvaluation:
         if report is not None:
             report.add({self._number: TaskReport(self.n_rows, self.n_matches, self._seconds, peak_memory())})
 
-    def _shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _declared_results(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return results in the declared types, with numbers that no other piece gives."""
         batch = plain_batch(apart(batch, self._number, self._first_number) if self._part.work.numbered else batch)
         return batch if batch.schema.equals(self._plan.schema) else batch.cast(self._plan.schema)
 
-    def _stretch(self, stretch: SplitRange) -> Iterator[pa.RecordBatch]:
+    def _evaluate_range(self, stretch: SplitRange) -> Iterator[pa.RecordBatch]:
         n_rows, n_matches = self.n_rows, self.n_matches
         n_given = 0
         if stretch.presorted:

@@ -118,7 +118,7 @@ class RowGroups:
                 row += n_rows
                 if self._filter is not None:
                     table = self._passing(table)
-                yield self._cast(table, wanted, file.lacks, numbered=numbered)
+                yield self._to_event_types(table, wanted, file.lacks, numbered=numbered)
         if row != unit.first + unit.n_rows:
             raise EventsError(
                 f"{file.path}: row group {unit.number} has {row - unit.first:,} rows, and had {unit.n_rows:,} when the "
@@ -146,7 +146,7 @@ class RowGroups:
             if unit.file not in self._checked:
                 check_file(self._opener, file)
                 self._checked.add(unit.file)
-            strings = {self._stored(f.name) for f in self.schema if is_string(f.type)}
+            strings = {self._stored_name(f.name) for f in self.schema if is_string(f.type)}
             strings -= {*self._folders, *file.lacks, *filtered}
             paths = [*self._stored_paths(self._columns, tops=True), *filtered]
             opened = self._opener.format(file.path).open(self._opener, file.path, paths, strings)
@@ -161,7 +161,7 @@ class RowGroups:
         paths = list(dict.fromkeys([*self._stored_paths(names), *self._of_filter()]))
         yield from self._file(unit).batches(unit.number, paths, size)
 
-    def _stored(self, name: str) -> str:
+    def _stored_name(self, name: str) -> str:
         return self._scan.stored.get(name, name)
 
     def _stored_paths(self, names: Sequence[str], *, tops: bool = False) -> list[str]:
@@ -169,8 +169,8 @@ class RowGroups:
         found = []
         for name in names:
             top, *fields = names_in(self._scan.schema, name)
-            if self._stored(top) not in self._folders:
-                found.append(self._stored(top) if tops else ".".join([self._stored(top), *fields]))
+            if self._stored_name(top) not in self._folders:
+                found.append(self._stored_name(top) if tops else ".".join([self._stored_name(top), *fields]))
         return found
 
     def _of_filter(self, *, with_folders: bool = False) -> list[str]:
@@ -191,7 +191,7 @@ class RowGroups:
     # ---- batches --------------------------------------------------------------------------------------------
 
     def _kind_of_folder(self, name: str) -> pa.DataType:
-        shown = next((f.name for f in self._scan.schema if self._stored(f.name) == name), None)
+        shown = next((f.name for f in self._scan.schema if self._stored_name(f.name) == name), None)
         return pa.string() if shown is None else self._scan.schema.field(shown).type
 
     def _with_folders(self, raw: pa.RecordBatch, file: File, names: Sequence[str]) -> pa.RecordBatch:
@@ -206,14 +206,16 @@ class RowGroups:
             fields.append(pa.field(name, kind))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
-    def _cast(
+    def _to_event_types(
         self, batch: pa.RecordBatch, wanted: pa.Schema, lacks: Sequence[str], *, numbered: bool
     ) -> pa.RecordBatch:
         arrays, fields = [], []
         for field in wanted:
-            name = self._stored(field.name)
+            name = self._stored_name(field.name)
             arrays.append(
-                pa.nulls(batch.num_rows, field.type) if name in lacks else _as(batch.column(name), field.type)
+                pa.nulls(batch.num_rows, field.type)
+                if name in lacks
+                else _to_event_type(batch.column(name), field.type)
             )
             fields.append(pa.field(field.name, arrays[-1].type))
         if numbered:
@@ -234,7 +236,7 @@ def _read_fields(holder: pa.Schema | pa.StructType, paths: Sequence[tuple[str, .
     return found
 
 
-def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def _to_event_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return a stored column in its type for the events; text may keep its dictionary."""
     if array.type == kind:
         return array
@@ -243,6 +245,6 @@ def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_struct(kind):
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
-        parts = [_as(pc.struct_field(array, field.name), field.type) for field in kind]
+        parts = [_to_event_type(pc.struct_field(array, field.name), field.type) for field in kind]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null() if array.null_count else None)
     return array.cast(kind)

@@ -136,20 +136,20 @@ def expression(condition: FileFilter, types: Mapping[str, pa.DataType]) -> pc.Ex
     if isinstance(condition, NullFilter):
         return pc.field(condition.column).is_null()
     if isinstance(condition, IsTrue):
-        return _column(condition.column, kind, pa.bool_())
+        return _cast_column(condition.column, kind, pa.bool_())
     if isinstance(condition, BeginsWith):
-        column = _column(condition.column, kind, pa.string())
+        column = _cast_column(condition.column, kind, pa.string())
         return pc.starts_with(column, pattern=condition.text)
     if isinstance(condition, OneOf):
-        return _one_of(condition, kind)
-    return _comparison(condition, kind)
+        return _one_of_expression(condition, kind)
+    return _comparison_expression(condition, kind)
 
 
-def _one_of(condition: OneOf, kind: pa.DataType) -> pc.Expression:
+def _one_of_expression(condition: OneOf, kind: pa.DataType) -> pc.Expression:
     given = [value for value in condition.values if value.is_valid]
     if not given:
         return pc.scalar(pa.scalar(None, pa.bool_()))
-    column, values = _like(condition.column, kind, given)
+    column, values = _comparable_values(condition.column, kind, given)
     if pa.types.is_floating(values[0].type):
         raise DirectReadError(f"{condition.column!r}, a floating-point column, is looked up in a list")
     listed = pa.array([value.as_py() for value in values], values[0].type)
@@ -159,12 +159,12 @@ def _one_of(condition: OneOf, kind: pa.DataType) -> pc.Expression:
     return found | pc.scalar(pa.scalar(None, pa.bool_()))  # one of the values is NULL: perhaps it is that
 
 
-def _comparison(condition: ColumnComparison, kind: pa.DataType) -> pc.Expression:
+def _comparison_expression(condition: ColumnComparison, kind: pa.DataType) -> pc.Expression:
     if not condition.value.is_valid:
         if condition.operator == "<=>":
             return pc.field(condition.column).is_null()
         return pc.scalar(pa.scalar(None, pa.bool_()))
-    column, (value,) = _like(condition.column, kind, [condition.value])
+    column, (value,) = _comparable_values(condition.column, kind, [condition.value])
     operator = "=" if condition.operator == "<=>" else condition.operator
     found = {
         "=": column == value,
@@ -183,25 +183,27 @@ def _comparison(condition: ColumnComparison, kind: pa.DataType) -> pc.Expression
     return found
 
 
-def _like(name: str, kind: pa.DataType, values: Sequence[pa.Scalar]) -> tuple[pc.Expression, list[pa.Scalar]]:
+def _comparable_values(
+    name: str, kind: pa.DataType, values: Sequence[pa.Scalar]
+) -> tuple[pc.Expression, list[pa.Scalar]]:
     """Return a column and values in one type, in which they compare as Spark's do."""
     types = {value.type for value in values}
     if len(types) == 1:
         (other,) = types
         if pa.types.is_signed_integer(kind) and pa.types.is_signed_integer(other):
-            return _column(name, kind, pa.int64()), [value.cast(pa.int64()) for value in values]
+            return _cast_column(name, kind, pa.int64()), [value.cast(pa.int64()) for value in values]
         if pa.types.is_floating(kind) and pa.types.is_floating(other):
             wide = kind if kind == other else pa.float64()
-            return _column(name, kind, wide), [value.cast(wide) for value in values]
+            return _cast_column(name, kind, wide), [value.cast(wide) for value in values]
         if kind == other and (
             kind in (pa.string(), pa.bool_(), pa.date32()) or (pa.types.is_timestamp(kind) and kind.unit == "us")
         ):
-            return _column(name, kind, kind), list(values)
+            return _cast_column(name, kind, kind), list(values)
     against = " and ".join(sorted(map(str, types)))
     raise DirectReadError(f"a condition compares {name!r}, which is {kind}, with {against}")
 
 
-def _column(name: str, kind: pa.DataType, wanted: pa.DataType) -> pc.Expression:
+def _cast_column(name: str, kind: pa.DataType, wanted: pa.DataType) -> pc.Expression:
     """Return a column of the files as `wanted`, where Spark sees it as `kind`."""
     numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     exact = kind == wanted or (numbers and (pa.types.is_integer(wanted) or pa.types.is_floating(wanted)))

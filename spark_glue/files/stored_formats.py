@@ -318,7 +318,7 @@ class ParquetFormat(StoredFormat):
         """See `StoredFormat`."""
         with opener.parquet(path) as file:
             for batch in file.iter_batches(1 << 20, row_groups=[number], columns=[column], use_threads=False):
-                yield _plain(batch.column(column))
+                yield _decoded_values(batch.column(column))
 
     def open(self, opener: OpensFiles, path: str, columns: Sequence[str], strings: Iterable[str]) -> OpenGroups:
         """See `StoredFormat`."""
@@ -427,7 +427,7 @@ class IpcFormat(StoredFormat):
     def values(self, opener: OpensFiles, path: str, number: int, column: str) -> Iterator[pa.Array]:
         """See `StoredFormat`."""
         with opener.ipc(path, [column]) as reader:
-            yield _plain(reader.get_batch(number).column(column))
+            yield _decoded_values(reader.get_batch(number).column(column))
 
     def open(self, opener: OpensFiles, path: str, columns: Sequence[str], strings: Iterable[str]) -> OpenGroups:
         """See `StoredFormat`."""
@@ -447,7 +447,7 @@ def named_format(path: str) -> StoredFormat | None:
 # ---- values ----------------------------------------------------------------------------------------------------------
 
 
-def _plain(values: pa.Array) -> pa.Array:
+def _decoded_values(values: pa.Array) -> pa.Array:
     if pa.types.is_run_end_encoded(values.type):
         values = pc.run_end_decode(values)
     return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values

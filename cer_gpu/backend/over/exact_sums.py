@@ -31,7 +31,7 @@ _FRACTION = (1 << 52) - 1
 _U = np.uint64
 
 
-def _zeros(typing_context: Any, value: Any) -> Any:
+def _leading_zero_codegen(typing_context: Any, value: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 1))
@@ -39,7 +39,7 @@ def _zeros(typing_context: Any, value: Any) -> Any:
     return types.int64(types.int64), codegen
 
 
-_leading_zeros: Any = intrinsic(_zeros)
+_leading_zeros: Any = intrinsic(_leading_zero_codegen)
 """``_leading_zeros(value)`` is the number of leading zero bits of an int64 that is not 0."""
 
 

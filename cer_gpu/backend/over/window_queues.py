@@ -25,7 +25,7 @@ STATE_WIDTH = 4
 NEXT, CLOCK, VALUE, PREV, CHAIN, KEY = range(6)
 
 # the free entries: the first of those that were given back, the first that was never used, and how many are in use
-GIVEN_BACK, UNUSED, IN_USE = range(3)
+RELEASED, UNUSED, IN_USE = range(3)
 
 # kinds of values
 INTEGERS, NATURALS, FLOATS = range(3)
@@ -59,7 +59,7 @@ class Pool(NamedTuple):
     free: Any
 
 
-class PastEvents(NamedTuple):
+class WindowEvents(NamedTuple):
     """Events of a block that have a key.
 
     Attributes
@@ -86,9 +86,9 @@ class PastEvents(NamedTuple):
 @helper
 def take_entry(pool):
     """Return a free entry; 0: there is none."""
-    entry = pool.free[GIVEN_BACK]
+    entry = pool.free[RELEASED]
     if entry != 0:
-        pool.free[GIVEN_BACK] = pool.cells[_U(entry), NEXT]
+        pool.free[RELEASED] = pool.cells[_U(entry), NEXT]
     elif pool.free[UNUSED] < pool.cells.shape[0]:
         entry = pool.free[UNUSED]
         pool.free[UNUSED] = entry + 1
@@ -100,14 +100,14 @@ def take_entry(pool):
 @helper
 def has_entry(pool):
     """Return whether an entry is free."""
-    return pool.free[GIVEN_BACK] != 0 or pool.free[UNUSED] < pool.cells.shape[0]
+    return pool.free[RELEASED] != 0 or pool.free[UNUSED] < pool.cells.shape[0]
 
 
 @helper
-def give_back(pool, entry):
+def release_entry(pool, entry):
     """Add an entry to the free ones."""
-    pool.cells[_U(entry), NEXT] = pool.free[GIVEN_BACK]
-    pool.free[GIVEN_BACK] = entry
+    pool.cells[_U(entry), NEXT] = pool.free[RELEASED]
+    pool.free[RELEASED] = entry
     pool.free[IN_USE] -= 1
 
 
@@ -137,7 +137,7 @@ def pop_first(state, pool, key):
     if following == 0:
         state[key, TAIL] = 0
     state[key, SIZE] -= 1
-    give_back(pool, entry)
+    release_entry(pool, entry)
 
 
 @helper
@@ -147,7 +147,7 @@ def has_left(pool, entry, clock, length):
 
 
 @helper
-def ask_ahead(state, pool, keys, k):
+def prefetch_entries(state, pool, keys, k):
     """Fetch the row of the key of an event to come, and the first entry of the queue of one that comes before it."""
     n = keys.shape[0]
     if k + _ROWS_AHEAD < n:
@@ -161,18 +161,18 @@ def ask_ahead(state, pool, keys, k):
 
 
 @helper
-def _expire(state, pool, key, clock, length):
+def _expire_queue(state, pool, key, clock, length):
     while has_left(pool, state[key, HEAD], clock, length):
         pop_first(state, pool, key)
 
 
 @kernel
-def count_past(given, start, sweep, n_keys, state, pool, found):
+def count_in_windows(events, start, sweep, n_keys, state, pool, results):
     """Count the events in the window of each event.
 
     Parameters
     ----------
-    given : PastEvents
+    events : WindowEvents
     start : int
         Event to begin with.
     sweep : int
@@ -180,7 +180,7 @@ def count_past(given, start, sweep, n_keys, state, pool, found):
     n_keys : int
     state : int64, shape (keys, STATE_WIDTH), written
     pool : Pool
-    found : int64, shape (block,), written
+    results : int64, shape (block,), written
 
     Returns
     -------
@@ -188,16 +188,16 @@ def count_past(given, start, sweep, n_keys, state, pool, found):
     """
     if sweep == 1:
         for each in range(n_keys):
-            _expire(state, pool, _U(each), given.clocks[_U(start)], given.length)
+            _expire_queue(state, pool, _U(each), events.clocks[_U(start)], events.length)
         return start
-    for k in range(start, given.rows.shape[0]):
-        ask_ahead(state, pool, given.keys, k)
-        row, key, clock = _U(given.rows[_U(k)]), _U(given.keys[_U(k)]), given.clocks[_U(k)]
-        _expire(state, pool, key, clock, given.length)
-        if given.chosen[row] and push_last(state, pool, key, clock) == 0:
+    for k in range(start, events.rows.shape[0]):
+        prefetch_entries(state, pool, events.keys, k)
+        row, key, clock = _U(events.rows[_U(k)]), _U(events.keys[_U(k)]), events.clocks[_U(k)]
+        _expire_queue(state, pool, key, clock, events.length)
+        if events.chosen[row] and push_last(state, pool, key, clock) == 0:
             return k
-        found[row] = state[key, SIZE]
-    return given.rows.shape[0]
+        results[row] = state[key, SIZE]
+    return events.rows.shape[0]
 
 
 @helper
@@ -211,7 +211,7 @@ def _unlink_last(state, pool, key):
     else:
         pool.cells[_U(before), NEXT] = 0
     state[key, SIZE] -= 1
-    give_back(pool, entry)
+    release_entry(pool, entry)
 
 
 @helper
@@ -237,7 +237,7 @@ def _rank_of(bits, kind, least):
 
 
 @helper
-def _bits_of(rank, kind, least):
+def _bits_of_rank(rank, kind, least):
     """Return the value of a rank."""
     if kind == FLOATS and rank == _LOWEST:
         return _NAN
@@ -248,40 +248,40 @@ def _bits_of(rank, kind, least):
 
 
 @kernel
-def extreme_past(given, start, sweep, n_keys, state, pool, kind, least, found, known):
-    """Find the greatest or least value in the window of each event; the first arguments are those of `count_past`.
+def find_extremes(events, start, sweep, n_keys, state, pool, kind, least, results, has_result):
+    """Find the greatest or least value in each event's window; the first arguments are those of `count_in_windows`.
 
     A value that a later one of its key is not below is dropped at once: a queue is strictly descending, and its first
     value is the greatest.
 
     Parameters
     ----------
-    given : PastEvents
+    events : WindowEvents
     start, sweep, n_keys : int
     state : int64, shape (keys, STATE_WIDTH), written
     pool : Pool
     kind : int
         INTEGERS, NATURALS (uint64) or FLOATS (their bits); NaN is taken only where there is nothing else.
     least : bool
-    found : int64, shape (block,), written
-    known : bool, shape (block,), written
+    results : int64, shape (block,), written
+    has_result : bool, shape (block,), written
         True where there is a value.
 
     Returns
     -------
     int
-        As of `count_past`.
+        As of `count_in_windows`.
     """
     if sweep == 1:
         for each in range(n_keys):
-            _expire_linked(state, pool, _U(each), given.clocks[_U(start)], given.length)
+            _expire_linked(state, pool, _U(each), events.clocks[_U(start)], events.length)
         return start
-    for k in range(start, given.rows.shape[0]):
-        ask_ahead(state, pool, given.keys, k)
-        row, key, clock = _U(given.rows[_U(k)]), _U(given.keys[_U(k)]), given.clocks[_U(k)]
-        _expire_linked(state, pool, key, clock, given.length)
-        if given.chosen[row]:
-            rank = _rank_of(given.values[row], kind, least)
+    for k in range(start, events.rows.shape[0]):
+        prefetch_entries(state, pool, events.keys, k)
+        row, key, clock = _U(events.rows[_U(k)]), _U(events.keys[_U(k)]), events.clocks[_U(k)]
+        _expire_linked(state, pool, key, clock, events.length)
+        if events.chosen[row]:
+            rank = _rank_of(events.values[row], kind, least)
             while state[key, TAIL] != 0 and pool.cells[_U(state[key, TAIL]), VALUE] <= rank:
                 _unlink_last(state, pool, key)
             last = state[key, TAIL]
@@ -291,13 +291,13 @@ def extreme_past(given, start, sweep, n_keys, state, pool, kind, least, found, k
             pool.cells[_U(entry), PREV] = last
             pool.cells[_U(entry), VALUE] = rank
         first = state[key, HEAD]
-        known[row] = first != 0
-        found[row] = _bits_of(pool.cells[_U(first), VALUE], kind, least)  # that of entry 0 is never looked at
-    return given.rows.shape[0]
+        has_result[row] = first != 0
+        results[row] = _bits_of_rank(pool.cells[_U(first), VALUE], kind, least)  # that of entry 0 is never looked at
+    return events.rows.shape[0]
 
 
 @helper
-def _bucket(buckets, key, value):
+def _bucket_of_value(buckets, key, value):
     """Return the bucket of a value of a key."""
     mixed = (_U(value) ^ (_U(key) * _U(0xD6E8FEB86659FD93))) * _U(0x9E3779B97F4A7C15)
     mixed ^= mixed >> _U(32)
@@ -310,7 +310,7 @@ def _bucket(buckets, key, value):
 def _unchain(pool, buckets, entry):
     """Take an entry out of its bucket."""
     cells = pool.cells
-    bucket = _bucket(buckets, cells[_U(entry), KEY], pool.cells[_U(entry), VALUE])
+    bucket = _bucket_of_value(buckets, cells[_U(entry), KEY], pool.cells[_U(entry), VALUE])
     here = np.int64(buckets[bucket])
     if here == entry:
         buckets[bucket] = cells[_U(entry), CHAIN]
@@ -330,40 +330,40 @@ def _expire_distinct(state, pool, buckets, key, clock, length):
 
 
 @kernel
-def distinct_past(given, start, sweep, n_keys, state, pool, buckets, found):
-    """Count the distinct values in the window of each event; the arguments are those of `count_past`.
+def count_distinct(events, start, sweep, n_keys, state, pool, buckets, results):
+    """Count the distinct values in the window of each event; the arguments are those of `count_in_windows`.
 
     A queue holds each value once, in the order in which they were met last.
 
     Parameters
     ----------
-    given : PastEvents
+    events : WindowEvents
     start, sweep, n_keys : int
     state : int64, shape (keys, STATE_WIDTH), written
     pool : Pool
     buckets : int32, shape (2**buckets,), written
         First entry of each bucket of (key, value); 0: none.
-    found : int64, shape (block,), written
+    results : int64, shape (block,), written
 
     Returns
     -------
     int
-        As of `count_past`.
+        As of `count_in_windows`.
     """
     if sweep == 1:
         for each in range(n_keys):
-            _expire_distinct(state, pool, buckets, _U(each), given.clocks[_U(start)], given.length)
+            _expire_distinct(state, pool, buckets, _U(each), events.clocks[_U(start)], events.length)
         return start
     cells = pool.cells
-    for k in range(start, given.rows.shape[0]):
-        ask_ahead(state, pool, given.keys, k)
-        row, key, clock = _U(given.rows[_U(k)]), _U(given.keys[_U(k)]), given.clocks[_U(k)]
-        _expire_distinct(state, pool, buckets, key, clock, given.length)
-        if given.chosen[row]:
-            value = given.values[row]
-            bucket = _bucket(buckets, given.keys[_U(k)], value)
+    for k in range(start, events.rows.shape[0]):
+        prefetch_entries(state, pool, events.keys, k)
+        row, key, clock = _U(events.rows[_U(k)]), _U(events.keys[_U(k)]), events.clocks[_U(k)]
+        _expire_distinct(state, pool, buckets, key, clock, events.length)
+        if events.chosen[row]:
+            value = events.values[row]
+            bucket = _bucket_of_value(buckets, events.keys[_U(k)], value)
             entry = np.int64(buckets[bucket])
-            while entry != 0 and (pool.cells[_U(entry), VALUE] != value or cells[_U(entry), KEY] != given.keys[_U(k)]):
+            while entry != 0 and (pool.cells[_U(entry), VALUE] != value or cells[_U(entry), KEY] != events.keys[_U(k)]):
                 entry = cells[_U(entry), CHAIN]
             last = state[key, TAIL]
             if entry == 0:
@@ -371,7 +371,7 @@ def distinct_past(given, start, sweep, n_keys, state, pool, buckets, found):
                 if entry == 0:
                     return k
                 cells[_U(entry), PREV] = last
-                cells[_U(entry), KEY] = given.keys[_U(k)]
+                cells[_U(entry), KEY] = events.keys[_U(k)]
                 pool.cells[_U(entry), VALUE] = value
                 cells[_U(entry), CHAIN] = buckets[bucket]
                 buckets[bucket] = np.int32(entry)
@@ -387,12 +387,12 @@ def distinct_past(given, start, sweep, n_keys, state, pool, buckets, found):
                     cells[_U(entry), PREV], cells[_U(entry), NEXT] = last, 0
                     state[key, TAIL] = entry
                 pool.clocks[_U(entry), CLOCK] = clock
-        found[row] = state[key, SIZE]
-    return given.rows.shape[0]
+        results[row] = state[key, SIZE]
+    return events.rows.shape[0]
 
 
 @kernel
-def chain_anew(state, pool, buckets, n_keys):
+def rebuild_chains(state, pool, buckets, n_keys):
     """Fill other buckets, which are all 0, with the entries of all queues.
 
     Parameters
@@ -405,28 +405,28 @@ def chain_anew(state, pool, buckets, n_keys):
     for key in range(n_keys):
         entry = state[_U(key), HEAD]
         while entry != 0:
-            bucket = _bucket(buckets, pool.cells[_U(entry), KEY], pool.cells[_U(entry), VALUE])
+            bucket = _bucket_of_value(buckets, pool.cells[_U(entry), KEY], pool.cells[_U(entry), VALUE])
             pool.cells[_U(entry), CHAIN] = buckets[bucket]
             buckets[bucket] = np.int32(entry)
             entry = pool.cells[_U(entry), NEXT]
 
 
 @kernel
-def clear_before(given, met, last, found):
+def mark_absences(events, met, last, results):
     """Find the events before which no chosen one lies in the window: strictly before in position.
 
     Parameters
     ----------
-    given : PastEvents
+    events : WindowEvents
     met : bool, shape (keys,), written
         True for the keys with a chosen event so far.
     last : clock, shape (keys,), written
         Clock of the last one.
-    found : bool, shape (block,), written
+    results : bool, shape (block,), written
     """
-    for k in range(given.rows.shape[0]):
-        row, key, clock = _U(given.rows[_U(k)]), _U(given.keys[_U(k)]), given.clocks[_U(k)]
-        found[row] = not met[key] or clock - last[key] > given.length
-        if given.chosen[row]:
+    for k in range(events.rows.shape[0]):
+        row, key, clock = _U(events.rows[_U(k)]), _U(events.keys[_U(k)]), events.clocks[_U(k)]
+        results[row] = not met[key] or clock - last[key] > events.length
+        if events.chosen[row]:
             met[key] = True
             last[key] = clock

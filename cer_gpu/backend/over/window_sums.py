@@ -32,10 +32,10 @@ from cer_gpu.backend.over.window_queues import (
     NATURALS,
     SIZE,
     VALUE,
-    ask_ahead,
     has_entry,
     has_left,
     pop_first,
+    prefetch_entries,
     push_last,
 )
 from cer_gpu.ceql.functions import SUM, VARIANCE
@@ -85,7 +85,7 @@ class ExactSums(NamedTuple):
 
 
 @helper
-def _widen(sums, key, squares):
+def _move_to_wide(sums, key, squares):
     """Move the limbs of a key to a wide row; return whether there is one."""
     wide = sums.n_wide[_U(0)]
     if wide >= sums.wide.shape[0]:
@@ -106,7 +106,7 @@ def _widen(sums, key, squares):
 
 
 @helper
-def _fits(sums, key, place, squares):
+def _make_limbs_fit(sums, key, place, squares):
     """Make room for a value in the limbs of a key; return whether there is some."""
     state = sums.state
     if state[key, WIDE] != 0:
@@ -119,11 +119,11 @@ def _fits(sums, key, place, squares):
         base = make_room(state, key, SQUARES, LIMBS_OF_SQUARES, of_squares, (2 * place) >> 5, 5)
         if base >= 0:
             state[key, BASE_OF_SQUARES] = base
-    return base >= 0 or _widen(sums, key, squares)
+    return base >= 0 or _move_to_wide(sums, key, squares)
 
 
 @helper
-def _change(sums, key, bits, sign, kind, statistic):
+def _add_to_sums(sums, key, bits, sign, kind, statistic):
     """Add a value (sign 1) or take it away (-1); return whether there was memory."""
     state = sums.state
     state[key, STILL_HOLDS] = 0
@@ -140,7 +140,7 @@ def _change(sums, key, bits, sign, kind, statistic):
     if mantissa == 0:
         return True
     squares = statistic >= VARIANCE
-    if not _fits(sums, key, place, squares):
+    if not _make_limbs_fit(sums, key, place, squares):
         return False
     signed = -sign if bits < 0 else sign
     wide = _U(state[key, WIDE])
@@ -192,7 +192,7 @@ def _leading(digits, at, size):
 
 
 @helper
-def _product(x, y):
+def _product_and_error(x, y):
     """Return the product of two float64, and what it lacks."""
     product = x * y
     split = 134217729.0  # 2**27 + 1
@@ -248,7 +248,7 @@ def all_digits_of_spread(digits, n, size, base, n_squares, base_of_squares):
 
 
 @helper
-def _spread(sums, key, statistic):
+def _sample_spread(sums, key, statistic):
     """Return the variance or the standard deviation of the sample that the values of a key are, at least two."""
     state, digits = sums.state, sums.digits
     if state[key, NANS] > 0 or state[key, PLUS] > 0 or state[key, MINUS] > 0:
@@ -267,12 +267,12 @@ def _spread(sums, key, statistic):
     n = state[key, SIZE]
     squares, lacking = _leading(digits, DIGITS, n_squares)
     place = 32 * (n_squares - 4 + base_of_squares)
-    all_squares, lacks = _product(np.float64(n), squares)
+    all_squares, lacks = _product_and_error(np.float64(n), squares)
     lacks += np.float64(n) * lacking
     spread = all_squares + lacks
     if size > 0:
         total, lacking = _leading(digits, 0, size)
-        square, without = _product(total, total)
+        square, without = _product_and_error(total, total)
         without += 2.0 * total * lacking
         shift = 64 * (size - 4 + base) - place  # negative, as the square of a sum is at most n times the squares
         factor = sums.powers[_U(shift + 1022)] if shift > -1000 else 0.0
@@ -291,22 +291,22 @@ def _spread(sums, key, statistic):
 
 
 @helper
-def _expire(sums, pool, key, clock, length, kind, statistic):
+def _expire_sums(sums, pool, key, clock, length, kind, statistic):
     """Take out what has left the window of a key; return whether there was memory."""
     while has_left(pool, sums.state[key, HEAD], clock, length):
-        if not _change(sums, key, pool.cells[_U(sums.state[key, HEAD]), VALUE], -1, kind, statistic):
+        if not _add_to_sums(sums, key, pool.cells[_U(sums.state[key, HEAD]), VALUE], -1, kind, statistic):
             return False
         pop_first(sums.state, pool, key)
     return True
 
 
 @kernel
-def sum_past(given, start, sweep, n_keys, sums, pool, kind, statistic, integers, floats, known):
-    """Sum the values in the window of each event; the first arguments are those of `pending.count_past`.
+def sum_in_windows(events, start, sweep, n_keys, sums, pool, kind, statistic, integers, floats, has_result):
+    """Sum the values in the window of each event; the first arguments are those of `window_queues.count_in_windows`.
 
     Parameters
     ----------
-    given : PastEvents
+    events : WindowEvents
         Values are int64, or the bits of float64.
     start, sweep, n_keys : int
     sums : ExactSums
@@ -319,7 +319,7 @@ def sum_past(given, start, sweep, n_keys, sums, pool, kind, statistic, integers,
         Lower and upper half of each sum of integers.
     floats : float64, shape (block,), or (0,), written
         Each other result.
-    known : bool, shape (block,), written
+    has_result : bool, shape (block,), written
         True where there is a result.
 
     Returns
@@ -330,21 +330,21 @@ def sum_past(given, start, sweep, n_keys, sums, pool, kind, statistic, integers,
     state = sums.state
     if sweep == 1:
         for each in range(n_keys):
-            if not _expire(sums, pool, _U(each), given.clocks[_U(start)], given.length, kind, statistic):
+            if not _expire_sums(sums, pool, _U(each), events.clocks[_U(start)], events.length, kind, statistic):
                 break
         return start
     least = 2 if statistic >= VARIANCE else 1
-    for k in range(start, given.rows.shape[0]):
-        ask_ahead(state, pool, given.keys, k)
-        row, key, clock = _U(given.rows[_U(k)]), _U(given.keys[_U(k)]), given.clocks[_U(k)]
-        if not _expire(sums, pool, key, clock, given.length, kind, statistic):
+    for k in range(start, events.rows.shape[0]):
+        prefetch_entries(state, pool, events.keys, k)
+        row, key, clock = _U(events.rows[_U(k)]), _U(events.keys[_U(k)]), events.clocks[_U(k)]
+        if not _expire_sums(sums, pool, key, clock, events.length, kind, statistic):
             return k
-        if given.chosen[row]:
-            value = given.values[row]
-            if not has_entry(pool) or not _change(sums, key, value, 1, kind, statistic):
+        if events.chosen[row]:
+            value = events.values[row]
+            if not has_entry(pool) or not _add_to_sums(sums, key, value, 1, kind, statistic):
                 return k
             pool.cells[_U(push_last(state, pool, key, clock)), VALUE] = value
-        known[row] = state[key, SIZE] >= least
+        has_result[row] = state[key, SIZE] >= least
         if state[key, SIZE] < least:
             continue
         if kind != FLOATS and statistic == SUM:
@@ -354,7 +354,7 @@ def sum_past(given, start, sweep, n_keys, sums, pool, kind, statistic, integers,
             continue
         if state[key, STILL_HOLDS] == 0:
             if statistic >= VARIANCE:
-                sums.made[key, MADE] = _spread(sums, key, statistic)
+                sums.made[key, MADE] = _sample_spread(sums, key, statistic)
             elif kind != FLOATS:
                 size = digits_of(state, key, INTEGER_LIMBS, LIMBS_OF_INTEGERS, sums.digits, 0)
                 sums.made[key, MADE] = float_of(sums.digits, size, 0, sums.powers) / state[key, SIZE]
@@ -363,4 +363,4 @@ def sum_past(given, start, sweep, n_keys, sums, pool, kind, statistic, integers,
                 sums.made[key, MADE] = total if statistic == SUM else total / state[key, SIZE]
             state[key, STILL_HOLDS] = 1
         floats[row] = sums.made[key, MADE]
-    return given.rows.shape[0]
+    return events.rows.shape[0]
