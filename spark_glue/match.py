@@ -15,7 +15,7 @@ from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.evaluable import CompiledQuery
 from spark_glue.distribution import JobOptions, choose_distribution, taking_job_options
-from spark_glue.files.stored_files import DirectReadError, Scan
+from spark_glue.files.stored_events import DirectReadError, Scan
 from spark_glue.number import ADDED
 from spark_glue.rows import deal_rows
 from spark_glue.sessions import active_session, described, settings, short, tasks_at_once

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import types as st
 
 from spark_glue.files.read_plan import ReadPlan, check_modes, settings_of
-from spark_glue.files.stored_files import DirectReadError
+from spark_glue.files.stored_events import DirectReadError
 from spark_glue.files.stored_filters import (
     MIRRORED_OPS,
     AndFilter,

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from spark_glue.files.file_plan import FilePlan
-from spark_glue.files.piece_evaluation import evaluate_piece
+from spark_glue.files.file_evaluation import evaluate_piece
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from cer_gpu.errors import EventsError
 from spark_glue.files.casting import in_unit, orders
 from spark_glue.files.folders import bucket_of, folder_values
 from spark_glue.files.opening import Opener, reading
-from spark_glue.files.stored_files import DirectReadError, File, FoundFiles, Group, Scan
+from spark_glue.files.stored_events import DirectReadError, File, FoundFiles, Group, Scan
 from spark_glue.files.stored_formats import STORED_FORMATS, Bounds, GroupFacts, ScanColumns, as_integers
 
 THREADS = 16

@@ -22,7 +22,7 @@ from spark_glue.files.file_plan import FilePlan, Limits, Part, Piece
 from spark_glue.files.file_ranges import ranges_of
 from spark_glue.files.layout import Layout, SplitRange, Unit, unit_of
 from spark_glue.files.opening import Opener
-from spark_glue.files.stored_files import DirectReadError, FoundFiles
+from spark_glue.files.stored_events import DirectReadError, FoundFiles
 from spark_glue.stage import plain_schema
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_glue.files.folders import folder_values
-from spark_glue.files.stored_files import DirectReadError, Scan
+from spark_glue.files.stored_events import DirectReadError, Scan
 from spark_glue.files.stored_filters import FileFilter, conjuncts, expression, filter_columns
 
 if TYPE_CHECKING:

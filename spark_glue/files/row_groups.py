@@ -20,7 +20,7 @@ from cer_gpu.io.source import BATCH_ROWS
 from spark_glue.distribution import POSITION
 from spark_glue.files.layout import Unit
 from spark_glue.files.opening import Opener, check_file, reading
-from spark_glue.files.stored_files import File, FoundFiles
+from spark_glue.files.stored_events import File, FoundFiles
 from spark_glue.files.stored_formats import OpenGroups
 
 MAX_OPEN = 4

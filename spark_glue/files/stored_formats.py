@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from cer_gpu.io.formats import endings_of
 from spark_glue.files.casting import in_unit, readable
-from spark_glue.files.stored_files import DirectReadError, Scan
+from spark_glue.files.stored_events import DirectReadError, Scan
 
 Bounds = tuple[int | None, int | None, int]
 """Least and greatest value of the order column, and number of NULLs."""

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 
 from cer_gpu.errors import OptionError
 from spark_glue import schema as types_of
-from spark_glue.files.piece_evaluation import evaluate_piece
+from spark_glue.files.file_evaluation import evaluate_piece
 from spark_glue.files.stores import RELEVANT, relevant
 from spark_glue.sessions import settings, tasks_at_once
 from spark_glue.source.options import OPTION_NAMES, asked, given_options, is_table

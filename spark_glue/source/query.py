@@ -22,7 +22,7 @@ from spark_glue.files.footers import find_footers
 from spark_glue.files.opening import Opener
 from spark_glue.files.pieces import plan
 from spark_glue.files.scan import scan_of_paths
-from spark_glue.files.stored_files import DirectReadError, Scan
+from spark_glue.files.stored_events import DirectReadError, Scan
 from spark_glue.source.options import SourceRequest
 from spark_glue.work import Work, holds_times, work_of
 

@@ -17,7 +17,7 @@ from spark_settings import BATCH_ROWS, setting
 import cer_gpu
 from spark_glue import match, plain_errors
 from spark_glue.distribution import choose_distribution
-from spark_glue.files.stored_files import DirectReadError
+from spark_glue.files.stored_events import DirectReadError
 from spark_glue.match import matching
 from spark_glue.work import work_of
 

@@ -23,7 +23,7 @@ from cer_gpu.io.stores import path_in_store
 from spark_glue.files import stores
 from spark_glue.files.folders import bucket_of, folder_values
 from spark_glue.files.opening import Opener, check_file
-from spark_glue.files.stored_files import DirectReadError, File
+from spark_glue.files.stored_events import DirectReadError, File
 from spark_glue.files.stored_formats import IPC, PARQUET, named_format
 from spark_glue.files.stores import address_of, azure_arguments, gcs_arguments, hdfs_arguments, relevant, s3_arguments
 

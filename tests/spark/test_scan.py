@@ -13,7 +13,7 @@ from spark_settings import setting
 
 import cer_gpu
 from spark_glue.files.scan import scan_of, scan_of_paths
-from spark_glue.files.stored_files import DirectReadError
+from spark_glue.files.stored_events import DirectReadError
 from spark_glue.files.stored_filters import (
     BeginsWith,
     ColumnComparison,

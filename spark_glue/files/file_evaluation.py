@@ -21,7 +21,7 @@ from cer_gpu.order.rows import ROW_COLUMN
 from spark_glue.distribution import POSITION, TaskReport, apart, peak_memory
 from spark_glue.files.file_plan import FilePlan
 from spark_glue.files.layout import SplitRange
-from spark_glue.files.ordered_rows import FileRows, OrderedReader, UnsortedInputError, gathered
+from spark_glue.files.ordered_reading import FileRows, OrderedReader, UnsortedInputError, gathered
 from spark_glue.files.row_groups import RowGroups
 from spark_glue.stage import plain_batch
 
