@@ -77,7 +77,7 @@ docs: install ## Write docs/errors.md, docs/api.md, the picture of the rooms and
 	$(BIN)/python docs/make_textmate.py
 
 site: install ## Make the site of README, docs/ and the reference of the Python API, to be searched offline; a broken link fails
-	$(BIN)/pdoc --docformat numpy --no-show-source --template-directory docs/reference -o build/reference/api cer_gpu cer_gpu.frames cer_gpu.report cer_gpu.plot cer_gpu.rules cer_gpu.sigma spark_glue
+	$(BIN)/pdoc --docformat numpy --no-show-source --template-directory docs/templates -o build/reference/api cer_gpu cer_gpu.frames cer_gpu.report cer_gpu.plot cer_gpu.rules cer_gpu.sigma spark_glue
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/python docs/check_links.py build/site
 	@echo "open build/site/index.html"

@@ -24,7 +24,7 @@ BLOCK = re.compile(
     r"(?P<skipped><!-- not run -->\s*)?(?:<!-- run where (?P<needed>[\w.]+) is -->\s*)?^```python\n(?P<code>.*?)^```",
     re.MULTILINE | re.DOTALL,
 )
-RUN_ELSEWHERE = {"spark.md"}  # tests/spark runs its block, which is plain code
+RUN_ELSEWHERE = {"spark.md"}  # tests/spark runs its blocks, which are plain code
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
