@@ -70,9 +70,10 @@ lint: install ## Check style, types (their completeness too) and import directio
 	$(BIN)/python tests/type_completeness.py
 	$(BIN)/lint-imports
 
-docs: install ## Write docs/errors.md, docs/api.md, the picture of the rooms and the grammar for editors anew
+docs: install ## Write the generated pages: errors, API, command line, the picture of the packages, the grammar for editors
 	$(BIN)/python docs/make_errors.py
 	$(BIN)/python docs/make_api.py
+	$(BIN)/python docs/make_command_line.py
 	$(BIN)/python docs/make_architecture.py
 	$(BIN)/python docs/make_textmate.py
 

@@ -1,6 +1,6 @@
 """Results of benchmarks: store them with the name of the machine and the date, and show them as tables.
 
-    python benchmarks/report.py [benchmarks/results/MACHINE.json] [--fill docs/performance.md]
+    python benchmarks/report.py [benchmarks/results/MACHINE.json] [--fill docs/explanation/benchmarks.md]
 
 prints the tables of stored results in Markdown, or writes them into a page: the table of a family stands between
 ``<!-- table: TITLE -->`` and ``<!-- end -->``.

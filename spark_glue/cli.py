@@ -1,4 +1,4 @@
-"""The command line of jobs on Spark: ``python -m spark_glue`` (docs/spark.md)."""
+"""The command line of jobs on Spark: ``python -m spark_glue`` (docs/reference/spark.md)."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def test_the_citation_tells_this_version_and_its_date():
 
 
 def test_the_recipe_for_conda_has_this_version_and_the_dependencies_of_the_project():
-    text = (ROOT / "docs" / "packaging" / "recipe" / "meta.yaml").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "contributing" / "recipe" / "meta.yaml").read_text(encoding="utf-8")
     assert f'{{% set version = "{cer_gpu.__version__}" %}}' in text
     recipe = yaml.safe_load(re.sub(r"\{\{ *(\w+) *\}\}", r"\1", re.sub(r"\{%.*%\}", "", text)))
     needed = [each.replace(" ", "") for each in recipe["requirements"]["run"]]

@@ -188,10 +188,10 @@ def test_error_on_a_worker_is_readable(events):
 
 def test_examples_of_the_page(spark, monkeypatch, capsys, tmp_path):
     root = Path(__file__).parents[2]
-    blocks = re.findall(r"```python\n(.*?)```", (root / "docs" / "spark.md").read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (root / "docs" / "guides" / "spark.md").read_text(), re.DOTALL)
     assert len(blocks) == 8
     monkeypatch.chdir(root)
     names: dict[str, object] = {}
     for block in blocks:
-        exec(compile(block.replace("/tmp/found", str(tmp_path / "found")), "docs/spark.md", "exec"), names)
+        exec(compile(block.replace("/tmp/found", str(tmp_path / "found")), "docs/guides/spark.md", "exec"), names)
     assert "start_time" in capsys.readouterr().out
