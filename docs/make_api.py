@@ -47,8 +47,8 @@ in, and may change in any version. Descriptions are the first sentences of the d
 the site that `make site` builds have them in full, with examples. Commands and their options are on
 [another page](command_line.md).
 
-New parameters are always keywords with a default, and may be added in any version. Classes listed without parameters are
-returned by functions; do not instantiate them yourself.
+New parameters are always keywords with a default, and may be added in any version. Classes listed without parameters
+are returned by functions; do not instantiate them yourself.
 
 <!-- docs/make_api.py writes this page from the code, and tests/test_api_page.py holds the code to it -->
 """
@@ -184,7 +184,9 @@ def check(page_path: Path, before: list[str], now: list[str], text: str) -> int:
             print(f"{word}: {line}", file=sys.stderr)
     is_same = page_path.read_text(encoding="utf-8") == text
     if not is_same:
-        print(f"{page_path.name} is out of date: make docs, and a line of CHANGELOG.md for what changed", file=sys.stderr)
+        print(
+            f"{page_path.name} is out of date: make docs, and a line of CHANGELOG.md for what changed", file=sys.stderr
+        )
     return int(not is_same)
 
 

@@ -26,11 +26,10 @@ SHARED_BY = 4
 INTRODUCTION = """\
 # Command line
 
-All commands, with their arguments and options, as `--help` shows them. [Recipes](../guides/command_line.md) use them over
-real events, and say what the files, pipes and exit codes are. Commands and options are part of
-[what stays](compatibility.md): they are removed only after a deprecation.
+All commands, with their arguments and options, as `--help` shows them. [Recipes](../guides/command_line.md) use them
+over real events. Commands and options are removed only after [a deprecation](compatibility.md#deprecation-policy).
 
-<!-- docs/make_command_line.py writes this page from the commands, and tests/test_command_line_page.py holds it to them -->
+<!-- written by docs/make_command_line.py from the commands; tests/test_command_line_page.py holds it to them -->
 """
 COMMON = """\
 ## Common options
@@ -43,7 +42,8 @@ AFTER = """\
 | code | meaning |
 | --- | --- |
 | 0 | success (`check`: no errors; `test`: all cases pass) |
-| 1 | the query, the events or the output file are wrong; the message is on standard error (`test`: a case fails; `check --strict`: there are warnings) |
+| 1 | the query, the events or the output file are wrong; a message on standard error says how |
+| | (`test`: a case fails; `check --strict`: there are warnings) |
 | 2 | the arguments are wrong |
 | 130, 143, 129 | ended by Ctrl-C, SIGTERM, SIGHUP |
 | 141 | the reader of standard output has gone |
