@@ -34,7 +34,7 @@ install: .venv/.installed ## Make .venv with the pinned versions (again only aft
 demo: $(DEMO_READY) ## Find complex events in 665,297 flight events, and on Spark (two minutes the first time)
 	$(BIN)/python examples/demo.py
 
-demo-spark: $(DEMO_READY) ## The same flights on Spark, by all three dealings
+demo-spark: $(DEMO_READY) ## The same flights on Spark, by all three distributions
 	$(BIN)/python examples/spark_flights.py
 
 .venv/s3/.installed: tests/s3_server.txt | .venv/.installed
