@@ -234,6 +234,8 @@ def filled(page: str, path: Path) -> str:
 
     def table(place: re.Match[str]) -> str:
         title = place.group(1)
+        if title not in results:  # not measured this time
+            return place.group(0)
         left_out = LEFT_OUT - ({"peak, MiB"} if title == "Memory" else set())
         rows = [{name: value for name, value in row.items() if name not in left_out} for row in results[title]]
         return f"<!-- table: {title} -->\n\n{table_of(rows)}\n<!-- end -->"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -215,6 +216,8 @@ def test_the_tables_of_the_documentation_are_those_of_the_results(tmp_path):
     page.write_text(text, encoding="utf-8")
     run("report.py", str(kept), "--fill", str(page))
     assert page.read_text(encoding="utf-8") == text
+    titles = json.loads(kept.read_text(encoding="utf-8"))["results"]
+    assert set(re.findall("<!-- table: (.+?) -->", text)) == set(titles)
 
 
 def test_all_kinds_of_question_find_the_same_from_memory_parquet_and_csv(tmp_path):
