@@ -139,8 +139,8 @@ def compile(
     Parameters
     ----------
     text
-        The query (docs/reference/ceql_patterns.md, docs/reference/eql.md), the statement (docs/reference/match_recognize.md), or the path of a file with it:
-        a `pathlib.Path`.
+        The query (docs/reference/ceql_patterns.md, docs/reference/eql.md), the statement
+        (docs/reference/match_recognize.md), or the path of a file with it: a `pathlib.Path`.
     type_column
         The column that holds the type of each event, "event.category" for EQL where none is named; None: the stream's
         name (FROM) is the type of all of them.
