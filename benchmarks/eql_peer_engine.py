@@ -20,7 +20,7 @@ from typing import Any
 ROW = "@row"
 TICKS = 10_000_000
 """Units of time in a second."""
-MOST_CHOICES = 10_000
+MAX_CHOICES = 10_000
 
 
 NAMES = {
@@ -82,7 +82,7 @@ def engine_with(changes: set[str]) -> Any:
                     found = test(scope)
                     lists = list(self.chosen.values())
                     choices = itertools.product(*(range(len(values)) for values, _ in lists))
-                    for numbers in itertools.islice(choices, 1, MOST_CHOICES):
+                    for numbers in itertools.islice(choices, 1, MAX_CHOICES):
                         if found is True:
                             break
                         for entry, number in zip(lists, numbers, strict=True):

@@ -34,7 +34,7 @@ from cer_gpu.columnar.columns import Block
 from cer_gpu.engine.blocks import BLOCK_ROWS
 from cer_gpu.predicates import guards as predicates
 from cer_gpu.predicates import placement
-from cer_gpu.predicates.guards import COMPILED, BoundGuards, GuardWords
+from cer_gpu.predicates.guards import COMPILED, BoundGuards, GuardEvaluator
 from cer_gpu.predicates.symbols import SymbolTable
 
 TITLE = "GPU"
@@ -293,7 +293,7 @@ def guards(n: int, n_columns: int) -> tuple[Guard, ...]:
 
 def selecting(n: int, batch: pa.RecordBatch, device: str, block_rows: int) -> Callable[[], int]:
     """Return a function that selects the relevant events of a batch, and returns their number."""
-    words = GuardWords(BoundGuards(guards(n, batch.num_columns), batch.schema, None, ""), device)
+    words = GuardEvaluator(BoundGuards(guards(n, batch.num_columns), batch.schema, None, ""), device)
     symbols = SymbolTable(Numbered(), words.bound.dtype, n)  # type: ignore[arg-type]
 
     def run() -> int:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from joins import BAND, CRIMES, EQUAL, RARELY, SHARE, TEXTS, WINDOWS, crimes, trades
 from measure import Row, count
-from peers import MOST_COMPARED, Elsewhere, _package
+from peers import MAX_COMPARED, Elsewhere, _package
 from rich.console import Console
 
 import cer_gpu
@@ -236,7 +236,7 @@ class FlinkCep(Elsewhere):
         """See `Peer`: as at each event partial matches are compared with each other, only if a minute is enough."""
         partial = question.window / 9
         compared = self.fewest(question) * 2 / 9 * partial**2
-        return ["iterative condition"] if question.above is not None and compared <= MOST_COMPARED else []
+        return ["iterative condition"] if question.above is not None and compared <= MAX_COMPARED else []
 
     def ask(self, question: Question, table: pa.Table, plan: str) -> tuple[float, int]:  # type: ignore[override]
         """See `Peer`."""

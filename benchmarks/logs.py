@@ -21,7 +21,7 @@ from cer_gpu.io.sources import open_events
 
 def measured(folder: Path, n_processes: int) -> tuple[int, float, float, float]:
     """Return the records of a folder, and seconds: of its opening, of the processor in it, and of reading columns."""
-    log_processes.MOST_CONVERTERS = n_processes
+    log_processes.MAX_CONVERTERS = n_processes
     log_processes.WORTHWHILE_BYTES = 1
     log_processes.CONVERTER = formats.CONVERTER = LogConverter()
     begin, begin_here = time.perf_counter(), time.process_time()

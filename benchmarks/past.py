@@ -19,7 +19,7 @@ import pyarrow as pa
 
 import cer_gpu
 from cer_gpu.columnar.columns import Block
-from cer_gpu.columnar.strings import StringCoder
+from cer_gpu.columnar.strings import DictionaryEncoder
 from cer_gpu.engine.blocks import BLOCK_ROWS
 from cer_gpu.engine.stream_columns import StreamColumns
 
@@ -56,7 +56,7 @@ def columns_of(text: str, table: pa.Table) -> Callable[[], None]:
     batch = table.combine_chunks().to_batches()[0]
 
     def run() -> None:
-        columns, coders = StreamColumns(binding), dict[str, StringCoder]()
+        columns, coders = StreamColumns(binding), dict[str, DictionaryEncoder]()
         for first in range(0, len(batch), BLOCK_ROWS):
             columns.add_to(Block(batch.slice(first, BLOCK_ROWS), coders))
 

@@ -31,9 +31,9 @@ import cer_gpu
 HERE = Path(__file__).parent
 TITLE = "Against peers"
 WINDOWS = (100, 1000, 10_000, 100_000)
-MOST_JOINED = 20_000_000
+MAX_JOINED = 20_000_000
 """Rows that a join may form in memory, for the peers that keep them all."""
-MOST_COMPARED = 5_000_000_000
+MAX_COMPARED = 5_000_000_000
 """Pairs of partial matches that FlinkCEP may form: it takes 5 to 10 ns for each."""
 
 
@@ -209,7 +209,7 @@ class Polars:
 
     def answers(self, question: Question, n_events: int) -> bool:
         """See `Peer`."""
-        return question.joins and joined_rows(question, n_events) <= MOST_JOINED
+        return question.joins and joined_rows(question, n_events) <= MAX_JOINED
 
     def ask(self, question: Question, table: pa.Table) -> tuple[float, int]:
         """See `Peer`."""
@@ -247,7 +247,7 @@ class Pandas:
 
     def answers(self, question: Question, n_events: int) -> bool:
         """See `Peer`."""
-        return question.joins and joined_rows(question, n_events) <= MOST_JOINED
+        return question.joins and joined_rows(question, n_events) <= MAX_JOINED
 
     def ask(self, question: Question, table: pa.Table) -> tuple[float, int]:
         """See `Peer`."""
@@ -345,7 +345,7 @@ class Core(Elsewhere):
     def answers(self, question: Question, n_events: int) -> bool:
         """See `Peer`: it lists complex events, with some 300 bytes for each, so their number is limited."""
         n_found = n_events * np.prod(question.shares) * min(question.window, n_events) ** 2 / 2
-        return not question.starts and bool(n_found <= MOST_JOINED / 4)
+        return not question.starts and bool(n_found <= MAX_JOINED / 4)
 
 
 class Flink(Elsewhere):
@@ -380,7 +380,7 @@ class FlinkCep(Elsewhere):
         partial = np.cumprod(question.shares[:-1] * question.window / np.arange(1, question.n)).sum()
         fewer = min(question.window / n_events, 1) * (1 - 1 / (2 * question.n - 1))  # while the first window fills
         compared = n_events * question.shares.sum() * partial**2 * (1 - fewer)
-        return not question.starts and bool(compared <= MOST_COMPARED)
+        return not question.starts and bool(compared <= MAX_COMPARED)
 
 
 def all_peers(options: argparse.Namespace) -> list[Peer]:

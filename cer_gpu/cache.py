@@ -25,7 +25,7 @@ _Made = TypeVar("_Made")
 WORTH_SECONDS = 0.5
 """Seconds that it takes to make a value, from which on it is kept."""
 
-MOST_KEPT = 16
+MAX_KEPT = 16
 """Most values of a kind that are kept: those that were used last."""
 
 _NOTICES = "CER_GPU_NOTICES"
@@ -112,7 +112,7 @@ def whole_file(path: Path, mode: int) -> AbstractContextManager[IO[bytes]]:
     return replacing(path, mode, durable=False)
 
 
-def made_once(
+def disk_cached(
     part: str,
     made_of: Iterable[bytes | str],
     make: Callable[[], _Made],
@@ -146,7 +146,7 @@ def made_once(
     with contextlib.suppress(OSError):
         path = own_folder(part) / digest.hexdigest()[:32]
         try:
-            with no_collection():
+            with gc_paused():
                 value = read(read_kept(path))
             os.utime(path)
             return value
@@ -155,7 +155,7 @@ def made_once(
         except Exception as error:  # whatever the damage leads to
             say_notice(f"{path} is not as it was written ({type(error).__name__}), and is made anew")
     begun = time.perf_counter()
-    with no_collection():
+    with gc_paused():
         value = make()
     if path is not None and dearer * (time.perf_counter() - begun) >= WORTH_SECONDS:
         with contextlib.suppress(OSError, ValueError, RecursionError):
@@ -172,7 +172,7 @@ def _drop_old(written: Path) -> None:
     now = time.time()
     used = {each: each.stat().st_mtime for each in written.parent.iterdir() if each != written}
     files = sorted(used, key=lambda each: (used[each] <= now, used[each]))
-    for old in files[: max(0, len(files) + 1 - MOST_KEPT)]:
+    for old in files[: max(0, len(files) + 1 - MAX_KEPT)]:
         old.unlink()
 
 
@@ -228,7 +228,7 @@ def say_notice(text: str) -> None:
 
 
 @contextlib.contextmanager
-def no_collection() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Do not look for garbage within the block, in which many objects are made that all stay."""
     was_enabled = gc.isenabled()
     gc.disable()

@@ -12,9 +12,9 @@ from typing import Any, TypeVar, cast
 import pyarrow as pa
 
 from cer_gpu.ceql.query_file import read_query_file, with_hint_of_a_file
-from cer_gpu.engine.options import Default, checking_names
+from cer_gpu.engine.options import OverridableDefault, checking_names
 from cer_gpu.errors import CerError, OptionError, QueryError
-from cer_gpu.evaluated import CompiledQuery as CompiledQuery
+from cer_gpu.evaluable import CompiledQuery as CompiledQuery
 from cer_gpu.query import Query
 
 _Asked = TypeVar("_Asked")
@@ -94,13 +94,13 @@ LANGUAGES = (
         missing_fields="null",
         of_any_schema=True,
     ),
-    Language("CEQL", re.compile(""), "cer_gpu.fitting.ceql", own_options=("missing_fields",)),
+    Language("CEQL", re.compile(""), "cer_gpu.resolution.ceql", own_options=("missing_fields",)),
 )
 """Languages of queries; the first one that recognises a text is its language.  CEQL has conjunctive queries, too."""
 
-TYPE_COLUMN = Default("type")
+TYPE_COLUMN = OverridableDefault("type")
 """The column of types where none is named, and the language has no other one."""
-MISSING_IN_RULES = Default("null")
+MISSING_IN_RULES = OverridableDefault("null")
 """The treatment of missing fields in a set of rules where nobody gives one (`Language.of_any_schema`)."""
 _OF_SOME = {"missing_fields": None, "selection": "recent"}
 """Options of `compile` that not every language takes, and what they are where nobody gives them."""
@@ -259,10 +259,10 @@ def options_of_set(texts: Iterable[str], options: Mapping[str, Any]) -> dict[str
 def _columns(language: Language, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of types and times, which a language may have of its own where none are named."""
     types, times = options.get("type_column", TYPE_COLUMN), options.get("time_column")
-    if isinstance(types, Default):
-        types = Default(types if language.type_column is None else language.type_column)
+    if isinstance(types, OverridableDefault):
+        types = OverridableDefault(types if language.type_column is None else language.type_column)
     if times is None and language.time_column is not None:
-        times = Default(language.time_column)
+        times = OverridableDefault(language.time_column)
     return {"type_column": types, "time_column": times}
 
 
@@ -292,7 +292,7 @@ def analyse(text: str, **options: Any) -> tuple[CompiledQuery | None, Sequence[C
             options["type_column"] = str(options["type_column"])
     if "missing_fields" in language.own_options:
         missing = options.get("missing_fields")
-        given = missing is not None and (language.of_any_schema or not isinstance(missing, Default))
+        given = missing is not None and (language.of_any_schema or not isinstance(missing, OverridableDefault))
         options["missing_fields"] = str(missing) if given else language.missing_fields
     found: tuple[CompiledQuery | None, Sequence[CerError]]
     found = import_module(language.front_end).analyse(text, **options)

@@ -308,7 +308,7 @@ def did_you_mean(name: str, known: Iterable[str], what: str = "known") -> str | 
     return f"{what}: {shown}"
 
 
-class InQuery:
+class QueryErrorContext:
     """Context in which errors in a query begin with its name, if it has one."""
 
     def __init__(self, name: str) -> None:

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from cer_gpu.compilation import compile
-from cer_gpu.evaluated import CompiledQuery
+from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.forecast.model import Forecast
 from cer_gpu.forecast.saving import read_forecast
 

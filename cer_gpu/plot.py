@@ -15,7 +15,7 @@ from cer_gpu.printable import printable
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MOST_LINES = 20_000
+MAX_LINES = 20_000
 """Most complex events drawn; if there are more, an evenly spread sample of about so many is drawn."""
 
 
@@ -59,7 +59,7 @@ def timeline(matches: pa.Table, ax: Axes | None = None, *, by: str | None = None
     ax = _axes(ax)
     begins, ends, label = _spans(matches)
     n = len(begins)
-    shown = np.arange(n) if n <= MOST_LINES else np.unique(np.linspace(0, n - 1, MOST_LINES).astype(np.int64))
+    shown = np.arange(n) if n <= MAX_LINES else np.unique(np.linspace(0, n - 1, MAX_LINES).astype(np.int64))
     if by is None:
         heights = shown
         ax.set_ylabel("complex event")

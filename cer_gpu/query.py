@@ -15,15 +15,15 @@ from cer_gpu.ceql.syntax import QuerySyntax
 from cer_gpu.ceql.variables import variables
 from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.columnar.fields import column_type
-from cer_gpu.engine.member import QueryMember
+from cer_gpu.engine.execution import StreamingExecution
 from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, Sort, options_by_name, taking
-from cer_gpu.engine.sharing import Sharing
+from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.errors import (
     CerError,
     OptionError,
     QueryError,
 )
-from cer_gpu.evaluated import CompiledQuery
+from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.explain.facts import explain
 from cer_gpu.explain.in_short import in_short
@@ -38,11 +38,11 @@ from cer_gpu.output.measures import measure_errors, measures_of
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.distribution import Distribution
-from cer_gpu.planning.needs import Needs, narrowed, needs_of
-from cer_gpu.planning.outputs import against_output, output_of, with_aggregate
+from cer_gpu.planning.file_pruning import FilePruning, needs_of, prune
+from cer_gpu.planning.outputs import output_of, why_not_output, with_aggregate
 from cer_gpu.planning.passes import plan_of, schema_errors, strategy_notes
 from cer_gpu.planning.physical import PhysicalPlan, physical_plan
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.planning.type_columns import check_type_column
 
 
@@ -82,7 +82,7 @@ def planned(
     time_column: str | None,
     time_unit: str | None,
     schema: pa.Schema | None,
-) -> tuple[Plan | None, Sequence[str], list[QueryError]]:
+) -> tuple[LogicalPlan | None, Sequence[str], list[QueryError]]:
     """Check a query as it was parsed, and return its plan and remarks on it, or None and all its errors."""
     try:
         moments = [] if schema is None else [field.name for field in schema if pa.types.is_timestamp(field.type)]
@@ -107,7 +107,7 @@ def planned(
     return plan, (*found.notes, *strategy_notes(syntax)), []
 
 
-def _listing_all(plan: Plan) -> Plan:
+def _listing_all(plan: LogicalPlan) -> LogicalPlan:
     """Return a plan without LIMIT and ANY."""
     return replace(plan, strategy=ALL if plan.strategy.most_at_an_end else plan.strategy, limit=None)
 
@@ -142,9 +142,9 @@ class Query(CompiledQuery):
     language = "CEQL"
     reads_whole_table = False
 
-    _plan: Plan
+    _plan: LogicalPlan
 
-    def __init__(self, plan: Plan, notes: tuple[str, ...] = ()) -> None:
+    def __init__(self, plan: LogicalPlan, notes: tuple[str, ...] = ()) -> None:
         self._plan = plan
         self.notes = notes
         self._bindings = Bindings(plan)
@@ -177,7 +177,7 @@ class Query(CompiledQuery):
     def outputs(self) -> tuple[str, ...]:
         """The outputs that the query can have."""
         plan = self._plan
-        return tuple(name for name, each in OUTPUTS.items() if against_output(plan, each) is None)
+        return tuple(name for name, each in OUTPUTS.items() if why_not_output(plan, each) is None)
 
     def output_for(self, asked: str | None) -> str:
         """Return the name of the output that is asked for, by default the usual one; OptionError: it has no such."""
@@ -237,7 +237,7 @@ class Query(CompiledQuery):
         """Return the query without LIMIT and ANY, which also finds the complex events that they leave out."""
         return self._changed(_listing_all)
 
-    def _changed(self, change: Callable[[Plan], Plan]) -> Query:
+    def _changed(self, change: Callable[[LogicalPlan], LogicalPlan]) -> Query:
         """Return the query with another plan, made of its own by a function that can be pickled."""
         return Query(change(self._plan), self.notes)
 
@@ -354,7 +354,7 @@ class Query(CompiledQuery):
     def _counted_output(self) -> str | None:
         return None if self._drops_rows else "count"
 
-    def _needs(self, schema: pa.Schema, output: str | None = None) -> Needs | None:
+    def _needs(self, schema: pa.Schema, output: str | None = None) -> FilePruning | None:
         made = self._output(output)
         if made.by_starts or made.each_event:
             return None  # any event may tell that a window has passed, or is asked for
@@ -366,7 +366,7 @@ class Query(CompiledQuery):
         *,
         sort: Sort = False,
         resident: bool = False,
-        needs: Callable[[pa.Schema], Needs | None] | None = None,
+        needs: Callable[[pa.Schema], FilePruning | None] | None = None,
     ) -> Source:
         """Open anything that `evaluate` takes; with `sort`, its events are read in the order of time.
 
@@ -382,7 +382,7 @@ class Query(CompiledQuery):
         for source in sources.values():
             check_type_column(source, self._bindings.plan_over(source.schema).type_column, self.types)
         if needs is not None and not isinstance(events, Mapping):
-            sources = {name: narrowed(source, needs(source.schema)) for name, source in sources.items()}
+            sources = {name: prune(source, needs(source.schema)) for name, source in sources.items()}
         if time_column is not None:
             sources = {name: with_times(source, time_column) for name, source in sources.items()}
             if sort or isinstance(events, Mapping):
@@ -400,9 +400,9 @@ class Query(CompiledQuery):
     def _asked(self, options: EvaluationOptions) -> Query:
         return self if options.aggregate is None else self.with_aggregate(options.aggregate, options.output)
 
-    def _member(self, options: EvaluationOptions, sharing: Sharing | None = None) -> QueryMember:
+    def _member(self, options: EvaluationOptions, sharing: SharedState | None = None) -> StreamingExecution:
         query = self._asked(options)
-        return QueryMember(query._bindings, options, query.output_for(options.output), sharing)
+        return StreamingExecution(query._bindings, options, query.output_for(options.output), sharing)
 
     @options_by_name
     def explain(self, events: Any = None, *, analyze: bool = False) -> Explanation:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.cache import no_collection
+from cer_gpu.cache import gc_paused
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.columnar.batches import empty_batch
 from cer_gpu.columnar.fields import narrowest
@@ -27,8 +27,8 @@ from cer_gpu.compilation import (
     options_of_set,
 )
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.evaluation import Evaluation, FoundBatches
-from cer_gpu.engine.member import QueryMember
+from cer_gpu.engine.evaluation import BaseEvaluator, FoundBatches
+from cer_gpu.engine.execution import StreamingExecution
 from cer_gpu.engine.options import (
     OF_COUNTS,
     OF_EVENTS,
@@ -40,23 +40,23 @@ from cer_gpu.engine.options import (
     checking_names,
     taking,
 )
-from cer_gpu.engine.set_member import SetMember
-from cer_gpu.engine.sharing import BoundBefore, Sharing
-from cer_gpu.errors import CerError, InQuery, OptionError, QueryError, did_you_mean
-from cer_gpu.evaluated import Evaluated, number_in
+from cer_gpu.engine.set_execution import QueryExecution
+from cer_gpu.engine.shared_state import GuardCache, SharedState
+from cer_gpu.errors import CerError, OptionError, QueryError, QueryErrorContext, did_you_mean
+from cer_gpu.evaluable import Evaluable, number_in
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.in_one_table import joined_schema, named
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import reading_again
 from cer_gpu.order.streams import STREAM_COLUMN
-from cer_gpu.planning.needs import Needs
+from cer_gpu.planning.file_pruning import FilePruning
 from cer_gpu.preparing.kept import FROM_QUERIES
 from cer_gpu.preparing.lookup import SetLookup
 from cer_gpu.preparing.over_schema import OverSchema
 from cer_gpu.preparing.sets import compiled_together
 from cer_gpu.printable import html_text
 
-_MOST_OUTPUTS = 2
+_MAX_OUTPUTS = 2
 """Choices of outputs for which what is known of the queries stays in memory."""
 
 
@@ -142,11 +142,11 @@ def compile_all(
 def _raise_first(wrong: Mapping[str, CerError]) -> None:
     """Raise the first error, with the name of its query."""
     for name, error in wrong.items():
-        with InQuery(name):
+        with QueryErrorContext(name):
             raise error
 
 
-class QuerySet(Mapping[str, CompiledQuery], Evaluated):
+class QuerySet(Mapping[str, CompiledQuery], Evaluable):
     """Compiled queries by name, evaluated in one pass; made by `compile_all`.  Immutable, and can be pickled.
 
     Parameters
@@ -186,7 +186,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         self._errors = errors
         self._skipped = dict(skipped or {})
         self._misfits: Mapping[str, CerError] = {}  # queries that do not fit the events evaluated last
-        self._bound = BoundBefore()
+        self._bound = GuardCache()
         self._lookups: list[SetLookup] = []  # of the last outputs
         self._parted: tuple[pa.Schema, QuerySet, dict[str, CerError]] | None = None  # without misfits of a schema
         if not queries:
@@ -263,7 +263,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         together, evaluator, source = self._opened(events, options)
         schemas = together._schemas(source.schema, options)
         found: dict[str, list[pa.RecordBatch]] = {name: [] for name in schemas}
-        with no_collection() if len(self) >= FROM_QUERIES else nullcontext():  # it would look through all queries
+        with gc_paused() if len(self) >= FROM_QUERIES else nullcontext():  # it would look through all queries
             for name, rows in self._found(source, evaluator, options.threads):
                 found[name].append(rows)
         return {name: pa.Table.from_batches(found[name], schema) for name, schema in schemas.items()}
@@ -362,7 +362,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         for lookup in self._lookups:
             if lookup.outputs == named:
                 return lookup
-        self._lookups = [SetLookup(self._queries, named), *self._lookups[: _MOST_OUTPUTS - 1]]
+        self._lookups = [SetLookup(self._queries, named), *self._lookups[: _MAX_OUTPUTS - 1]]
         return self._lookups[0]
 
     def _prepared(
@@ -374,7 +374,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         """
         over = self._known_over(schema, outputs or {}, output)
         for name in over.wrong:
-            with InQuery(name):
+            with QueryErrorContext(name):
                 over.raise_error(name)
         return over
 
@@ -385,7 +385,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         """
         fitted = {}
         for name, query in self._queries.items():
-            with InQuery(name):
+            with QueryErrorContext(name):
                 fitted[name] = query.bind(schema)
         return QuerySet(fitted)
 
@@ -409,7 +409,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
             }
         schemas = {}
         for name, query in self._queries.items():
-            with InQuery(name):
+            with QueryErrorContext(name):
                 schemas[name] = query._asked(options).output_schema(schema, options.output)
         return schemas
 
@@ -419,13 +419,13 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         *,
         sort: Sort = False,
         resident: bool = False,
-        needs: Callable[[pa.Schema], Needs | None] | None = None,
+        needs: Callable[[pa.Schema], FilePruning | None] | None = None,
     ) -> Source:
         return self._first._source(events, sort=sort, needs=needs)
 
     def _needs(
         self, schema: pa.Schema, output: str | None = None, outputs: Mapping[str, str | None] | None = None
-    ) -> Needs | None:
+    ) -> FilePruning | None:
         return self._known_over(schema, outputs or {}, output).needs
 
     def columns(self, schema: pa.Schema, output: str | None = None) -> list[str]:
@@ -449,14 +449,14 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
     ) -> QuerySetEvaluator:
         """Return an evaluator with an output of each query."""
         several = STREAM_COLUMN if self._first.several_streams else None
-        sharing = Sharing(several, options.device, self._bound) if shares else None
+        sharing = SharedState(several, options.device, self._bound) if shares else None
         known = {} if sharing is None or options.aggregate else self._lookup(outputs, options.output).known
         asked = {output: replace(options, output=output) for output in {*outputs.values(), options.output}}
-        members: dict[str, SetMember] = {}
+        members: dict[str, QueryExecution] = {}
         for name, query in self._queries.items():
             own = asked[outputs.get(name, options.output)]
             if name in known:
-                members[name] = QueryMember(known[name], own, query.output_for(own.output), sharing)
+                members[name] = StreamingExecution(known[name], own, query.output_for(own.output), sharing)
             else:
                 members[name] = query._member(own, sharing)
         return QuerySetEvaluator(members, options, sharing, self)
@@ -466,7 +466,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluated):
         return {name: query.explain(events) for name, query in self.items()}
 
 
-class QuerySetEvaluator(Evaluation[tuple[str, pa.RecordBatch], dict[str, pa.RecordBatch]]):
+class QuerySetEvaluator(BaseEvaluator[tuple[str, pa.RecordBatch], dict[str, pa.RecordBatch]]):
     """Evaluator of many queries, batch by batch: `push` events, `finish` at the end; made by `QuerySet.evaluator`.
 
     Between batches queries may be added and removed.  For each, the concatenated results are those of
@@ -493,17 +493,21 @@ class QuerySetEvaluator(Evaluation[tuple[str, pa.RecordBatch], dict[str, pa.Reco
     """
 
     def __init__(
-        self, members: Mapping[str, SetMember], options: EvaluationOptions, sharing: Sharing | None, queries: QuerySet
+        self,
+        members: Mapping[str, QueryExecution],
+        options: EvaluationOptions,
+        sharing: SharedState | None,
+        queries: QuerySet,
     ) -> None:
         super().__init__(members, options, sharing)
         self.output: str | None = options.output
         self.skipped: dict[str, CerError] = dict(queries._skipped)
         self._first, self._first_name = queries._first, queries._first_name
         self._choose = queries.fitting if queries._skips(options) else None
-        self._misfits: dict[str, SetMember] = {}
+        self._misfits: dict[str, QueryExecution] = {}
 
     def expect(self, schema: pa.Schema) -> None:
-        """Bind to a schema (`Evaluation.expect`); queries that do not fit the first one may be left out."""
+        """Bind to a schema (`BaseEvaluator.expect`); queries that do not fit the first one may be left out."""
         if self._schema is None:
             self._leave_out(schema)
         super().expect(schema)
@@ -563,7 +567,7 @@ class QuerySetEvaluator(Evaluation[tuple[str, pa.RecordBatch], dict[str, pa.Reco
             raise OptionError(f"there is a query {name!r} already\nhint: remove({name!r}) first")
         first = self._first
         if isinstance(query, str):
-            with InQuery(name):
+            with QueryErrorContext(name):
                 query = compile_member(
                     query, type_column=first.type_column, time_column=first.time_column, time_unit=first.time_unit
                 )

@@ -36,7 +36,7 @@ BY_HAND = ("DeviceEvents", "EvaluationOptions", "FieldColumns", "Rule")
 INTERNAL = {
     *("start_position", "check_time", "compiled_by", "key_shard", "distribution_for", "engine", "expect"),
     *("next_deadline", "report_from", "given", "total_matches"),
-    *("holds_back", "identities", "physical", "physical_plan", "pipeline", "placement", "stages", "syntax"),
+    *("defers_events", "identities", "physical", "physical_plan", "pipeline", "placement", "stages", "syntax"),
     *("window_attribute", "window_kind", "compiled", "identity", "compile_options", "is_spaced"),
 }
 """Members that other rooms of the packages call, and nobody else."""

@@ -16,12 +16,12 @@ import click
 
 import cer_gpu
 from cer_gpu.cli.command_line import Commands, run_commands, say, say_errors, say_notes, show_text
-from cer_gpu.cli.given_events import Streams
-from cer_gpu.cli.given_queries import GivenQueries, WrongQueries, read_queries
+from cer_gpu.cli.event_arguments import Streams
 from cer_gpu.cli.live.job import job_command
 from cer_gpu.cli.options import QueryOptions, query_options, skip_invalid_option
+from cer_gpu.cli.query_arguments import QueryArguments, WrongQueries, read_queries
 from cer_gpu.cli.signals import Signals
-from cer_gpu.engine.options import RAISE, SKIP, Default
+from cer_gpu.engine.options import RAISE, SKIP, OverridableDefault
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rules.alerts import ALERTS
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     from cer_gpu import QuerySet
-    from cer_gpu.evaluated import CompiledQuery
+    from cer_gpu.evaluable import CompiledQuery
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -289,13 +289,13 @@ def _explain_command(
     return 0
 
 
-def _given(query: str | None, queries: str | None, compiling: QueryOptions, *, skip_invalid: bool) -> GivenQueries:
+def _given(query: str | None, queries: str | None, compiling: QueryOptions, *, skip_invalid: bool) -> QueryArguments:
     if (query is None) == (queries is None):
         raise click.UsageError("expected QUERY or --queries FOLDER" + ("" if query is None else ", and got both"))
     return read_queries(query, queries, compiling, skip_invalid=skip_invalid)
 
 
-def _compiled(given: GivenQueries, time_column: str | None) -> CompiledQuery | QuerySet | None:
+def _compiled(given: QueryArguments, time_column: str | None) -> CompiledQuery | QuerySet | None:
     """Compile for a time column; None: there are errors, which were said."""
     given = replace(given, options=replace(given.options, time_column=time_column))
     if not given.is_set:
@@ -313,12 +313,12 @@ def _compiled(given: GivenQueries, time_column: str | None) -> CompiledQuery | Q
         return None
 
 
-def _named_time(given: GivenQueries) -> str | None:
+def _named_time(given: QueryArguments) -> str | None:
     """Return the time column that an option names; that of a language, such as "@timestamp", is none."""
-    return None if isinstance(given.time_column, Default) else given.time_column
+    return None if isinstance(given.time_column, OverridableDefault) else given.time_column
 
 
-def _fitted(events: DataFrame, given: GivenQueries, order_by: Sequence[str]) -> CompiledQuery | QuerySet | None:
+def _fitted(events: DataFrame, given: QueryArguments, order_by: Sequence[str]) -> CompiledQuery | QuerySet | None:
     """Compile a query for events, the first column of whose order is the time column if it holds times.
 
     None: the query has errors, which were said.

@@ -49,9 +49,9 @@ PART_ROWS = 1 << 44
 """Upper bound of the rows of a stream."""
 PART_MATCHES = 1 << 44
 """Upper bound of the complex events of a part."""
-MOST_PARTS = 1 << 18
+MAX_SHARDS = 1 << 18
 
-LEAST_INT64, MOST_INT64 = -(2**63), 2**63 - 1
+LEAST_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 """Smallest and largest 64-bit integers."""
 
 DISTRIBUTIONS = ("auto", "key", "range", "broadcast")
@@ -111,8 +111,8 @@ class JobOptions:
         n_parts = at_once() if self.tasks is None else self.tasks
         if type(n_parts) is not int or n_parts < 1:
             raise OptionError(f"tasks must be a positive number, got {self.tasks!r}")
-        if n_parts > MOST_PARTS:
-            raise OptionError(f"at most {MOST_PARTS:,} tasks, got {n_parts:,}")
+        if n_parts > MAX_SHARDS:
+            raise OptionError(f"at most {MAX_SHARDS:,} tasks, got {n_parts:,}")
         return n_parts
 
 
@@ -267,7 +267,7 @@ def even_ranges(stream: Stream, n_parts: int, length: int | float, *, by_positio
 
 
 @dataclass(frozen=True)
-class Done:
+class TaskReport:
     """Report of a task on one part.
 
     Attributes
@@ -307,7 +307,7 @@ class Task:
         First position of each part, which reports no complex event that ends before; empty: parts report all.
     n_parts : int
     report
-        Accumulator, or None; its ``add`` is called with {number: `Done`} at the end of each part.
+        Accumulator, or None; its ``add`` is called with {number: `TaskReport`} at the end of each part.
     counted_by : (str, str) or None
         Column of the rows that must not be NULL, and the name of the first column of the order, for the message; None:
         the rows come with `PLACE`, and were checked.
@@ -386,7 +386,7 @@ class Task:
         yield from part.timed(part.evaluator.finish_batches())
         if self.report is not None:
             found = part.evaluator
-            self.report.add({part.number: Done(found.n_events, found.total_matches, part.seconds, peak_memory())})
+            self.report.add({part.number: TaskReport(found.n_events, found.total_matches, part.seconds, peak_memory())})
 
 
 class _Part:

@@ -37,7 +37,7 @@ _LOST = re.compile(r"Python worker exited unexpectedly|ExecutorLostFailure|OutOf
 
 _WAITED = "Exception thrown in awaitResult:"
 """The message of an exception of Spark's driver whose cause is that of the tasks."""
-_MOST_CAUSES = 8
+_MAX_CAUSES = 8
 
 
 @contextlib.contextmanager
@@ -93,7 +93,7 @@ def plain_error(error: Exception) -> CerError:
 def _text_of(java: Any) -> str:
     """Return what a Java exception and its causes say, from the first one on that says more than that there is one."""
     told: list[str] = []
-    while java is not None and len(told) < _MOST_CAUSES:
+    while java is not None and len(told) < _MAX_CAUSES:
         told.append(str(java.toString()).strip())
         java = java.getCause()
     while len(told) > 1 and told[0].endswith(_WAITED):

@@ -15,11 +15,11 @@ from spark_glue.distribution import (
     taking_job_options,
     way_of_rows,
 )
-from spark_glue.match import Way, way_of
+from spark_glue.match import InputPlan, plan_input
 from spark_glue.work import work_of
 
 if TYPE_CHECKING:
-    from cer_gpu.evaluated import CompiledQuery
+    from cer_gpu.evaluable import CompiledQuery
 
 
 @taking_job_options
@@ -58,14 +58,14 @@ def explain(
         return "\n".join([f"{chosen}: {way_of_rows(work, chosen)}", f"  {reason}", *other_distributions(work, chosen)])
     if options.order_by is None:
         raise OptionError("order_by names no column: expected those that order the events\nhint: order_by='ts'")
-    way = way_of(events, query, **vars(options))
+    way = plan_input(events, query, **vars(options))
     words = way_of_rows(way.work, way.distribution) if way.plan is None else way.plan.way
     lines = [f"{way.distribution}: {words}", f"  {way.reason}"]
     lines += other_distributions(way.work, way.distribution, way.order[0])
     return "\n".join([*lines, *_source_lines(way)])
 
 
-def _source_lines(way: Way) -> list[str]:
+def _source_lines(way: InputPlan) -> list[str]:
     """Return lines on the way of the events to the tasks."""
     if way.plan is None:
         parts = counted(way.n_parts, "part")

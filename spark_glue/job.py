@@ -12,7 +12,7 @@ from cer_gpu.cli.tally import FORMS, counted
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.io.tables.names import is_table_name
 from cer_gpu.rules.alerts import ALERTS
-from spark_glue.distribution import Done, JobOptions, taking_job_options
+from spark_glue.distribution import JobOptions, TaskReport, taking_job_options
 from spark_glue.errors import plain_errors
 from spark_glue.files.tables import table_frame
 from spark_glue.match import matching
@@ -23,7 +23,7 @@ from spark_glue.watch import Stage, cancelling, next_stage, progress, stages_sin
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from cer_gpu.evaluated import CompiledQuery
+    from cer_gpu.evaluable import CompiledQuery
 
 INPUTS = ("parquet", "csv", "json", "orc", "delta", "table")
 
@@ -72,7 +72,7 @@ class Summary:
     was_counted: bool
     was_in_order: bool
     n_parts: int
-    parts: tuple[Done, ...]
+    parts: tuple[TaskReport, ...]
     stages: tuple[Stage, ...]
 
     @property
@@ -211,7 +211,7 @@ def run(
     )
 
 
-def _counted(parts: Sequence[Done]) -> int:
+def _counted(parts: Sequence[TaskReport]) -> int:
     """Return the number of rows of a stream, all of which each part has."""
     return max((part.n_rows for part in parts), default=0)
 

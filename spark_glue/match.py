@@ -13,9 +13,9 @@ import pyarrow as pa
 from cer_gpu.cli.tally import counted
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
-from cer_gpu.evaluated import CompiledQuery
+from cer_gpu.evaluable import CompiledQuery
 from spark_glue.distribution import JobOptions, choose_distribution, taking_job_options
-from spark_glue.files.found import NotByFilesError, Scan
+from spark_glue.files.found import DirectReadError, Scan
 from spark_glue.number import ADDED
 from spark_glue.rows import deal_rows
 from spark_glue.sessions import active_session, described, settings, short, tasks_at_once
@@ -58,7 +58,7 @@ def match(events: Any, query: CompiledQuery | Mapping[str, Any] | None = None, *
     ------
     OptionError
         For a distribution that is not exact for the query, with the reason and an exact one.
-    NotByFilesError
+    DirectReadError
         For source="files", with the reason why tasks cannot read the events by themselves.
     CerError
         If the query does not fit the events.
@@ -76,7 +76,7 @@ def _match(query: CompiledQuery | Mapping[str, Any], options: JobOptions, events
 
 
 @dataclass(frozen=True)
-class Matching:
+class MatchJob:
     """Result of `match`, and the way to it.
 
     Attributes
@@ -113,7 +113,7 @@ class Matching:
 
 
 @dataclass(frozen=True)
-class Way:
+class InputPlan:
     """Way of events to tasks, checked and planned.
 
     Attributes
@@ -142,13 +142,13 @@ class Way:
 
 
 @taking_job_options
-def way_of(
+def plan_input(
     events: Any,
     query: CompiledQuery | Mapping[str, Any],
     *,
     options: JobOptions,
     check: Callable[[Work, pa.Schema], None] = lambda work, schema: None,
-) -> Way:
+) -> InputPlan:
     """Find the way of events to tasks; footers of files are read, and no rows.
 
     Parameters
@@ -179,12 +179,12 @@ def way_of(
         try:
             with described(found.spark, f"{short(work.text)}: plan by files"):
                 plan = plan_files(found.spark, found.scan, work, order, options.distribution, n_parts)
-            return Way(work, None, plan, plan.distribution, plan.reason, found.reason, *given, n_parts)
-        except NotByFilesError as error:
+            return InputPlan(work, None, plan, plan.distribution, plan.reason, found.reason, *given, n_parts)
+        except DirectReadError as error:
             found.by_rows(error)
     if options.tasks is None and chosen == "broadcast":
         n_parts = min(n_parts, work.most_copies or n_parts)
-    return Way(work, found.rows(), None, chosen, reason, found.reason, *given, n_parts)
+    return InputPlan(work, found.rows(), None, chosen, reason, found.reason, *given, n_parts)
 
 
 class _Events:
@@ -223,7 +223,7 @@ class _Events:
                 self.scan = self._scan()
                 if source == "auto":
                     self.reason = "tasks can read the files by themselves"
-            except NotByFilesError as error:
+            except DirectReadError as error:
                 self.by_rows(error)
         self.schema = self.scan.schema if self.scan is not None else to_arrow(self.rows().schema)
 
@@ -238,16 +238,16 @@ class _Events:
         told = settings(self.spark, settings_of({address_of(path).scheme for path in self._paths}))
         return scan_of_paths(self._paths, Opener(told))
 
-    def by_rows(self, error: NotByFilesError) -> None:
+    def by_rows(self, error: DirectReadError) -> None:
         """Take the rows of Spark, for a reason.
 
         Raises
         ------
-        NotByFilesError
+        DirectReadError
             If tasks must read the files.
         """
         if self._source == "files":
-            raise NotByFilesError(
+            raise DirectReadError(
                 f"tasks cannot read the events by themselves: {error}\nhint: source='auto'"
             ) from error
         self.scan, self.reason = None, str(error).partition("\n")[0]
@@ -268,7 +268,7 @@ class _Events:
                     raise OptionError(f"{path}: Spark does not read Arrow IPC files, and tasks do not: {self.reason}")
                 try:
                     Opener().format(path)
-                except NotByFilesError as error:
+                except DirectReadError as error:
                     raise OptionError(
                         f"{error}, which alone are read by their paths here\n"
                         "hint: logs and text are read by cer_gpu itself (cer-gpu run QUERY PATH), or by Spark as a "
@@ -286,7 +286,7 @@ def matching(
     options: JobOptions,
     report: Any = None,
     check: Callable[[StructType], None] = lambda schema: None,
-) -> Matching:
+) -> MatchJob:
     """Find the complex events as `match` does, and return them with the way to them.
 
     `report` is that of `spark_glue.distribution.Task`; `check` is called with the schema of the result before any row
@@ -297,11 +297,11 @@ def matching(
     def check_result(work: Work, events: pa.Schema) -> None:
         check(to_spark(work.output_schema(events)))
 
-    way = way_of(events, query, **vars(options), check=check_result)
+    way = plan_input(events, query, **vars(options), check=check_result)
     if way.plan is not None:
         from spark_glue.files.job import found_of
 
-        return Matching(
+        return MatchJob(
             df=found_of(way.spark, way.plan, report),
             work=way.work,
             distribution=way.distribution,
@@ -321,7 +321,7 @@ def matching(
     how = "the rows lie in order" if dealt.was_in_order else "the rows are sorted"
     if dealt.n_heavy:
         how += f"; those of {counted(dealt.n_heavy, 'key')} with many are cut by time"
-    return Matching(
+    return MatchJob(
         df=dealt.df,
         work=way.work,
         distribution=way.distribution,

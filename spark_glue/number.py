@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted, names_of, path_of
 from cer_gpu.errors import QueryTypeError
-from spark_glue.distribution import MOST_INT64, PART, PLACE, POSITION, Ranges, cut_into_ranges, even_ranges, null_error
+from spark_glue.distribution import MAX_INT64, PART, PLACE, POSITION, Ranges, cut_into_ranges, even_ranges, null_error
 from spark_glue.sessions import is_connect
 from spark_glue.survey import (
     FILE,
@@ -184,7 +184,7 @@ def _sorted(
     if measure is None:
         lows, highs = firsts, [first - 1 for first in [*firsts[1:], n_rows]]
     else:
-        end = math.inf if any(isinstance(low, float) for _, low in found.values()) else MOST_INT64
+        end = math.inf if any(isinstance(low, float) for _, low in found.values()) else MAX_INT64
         # a range without rows begins with the next one; the evaluation refuses a range of NULLs only
         least = [end if k not in found or found[k][1] is None else found[k][1] for k in range(n_parts)]
         lows = list(itertools.accumulate(reversed(least), min))[::-1]

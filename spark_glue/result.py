@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cer_gpu.errors import OptionError, did_you_mean
 from spark_glue.errors import plain_errors
-from spark_glue.files.found import NotByFilesError
+from spark_glue.files.found import DirectReadError
 from spark_glue.watch import cancelling, in_another_thread
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Result:
         folder = str(self._files.makeQualified(self._path).toUri().toString())
         try:
             writing_task(self._spark, plan, folder, codec)
-        except NotByFilesError:
+        except DirectReadError:
             return False
         with self._unfinished() as place, cancelling(self._spark.sparkContext):
             self._files.mkdirs(place)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from spark_glue.distribution import (
-    MOST_PARTS,
+    MAX_SHARDS,
     PART,
     PART_ROWS,
     PLACE,
@@ -34,7 +34,7 @@ LEAST_SKEWED = 1 << 17
 """Fewest rows of a stream whose keys with many of them are looked for."""
 HEAVY_PART = 0.5
 """Share of the rows of an even part from which on a key has many: its rows are cut by time."""
-MOST_COMPARED = 8
+MAX_COMPARED = 8
 """Most ranges that a window reaches over to compare a row with each of them."""
 SAMPLED_A_PART = 1000
 """Rows whose keys are looked at for each part."""
@@ -126,7 +126,7 @@ def _cuts_keys(work: Work, order: Sequence[str], distribution: str, n_parts: int
         and why_not_distributions(work, order[0])["range"] is None
         and work.window is not None
         and work.window.column == order[0]
-        and n_parts < MOST_PARTS
+        and n_parts < MAX_SHARDS
     )
 
 
@@ -303,7 +303,7 @@ def _last_range(own: Column, found: Ranges) -> Column | None:
     if not found.reach:
         return None
     begins = sf.array(*map(sf.lit, found.begins))
-    if found.reach > MOST_COMPARED:
+    if found.reach > MAX_COMPARED:
         later = sf.sequence(own, sf.least(own + found.reach, sf.lit(n_ranges - 1)))
         reached = sf.filter(later, lambda part: (part == own) | (sf.element_at(begins, part + 1) <= sf.col(WHERE)))
         return sf.element_at(reached, -1)

@@ -23,7 +23,7 @@ FILE, ROW = "$file", "$row"
 N_ROWS, IN_ORDER_COLUMN, FIRST_COLUMN, LAST_COLUMN = "$n", "$in_order", "$first", "$last"
 """Columns of a stretch: number of rows, whether they are in order, and first and last values of each order column."""
 
-MOST_STRETCHES = 256
+MAX_STRETCHES = 256
 """Largest number of stretches that one task reports; more of them let a range read less beyond its window."""
 SHORTEST = 64
 """Initial length of a stretch, in rows."""
@@ -56,7 +56,7 @@ def survey(batches: Iterable[pa.RecordBatch], order: list[str]) -> Iterator[pa.R
         table = found if table is None else pa.concat_tables([table, found])
         if not pc.all(found[IN_ORDER_COLUMN]).as_py():
             break
-        while len(table) > MOST_STRETCHES and length < n_rows:
+        while len(table) > MAX_STRETCHES and length < n_rows:
             length *= 2
             table = _joined(table, length, len(order))
     if table is not None:

@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.engine.evaluation import Evaluation
+from cer_gpu.engine.evaluation import BaseEvaluator
 from cer_gpu.engine.options import RAISE, EvaluationOptions
-from cer_gpu.errors import InQuery, OptionError
-from cer_gpu.evaluated import CompiledQuery
+from cer_gpu.errors import OptionError, QueryErrorContext
+from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.in_one_table import named
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.distribution import Distribution
@@ -26,10 +26,10 @@ from cer_gpu.rule import Rule
 from cer_gpu.rules.alerts import ALERTS, WITH_EVENTS, AlertRows, alert_output, alerts_of, time_type_in
 from cer_gpu.rules.rule_set import RuleSet
 
-WorkEvaluator = Evaluation[pa.RecordBatch, Any]
+WorkEvaluator = BaseEvaluator[pa.RecordBatch, Any]
 """Evaluator of the events of one task, with the results of all queries as rows of one table."""
 
-MOST_SHARERS = 64
+MAX_SHARERS = 64
 """Most tasks of which each reads all rows, and evaluates its share of the keys."""
 QUERIES_A_COPY = 256
 """Queries of a set whose evaluation takes about as long as Spark takes to send their events once more."""
@@ -111,7 +111,7 @@ class Work:
     @property
     def most_sharers(self) -> int:
         """Most tasks that read all events for the sake of a share of the keys; a share of the queries costs less."""
-        return 0 if self.is_set else MOST_SHARERS
+        return 0 if self.is_set else MAX_SHARERS
 
     @property
     def most_copies(self) -> int | None:
@@ -158,7 +158,7 @@ class Work:
         by_key = by_range = None
         for name, query in self.queries.items():
             distribution = query.distribution_for(self.output)
-            keys, ranges = distribution.against_keys or distribution.against_key_tasks, distribution.against_ranges
+            keys, ranges = distribution.why_not_keys or distribution.why_not_key_tasks, distribution.why_not_ranges
             by_key = by_key or (keys and f"query {name!r}: {keys}")
             by_range = by_range or (ranges and f"query {name!r}: {ranges}")
         if by_key is None and not self.partition_keys:
@@ -208,7 +208,7 @@ class Work:
         assert isinstance(self._asked, QuerySet)
         queries, found = _fitting(self._asked, schema), {}
         for name, query in queries.items():
-            with InQuery(name):
+            with QueryErrorContext(name):
                 found[name] = query.output_schema(schema, self.output)
         return AlertRows(self.rules, queries, time_type_in(found, queries))
 

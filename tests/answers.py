@@ -7,7 +7,7 @@ import itertools
 import arrow_streams
 import pyarrow as pa
 import reference as ref
-from cases import MOST_VALUATIONS, bound_rows_of, counts_of, plain, rows_of
+from cases import MAX_VALUATIONS, bound_rows_of, counts_of, plain, rows_of
 from hypothesis import assume
 from hypothesis import strategies as st
 
@@ -114,7 +114,7 @@ def survivors_of(case):
     """Return the complex events that the window and the absence leave, before anything chooses."""
     every = ref.replace(case.query, strategy="ALL", limit=None)
     try:
-        return ref.evaluate(every, case.events, MOST_VALUATIONS)
+        return ref.evaluate(every, case.events, MAX_VALUATIONS)
     except ref.TooLarge:
         assume(False)
 

@@ -20,8 +20,8 @@ import cer_gpu
 from cer_gpu.ceql.parser import parse
 from cer_gpu.planning.passes import plan_of
 
-MOST_VALUATIONS = 10_000
-MOST_ROWS = 10_000
+MAX_VALUATIONS = 10_000
+MAX_ROWS = 10_000
 
 
 class _Drawn:
@@ -56,14 +56,14 @@ class _Drawn:
 
     def expected(self, evaluate: Callable[..., list[Any]] = ref.evaluate) -> list[Any]:
         """Return the rows of the reference; too large an answer discards the example."""
-        rows = self._unless_too_large(evaluate, self.query, self.events, MOST_VALUATIONS)
-        assume(len(rows) <= MOST_ROWS)
+        rows = self._unless_too_large(evaluate, self.query, self.events, MAX_VALUATIONS)
+        assume(len(rows) <= MAX_ROWS)
         return rows
 
     def candidates(self, evaluate: Callable[..., list[Any]] = ref.evaluate) -> list[Any]:
         """Return the rows that LIMIT or ANY choose from; too many of them discard the example."""
-        rows = self._unless_too_large(evaluate, ref.every_candidate(self.query), self.events, MOST_VALUATIONS)
-        assume(len(rows) <= MOST_ROWS)
+        rows = self._unless_too_large(evaluate, ref.every_candidate(self.query), self.events, MAX_VALUATIONS)
+        assume(len(rows) <= MAX_ROWS)
         return rows
 
     def _unless_too_large(self, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -78,7 +78,7 @@ extern "C" void cer_launch(void* kernel, int n_warps, const cer_u64* arguments) 
   }
 }
 """
-MOST_ARGUMENTS = 10
+MAX_ARGUMENTS = 10
 
 
 def has_compiler() -> bool:
@@ -182,7 +182,7 @@ class HostDevice:
     @staticmethod
     def _on_warps(library, entry):
         def run(n_warps, *arguments):
-            padded = (ctypes.c_ulonglong * MOST_ARGUMENTS)(*arguments)
+            padded = (ctypes.c_ulonglong * MAX_ARGUMENTS)(*arguments)
             library.cer_launch(ctypes.cast(entry, ctypes.c_void_p), ctypes.c_int(max(n_warps - 1, 1)), padded)
 
         return run

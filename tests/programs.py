@@ -59,7 +59,7 @@ class _Maker:
             return t.ToFloat(self.value(rng.choice([t.I8, t.U8, t.WIDE]), depth - 1))
         return t.Apply(rng.choice("+-*/%"), (self.value(dtype, depth - 1), self.value(dtype, depth - 1)))
 
-    def test(self, depth: int) -> t.Test:
+    def test(self, depth: int) -> t.BoundPredicate:
         rng, drawn = self._rng, self._rng.random()
         if depth and drawn < 0.35:
             tests = tuple(self.test(depth - 1) for _ in range(rng.randint(1, 3)))
@@ -71,9 +71,9 @@ class _Maker:
             )
         return rng.choice(
             [
-                t.Known(self.value(rng.choice(_KINDS), 2), rng.random() < 0.5),
+                t.IsNotNull(self.value(rng.choice(_KINDS), 2), rng.random() < 0.5),
                 t.Lookup(self.codes(rng.randrange(2)), rng.randrange(_N_TABLES)),
-                t.Given(rng.randrange(_N_GIVEN)),
-                t.Fixed(rng.random() < 0.5),
+                t.ExternalPredicate(rng.randrange(_N_GIVEN)),
+                t.ConstantPredicate(rng.random() < 0.5),
             ]
         )

@@ -17,13 +17,13 @@ from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql.parser import parse
 from cer_gpu.columnar.columns import Block
 from cer_gpu.predicates import guards as predicates
-from cer_gpu.predicates.guards import INTERPRETED, BoundGuards, GuardWords
+from cer_gpu.predicates.guards import INTERPRETED, BoundGuards, GuardEvaluator
 from cer_gpu.predicates.symbols import SymbolTable
 
 
 def guard_words(guards, schema, type_column, text, stream_column=None, **options):
     """Bind guards to a schema, and return their evaluation."""
-    return GuardWords(BoundGuards(guards, schema, type_column, text, stream_column), **options)
+    return GuardEvaluator(BoundGuards(guards, schema, type_column, text, stream_column), **options)
 
 
 INTEGERS = [pa.from_numpy_dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)]
@@ -172,7 +172,7 @@ class AsTheyAppear:
         return self.symbols.setdefault(word, len(self.symbols))
 
 
-def answers(words: GuardWords, batches: list[pa.RecordBatch], how: str):
+def answers(words: GuardEvaluator, batches: list[pa.RecordBatch], how: str):
     table = AsTheyAppear()
     symbols = SymbolTable(table, words.bound.dtype, words.bound.n_guards)
     by_symbol, found, coders = {}, [], {}

@@ -155,7 +155,7 @@ class Alternative:
 
 
 @dataclass(frozen=True)
-class Test:
+class BoundPredicate:
     """A filter of some events: the step of each side, NOW for the absent one, and alternatives that ask for it."""
 
     filter: Filter
@@ -171,7 +171,7 @@ class Test:
 @dataclass
 class Step:
     alternatives: list[Alternative]
-    absent: list[tuple[Event, list[Test]]] = field(default_factory=list)
+    absent: list[tuple[Event, list[BoundPredicate]]] = field(default_factory=list)
 
 
 @dataclass
@@ -179,7 +179,7 @@ class Unrolled:
     """Steps; tests, each with the step at whose event it is made; windows of the events from one step to another."""
 
     steps: list[Step] = field(default_factory=list)
-    tests: list[tuple[int, Test]] = field(default_factory=list)
+    tests: list[tuple[int, BoundPredicate]] = field(default_factory=list)
     windows: list[tuple[int, int, tuple[str, int]]] = field(default_factory=list)
 
 
@@ -247,7 +247,7 @@ def _filter_step(made: Unrolled, visible: list[int]) -> None:
                 made.tests.append((max(*test.steps, number), replace(test, needs=(*test.needs, *own))))
 
 
-def _bars(absent: tuple[Absent, ...], before: list[int], made: Unrolled) -> list[tuple[Event, list[Test]]]:
+def _bars(absent: tuple[Absent, ...], before: list[int], made: Unrolled) -> list[tuple[Event, list[BoundPredicate]]]:
     return [
         (each.event, [test for f in each.filters for test in _tests(f, [], before, made, each.event.variable)])
         for each in absent
@@ -265,7 +265,9 @@ def _held(name: str, among: list[int], made: Unrolled) -> list[tuple[int, frozen
     return found
 
 
-def _tests(filter_: Filter, own: list[int], visible: list[int], made: Unrolled, absent: str | None) -> Iterator[Test]:
+def _tests(
+    filter_: Filter, own: list[int], visible: list[int], made: Unrolled, absent: str | None
+) -> Iterator[BoundPredicate]:
     """Yield the tests of a filter: one for each choice of one event of each variable."""
     held: dict[str, list[tuple[int, frozenset[int] | None]]] = {}
     for ref in filter_.refs:
@@ -284,7 +286,7 @@ def _tests(filter_: Filter, own: list[int], visible: list[int], made: Unrolled, 
         if None in found:
             continue
         needs = tuple((step, which) for step, which in found if which is not None)
-        yield Test(filter_, found[0][0], found[1][0] if len(found) > 1 else None, needs)
+        yield BoundPredicate(filter_, found[0][0], found[1][0] if len(found) > 1 else None, needs)
 
 
 # ------------------------------------------------------------------------------------------------ tests and keys
@@ -306,7 +308,7 @@ def satisfies(event: dict[str, Any], wanted: Event) -> bool:
     return wanted.test is None or compare(wanted.test[1], event.get(wanted.test[0]), wanted.test[2])
 
 
-def holds(test: Test, events: dict[int, dict[str, Any]], taken: dict[int, int]) -> bool:
+def holds(test: BoundPredicate, events: dict[int, dict[str, Any]], taken: dict[int, int]) -> bool:
     """Return whether a test holds, given events by step and the alternative that each is."""
     if any(taken[step] not in which for step, which in test.needs):
         return True

@@ -33,7 +33,9 @@ QUANTIFIERS = {
     (1, None, "->"): "->+",
 }
 UNITS = {"DAYS": 86_400, "HOURS": 3600, "MINUTES": 60, "SECONDS": 1}
-Test = ref.Compare | ref.Like | ref.Glob | ref.Cidr | ref.In | ref.InRange | ref.Between | ref.IsNull | ref.AnyOf
+BoundPredicate = (
+    ref.Compare | ref.Like | ref.Glob | ref.Cidr | ref.In | ref.InRange | ref.Between | ref.IsNull | ref.AnyOf
+)
 
 # precedence of formulas, rising
 FILTER, OR, ALL, CONTIG, SEQ, POSTFIX, ATOM = range(7)
@@ -389,7 +391,7 @@ class _Writer:
     def unary(self, variable: str, predicate: ref.Predicate) -> list[str]:
         self.filtered = variable
         reads = any(isinstance(node, ref.Attr) for node in ref.descendants(predicate))
-        if ">" not in variable and reads and isinstance(predicate, Test) and not _looks_over(predicate):
+        if ">" not in variable and reads and isinstance(predicate, BoundPredicate) and not _looks_over(predicate):
             self.outside = self.chance(0.2)
             if self.outside:
                 tokens, _ = self.bare_predicate(predicate)
@@ -405,7 +407,7 @@ class _Writer:
         over = [node.variable for node in ref.descendants(predicate) if isinstance(node, ref.Over) and node.variable]
         if over:
             of_stream, chosen = [], over
-        elif not of_stream and isinstance(predicate, Test) and not self.chance(0.6):
+        elif not of_stream and isinstance(predicate, BoundPredicate) and not self.chance(0.6):
             self.filtered = None
             return self.bare_predicate(predicate)[0]
         self.filtered = self.choice(*dict.fromkeys(of_stream or chosen or [node.variable for node in read]))
@@ -447,7 +449,7 @@ class _Writer:
                 return [self.keyword("RISES"), "(", *inside, ")"], SIMPLE
         return self.test(predicate, negated=False), SIMPLE
 
-    def test(self, test: Test, negated: bool) -> list[str]:
+    def test(self, test: BoundPredicate, negated: bool) -> list[str]:
         """Return the tokens of a test, or of one with NOT: LIKE, GLOB, IN, BETWEEN or IS NULL."""
         not_ = [self.keyword("NOT")] if negated else []
         match test:

@@ -82,9 +82,9 @@ def random_set(rng: random.Random, draw: Callable[[], cer_gpu.Query], outputs: S
         query = draw()
         one = work_of(query, "positions")
         first = next(iter(queries.values()), query)
-        if query.time_column != first.time_column or (wanted == "key" and one.distribution.against_keys):
+        if query.time_column != first.time_column or (wanted == "key" and one.distribution.why_not_keys):
             continue
-        if wanted == "range" and (one.distribution.against_ranges or window not in (None, one.window)):
+        if wanted == "range" and (one.distribution.why_not_ranges or window not in (None, one.window)):
             continue
         window = one.window
         queries[f"q{len(queries)}"] = query

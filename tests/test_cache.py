@@ -78,32 +78,32 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cer-gpu" / "values"
 
 
-def made_once(made_of: list[bytes | str], make: Any) -> Any:
-    return cache.made_once("values", made_of, make, lambda value: json.dumps(value).encode(), json.loads)
+def disk_cached(made_of: list[bytes | str], make: Any) -> Any:
+    return cache.disk_cached("values", made_of, make, lambda value: json.dumps(value).encode(), json.loads)
 
 
 def test_a_value_is_made_once_for_what_it_is_made_of(own_cache: Path) -> None:
     make = _Counted()
-    first = made_once(["a", b"bc"], make)
-    assert made_once(["a", b"bc"], make) == first == {"value": [1]}
-    assert made_once(["ab", b"c"], make) == {"value": [2]}
+    first = disk_cached(["a", b"bc"], make)
+    assert disk_cached(["a", b"bc"], make) == first == {"value": [1]}
+    assert disk_cached(["ab", b"c"], make) == {"value": [2]}
     assert make.n_made == 2
 
 
 def test_a_damaged_value_is_made_again(own_cache: Path) -> None:
     make = _Counted()
-    made_once(["a"], make)
+    disk_cached(["a"], make)
     (path,) = own_cache.iterdir()
     path.write_bytes(path.read_bytes()[:-5])
-    assert made_once(["a"], make) == {"value": [2]}
-    assert made_once(["a"], make) == {"value": [2]}
+    assert disk_cached(["a"], make) == {"value": [2]}
+    assert disk_cached(["a"], make) == {"value": [2]}
 
 
 def test_few_values_are_kept(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "MOST_KEPT", 3)
+    monkeypatch.setattr(cache, "MAX_KEPT", 3)
     make = _Counted()
     for i in range(5):
-        made_once([str(i)], make)
+        disk_cached([str(i)], make)
     assert len(list(own_cache.iterdir())) == 3
 
 
@@ -112,50 +112,50 @@ def test_what_cannot_be_kept_is_made_each_time(own_cache: Path) -> None:
         raise ValueError
 
     make = _Counted()
-    assert [cache.made_once("values", ["a"], make, refuse, json.loads)["value"] for _ in range(2)] == [[1], [2]]
+    assert [cache.disk_cached("values", ["a"], make, refuse, json.loads)["value"] for _ in range(2)] == [[1], [2]]
     assert not list(own_cache.iterdir())
 
 
 def test_a_file_that_is_damaged_anywhere_is_made_again_with_one_line(own_cache, capsys, monkeypatch) -> None:
     monkeypatch.delenv(cache._NOTICES, raising=False)
     make = _Counted()
-    made_once(["a"], make)
+    disk_cached(["a"], make)
     (path,) = own_cache.iterdir()
     whole = path.read_bytes()
     for i in range(len(whole)):
         path.write_bytes(whole[:i] + bytes([whole[i] ^ 1]) + whole[i + 1 :])
-        assert made_once(["a"], make) == {"value": [i + 2]}
+        assert disk_cached(["a"], make) == {"value": [i + 2]}
         assert capsys.readouterr().err.splitlines() == [
             f"cer-gpu: {path} is not as it was written (ValueError), and is made anew"
         ]
-        assert made_once(["a"], make) == {"value": [i + 2]}
+        assert disk_cached(["a"], make) == {"value": [i + 2]}
         path.write_bytes(whole)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
 def test_a_file_that_others_could_have_written_is_not_read(own_cache: Path) -> None:
     make = _Counted()
-    made_once(["a"], make)
+    disk_cached(["a"], make)
     (path,) = own_cache.iterdir()
     assert (stat.S_IMODE(own_cache.stat().st_mode), stat.S_IMODE(path.stat().st_mode)) == (0o700, 0o600)
     path.chmod(0o622)
-    assert made_once(["a"], make) == {"value": [2]}
+    assert disk_cached(["a"], make) == {"value": [2]}
     own_cache.chmod(0o755)  # that others can read it is no danger, and is mended
-    assert made_once(["a"], make) == {"value": [2]}
+    assert disk_cached(["a"], make) == {"value": [2]}
     assert stat.S_IMODE(own_cache.stat().st_mode) == 0o700
 
 
 def test_quick_values_are_not_kept(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "WORTH_SECONDS", 60)
     make = _Counted()
-    assert [made_once(["a"], make)["value"] for _ in range(2)] == [[1], [2]]
+    assert [disk_cached(["a"], make)["value"] for _ in range(2)] == [[1], [2]]
 
 
 def test_garbage_is_collected_again_afterwards() -> None:
     assert gc.isenabled()
-    with cache.no_collection():
+    with cache.gc_paused():
         assert not gc.isenabled()
-        with cache.no_collection():
+        with cache.gc_paused():
             pass
         assert not gc.isenabled()
     assert gc.isenabled()

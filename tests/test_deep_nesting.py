@@ -9,8 +9,8 @@ import pytest
 
 import cer_gpu
 from cer_gpu.cli import main
-from cer_gpu.row_patterns.nesting import MOST_BRACKETS
-from cer_gpu.sigma.nesting import MOST_NESTED
+from cer_gpu.row_patterns.nesting import MAX_BRACKETS
+from cer_gpu.sigma.nesting import MAX_NESTED
 
 EVENTS = pa.table({"type": ["A", "B"], "x": [1, 2], "s": ["a", "b"], "@timestamp": pa.array([1, 2], pa.timestamp("s"))})
 
@@ -73,7 +73,7 @@ def test_a_rule_of_sigma_nested_deep_is_told_with_a_caret(deep, n):
     condition = around(deep[0], n, deep[1], "s")
     for given, name in ((rule(condition), "t"), (rule("s", condition), "c")):
         errors = dict(cer_gpu.sigma.load(given).errors)
-        assert f"nested more than {MOST_NESTED} levels deep" in str(errors[name])
+        assert f"nested more than {MAX_NESTED} levels deep" in str(errors[name])
         assert "^" in str(errors[name]).splitlines()[2]
 
 
@@ -96,7 +96,7 @@ def test_queries_within_the_bounds_need_not_all_of_the_stack():
     def in_a_deep_stack(frames, call):
         return in_a_deep_stack(frames - 1, call) if frames else call()
 
-    n = MOST_BRACKETS
+    n = MAX_BRACKETS
     for text in (
         row_pattern(around("(A | ", 90, ")", "B")),
         row_pattern(define=around("(", n, ")", "x > 1")),
@@ -110,7 +110,7 @@ def test_queries_within_the_bounds_need_not_all_of_the_stack():
             return query.evaluate(EVENTS).num_rows + bool(str(query.explain(EVENTS)))
 
         assert in_a_deep_stack(300, all_stages)
-    condition = around("not (", MOST_NESTED // 2, ")", "s")
+    condition = around("not (", MAX_NESTED // 2, ")", "s")
     rules = in_a_deep_stack(200, lambda: cer_gpu.sigma.load(rule(condition, condition)))
     assert not rules.errors
     assert cer_gpu.compile_all(rules, time_column="@timestamp").evaluate(EVENTS)

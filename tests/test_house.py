@@ -12,10 +12,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LONGEST = 600
-MOST_MODULES = 24
+MAX_MODULES = 24
 # no sentence of a docstring begins with one of these: it would be a question, or a part of a sentence
 OPENERS = {"What", "Whether", "Where", "Which", "How", "Of", "So"}
-MOST_SHARED_NAMES = 25
+MAX_SHARED_NAMES = 25
 # public names that are defined in two modules or more, with the reason
 SHARED_NAMES = {
     **dict.fromkeys(
@@ -79,7 +79,7 @@ def folders():
 
 def test_folders_hold_few_modules():
     assert folders()
-    assert {name: len(modules) for name, modules in folders().items() if len(modules) > MOST_MODULES} == {}
+    assert {name: len(modules) for name, modules in folders().items() if len(modules) > MAX_MODULES} == {}
 
 
 def test_the_map_names_every_room():
@@ -90,7 +90,7 @@ def test_the_map_names_every_room():
 
 
 OPERATORS = ("test of text", "operator on numbers", "function of one event")
-MOST_FILES = 3
+MAX_FILES = 3
 
 
 @pytest.mark.parametrize("kind", OPERATORS)
@@ -101,7 +101,7 @@ def test_a_new_operator_touches_few_files(kind):
     files = [ROOT / name if name.startswith("kernels/") else ROOT / "cer_gpu" / name for name in named]
     assert files
     assert all(file.is_file() for file in files)
-    assert len(files) <= MOST_FILES
+    assert len(files) <= MAX_FILES
 
 
 def docstrings(path):
@@ -171,7 +171,7 @@ def test_few_public_names_are_defined_in_two_modules_and_each_for_a_reason():
     shared = {name: sorted(paths) for name, paths in modules.items() if len(paths) > 1}
     assert {name: paths for name, paths in shared.items() if name not in SHARED_NAMES} == {}
     assert sorted(SHARED_NAMES.keys() - shared.keys()) == []
-    assert len(shared) < MOST_SHARED_NAMES
+    assert len(shared) < MAX_SHARED_NAMES
 
 
 def test_no_file_names_a_package_index():

@@ -93,7 +93,7 @@ def test_an_empty_table_is_drawn():
 
 
 def test_too_many_complex_events_are_thinned_evenly(monkeypatch):
-    monkeypatch.setattr(plot, "MOST_LINES", 10)
+    monkeypatch.setattr(plot, "MAX_LINES", 10)
     matches = cer_gpu.compile("SELECT * FROM S WHERE A").evaluate(pa.table({"type": ["A"] * 1000}))
     ax = plot.timeline(matches)
     drawn = lines(ax)

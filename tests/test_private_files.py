@@ -100,7 +100,7 @@ def test_a_link_or_a_pipe_is_no_regular_file(tmp_path):
 # what opens a path to write may stand only in these lines: names of the user's own choice, or in folders just made
 ALLOWED = {
     "cer_gpu/private_files.py": 3,
-    "cer_gpu/cli/target.py": 1,  # standard output
+    "cer_gpu/cli/output_file.py": 1,  # standard output
     "cer_gpu/io/parts.py": 1,  # a new file
     "cer_gpu/io/sinks.py": 1,  # a device
     "cer_gpu/follow/targets.py": 3,  # new files; a file that grows, of the user's own

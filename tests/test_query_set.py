@@ -13,7 +13,7 @@ from sizes import scaled, seeds
 
 import cer_gpu
 import cer_gpu.engine.evaluation
-import cer_gpu.engine.sharing
+import cer_gpu.engine.shared_state
 import cer_gpu.partition.partitions
 import cer_gpu.query_set
 from cer_gpu.columnar.memory import read_only
@@ -85,7 +85,7 @@ def test_a_set_finds_the_tables_of_its_queries(seed, monkeypatch):
     monkeypatch.setattr(host_sets, "PIECE_ROWS", rng.choice([64, 1 << 13]))
     monkeypatch.setattr(host_sets, "FIRST_PIECE", rng.choice([1, 20, 512]))
     monkeypatch.setattr(host_sets, "TEXTS_KEPT", rng.choice([0, 1 << 19]))
-    monkeypatch.setattr(cer_gpu.engine.sharing, "MOST_SHARED", rng.choice([1, 3, 1000]))
+    monkeypatch.setattr(cer_gpu.engine.shared_state, "MAX_SHARED", rng.choice([1, 3, 1000]))
     monkeypatch.setattr(cer_gpu.partition.partitions, "SWEEP_PARTITIONS_FROM", rng.choice([2, 4, 1000]))
     monkeypatch.setattr(matches, "OUTPUT_ROWS", rng.choice([2, 16, 1 << 17]))
     texts, events = random_queries(rng), random_events(rng, rng.randint(0, 150))

@@ -94,10 +94,10 @@ def test_members_of_all_kinds_find_what_each_finds_alone(seed, monkeypatch):
 def test_sets_on_threads_find_the_rows_of_one(seed, threads, monkeypatch):
     rng = random.Random(seed)
     monkeypatch.setattr(ranges, "SAMPLE_ROWS", 20)
-    monkeypatch.setattr(ranges, "FEWEST_RANGE_ROWS", 10)
+    monkeypatch.setattr(ranges, "MIN_RANGE_ROWS", 10)
     monkeypatch.setattr(ranges, "WINDOWS_A_RANGE", 1)
     monkeypatch.setattr(cer_gpu.parallel.key_threads, "KEY_BATCH_ROWS", 40)
-    monkeypatch.setattr(cer_gpu.engine.evaluation, "FEWEST_OF_SHARE", rng.choice([1, 4]))
+    monkeypatch.setattr(cer_gpu.engine.evaluation, "MIN_OF_SHARE", rng.choice([1, 4]))
     monkeypatch.setattr(cer_gpu.engine.evaluation, "MANY_QUERIES", rng.choice([1, 128]))
     queries, events = some(rng, RANGED if seed % 2 else tuple(KINDS)), random_events(rng, 300)
     limit = rng.choice([None, None, 5])
@@ -121,9 +121,9 @@ def test_sets_on_threads_find_the_rows_of_one(seed, threads, monkeypatch):
 def test_sets_with_one_window_are_dealt_by_ranges(monkeypatch):
     used = []
     for name in ("on_threads", "on_threads_by_key"):
-        original = getattr(cer_gpu.evaluated, name)
+        original = getattr(cer_gpu.evaluable, name)
         monkeypatch.setattr(
-            cer_gpu.evaluated, name, lambda *given, of=original, name=name: used.append(name) or of(*given)
+            cer_gpu.evaluable, name, lambda *given, of=original, name=name: used.append(name) or of(*given)
         )
     events = random_events(random.Random(1), 50)
     for kinds in (RANGED, ("keyed", "texts"), ("chain", "last"), ("absent",), ("chain", "rows")):
@@ -136,7 +136,7 @@ def test_sets_with_one_window_are_dealt_by_ranges(monkeypatch):
 def test_a_set_goes_on_from_a_checkpoint_at_any_cut(seed, monkeypatch):
     rng = random.Random(seed)
     monkeypatch.setattr(cer_gpu.partition.partitions, "SWEEP_PARTITIONS_FROM", rng.choice([2, 1000]))
-    monkeypatch.setattr(cer_gpu.engine.sharing, "MOST_SHARED", rng.choice([1, 2, 1000]))
+    monkeypatch.setattr(cer_gpu.engine.shared_state, "MAX_SHARED", rng.choice([1, 2, 1000]))
     queries, events = some(rng), random_events(rng, 150)
     options = {"lateness": "5s"} if rng.random() < 0.5 else {}
     arriving = jumbled(rng, events) if options else events

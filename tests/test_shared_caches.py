@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cer_gpu import cache
-from cer_gpu.cache import cache_folder, made_once
+from cer_gpu.cache import cache_folder, disk_cached
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="owners and modes of POSIX")
 as_root = pytest.mark.skipif(
@@ -75,7 +75,7 @@ def places(tmp_path, monkeypatch):
 
 def make(value, name="a"):
     """Return what is kept for a name, or else the value."""
-    return made_once("values", [name], lambda: value, str.encode, bytes.decode)
+    return disk_cached("values", [name], lambda: value, str.encode, bytes.decode)
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -16,6 +16,7 @@ from itertools import chain
 import numpy as np
 
 from cer_gpu.arrays import Bools, Int32
+from cer_gpu.automaton.alphabet import NumberedAlphabet
 from cer_gpu.automaton.atom_product import BEGIN, ProductState, ProductStep, Side, moves
 from cer_gpu.automaton.encoding import END_OF_LIST
 from cer_gpu.automaton.normal_form import (
@@ -31,7 +32,6 @@ from cer_gpu.automaton.normal_form import (
     Trailing,
     copies_of,
 )
-from cer_gpu.automaton.table import NumberedTable
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.one_event import are_apart, may_be_one
 from cer_gpu.ceql.syntax import Predicate
@@ -500,7 +500,7 @@ class _Builder:
 _HINT = "a conjunction has an atom for each set of its events that came before; one side less halves them"
 
 
-class AtomTable(NumberedTable):
+class AtomTable(NumberedAlphabet):
     """Symbol table of an atom graph, with the symbols met so far.
 
     Attributes

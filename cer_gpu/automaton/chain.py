@@ -19,9 +19,9 @@ from itertools import pairwise
 import numpy as np
 
 from cer_gpu.arrays import Array, Bools, Int32, Int64
+from cer_gpu.automaton.alphabet import NumberedAlphabet
 from cer_gpu.automaton.encoding import END_OF_LIST
 from cer_gpu.automaton.normal_form import Absent, Atom, Guard, NormalForm, Repeat, choices, sequence, unrelated
-from cer_gpu.automaton.table import NumberedTable
 from cer_gpu.ceql.one_event import are_apart
 
 MAX_STEPS = 64
@@ -32,11 +32,12 @@ UNBOUNDED = 2**62
 
 @dataclass(frozen=True)
 class ChainStep:
-    """A step: an event that satisfies one of `guards` (indices of `Plan.guards`), or several such events if `repeated`.
+    """A step: an event that satisfies one of `guards`, or several such events if `repeated`.
 
     Attributes
     ----------
     guards : tuple of int
+        Indices of `LogicalPlan.guards`.
     repeated : bool
         True if the step may hold more than one event.
     labels : frozenset of str or None
@@ -146,7 +147,7 @@ def _alternatives(formula: NormalForm) -> list[Atom] | None:
     return atoms
 
 
-class Chain(NumberedTable):
+class Chain(NumberedAlphabet):
     """Symbol table of a chain, with the symbols met so far; takes the place of `Determinization`.
 
     Attributes

@@ -15,7 +15,7 @@ from cer_gpu.arrays import Int32
 from cer_gpu.automaton.chain import Chain, ChainStep
 from cer_gpu.automaton.encoding import CLEARED, END_OF_LIST, SUM_BEGINS, SUM_ENDS
 
-MOST_ROWS = 24
+MAX_ROWS = 24
 """Rows up to which the sums pay: an event costs up to the square of their number."""
 
 Sum = tuple[int, int, int]

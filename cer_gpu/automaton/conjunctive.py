@@ -119,7 +119,7 @@ def crossing(atoms: Atoms) -> Crossing | None:
     return None
 
 
-def against_hierarchical(atoms: Atoms, names: Sequence[str] | None = None) -> str | None:
+def why_not_hierarchical(atoms: Atoms, names: Sequence[str] | None = None) -> str | None:
     """Return the reason why a query is not hierarchical, or None if it is.
 
     Parameters
@@ -275,7 +275,7 @@ def q_tree(atoms: Atoms) -> QTree:
     """
     if not atoms:
         raise ValueError("expected at least one atom")
-    if reason := against_hierarchical(atoms):
+    if reason := why_not_hierarchical(atoms):
         raise ValueError(f"expected a hierarchical query, but {reason}")
     atoms_of = _atoms_of(atoms)
     above = () if is_connected(atoms) else (_fresh(atoms_of),)

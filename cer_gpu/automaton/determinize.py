@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from cer_gpu.arrays import Bools, Int32
+from cer_gpu.automaton.alphabet import Table
 from cer_gpu.automaton.cea import ANY, CEA, FINAL, INITIAL, Transition
 from cer_gpu.automaton.encoding import (
     DIES,
@@ -33,7 +34,6 @@ from cer_gpu.automaton.encoding import (
 )
 from cer_gpu.automaton.selection import Key, Move, Reader
 from cer_gpu.automaton.strategies import ALL, Strategy
-from cer_gpu.automaton.table import Table
 from cer_gpu.errors import QueryTooLargeError
 
 MAX_TOUCHED = 8

@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 
 from cer_gpu.arrays import Bools, Int32
+from cer_gpu.automaton.alphabet import NumberedAlphabet
 from cer_gpu.automaton.atom_graph import AtomGraph, build_place_graph
-from cer_gpu.automaton.conjunctive import ConjunctAtom, QTree, against_hierarchical, crossing, is_acyclic, q_tree
+from cer_gpu.automaton.conjunctive import ConjunctAtom, QTree, crossing, is_acyclic, q_tree, why_not_hierarchical
 from cer_gpu.automaton.normal_form import Atom, Both, Guard, NormalForm, Related, Then, is_plain
-from cer_gpu.automaton.table import NumberedTable
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.one_event import may_be_one
 from cer_gpu.ceql.traversal import walk
@@ -160,7 +160,7 @@ def build_parallel(
     formula
         The WHERE clause in LP-normal form.
     guards
-        `Plan.guards`.
+        `LogicalPlan.guards`.
     selected
         Variables that SELECT keeps.
     n_steps
@@ -371,7 +371,7 @@ class _Builder:
         if places in self.trees:
             return self.states[places, self.trees[places].root]
         atoms = [ConjunctAtom(place, frozenset(map(_name, self.of_place[place]))) for place in places]
-        against = against_hierarchical(atoms, [f"#{place}" for place in places])
+        against = why_not_hierarchical(atoms, [f"#{place}" for place in places])
         if against is not None:
             raise NotParallelError(f"the conjunction is not hierarchical: {against}", self._conflict(places, atoms))
         tree = self.trees[places] = q_tree(atoms).compact()
@@ -462,7 +462,7 @@ def equal_sides(predicate: s.Predicate) -> list[tuple[str, s.Expression]] | None
     return sides
 
 
-class ParallelTable(NumberedTable):
+class ParallelTable(NumberedAlphabet):
     """Symbol table of a parallel pattern, with the symbols met so far.
 
     Attributes

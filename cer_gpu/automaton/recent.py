@@ -16,6 +16,7 @@ from itertools import product
 import numpy as np
 
 from cer_gpu.arrays import Bools, Int32
+from cer_gpu.automaton.alphabet import NumberedAlphabet
 from cer_gpu.automaton.encoding import NOW
 from cer_gpu.automaton.normal_form import (
     Absent,
@@ -29,7 +30,6 @@ from cer_gpu.automaton.normal_form import (
     choices,
     unrelated,
 )
-from cer_gpu.automaton.table import NumberedTable
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.values import Span
 
@@ -64,7 +64,7 @@ class RecentEvent:
     Attributes
     ----------
     guard : int
-        Index of `Plan.guards`: the test that it passes, or does not pass where it is `negated` (``NOT``).
+        Index of `LogicalPlan.guards`: the test that it passes, or does not pass where it is `negated` (``NOT``).
     labels : frozenset of str
         The kept variables that hold it.
     negated : bool
@@ -226,7 +226,7 @@ def build_recent(
         The WHERE clause in LP-normal form; where it ends with an absence, as `cer_gpu.planning.trailing.followed` has
         it.
     guards
-        `Plan.guards`.
+        `LogicalPlan.guards`.
     selected
         Variables that SELECT keeps.
     trailing
@@ -536,7 +536,7 @@ def _span_of(predicate: s.Predicate, name: str | None, event: str | None) -> s.S
     return None
 
 
-class RecentTable(NumberedTable):
+class RecentTable(NumberedAlphabet):
     """Symbol table of such a pattern, with the symbols met so far.
 
     Attributes

@@ -20,10 +20,10 @@ from cer_gpu.automaton.rma_determinize import DeterministicRMA
 from cer_gpu.automaton.rma_unroll import output_agnostic_rma
 from cer_gpu.errors import QueryTooLargeError
 
-_MOST_STATES = 256
-MOST_MOVES = 1 << 13
-MOST_UNROLLED = 1 << 10
-MOST_ATOMS = 63
+_MAX_STATES = 256
+MAX_MOVES = 1 << 13
+MAX_RECOGNISED_EVENTS = 1 << 10
+MAX_RECOGNISED_ATOMS = 63
 """Most atoms: one word says which of them an event satisfies."""
 
 
@@ -108,9 +108,9 @@ def build_recogniser(formula: NormalForm, graph: AtomGraph, guards: Sequence[Gua
     SharedRegisterError
         When merged runs need different events in one register.
     """
-    if len(graph.atoms) > MOST_ATOMS:
-        raise QueryTooLargeError(f"a recogniser has at most {MOST_ATOMS} atoms")
-    automaton = output_agnostic_rma(formula, width + 1, max_states=_MOST_STATES, max_unrolled=MOST_UNROLLED)
+    if len(graph.atoms) > MAX_RECOGNISED_ATOMS:
+        raise QueryTooLargeError(f"a recogniser has at most {MAX_RECOGNISED_ATOMS} atoms")
+    automaton = output_agnostic_rma(formula, width + 1, max_states=_MAX_STATES, max_unrolled=MAX_RECOGNISED_EVENTS)
     return _Explorer(graph, guards, automaton).explored(width)
 
 
@@ -133,8 +133,8 @@ class _Explorer:
             first = len(listed)
             listed += [self._number(formula) for formula in formulas]
             states.append((first, len(listed), len(self.moves), int(self.automaton.is_final(state))))
-            if len(self.moves) + (1 << len(formulas)) > MOST_MOVES:
-                raise QueryTooLargeError(f"a recogniser has at most {MOST_MOVES:,} moves")
+            if len(self.moves) + (1 << len(formulas)) > MAX_MOVES:
+                raise QueryTooLargeError(f"a recogniser has at most {MAX_MOVES:,} moves")
             self.moves += [self._move(state, formulas, bits) for bits in range(1 << len(formulas))]
             state += 1
         return Recogniser(

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from cer_gpu.automaton.parallel_pattern import ParallelPattern, variables_at
 
-MOST_GROUPS = 16
+MAX_GROUPS = 16
 """Most groups of one semi-join."""
-MOST_PLACES = 62
+MAX_PLACES = 62
 """Most places: a word has a bit for each."""
 
 
@@ -56,12 +56,12 @@ def semi_joins(pattern: ParallelPattern) -> list[SemiJoin] | str:
             before = pattern.states[source.state]
             fresh = all(not t.sources for t in pattern.transitions if t.target == source.state)
             found.append(SemiJoin((before, (place,)), source.key, True, (fresh, True)))
-    if len(pattern.graph.atoms) > MOST_PLACES:
-        return f"it has more than {MOST_PLACES} events"
+    if len(pattern.graph.atoms) > MAX_PLACES:
+        return f"it has more than {MAX_PLACES} events"
     if not found:
         return "there is a single event"
-    if any(len(each.groups) > MOST_GROUPS for each in found):
-        return f"more than {MOST_GROUPS} events share a value"
+    if any(len(each.groups) > MAX_GROUPS for each in found):
+        return f"more than {MAX_GROUPS} events share a value"
     return found
 
 

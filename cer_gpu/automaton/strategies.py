@@ -48,7 +48,7 @@ class Strategy:
         None: the strategy chooses among the complex events within the window.
     pending : bool
         True: no more than one partial match is pending for each step and key (`cer_gpu.automaton.recent`).
-    against_ranges : str or None
+    why_not_ranges : str or None
         Reason why evaluation by ranges of the stream is not exact; None: it is.
     """
 
@@ -63,7 +63,7 @@ class Strategy:
     choice: int = CHOOSE_ALL
     too_long: str | None = None
     pending: bool = False
-    against_ranges: str | None = None
+    why_not_ranges: str | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the name; the record is looked up."""
@@ -88,7 +88,7 @@ _RECORDS = (
         words="Of those that end at one event, any one is reported.",
         on_chains=True,
         most_at_an_end=1,
-        against_ranges="ANY keeps the first of an order that depends on the events before the window",
+        why_not_ranges="ANY keeps the first of an order that depends on the events before the window",
     ),
     Strategy(
         name="STRICT",
@@ -104,7 +104,7 @@ _RECORDS = (
         compares=True,
         choice=CHOOSE_NEXT,
         too_long=_NO_ANSWER,
-        against_ranges=_EARLIER.format("NEXT"),
+        why_not_ranges=_EARLIER.format("NEXT"),
     ),
     Strategy(
         name="LAST",
@@ -113,7 +113,7 @@ _RECORDS = (
         compares=True,
         choice=CHOOSE_LAST,
         too_long=_NO_ANSWER,
-        against_ranges=_EARLIER.format("LAST"),
+        why_not_ranges=_EARLIER.format("LAST"),
     ),
     Strategy(
         name="MAX",
@@ -123,7 +123,7 @@ _RECORDS = (
         choice=CHOOSE_MAX,
         plural=True,
         too_long="where one that it keeps is longer than {}, neither that one is reported nor a part of it",
-        against_ranges=_EARLIER.format("MAX"),
+        why_not_ranges=_EARLIER.format("MAX"),
     ),
     Strategy(
         name="RECENT",
@@ -133,7 +133,7 @@ _RECORDS = (
             "event that satisfies the next step moves it on, in place of what is pending there (RECENT)."
         ),
         pending=True,
-        against_ranges=_PENDING,
+        why_not_ranges=_PENDING,
     ),
 )
 

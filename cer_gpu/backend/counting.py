@@ -35,7 +35,7 @@ from cer_gpu.automaton.encoding import (
 from cer_gpu.backend import tecs
 from cer_gpu.backend.arguments import Counts, Events, Options, Tables
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.saturating import MOST_SIGNED, plus, times
+from cer_gpu.backend.saturating import MAX_SIGNED, plus, times
 from cer_gpu.backend.status import DONE, GROW_LISTS, GROW_NODES, GROW_SLOTS, NEED_STEP, OUTPUT_FULL, TOO_MANY
 from cer_gpu.backend.tecs import (
     BETWEEN,
@@ -474,7 +474,7 @@ def count_events(events, options, tables, lists, numbers, window, output, n_stat
             break
         if options.limit > 0:
             total = min(total, _U(options.limit))
-        if total > MOST_SIGNED:
+        if total > MAX_SIGNED:
             status = TOO_MANY
             break
         if windowed:

@@ -18,7 +18,7 @@ OPTIONS = ("--std=c++17", "--fmad=false")
 
 _THREADS = 256
 _WARPS = _THREADS // 32
-_MOST_BLOCKS = 1 << 20
+_MAX_BLOCKS = 1 << 20
 _NO_MEMORY = 2
 """cudaErrorMemoryAllocation."""
 _DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
@@ -130,7 +130,7 @@ class CupyQueue:
 
     def launch(self, kernel: Any, n_warps: int, *arguments: Argument) -> None:
         """Start a kernel with `n_warps` warps, rounded up to whole blocks of threads."""
-        n_blocks = min(-(-n_warps // _WARPS), _MOST_BLOCKS)
+        n_blocks = min(-(-n_warps // _WARPS), _MAX_BLOCKS)
         with self._stream:
             kernel((max(n_blocks, 1),), (_THREADS,), tuple(map(_by_value, arguments)))
 

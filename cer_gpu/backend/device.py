@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 Bytes = npt.NDArray[np.uint8]
 
-MOST_BY_VALUE = 480
+MAX_BY_VALUE = 480
 """Most numbers of 64 bits that a kernel gets by value: all its parameters may have 4 KiB."""
 
 Argument = int | npt.NDArray[np.uint64]

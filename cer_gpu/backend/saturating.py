@@ -13,7 +13,7 @@ _U = np.uint64
 _MOST = np.uint64(0xFFFFFFFFFFFFFFFF)
 _HALF = np.uint64(0xFFFFFFFF)
 
-MOST_SIGNED = np.uint64(0x7FFFFFFFFFFFFFFF)
+MAX_SIGNED = np.uint64(0x7FFFFFFFFFFFFFFF)
 """The largest count that int64 holds."""
 
 

@@ -71,7 +71,7 @@ class OwnKeysBuilder:
         """Return a column of a key, and the events whose key it is."""
         return s.OwnKey(*children)
 
-    def past_column(self, past: s.Past) -> s.Attribute:
+    def past_column(self, past: s.OverAggregate) -> s.Attribute:
         """Return the column of what is OVER the past, whose name is its text."""
         text = self.text[slice(*past.span)].replace("`", " ")
         return s.Attribute(f"`{' '.join(text.split())}`", past.span, past=past)

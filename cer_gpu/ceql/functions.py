@@ -36,10 +36,10 @@ TESTS = ("startswith", "endswith", "contains")
 AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX", "LIST")
 """Functions over the events that a variable holds."""
 
-PASTS = ("COUNT", "COUNT DISTINCT", "SUM", "AVG", "MIN", "MAX", "STDDEV")
+OVER_AGGREGATES = ("COUNT", "COUNT DISTINCT", "SUM", "AVG", "MIN", "MAX", "STDDEV")
 """Aggregates over the events before: ``SUM(R.a) OVER 1 HOUR``."""
 
-CLEAR = "CLEAR"
+NO_EVENT_WITHIN = "CLEAR"
 """The test that no event lies before, which an absence counted back stands for."""
 
 DESCENDANT = "DESCENDANT"

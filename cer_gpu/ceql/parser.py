@@ -21,7 +21,7 @@ from cer_gpu.ceql.functions import (
     EVENTS,
     LAG,
     NAMES,
-    PASTS,
+    OVER_AGGREGATES,
     RISES,
     SCALAR,
     TESTS,
@@ -302,8 +302,8 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
         """Return an aggregate OVER the past as an attribute, whose name is its text."""
         function, operand, *predicates, length, keys = children
         upper = function.name.upper()
-        if upper not in PASTS or self.text[function.span[0]] == "`":
-            hint = did_you_mean(upper, PASTS, "aggregates") or _PAST
+        if upper not in OVER_AGGREGATES or self.text[function.span[0]] == "`":
+            hint = did_you_mean(upper, OVER_AGGREGATES, "aggregates") or _PAST
             raise self._error(f"there is no aggregate {shortened(function.name)!r} OVER the past", function.span, hint)
         nocase = isinstance(operand, NocaseValues)
         event, attribute = self._past_operand(operand.values if nocase else operand)
@@ -317,18 +317,18 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
             predicate = self.past_filter_of(event, predicate)
         event = None if event == s.Name(s.ANY_TYPE) else event  # in backquotes
         of = (upper, event, attribute, predicate, extent(self.text, length), span_of(meta))
-        past = s.Past(*of, keys=keys, nocase=nocase)
+        past = s.OverAggregate(*of, keys=keys, nocase=nocase)
         self._refuse_lag(past, "a filter of an aggregate OVER the past")
         return self.past_column(past)
 
     def rises(self, meta: Any, children: list[Any]) -> s.Comparison:
         """Return the test that a condition begins to hold."""
         _, condition, predicate, keys = children
-        past = s.Past(RISES, None, None, predicate, None, span_of(meta), condition=condition, keys=keys)
+        past = s.OverAggregate(RISES, None, None, predicate, None, span_of(meta), condition=condition, keys=keys)
         self._refuse_lag(past, RISES)
         return s.Comparison("=", self.past_column(past), s.Literal(True, "", past.span), past.span)
 
-    def _refuse_lag(self, past: s.Past, who: str) -> None:
+    def _refuse_lag(self, past: s.OverAggregate, who: str) -> None:
         for inner in (each for predicate in past.below for each in s.attributes(predicate)):
             if inner.lag:
                 message = f"{who} reads no LAG"

@@ -18,10 +18,10 @@ from cer_gpu.ceql.traversal import fold
 Names = set[str]
 
 
-def against_properties(formula: s.Formula) -> dict[str, str | None]:
+def why_not_properties(formula: s.Formula) -> dict[str, str | None]:
     """Return, for "well-formed", "safe" and "bounded", the reason why a formula is not; None: it is."""
     search = _Search(formula)
-    well_formed, safe, bounded = search.against_well_formed, search.against_safe, search.against_bounded
+    well_formed, safe, bounded = search.why_not_well_formed, search.why_not_safe, search.why_not_bounded
     return {"well-formed": well_formed, "safe": safe, "bounded": well_formed or bounded}
 
 
@@ -57,9 +57,9 @@ class _Search:
     """
 
     def __init__(self, formula: s.Formula) -> None:
-        self.against_well_formed: str | None = None
-        self.against_safe: str | None = None
-        self.against_bounded: str | None = None
+        self.why_not_well_formed: str | None = None
+        self.why_not_safe: str | None = None
+        self.why_not_bounded: str | None = None
         self._named = _filtered_names(formula)
         self._newly_bound: dict[int, Names] = {}  # bound by a formula, but not by the enclosing one
         self._unsafe: dict[int, str] = {}
@@ -72,18 +72,18 @@ class _Search:
 
     def _enter(self, formula: s.Formula) -> list[s.Formula]:
         self._inside.update(self._newly_bound.get(id(formula), ()))
-        if self.against_safe is None:
-            self.against_safe = self._unsafe.get(id(formula))
-        if self.against_bounded is None:
-            self.against_bounded = self._unbounded.get(id(formula))
-            if isinstance(formula, s.Disjunction) and self.against_bounded == _APART:
+        if self.why_not_safe is None:
+            self.why_not_safe = self._unsafe.get(id(formula))
+        if self.why_not_bounded is None:
+            self.why_not_bounded = self._unbounded.get(id(formula))
+            if isinstance(formula, s.Disjunction) and self.why_not_bounded == _APART:
                 apart = self._defined(formula.left) ^ self._defined(formula.right)
-                self.against_bounded = f"{_first(apart)} {_APART}"
-        if self.against_well_formed is None:
+                self.why_not_bounded = f"{_first(apart)} {_APART}"
+        if self.why_not_well_formed is None:
             used = _filtered_names(formula.filter) if isinstance(formula, s.Filtered) else _names_in_absences(formula)
             loose = [name for name in used if not self._inside[name]]
             if loose:
-                self.against_well_formed = f"a filter names {_first(loose)}, which need not be exactly one event there"
+                self.why_not_well_formed = f"a filter names {_first(loose)}, which need not be exactly one event there"
         return s.subformulas(formula)
 
     def _leave(self, formula: s.Formula, below: list[None]) -> None:

@@ -35,8 +35,8 @@ from cer_gpu.ceql.values import Name as Name
 from cer_gpu.ceql.values import Negative as Negative
 from cer_gpu.ceql.values import Not as Not
 from cer_gpu.ceql.values import Or as Or
+from cer_gpu.ceql.values import OverAggregate as OverAggregate
 from cer_gpu.ceql.values import OwnKey as OwnKey
-from cer_gpu.ceql.values import Past as Past
 from cer_gpu.ceql.values import Predicate as Predicate
 from cer_gpu.ceql.values import Span as Span
 from cer_gpu.ceql.values import TextTest as TextTest

@@ -90,7 +90,7 @@ class OwnKey:
 
 
 @dataclass(frozen=True)
-class Past:
+class OverAggregate:
     """``function(event.attribute FILTER predicate) OVER over``: an aggregate over the events before, and this one.
 
     `function` is "COUNT", "COUNT DISTINCT", "SUM", "AVG", "MIN", "MAX" or "STDDEV".  `event` None: events of any type;
@@ -148,7 +148,7 @@ class Attribute(Node):
     variable: Name | None = None
     event: str = "EACH"
     lag: int = 0
-    past: Past | None = None
+    past: OverAggregate | None = None
 
     @property
     def looks_back(self) -> bool:
@@ -384,7 +384,7 @@ def descends(
     variable
         Variable of the event, in a filter between events.
     """
-    past = Past(DESCENDANT, event, None, predicate, None, span, ids)
+    past = OverAggregate(DESCENDANT, event, None, predicate, None, span, ids)
     column = Attribute("`descendant`", span, variable, past=past)
     return Comparison("=", column, Literal(True, "", span), span)
 
@@ -408,7 +408,7 @@ def leaves(predicate: Predicate) -> Iterator[Leaf]:
             todo += reversed(children(node))
 
 
-def pasts_in(node: Expression | Predicate) -> Iterator[Past]:
+def pasts_in(node: Expression | Predicate) -> Iterator[OverAggregate]:
     """Yield what an expression or predicate reads of the past, and before it what that reads of the past."""
     for attribute in attributes(node):
         if attribute.past is not None:

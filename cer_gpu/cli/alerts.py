@@ -27,7 +27,7 @@ SHOWN_RULES = 40
 """Most rules in a table."""
 SUMMED = 5
 """Most tactics, rules and hosts in the summary."""
-FEWEST_RULES = 5
+MIN_RULES = 5
 """Rules of a level that a table shows however many there are of more urgent ones."""
 
 
@@ -119,7 +119,7 @@ def lines_of(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
 
 def first_by_level(names: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Return the first names of each level, `SHOWN_RULES` in all: most of urgent levels, some of each."""
-    fewest = {level: min(len(own), FEWEST_RULES) for level, own in names.items()}
+    fewest = {level: min(len(own), MIN_RULES) for level, own in names.items()}
     room = max(SHOWN_RULES - sum(fewest.values()), 0)
     shown = {}
     for level, own in names.items():

@@ -12,16 +12,16 @@ import pyarrow as pa
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import QuerySyntax, event_names
 from cer_gpu.cli.command_line import say, show_text
-from cer_gpu.cli.given_events import STANDARD, Streams, given_streams
-from cer_gpu.cli.given_queries import (
-    GivenQueries,
+from cer_gpu.cli.event_arguments import STANDARD, Streams, given_streams
+from cer_gpu.cli.json_output import error_facts, to_json
+from cer_gpu.cli.options import QueryOptions, query_options, reading_options
+from cer_gpu.cli.query_arguments import (
+    QueryArguments,
     missing_notes,
     notes_of,
     query_and_events_arguments,
     read_queries,
 )
-from cer_gpu.cli.json_output import error_facts, to_json
-from cer_gpu.cli.options import QueryOptions, query_options, reading_options
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.errors import CerError, QueryError, QueryTypeError
@@ -33,7 +33,7 @@ from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.printable import printable, printable_lines
 
-_MOST_TYPES = 8
+_MAX_TYPES = 8
 """Largest number of event types that `check_command` names."""
 
 
@@ -114,7 +114,7 @@ def check_command(
     show_text(f"ok: {who} {fits} {', '.join(map(printable, events))}, and {reads} {columns or 'none of their columns'}")
     named = list(dict.fromkeys(printable(each) for found in checked.values() for each in found.types))
     if named:
-        listed = " and ".join(named[:_MOST_TYPES]) + (", ..." if len(named) > _MOST_TYPES else "")
+        listed = " and ".join(named[:_MAX_TYPES]) + (", ..." if len(named) > _MAX_TYPES else "")
         show_text(f"(no event was read: whether there are events of type {listed}, a run tells)")
     return 0
 
@@ -152,7 +152,7 @@ class _Checked:
 
 
 def _check(
-    given: GivenQueries,
+    given: QueryArguments,
     name: str,
     streams: Streams,
     told: set[tuple[str | None, str]] | None,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from cer_gpu.cli.command_line import show_text
-from cer_gpu.cli.given_events import STANDARD, given_streams
+from cer_gpu.cli.event_arguments import STANDARD, given_streams
 from cer_gpu.cli.json_output import to_json
 from cer_gpu.cli.options import QueryOptions, events_argument, query_options, reading_options
 from cer_gpu.cli.preview import table_width
 from cer_gpu.cli.survey import count_types, survey_source, survey_text
 from cer_gpu.columnar.clocks import time_column_type
-from cer_gpu.engine.options import Default
+from cer_gpu.engine.options import OverridableDefault
 from cer_gpu.io.sources import open_events
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.io.text_times import with_times
@@ -37,7 +37,7 @@ def columns(events: tuple[str, ...], compiling: QueryOptions, reading: TextOptio
     streams = given_streams(events, reading)
     if streams.are_named:
         raise click.UsageError("the columns are those of one stream: give its files without a name")
-    type_column = None if isinstance(compiling.type_column, Default) else compiling.type_column
+    type_column = None if isinstance(compiling.type_column, OverridableDefault) else compiling.type_column
     if type_column is not None and STANDARD in events:
         raise click.UsageError("--type-column reads the events twice, and standard input can be read only once")
     source = open_events(streams.open())

@@ -327,7 +327,8 @@ class QueryOptions:
     Attributes
     ----------
     type_column : str or None
-        Column of event types, a `cer_gpu.engine.options.Default` where it was not given; None: there is none.
+        Column of event types, a `cer_gpu.engine.options.OverridableDefault` where it was not given; None: there is
+        none.
     time_column, time_unit, language, missing_fields, selection : str or None
     fields : FieldColumns
         Columns of the fields of Sigma.

@@ -28,7 +28,7 @@ SHOWN_TEXT = 40
 """Largest number of characters shown of a text."""
 NARROW = 120
 """Smallest width at which a table of events shows start_time and end_time, which the events hold too."""
-FEWEST_EVENT = 20
+MIN_EVENT = 20
 """Smallest width of an event, even where the table then exceeds its own."""
 WORD = 10
 """Smallest width of a column that may wrap, such as positions."""
@@ -207,7 +207,7 @@ def preview(rows: pa.Table, width: int | None) -> str:
     least = sum(w if c.no_wrap else min(w, WORD) for c, w in zip(table.columns, widths, strict=True))
     is_cut = room + sum(widths) < least
     for i, values in events.items():
-        length = max(room + widths[i], FEWEST_EVENT)
+        length = max(room + widths[i], MIN_EVENT)
         columns[i], some_cut = _events(values, length)
         is_cut |= some_cut
     for row in zip(*columns, strict=True):

@@ -8,17 +8,7 @@ from typing import Any
 import click
 
 from cer_gpu.cli.command_line import say, say_notes
-from cer_gpu.cli.given_events import STANDARD, given_streams
-from cer_gpu.cli.given_queries import (
-    WrongQueries,
-    aside_note,
-    for_each,
-    missing_notes,
-    query_and_events_arguments,
-    read_queries,
-    those_that_fit,
-    with_progress,
-)
+from cer_gpu.cli.event_arguments import STANDARD, given_streams
 from cer_gpu.cli.json_output import to_json
 from cer_gpu.cli.options import (
     QueryOptions,
@@ -34,6 +24,16 @@ from cer_gpu.cli.options import (
     threads_option,
 )
 from cer_gpu.cli.progress import working
+from cer_gpu.cli.query_arguments import (
+    WrongQueries,
+    aside_note,
+    for_each,
+    missing_notes,
+    query_and_events_arguments,
+    read_queries,
+    those_that_fit,
+    with_progress,
+)
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.engine.options import Sort

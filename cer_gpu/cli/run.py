@@ -12,8 +12,7 @@ import click
 
 from cer_gpu.cli.alerts import TimelineSink, kept_for_order
 from cer_gpu.cli.command_line import say, say_notes
-from cer_gpu.cli.given_events import STANDARD, Streams, given_streams
-from cer_gpu.cli.given_queries import GivenQueries, WrongQueries, query_and_events_arguments, read_queries
+from cer_gpu.cli.event_arguments import STANDARD, Streams, given_streams
 from cer_gpu.cli.json_output import to_json
 from cer_gpu.cli.live.following import follow_files
 from cer_gpu.cli.live.options import FollowOptions, follow_options
@@ -31,17 +30,18 @@ from cer_gpu.cli.options import (
     threads_option,
     undecided_option,
 )
+from cer_gpu.cli.output_file import chosen_format, open_target
 from cer_gpu.cli.preview import Preview
+from cer_gpu.cli.query_arguments import QueryArguments, WrongQueries, query_and_events_arguments, read_queries
 from cer_gpu.cli.running import CommandRun
 from cer_gpu.cli.signals import Signals, Stopped
-from cer_gpu.cli.target import chosen_format, open_target
 from cer_gpu.compile_progress import NOTICES
 from cer_gpu.engine.options import DEVICES, EvaluationOptions, Sort
 from cer_gpu.io.sinks import SINK_ENDINGS, SINK_FORMATS
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.io.text_types import WiderTypes
 from cer_gpu.order.period import Period
-from cer_gpu.order.reorder import LATE
+from cer_gpu.order.reorder_buffer import LATE
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rules.alerts import ALERTS
 from cer_gpu.rules.timeline import TIMELINE, TIMELINE_SCHEMA
@@ -232,7 +232,7 @@ def run_command(
 class _Command:
     """A run with its target, which begins again where a later row of a text file needs a wider type."""
 
-    given: GivenQueries
+    given: QueryArguments
     streams: Streams
     options: EvaluationOptions
     out: str | None

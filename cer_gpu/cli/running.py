@@ -6,10 +6,12 @@ from typing import Any
 
 from cer_gpu.cli.alerts import AlertSummary, AlertTable, NearMisses, lines_of
 from cer_gpu.cli.evaluation import AlertEvaluation, CommandEvaluation
+from cer_gpu.cli.event_arguments import Streams
 from cer_gpu.cli.funnel import FunnelPreview, funnel_facts
-from cer_gpu.cli.given_events import Streams
-from cer_gpu.cli.given_queries import (
-    GivenQueries,
+from cer_gpu.cli.preview import FirstRows, Preview, QueryTable, rows_to_show
+from cer_gpu.cli.progress import Display
+from cer_gpu.cli.query_arguments import (
+    QueryArguments,
     absent_notes,
     aside_note,
     missing_notes,
@@ -17,10 +19,8 @@ from cer_gpu.cli.given_queries import (
     source_query,
     with_progress,
 )
-from cer_gpu.cli.preview import FirstRows, Preview, QueryTable, rows_to_show
-from cer_gpu.cli.progress import Display
 from cer_gpu.cli.signals import Signals
-from cer_gpu.cli.tally import FORMS, Pace, Totals, counted
+from cer_gpu.cli.tally import FORMS, Throughput, Totals, counted
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.io.sinks import Sink
 from cer_gpu.output.funnel import FunnelCounts
@@ -60,7 +60,7 @@ class CommandRun:
 
     def __init__(
         self,
-        given: GivenQueries,
+        given: QueryArguments,
         streams: Streams,
         options: EvaluationOptions,
         *,
@@ -92,7 +92,7 @@ class CommandRun:
         counted = (name for name in queries if summed and FORMS[self.evaluation.outputs[name]].by_starts)
         plans = {name: plan for name in counted if (plan := queries[name]._plan) is not None}
         self._funnels = {name: FunnelCounts(funnel_names(plan), plan.time_unit) for name, plan in plans.items()}
-        self._pace = Pace()
+        self._pace = Throughput()
         self._summary = AlertSummary(given.rules) if alerts else None
 
     def preview(self) -> Preview:

@@ -19,7 +19,7 @@ FIRST_ROWS = 1000
 """Number of rows searched for the first values."""
 FIRST_VALUES = 3
 """Largest number of values shown of a column, all different."""
-_MOST_TYPES = 100
+_MAX_TYPES = 100
 """Largest number of types shown, the most frequent ones."""
 
 
@@ -58,7 +58,7 @@ def survey_text(found: dict[str, Any], width: int | None) -> str:
     }
     parts = [preview(pa.table(table), width)]
     if types is not None:
-        shown = types[:_MOST_TYPES]
+        shown = types[:_MAX_TYPES]
         names = ["(null)" if each["type"] is None else each["type"] for each in shown]
         parts.append(preview(pa.table({"event type": names, "events": [each["n_events"] for each in shown]}), width))
         if len(types) > len(shown):

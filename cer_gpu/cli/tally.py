@@ -185,7 +185,7 @@ class Totals:
         return self.found + (f" of {counted(len(self.of), 'query')}" if len(self.of) > 1 else "")
 
 
-class Pace:
+class Throughput:
     """Rate of an evaluation, measured after the first batch, which loads the engine."""
 
     def __init__(self) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from cer_gpu.cli.command_line import say_notes, show_text
-from cer_gpu.cli.given_queries import first_of
 from cer_gpu.cli.options import QueryOptions, complete_files, query_options
+from cer_gpu.cli.query_arguments import first_of
 from cer_gpu.cli.tally import counted
-from cer_gpu.engine.options import Default
+from cer_gpu.engine.options import OverridableDefault
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.printable import printable
 from cer_gpu.rule_tests import CaseOutcome, CaseRunner, read_cases, write_junit
@@ -75,7 +75,11 @@ def _options_of(compiling: QueryOptions) -> dict[str, Any]:
     """Return the options of the command line for all cases, without those that were not given."""
     names = ("time_column", "time_unit", "language", "missing_fields", "selection")
     given = {name: value for name in names if (value := getattr(compiling, name)) is not None}
-    return given if isinstance(compiling.type_column, Default) else {**given, "type_column": compiling.type_column}
+    return (
+        given
+        if isinstance(compiling.type_column, OverridableDefault)
+        else {**given, "type_column": compiling.type_column}
+    )
 
 
 def _wrong(path: Path, error: CerError) -> CaseOutcome:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from cer_gpu.errors import EventsError, did_you_mean
 
-MOST_BYTES = 1 << 29
+MAX_BYTES = 1 << 29
 """Bytes of batches that are joined to one."""
 
 
@@ -19,7 +19,7 @@ def joined_batches(batches: Iterable[pa.RecordBatch], n_rows: int) -> Iterator[p
     rows = size = 0
     for batch in batches:
         rows, size = rows + batch.num_rows, size + batch.nbytes
-        if held and not (batch.schema.equals(held[0].schema) and rows <= n_rows and size <= MOST_BYTES):
+        if held and not (batch.schema.equals(held[0].schema) and rows <= n_rows and size <= MAX_BYTES):
             yield from _joined(held)
             held, rows, size = [], batch.num_rows, batch.nbytes
         held.append(batch)

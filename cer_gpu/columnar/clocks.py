@@ -14,7 +14,7 @@ from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import Within
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, STRING, Block, kind_of, numbers_of
 from cer_gpu.columnar.fields import column_type, fields_hint
-from cer_gpu.columnar.memory import Gathered, Scratch, larger_ring, read_only
+from cer_gpu.columnar.memory import GatherBuffer, Scratch, larger_ring, read_only
 from cer_gpu.columnar.moments import UNITS_PER_SECOND, per_second
 from cer_gpu.errors import EventsError, QueryTypeError, TimeOrderError
 
@@ -45,7 +45,7 @@ class Clock:
         self._type: pa.DataType | None = None
         self._advanced = 0
         self._n_rows = begin
-        self._gathered = Gathered()
+        self._gathered = GatherBuffer()
         self._ordered = Scratch(np.uint64)
 
     def read(self, block: Block, positions: Int64 | None = None) -> Array:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from cer_gpu.arrays import Array, Bools, Int32
 from cer_gpu.columnar.fields import array_of
 from cer_gpu.columnar.memory import read_only
-from cer_gpu.columnar.strings import StringCoder
+from cer_gpu.columnar.strings import DictionaryEncoder
 from cer_gpu.errors import EventsError
 
 INTEGER, FLOAT, DECIMAL, STRING, BOOLEAN, MOMENT, NOTHING = (
@@ -205,7 +205,7 @@ def check_movable(name: str, data_type: pa.DataType, done: str) -> None:
 
 
 @dataclass(frozen=True)
-class Coded:
+class DictionaryEncoded:
     """A string column as codes into a dictionary: row i, unless NULL, is ``values[codes[i]]``."""
 
     codes: npt.NDArray[np.integer]
@@ -219,11 +219,11 @@ class Block:
     ----------
     batch : pyarrow.RecordBatch
         Rows of the block, few enough that the temporaries of the predicates stay in the cache.
-    coders : dict from column to StringCoder, optional
+    coders : dict from column to DictionaryEncoder, optional
         Coders that the caller keeps from block to block, so that plain strings keep their codes.
     """
 
-    def __init__(self, batch: pa.RecordBatch, coders: dict[str, StringCoder] | None = None) -> None:
+    def __init__(self, batch: pa.RecordBatch, coders: dict[str, DictionaryEncoder] | None = None) -> None:
         self.batch = batch
         self._makers: Mapping[str, Callable[[Block], pa.Array]] = {}
         self._coders = {} if coders is None else coders
@@ -232,7 +232,7 @@ class Block:
         self._columns: dict[str, pa.Array] = {}
         self._valid: dict[str, Bools | None] = {}
         self._numbers: dict[str, Array] = {}
-        self._coded: dict[str, Coded] = {}
+        self._coded: dict[str, DictionaryEncoded] = {}
         self._stored: dict[str, tuple[Array | None, pa.Array, pa.Array]] = {}
         self._together: dict[tuple[str, ...], tuple[list[Int32], pa.Array]] = {}
 
@@ -287,20 +287,20 @@ class Block:
             self._numbers[name] = numbers_of(self.array(name))
         return self._numbers[name]
 
-    def coded(self, name: str) -> Coded:
+    def coded(self, name: str) -> DictionaryEncoded:
         """Return a string column as codes into a dictionary."""
         if name not in self._coded:
             array = self.column(name)
             if pa.types.is_dictionary(array.type):
-                coded = Coded(codes_of(array, validity(array.indices)), plain_texts(array.dictionary))
+                coded = DictionaryEncoded(codes_of(array, validity(array.indices)), plain_texts(array.dictionary))
             else:
-                coded = Coded(*self._coder(name).encode(plain_texts(array)))
+                coded = DictionaryEncoded(*self._coder(name).encode(plain_texts(array)))
             self._coded[name] = coded
         return self._coded[name]
 
-    def _coder(self, name: str) -> StringCoder:
+    def _coder(self, name: str) -> DictionaryEncoder:
         if name not in self._coders:
-            self._coders[name] = StringCoder()
+            self._coders[name] = DictionaryEncoder()
         return self._coders[name]
 
     def coded_together(self, names: tuple[str, ...]) -> tuple[list[Int32], pa.Array]:
@@ -345,7 +345,9 @@ class RowsOfBlock(Block):
         As those of a block, for these rows.
     """
 
-    def __init__(self, whole: Block, rows: npt.NDArray[np.int32], coders: dict[str, StringCoder] | None = None) -> None:
+    def __init__(
+        self, whole: Block, rows: npt.NDArray[np.int32], coders: dict[str, DictionaryEncoder] | None = None
+    ) -> None:
         super().__init__(whole.batch, coders)
         self.whole: Block
         self.n_rows: int
@@ -372,13 +374,13 @@ class RowsOfBlock(Block):
             self._numbers[name] = self.at(self.whole.numbers(name))
         return self._numbers[name]
 
-    def coded(self, name: str) -> Coded:
+    def coded(self, name: str) -> DictionaryEncoded:
         """Return the rows of `Block.coded`."""
         coded = self.whole.coded(name)
-        return Coded(self.at(coded.codes), coded.values)
+        return DictionaryEncoded(self.at(coded.codes), coded.values)
 
 
-def _coded_together(arrays: list[pa.Array], coder: StringCoder) -> tuple[list[Int32], pa.Array]:
+def _coded_together(arrays: list[pa.Array], coder: DictionaryEncoder) -> tuple[list[Int32], pa.Array]:
     """Return the codes of strings or integers, -1 for NULL, and the values by code."""
     coded = [array.dictionary if pa.types.is_dictionary(array.type) else array for array in arrays]
     # in one call: a coder may give other codes in the next

@@ -13,7 +13,7 @@ FEW_VALUES = 4
 """Values of a dictionary for each one that is asked for, from which on only these are computed."""
 
 
-class PerDictionary:
+class DictionaryCache:
     """Table computed from the dictionary of a string column, and kept until the dictionary changes.
 
     Parameters
@@ -29,9 +29,9 @@ class PerDictionary:
         self._values: pa.Array | None = None  # kept alive, so that no other array gets its address
         self._table: Array | None = None
 
-    def fresh(self) -> PerDictionary:
+    def fresh(self) -> DictionaryCache:
         """Return a new one with the same function, without a table."""
-        return PerDictionary(self._compute, self._of_null)
+        return DictionaryCache(self._compute, self._of_null)
 
     def __call__(self, values: pa.Array) -> Array:
         """Return the table of a dictionary, with a last row for NULL (so that code 0 can always be looked up)."""
@@ -45,7 +45,7 @@ class PerDictionary:
         return self._table
 
     @property
-    def is_dear(self) -> bool:
+    def is_expensive(self) -> bool:
         """True if asking for few values may cost much less than asking for all."""
         return True
 

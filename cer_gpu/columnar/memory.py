@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from cer_gpu.arrays import Int64
 from cer_gpu.backend.compaction import gather
-from cer_gpu.columnar.recycling import cells_of_turn
+from cer_gpu.columnar.buffer_leases import leased_slots
 
 LARGE = 1 << 20
 """Bytes from which on memory is mapped from the system, and unmapped after use."""
@@ -68,7 +68,7 @@ def _mapped(n_bytes: int) -> mmap.mmap:
     return memory
 
 
-class GrowingRows:
+class GrowableArray:
     """Rows of int64 that can grow, in place if the system can: a copy needs the memory of both.
 
     Parameters
@@ -131,7 +131,7 @@ class Scratch:
 
     def __init__(self, dtype: npt.DTypeLike, *row: int) -> None:
         self._dtype, self._row = dtype, row
-        self._cell = cells_of_turn()[np.dtype(dtype), row]
+        self._cell = leased_slots()[np.dtype(dtype), row]
         if self._cell.memory is None:
             self._cell.memory = np.empty((0, *row), dtype)
 
@@ -143,7 +143,7 @@ class Scratch:
         return memory[:n]
 
 
-class Gathered:
+class GatherBuffer:
     """Gather of the numbers of some rows into reusable memory."""
 
     def __init__(self) -> None:

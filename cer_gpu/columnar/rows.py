@@ -8,7 +8,7 @@ from typing import NamedTuple
 from cer_gpu.arrays import Int32, Int64
 
 
-class Picked(NamedTuple):
+class SelectedRows(NamedTuple):
     """Relevant events of a block.
 
     Attributes
@@ -23,6 +23,6 @@ class Picked(NamedTuple):
     rows: Int32
     some: Callable[[], Int32 | None] | None = None
 
-    def at(self, kept: Int64) -> Picked:
+    def at(self, kept: Int64) -> SelectedRows:
         """Return some of the events."""
-        return Picked(self.symbols[kept], self.rows[kept], self.some)
+        return SelectedRows(self.symbols[kept], self.rows[kept], self.some)

@@ -15,7 +15,7 @@ _MAX_VALUES = 1 << 16
 """Most values of a dictionary; a larger one is dropped before the next block, so that memory stays bounded."""
 
 
-class StringCoder:
+class DictionaryEncoder:
     """Encoder of one string column, block by block.
 
     Parameters

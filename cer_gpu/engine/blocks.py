@@ -11,7 +11,7 @@ import pyarrow as pa
 from cer_gpu.arrays import Array, Int64
 from cer_gpu.columnar.clocks import Clock
 from cer_gpu.columnar.columns import Block, numbers_of
-from cer_gpu.columnar.strings import StringCoder
+from cer_gpu.columnar.strings import DictionaryEncoder
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.errors import EventsError
 
@@ -103,7 +103,7 @@ class Blocks:
         self.last_position: int = -1
         self.end: int | None = None
         self._position_column = position_column
-        self._coders: dict[str, StringCoder] = {}
+        self._coders: dict[str, DictionaryEncoder] = {}
 
     def watch(self, clocks: tuple[str, ...]) -> None:
         """Check further columns of times from the next event on."""

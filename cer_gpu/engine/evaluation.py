@@ -1,7 +1,7 @@
 """Evaluation of queries over a stream of batches, with all state carried on; one query is a set of one.
 
 An evaluation has an intake, which puts events in order and accepts no more after the end; blocks, into which the
-events are cut once for all queries; and a member for each query (`cer_gpu.engine.member`).
+events are cut once for all queries; and a member for each query (`cer_gpu.engine.execution`).
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.cache import no_collection
+from cer_gpu.cache import gc_paused
 from cer_gpu.columnar.batches import batch_of_rows, joined_batches
 from cer_gpu.columnar.fields import columns_with, narrowest
 from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
 from cer_gpu.engine.blocks import BLOCK_ROWS, Blocks
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.intake import Intake
-from cer_gpu.engine.member import QueryMember
+from cer_gpu.engine.execution import StreamingExecution
 from cer_gpu.engine.options import EvaluationOptions
-from cer_gpu.engine.set_member import RangeClock, SetMember
-from cer_gpu.engine.sharing import Sharing
+from cer_gpu.engine.set_execution import QueryExecution, RangeClock
+from cer_gpu.engine.shared_state import SharedState
+from cer_gpu.engine.stream_input import StreamInput
 from cer_gpu.engine.turns import Turns
-from cer_gpu.errors import EventsError, InQuery, OptionError, did_you_mean
+from cer_gpu.errors import EventsError, OptionError, QueryErrorContext, did_you_mean
 from cer_gpu.io.uuids import plain_uuids, without_uuids
 from cer_gpu.order.lateness import parse_time
 from cer_gpu.order.rows import ROW_COLUMN, with_rows
@@ -40,9 +40,9 @@ JOINED_ROWS = 1 << 17
 """Rows to which the batches of a source are joined for many queries; longer ones stay as they are."""
 MANY_QUERIES = 128
 """Queries from which on a block has more rows: twice as many from twice as many queries on, four times at most."""
-MOST_ON_THREADS = 16
+MAX_ON_THREADS = 16
 """Most queries of a set that is evaluated on several threads unasked."""
-FEWEST_OF_SHARE = 4
+MIN_OF_SHARE = 4
 """Fewest queries of each share of the work, if whole queries are dealt; else the keys of each query are."""
 
 FoundBatches = Iterator[tuple[str, pa.RecordBatch]]
@@ -50,7 +50,7 @@ _Piece = TypeVar("_Piece")
 _Found = TypeVar("_Found")
 
 
-class Evaluation(Generic[_Piece, _Found]):
+class BaseEvaluator(Generic[_Piece, _Found]):
     """Evaluation of queries by name, batch by batch: `push` events, `finish` at the end.
 
     Parameters
@@ -65,14 +65,14 @@ class Evaluation(Generic[_Piece, _Found]):
     _told: Callable[[FoundBatches], Iterator[Any]] = staticmethod(iter)
 
     def __init__(
-        self, members: Mapping[str, SetMember], options: EvaluationOptions, sharing: Sharing | None = None
+        self, members: Mapping[str, QueryExecution], options: EvaluationOptions, sharing: SharedState | None = None
     ) -> None:
         self._members = dict(members)
         self._options = options
         self._sharing = sharing
         self._plan = next((member.plan for member in members.values() if member.plan is not None), None)
         time = (None, None) if self._plan is None else (self._plan.time_column, self._plan.time_unit)
-        self._intake = Intake(*time, options.lateness, options.late, options.start_position)
+        self._intake = StreamInput(*time, options.lateness, options.late, options.start_position)
         self._blocks = Blocks((), options.position_column, options.start_position)
         self._schema: pa.Schema | None = None  # the last that was expected
         self._pushed_schema: pa.Schema | None = None  # that of the last batch as it came
@@ -129,7 +129,7 @@ class Evaluation(Generic[_Piece, _Found]):
             return
         schema = without_uuids(schema)
         self._turns = None
-        with no_collection():
+        with gc_paused():
             changed = [self._expect(name, member, schema) for name, member in self._members.items()]
         if self._sharing is not None:
             self._sharing.all_bound()
@@ -141,8 +141,8 @@ class Evaluation(Generic[_Piece, _Found]):
         """Return True for a schema that changes nothing; none has UUIDs."""
         return any(schema is known or schema.equals(known) for known in self._fitting)
 
-    def _expect(self, name: str, member: SetMember, schema: pa.Schema) -> bool:
-        with InQuery(name):
+    def _expect(self, name: str, member: QueryExecution, schema: pa.Schema) -> bool:
+        with QueryErrorContext(name):
             changed = member.expect(schema)
         self._blocks.watch(member.clocks)
         return changed
@@ -375,7 +375,7 @@ class Evaluation(Generic[_Piece, _Found]):
         ((name, member),) = self._members.items()
         blocks, clocks = self._blocks, self._blocks.clocks
         batch = blocks.batch(events)
-        many = member.among_threads or (isinstance(member, QueryMember) and member.placement[0] == CUDA)
+        many = member.among_threads or (isinstance(member, StreamingExecution) and member.placement[0] == CUDA)
         for columns in member.ahead(blocks.cut(events, BLOCK_ROWS * (BLOCKS_AT_ONCE if many else 1))):
             for rows in member.read(blocks.read(columns), clocks, batch):
                 yield name, rows
@@ -384,7 +384,7 @@ class Evaluation(Generic[_Piece, _Found]):
         for rows in member.end_batch(batch):
             yield name, rows
 
-    def _by_turns(self, events: pa.RecordBatch, sharing: Sharing) -> FoundBatches:
+    def _by_turns(self, events: pa.RecordBatch, sharing: SharedState) -> FoundBatches:
         """Evaluate events query by query over each block, which is a batch."""
         names = [*self.columns(events.schema), *(name for name in [ROW_COLUMN] if name in events.schema.names)]
         blocks, clocks = self._blocks, self._blocks.clocks
@@ -403,7 +403,7 @@ class Evaluation(Generic[_Piece, _Found]):
     @property
     def _has_many(self) -> bool:
         """True if there are so many queries that threads wait for Python's lock, unless they have much to do."""
-        return len(self._members) > MOST_ON_THREADS
+        return len(self._members) > MAX_ON_THREADS
 
     @property
     def _longer(self) -> int:
@@ -425,13 +425,13 @@ class Evaluation(Generic[_Piece, _Found]):
     # ---- the progress of time -------------------------------------------------------------------------------
 
     @property
-    def _only(self) -> SetMember:
+    def _only(self) -> QueryExecution:
         """The only member, or the first of several."""
         return next(iter(self._members.values()))
 
     @property
     def _time_type(self) -> pa.DataType:
-        timed = next(member for member in self._members.values() if isinstance(member, QueryMember))
+        timed = next(member for member in self._members.values() if isinstance(member, StreamingExecution))
         assert timed.binding.time_type is not None
         return timed.binding.time_type
 
@@ -468,7 +468,7 @@ class Evaluation(Generic[_Piece, _Found]):
         by_key = any(member.dealt_by_key for member in self._members.values())
         return None if by_key else len(self._members)
 
-    def _part(self, begin: int, report_from: int) -> Evaluation[tuple[str, pa.RecordBatch], Any]:
+    def _part(self, begin: int, report_from: int) -> BaseEvaluator[tuple[str, pa.RecordBatch], Any]:
         """Return an evaluation of the stream from `begin` on that lists matches that end from `report_from` on."""
         return self._other(self._members, start_position=begin, report_from=report_from)
 
@@ -483,20 +483,20 @@ class Evaluation(Generic[_Piece, _Found]):
             member.restart(begin, report_from)
         self._blocks.restart(begin)
 
-    def _share_of(self, k: int, n: int) -> Evaluation[tuple[str, pa.RecordBatch], Any]:
+    def _share_of(self, k: int, n: int) -> BaseEvaluator[tuple[str, pa.RecordBatch], Any]:
         """Return an evaluation of the same stream for share `k` of `n` of the work.
 
         That is a share of the queries; where there are few, it is the share of the keys of each query that can be dealt
         by key, and a share of the others.
         """
-        members, many = self._members, len(self._members) >= FEWEST_OF_SHARE * n
+        members, many = self._members, len(self._members) >= MIN_OF_SHARE * n
         whole = [name for name, each in members.items() if many or not each.dealt_by_key]
         mine = {name: each for name, each in members.items() if name not in whole or name in whole[k::n]}
         return self._other(mine, whole, key_shard=(k, n))
 
     def _other(
-        self, members: Mapping[str, SetMember], whole: Collection[str] = (), **part: Any
-    ) -> Evaluation[tuple[str, pa.RecordBatch], Any]:
+        self, members: Mapping[str, QueryExecution], whole: Collection[str] = (), **part: Any
+    ) -> BaseEvaluator[tuple[str, pa.RecordBatch], Any]:
         sharing = None if self._sharing is None else self._sharing.another()
         part["stages"] = NO_STAGES  # they are those of one thread
         copies = {}
@@ -504,7 +504,7 @@ class Evaluation(Generic[_Piece, _Found]):
             options = replace(member.options, **(part | {"key_shard": None} if name in whole else part))
             copies[name] = member.another(options, sharing)
             copies[name].among_threads = True
-        other = Evaluation[tuple[str, pa.RecordBatch], Any](copies, replace(self._options, **part), sharing)
+        other = BaseEvaluator[tuple[str, pa.RecordBatch], Any](copies, replace(self._options, **part), sharing)
         assert self._schema is not None
         other.expect(self._schema)
         return other
@@ -522,7 +522,7 @@ class Evaluation(Generic[_Piece, _Found]):
 
     @property
     def _tallies(self) -> dict[str, tuple[int, int, int]]:
-        """Counts of each query, as `SetMember.add_tallies` takes them."""
+        """Counts of each query, as `QueryExecution.add_tallies` takes them."""
         return {name: (m.n_suppressed, m.n_undecided, m.n_without_key) for name, m in self._members.items()}
 
     def _take_over(

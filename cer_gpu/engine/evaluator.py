@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from cer_gpu.columnar.batches import empty_batch
-from cer_gpu.engine.evaluation import Evaluation, FoundBatches
-from cer_gpu.engine.member import QueryMember
+from cer_gpu.engine.evaluation import BaseEvaluator, FoundBatches
+from cer_gpu.engine.execution import StreamingExecution
 from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.planning.physical import PhysicalPlan
 from cer_gpu.predicates.placement import before_events
@@ -18,7 +18,7 @@ def _without_names(found: FoundBatches) -> Iterator[pa.RecordBatch]:
     return (rows for _, rows in found)
 
 
-class Evaluator(Evaluation[pa.RecordBatch, pa.RecordBatch]):
+class Evaluator(BaseEvaluator[pa.RecordBatch, pa.RecordBatch]):
     """Evaluator of a query, batch by batch: `push` events, `finish` at the end.
 
     Made by `cer_gpu.Query.evaluator` and `cer_gpu.Query.restore`.  The concatenated results do not depend on the cut of
@@ -61,8 +61,8 @@ class Evaluator(Evaluation[pa.RecordBatch, pa.RecordBatch]):
         return self._only.notes if self.n_events > self._options.start_position else []
 
     @property
-    def _query(self) -> QueryMember:
-        assert isinstance(self._only, QueryMember)
+    def _query(self) -> StreamingExecution:
+        assert isinstance(self._only, StreamingExecution)
         return self._only
 
     @property
@@ -81,9 +81,9 @@ class Evaluator(Evaluation[pa.RecordBatch, pa.RecordBatch]):
         return self.physical.engine
 
     @property
-    def holds_back(self) -> bool:
-        """True if events are held back until one may end a complex event (`cer_gpu.runtime.live_intervals`)."""
-        return self.physical.holds_back
+    def defers_events(self) -> bool:
+        """True if events are held back until one may end a complex event (`cer_gpu.runtime.deferred_events`)."""
+        return self.physical.defers_events
 
     @property
     def placement(self) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from cer_gpu.columnar.memory_limit import size_in_bytes
 from cer_gpu.errors import OptionError, did_you_mean
-from cer_gpu.order.reorder import LATE
+from cer_gpu.order.reorder_buffer import LATE
 from cer_gpu.predicates.placement import check_device
 from cer_gpu.stages import NO_STAGES, Stages
 
@@ -20,7 +20,7 @@ RAISE, SKIP = "raise", "skip"
 """Treatments of queries of a set that are wrong."""
 
 
-class Default(str):
+class OverridableDefault(str):
     """A text that nobody gave: where a language has another one of its own, that stands in its place."""
 
     __slots__ = ()

@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 
 from cer_gpu.arrays import Array, Bools, Int32, Int64
+from cer_gpu.automaton.alphabet import Table
 from cer_gpu.automaton.encoding import COUNT_WINDOW, GLOBAL_WINDOW
-from cer_gpu.automaton.table import Table
 from cer_gpu.columnar.clocks import Clock, WindowClocks
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.memory import Scratch
-from cer_gpu.columnar.rows import Picked
+from cer_gpu.columnar.rows import SelectedRows
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.pending_starts import NO_POSITION, PendingStarts
 from cer_gpu.engine.row_numbers import RowNumbers
 from cer_gpu.engine.run_options import make_reduction, run_options
-from cer_gpu.engine.sharing import Sharing
-from cer_gpu.engine.spacing import make_spacing
-from cer_gpu.engine.started import MOST, StartedRows
+from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.engine.stream_columns import StreamColumns
+from cer_gpu.engine.throttle import make_spacing
 from cer_gpu.engine.waiting import Tallies, all_clocks, make_waiting
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.derived import makers_of, reads_one_event
@@ -38,13 +38,13 @@ from cer_gpu.partition.partitions import Partitions
 from cer_gpu.partition.shared import SharedPartitions, ViewOfPartitions
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
-from cer_gpu.predicates.guards import GuardWords
+from cer_gpu.predicates.guards import GuardEvaluator
 from cer_gpu.predicates.placement import CUDA
+from cer_gpu.predicates.seen_types import SeenEventTypes
 from cer_gpu.predicates.shared_guards import SharedGuards, SharedWords, may_share
 from cer_gpu.predicates.symbols import SymbolTable
-from cer_gpu.predicates.types_met import TypesMet
-from cer_gpu.runtime.events import Relevant
-from cer_gpu.runtime.live_intervals import LiveIntervals
+from cer_gpu.runtime.deferred_events import DeferredEvents
+from cer_gpu.runtime.events import RelevantEvents
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.progress.buffers import ProgressBuffers
 from cer_gpu.runtime.progress.keyed import KeyedFunnelTable
@@ -74,12 +74,12 @@ class Pipeline:
 
     Attributes
     ----------
-    guards : GuardWords or SharedWords
+    guards : GuardEvaluator or SharedWords
         Evaluation of predicates over batches of the last schema.
     runtime : Runtime
     partitions : Partitions or None
     tiers : set of str
-        Tiers of the predicates so far (`GuardWords.tier`).
+        Tiers of the predicates so far (`GuardEvaluator.tier`).
     """
 
     def __init__(
@@ -89,9 +89,9 @@ class Pipeline:
         asked: EvaluationOptions,
         table: Table,
         *,
-        types_met: TypesMet,
+        types_met: SeenEventTypes,
         numbered: bool = False,
-        shared: Sharing | None = None,
+        shared: SharedState | None = None,
     ) -> None:
         self.physical = physical
         self.binding: Binding
@@ -139,10 +139,10 @@ class Pipeline:
             assert binding.window_length is not None
             self._window = WindowClocks(binding.window_length)
         self._reduction = make_reduction(physical, binding, self.table)
-        self._live: LiveIntervals | None = None
-        if physical.holds_back:
+        self._live: DeferredEvents | None = None
+        if physical.defers_events:
             assert binding.window_length is not None
-            self._live = LiveIntervals(self.table, binding.window_length)
+            self._live = DeferredEvents(self.table, binding.window_length)
         retains = physical.output.retains(plan.head, plan.having)
         self._retained = Retained(*binding.retained(physical.output)) if retains else None
         shard = None if plan.pipes else asked.shard  # that of what pipes leave
@@ -171,10 +171,10 @@ class Pipeline:
             self._stream_columns.rebind(binding, self._guards_of_set(binding))
             self._step_keys = self._keys_of_steps(binding)
 
-    def _guards_of(self, binding: Binding) -> GuardWords | SharedWords:
+    def _guards_of(self, binding: Binding) -> GuardEvaluator | SharedWords:
         shared = self._guards_of_set(binding)
         if shared is None or not may_share(binding.guards, negates=self.physical.plan.negates):
-            return GuardWords(binding.guards, self._device, self._types_met, self._compared)
+            return GuardEvaluator(binding.guards, self._device, self._types_met, self._compared)
         return shared.words_for(binding.guards, self._types_met)
 
     def _guards_of_set(self, binding: Binding) -> SharedGuards | None:
@@ -209,7 +209,7 @@ class Pipeline:
 
     @property
     def reads(self) -> SharedWords | None:
-        """See `SetMember`."""
+        """See `QueryExecution`."""
         every = (self.partitions is not None and (self._every or self._numbers)) or self.physical.output.by_starts
         every |= self.physical.output.whole_ends or not all(map(reads_one_event, self.binding.derived.values()))
         every |= any(each is not None for each in (self._awaiting, self._reduction, self._spacing))
@@ -222,8 +222,8 @@ class Pipeline:
 
     @property
     def first_held(self) -> int:
-        """First event whose row of "funnel" is not handed over; `MOST` if there is none."""
-        return self._awaiting.first_held if isinstance(self._awaiting, StartedRows) else MOST
+        """First event whose row of "funnel" is not handed over; `NO_POSITION` if there is none."""
+        return self._awaiting.first_held if isinstance(self._awaiting, PendingStarts) else NO_POSITION
 
     @property
     def n_suppressed(self) -> int:
@@ -244,7 +244,7 @@ class Pipeline:
         columns = block.columns
         yield from self._before_sweeps()
         with self._stages.stage(PREDICATES):
-            picked = Picked(*self.guards.select(columns, self._symbols))
+            picked = SelectedRows(*self.guards.select(columns, self._symbols))
         self.tiers.add(self.guards.tier)
         self._sweep_texts()
         partitions, ordinals = np.empty(0, np.int32), np.empty(0, np.int64)
@@ -258,14 +258,14 @@ class Pipeline:
                     # an event that is not relevant may be the first beyond a window
                     every = np.zeros(columns.n_rows, np.int32)
                     every[picked.rows] = picked.symbols
-                    picked = Picked(every, np.arange(columns.n_rows, dtype=np.int32))
+                    picked = SelectedRows(every, np.arange(columns.n_rows, dtype=np.int32))
                 keys = partial(self.binding.keys.arrays, columns.batch, self._parts)
                 if self._step_keys is not None:
                     assert isinstance(self.partitions, Partitions)
                     picked, partitions = self._step_keys.assign(columns.batch, picked, self._parts, self.partitions)
                 elif isinstance(self.partitions, Partitions):
                     symbols, rows, partitions, ordinals = self.partitions.assign(keys(), picked.symbols, picked.rows)
-                    picked = Picked(symbols, rows)
+                    picked = SelectedRows(symbols, rows)
                 else:
                     picked, partitions, ordinals = self.partitions.assign(keys, picked)
                 if counted:
@@ -337,7 +337,7 @@ class Pipeline:
         if self._awaiting is not None:
             self._awaiting.finish()
             for rows, found in self._known():
-                if self.tallies.reports(0 if isinstance(self._awaiting, StartedRows) else self.output.n_of(found)):
+                if self.tallies.reports(0 if isinstance(self._awaiting, PendingStarts) else self.output.n_of(found)):
                     yield rows, found
 
     def _known(self) -> Iterator[tuple[Any, FoundBuffers]]:
@@ -406,7 +406,7 @@ class Pipeline:
         """Return the keys of PARTITION BY at the ends of complex events."""
         if self.partitions is None:
             return []
-        assert not isinstance(found, ProgressBuffers)  # their keys have waited (`StartedRows`)
+        assert not isinstance(found, ProgressBuffers)  # their keys have waited (`PendingStarts`)
         return self.binding.keys.at(batch.events, batch.rows_at(found.ends), self._first.keys.types)
 
     def _keys_of_steps(self, binding: Binding) -> StepKeys | None:
@@ -464,10 +464,10 @@ class Pipeline:
         self,
         block: EventBlock,
         clocks: dict[str, Clock],
-        picked: Picked,
+        picked: SelectedRows,
         partitions: Int32,
         ordinals: Int64,
-    ) -> Relevant:
+    ) -> RelevantEvents:
         """Return the relevant events of a block, valid until the next block."""
         plan, given, rows = self.physical.plan, block.given, picked.rows
         positions = self._positions.empty(len(rows))
@@ -494,7 +494,7 @@ class Pipeline:
         elif self._compared is not None:
             with self._stages.stage(PREDICATES):
                 attributes = self._compared.of(block.columns, rows)
-        return Relevant(
+        return RelevantEvents(
             picked.symbols, positions, nothing, of_time, partitions, ordinals, places, window_clocks, attributes
         )
 
@@ -509,12 +509,12 @@ class Pipeline:
             yield from self._rest()
             self._spacing.forget()
 
-    def _take(self, events: Relevant) -> Iterator[FoundBuffers]:
+    def _take(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
         """Feed events that may have partners, if they are in the window of one that may end a complex event."""
         for piece in [events] if self._live is None else self._live.take(events):
             yield from self._run(piece)
 
-    def _run(self, events: Relevant) -> Iterator[FoundBuffers]:
+    def _run(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
         """Feed relevant events to the runtime."""
         if self._awaiting is not None:
             self._awaiting.note(events)

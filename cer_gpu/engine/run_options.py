@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from cer_gpu.automaton.alphabet import Table
 from cer_gpu.automaton.encoding import (
     CONSUME_ANY,
     CONSUME_NONE,
@@ -13,15 +14,14 @@ from cer_gpu.automaton.encoding import (
     NO_WINDOW,
 )
 from cer_gpu.automaton.parallel_pattern import ParallelTable
-from cer_gpu.automaton.table import Table
 from cer_gpu.columnar.memory_limit import MemoryLimit
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.expressions.side_columns import TextNumbers
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.runtime.events import RunOptions
-from cer_gpu.runtime.reduction import Partners
+from cer_gpu.runtime.reduction import SemiJoinFilter
 
 _NEVER = np.iinfo(np.int64).max
 """A position after all events."""
@@ -30,7 +30,7 @@ _CONSUME = {"NONE": CONSUME_NONE, "PARTITION": CONSUME_PARTITION, "ANY": CONSUME
 
 def run_options(physical: PhysicalPlan, binding: Binding, asked: EvaluationOptions, texts: TextNumbers) -> RunOptions:
     """Return the options of the runtime; `texts` are numbered for its filters between events."""
-    plan: Plan = physical.plan
+    plan: LogicalPlan = physical.plan
     window, width = NO_WINDOW, -1
     if plan.within is not None:
         window = COUNT_WINDOW if plan.within.kind == "events" and plan.partition else GLOBAL_WINDOW
@@ -66,7 +66,7 @@ def run_options(physical: PhysicalPlan, binding: Binding, asked: EvaluationOptio
     )
 
 
-def make_reduction(physical: PhysicalPlan, binding: Binding, table: Table) -> Partners | None:
+def make_reduction(physical: PhysicalPlan, binding: Binding, table: Table) -> SemiJoinFilter | None:
     """Return the buffer in which events wait for partners; None: all are read at once."""
     joins = physical.semi_joins
     if isinstance(joins, str):
@@ -74,4 +74,4 @@ def make_reduction(physical: PhysicalPlan, binding: Binding, table: Table) -> Pa
     assert isinstance(table, ParallelTable)
     assert binding.parallel is not None
     assert binding.window_length is not None
-    return Partners(binding.parallel, table, joins, binding.window_length, whole=physical.reorders)
+    return SemiJoinFilter(binding.parallel, table, joins, binding.window_length, whole=physical.reorders)

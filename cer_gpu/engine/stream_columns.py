@@ -18,7 +18,7 @@ from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import COUNTED_POSITION
 from cer_gpu.columnar.columns import Block, plain_array
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.pasts import Pasts
+from cer_gpu.engine.over_groups import OverAggregates
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.derived import LagColumn, has_positions, lags_of
 from cer_gpu.output.retention import Retained
@@ -45,7 +45,7 @@ class StreamColumns:
     ) -> None:
         keys, types, lags = _keys(binding), binding.keys.parts, lags_of(binding.derived)
         self._lags = Lags(lags, keys, types, key_shard) if lags else None
-        self._pasts = None if binding.pasts is None else Pasts(binding.pasts, keys, types, key_shard, shared)
+        self._pasts = None if binding.pasts is None else OverAggregates(binding.pasts, keys, types, key_shard, shared)
         self._positions = Positions(keys, types, key_shard) if has_positions(binding.derived) else None
 
     def rebind(self, binding: Binding, shared: SharedGuards | None = None) -> None:

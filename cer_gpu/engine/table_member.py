@@ -15,8 +15,8 @@ from cer_gpu.columnar.resident import refuse_resident
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.options import EvaluationOptions
-from cer_gpu.engine.set_member import SetMember
-from cer_gpu.engine.sharing import Sharing
+from cer_gpu.engine.set_execution import QueryExecution
+from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 
@@ -41,7 +41,7 @@ class OfTable(Protocol):
         """Yield its results over a table."""
 
 
-class TableMember(SetMember):
+class BufferedExecution(QueryExecution):
     """Evaluation of one query over the whole table, whose rows are collected.
 
     Parameters
@@ -67,12 +67,12 @@ class TableMember(SetMember):
         """Schema of the results; without columns before the first batch."""
         return self._results
 
-    def another(self, options: EvaluationOptions, sharing: Sharing | None) -> TableMember:
-        """See `SetMember`."""
-        return TableMember(self._query, options)
+    def another(self, options: EvaluationOptions, sharing: SharedState | None) -> BufferedExecution:
+        """See `QueryExecution`."""
+        return BufferedExecution(self._query, options)
 
     def expect(self, schema: pa.Schema) -> bool:
-        """See `SetMember`."""
+        """See `QueryExecution`."""
         added = (ROW_COLUMN, STREAM_COLUMN, self.options.position_column)
         schema = pa.schema([field for field in schema if field.name not in added])
         results, names = self._query.output_schema(schema), self._query._read(schema) or schema.names[:1]
@@ -88,7 +88,7 @@ class TableMember(SetMember):
         return list(self._attributes)
 
     def refuse_resident(self, batch: pa.RecordBatch) -> None:
-        """See `SetMember`."""
+        """See `QueryExecution`."""
         refuse_resident(batch, self.attributes, "MATCH_RECOGNIZE")
 
     def read(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
@@ -125,7 +125,7 @@ class TableMember(SetMember):
             state.tables["held"] = collected(self._held, self._schema)
 
     def restore(self, state: NamedState) -> None:
-        """See `SetMember`."""
+        """See `QueryExecution`."""
         super().restore(state)
         if "held" in state.tables:
             self._results, self._schema = state.schemas["results"], state.tables["held"].schema

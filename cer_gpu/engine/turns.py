@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from cer_gpu.columnar.columns import Block
-from cer_gpu.engine.member import QueryMember
+from cer_gpu.engine.execution import StreamingExecution
 from cer_gpu.engine.pipeline import Pipeline
-from cer_gpu.engine.set_member import SetMember
+from cer_gpu.engine.set_execution import QueryExecution
 from cer_gpu.predicates.shared_guards import SharedGuards
 
 
@@ -19,7 +19,7 @@ class Turns:
     members
     """
 
-    def __init__(self, members: Mapping[str, SetMember]) -> None:
+    def __init__(self, members: Mapping[str, QueryExecution]) -> None:
         self._members = list(members.items())
         self._each_block: set[int] = set()
         self._of_guard: dict[SharedGuards, dict[int, list[int]]] = {}
@@ -32,7 +32,7 @@ class Turns:
             for number in words.numbers:
                 of.setdefault(number, []).append(k)
 
-    def of(self, block: Block) -> Iterator[tuple[str, SetMember]]:
+    def of(self, block: Block) -> Iterator[tuple[str, QueryExecution]]:
         """Yield the members that read a block, in their order."""
         turns = set(self._each_block)
         for shared, of in self._of_guard.items():
@@ -48,5 +48,5 @@ class Turns:
     def pipelines(self) -> Iterator[Pipeline]:
         """Yield the pipelines that there are."""
         for _, member in self._members:
-            if isinstance(member, QueryMember) and member.awake is not None:
+            if isinstance(member, StreamingExecution) and member.awake is not None:
                 yield member.awake

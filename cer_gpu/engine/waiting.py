@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Array, Int32
-from cer_gpu.automaton.table import Table
+from cer_gpu.automaton.alphabet import Table
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.clocks import Clock
-from cer_gpu.engine.awaiting import Awaiting
 from cer_gpu.engine.blocks import EventBlock
 from cer_gpu.engine.options import HOLD, EvaluationOptions
-from cer_gpu.engine.started import StartedRows
+from cer_gpu.engine.pending_matches import PendingMatches
+from cer_gpu.engine.pending_starts import PendingStarts
 from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
@@ -30,15 +30,15 @@ def make_waiting(
     runtime: Runtime,
     options: RunOptions,
     shard: tuple[int, int] | None,
-) -> Awaiting | StartedRows | None:
+) -> PendingMatches | PendingStarts | None:
     """Return where the results of a runtime wait; None: they are known when they are found."""
     if physical.output.by_starts:
-        return StartedRows(cast(HoldsStarts, runtime), table.labels, shard)
+        return PendingStarts(cast(HoldsStarts, runtime), table.labels, shard)
     if not physical.waits:
         return None
     plan = physical.plan
     whole = physical.limits_rows or physical.output.whole_ends
-    return Awaiting(
+    return PendingMatches(
         table.labels,
         plan.variables,
         binding.window_length,

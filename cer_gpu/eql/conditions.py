@@ -26,7 +26,7 @@ from cer_gpu.eql.regexes import re2_of
 from cer_gpu.eql.strings import glob_of, glob_of_text, has_wildcards
 from cer_gpu.errors import QueryError, QueryTypeError, did_you_mean
 from cer_gpu.expressions.hints import article
-from cer_gpu.fitting.fields import FoundField, fields_of, find_field, names_known
+from cer_gpu.resolution.fields import FoundField, fields_of, find_field, names_known
 
 Tested = s.Predicate | bool
 """A predicate, or what it is for every event."""

@@ -22,8 +22,8 @@ from cer_gpu.ceql.traversal import mapped, walk
 from cer_gpu.eql import syntax as e
 from cer_gpu.eql.conditions import EqlConditions, QueryFields
 from cer_gpu.eql.sampling import sampled
-from cer_gpu.fitting.fields import find_field
-from cer_gpu.fitting.query import Fitted
+from cer_gpu.resolution.fields import find_field
+from cer_gpu.resolution.query import ResolvedQuery
 
 PENDING_ONLY, EVERY_MATCH = "recent", "all"
 """Selections of a sequence: the most recent pending match of each step, as Elasticsearch, or all matches."""
@@ -36,7 +36,7 @@ def lower(
     schema: pa.Schema | None = None,
     missing_is_null: bool = False,
     selection: str = PENDING_ONLY,
-) -> Fitted:
+) -> ResolvedQuery:
     """Return a query as formula and clauses, over a schema if it is known.
 
     Raises
@@ -49,7 +49,9 @@ def lower(
     syntax = lowering.query_syntax()
     check_nesting(syntax.formula, query.text)
     formula = resolved(syntax.formula)
-    return Fitted(replace(syntax, formula=formula), lowering.types, around.found, knows_schema=schema is not None)
+    return ResolvedQuery(
+        replace(syntax, formula=formula), lowering.types, around.found, knows_schema=schema is not None
+    )
 
 
 class _Lowering:
@@ -58,7 +60,8 @@ class _Lowering:
     Attributes
     ----------
     types : str or None
-        As `cer_gpu.fitting.query.Fitted.type_column`: None, too, if it is a list, of which the events' tests ask.
+        As `cer_gpu.resolution.query.ResolvedQuery.type_column`: None, too, if it is a list, of which the events' tests
+        ask.
     """
 
     def __init__(self, query: e.EqlSyntax, around: QueryFields, type_column: str | None, selection: str) -> None:

@@ -23,10 +23,10 @@ from cer_gpu.errors import QuerySyntaxError, QueryTooLargeError
 SPAN_UNITS = {"ms": Fraction(1, 1000), "s": Fraction(1), "m": Fraction(60), "h": Fraction(3600), "d": Fraction(86_400)}
 """Seconds in each unit of maxspan."""
 
-MOST_RUNS = 100
+MAX_RUNS = 100
 """Most runs of a step."""
 
-_MOST_NESTING = 100
+_MAX_NESTING = 100
 
 
 def parse_eql(text: str) -> e.EqlSyntax:
@@ -52,10 +52,10 @@ def parse_eql(text: str) -> e.EqlSyntax:
 def _check_nesting(query: e.EqlSyntax, text: str) -> None:
     def depth(node: Any, below: list[int]) -> int:
         level = 1 + max(below, default=0)
-        if level > _MOST_NESTING:
+        if level > _MAX_NESTING:
             hint = "a chain of and, or of or, is one level, however long"
             raise QueryTooLargeError(
-                f"the query is nested more than {_MOST_NESTING} levels deep", text, node.span[0], None, hint
+                f"the query is nested more than {_MAX_NESTING} levels deep", text, node.span[0], None, hint
             )
         return level
 
@@ -179,9 +179,9 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
 
     def runs(self, parts: list[Any]) -> tuple[str, int]:
         token = parts[0]
-        if not str(token).isdigit() or not 1 <= int(token) <= MOST_RUNS:
+        if not str(token).isdigit() or not 1 <= int(token) <= MAX_RUNS:
             span = _place(token)
-            raise self._error(f"runs is a whole number from 1 to {MOST_RUNS}", span)
+            raise self._error(f"runs is a whole number from 1 to {MAX_RUNS}", span)
         return "runs", int(token)
 
     def as_name(self, parts: list[Any]) -> tuple[str, Any]:

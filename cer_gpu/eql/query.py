@@ -8,26 +8,26 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from cer_gpu.engine.options import Default
+from cer_gpu.engine.options import OverridableDefault
 from cer_gpu.eql.lowering import EVERY_MATCH, PENDING_ONLY, lower
 from cer_gpu.eql.parser import parse_eql
 from cer_gpu.eql.syntax import EqlSyntax
 from cer_gpu.errors import CerError, OptionError, QueryError
-from cer_gpu.fitting.query import (
+from cer_gpu.planning.plan import LogicalPlan
+from cer_gpu.query import check_time_unit
+from cer_gpu.resolution.query import (
     AS_ERROR,
     AS_NULL,
-    Fitted,
-    FittedQuery,
-    WrittenQuery,
+    ParsedQuery,
+    ResolvedQuery,
+    SchemaDependentQuery,
     check_missing_fields,
     compiled_over,
 )
-from cer_gpu.planning.plan import Plan
-from cer_gpu.query import check_time_unit
 
 
 @dataclass(frozen=True)
-class WrittenEql(WrittenQuery):
+class WrittenEql(ParsedQuery):
     """A query in EQL as it was read, and the options by which it is compiled.
 
     Attributes
@@ -41,7 +41,7 @@ class WrittenEql(WrittenQuery):
     missing_fields: str
     selection: str
 
-    def fitted(self, schema: pa.Schema | None) -> Fitted:
+    def fitted(self, schema: pa.Schema | None) -> ResolvedQuery:
         """Return the query over a schema."""
         return lower(
             self.written,
@@ -52,8 +52,8 @@ class WrittenEql(WrittenQuery):
         )
 
     def planned(
-        self, fitted: Fitted, schema: pa.Schema | None, *, tested: bool = True
-    ) -> tuple[Plan | None, Sequence[str], list[QueryError]]:
+        self, fitted: ResolvedQuery, schema: pa.Schema | None, *, tested: bool = True
+    ) -> tuple[LogicalPlan | None, Sequence[str], list[QueryError]]:
         """Return the plan and its notes, or the errors of the query; not `tested`: without those against the schema."""
         maxspan = self.written.maxspan
         if maxspan is not None and self.time_column_of(schema) is None:
@@ -74,7 +74,7 @@ def analyse(
     text: str,
     *,
     type_column: str | None = "event.category",
-    time_column: str | None = Default("@timestamp"),
+    time_column: str | None = OverridableDefault("@timestamp"),
     time_unit: str | None = None,
     schema: pa.Schema | None = None,
     missing_fields: str = AS_ERROR,
@@ -95,7 +95,7 @@ def analyse(
     return cast(EqlQuery | None, query), errors
 
 
-class EqlQuery(FittedQuery):
+class EqlQuery(SchemaDependentQuery):
     """A compiled query in EQL, made by `cer_gpu.compile`; used as a `cer_gpu.Query` is.
 
     Attributes

@@ -19,10 +19,10 @@ _COMPLEMENTS = {
     _CLASSES["w"]: r"\x{0}-/:-@\[-\^`\{-\x{10FFFF}",
 }
 """Members of the complements of the classes."""
-_MOST_REPEATED = 1000
+_MAX_REPEATED = 1000
 """Most times that RE2 repeats an expression."""
-_MOST_NESTED = 200
-_MOST_DIGITS = 18
+_MAX_NESTED = 200
+_MAX_DIGITS = 18
 """Most digits of the numbers of ``<n-m>``."""
 
 
@@ -71,8 +71,8 @@ class _Reader:
 
     def union(self) -> str:
         self.depth += 1
-        if self.depth > _MOST_NESTED:
-            raise ValueError(f"the regular expression is nested more than {_MOST_NESTED} levels deep")
+        if self.depth > _MAX_NESTED:
+            raise ValueError(f"the regular expression is nested more than {_MAX_NESTED} levels deep")
         branches = [self.concatenation()]
         while self.peek("|&"):
             if self.take("&"):
@@ -110,8 +110,8 @@ class _Reader:
             )
         if most is not None and int(most) < int(least):
             raise ValueError(f"'{{{least},{most}}}' in a regular expression is never")
-        if max(int(least), int(most or 0)) > _MOST_REPEATED:
-            raise ValueError(f"RE2 repeats an expression at most {_MOST_REPEATED:,} times")
+        if max(int(least), int(most or 0)) > _MAX_REPEATED:
+            raise ValueError(f"RE2 repeats an expression at most {_MAX_REPEATED:,} times")
         return f"{{{int(least)},{'' if most is None else int(most)}}}"
 
     def digits(self) -> str:
@@ -162,8 +162,8 @@ class _Reader:
         first, dash, last = text.partition("-")
         if not dash:
             raise ValueError(f"there is no automaton of the name <{text}>")
-        if not all(part and set(part) <= set(_DIGITS) and len(part) <= _MOST_DIGITS for part in (first, last)):
-            raise ValueError(f"<{text}> is no interval of whole numbers of at most {_MOST_DIGITS} digits: <1-31>")
+        if not all(part and set(part) <= set(_DIGITS) and len(part) <= _MAX_DIGITS for part in (first, last)):
+            raise ValueError(f"<{text}> is no interval of whole numbers of at most {_MAX_DIGITS} digits: <1-31>")
         self.place = end + 1
         low, high = sorted((int(first), int(last)))
         if len(first) == len(last):

@@ -16,7 +16,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.one_event import NameTest, may_be_one, name_test
 from cer_gpu.errors import QueryError, QueryTooLargeError
 
-MOST_SAMPLED = 12
+MAX_SAMPLED = 12
 """Events of a sample some of which may be one: it has an atom for each set of them, more than an automaton may have."""
 _EVER = Fraction(2**62)
 """More events than any stream has."""
@@ -41,7 +41,7 @@ def sampled(
     QueryError
         When there are none.
     QueryTooLargeError
-        When there are more than `MOST_SAMPLED` events, and some may be one.
+        When there are more than `MAX_SAMPLED` events, and some may be one.
     """
     span = events[0].span[0], events[-1].span[1]
     if not partition:
@@ -52,12 +52,12 @@ def sampled(
             hint="sample by host.id",
         )
     found = (pair for pair in combinations(events, 2) if may_be_one((_test(event), False) for event in pair))
-    pairs = list(islice(found, 1) if len(events) > MOST_SAMPLED else found)
-    if pairs and len(events) > MOST_SAMPLED:
+    pairs = list(islice(found, 1) if len(events) > MAX_SAMPLED else found)
+    if pairs and len(events) > MAX_SAMPLED:
         raise QueryTooLargeError(
-            f"a sample whose filters may take the same event has at most {MOST_SAMPLED}, and this one {len(events):,}",
+            f"a sample whose filters may take the same event has at most {MAX_SAMPLED}, and this one {len(events):,}",
             text,
-            *events[MOST_SAMPLED].span,
+            *events[MAX_SAMPLED].span,
             hint="filters of different categories may be more",
         )
     formula = events[0]

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.engine.evaluator import Evaluator
-from cer_gpu.engine.member import QueryMember
+from cer_gpu.engine.execution import StreamingExecution
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import CerError
 from cer_gpu.explain.counting import TestCounts
@@ -18,7 +18,7 @@ from cer_gpu.planning.binding import Bindings
 from cer_gpu.runtime.protocol import Runtime
 from cer_gpu.stages import DECODE, LISTING, NO_STAGES, PARTITIONS, REST, STAGES, MeasuredStages, Stages
 
-_MOST_STATES = 64
+_MAX_STATES = 64
 """Most determinised states to show."""
 
 FindMatches = Callable[[Source, Evaluator], Iterator[pa.RecordBatch]]
@@ -75,7 +75,7 @@ def analyse_events(source: Source, bindings: Bindings, matches: FindMatches) -> 
         "tiers": sorted(pipeline.tiers),
         "memory_bytes": pipeline.runtime.n_bytes,
         "held": pipeline.runtime.held,
-        "determinised": pipeline.table.met(_MOST_STATES),
+        "determinised": pipeline.table.met(_MAX_STATES),
         "candidates": _candidates(pipeline.runtime),
     }
 
@@ -95,4 +95,4 @@ def _evaluator(bindings: Bindings, stages: Stages = NO_STAGES) -> Evaluator:
     """Return an evaluator with an output that lists complex events, as HAVING chooses among them one by one."""
     output = "positions" if bindings.plan.having is None else "bindings"
     options = EvaluationOptions(stages=stages)
-    return Evaluator({"": QueryMember(bindings, options, output)}, options)
+    return Evaluator({"": StreamingExecution(bindings, options, output)}, options)

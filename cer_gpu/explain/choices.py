@@ -9,7 +9,7 @@ from typing import Any
 from cer_gpu.automaton.cea import ANY
 from cer_gpu.automaton.chain import ChainStep
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.ceql.functions import CLEAR, RISES
+from cer_gpu.ceql.functions import NO_EVENT_WITHIN, RISES
 from cer_gpu.errors import OptionError
 from cer_gpu.explain.recent import key_lines, memory_line
 from cer_gpu.explain.words import window_text
@@ -17,16 +17,16 @@ from cer_gpu.explain.writing import aggregate_of_past, attribute_text, guard_tex
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.distribution import Distribution
-from cer_gpu.planning.outputs import against_output, output_of
+from cer_gpu.planning.outputs import output_of, why_not_output
 from cer_gpu.planning.physical import physical_plan
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.planning.spans import UNLIMITED
 from cer_gpu.predicates import guards
 from cer_gpu.predicates.generated import ROWS_TO_COMPILE, ROWS_TO_LOAD
 from cer_gpu.predicates.placement import AUTO, before_events
 
 
-def choice_facts(plan: Plan, binding: Binding | None) -> dict[str, Any]:
+def choice_facts(plan: LogicalPlan, binding: Binding | None) -> dict[str, Any]:
     """Return the choices for a query, with the reasons, from its physical plan.
 
     Parameters
@@ -37,7 +37,7 @@ def choice_facts(plan: Plan, binding: Binding | None) -> dict[str, Any]:
     """
     physical = physical_plan(plan, OUTPUTS["positions"])
     why = physical.reason
-    if physical.holds_back:
+    if physical.defers_events:
         why += "; events wait until one may end a complex event, and are dropped unevaluated outside its window"
     tier, tier_why = _predicates(binding)
     device, device_why = before_events(AUTO)
@@ -56,13 +56,13 @@ def choice_facts(plan: Plan, binding: Binding | None) -> dict[str, Any]:
         else {"kind": within.kind, "text": window_text(within)},
         "keys": key_lines(plan),
         "memory": _memory(plan) + _memory_of_the_past(plan),
-        "funnel": None if against_output(plan, OUTPUTS["funnel"]) else _memory_of_progress(plan),
+        "funnel": None if why_not_output(plan, OUTPUTS["funnel"]) else _memory_of_progress(plan),
         "chain": None if plan.chain is None else chain_facts(plan.chain, plan.guards),
         "distribution": _distribution(physical.distribution),
     }
 
 
-def _outputs(plan: Plan) -> Iterator[str]:
+def _outputs(plan: LogicalPlan) -> Iterator[str]:
     """Yield the names of the outputs that a query can have."""
     for name in OUTPUTS:
         with contextlib.suppress(OptionError):
@@ -106,7 +106,7 @@ def _times(step: ChainStep) -> str:
     return (" ->" if step.linked else "") + ("+" if times == "{1,}" else times)
 
 
-def _memory(plan: Plan) -> str:
+def _memory(plan: LogicalPlan) -> str:
     if plan.recent is not None:
         return memory_line(plan, plan.recent)
     stored = plan.relates  # each event once for each step, until it is out of reach
@@ -130,7 +130,7 @@ def _memory(plan: Plan) -> str:
     return "grows with the relevant events: there is no WITHIN, so that nothing is ever out of reach"
 
 
-def _memory_of_progress(plan: Plan) -> str:
+def _memory_of_progress(plan: LogicalPlan) -> str:
     held = "each start is held until what stops it, and all starts before it, is known: "
     if plan.within is None:
         return held + "perhaps to the end, as there is no WITHIN"
@@ -138,7 +138,7 @@ def _memory_of_progress(plan: Plan) -> str:
     return held + f"at the latest when the window{each} passed"
 
 
-def _memory_of_the_past(plan: Plan) -> str:
+def _memory_of_the_past(plan: LogicalPlan) -> str:
     each, n = " of each partition" if plan.partition else "", plan.longest_lag
     words = f"; and holds, for LAG, values of the last {f'{n:,} events' if n > 1 else 'event'}{each}" if n else ""
     for past in plan.pasts:
@@ -146,7 +146,7 @@ def _memory_of_the_past(plan: Plan) -> str:
             continue  # its aggregates hold what it reads
         if past.over is None:
             words += f"; and holds the id of each process that is such, or descends: {aggregate_of_past(past)}"
-        elif past.function == CLEAR:
+        elif past.function == NO_EVENT_WITHIN:
             assert past.event is not None
             words += f"; and holds, for the absence of {held_text(past.event)}, the time of the last one{each}"
         else:
@@ -163,7 +163,7 @@ def _distribution(distribution: Distribution) -> dict[str, Any]:
     `shared` are the values that all events of a complex event share, by which tasks can be dealt the events.
     """
     return {
-        "threads": {"chosen": distribution.threads, "why": distribution.against_threads},
+        "threads": {"chosen": distribution.threads, "why": distribution.why_not_threads},
         "tasks": distribution.tasks,
         "chosen": next(name for name, why in distribution.tasks.items() if why is None),
         "shared": [

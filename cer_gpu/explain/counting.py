@@ -11,7 +11,7 @@ from cer_gpu.arrays import Int64
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql.syntax import leaves
 from cer_gpu.columnar.columns import Block
-from cer_gpu.columnar.strings import StringCoder
+from cer_gpu.columnar.strings import DictionaryEncoder
 from cer_gpu.engine.blocks import BLOCK_ROWS
 from cer_gpu.engine.stream_columns import StreamColumns
 from cer_gpu.expressions.derived import makers_of
@@ -19,19 +19,19 @@ from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.physical import physical_plan
-from cer_gpu.planning.plan import Plan
-from cer_gpu.predicates.guards import BoundGuards, GuardWords
+from cer_gpu.planning.plan import LogicalPlan
+from cer_gpu.predicates.guards import BoundGuards, GuardEvaluator
+from cer_gpu.predicates.seen_types import SeenEventTypes
 from cer_gpu.predicates.symbols import SymbolTable, Words
-from cer_gpu.predicates.types_met import TypesMet
 
 
-def type_tests(plan: Plan) -> list[Guard]:
+def type_tests(plan: LogicalPlan) -> list[Guard]:
     """Return the types (and streams) that the query names, once each."""
     named = (Guard(guard.event_type, None, guard.stream) for guard in plan.guards)
     return [test for test in dict.fromkeys(named) if test != Guard(None)]
 
 
-def atomic_predicates(plan: Plan) -> list[Guard]:
+def atomic_predicates(plan: LogicalPlan) -> list[Guard]:
     """Return the atomic predicates of the query, once each, as guards of any event."""
     found = [leaf for guard in plan.guards if guard.predicate is not None for leaf in leaves(guard.predicate)]
     return [Guard(None, leaf) for leaf in dict.fromkeys(found)]
@@ -54,8 +54,8 @@ class TestCounts:
         self._types, self._predicates = type_tests(plan), atomic_predicates(plan)
         self._table = physical_plan(plan, OUTPUTS["positions"]).table()
         self._binding: Binding | None = None
-        self._types_met = TypesMet(plan.event_types)
-        self._coders: dict[str, StringCoder] = {}
+        self._types_met = SeenEventTypes(plan.event_types)
+        self._coders: dict[str, DictionaryEncoder] = {}
         self._stream_columns: StreamColumns | None = None
         self.n_events: int
         self.n_relevant: int
@@ -90,7 +90,7 @@ class TestCounts:
         plan = self._plan
         self._binding = self._bindings.bind(schema)
         guards = self._binding.guards
-        self._guards = GuardWords(guards, types_met=self._types_met)
+        self._guards = GuardEvaluator(guards, types_met=self._types_met)
         self._symbols = SymbolTable(self._table, guards.dtype, guards.n_guards)
         self._makers = makers_of(self._binding.derived)
         if self._stream_columns is None:
@@ -101,11 +101,11 @@ class TestCounts:
         self._of_types = self._tests(self._types, schema, plan.type_column, streams)
         self._of_predicates = self._tests(self._predicates, schema, None, None)
 
-    def _tests(self, tests: list[Guard], *columns: Any) -> GuardWords | None:
+    def _tests(self, tests: list[Guard], *columns: Any) -> GuardEvaluator | None:
         schema, type_column, stream_column = columns
         if not tests:
             return None
-        return GuardWords(BoundGuards(tuple(tests), schema, type_column, self._plan.text, stream_column))
+        return GuardEvaluator(BoundGuards(tuple(tests), schema, type_column, self._plan.text, stream_column))
 
 
 def _ones(words: Words, n_bits: int) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -18,7 +18,7 @@ _DOT = 4.5  # radius of a state without a name
 _MARGIN = 18.0
 _CHARACTER, _LINE = 7.6, 17.0  # pixels: width of a character and height of a line in labels
 _PADDING = 7.0
-_LONGEST, _MOST_LINES = 30, 4  # bounds of a label: characters of a line, and lines
+_LONGEST, _MAX_LINES = 30, 4  # bounds of a label: characters of a line, and lines
 _WIDE = 1150.0
 """Greatest width of a picture from left to right, in pixels; a wider one goes from top to bottom."""
 _LOOP = 26.0  # height of a self-loop above the circle of its state
@@ -304,10 +304,10 @@ def _text(lines: Iterable[str], x: float, y: float, kind: str = "") -> Iterator[
 
 
 def _lines(text: str) -> list[str]:
-    """Wrap a text into at most `_MOST_LINES` lines of `_LONGEST` characters; the rest becomes an ellipsis."""
-    return textwrap.wrap(
-        printable(text), _LONGEST, max_lines=_MOST_LINES, placeholder=" …", break_on_hyphens=False
-    ) or [""]
+    """Wrap a text into at most `_MAX_LINES` lines of `_LONGEST` characters; the rest becomes an ellipsis."""
+    return textwrap.wrap(printable(text), _LONGEST, max_lines=_MAX_LINES, placeholder=" …", break_on_hyphens=False) or [
+        ""
+    ]
 
 
 def _width(line: str) -> float:

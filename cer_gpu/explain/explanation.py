@@ -11,7 +11,7 @@ from cer_gpu.explain.drawing import to_svg
 from cer_gpu.explain.text import Section, aligned_lines, sections
 from cer_gpu.printable import html_text, printable
 
-_MOST_STATES = 100
+_MAX_STATES = 100
 """Most states of an automaton that a notebook draws unasked."""
 
 
@@ -84,7 +84,7 @@ class Explanation:
         ]
         words, *details = parts
         n_states = len(self._facts["automaton"]["states"])
-        picture = self.to_svg() if n_states <= _MOST_STATES else f"<p>{n_states:,} states: see to_svg()</p>"
+        picture = self.to_svg() if n_states <= _MAX_STATES else f"<p>{n_states:,} states: see to_svg()</p>"
         return (
             f'<div>{words}\n<div style="overflow-x:auto">{picture}</div>\n'
             f"<details><summary>details</summary>\n{chr(10).join(details)}\n</details></div>"

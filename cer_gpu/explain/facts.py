@@ -10,7 +10,7 @@ from cer_gpu.automaton.cea import ANY, CEA, FINAL, INITIAL, Transition
 from cer_gpu.automaton.normal_form import Atom, NormalForm, is_plain
 from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.rma_construction import UnboundedFilterError, build_rma
-from cer_gpu.ceql.properties import against_properties
+from cer_gpu.ceql.properties import why_not_properties
 from cer_gpu.ceql.syntax import QuerySyntax
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.ceql.variables import variables
@@ -20,7 +20,7 @@ from cer_gpu.explain.counting import TestCounts, atomic_predicates, type_tests
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.explain.graph_facts import graph_facts, kept_texts
 from cer_gpu.explain.joins import FilterPlaces, join_plan
-from cer_gpu.explain.models import against_parallel, join_facts, model_facts, parallel_model_facts
+from cer_gpu.explain.models import join_facts, model_facts, parallel_model_facts, why_not_parallel
 from cer_gpu.explain.parallel_facts import ParallelFacts
 from cer_gpu.explain.passes import pass_facts
 from cer_gpu.explain.recent import relation_facts
@@ -32,7 +32,7 @@ from cer_gpu.io.source import Source
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.physical import physical_plan
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.planning.trailing import TAKES_BACK
 
 
@@ -67,7 +67,7 @@ def explain(
         "words": in_words(syntax, formula, plan.strategy),
         **_model(plan, plan.pattern, binding),
         "variables": _variables(syntax, formula, plan),
-        "properties": against_properties(syntax.formula),
+        "properties": why_not_properties(syntax.formula),
         **_tests(plan, counts),
         "plan": {**choice_facts(plan, binding), "partners": _partners(plan, formula)},
         "passes": pass_facts(plan),
@@ -78,12 +78,12 @@ def explain(
     return Explanation(facts)
 
 
-def _model(plan: Plan, formula: NormalForm, binding: Binding | None) -> dict[str, Any]:
+def _model(plan: LogicalPlan, formula: NormalForm, binding: Binding | None) -> dict[str, Any]:
     """Return model and automaton, the filters between events, and the pairs of steps between which they are tested."""
     if plan.parallel is not None:
         return _parallel(plan, plan.parallel, formula)
     joins = join_plan(plan, binding)
-    automaton: dict[str, Any] = {"model": "CEA", "against_registers": None}
+    automaton: dict[str, Any] = {"model": "CEA", "why_not_registers": None}
     if joins is None:
         assert plan.cea is not None
         automaton |= automaton_facts(plan.cea, plan.streams, plan.variables if plan.trailing else None)
@@ -100,17 +100,17 @@ def _model(plan: Plan, formula: NormalForm, binding: Binding | None) -> dict[str
         lacking = "conjunction (ALL)" if plan.cea is None else "absences, options or counts"
         automaton |= {
             **graph_facts(joins, names, plan.guards, plan.streams, plan.variables if plan.trailing else None),
-            "against_registers": f"their construction has no {lacking}",
+            "why_not_registers": f"their construction has no {lacking}",
         }
     else:
         try:
             automaton |= {"model": "RMA", **rma_facts(build_rma(formula, frozenset(plan.variables)))}
         except UnboundedFilterError as error:
-            automaton |= {"against_registers": error.message.partition(": ")[2]}
+            automaton |= {"why_not_registers": error.message.partition(": ")[2]}
             automaton |= automaton_facts(plan.cea, plan.streams)
     places = FilterPlaces(joins, names)
     return {
-        "model": join_facts(plan, places, automaton["against_registers"], against_parallel(plan, formula)),
+        "model": join_facts(plan, places, automaton["why_not_registers"], why_not_parallel(plan, formula)),
         "relations": places.relation_facts(),
         "steps": places.step_facts(),
         "presumed": binding is None,
@@ -118,7 +118,7 @@ def _model(plan: Plan, formula: NormalForm, binding: Binding | None) -> dict[str
     }
 
 
-def _parallel(plan: Plan, pattern: ParallelPattern, formula: NormalForm) -> dict[str, Any]:
+def _parallel(plan: LogicalPlan, pattern: ParallelPattern, formula: NormalForm) -> dict[str, Any]:
     """Return the same of a parallelised automaton."""
     facts = ParallelFacts(pattern, place_names(pattern.graph, formula), plan.guards, plan.streams)
     return {
@@ -126,11 +126,11 @@ def _parallel(plan: Plan, pattern: ParallelPattern, formula: NormalForm) -> dict
         "relations": facts.relation_facts(),
         "steps": facts.step_facts(),
         "presumed": False,
-        "automaton": {"against_registers": None, **facts.automaton()},
+        "automaton": {"why_not_registers": None, **facts.automaton()},
     }
 
 
-def _partners(plan: Plan, formula: NormalForm) -> dict[str, Any] | None:
+def _partners(plan: LogicalPlan, formula: NormalForm) -> dict[str, Any] | None:
     """Return the semi-joins by which events without partners are dropped, or why there are none; None: not asked."""
     if plan.parallel is None:
         return None
@@ -178,7 +178,7 @@ def _barred(cea: CEA, transition: Transition) -> list[str]:
     return [guard_text(cea.guards[guard], negated) for guard, negated in transition.barred]
 
 
-def _tests(plan: Plan, counts: TestCounts | None) -> dict[str, Any]:
+def _tests(plan: LogicalPlan, counts: TestCounts | None) -> dict[str, Any]:
     """Return types, atomic predicates and guards, each with the number of events that satisfy it, if counted."""
 
     def counted(facts: list[dict[str, Any]], numbers: Any) -> list[dict[str, Any]]:
@@ -198,7 +198,7 @@ def _tests(plan: Plan, counts: TestCounts | None) -> dict[str, Any]:
     }
 
 
-def _variables(syntax: QuerySyntax, formula: NormalForm, plan: Plan) -> list[dict[str, Any]]:
+def _variables(syntax: QuerySyntax, formula: NormalForm, plan: LogicalPlan) -> list[dict[str, Any]]:
     """Return the variables with the events that they can hold."""
     held: dict[str, dict[str, None]] = {}
     selected = frozenset(plan.variables)

@@ -31,7 +31,7 @@ def graph_facts(
     names
         Names of the atoms of its graph (`cer_gpu.explain.step_names.step_names`).
     guards
-        `Plan.guards`.
+        `LogicalPlan.guards`.
     streams
         Those that FROM names.
     selected

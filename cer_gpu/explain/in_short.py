@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import attributes
 from cer_gpu.explain.words import in_words
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.printable import html_text, printable_lines
 
 
-def in_short(plan: Plan, notes: Sequence[str] = ()) -> str:
+def in_short(plan: LogicalPlan, notes: Sequence[str] = ()) -> str:
     """Return HTML that shows a query; nothing of its automaton is made for it.
 
     Parameters
@@ -31,7 +31,7 @@ def in_short(plan: Plan, notes: Sequence[str] = ()) -> str:
     )
 
 
-def columns_named(plan: Plan) -> list[str]:
+def columns_named(plan: LogicalPlan) -> list[str]:
     """Return the columns and fields that a query names, and those of its types and times, each once."""
     typed = any(guard.event_type is not None for guard in plan.guards)
     found = [plan.type_column if typed else None, plan.time_column, plan.window_attribute]

@@ -12,7 +12,7 @@ from cer_gpu.explain.presumed import compared_sides, presumed
 from cer_gpu.explain.writing import name_text, predicate_text
 from cer_gpu.expressions.relation_terms import Comparison, arguments_of
 from cer_gpu.planning.binding import Binding
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.runtime.join_plan import (
     ALL_TESTED,
     BY_GRID,
@@ -28,7 +28,7 @@ from cer_gpu.runtime.join_plan import (
 _INDEXES = {NEXT_TO: "the event just before", BY_ZONES: "zone maps", ALL_TESTED: "one by one"}
 
 
-def join_plan(plan: Plan, binding: Binding | None) -> JoinPlan | None:
+def join_plan(plan: LogicalPlan, binding: Binding | None) -> JoinPlan | None:
     """Return the places of the filters between events of a query, or None if it has none.
 
     Without a binding, columns are presumed to hold numbers (`cer_gpu.explain.presumed`).

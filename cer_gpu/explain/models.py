@@ -17,7 +17,7 @@ from cer_gpu.explain.step_names import place_names
 from cer_gpu.explain.writing import expression_text
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.physical import Model, PhysicalPlan, physical_plan
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import LogicalPlan
 
 _TITLES = {
     Model.CEA: "complex event automaton",
@@ -25,11 +25,11 @@ _TITLES = {
     Model.PCEA: "parallelised complex event automaton",
 }
 _WAITS = "each waits until its window has passed, and those that are taken back are listed, too"
-_MOST_PLACES = 4
+_MAX_PLACES = 4
 """Most pairs of steps that one line names."""
 
 
-def model_facts(plan: Plan) -> dict[str, Any]:
+def model_facts(plan: LogicalPlan) -> dict[str, Any]:
     """Return the model of a query without filters between events, with what is guaranteed and what is not."""
     guaranteed, missing = ["constant time for each event, whatever came before"], []
     delay = "output-linear delay of the listing"
@@ -49,7 +49,7 @@ def model_facts(plan: Plan) -> dict[str, Any]:
 
 
 def join_facts(
-    plan: Plan, places: FilterPlaces, against_registers: str | None = None, why_not_parallel: str | None = None
+    plan: LogicalPlan, places: FilterPlaces, why_not_registers: str | None = None, why_not_parallel: str | None = None
 ) -> dict[str, Any]:
     """Return the same for a query with filters between events, or a conjunction, that is not parallel.
 
@@ -58,19 +58,19 @@ def join_facts(
     plan
     places
         Places of the filters between events.
-    against_registers
+    why_not_registers
         Reason why a bounded number of registers cannot test the filters between events; None: it can.
     why_not_parallel
-        Reason why no parallelised automaton evaluates it (`against_parallel`); None: none was looked for.
+        Reason why no parallelised automaton evaluates it (`why_not_parallel`); None: none was looked for.
     """
     whys = ["the pattern has a conjunction (ALL)"] if plan.cea is None else []
     if places.texts:
         whys.append(f"{'filters relate' if len(places.texts) > 1 else 'a filter relates'} several events")
-    missing = list(_not_guaranteed(plan, places, against_registers))
+    missing = list(_not_guaranteed(plan, places, why_not_registers))
     return _facts(plan, ", and ".join(whys), list(_guaranteed(places)), missing, why_not_parallel)
 
 
-def parallel_model_facts(plan: Plan, facts: ParallelFacts) -> dict[str, Any]:
+def parallel_model_facts(plan: LogicalPlan, facts: ParallelFacts) -> dict[str, Any]:
     """Return the same for a query that a parallelised automaton evaluates."""
     pattern, physical = facts.pattern, _physical(plan)
     one = len(pattern.graph.relations) == 1
@@ -94,7 +94,7 @@ def parallel_model_facts(plan: Plan, facts: ParallelFacts) -> dict[str, Any]:
     )
 
 
-def against_parallel(plan: Plan, formula: NormalForm) -> str | None:
+def why_not_parallel(plan: LogicalPlan, formula: NormalForm) -> str | None:
     """Return the reason why no parallelised automaton evaluates a query, in the names of the query.
 
     Parameters
@@ -103,14 +103,14 @@ def against_parallel(plan: Plan, formula: NormalForm) -> str | None:
     formula
         Its formula.
     """
-    if plan.against_parallel is None:
+    if plan.why_not_parallel is None:
         return None
     try:
         build_parallel(formula, plan.guards, frozenset(plan.variables))
     except NotParallelError as error:
         conflict = error.conflict
     if conflict is None or plan.graph is None:
-        return plan.against_parallel
+        return plan.why_not_parallel
     names = place_names(plan.graph, formula)
     both, one, other = (names[i] for i in (conflict.both, conflict.only_first, conflict.only_second))
     first, second = (expression_text(member.expression) for member in (conflict.first, conflict.second))
@@ -121,19 +121,19 @@ def against_parallel(plan: Plan, formula: NormalForm) -> str | None:
     )
 
 
-def _physical(plan: Plan) -> PhysicalPlan:
+def _physical(plan: LogicalPlan) -> PhysicalPlan:
     return physical_plan(plan, OUTPUTS["positions"])
 
 
 def _facts(
-    plan: Plan, why: str, guaranteed: list[str], missing: list[str], why_not_parallel: str | None = None
+    plan: LogicalPlan, why: str, guaranteed: list[str], missing: list[str], why_not_parallel: str | None = None
 ) -> dict[str, Any]:
     model = _physical(plan).model
     return {
         "name": str(model),
         "title": _TITLES[model],
         "why": why,
-        "against_parallel": why_not_parallel,
+        "why_not_parallel": why_not_parallel,
         "guaranteed": guaranteed,
         "not_guaranteed": missing,
     }
@@ -149,11 +149,11 @@ def _guaranteed(places: FilterPlaces) -> Iterator[str]:
         yield "no search from step to step: candidates are found by equal keys or by their position, or all of them fit"
 
 
-def _not_guaranteed(plan: Plan, places: FilterPlaces, against_registers: str | None) -> Iterator[str]:
+def _not_guaranteed(plan: LogicalPlan, places: FilterPlaces, why_not_registers: str | None) -> Iterator[str]:
     searched = places.searched
     if searched:
-        more = [f"{len(searched) - _MOST_PLACES:,} more"] if len(searched) > _MOST_PLACES else []
-        shown = ", ".join([*searched[:_MOST_PLACES], *more])
+        more = [f"{len(searched) - _MAX_PLACES:,} more"] if len(searched) > _MAX_PLACES else []
+        shown = ", ".join([*searched[:_MAX_PLACES], *more])
         yield f"constant time for each event: it may be compared with all in reach at {shown}"
     in_vain = [*(["candidates"] if searched else []), *(["paths"] if places.in_vain else [])]
     if in_vain:
@@ -164,8 +164,8 @@ def _not_guaranteed(plan: Plan, places: FilterPlaces, against_registers: str | N
         yield f"listing of the chosen alone: {plan.strategy.name} compares all that end at one event"
     if plan.trailing:
         yield f"listing of the reported alone: {_WAITS}"
-    if against_registers is not None:
-        yield f"a bounded number of registers: {against_registers}"
+    if why_not_registers is not None:
+        yield f"a bounded number of registers: {why_not_registers}"
 
 
 # ---- parallelised automata ------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def _compares(physical: PhysicalPlan, facts: ParallelFacts) -> bool:
     return facts.pattern.ambiguous and not told
 
 
-def _parallel_guaranteed(plan: Plan, compares: bool) -> Iterator[str]:
+def _parallel_guaranteed(plan: LogicalPlan, compares: bool) -> Iterator[str]:
     parallel = plan.parallel
     assert parallel is not None
     what = "complex event that passes the filters" if parallel.graph.relations else "complex event"

@@ -19,7 +19,7 @@ from cer_gpu.ceql.traversal import mapped
 from cer_gpu.explain.step_names import at_once, listed, tests_text
 from cer_gpu.explain.writing import expression_text, name_text, predicate_text, variable_text
 
-MOST_VALUES = 12
+MAX_SHOWN_VALUES = 12
 """Most equal values that one line of a q-tree shows."""
 
 
@@ -42,7 +42,7 @@ class ParallelFacts:
     names : sequence of str
         Names of the places (`cer_gpu.explain.step_names.place_names`).
     guards : sequence of Guard
-        `Plan.guards`.
+        `LogicalPlan.guards`.
     streams : sequence of str
         Those that FROM names.
     """
@@ -217,8 +217,8 @@ class ParallelFacts:
                 here = [member for member in members if member.place in places]
                 if below == {member.place for member in here}:
                     values = self._values(here)
-                    more = [f"{len(values) - MOST_VALUES:,} more"] if len(values) > MOST_VALUES else []
-                    shared.append(" = ".join([*values[:MOST_VALUES], *more]))
+                    more = [f"{len(values) - MAX_SHOWN_VALUES:,} more"] if len(values) > MAX_SHOWN_VALUES else []
+                    shared.append(" = ".join([*values[:MAX_SHOWN_VALUES], *more]))
             yield indent + (", ".join(shared) or "(no value in common)")
 
     # ---- filters ----------------------------------------------------------------------------------------------

@@ -8,77 +8,77 @@ from cer_gpu.automaton.normal_form import Absent, Atom, Both, Either, NormalForm
 from cer_gpu.ceql.syntax import ANY_TYPE
 from cer_gpu.ceql.traversal import children, fold, walk
 from cer_gpu.explain.writing import guard_text, name_text, predicate_text, stream_of_variable, variable_text
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import LogicalPlan
 
-MOST_SHOWN = 50
+MAX_SHOWN = 50
 """Most atoms of a formula, and most guards, that a line shows."""
 
 
-def pass_facts(plan: Plan) -> list[dict[str, str]]:
+def pass_facts(plan: LogicalPlan) -> list[dict[str, str]]:
     """Return name and line of each pass, in the order of `cer_gpu.planning.passes.PASSES`."""
     return [{"name": name, "did": line(plan)} for name, line in LINES.items()]
 
 
-def _selection(plan: Plan) -> str:
+def _selection(plan: LogicalPlan) -> str:
     measures = ", ".join(measure.name for measure in plan.measures.measures)
     kept = ", ".join(variable_text(name, plan.streams) for name in plan.variables) or "no variable"
     attributes = "" if plan.attributes is None else f", of their events {', '.join(a.name for a in plan.attributes)}"
     return f"keeps {kept}{attributes}{f'; measures {measures}' if measures else ''}"
 
 
-def _normal_form(plan: Plan) -> str:
+def _normal_form(plan: LogicalPlan) -> str:
     n_atoms = sum(isinstance(part, Atom) for part in walk(plan.formula))
-    return normal_form_text(plan.formula, plan.streams) if n_atoms <= MOST_SHOWN else f"a formula of {n_atoms:,} atoms"
+    return normal_form_text(plan.formula, plan.streams) if n_atoms <= MAX_SHOWN else f"a formula of {n_atoms:,} atoms"
 
 
-def _trailing(plan: Plan) -> str:
+def _trailing(plan: LogicalPlan) -> str:
     if plan.trailing:
         return "the next event that is to be absent at the end takes back what it follows"
     return "nothing, because no absence stands at the end"
 
 
-def _guards(plan: Plan) -> str:
-    shown = [guard_text(guard) for guard in plan.guards[:MOST_SHOWN]]
-    more = ["..."] if len(plan.guards) > MOST_SHOWN else []
+def _guards(plan: LogicalPlan) -> str:
+    shown = [guard_text(guard) for guard in plan.guards[:MAX_SHOWN]]
+    more = ["..."] if len(plan.guards) > MAX_SHOWN else []
     return f"tests of single events: {len(plan.guards):,} ({', '.join([*shown, *more])})"
 
 
-def _chain(plan: Plan) -> str:
-    return f"no, because {plan.against_chain}" if plan.chain is None else f"yes, of {len(plan.chain)} steps"
+def _chain(plan: LogicalPlan) -> str:
+    return f"no, because {plan.why_not_chain}" if plan.chain is None else f"yes, of {len(plan.chain)} steps"
 
 
 _UNRELATED = "no filter relates events, and there is no conjunction"
 
 
-def _recent(plan: Plan) -> str:
+def _recent(plan: LogicalPlan) -> str:
     if plan.recent is None:
         return "no, because the strategy is not RECENT"
     steps, keys = len(plan.recent.steps), len(plan.recent.keys)
     return f"yes, steps {steps:,}, keys of equal columns {keys:,}"
 
 
-def _parallel(plan: Plan) -> str:
+def _parallel(plan: LogicalPlan) -> str:
     if plan.parallel is not None:
         n_states, n_transitions = len(plan.parallel.states), len(plan.parallel.transitions)
         return f"yes, a parallelised automaton: states {n_states:,}, transitions {n_transitions:,}"
-    return f"no, because {plan.against_parallel or ('it was not asked for' if plan.relates else _UNRELATED)}"
+    return f"no, because {plan.why_not_parallel or ('it was not asked for' if plan.relates else _UNRELATED)}"
 
 
-def _graph(plan: Plan) -> str:
+def _graph(plan: LogicalPlan) -> str:
     if plan.graph is None:
         return f"none, because {_UNRELATED if plan.parallel is None else 'the pattern is parallel'}"
     atoms, edges, filters = len(plan.graph.atoms), len(plan.graph.edges), len(plan.graph.relations)
     return f"atoms {atoms:,}, edges {edges:,}, filters between events {filters:,}"
 
 
-def _automaton(plan: Plan) -> str:
+def _automaton(plan: LogicalPlan) -> str:
     if plan.cea is None:
         return "none, because the pattern has a conjunction"
     without = ", without the filters between events" if plan.relates else ""
     return f"states {plan.cea.n_states:,}, transitions {len(plan.cea.transitions):,}{without}"
 
 
-LINES: Mapping[str, Callable[[Plan], str]] = {
+LINES: Mapping[str, Callable[[LogicalPlan], str]] = {
     "selection": _selection,
     "normal form": _normal_form,
     "trailing absence": _trailing,

@@ -9,10 +9,10 @@ from typing import Any
 from cer_gpu.automaton.recent import RecentPattern
 from cer_gpu.ceql.syntax import Predicate
 from cer_gpu.explain.writing import attribute_text, guard_text, predicate_text
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import LogicalPlan
 
 
-def key_lines(plan: Plan) -> list[str]:
+def key_lines(plan: LogicalPlan) -> list[str]:
     """Return the keys under which partial matches wait, each with the reason for it; none: there is one row for all."""
     pattern = plan.recent
     if pattern is None:
@@ -25,13 +25,13 @@ def key_lines(plan: Plan) -> list[str]:
     return lines or ["none: no column is equal in all steps, and there is no PARTITION BY"]
 
 
-def memory_line(plan: Plan, pattern: RecentPattern) -> str:
+def memory_line(plan: LogicalPlan, pattern: RecentPattern) -> str:
     """Return what is kept, and until when."""
     behind = "; and by the complex events that wait until their window has passed" if pattern.taking else ""
     return _partial_matches(plan, pattern) + behind
 
 
-def _partial_matches(plan: Plan, pattern: RecentPattern) -> str:
+def _partial_matches(plan: LogicalPlan, pattern: RecentPattern) -> str:
     n = len(pattern.steps) - 1
     if not n:
         return "no partial match: each event of the one step is a complex event"
@@ -43,7 +43,7 @@ def _partial_matches(plan: Plan, pattern: RecentPattern) -> str:
     return f"{most} for each key; it grows with the keys: there is no WITHIN, so that none is ever out of reach"
 
 
-def promises(plan: Plan, pattern: RecentPattern) -> tuple[list[str], list[str]]:
+def promises(plan: LogicalPlan, pattern: RecentPattern) -> tuple[list[str], list[str]]:
     """Return what is guaranteed, and what is not."""
     n = max(len(pattern.steps) - 1, 0)
     each = " for each key" if pattern.keys or plan.partition else ""
@@ -60,7 +60,7 @@ def promises(plan: Plan, pattern: RecentPattern) -> tuple[list[str], list[str]]:
     return guaranteed, missing
 
 
-def relation_facts(plan: Plan, pattern: RecentPattern) -> list[dict[str, Any]]:
+def relation_facts(plan: LogicalPlan, pattern: RecentPattern) -> list[dict[str, Any]]:
     """Return the filters between events, each with the places where it is tested, as `FilterPlaces` does."""
     places: dict[Predicate, dict[str, None]] = {}
     for predicate in pattern.equalities:
@@ -79,7 +79,7 @@ def relation_facts(plan: Plan, pattern: RecentPattern) -> list[dict[str, Any]]:
     ]
 
 
-def _places(plan: Plan, pattern: RecentPattern) -> Iterator[tuple[str, Predicate]]:
+def _places(plan: LogicalPlan, pattern: RecentPattern) -> Iterator[tuple[str, Predicate]]:
     """Yield the places of all tests."""
 
     def kind(guard: int) -> str:

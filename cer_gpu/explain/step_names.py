@@ -11,7 +11,7 @@ from cer_gpu.ceql.syntax import ANY_TYPE
 from cer_gpu.ceql.traversal import children, fold
 from cer_gpu.explain.writing import guard_text, name_text
 
-MOST_NAMES = 8
+MAX_NAMES = 8
 """Most events that one name lists."""
 
 
@@ -80,8 +80,8 @@ def at_once(names: Sequence[str]) -> str:
 def listed(names: Iterable[str]) -> str:
     """Return names as a list in words, a long one cut short."""
     shown = list(names)
-    if len(shown) > MOST_NAMES:
-        shown = [*shown[: MOST_NAMES - 1], f"{len(shown) - MOST_NAMES + 1:,} more"]
+    if len(shown) > MAX_NAMES:
+        shown = [*shown[: MAX_NAMES - 1], f"{len(shown) - MAX_NAMES + 1:,} more"]
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 

@@ -10,11 +10,11 @@ from cer_gpu.printable import printable
 Facts = Mapping[str, Any]
 Section = tuple[str, list[str]]
 
-_MOST_PLACES = 12
+_MAX_PLACES = 12
 """Most pairs of steps that the text lists of one filter, and of an analysis."""
-_MOST_ROWS = 200
+_MAX_ROWS = 200
 """Most states, and most transitions, of an automaton with labels that the text lists."""
-MOST_SOURCES = 6
+MAX_SOURCES = 6
 """Most sources of one transition that the text lists."""
 
 
@@ -40,7 +40,7 @@ def sections(facts: Facts) -> list[Section]:
 def _model(model: Facts) -> Iterator[str]:
     yield f"{model['name']} ({model['title']}): {model['why']}"
     rows = [[title if i == 0 else "", line] for title, key in _PROMISES for i, line in enumerate(model[key])]
-    against = model["against_parallel"]
+    against = model["why_not_parallel"]
     yield from aligned_lines(rows + ([["not PCEA", f"(parallelised automaton): {against}"]] if against else []))
 
 
@@ -52,8 +52,8 @@ def _relations(facts: Facts) -> Iterator[str]:
     for relation in facts["relations"]:
         kind = "separable" if relation["separable"] else f"not separable: {relation['why']}"
         places = relation["places"] or ["nowhere: no match holds its events together"]
-        more = len(places) - _MOST_PLACES
-        shown = [*places[:_MOST_PLACES], f"and {more:,} more"] if more > 0 else places
+        more = len(places) - _MAX_PLACES
+        shown = [*places[:_MAX_PLACES], f"and {more:,} more"] if more > 0 else places
         rows += [[relation["text"] if i == 0 else "", kind if i == 0 else "", place] for i, place in enumerate(shown)]
     if rows:
         yield from aligned_lines([["filter", "kind", "tested at"], *rows])
@@ -95,9 +95,9 @@ def _q_tree(automaton: Facts) -> Iterator[str]:
     lines = automaton.get("q_tree", [])
     if lines:
         yield "a line of values is shared by all events below it; values of a single event are left out"
-        yield from lines[:_MOST_ROWS]
-    if len(lines) > _MOST_ROWS:
-        yield f"and {len(lines) - _MOST_ROWS:,} more"
+        yield from lines[:_MAX_ROWS]
+    if len(lines) > _MAX_ROWS:
+        yield f"and {len(lines) - _MAX_ROWS:,} more"
 
 
 def _automaton(automaton: Facts) -> Iterator[str]:
@@ -105,7 +105,7 @@ def _automaton(automaton: Facts) -> Iterator[str]:
         yield from _labelled(automaton)
         return
     states, transitions, silent = automaton["states"], automaton["transitions"], automaton["silent"]
-    if automaton["against_registers"] is not None:
+    if automaton["why_not_registers"] is not None:
         yield "CEA of the pattern without its filters between events, which no bounded number of registers can test"
     yield f"{len(states)} states: 0 is initial, 1 is final; ● keeps the event, ○ does not"
     yield from _taking_back(automaton)
@@ -189,14 +189,14 @@ def _mark(transition: Facts) -> str:
 
 
 def _cut(items: Sequence[str], sign: str = ", ") -> str:
-    more = len(items) - MOST_SOURCES
-    return sign.join([*items[:MOST_SOURCES], f"{more:,} more"] if more > 1 else items)
+    more = len(items) - MAX_SOURCES
+    return sign.join([*items[:MAX_SOURCES], f"{more:,} more"] if more > 1 else items)
 
 
 def _shortened(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield from aligned_lines(rows[:_MOST_ROWS])
-    if len(rows) > _MOST_ROWS:
-        yield f"and {len(rows) - _MOST_ROWS:,} more"
+    yield from aligned_lines(rows[:_MAX_ROWS])
+    if len(rows) > _MAX_ROWS:
+        yield f"and {len(rows) - _MAX_ROWS:,} more"
 
 
 def _formula(transition: Facts) -> str:
@@ -222,7 +222,7 @@ def _plan(facts: Facts) -> Iterator[str]:
         joins = partners["joins"]
         if joins:
             rows.append(["partners", "events that have none in their window are dropped before they are stored"])
-            rows += [["", each] for each in joins[:_MOST_ROWS]]
+            rows += [["", each] for each in joins[:_MAX_ROWS]]
         else:
             rows.append(["partners", f"all events are stored, with or without partners: {partners['why']}"])
     threads = distribution["threads"]
@@ -291,10 +291,10 @@ def _candidates(facts: Facts) -> Iterator[Sequence[str]]:
     """Yield a row for each pair of steps: the candidates tested for the earlier one, and those that passed."""
     yield "steps", "candidates by", "tested", "passed"
     steps = list(zip(facts["steps"], facts["analysis"]["candidates"], strict=True))
-    for step, n in steps[:_MOST_PLACES]:
+    for step, n in steps[:_MAX_PLACES]:
         yield step["text"], step["index"], f"{n['n_tested']:,}", f"{n['n_passed']:,}"
-    if len(steps) > _MOST_PLACES:
-        yield f"and {len(steps) - _MOST_PLACES:,} more", "", "", ""
+    if len(steps) > _MAX_PLACES:
+        yield f"and {len(steps) - _MAX_PLACES:,} more", "", "", ""
 
 
 def _share(part: float, whole: float) -> str:

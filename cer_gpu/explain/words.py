@@ -24,7 +24,7 @@ from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.ceql.syntax import (
     ANY_TYPE,
     Measure,
-    Past,
+    OverAggregate,
     Predicate,
     QuerySyntax,
     Within,
@@ -163,7 +163,7 @@ def _looking_back(syntax: QuerySyntax) -> list[str]:
     return [told, *lines]
 
 
-def _over(past: Past, *, grouped: bool) -> str:
+def _over(past: OverAggregate, *, grouped: bool) -> str:
     """Return the line that says which events an aggregate over the past is of."""
     own = own_keys_text(past)
     of = f" of the same {own}" if past.keys else "" if past.keys == () else " of its group" if grouped else ""

@@ -78,12 +78,12 @@ def _predicate(predicate: s.Predicate, around: int) -> str:
 
 def _leaf(leaf: s.Leaf, negation: str = "") -> str:
     match leaf:
-        case s.Comparison(left=s.Attribute(past=s.Past(function=functions.CLEAR) as past)):
+        case s.Comparison(left=s.Attribute(past=s.OverAggregate(function=functions.NO_EVENT_WITHIN) as past)):
             such = "" if past.predicate is None else f" with {_predicate(past.predicate, _SINGLE)}"
             assert past.event is not None
             assert past.over is not None
             return f"no {held_text(past.event)}{such} in the {limit_text(past.over)} before it"
-        case s.Comparison(left=s.Attribute(past=s.Past(over=None)), op="=", right=s.Literal(value=True)):
+        case s.Comparison(left=s.Attribute(past=s.OverAggregate(over=None)), op="=", right=s.Literal(value=True)):
             return _expression(leaf.left)
         case s.Comparison("=", s.Call() as call, s.Literal(value=True)) if call.function.rstrip("~") in functions.TESTS:
             return _expression(call)
@@ -168,7 +168,7 @@ def _attribute(attribute: s.Attribute) -> str:
     return f"LAG({text})" if attribute.lag == 1 else f"LAG({text}, {attribute.lag})"
 
 
-def aggregate_of_past(past: s.Past) -> str:
+def aggregate_of_past(past: s.OverAggregate) -> str:
     """Return an aggregate over the past: ``AVG(BUY.amount FILTER amount > 0) OVER 30 DAYS``."""
     if past.condition is not None and past.predicate is not None:
         holds = f"{_predicate(past.condition, _EITHER)}, {_predicate(past.predicate, _EITHER)}"
@@ -186,7 +186,7 @@ def aggregate_of_past(past: s.Past) -> str:
     return f"{function}({' '.join([*distinct, of])}{test}) OVER {length}"
 
 
-def own_keys_text(past: s.Past, before: str = "") -> str:
+def own_keys_text(past: s.OverAggregate, before: str = "") -> str:
     """Return the keys of its own that something over the past has, behind some words; "" if it has none."""
     if past.keys is None:
         return ""

@@ -124,7 +124,7 @@ def _ends(op: str, of: Sequence[IntegerEnds]) -> IntegerEnds:
 # ---- numbers of unlike types made one type ----------------------------------------------------------------------
 
 
-def compare_scaled(op: str, x: t.Value, x_factor: int, y: t.Value, y_factor: int, negated: bool) -> t.Test:
+def compare_scaled(op: str, x: t.Value, x_factor: int, y: t.Value, y_factor: int, negated: bool) -> t.BoundPredicate:
     """Return ``x * x_factor op y * y_factor`` of integers, or its negation, compared exactly."""
     if x_factor == y_factor and x.dtype == y.dtype:
         return t.Compare(op, x, y, negated)

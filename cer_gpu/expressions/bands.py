@@ -108,7 +108,7 @@ class Band:
     step: int
 
 
-def differences(test: t.Test, inputs: Inputs, of_event: Inputs) -> Iterator[Difference]:
+def differences(test: t.BoundPredicate, inputs: Inputs, of_event: Inputs) -> Iterator[Difference]:
     """Yield the differences of two events that a test bounds if it is TRUE.
 
     Parameters
@@ -277,7 +277,7 @@ class _Linear:
         return places if first > 0 else places[::-1]
 
 
-def _is_product(value: t.Value | t.Test) -> bool:
+def _is_product(value: t.Value | t.BoundPredicate) -> bool:
     return isinstance(value, t.Apply) and value.op not in ("+", "-", "negative")
 
 

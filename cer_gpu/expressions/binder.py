@@ -39,7 +39,7 @@ from cer_gpu.expressions.targets.numpy import rows_of
 _VALUES = {t.I8: range(-(2**63), 2**63), t.U8: range(2**64), t.WIDE: range(-(2**127), 2**127)}
 _WIDE = 2**120
 """More than any difference of times, in the finest unit, or than any scaled decimal that is made wide."""
-_MOST_FACTOR = 10**18
+_MAX_FACTOR = 10**18
 
 
 class Binder:
@@ -86,7 +86,7 @@ class Binder:
 
     # ---- predicates -------------------------------------------------------------------------------------
 
-    def bind(self, predicate: s.Predicate, negated: bool = False) -> t.Test:
+    def bind(self, predicate: s.Predicate, negated: bool = False) -> t.BoundPredicate:
         """Return the test for the rows where a predicate (or its negation) is TRUE.
 
         Raises
@@ -96,7 +96,7 @@ class Binder:
         """
         return self.bound_test(self.derive(predicate), negated)
 
-    def bound_test(self, predicate: s.Predicate, negated: bool) -> t.Test:
+    def bound_test(self, predicate: s.Predicate, negated: bool) -> t.BoundPredicate:
         """Return the test of a predicate without functions, or of its negation."""
         match predicate:
             case s.Not():
@@ -104,7 +104,7 @@ class Binder:
             case s.And() | s.Or():
                 # De Morgan: FALSE(p AND q) = FALSE(p) OR FALSE(q), also with NULL
                 kind = t.And if isinstance(predicate, s.And) != negated else t.Or
-                tests: list[t.Test] = []
+                tests: list[t.BoundPredicate] = []
                 for test in (self.bound_test(operand, negated) for operand in predicate.operands):
                     tests += test.tests if isinstance(test, kind) else [test]
                 return kind(tuple(tests))
@@ -124,7 +124,7 @@ class Binder:
             case s.Apart():
                 raise AssertionError("a distance of two events among the predicates of one")
 
-    def computed(self, test: t.Test) -> t.Test:
+    def computed(self, test: t.BoundPredicate) -> t.BoundPredicate:
         """Return a test as it is, or its answers where it computes integers that may have more than 128 bits."""
         inputs = self.inputs
         return inputs.give(lambda block: rows_of(test, inputs, block)) if t.goes_beyond(test) else test
@@ -133,7 +133,9 @@ class Binder:
         """Return the inputs of values of one event."""
         return self.inputs
 
-    def comparison(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
+    def comparison(
+        self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span
+    ) -> t.BoundPredicate:
         """Bind ``left op right``."""
         sides = left, right
         if any(length_of(side) is not None for side in sides) or (
@@ -143,7 +145,7 @@ class Binder:
         left_kind, right_kind = self.kind(left), self.kind(right)
         kinds = {left_kind, right_kind}
         if NOTHING in kinds:
-            return t.Fixed(False)
+            return t.ConstantPredicate(False)
         if kinds == {MOMENT} or self.are_durations(left, right):
             return self.moments(op, left, right, negated)
         if kinds <= {INTEGER, FLOAT}:
@@ -166,7 +168,7 @@ class Binder:
             comparison_hint(kinds, left, right),
         )
 
-    def membership(self, predicate: s.Membership, negated: bool) -> t.Test:
+    def membership(self, predicate: s.Membership, negated: bool) -> t.BoundPredicate:
         """Bind ``operand IN {v, ...}``: TRUE if it equals one of the values."""
         if all(_is_text(v) for v in predicate.values) and self.kind(predicate.operand) == STRING:
             values = tuple(Pattern(str(v.value), plain=True) for v in predicate.values)  # type: ignore[union-attr]
@@ -175,21 +177,23 @@ class Binder:
         tests = [self.bound_test(each, negated) for each in equal]
         return (t.And if negated else t.Or)(tuple(tests))
 
-    def text_test(self, test: s.TextTest, negated: bool) -> t.Test:
+    def text_test(self, test: s.TextTest, negated: bool) -> t.BoundPredicate:
         """Bind LIKE, GLOB or CIDR."""
         kind = self.kind(test.operand)
         if kind not in (STRING, NOTHING):
             raise self.error(
                 f"{test.name} needs a string, and {self.describe(test.operand)} is none", test.operand.span
             )
-        return t.Fixed(False) if kind == NOTHING else self.by_value(test.operand, texts.answer(test), negated)
+        return (
+            t.ConstantPredicate(False) if kind == NOTHING else self.by_value(test.operand, texts.answer(test), negated)
+        )
 
-    def any_element(self, predicate: s.AnyElement, negated: bool) -> t.Test:
+    def any_element(self, predicate: s.AnyElement, negated: bool) -> t.BoundPredicate:
         """Bind a test of the elements of a list."""
         column = predicate.element.list
         data_type = self.column(column)
         if pa.types.is_null(data_type):
-            return t.Fixed(False)
+            return t.ConstantPredicate(False)
         if not lists.is_list(data_type):
             raise self.error(f"ANY takes a column of lists, and {self.describe(column)} is none", column.span)
         elements, test = lists.elements_of(predicate, self.schema, data_type)
@@ -199,14 +203,14 @@ class Binder:
         binder, of = self._elements[elements]
         return self.inputs.give(lists.AnyOfList(of, binder.bind(test, negated), negated))
 
-    def is_null(self, operand: s.Expression, negated: bool) -> t.Test:
+    def is_null(self, operand: s.Expression, negated: bool) -> t.BoundPredicate:
         """Bind ``operand IS NULL``: an expression is NULL if a part is, or if it divides an integer by 0."""
         if isinstance(operand, s.Attribute) and kind_of(self.column(operand)) is None:  # a list or a struct
             return self.inputs.give(NullRows(operand.name, negated))
         kind = INTEGER if self.is_length(operand) and self.is_distance(operand) else self.kind(operand)
         match operand:
             case s.Attribute() if kind not in (NOTHING, STRING):
-                return t.Known(self.stored(operand), not negated)
+                return t.IsNotNull(self.stored(operand), not negated)
             case s.Attribute() if kind != NOTHING:
                 return self.inputs.give(NullRows(operand.name, negated))
             case s.Negative() | s.Call():
@@ -219,16 +223,18 @@ class Binder:
                     tests.append(self.numeric("=", operand.right, zero, negated))
                 return (t.And if negated else t.Or)(tuple(tests))
             case _:
-                return t.Fixed((kind == NOTHING) != negated)
+                return t.ConstantPredicate((kind == NOTHING) != negated)
 
     # ---- kinds of comparison ------------------------------------------------------------------------------
 
-    def numeric(self, op: str, left: s.Expression, right: s.Expression, negated: bool) -> t.Test:
+    def numeric(self, op: str, left: s.Expression, right: s.Expression, negated: bool) -> t.BoundPredicate:
         """Compare integers, floats or booleans."""
         as_float = FLOAT in (self.kind(left), self.kind(right))
         return self._compare(op, self.number(left), self.number(right), negated, as_float)
 
-    def decimal(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
+    def decimal(
+        self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span
+    ) -> t.BoundPredicate:
         """Compare decimals exactly: with a literal, with integers or with each other."""
         if isinstance(right, s.Attribute) and not isinstance(left, s.Attribute):
             left, right, op = right, left, t.MIRRORED[op]
@@ -245,10 +251,10 @@ class Binder:
         if None not in scales:
             scale = max(scales)  # type: ignore[type-var]
             factors = [10 ** (scale - each) for each in scales]  # type: ignore[operator]
-            if max(factors) <= _MOST_FACTOR:
+            if max(factors) <= _MAX_FACTOR:
                 x, y = (self._as_integer(side) for side in (left, right))
                 if x is None or y is None:
-                    return t.Fixed(False)
+                    return t.ConstantPredicate(False)
                 if t.WIDE in (x.dtype, y.dtype):
                     x, y = (self._times(each, by) for each, by in zip((x, y), factors, strict=True))
                     factors = [1, 1]
@@ -280,28 +286,32 @@ class Binder:
             else self.inputs.constant(number, t.I8 if number in _VALUES[t.I8] else t.WIDE)
         )
 
-    def integers_with_rational(self, op: str, column: s.Attribute, bound: Fraction, negated: bool) -> t.Test:
+    def integers_with_rational(self, op: str, column: s.Attribute, bound: Fraction, negated: bool) -> t.BoundPredicate:
         """Compare values stored as integers with an exact number that may lie between two integers."""
         op, floor, never_equal = with_integer(op, bound)
         values = self.stored(column)
         if never_equal:
-            return t.Known(values) if (op == "<>") != negated else t.Fixed(False)
+            return t.IsNotNull(values) if (op == "<>") != negated else t.ConstantPredicate(False)
         return self._compare(op, values, floor, negated)
 
-    def wide_decimal_with_rational(self, op: str, column: s.Attribute, bound: Fraction, negated: bool) -> t.Test:
+    def wide_decimal_with_rational(
+        self, op: str, column: s.Attribute, bound: Fraction, negated: bool
+    ) -> t.BoundPredicate:
         """Compare a decimal column of more than 18 digits with a number, given in units of its last digit."""
         data_type, name = self.column(column), column.name
         op, floor, never_equal = with_integer(op, bound)
         if never_equal or abs(floor) >= 10**data_type.precision:
             holds = ((op == "<>") if never_equal else _holds(op, 0, floor)) != negated
-            return t.Known(self.stored(column)) if holds else t.Fixed(False)
+            return t.IsNotNull(self.stored(column)) if holds else t.ConstantPredicate(False)
         # Arrow compares no decimals of negative scale
         common = data_type if data_type.scale >= 0 else pa.decimal256(76, 0)
         scalar = pa.scalar(Decimal(floor).scaleb(-data_type.scale, Context(prec=76)), common)
         arrow = of_arrow(op)
         return self.inputs.give(lambda block: arrow_rows(arrow(block.array(name).cast(common), scalar), negated))
 
-    def columns_by_arrow(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
+    def columns_by_arrow(
+        self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span
+    ) -> t.BoundPredicate:
         """Compare two columns of strings, or of decimals (one of them may be of integers)."""
         if not (isinstance(left, s.Attribute) and isinstance(right, s.Attribute)):
             raise self.error(f"cannot compare {self.describe(left)} with {self.describe(right)}", span)
@@ -321,7 +331,7 @@ class Binder:
         """Return True if both operands are columns of durations, whose units may differ."""
         return all(isinstance(x, s.Attribute) and pa.types.is_duration(self.column(x)) for x in (left, right))
 
-    def moments(self, op: str, left: s.Expression, right: s.Expression, negated: bool) -> t.Test:
+    def moments(self, op: str, left: s.Expression, right: s.Expression, negated: bool) -> t.BoundPredicate:
         """Compare two columns of moments, or of durations, exactly: their units may differ."""
         assert isinstance(left, s.Attribute)
         assert isinstance(right, s.Attribute)
@@ -350,7 +360,7 @@ class Binder:
     def _is_moment(self, side: s.Expression) -> bool:
         return isinstance(side, s.Attribute) and kind_of(self.column(side)) == MOMENT
 
-    def length(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
+    def length(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.BoundPredicate:
         """Compare lengths of time: literals such as 5 MINUTES, columns of durations, and differences, exactly."""
         lengths = length_of(left), length_of(right)
         if lengths[0] is not None:
@@ -358,7 +368,7 @@ class Binder:
         length = lengths[1]
         if length is not None:
             if lengths[0] is not None:
-                return t.Fixed(_holds(op, lengths[0], length) != negated)
+                return t.ConstantPredicate(_holds(op, lengths[0], length) != negated)
             if isinstance(left, s.Attribute) and pa.types.is_duration(self.column(left)):
                 return self.integers_with_rational(op, left, length * per_second(self.column(left)), negated)
         if not self.is_length(left) or not (length is not None or self.is_length(right)):
@@ -373,7 +383,7 @@ class Binder:
             return t.Compare(op, x, self._wide_length(right, unit), negated)
         op, bound, never_equal = with_integer(op, length * unit)
         if never_equal:
-            return t.Known(x) if (op == "<>") != negated else t.Fixed(False)
+            return t.IsNotNull(x) if (op == "<>") != negated else t.ConstantPredicate(False)
         return t.Compare(op, x, self.inputs.constant(max(-_WIDE, min(bound, _WIDE)), t.WIDE), negated)
 
     def is_length(self, side: s.Expression) -> bool:
@@ -399,7 +409,7 @@ class Binder:
         assert isinstance(side, s.Arithmetic)
         return t.Apply("-", (self._wide_length(side.left, unit), self._wide_length(side.right, unit)))
 
-    def moment(self, op: str, column: s.Expression, text: s.Expression, negated: bool) -> t.Test:
+    def moment(self, op: str, column: s.Expression, text: s.Expression, negated: bool) -> t.BoundPredicate:
         """Compare a timestamp, date or time of day with a quoted one."""
         assert isinstance(text, s.Literal | s.Attribute)
         if not isinstance(column, s.Attribute) or not isinstance(text, s.Literal):
@@ -413,13 +423,15 @@ class Binder:
             ) from None
         return self.integers_with_rational(op, column, bound, negated)
 
-    def strings(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
+    def strings(
+        self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span
+    ) -> t.BoundPredicate:
         """Compare strings by code points."""
         if isinstance(left, s.Literal):
             left, right, op = right, left, t.MIRRORED[op]
         if isinstance(right, s.Literal):
             if isinstance(left, s.Literal):
-                return t.Fixed(_holds(op, str(left.value), str(right.value)) != negated)
+                return t.ConstantPredicate(_holds(op, str(left.value), str(right.value)) != negated)
             if op in ("=", "<>"):
                 equal = texts.OneOfPatterns((Pattern(str(right.value), plain=True),))
                 return self.by_value(left, equal, negated != (op == "<>"))
@@ -427,10 +439,10 @@ class Binder:
             return self.by_value(left, lambda texts: compare(texts, value), negated)
         return self.columns_by_arrow(op, left, right, negated, span)
 
-    def by_value(self, column: s.Expression, test: Callable[[pa.Array], pa.Array], negated: bool) -> t.Test:
+    def by_value(self, column: s.Expression, test: Callable[[pa.Array], pa.Array], negated: bool) -> t.BoundPredicate:
         """Test each value of a string column's dictionary once, and look up the rows by code."""
         if isinstance(column, s.Literal):  # such as the value of a function of constants
-            return t.Fixed(bool(arrow_rows(test(pa.array([str(column.value)])), negated)[0]))
+            return t.ConstantPredicate(bool(arrow_rows(test(pa.array([str(column.value)])), negated)[0]))
         if not isinstance(column, s.Attribute):
             raise self.error(f"expected a column, found {self.describe(column)}", column.span)
         codes = self.inputs.column(column.name, CODES)
@@ -511,25 +523,25 @@ class Binder:
         """Return the values of a column as they are stored (`Inputs.column`)."""
         return self.inputs.column(attribute.name, read)
 
-    def _compare(self, op: str, x: Operand, y: Operand, negated: bool, as_float: bool = False) -> t.Test:
+    def _compare(self, op: str, x: Operand, y: Operand, negated: bool, as_float: bool = False) -> t.BoundPredicate:
         """Return ``x op y`` or its negation, as floats if either is one or with `as_float`."""
         if x is None or y is None:
-            return t.Fixed(False)
+            return t.ConstantPredicate(False)
         if not isinstance(x, t.Value):
             x, y, op = y, x, t.MIRRORED[op]
         if not isinstance(x, t.Value):
             assert not isinstance(y, t.Value)
             x, y = (float(x), float(y)) if as_float else (x, y)
-            return t.Fixed(_holds(op, x, y) != negated)
+            return t.ConstantPredicate(_holds(op, x, y) != negated)
         if as_float or x.dtype == t.F8 or isinstance(y, float) or (isinstance(y, t.Value) and y.dtype == t.F8):
             return self.floats_compared(op, x, y, negated)
         if isinstance(y, t.Value):
             return compare_scaled(op, x, 1, y, 1, negated)
         if y not in _VALUES[x.dtype] and not t.goes_beyond(x):  # all values of x are on one side of y
-            return t.Known(x) if _holds(op, 0, y) != negated else t.Fixed(False)
+            return t.IsNotNull(x) if _holds(op, 0, y) != negated else t.ConstantPredicate(False)
         return t.Compare(op, x, self.inputs.constant(y, x.dtype), negated)
 
-    def floats_compared(self, op: str, x: t.Value, y: t.Value | float, negated: bool) -> t.Test:
+    def floats_compared(self, op: str, x: t.Value, y: t.Value | float, negated: bool) -> t.BoundPredicate:
         """Compare numbers of which one is a float: as floats."""
         return t.Compare(op, float_term(self.inputs, x), float_term(self.inputs, y), negated)
 

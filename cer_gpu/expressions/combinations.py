@@ -14,7 +14,7 @@ from cer_gpu.arrays import Array, Bools
 from cer_gpu.columnar.columns import Block, is_string
 from cer_gpu.columnar.dictionaries import same_memory
 
-_MOST_KEYS = 2**62
+_MAX_KEYS = 2**62
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _distinct(codes: Sequence[Array], sizes: Sequence[int]) -> tuple[list[Array]
     found = [codes[0]]
     for i in range(1, len(codes)):
         size = max(1, sizes[i])
-        if n_keys > _MOST_KEYS // size:
+        if n_keys > _MAX_KEYS // size:
             first, keys = _numbered(keys)
             n_keys = len(first)
         keys = keys * size + codes[i]

@@ -37,15 +37,15 @@ from cer_gpu.errors import EventsError, did_you_mean
 from cer_gpu.expressions.calls import CallColumn, call_of_several
 from cer_gpu.expressions.combinations import OfOneText
 from cer_gpu.expressions.derived_names import derived_name, is_derived, text_of_operand
-from cer_gpu.expressions.functions import MOST_DIGITS
+from cer_gpu.expressions.functions import MAX_DIGITS
 from cer_gpu.expressions.inputs import ExpressionBinder, Inputs
 from cer_gpu.expressions.operators import FUNCTIONS, Function
-from cer_gpu.expressions.pasts import PastColumn, past_column, past_name
+from cer_gpu.expressions.over_aggregates import OverColumn, past_column, past_name
 from cer_gpu.expressions.targets.numpy import values_of
 from cer_gpu.expressions.terms import MIRRORED, Value
 from cer_gpu.expressions.text_functions import NOCASE, TextFunction
 
-MOST_LAG = 1_000_000
+MAX_DERIVED_LAG = 1_000_000
 """Most events that LAG goes back: so many values are kept, for each key of PARTITION BY that has as many events."""
 
 Maker = Callable[[Block], pa.Array]
@@ -103,7 +103,7 @@ class PositionColumn:
     type: pa.DataType = field(default_factory=pa.int64)
 
 
-DerivedColumn = FunctionColumn | CallColumn | LagColumn | PastColumn | PositionColumn
+DerivedColumn = FunctionColumn | CallColumn | LagColumn | OverColumn | PositionColumn
 
 
 def _single(name: str) -> Function:
@@ -128,9 +128,9 @@ def has_positions(columns: Mapping[str, DerivedColumn]) -> bool:
     return any(isinstance(column, PositionColumn) for column in columns.values())
 
 
-def pasts_of(columns: Mapping[str, DerivedColumn]) -> dict[str, PastColumn]:
+def pasts_of(columns: Mapping[str, DerivedColumn]) -> dict[str, OverColumn]:
     """Return the aggregates over the past, by name."""
-    return {name: column for name, column in columns.items() if isinstance(column, PastColumn)}
+    return {name: column for name, column in columns.items() if isinstance(column, OverColumn)}
 
 
 def reads_one_event(column: DerivedColumn) -> bool:
@@ -140,7 +140,7 @@ def reads_one_event(column: DerivedColumn) -> bool:
 
 def is_descent(column: DerivedColumn) -> bool:
     """Return True for a column that tells of processes, and depends on no clause of the query that asks for it."""
-    return isinstance(column, PastColumn) and column.past.function == DESCENDANT
+    return isinstance(column, OverColumn) and column.past.function == DESCENDANT
 
 
 def read_by(columns: Mapping[str, DerivedColumn]) -> list[str]:
@@ -151,7 +151,7 @@ def read_by(columns: Mapping[str, DerivedColumn]) -> list[str]:
             continue
         if isinstance(column, LagColumn):
             names.append(column.attribute)
-        elif isinstance(column, PastColumn):
+        elif isinstance(column, OverColumn):
             names += [*column.past.ids, *([] if column.past.attribute is None else [column.past.attribute])]
         elif isinstance(column, CallColumn):
             names += column.names
@@ -179,8 +179,8 @@ def _derived(node: Any, parts: list[Any], binder: ExpressionBinder) -> Any:
     node = with_children(node, parts)
     match node:
         case s.Attribute() if node.lag:
-            if node.lag > MOST_LAG:
-                raise binder.error(f"LAG goes back at most {MOST_LAG:,} events, not {node.lag:,}", node.span)
+            if node.lag > MAX_DERIVED_LAG:
+                raise binder.error(f"LAG goes back at most {MAX_DERIVED_LAG:,} events, not {node.lag:,}", node.span)
             data_type = binder.column(replace(node, lag=0))
             name = derived_name(f"LAG({text_of_operand(replace(node, lag=0))}, {node.lag})")
             binder.add_derived(name, LagColumn(node.name, node.lag, plain_type(data_type)))
@@ -247,10 +247,10 @@ def _digits(call: s.Call, binder: ExpressionBinder) -> int:
     if len(call.operands) < 2:
         return 0
     given = call.operands[1]
-    if isinstance(given, s.Literal) and type(given.value) is int and 0 <= given.value <= MOST_DIGITS:
+    if isinstance(given, s.Literal) and type(given.value) is int and 0 <= given.value <= MAX_DIGITS:
         return given.value
     raise binder.error(
-        f"{call.function} takes the digits after the point as a whole number from 0 to {MOST_DIGITS}", given.span
+        f"{call.function} takes the digits after the point as a whole number from 0 to {MAX_DIGITS}", given.span
     )
 
 

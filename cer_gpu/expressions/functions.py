@@ -16,7 +16,7 @@ from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, i
 from cer_gpu.columnar.moments import has_zone, per_second
 from cer_gpu.errors import EventsError
 
-MOST_DIGITS = 15
+MAX_DIGITS = 15
 """Most digits after the point that `round` keeps: more are not exact in a float64."""
 
 _WHOLE = 2.0**52

@@ -14,13 +14,13 @@ import pyarrow as pa
 from cer_gpu.arrays import Bools
 from cer_gpu.ceql import syntax as s
 from cer_gpu.columnar.columns import Block, stored_values
-from cer_gpu.columnar.dictionaries import PerDictionary
+from cer_gpu.columnar.dictionaries import DictionaryCache
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.columnar.resident import is_resident
 from cer_gpu.errors import QueryTypeError
 from cer_gpu.expressions.numbers import floats
-from cer_gpu.expressions.terms import BIT, F8, I8, STORED, U8, WIDE, Column, Constant, Given, Value
+from cer_gpu.expressions.terms import BIT, F8, I8, STORED, U8, WIDE, Column, Constant, ExternalPredicate, Value
 from cer_gpu.expressions.text_sets import TestTable, TextSet
 from cer_gpu.expressions.texts import OneOfPatterns
 
@@ -81,7 +81,7 @@ class BlockInputs:
     given: Mapping[int, npt.NDArray[np.uint8]] = field(default_factory=dict)
 
 
-class GivenWithState(ABC):
+class StatefulPredicate(ABC):
     """A function that answers for each row of a block, with a state from block to block."""
 
     @abstractmethod
@@ -89,7 +89,7 @@ class GivenWithState(ABC):
         """Return the answers."""
 
     @abstractmethod
-    def fresh(self, known: dict[object, Any]) -> GivenWithState:
+    def fresh(self, known: dict[object, Any]) -> StatefulPredicate:
         """Return the same function for another evaluation.
 
         Parameters
@@ -109,7 +109,7 @@ class Inputs:
     columns : list of (str, str)
         Name of a column or field, and the values to read: `NUMBERS`, `FLOATS` (decimals as floats) or `CODES`.
     constants : dict from type to list
-    tables : list of (Column, PerDictionary)
+    tables : list of (Column, DictionaryCache)
         Column of codes, and the table made of its dictionary: bool, FALSE for NULL.
     text_sets : dict from str to TextSet
         Tests of the texts of a column that are answered together, by its name.
@@ -121,7 +121,7 @@ class Inputs:
     schema: pa.Schema
     columns: list[tuple[str, str]] = field(default_factory=list)
     constants: dict[str, list[Any]] = field(default_factory=lambda: {I8: [], U8: [], F8: [], WIDE: []})
-    tables: list[tuple[Column, PerDictionary]] = field(default_factory=list)
+    tables: list[tuple[Column, DictionaryCache]] = field(default_factory=list)
     text_sets: dict[str, TextSet] = field(default_factory=dict)
     given: list[Callable[[Block], Rows]] = field(default_factory=list)
     constants_once: bool = False
@@ -130,14 +130,14 @@ class Inputs:
         """Return the same slots for another evaluation, with its own tables of dictionaries and lists."""
         sets = {name: each.fresh() for name, each in self.text_sets.items()}
 
-        def fresh(column: Column, table: PerDictionary) -> PerDictionary:
+        def fresh(column: Column, table: DictionaryCache) -> DictionaryCache:
             if isinstance(table, TestTable):
                 return table.fresh_in(sets[self.columns[column.slot][0]])
             return table.fresh()
 
         tables = [(column, fresh(column, table)) for column, table in self.tables]
         known = dict[object, Any]()
-        given = [each.fresh(known) if isinstance(each, GivenWithState) else each for each in self.given]
+        given = [each.fresh(known) if isinstance(each, StatefulPredicate) else each for each in self.given]
         columns = list(self.columns)
         constants = {dtype: list(values) for dtype, values in self.constants.items()}
         return replace(self, columns=columns, constants=constants, tables=tables, text_sets=sets, given=given)
@@ -176,7 +176,7 @@ class Inputs:
             rows = test(values)
             return rows & np.asarray(values.is_valid()) if values.null_count else rows
 
-        self.tables.append((codes, PerDictionary(compute)))
+        self.tables.append((codes, DictionaryCache(compute)))
         return len(self.tables) - 1
 
     def text_table(self, codes: Column, test: OneOfPatterns, negated: bool) -> int:
@@ -187,10 +187,10 @@ class Inputs:
         self.tables.append((codes, TestTable(self.text_sets[name], test, negated)))
         return len(self.tables) - 1
 
-    def give(self, rows: Callable[[Block], Rows]) -> Given:
+    def give(self, rows: Callable[[Block], Rows]) -> ExternalPredicate:
         """Add a function that answers for each row and return its term."""
         self.given.append(rows)
-        return Given(len(self.given) - 1)
+        return ExternalPredicate(len(self.given) - 1)
 
     def stored(self, column: Column, block: Block) -> Stored:
         """Return a column of a block in memory."""

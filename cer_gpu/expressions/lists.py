@@ -17,16 +17,16 @@ from cer_gpu.backend.compaction import group_rows
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import dotted, path_of
 from cer_gpu.ceql.traversal import mapped
-from cer_gpu.columnar.columns import BOOLEAN, STRING, Block, Coded, RowsOfBlock, kind_of, take_rows
+from cer_gpu.columnar.columns import BOOLEAN, STRING, Block, DictionaryEncoded, RowsOfBlock, kind_of, take_rows
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.columnar.memory import read_only
-from cer_gpu.columnar.strings import StringCoder
+from cer_gpu.columnar.strings import DictionaryEncoder
 from cer_gpu.expressions.derived import DerivedColumn, makers_of
-from cer_gpu.expressions.inputs import GivenWithState, Inputs
+from cer_gpu.expressions.inputs import Inputs, StatefulPredicate
 from cer_gpu.expressions.targets.numpy import rows_of
-from cer_gpu.expressions.terms import Lookup, Test
+from cer_gpu.expressions.terms import BoundPredicate, Lookup
 
-MOST_TEXTS = 64
+MAX_TEXTS = 64
 """Most texts whose elements are put together one by one."""
 
 FEW_ELEMENTS_OF = 8
@@ -51,7 +51,7 @@ class Elements:
     others: tuple[str, ...]
     schema: pa.Schema
 
-    def block(self, lists: pa.Array, rows: pa.Array, events: Block, coders: dict[str, StringCoder]) -> Block:
+    def block(self, lists: pa.Array, rows: pa.Array, events: Block, coders: dict[str, DictionaryEncoder]) -> Block:
         """Return the elements of some rows as a block; `rows` has the row of each element."""
         values = pc.list_flatten(lists)
         others = [take_rows(events.column(name), rows) for name in self.others]
@@ -132,7 +132,7 @@ class ElementTests:
 
     def __init__(self, elements: Elements, inputs: Inputs, derived: dict[str, DerivedColumn]) -> None:
         self._elements, self._inputs, self._derived = elements, inputs, derived
-        self._coders: dict[str, StringCoder] = {}
+        self._coders: dict[str, DictionaryEncoder] = {}
         self._last: _Read | None = None
         self._n_derived = 0
 
@@ -140,7 +140,7 @@ class ElementTests:
         """Return the same tests for another evaluation."""
         return ElementTests(self._elements, self._inputs.fresh(), self._derived)
 
-    def any_rows(self, test: Test, negated: bool, events: Block) -> Bools:
+    def any_rows(self, test: BoundPredicate, negated: bool, events: Block) -> Bools:
         """Return the rows for which one element passes; negated, those for which the test is FALSE of each element.
 
         Parameters
@@ -184,7 +184,7 @@ class ElementTests:
         block.derive(makers_of(self._derived))
         self._n_derived = len(self._derived)
 
-    def _few(self, test: Test, negated: bool, read: _Read) -> Int32 | None:
+    def _few(self, test: BoundPredicate, negated: bool, read: _Read) -> Int32 | None:
         """Return the elements that pass a test of their text, or negated do not, if they are few; None: unknown."""
         if not isinstance(test, Lookup) or not len(read.rows):
             return None
@@ -192,13 +192,13 @@ class ElementTests:
         coded, table = read.block.coded(name), self._inputs.tables[test.table][1]
         codes = np.flatnonzero(~table(coded.values)[:-1]) if negated else table.codes(coded.values)
         begins, places = read.places.get(name) or self._by_text(name, coded, read)
-        if len(codes) > MOST_TEXTS or FEW_ELEMENTS_OF * np.sum(begins[codes + 1] - begins[codes]) > len(read.rows):
+        if len(codes) > MAX_TEXTS or FEW_ELEMENTS_OF * np.sum(begins[codes + 1] - begins[codes]) > len(read.rows):
             return None
         parts = [places[begins[code] : begins[code + 1]] for code in codes.tolist()]
         nulls = places[begins[-1] :] if negated else places[:0]
         return np.concatenate([nulls, *parts])
 
-    def _by_text(self, name: str, coded: Coded, read: _Read) -> tuple[Int64, Int32]:
+    def _by_text(self, name: str, coded: DictionaryEncoded, read: _Read) -> tuple[Int64, Int32]:
         """Return the elements of each text of a column, those of NULL behind them."""
         codes, valid = coded.codes.astype(np.int32), read.block.valid(name)
         if valid is not None:
@@ -211,7 +211,7 @@ class ElementTests:
         return begins, places
 
 
-class AnyOfList(GivenWithState):
+class AnyOfList(StatefulPredicate):
     """``ANY(list)`` of a test: its rows in one block after the other.
 
     Parameters
@@ -221,7 +221,7 @@ class AnyOfList(GivenWithState):
         As of `ElementTests.any_rows`.
     """
 
-    def __init__(self, of: ElementTests, test: Test, negated: bool) -> None:
+    def __init__(self, of: ElementTests, test: BoundPredicate, negated: bool) -> None:
         self._of, self._test, self._negated = of, test, negated
 
     def __call__(self, block: Block) -> Bools:
@@ -229,7 +229,7 @@ class AnyOfList(GivenWithState):
         return self._of.any_rows(self._test, self._negated, block)
 
     def fresh(self, known: dict[object, Any]) -> AnyOfList:
-        """See `GivenWithState`."""
+        """See `StatefulPredicate`."""
         of = known.get(self._of)
         if of is None:
             of = known[self._of] = self._of.fresh()

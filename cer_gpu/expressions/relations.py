@@ -225,7 +225,7 @@ class RelationBinder(Binder):
         self.schema: pa.Schema = self.single.schema
         return node
 
-    def computed(self, test: t.Test) -> t.Test:
+    def computed(self, test: t.BoundPredicate) -> t.BoundPredicate:
         """Return a test as it is: a program tells of integers of more than 128 bits."""
         return test
 
@@ -255,7 +255,7 @@ class RelationBinder(Binder):
         (one, other), ranked = _events(test), any(isinstance(part, t.Text) and part.ranked for part in t.parts(test))
         return Comparison(op, one, self.column_number(left), other, self.column_number(right), ranked)
 
-    def program(self, predicate: s.Predicate, test: t.Test) -> Condition:
+    def program(self, predicate: s.Predicate, test: t.BoundPredicate) -> Condition:
         """Return the program of a filter, given its test."""
 
         def constant(value: int) -> int:
@@ -279,7 +279,7 @@ class RelationBinder(Binder):
 
     # ---- what reads one event, and what reads several --------------------------------------------------------
 
-    def bound_test(self, predicate: s.Predicate, negated: bool) -> t.Test:
+    def bound_test(self, predicate: s.Predicate, negated: bool) -> t.BoundPredicate:
         """Return the test of a predicate without functions, or of its negation."""
         if isinstance(predicate, s.Apart):
             return self.apart(predicate, negated)
@@ -288,7 +288,9 @@ class RelationBinder(Binder):
             return t.TestOfEvent(of[0], self.single.bound_test(of_event(predicate), negated))
         return super().bound_test(predicate, negated)
 
-    def comparison(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
+    def comparison(
+        self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span
+    ) -> t.BoundPredicate:
         """Bind a comparison by the types of its sides."""
         if any(isinstance(side, s.Call) and side.function in TESTS for side in (left, right)):
             return self.text_relation(op, left, right, negated, span)
@@ -299,7 +301,9 @@ class RelationBinder(Binder):
             raise self.error(f"cannot compare {named}", span, _BY_DIFFERENCE)
         return super().comparison(op, left, right, negated, span)
 
-    def text_relation(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
+    def text_relation(
+        self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span
+    ) -> t.BoundPredicate:
         """Bind a comparison of ``contains(x.a, y.b)``, or of its kin, with TRUE or FALSE."""
         call, truth = (right, left) if isinstance(left, s.Literal) else (left, right)
         if op not in ("=", "<>") or not isinstance(call, s.Call) or not isinstance(truth, s.Literal):
@@ -310,7 +314,7 @@ class RelationBinder(Binder):
             raise self.error(f"cannot compare {self.describe(left)} with {self.describe(right)}", span)
         negated ^= (op == "=") != truth.value
         if NOTHING in map(self.kind, call.operands):
-            return t.Fixed(False)
+            return t.ConstantPredicate(False)
         text, *others = call.operands
         tests = [self._related(call.function, text, other, negated) for other in others]
         if len(tests) == 1:
@@ -321,7 +325,7 @@ class RelationBinder(Binder):
         known = [self.bound_test(s.IsNull(each, each.span), True) for each in call.operands]
         return t.And((t.Or(tuple(tests)), *known))
 
-    def _related(self, function: str, text: s.Expression, other: s.Expression, negated: bool) -> t.Test:
+    def _related(self, function: str, text: s.Expression, other: s.Expression, negated: bool) -> t.BoundPredicate:
         """Return the test of a text and one other."""
         if isinstance(text, s.Attribute) and isinstance(other, s.Attribute):
             one, two = (t.OfEvent(argument_of(side), t.Text(side.name, False)) for side in (text, other))
@@ -330,7 +334,7 @@ class RelationBinder(Binder):
         found = self.derive(s.Call(function, (text, other), text.span))
         return self.bound_test(s.Comparison("=", found, s.Literal(True), text.span), negated)
 
-    def apart(self, predicate: s.Apart, negated: bool) -> t.Test:
+    def apart(self, predicate: s.Apart, negated: bool) -> t.BoundPredicate:
         """Bind a bound on the distance of two events, computed as windows are: exactly, or in floats for floats."""
         column, length = window_length(
             predicate.within, self.schema, predicate.later.name, predicate.time_unit, self.text
@@ -352,15 +356,15 @@ class RelationBinder(Binder):
         kind = "the value of" if length_of(side) is None else "the length of time"
         return f"{kind} {self.text[slice(*side.span)]}"
 
-    def text_test(self, test: s.TextTest, negated: bool) -> t.Test:
+    def text_test(self, test: s.TextTest, negated: bool) -> t.BoundPredicate:
         """Refuse LIKE, GLOB and CIDR of several events."""
         raise self.error(f"{test.name} reads a column of one event", test.span)
 
-    def any_element(self, predicate: s.AnyElement, negated: bool) -> t.Test:
+    def any_element(self, predicate: s.AnyElement, negated: bool) -> t.BoundPredicate:
         """Refuse ANY of several events."""
         raise self.error("ANY compares elements with values of their own event", predicate.span)
 
-    def is_null(self, operand: s.Expression, negated: bool) -> t.Test:
+    def is_null(self, operand: s.Expression, negated: bool) -> t.BoundPredicate:
         """Bind ``operand IS NULL``."""
         if isinstance(operand, s.Attribute) and self.kind(operand) == STRING:
             return t.TestOfEvent(argument_of(operand), self.single.is_null(of_event(operand), negated))
@@ -378,7 +382,7 @@ class RelationBinder(Binder):
         """Return the values of a column as they are stored."""
         return t.OfEvent(argument_of(attribute), self.single.stored(of_event(attribute), read))
 
-    def floats_compared(self, op: str, x: t.Value, y: t.Value | float, negated: bool) -> t.Test:
+    def floats_compared(self, op: str, x: t.Value, y: t.Value | float, negated: bool) -> t.BoundPredicate:
         """Compare numbers of which one is a float: a float with an integer exactly."""
         if not isinstance(y, t.Value):
             exact = isinstance(y, int) and -(2**63) <= y < 2**64  # more bits are read as a float
@@ -387,13 +391,15 @@ class RelationBinder(Binder):
             x, y, op = y, x, t.MIRRORED[op]
         return super().floats_compared(op, x, y, negated) if y.dtype == t.F8 else t.Compare(op, x, _wide(y), negated)
 
-    def numeric(self, op: str, left: s.Expression, right: s.Expression, negated: bool) -> t.Test:
+    def numeric(self, op: str, left: s.Expression, right: s.Expression, negated: bool) -> t.BoundPredicate:
         """Compare integers, floats or booleans, and decimals with floats."""
         if DECIMAL in (self.kind(left), self.kind(right)):
             return super().numeric(op, left, right, negated)
         return self._compare(op, self.number(left), self.number(right), negated)
 
-    def columns_by_arrow(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
+    def columns_by_arrow(
+        self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span
+    ) -> t.BoundPredicate:
         """Compare texts of two events, by their numbers or in their order."""
         sides = []
         for side in (left, right):
@@ -468,7 +474,7 @@ class RelationBinder(Binder):
 
     # ---- separable comparisons ----------------------------------------------------------------------------
 
-    def _separated(self, test: t.Test) -> tuple[str, SideColumn, SideColumn] | None:
+    def _separated(self, test: t.BoundPredicate) -> tuple[str, SideColumn, SideColumn] | None:
         """Return a comparison of two events as an operator on columns of integers; None: it is none."""
         if not isinstance(test, t.Compare) or len(_events(test)) != 2:
             return None
@@ -512,7 +518,7 @@ def _wide(value: t.Value) -> t.Value:
     return value if value.dtype == t.WIDE else t.ToWide(value)
 
 
-def _events(test: t.Test) -> list[Argument]:
+def _events(test: t.BoundPredicate) -> list[Argument]:
     """Return the events of a comparison, in order, each once."""
     return list(dict.fromkeys(part.event for part in t.parts(test) if isinstance(part, t.OfEvent)))
 

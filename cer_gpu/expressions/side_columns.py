@@ -34,12 +34,12 @@ import pyarrow.compute as pc
 from cer_gpu.arrays import Bools, Int32, Int64
 from cer_gpu.backend.joins.filters import TextTables
 from cer_gpu.columnar.columns import Block, RowsOfBlock, plain_texts
-from cer_gpu.columnar.dictionaries import PerDictionary
-from cer_gpu.columnar.strings import StringCoder
+from cer_gpu.columnar.dictionaries import DictionaryCache
+from cer_gpu.columnar.strings import DictionaryEncoder
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.inputs import BlockInputs, Inputs
 from cer_gpu.expressions.targets.numpy import both, rows_of, values_of
-from cer_gpu.expressions.terms import IN_ORDER, RAW, WIDE, Sides, Test, Value, goes_beyond
+from cer_gpu.expressions.terms import IN_ORDER, RAW, WIDE, BoundPredicate, Sides, Value, goes_beyond
 
 Keys = tuple[Int64, Bools | None]
 """Values of a column, and a mask of the valid ones (None: all)."""
@@ -73,8 +73,8 @@ class TextNumbers:
         self._restart()
 
     def _restart(self) -> None:
-        self._coder = StringCoder(bounded=False)
-        self._of_dictionary: dict[str, PerDictionary] = {}
+        self._coder = DictionaryEncoder(bounded=False)
+        self._of_dictionary: dict[str, DictionaryCache] = {}
         self._ranks: Int64 = np.zeros(1, np.int64)
         self._no_ranks: Int64 = np.zeros(1, np.int64)
         self._n_ranked = 0
@@ -92,7 +92,7 @@ class TextNumbers:
             return self.of_array(plain_texts(view.column(name)))
         coded = view.coded(name)
         if name not in self._of_dictionary:
-            self._of_dictionary[name] = PerDictionary(self._numbers_of)
+            self._of_dictionary[name] = DictionaryCache(self._numbers_of)
         numbers: Int64 = self._of_dictionary[name](coded.values)[coded.codes].astype(np.int64)
         return numbers
 
@@ -245,7 +245,7 @@ class ExactText:
 class Truth:
     """1 where a test is TRUE, else 0."""
 
-    test: Test
+    test: BoundPredicate
 
     def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: TextNumbers) -> Keys:
         """Return the truth of a block's rows."""

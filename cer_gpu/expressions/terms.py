@@ -154,7 +154,7 @@ class TextRelation:
 
 
 @dataclass(frozen=True)
-class Known:
+class IsNotNull:
     """Test that a value is not NULL, or that it is."""
 
     operand: Value
@@ -170,14 +170,14 @@ class Lookup:
 
 
 @dataclass(frozen=True)
-class Given:
+class ExternalPredicate:
     """Answers for each row that are computed outside of terms, by their slot."""
 
     slot: int
 
 
 @dataclass(frozen=True)
-class Fixed:
+class ConstantPredicate:
     """The same answer for all rows."""
 
     holds: bool
@@ -187,14 +187,14 @@ class Fixed:
 class And:
     """Conjunction of one or more tests."""
 
-    tests: tuple[Test, ...]
+    tests: tuple[BoundPredicate, ...]
 
 
 @dataclass(frozen=True)
 class Or:
     """Disjunction of one or more tests."""
 
-    tests: tuple[Test, ...]
+    tests: tuple[BoundPredicate, ...]
 
 
 @dataclass(frozen=True)
@@ -202,10 +202,12 @@ class TestOfEvent:
     """A test of one of several events."""
 
     event: Any
-    operand: Test
+    operand: BoundPredicate
 
 
-Test = Compare | TextRelation | Known | Lookup | Given | Fixed | And | Or | TestOfEvent
+BoundPredicate = (
+    Compare | TextRelation | IsNotNull | Lookup | ExternalPredicate | ConstantPredicate | And | Or | TestOfEvent
+)
 
 
 @dataclass(frozen=True)
@@ -225,7 +227,7 @@ class GuardProgram:
     n_guards: int
     types: Column | None
     streams: Column | None
-    tests: tuple[tuple[int, Test], ...]
+    tests: tuple[tuple[int, BoundPredicate], ...]
 
     @property
     def codes(self) -> dict[str, Column]:
@@ -269,10 +271,10 @@ class Sides:
 NO_SIDES = Sides()
 
 
-def parts(term: Value | Test) -> Iterator[Value | Test]:
+def parts(term: Value | BoundPredicate) -> Iterator[Value | BoundPredicate]:
     """Yield the terms within a term in postorder, itself last; of tables of codes, the column of codes."""
     match term:
-        case ToFloat() | ToWide() | Known() | OfEvent() | TestOfEvent():
+        case ToFloat() | ToWide() | IsNotNull() | OfEvent() | TestOfEvent():
             yield from parts(term.operand)
         case Apply():
             for operand in term.operands:
@@ -288,16 +290,16 @@ def parts(term: Value | Test) -> Iterator[Value | Test]:
     yield term
 
 
-def columns_in(term: Value | Test) -> list[Column]:
+def columns_in(term: Value | BoundPredicate) -> list[Column]:
     """Return the columns that a term reads, in order, each once."""
     return list(dict.fromkeys(part for part in parts(term) if isinstance(part, Column)))
 
 
-def goes_beyond(term: Value | Test) -> bool:
+def goes_beyond(term: Value | BoundPredicate) -> bool:
     """Return True if a term computes an integer that may have more than 128 bits."""
     return any(isinstance(part, Apply) and part.beyond for part in parts(term))
 
 
-def divisors_in(term: Value | Test) -> list[Value]:
+def divisors_in(term: Value | BoundPredicate) -> list[Value]:
     """Return the integers that a term divides by, in order, each once."""
     return list(dict.fromkeys(part.operands[1] for part in parts(term) if isinstance(part, Apply) and part.divides))

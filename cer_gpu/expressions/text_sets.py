@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Array, Bools, Int32
-from cer_gpu.columnar.dictionaries import PerDictionary, same_memory
+from cer_gpu.columnar.dictionaries import DictionaryCache, same_memory
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions.by_arrow import arrow_rows
 from cer_gpu.expressions.globs.compiling import Pattern
@@ -26,7 +26,7 @@ TOGETHER_FROM = 1 << 19
 READING = 1 << 14
 """Bytes that take as long as the call by which one pattern reads a dictionary."""
 
-MOST_DICTIONARY_PARTS = 8
+MAX_DICTIONARY_PARTS = 8
 """Most parts of a dictionary whose answers are kept apart, as they came."""
 
 FEW_PAIRS = 1 << 10
@@ -222,12 +222,12 @@ class TextSet:
             self._holds[self._together.asking(nocase, parts[-1])] = True
             self._n_read[nocase] = len(self._texts)
             n_pairs = sum(len(part.texts) for part in parts)
-            if len(parts) > MOST_DICTIONARY_PARTS or (len(parts) > 1 and n_pairs <= FEW_PAIRS * len(self._tests.tests)):
+            if len(parts) > MAX_DICTIONARY_PARTS or (len(parts) > 1 and n_pairs <= FEW_PAIRS * len(self._tests.tests)):
                 parts[:] = [merged(parts)]
         return parts
 
 
-class TestTable(PerDictionary):
+class TestTable(DictionaryCache):
     """Table of a test that is one of a set.
 
     Parameters
@@ -258,7 +258,7 @@ class TestTable(PerDictionary):
         return TestTable(of, self.test, self.negated)
 
     def __call__(self, values: pa.Array) -> Array:
-        """See `PerDictionary`."""
+        """See `DictionaryCache`."""
         self.of.read(values)
         if self._table is not None and self._turn == self.of.turn:
             return self._table
@@ -271,12 +271,12 @@ class TestTable(PerDictionary):
         return table
 
     @property
-    def is_dear(self) -> bool:
-        """See `PerDictionary`."""
+    def is_expensive(self) -> bool:
+        """See `DictionaryCache`."""
         return False
 
     def at(self, values: pa.Array, codes: Array) -> Array:
-        """See `PerDictionary`."""
+        """See `DictionaryCache`."""
         self.of.read(values)
         known = self._table is not None and self._turn == self.of.turn
         held = None if known or values.null_count else self.of.codes(self.number)
@@ -290,7 +290,7 @@ class TestTable(PerDictionary):
         return found
 
     def codes(self, values: pa.Array) -> Array:
-        """See `PerDictionary`."""
+        """See `DictionaryCache`."""
         self.of.read(values)
         codes = None if self.negated or values.null_count else self.of.codes(self.number)
         return super().codes(values) if codes is None else codes

@@ -23,7 +23,7 @@ from cer_gpu.expressions.globs.compiling import Pattern
 Answer = Callable[[pa.Array], pa.Array]
 """Boolean array for an array of distinct texts; of NULL the answer is arbitrary, as its readers pass over it."""
 
-_MOST_CHARACTERS = 10_000
+_MAX_CHARACTERS = 10_000
 """Most characters of patterns that become one regular expression: RE2 refuses very large ones."""
 _SIGNS = frozenset("*?[")
 _RUN = re.compile(r"(?:\(\?[ims]+\))?\.\{([0-9]{1,4}),[0-9]*\}\Z")
@@ -90,11 +90,11 @@ def _glob(patterns: Sequence[str], nocase: bool) -> OneOfPatterns:
 
 
 def _groups(regexes: Iterable[str]) -> list[list[str]]:
-    """Deal regular expressions into groups of at most `_MOST_CHARACTERS`, or of one."""
+    """Deal regular expressions into groups of at most `_MAX_CHARACTERS`, or of one."""
     groups, n_characters = list[list[str]](), 0
     for regex in regexes:
         n_characters += len(regex) + 1
-        if not groups or n_characters > _MOST_CHARACTERS:
+        if not groups or n_characters > _MAX_CHARACTERS:
             groups.append([])
             n_characters = len(regex) + 1
         groups[-1].append(regex)

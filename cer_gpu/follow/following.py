@@ -27,14 +27,14 @@ import pyarrow as pa
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.errors import CerError, CheckpointError, EventsError, QueryTypeError, TimeOrderError
-from cer_gpu.fitting.fields import find_field
-from cer_gpu.follow.arrivals import Arrival, LiveSource
+from cer_gpu.follow.folder_watcher import Arrival, LiveSource
 from cer_gpu.follow.lock import locked
 from cer_gpu.follow.log import LOG_VERSION, LONGEST_LOG, CommitLog, write_whole
 from cer_gpu.follow.recovery import check_events, check_nothing_later, check_private, check_steps
 from cer_gpu.follow.targets import LiveTarget, last_published
 from cer_gpu.io.sinks import Sink
 from cer_gpu.io.source import BATCH_ROWS, Source
+from cer_gpu.resolution.fields import find_field
 
 LOG = "log.jsonl"
 PASSING = ("rows", "state", "commit", "publish", "clean")
@@ -66,7 +66,7 @@ class LiveEvaluation(Protocol):
 
 
 @dataclass(frozen=True)
-class LiveStep:
+class MicroBatch:
     """A step that was committed.
 
     Attributes
@@ -140,7 +140,7 @@ class Follower:
     skip: bool = False
     whole: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
     tick: Callable[[], None] = lambda: None
-    told: Callable[[LiveStep], None] = _nothing
+    told: Callable[[MicroBatch], None] = _nothing
     passed: Callable[[str], None] = _nothing
     options: Mapping[str, str] = field(default_factory=dict)
 
@@ -288,7 +288,7 @@ class Follower:
 
     # ---- steps ------------------------------------------------------------------------------------------------
 
-    def step(self) -> LiveStep | None:
+    def step(self) -> MicroBatch | None:
         """Read the files that have come, and commit their results; None: no file has come.
 
         Raises
@@ -313,14 +313,14 @@ class Follower:
                 skipped[unreadable.arrival.name] = str(unreadable.error)
                 self.evaluation = None  # which may have read a part of the file
 
-    def _step(self, files: Sequence[Arrival], skipped: Mapping[str, str]) -> LiveStep | None:
+    def _step(self, files: Sequence[Arrival], skipped: Mapping[str, str]) -> MicroBatch | None:
         step = self.number + 1
         read, numbers = list[dict[str, Any]](), dict[str, int]()
         evaluation = self._evaluation(files)
         if evaluation is None:
             if skipped and not files:
                 self.skipped |= skipped  # told again after a restart: there is no log yet
-                self.told(nothing := LiveStep(0, [], 0, {}, None, skipped))
+                self.told(nothing := MicroBatch(0, [], 0, {}, None, skipped))
                 return nothing
             return None
         evaluator = evaluation.evaluator
@@ -349,7 +349,7 @@ class Follower:
             self.skipped |= skipped
             self.passed("commit")
             n_events = evaluator.n_pushed - begin
-            done = LiveStep(step, [each.name for each in files], n_events, numbers, published, skipped)
+            done = MicroBatch(step, [each.name for each in files], n_events, numbers, published, skipped)
             self.told(done)
             self._settle(entry)
         return done

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from cer_gpu.errors import EventsError
-from cer_gpu.follow.arrivals import STEP_FILES, Arrival, Look
+from cer_gpu.follow.folder_watcher import STEP_FILES, Arrival, PollResult
 from cer_gpu.io.source import Source
 from cer_gpu.io.tables.appended import Addition, appended_since
 from cer_gpu.io.tables.names import TableName
@@ -77,7 +77,7 @@ class TableArrivals:
         """Raise EventsError unless there is such a table."""
         self._table = open_table(self._name)
 
-    def look(self, read: Mapping[str, int], but: Collection[str] = ()) -> Look:
+    def look(self, read: Mapping[str, int], but: Collection[str] = ()) -> PollResult:
         """Look for new versions, as `LiveSource.look` says; names of `but` are none of a table."""
         table = open_table(self._name)
         since = list(read)[-1] if read else None
@@ -90,7 +90,7 @@ class TableArrivals:
             n_rows += own
         if not found and since not in (None, table.version):  # commits that changed no data, which may be forgotten
             found = [Arrival(table.version, _Version(table, table.version, None), 0)]
-        return Look(found)
+        return PollResult(found)
 
     def remembered(self, read: Mapping[str, int]) -> Mapping[str, int]:
         """Return the newest version."""

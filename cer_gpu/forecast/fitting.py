@@ -14,10 +14,10 @@ from cer_gpu.errors import OptionError
 from cer_gpu.forecast.counting import StateNumbers, WaitCounter
 from cer_gpu.forecast.lengths import IN_EVENTS, IN_TIME, edges_of, parse_lengths
 from cer_gpu.forecast.model import Forecast, WithinLengths
-from cer_gpu.forecast.reading import MOST_ORDER, StateForm, check_forecastable, read_states, readable_again
+from cer_gpu.forecast.reading import MAX_ORDER, StateForm, check_forecastable, read_states, readable_again
 from cer_gpu.forecast.tree import build_tree
 from cer_gpu.forecast.words import contexts_in_words, state_words
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.planning.symbols import state_steps
 
 
@@ -31,7 +31,7 @@ def fit_forecast(
     options: EvaluationOptions,
 ) -> Forecast:
     """Learn a forecast from a history, as `CompiledQuery.fit` says."""
-    _check("order", order, 0, MOST_ORDER)
+    _check("order", order, 0, MAX_ORDER)
     _check("ages", ages, 1, 8)
     _check("min_cases", min_cases, 1, 1 << 62)
     check_forecastable(query)
@@ -65,7 +65,7 @@ def fit_forecast(
     return Forecast(query, form, lengths, edges, tree, facts)
 
 
-def _about(plan: Plan, n_events: int, n_ends: int, order: int) -> list[str]:
+def _about(plan: LogicalPlan, n_events: int, n_ends: int, order: int) -> list[str]:
     """Return lines on the history, and on what states leave out."""
     steps = state_steps(plan)
     lines = [f"Learned from {n_events:,} events, {n_ends:,} of which end a match."]

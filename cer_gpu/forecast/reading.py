@@ -17,11 +17,11 @@ from cer_gpu.errors import OptionError
 from cer_gpu.output.symbols import CLOCK, PARTITION, SYMBOL
 from cer_gpu.planning.symbols import StateSteps, state_steps, with_symbols
 
-MOST_KNOWN_SYMBOLS = (1 << loops.BITS) - 2
+MAX_KNOWN_SYMBOLS = (1 << loops.BITS) - 2
 """Symbols that are told apart; all others are one more."""
-OTHER = MOST_KNOWN_SYMBOLS + 1
+OTHER = MAX_KNOWN_SYMBOLS + 1
 """Number of a symbol that is not among them."""
-MOST_ORDER = 6
+MAX_ORDER = 6
 """Most last symbols in a state."""
 _KEY = (PARTITION, SYMBOL, CLOCK)
 
@@ -223,7 +223,7 @@ class StateReader:
 
     def _numbered(self, word: int) -> int:
         if word not in self._words:
-            if not self._grows or len(self._words) == MOST_KNOWN_SYMBOLS:
+            if not self._grows or len(self._words) == MAX_KNOWN_SYMBOLS:
                 return OTHER
             self._words[word] = len(self._words) + 1
         return self._words[word]

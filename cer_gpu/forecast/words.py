@@ -11,7 +11,7 @@ from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.explain.writing import name_text, predicate_text
 from cer_gpu.forecast.reading import OTHER, StateForm
 from cer_gpu.forecast.tree import AGE, ROOT, STEP, ContextTree
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.planning.symbols import state_steps, with_symbols
 
 _UNITS = (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1))
@@ -53,7 +53,9 @@ class StateWords:
         return "another one" if number == OTHER or number > len(self.symbols) else self.symbols[number - 1]
 
 
-def state_words(plan: Plan, form: StateForm, length: int | float | None, per_second: Fraction | None) -> StateWords:
+def state_words(
+    plan: LogicalPlan, form: StateForm, length: int | float | None, per_second: Fraction | None
+) -> StateWords:
     """Return the words for the states of a query.
 
     Parameters

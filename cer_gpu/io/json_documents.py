@@ -15,7 +15,7 @@ _STEP_BYTES = 1 << 18
 """Bytes to read at once; doubled while an element is not at its end."""
 _CUT = 16
 """Most characters of a token that may be cut, but for a string."""
-_MOST_CHARS = 1 << 28
+_MAX_CHARS = 1 << 28
 """Most characters of an element, so that a string without an end is not read to the end of the file."""
 _SPACE = " \t\n\r"
 _LINE_BREAKS = str.maketrans("\n\r", "  ")
@@ -216,8 +216,8 @@ class _Elements:
                 if end < len(self._text) or self._is_whole:  # else a number may go on
                     text, self._at = self._text[self._at : end], end
                     return value, text
-            if len(self._text) - self._at > _MOST_CHARS:
-                raise self._wrong(f"an element with more than {_MOST_CHARS:,} characters")
+            if len(self._text) - self._at > _MAX_CHARS:
+                raise self._wrong(f"an element with more than {_MAX_CHARS:,} characters")
             self._more(step)
             step *= 2
 

@@ -24,7 +24,7 @@ try:
 except ImportError:  # Windows, which releases nothing of its own accord: there, nothing is removed
     fcntl = None  # type: ignore[assignment]
 
-_MOST_ATTEMPTS = 16
+_MAX_ATTEMPTS = 16
 _BUSY = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
 
@@ -41,7 +41,7 @@ def open_part(path: Path) -> IO[bytes]:
     OSError
         When the file cannot be made, or is there already.
     """
-    for _ in range(_MOST_ATTEMPTS):
+    for _ in range(_MAX_ATTEMPTS):
         file = open(path, "xb")  # noqa: SIM115 - the caller closes it
         try:
             # a run that found it before it was locked may have removed it

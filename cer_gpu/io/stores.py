@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from cer_gpu.errors import EventsError
-from cer_gpu.io.containers.compression import MAGIC_BYTES, MOST_DECOMPRESSED, codec_of, decompressed, too_much
+from cer_gpu.io.containers.compression import MAGIC_BYTES, MAX_DECOMPRESSED, codec_of, decompressed, too_much
 from cer_gpu.io.containers.zip_members import is_zip, member_names, opened_member
 from cer_gpu.io.folders import Entry, entries, entry_at
 from cer_gpu.io.paths import open_local
@@ -124,7 +124,7 @@ class StoredFile:
     store: fs.FileSystem | None = None
     folders: Mapping[str, str] = field(default_factory=dict)
     member: str | None = None
-    most_bytes: int = MOST_DECOMPRESSED
+    most_bytes: int = MAX_DECOMPRESSED
 
     def __str__(self) -> str:
         """Return the path or URI for messages."""

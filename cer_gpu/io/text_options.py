@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from cer_gpu.columnar.memory_limit import size_in_bytes
 from cer_gpu.errors import OptionError
-from cer_gpu.io.containers.compression import MOST_DECOMPRESSED
+from cer_gpu.io.containers.compression import MAX_DECOMPRESSED
 from cer_gpu.io.text_types import name_of_type, type_of_name
 from cer_gpu.io.time_formats import EPOCH_FORMAT, check_format
 
@@ -58,7 +58,7 @@ class TextOptions:
     time_format: str = ""
     time_formats: tuple[tuple[str, str], ...] = ()
     column_types: tuple[tuple[str, pa.DataType], ...] = ()
-    max_decompressed: int = MOST_DECOMPRESSED
+    max_decompressed: int = MAX_DECOMPRESSED
 
     def __post_init__(self) -> None:
         """Check the options.
@@ -109,7 +109,7 @@ class TextOptions:
             time_formats=tuple(by_column.items()),
             column_types=tuple(types.items()),
             max_decompressed=(
-                MOST_DECOMPRESSED if max_decompressed is None else size_in_bytes(max_decompressed, "max_decompressed")
+                MAX_DECOMPRESSED if max_decompressed is None else size_in_bytes(max_decompressed, "max_decompressed")
             ),
             **others,
         )

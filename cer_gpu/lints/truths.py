@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import fold
-from cer_gpu.lints.values import MOST_INTERVALS, ValueSet, one_of, values_that_are
+from cer_gpu.lints.values import MAX_INTERVALS, ValueSet, one_of, values_that_are
 
 _FLIPPED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
@@ -45,7 +45,7 @@ class Contradiction:
     of: Any
 
 
-Necessary = Mapping[Hashable, Any] | Contradiction
+NecessaryConditions = Mapping[Hashable, Any] | Contradiction
 """Necessary by what they are on, or the reason why they cannot be satisfied."""
 
 
@@ -53,12 +53,12 @@ Necessary = Mapping[Hashable, Any] | Contradiction
 class Truths:
     """Necessary of a node: for it to be TRUE, and to be FALSE."""
 
-    if_true: Necessary
-    if_false: Necessary
+    if_true: NecessaryConditions
+    if_false: NecessaryConditions
 
 
 @dataclass(frozen=True)
-class _About:
+class Assumptions:
     """The values that there are: types of attributes, and whether a number that is no integer may be NaN."""
 
     type_of: TypeOf
@@ -68,7 +68,7 @@ class _About:
 def truths(predicate: s.Predicate, type_of: TypeOf, *, nan: bool) -> dict[int, Truths]:
     """Return the truths of all nodes of a predicate by their `id`; `nan`: a number may be NaN."""
     found: dict[int, Truths] = {}
-    about = _About(type_of, nan)
+    about = Assumptions(type_of, nan)
 
     def combine(node: s.Predicate, below: list[Truths]) -> Truths:
         match node:
@@ -97,7 +97,7 @@ def below_of(node: s.Predicate) -> tuple[s.Predicate, ...]:
     return ()
 
 
-def _all(parts: list[Necessary]) -> Necessary:
+def _all(parts: list[NecessaryConditions]) -> NecessaryConditions:
     """Return conditions that all hold."""
     found: dict[Hashable, Any] = {}
     for part in parts:
@@ -111,7 +111,7 @@ def _all(parts: list[Necessary]) -> Necessary:
     return found
 
 
-def _any(parts: list[Necessary]) -> Necessary:
+def _any(parts: list[NecessaryConditions]) -> NecessaryConditions:
     """Return what holds under one of several conditions."""
     possible = [part for part in parts if not isinstance(part, Contradiction)]
     if not possible:
@@ -143,7 +143,7 @@ def _contradiction(key: Any) -> Contradiction:
 # ---- leaves ---------------------------------------------------------------------------------------------------------
 
 
-def _of_leaf(leaf: Any, about: _About) -> Truths:
+def _of_leaf(leaf: Any, about: Assumptions) -> Truths:
     match leaf:
         case s.IsNull():
             return Truths({(OF_NULL, leaf.operand): frozenset({True})}, {(OF_NULL, leaf.operand): frozenset({False})})
@@ -155,7 +155,7 @@ def _of_leaf(leaf: Any, about: _About) -> Truths:
     return Truths({(OF_TEST, leaf): frozenset({True}), **there}, {(OF_TEST, leaf): frozenset({False}), **there})
 
 
-def _of_comparison(leaf: s.Comparison, about: _About) -> Truths:
+def _of_comparison(leaf: s.Comparison, about: Assumptions) -> Truths:
     op, left, right = leaf.op, leaf.left, leaf.right
     one, other = _constant(left), _constant(right)
     if one is not None and other is not None:
@@ -189,10 +189,10 @@ def _of_constants(op: str, one: tuple[str, Any], other: tuple[str, Any]) -> Trut
     return Truths({}, never) if tests[op](one[1], other[1]) else Truths(never, {})
 
 
-def _of_membership(leaf: s.Membership, about: _About) -> Truths:
+def _of_membership(leaf: s.Membership, about: Assumptions) -> Truths:
     constants = [_constant(value) for value in leaf.values]
     kinds = {None if each is None else each[0] for each in constants}
-    if len(kinds) != 1 or None in kinds or _constant(leaf.operand) is not None or len(constants) >= MOST_INTERVALS:
+    if len(kinds) != 1 or None in kinds or _constant(leaf.operand) is not None or len(constants) >= MAX_INTERVALS:
         return Truths({(OF_TEST, leaf): frozenset({True})}, {(OF_TEST, leaf): frozenset({False})})
     kind = next(each[0] for each in constants if each is not None)
     values = [each[1] for each in constants if each is not None]
@@ -214,7 +214,9 @@ def _allowed(op: str, kind: str, constant: Any) -> Any:
     return values_that_are(op, constant)
 
 
-def _on_value(operand: s.Expression, kind: str, allowed: Any, about: _About, *, nan: bool = False) -> Necessary:
+def _on_value(
+    operand: s.Expression, kind: str, allowed: Any, about: Assumptions, *, nan: bool = False
+) -> NecessaryConditions:
     """Return the conditions for the value of an expression to be among some, with NaN if `nan`, and not NULL."""
     if kind == "number":
         data_type = about.type_of(operand) if isinstance(operand, s.Attribute) else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-MOST_INTERVALS = 256
+MAX_INTERVALS = 256
 """Most intervals of a set; a set of more is not looked at."""
 
 
@@ -55,7 +55,7 @@ class ValueSet:
     def join(self, other: ValueSet) -> ValueSet | None:
         """Return the values that are in one of the sets; None: too many intervals."""
         joined = tuple(dict.fromkeys((*self.intervals, *other.intervals)))
-        return ValueSet(joined, self.nan or other.nan) if len(joined) <= MOST_INTERVALS else None
+        return ValueSet(joined, self.nan or other.nan) if len(joined) <= MAX_INTERVALS else None
 
     def of_integers(self, least: int | None = None, most: int | None = None) -> ValueSet:
         """Return the values that are whole numbers from `least` to `most`."""

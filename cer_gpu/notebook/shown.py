@@ -19,7 +19,7 @@ from cer_gpu.query import Query
 
 _TEXT_WIDTH = 120
 """Width of the table in a terminal, in characters."""
-MOST_LANES = 40
+MAX_LANES = 40
 """Most values of a key that have a line of their own in the picture."""
 
 
@@ -84,7 +84,7 @@ class Shown:
         from matplotlib.figure import Figure
 
         keys = [names[0] for names in self._query.partition_keys if names[0] in found.column_names]
-        by = keys[0] if keys and pc.count_distinct(found[keys[0]], mode="all").as_py() <= MOST_LANES else None
+        by = keys[0] if keys and pc.count_distinct(found[keys[0]], mode="all").as_py() <= MAX_LANES else None
         figure = Figure(figsize=(8, 2.5), layout="constrained")
         timeline(found, figure.subplots(), by=by)
         file = io.BytesIO()

@@ -32,7 +32,7 @@ FIRST_HELD, LAST_HELD = "FIRST", "LAST"
 _OF_ONE = ("SUM", "AVG", "MIN", "MAX")
 """Aggregates that are the value itself where there is one."""
 
-_MOST_IN_LISTS = 2**31 - 1
+_MAX_IN_LISTS = 2**31 - 1
 _NO_NULL = np.empty(0, np.bool_)
 """Validity of values none of which is NULL."""
 _INTEGERS, _FLOATS = np.array([-(2**63), 2**63 - 1]), np.array([-np.inf, np.inf])
@@ -137,8 +137,8 @@ class HeldRows:
         if self.each:
             counts, begins = self.count(), np.repeat(bounds[:-1], np.diff(self.segments.offsets))
             bounds = np.concatenate(([0], np.cumsum(counts)))
-        if bounds[-1] > _MOST_IN_LISTS:
-            raise EventsError(f"{name} has more than {_MOST_IN_LISTS:,} values for the matches of one batch")
+        if bounds[-1] > _MAX_IN_LISTS:
+            raise EventsError(f"{name} has more than {_MAX_IN_LISTS:,} values for the matches of one batch")
         if self.each:
             rows = rows[np.arange(bounds[-1]) + np.repeat(begins - bounds[:-1], counts)]
         empty = bounds[1:] == bounds[:-1]

@@ -29,9 +29,9 @@ from cer_gpu.runtime.counts import WeighedBuffers
 
 Number = int | float
 
-MOST_WEIGHT = 1 << 62
+MAX_WEIGHT = 1 << 62
 """The weights of one complex event add up to less, where they are integers."""
-MOST_SUMMED = 2.0**94
+MAX_SUMMED = 2.0**94
 """Greatest sum of the amounts of integers for which the float beside tells the integer that was meant."""
 
 
@@ -81,7 +81,7 @@ def linear(expression: s.Expression, steps: Sequence[ChainStep]) -> Linear | str
         parts = [each for each in below if isinstance(each, Linear)]
         match node:
             case s.Literal() if isinstance(node.value, int | float) and not isinstance(node.value, bool):
-                if isinstance(node.value, int) and abs(node.value) >= MOST_WEIGHT:
+                if isinstance(node.value, int) and abs(node.value) >= MAX_WEIGHT:
                     return f"the number {node.value} is large"
                 return Linear({}, (node.value, abs(node.value)))
             case s.Attribute() if node.variable is not None and not node.lag:
@@ -179,7 +179,7 @@ class BoundWeights:
         return found
 
     def _check(self, amount: int, name: str) -> None:
-        if amount > MOST_WEIGHT // len(self._terms):
+        if amount > MAX_WEIGHT // len(self._terms):
             raise EventsError(
                 f"the values of column {name!r} are too large for an aggregate that lists nothing\n"
                 "hint: cast the column to float64"
@@ -200,7 +200,7 @@ def bind_weights(asked: Linear, aggregate: Aggregation, schema: pa.Schema) -> Bo
     if of_integers:
         if not whole_numbers or any(each == pa.uint64() for each in types):
             return None
-        if asked.constant[1] + sum(pair[1] for pair in asked.terms.values()) >= MOST_WEIGHT:
+        if asked.constant[1] + sum(pair[1] for pair in asked.terms.values()) >= MAX_WEIGHT:
             return None
     elif not all(each in (pa.float32(), pa.float64()) for each in types):
         return None
@@ -227,7 +227,7 @@ def weighed_values(found: WeighedBuffers, function: str, data_type: pa.DataType)
         integers = found.integers if unsigned else found.integers.view(np.int64)
         if function == "SUM":
             off = ~(np.abs(found.floats - integers.astype(np.float64)) < 2.0**63)
-            off |= found.counts.astype(np.float64) * found.greatest > MOST_SUMMED
+            off |= found.counts.astype(np.float64) * found.greatest > MAX_SUMMED
             off &= ~nothing
             if off.any():
                 end = int(found.ends[np.argmax(off)])

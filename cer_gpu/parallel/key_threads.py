@@ -17,26 +17,26 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Int64
-from cer_gpu.engine.evaluation import Evaluation, FoundBatches
+from cer_gpu.engine.evaluation import BaseEvaluator, FoundBatches
 from cer_gpu.parallel.channel import Channel, ChannelReader
 
 KEY_BATCH_ROWS = 1 << 20
 """Most rows that all threads read before their results are merged, of one query or of few."""
 BATCHES_AHEAD = 2
 """Most batches that threads read before the results of an earlier one are merged."""
-MOST_WAITING_BATCHES = 16
+MAX_WAITING_BATCHES = 16
 """Most batches of results of one thread that wait to be merged."""
 
 
 class _Worker:
     """One share of the work, on a thread of its own."""
 
-    def __init__(self, evaluator: Evaluation[Any, Any], reading: ChannelReader) -> None:
+    def __init__(self, evaluator: BaseEvaluator[Any, Any], reading: ChannelReader) -> None:
         self.evaluator = evaluator
         self._reading = reading
         self._batches: queue.Queue[pa.RecordBatch | None] = queue.Queue()
         # pieces of results; None after the last piece of a batch
-        self._found: Channel[tuple[str, pa.RecordBatch | None]] = Channel(reading, MOST_WAITING_BATCHES)
+        self._found: Channel[tuple[str, pa.RecordBatch | None]] = Channel(reading, MAX_WAITING_BATCHES)
         self._waiting: dict[str, deque[pa.RecordBatch]] = defaultdict(deque)  # read while another query was asked for
         self._is_read = False
         self._firsts: deque[dict[str, int]] = deque()  # after each batch
@@ -95,7 +95,7 @@ class _Worker:
 
 
 def on_threads_by_key(
-    evaluator: Evaluation[Any, Any], batches: Iterable[pa.RecordBatch], n_threads: int
+    evaluator: BaseEvaluator[Any, Any], batches: Iterable[pa.RecordBatch], n_threads: int
 ) -> FoundBatches:
     """Yield the complex events of a stream, those of each query in the order of their ends.
 

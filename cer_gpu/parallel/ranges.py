@@ -26,7 +26,7 @@ RANGE_ROWS = 1 << 22
 """Most rows of a range, unless the window is longer."""
 RANGE_ROWS_IN_MEMORY = 1 << 24
 """Most rows of a range that takes no memory: its events are in memory already, or read while they are evaluated."""
-FEWEST_RANGE_ROWS = 1 << 13
+MIN_RANGE_ROWS = 1 << 13
 """Fewest rows of a range, however short many complex events would make it."""
 RESULT_BYTES = 48 << 20
 """Most bytes of the results of a range, about: they wait for earlier ranges, and should still be in the cache then."""
@@ -99,7 +99,7 @@ class Sizes:
 
     def found(self, n_rows: int, n_bytes: int) -> None:
         """Choose the size of the next range by the bytes of results that one of so many rows had."""
-        self.next = min(self._most, max(RESULT_BYTES * n_rows // max(n_bytes, 1), FEWEST_RANGE_ROWS))
+        self.next = min(self._most, max(RESULT_BYTES * n_rows // max(n_bytes, 1), MIN_RANGE_ROWS))
 
 
 def cut(source: Source, columns: list[str], window: RangeWindow, n_threads: int) -> tuple[Iterator[Range], Sizes]:

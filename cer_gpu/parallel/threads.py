@@ -15,14 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.engine.evaluation import Evaluation, FoundBatches
+from cer_gpu.engine.evaluation import BaseEvaluator, FoundBatches
 from cer_gpu.io.source import Source
 from cer_gpu.parallel.channel import Channel, ChannelReader
 from cer_gpu.parallel.ranges import Range, Sizes
 
-FEWEST_ROWS_FOR_THREADS = 1 << 20
+MIN_ROWS_FOR_THREADS = 1 << 20
 """Fewest rows of a stream that is evaluated on several threads unasked."""
-MOST_WAITING = 16
+MAX_WAITING = 16
 """Most batches of results of one range that wait to be read."""
 
 
@@ -31,7 +31,7 @@ def threads_that_help(source: Source, *, by_range: bool) -> int:
 
     One for a stream of unknown length: its events may come slowly, and results should not wait for a whole range.
     """
-    if source.n_rows is None or source.n_rows < FEWEST_ROWS_FOR_THREADS:
+    if source.n_rows is None or source.n_rows < MIN_ROWS_FOR_THREADS:
         return 1
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     in_parts = by_range and source.parts_for(n_cores) is not None
@@ -41,13 +41,13 @@ def threads_that_help(source: Source, *, by_range: bool) -> int:
 class _Evaluators:
     """Pool of evaluations of ranges; one that is done with a range is used for another, with the same memory."""
 
-    def __init__(self, whole: Evaluation[Any, Any]) -> None:
+    def __init__(self, whole: BaseEvaluator[Any, Any]) -> None:
         self._whole = whole
-        self._spare: list[Evaluation[Any, Any]] = []
+        self._spare: list[BaseEvaluator[Any, Any]] = []
         self._lock = threading.Lock()
 
     @contextmanager
-    def one(self, begin: int, report_from: int) -> Iterator[Evaluation[Any, Any]]:
+    def one(self, begin: int, report_from: int) -> Iterator[BaseEvaluator[Any, Any]]:
         """Lend one for the events from `begin` on, which lists complex events that end from `report_from` on."""
         try:
             evaluator = self._spare.pop()
@@ -68,7 +68,7 @@ class _Results:
     """Results of one range, handed from the thread that finds them to the one that reads them."""
 
     def __init__(self, reading: ChannelReader, part: Range) -> None:
-        self._channel: Channel[tuple[str, pa.RecordBatch]] = Channel(reading, MOST_WAITING)
+        self._channel: Channel[tuple[str, pa.RecordBatch]] = Channel(reading, MAX_WAITING)
         self._part = part
         self.n_events = self.n_bytes = 0
         self.n_matches: dict[str, int] = {}
@@ -106,7 +106,9 @@ class _Results:
             yield found
 
 
-def on_threads(evaluator: Evaluation[Any, Any], coming: Iterator[Range], sizes: Sizes, n_threads: int) -> FoundBatches:
+def on_threads(
+    evaluator: BaseEvaluator[Any, Any], coming: Iterator[Range], sizes: Sizes, n_threads: int
+) -> FoundBatches:
     """Yield the complex events of a stream, in the order of their ends.
 
     Parameters

@@ -12,7 +12,7 @@ from cer_gpu.arrays import Int32
 from cer_gpu.ceql.syntax import Name
 from cer_gpu.columnar.columns import as_type, take_rows
 from cer_gpu.columnar.fields import array_of
-from cer_gpu.columnar.rows import Picked
+from cer_gpu.columnar.rows import SelectedRows
 from cer_gpu.partition.partitions import PartitionKeys, Partitions
 
 
@@ -54,8 +54,8 @@ class StepKeys:
         self.parts: list[Any] = [*partition.parts, *PartitionKeys(tuple(brackets), schema, text).types]
 
     def assign(
-        self, batch: pa.RecordBatch, picked: Picked, parts: list[pa.DataType], partitions: Partitions
-    ) -> tuple[Picked, Int32]:
+        self, batch: pa.RecordBatch, picked: SelectedRows, parts: list[pa.DataType], partitions: Partitions
+    ) -> tuple[SelectedRows, Int32]:
         """Return the relevant events of a block once for each key that they have, with their partitions.
 
         Their symbols are then those of the parts.
@@ -78,7 +78,7 @@ class StepKeys:
         rows = np.repeat(picked.rows, counts)
         keys = self._arrays(batch, rows, of_parts[:, 0], parts)
         symbols, kept, ids, _ = partitions.assign(keys, of_parts[:, 1].copy(), np.arange(n, dtype=np.int32))
-        return Picked(symbols, rows[kept]), ids
+        return SelectedRows(symbols, rows[kept]), ids
 
     def _arrays(self, batch: pa.RecordBatch, rows: Int32, lists: Int32, parts: list[pa.DataType]) -> list[pa.Array]:
         """Return the columns that tell keys apart, for some rows, given the number of the list of each."""

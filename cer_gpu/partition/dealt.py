@@ -11,9 +11,9 @@ import pyarrow as pa
 from cer_gpu.arrays import Int32, Int64
 from cer_gpu.backend.dealing import deal_events
 from cer_gpu.columnar.columns import codes_of, take_rows, validity
-from cer_gpu.columnar.dictionaries import PerDictionary
+from cer_gpu.columnar.dictionaries import DictionaryCache
 from cer_gpu.columnar.memory import Scratch, read_only
-from cer_gpu.columnar.strings import StringCoder, hashes_of
+from cer_gpu.columnar.strings import DictionaryEncoder, hashes_of
 from cer_gpu.partition.key_index import KeyWords, Texts, encoder_of, joined_words
 from cer_gpu.partition.partitions import Partitions
 
@@ -24,8 +24,8 @@ class _TextWords:
     """Words of texts and byte strings that depend on their values alone."""
 
     def __init__(self) -> None:
-        self._of_dictionary = PerDictionary(hashes_of)
-        self._coder = StringCoder()
+        self._of_dictionary = DictionaryCache(hashes_of)
+        self._coder = DictionaryEncoder()
 
     def coded(self, array: pa.Array) -> pa.Array:
         """Return texts with a dictionary."""

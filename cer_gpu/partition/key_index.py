@@ -10,9 +10,9 @@ import pyarrow as pa
 from cer_gpu.arrays import Array, Int32, Int64, UInt64
 from cer_gpu.backend.partitions import UNASSIGNED, assign_partitions, find_runs, hash_keys
 from cer_gpu.columnar.columns import is_string, known_codes, numbers_of, validity
-from cer_gpu.columnar.dictionaries import PerDictionary
-from cer_gpu.columnar.memory import Gathered, Scratch, read_only, room
-from cer_gpu.columnar.strings import StringCoder
+from cer_gpu.columnar.dictionaries import DictionaryCache
+from cer_gpu.columnar.memory import GatherBuffer, Scratch, read_only, room
+from cer_gpu.columnar.strings import DictionaryEncoder
 
 KeyWords = UInt64
 
@@ -33,7 +33,7 @@ class Numbers:
         wide = pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind) or pa.types.is_interval(kind)
         self._n_bytes = kind.bit_width // 8 if wide else 0
         self.width: int = -(-self._n_bytes // 8) if wide else 1
-        self._gathered = Gathered()
+        self._gathered = GatherBuffer()
 
     def __call__(self, array: pa.Array, rows: Int32 | None) -> KeyWords:
         """Return the words of an array, or of some of its rows, valid until the next call."""
@@ -120,8 +120,8 @@ class Texts:
         self._coder.number(texts)
 
     def _forget(self) -> None:
-        self._coder = StringCoder(bounded=False)
-        self._of_dictionary = PerDictionary(self._coder.number)
+        self._coder = DictionaryEncoder(bounded=False)
+        self._of_dictionary = DictionaryCache(self._coder.number)
 
 
 def encoder_of(kind: pa.DataType) -> Numbers | Texts:

@@ -12,10 +12,10 @@ from cer_gpu.arrays import Int32, Int64
 from cer_gpu.backend.compaction import gather
 from cer_gpu.columnar.columns import take_rows
 from cer_gpu.columnar.memory import Scratch, read_only
-from cer_gpu.columnar.rows import Picked
+from cer_gpu.columnar.rows import SelectedRows
 from cer_gpu.partition.partitions import Partitions
 
-MOST_SHARED = 1 << 16
+MAX_SHARED = 1 << 16
 """Most partitions that stay shared: each query has room for all of them, of which it may need few."""
 
 
@@ -53,7 +53,7 @@ class SharedPartitions:
         keys_of_block
             Returns the keys of all events of the block.
         some
-            As of `Picked`.
+            As of `SelectedRows`.
 
         Returns
         -------
@@ -106,7 +106,9 @@ class ViewOfPartitions:
         """Number of known partitions."""
         return self.shared.all.n
 
-    def assign(self, keys_of_block: Callable[[], list[pa.Array]], picked: Picked) -> tuple[Picked, Int32, Int64]:
+    def assign(
+        self, keys_of_block: Callable[[], list[pa.Array]], picked: SelectedRows
+    ) -> tuple[SelectedRows, Int32, Int64]:
         """Find the partitions of the relevant events of a block.
 
         Parameters

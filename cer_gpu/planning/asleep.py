@@ -16,7 +16,7 @@ import pyarrow as pa
 from cer_gpu.expressions.derived import reads_one_event
 from cer_gpu.output.form import Output
 from cer_gpu.planning.binding import Binding, Bindings
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.predicates.shared_guards import UnboundGuards, may_share
 
 
@@ -75,7 +75,7 @@ class KnownQuery(ABC):
         """Return its bindings over any schema."""
 
 
-def may_sleep(plan: Plan, output: type[Output], binding: Binding) -> bool:
+def may_sleep(plan: LogicalPlan, output: type[Output], binding: Binding) -> bool:
     """Return True if nothing need be known of the events before the first relevant one."""
     derived = not all(map(reads_one_event, binding.derived.values()))
     of_all_events = bool(plan.partition or derived or output.by_starts)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from cer_gpu.automaton.normal_form import Atom, Either, NormalForm, Related, Repeat, Then, Trailing
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.functions import CLEAR
+from cer_gpu.ceql.functions import NO_EVENT_WITHIN
 from cer_gpu.ceql.scopes import one_predicate
 
 
@@ -25,7 +25,7 @@ def _clear_of(absence: s.Absence) -> s.Comparison:
     assert absence.length is not None
     predicate = None if absence.filter is None else one_predicate(absence.filter)
     event = None if absence.event.name == s.ANY_TYPE else absence.event
-    past = s.Past(CLEAR, event, None, predicate, absence.length, absence.span)
+    past = s.OverAggregate(NO_EVENT_WITHIN, event, None, predicate, absence.length, absence.span)
     column = s.Attribute(f"`!{absence.event.name}`", absence.span, past=past)
     return s.Comparison("=", column, s.Literal(True, "", absence.span), absence.span)
 

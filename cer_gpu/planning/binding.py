@@ -22,9 +22,9 @@ from cer_gpu.output.form import Columns, Head, Output
 from cer_gpu.output.measures import BoundMeasures, bind_measures
 from cer_gpu.output.weights import BoundWeights, Linear, bind_weights
 from cer_gpu.partition.partitions import PartitionKeys
-from cer_gpu.planning.pasts import BoundPasts, bind_pasts
+from cer_gpu.planning.over_binding import BoundOverAggregates, bind_pasts
 from cer_gpu.planning.physical import PhysicalPlan, physical_plan
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.planning.windows import same_clock
 from cer_gpu.predicates.guards import BoundGuards
 from cer_gpu.runtime.join_plan import JoinPlan
@@ -49,7 +49,7 @@ class Binding:
         Column in which the window is measured; None: positions, or there is no window.
     window_length : numpy.uint64 or numpy.float64 or None
     lasting : numpy.uint64 or numpy.float64 or None
-        Length for which complex events wait behind their last event (`Plan.lasts`), in the same column.
+        Length for which complex events wait behind their last event (`LogicalPlan.lasts`), in the same column.
     gap : numpy.uint64 or numpy.float64 or None
         Length of EACH STEP, where it is measured in the same column as the window.
     every : (str or None, numpy.uint64 or numpy.float64) or None
@@ -67,11 +67,11 @@ class Binding:
         Tables of a parallel pattern.
     recent : RecentTables or None
         Tables of the steps of SELECT RECENT.
-    pasts : BoundPasts or None
+    pasts : BoundOverAggregates or None
         Aggregates over the past; None: there are none.
     """
 
-    plan: Plan
+    plan: LogicalPlan
     schema: pa.Schema
     position_column: str | None
     guards: BoundGuards
@@ -88,7 +88,7 @@ class Binding:
     joins: JoinTables | None
     parallel: ParallelTables | None
     recent: RecentTables | None = None
-    pasts: BoundPasts | None = None
+    pasts: BoundOverAggregates | None = None
 
     @cached_property
     def derived(self) -> dict[str, DerivedColumn]:
@@ -241,7 +241,7 @@ class Binding:
         return {name: attribute_type(self.schema, name) for name in self.columns}
 
 
-def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> Binding:
+def bind(plan: LogicalPlan, schema: pa.Schema, position_column: str | None = None) -> Binding:
     """Bind a plan to a schema.
 
     Raises
@@ -344,13 +344,13 @@ class Bindings:
     plan
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: LogicalPlan) -> None:
         self.plan = plan
         self._last: tuple[Binding, ...] = ()  # to the schema of the source, and to that of the columns that are read
-        self._physical: tuple[tuple[Plan, type[Output], bool], PhysicalPlan] | None = None
+        self._physical: tuple[tuple[LogicalPlan, type[Output], bool], PhysicalPlan] | None = None
         self._lock = threading.Lock()
 
-    def physical(self, plan: Plan, output: type[Output], shard: bool) -> PhysicalPlan:
+    def physical(self, plan: LogicalPlan, output: type[Output], shard: bool) -> PhysicalPlan:
         """Return the physical plan of a plan of the query, as `physical_plan` makes it."""
         last = self._physical
         if last is None or last[0][0] is not plan or last[0][1:] != (output, shard):
@@ -367,7 +367,7 @@ class Bindings:
             self._last = made, *self._last[:1]
             return made
 
-    def plan_over(self, schema: pa.Schema) -> Plan:
+    def plan_over(self, schema: pa.Schema) -> LogicalPlan:
         """Return the plan over events of a schema: here it is the same for all."""
         return self.plan
 

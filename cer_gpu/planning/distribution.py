@@ -9,7 +9,7 @@ from itertools import combinations
 from cer_gpu.automaton.recent import RecentPattern
 from cer_gpu.ceql.one_event import NameTest, may_be_one
 from cer_gpu.ceql.syntax import Attribute
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.planning.windows import same_clock
 
 _OWN_KEYS = "what is OVER the past has keys of its own, whose events may lie anywhere before"
@@ -22,71 +22,71 @@ class Distribution:
 
     Attributes
     ----------
-    against_keys : str or None
+    why_not_keys : str or None
         Reason why distribution by key is not exact; None: it is.
-    against_ranges : str or None
+    why_not_ranges : str or None
         Reason why distribution by ranges of the stream, each with the window before it, is not exact; None: it is.
-    against_merging : str or None
+    why_not_merging : str or None
         Reason why results of several threads have another order than those of one; None: they have the order of ends.
-    against_key_tasks : str or None
+    why_not_key_tasks : str or None
         Reason why tasks that get the events of some keys only are not exact; None: they are, if keys are.
     shared : tuple of (str or None, str)
         Column of each event type (None: of all) whose value all events of a complex event share, so that tasks can be
         dealt the events by it; empty: there is none.
     """
 
-    against_keys: str | None
-    against_ranges: str | None
-    against_merging: str | None = None
+    why_not_keys: str | None
+    why_not_ranges: str | None
+    why_not_merging: str | None = None
     shared: tuple[tuple[str | None, str], ...] = ()
-    against_key_tasks: str | None = None
+    why_not_key_tasks: str | None = None
 
     @property
     def threads(self) -> str:
         """Way to deal to threads: "range", "key", or "one" if one thread evaluates everything."""
-        if self.against_merging is not None:
+        if self.why_not_merging is not None:
             return "one"
-        if self.against_ranges is None:
+        if self.why_not_ranges is None:
             return "range"
-        return "key" if self.against_keys is None else "one"
+        return "key" if self.why_not_keys is None else "one"
 
     @property
-    def against_threads(self) -> str | None:
+    def why_not_threads(self) -> str | None:
         """Reason why one thread evaluates everything; None: several help."""
-        return self.against_merging or self.against_ranges if self.threads == "one" else None
+        return self.why_not_merging or self.why_not_ranges if self.threads == "one" else None
 
     @property
     def tasks(self) -> dict[str, str | None]:
         """Ways to deal to Spark tasks, the best first, each with the reason why it is not exact; None: it is."""
-        by_key = None if self.shared else self.against_keys or self.against_key_tasks
-        return {"key": by_key, "range": self.against_ranges, "broadcast": None}
+        by_key = None if self.shared else self.why_not_keys or self.why_not_key_tasks
+        return {"key": by_key, "range": self.why_not_ranges, "broadcast": None}
 
 
-def distribution_by_starts(plan: Plan) -> Distribution:
+def distribution_by_starts(plan: LogicalPlan) -> Distribution:
     """Determine the ways to deal the events where rows are the starts of a chain (output "funnel")."""
     of_all = plan.window in ("time", "attribute")
     return replace(
         distribution_of(plan),
-        against_ranges="a start is known only after the range",
-        against_key_tasks="an event of any key tells that a window has passed" if of_all else _against_key_tasks(plan),
+        why_not_ranges="a start is known only after the range",
+        why_not_key_tasks="an event of any key tells that a window has passed" if of_all else _why_not_key_tasks(plan),
         shared=(),
     )
 
 
-def distribution_of(plan: Plan) -> Distribution:
+def distribution_of(plan: LogicalPlan) -> Distribution:
     """Determine the ways to deal the events of a query."""
     merging = "complex events that end with an absence come in the order in which they are known"
     shared = () if plan.partition else _shared(plan)
     return Distribution(
-        _against_keys(plan),
-        _against_ranges(plan),
+        _why_not_keys(plan),
+        _why_not_ranges(plan),
         merging if plan.trailing else None,
         shared=shared,
-        against_key_tasks=_against_key_tasks(plan),
+        why_not_key_tasks=_why_not_key_tasks(plan),
     )
 
 
-def _shared(plan: Plan) -> tuple[tuple[str | None, str], ...]:
+def _shared(plan: LogicalPlan) -> tuple[tuple[str | None, str], ...]:
     """Return the column of each event type whose value all events of a complex event share; empty: there is none."""
     pattern = plan.parallel
     if plan.looks_back:
@@ -110,7 +110,7 @@ def _shared(plan: Plan) -> tuple[tuple[str | None, str], ...]:
     return ()
 
 
-def _key_of(plan: Plan, pattern: RecentPattern) -> tuple[tuple[str | None, str], ...]:
+def _key_of(plan: LogicalPlan, pattern: RecentPattern) -> tuple[tuple[str | None, str], ...]:
     """Return the column of each event type whose value is a key of SELECT RECENT; empty: there is none."""
     absences = pattern.absences
     if any(absence.key is None for absence in absences):
@@ -140,7 +140,7 @@ def _of_types(found: dict[str | None, set[str]]) -> tuple[tuple[str | None, str]
     return tuple((event_type, column) for event_type, (column,) in found.items())
 
 
-def _against_keys(plan: Plan) -> str | None:
+def _why_not_keys(plan: LogicalPlan) -> str | None:
     if not plan.partition:
         return "the query has no PARTITION BY"
     if any(past.keys is not None for past in plan.pasts):
@@ -152,13 +152,13 @@ def _against_keys(plan: Plan) -> str | None:
     return None
 
 
-def _against_key_tasks(plan: Plan) -> str | None:
+def _why_not_key_tasks(plan: LogicalPlan) -> str | None:
     if any(name.nocase for names in plan.partition for name in names):
         return "keys without the case of their letters are told by the engine alone"
     return "the ancestors of a process may have other keys" if plan.asks_for_descent else None
 
 
-def _against_ranges(plan: Plan) -> str | None:
+def _why_not_ranges(plan: LogicalPlan) -> str | None:
     if plan.longest_lag:
         return "LAG reads events that may lie before the range"
     if plan.trailing:
@@ -169,8 +169,8 @@ def _against_ranges(plan: Plan) -> str | None:
         return "the query has no WITHIN, so that a complex event may begin anywhere before"
     if plan.window == "events" and plan.partition:
         return "WITHIN n EVENTS counts the events of a partition, which may lie anywhere before"
-    if plan.strategy.against_ranges is not None and not plan.chooses_within:
-        return plan.strategy.against_ranges
+    if plan.strategy.why_not_ranges is not None and not plan.chooses_within:
+        return plan.strategy.why_not_ranges
     if plan.every is not None:
         return "LIMIT n EVERY d depends on what was kept before"
     if plan.limit is not None:

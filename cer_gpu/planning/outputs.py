@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cer_gpu.automaton.chain_sums import MOST_ROWS, n_sums
+from cer_gpu.automaton.chain_sums import MAX_ROWS, n_sums
 from cer_gpu.automaton.strategies import ALL
 from cer_gpu.ceql.parser import parse_aggregate
 from cer_gpu.ceql.syntax import Expression, Measure
@@ -15,12 +15,12 @@ from cer_gpu.output.outputs import OUTPUTS, Aggregated, Weighed
 from cer_gpu.output.reductions import Aggregation
 from cer_gpu.output.symbols import EventsRead
 from cer_gpu.output.weights import Linear, linear
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.planning.progress import funnel_of
 from cer_gpu.runtime.progress.table import NoFunnelError
 
 
-def with_aggregate(plan: Plan, text: str) -> Plan:
+def with_aggregate(plan: LogicalPlan, text: str) -> LogicalPlan:
     """Return the plan for ``output="count"`` with an aggregate in place of the number of complex events.
 
     Raises
@@ -51,10 +51,10 @@ def with_aggregate(plan: Plan, text: str) -> Plan:
     return replace(plan, measures=measures, aggregate=asked, weights=_weights(plan, operand))
 
 
-def _weights(plan: Plan, operand: Expression) -> Linear | str:
+def _weights(plan: LogicalPlan, operand: Expression) -> Linear | str:
     """Return the terms of an aggregate over complex events that need not be listed, else the reason to list them."""
     if plan.chain is None or plan.relates:
-        return plan.against_chain or "the pattern is no chain"
+        return plan.why_not_chain or "the pattern is no chain"
     if plan.strategy is not ALL:
         return f"the strategy is {plan.strategy.name}"
     if plan.trailing:
@@ -68,12 +68,12 @@ def _weights(plan: Plan, operand: Expression) -> Linear | str:
             return f"the query has {clause}"
     if any(step.neighbour for step in plan.chain):
         return "events are to be neighbours"
-    if n_sums(plan.chain) > MOST_ROWS:
+    if n_sums(plan.chain) > MAX_ROWS:
         return "the pattern has many steps"
     return linear(operand, plan.chain)
 
 
-def output_of(plan: Plan, name: str) -> type[Output]:
+def output_of(plan: LogicalPlan, name: str) -> type[Output]:
     """Return the output of a name for a plan.
 
     Raises
@@ -89,13 +89,13 @@ def output_of(plan: Plan, name: str) -> type[Output]:
     made = OUTPUTS[name]
     if made.counted and plan.aggregate is not None and plan.aggregate.function != "COUNT" and not plan.pipes:
         return Weighed if isinstance(plan.weights, Linear) else Aggregated
-    reason = against_output(plan, made)
+    reason = why_not_output(plan, made)
     if reason is not None:
         raise OptionError(reason)
     return made
 
 
-def against_output(plan: Plan, made: type[Output]) -> str | None:
+def why_not_output(plan: LogicalPlan, made: type[Output]) -> str | None:
     """Return the reason why a query cannot have an output, with a hint; None: it can."""
     if plan.pipes and (made.counted or made.by_starts or made.most_at_an_end == 1):
         return (

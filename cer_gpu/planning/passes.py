@@ -47,7 +47,7 @@ from cer_gpu.expressions.relations import RelationBinder
 from cer_gpu.output.measures import QueryMeasures, measures_of, type_errors_of
 from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.planning.beginning import preceded
-from cer_gpu.planning.plan import Every, Plan
+from cer_gpu.planning.plan import Every, LogicalPlan
 from cer_gpu.planning.silence import Silences
 from cer_gpu.planning.spans import Spans
 from cer_gpu.planning.trailing import followed
@@ -76,7 +76,7 @@ class Draft:
     steps : tuple of Step or str
         Steps that stacks evaluate in place of an automaton, or the reason why there are none.
 
-    The others are those of `Plan`.
+    The others are those of `LogicalPlan`.
     """
 
     syntax: QuerySyntax
@@ -98,7 +98,7 @@ class Draft:
     chain: tuple[ChainStep, ...] | str = field(init=False)
     steps: tuple[ChainStep, ...] | str = field(init=False)
     parallel: ParallelPattern | None = None
-    against_parallel: str | None = None
+    why_not_parallel: str | None = None
     graph: AtomGraph | None = None
     recent: RecentPattern | None = None
     cea: CEA | None = None
@@ -199,7 +199,7 @@ def _parallelise(draft: Draft) -> None:
     try:
         draft.parallel = build_parallel(draft.pattern, draft.guards, draft.selected, draft.n_steps)
     except NotParallelError as error:
-        draft.against_parallel = str(error)
+        draft.why_not_parallel = str(error)
 
 
 def _place(draft: Draft) -> None:
@@ -249,13 +249,13 @@ def plan_of(
     time_unit: str | None,
     *,
     in_parallel: bool = True,
-) -> Plan:
+) -> LogicalPlan:
     """Run the passes from a checked query to its plan."""
     syntax = hoisted(syntax)
     draft = Draft(syntax, type_column, in_parallel, Spans(time_column, time_unit))
     for _, run in PASSES:
         run(draft)
-    return Plan(
+    return LogicalPlan(
         text=syntax.text,
         syntax=syntax,
         formula=draft.formula,
@@ -265,9 +265,9 @@ def plan_of(
         graph=draft.graph,
         parallel=draft.parallel,
         recent=draft.recent,
-        against_parallel=draft.against_parallel,
+        why_not_parallel=draft.why_not_parallel,
         chain=None if isinstance(draft.steps, str) else draft.steps,
-        against_chain=draft.steps if isinstance(draft.steps, str) else None,
+        why_not_chain=draft.steps if isinstance(draft.steps, str) else None,
         strategy=STRATEGIES[syntax.select.strategy],
         variables=draft.variables,
         attributes=draft.attributes,

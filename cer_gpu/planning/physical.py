@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
+from cer_gpu.automaton.alphabet import Table
 from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.chain import Chain, are_neighbours
-from cer_gpu.automaton.chain_sums import MOST_ROWS, n_sums
+from cer_gpu.automaton.chain_sums import MAX_ROWS, n_sums
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.latest_starts import WindowTable
 from cer_gpu.automaton.parallel_pattern import ParallelTable
@@ -20,11 +21,10 @@ from cer_gpu.automaton.recent import RecentTable
 from cer_gpu.automaton.recogniser import RecogniserTable
 from cer_gpu.automaton.semi_joins import SemiJoin, semi_joins
 from cer_gpu.automaton.strategies import ALL, Strategy
-from cer_gpu.automaton.table import Table
 from cer_gpu.output.form import Output
 from cer_gpu.output.outputs import Aggregated, BindingsOutput, CountedEnds, Ends, EventsOutput, PositionsOutput
 from cer_gpu.planning.distribution import Distribution, distribution_by_starts, distribution_of
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.planning.progress import funnel_of
 from cer_gpu.planning.recognition import recogniser_of
 from cer_gpu.runtime.progress.keyed import KeyedFunnelTable
@@ -55,24 +55,24 @@ class PhysicalPlan:
         One of `cer_gpu.runtime.registry.RUNTIMES`.
     reason : str
         Reason for the runtime, which `explain` shows.
-    holds_back : bool
-        True: events are held back until one may end a complex event (`cer_gpu.runtime.live_intervals`).
+    defers_events : bool
+        True: events are held back until one may end a complex event (`cer_gpu.runtime.deferred_events`).
     distribution : Distribution
     waits : bool
-        True: complex events wait for the end of their window (`cer_gpu.engine.awaiting`), where `limit` applies; or
-        starts wait for what stops them (`cer_gpu.engine.started`).
+        True: complex events wait for the end of their window (`cer_gpu.engine.pending_matches`), where `limit` applies;
+        or starts wait for what stops them (`cer_gpu.engine.pending_starts`).
     strategy : Strategy
         Choice among those that wait.
     limit : int
         Most of them at one end; 0: all.
     """
 
-    plan: Plan
+    plan: LogicalPlan
     output: type[Output]
     model: Model
     runtime: str
     reason: str
-    holds_back: bool
+    defers_events: bool
     distribution: Distribution
     waits: bool = False
     strategy: Strategy = ALL
@@ -167,7 +167,7 @@ class PhysicalPlan:
 class _Asked:
     """Facts on which the choice of a runtime depends."""
 
-    plan: Plan
+    plan: LogicalPlan
     output: type[Output]
     shard: bool
 
@@ -205,7 +205,7 @@ class _Asked:
     def counts_chain(self) -> bool:
         """True if the complex events of a chain can be counted step by step."""
         steps = self.plan.chain or ()
-        summed = self.is_chain and not any(step.neighbour for step in steps) and n_sums(steps) <= MOST_ROWS
+        summed = self.is_chain and not any(step.neighbour for step in steps) and n_sums(steps) <= MAX_ROWS
         return self.output.counted and summed and not self.plan.partition
 
     @property
@@ -286,7 +286,7 @@ CHOICES = (
 """The runtimes; the first whose condition holds is chosen."""
 
 
-def physical_plan(plan: Plan, output: type[Output], *, shard: bool = False) -> PhysicalPlan:
+def physical_plan(plan: LogicalPlan, output: type[Output], *, shard: bool = False) -> PhysicalPlan:
     """Choose the runtime of a query, and the ways to deal and hold back its events.
 
     Parameters
@@ -305,9 +305,9 @@ def physical_plan(plan: Plan, output: type[Output], *, shard: bool = False) -> P
     asked = _Asked(plan, output, shard)
     chosen = next(choice for choice in CHOICES if choice.condition(asked))
     reason = chosen.reason.format(strategy=plan.strategy.name)
-    against_chain = plan.against_chain if plan.strategy.on_chains else f"the strategy is {plan.strategy.name}"
-    if chosen.runtime == "automaton" and against_chain is not None:
-        reason += f" (no stacks: {against_chain})"
+    why_not_chain = plan.why_not_chain if plan.strategy.on_chains else f"the strategy is {plan.strategy.name}"
+    if chosen.runtime == "automaton" and why_not_chain is not None:
+        reason += f" (no stacks: {why_not_chain})"
     if output is Aggregated and isinstance(plan.weights, str):
         reason += f" (complex events are listed for the aggregate: {plan.weights})"
     waits = plan.within is not None and not plan.partition and not output.retains(plan.head, plan.having)
@@ -323,7 +323,7 @@ def physical_plan(plan: Plan, output: type[Output], *, shard: bool = False) -> P
     )
 
 
-def _waiting_plan(plan: Plan, output: type[Output]) -> PhysicalPlan:
+def _waiting_plan(plan: LogicalPlan, output: type[Output]) -> PhysicalPlan:
     """Return the plan of a pattern with an absence at its end: all that its runtime lists waits."""
     of_rows = plan.having is not None and output.may_choose  # LIMIT comes after HAVING
     all_listed = replace(plan, strategy=ALL, limit=plan.limit if of_rows or not plan.limit else None, trailing=False)
@@ -332,7 +332,7 @@ def _waiting_plan(plan: Plan, output: type[Output]) -> PhysicalPlan:
     return replace(
         made,
         output=output,
-        holds_back=False,
+        defers_events=False,
         distribution=distribution_of(plan),
         waits=True,
         strategy=plan.strategy,
@@ -340,7 +340,7 @@ def _waiting_plan(plan: Plan, output: type[Output]) -> PhysicalPlan:
     )
 
 
-def _without_choice(plan: Plan) -> Plan:
+def _without_choice(plan: LogicalPlan) -> LogicalPlan:
     """Return a plan without choices among the complex events of one end, where each end keeps one of them in any case.
 
     The positions where complex events end stay the same: those of `SELECT MAX ... WITHIN` are those of `SELECT ALL`.

@@ -19,7 +19,7 @@ from cer_gpu.ceql.syntax import (
     Apart,
     HeadVariable,
     Name,
-    Past,
+    OverAggregate,
     Pipe,
     Predicate,
     QuerySyntax,
@@ -41,7 +41,7 @@ class Every:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LogicalPlan:
     """A compiled query: the automaton, the clauses, and the options of `cer_gpu.compile`.
 
     Attributes
@@ -60,13 +60,13 @@ class Plan:
         Atoms of a pattern with filters between events, or with a conjunction; None: it has neither, or is `parallel`.
     parallel : ParallelPattern or None
         The pattern as a parallelised automaton, where its joins allow that.
-    against_parallel : str or None
+    why_not_parallel : str or None
         Reason why they do not.
     recent : RecentPattern or None
         The pattern as SELECT RECENT evaluates it; None: the strategy is another one.
     chain : tuple of ChainStep or None
         Steps of a pattern that stacks can evaluate in place of the automaton.
-    against_chain : str or None
+    why_not_chain : str or None
         Reason why there is no chain.
     variables : tuple of str
         Columns of "bindings".
@@ -107,9 +107,9 @@ class Plan:
     cea: CEA | None
     graph: AtomGraph | None
     parallel: ParallelPattern | None
-    against_parallel: str | None
+    why_not_parallel: str | None
     chain: tuple[ChainStep, ...] | None
-    against_chain: str | None
+    why_not_chain: str | None
     strategy: Strategy
     variables: tuple[str, ...]
     attributes: tuple[Name, ...] | None
@@ -199,7 +199,7 @@ class Plan:
         return max((each.lag for predicate in self.predicates for each in attributes(predicate)), default=0)
 
     @cached_property
-    def pasts(self) -> list[Past]:
+    def pasts(self) -> list[OverAggregate]:
         """Aggregates over the past in the predicates, and in their own filters, each once."""
         return list(dict.fromkeys(past for predicate in self.predicates for past in pasts_in(predicate)))
 

@@ -8,7 +8,7 @@ from cer_gpu.automaton.normal_form import Both, Related
 from cer_gpu.automaton.recent import NotRecentError, RecentPattern, build_recent
 from cer_gpu.ceql.syntax import Windowed
 from cer_gpu.ceql.traversal import walk
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.planning.windows import same_clock
 from cer_gpu.runtime.progress.table import FunnelStep, NoFunnelError, funnel_steps, relates
 
@@ -16,7 +16,7 @@ _STRATEGIES = ("ALL", "RECENT")
 """Strategies that ask for nothing else than the steps that each start reaches."""
 
 
-def funnel_of(plan: Plan) -> tuple[FunnelStep, ...]:
+def funnel_of(plan: LogicalPlan) -> tuple[FunnelStep, ...]:
     """Return the steps of a plan's pattern.
 
     Raises
@@ -54,7 +54,7 @@ def funnel_of(plan: Plan) -> tuple[FunnelStep, ...]:
     return funnel_steps(formula, plan.guards, _keyed(plan) if relates(formula) else None)
 
 
-def _keyed(plan: Plan) -> RecentPattern | None:
+def _keyed(plan: LogicalPlan) -> RecentPattern | None:
     """Return the steps with their keys, if all filters between events are equalities that all steps share."""
     pattern = plan.recent
     if pattern is None and not plan.trailing:
@@ -67,7 +67,7 @@ def _keyed(plan: Plan) -> RecentPattern | None:
     return pattern
 
 
-def funnel_names(plan: Plan) -> list[str]:
+def funnel_names(plan: LogicalPlan) -> list[str]:
     """Return a name for each step of a plan's funnel: its variable, else the types that it may have."""
     names = []
     for step in funnel_of(plan):

@@ -10,13 +10,13 @@ from cer_gpu.automaton.recogniser import Recogniser, build_recogniser
 from cer_gpu.automaton.rma_construction import UnboundedFilterError
 from cer_gpu.automaton.rma_determinize import SharedRegisterError
 from cer_gpu.errors import QueryTooLargeError
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import LogicalPlan
 
 WIDEST = 6
 """Longest window, in events, for which a recogniser is tried."""
 
 
-def recogniser_of(plan: Plan) -> Recogniser | None:
+def recogniser_of(plan: LogicalPlan) -> Recogniser | None:
     """Return the recogniser of a plan for the ends of its complex events, or None if it has none.
 
     There is none for a conjunction, for absences, options and counted repetitions, for a window of more than `WIDEST`
@@ -42,7 +42,7 @@ class _Asked:
     relations: tuple[tuple[str, tuple[str, ...]], ...]
     type_column: str | None
     width: int
-    plan: Plan = field(compare=False)
+    plan: LogicalPlan = field(compare=False)
 
 
 @lru_cache(maxsize=32)

@@ -25,10 +25,10 @@ from cer_gpu.automaton.strategies import ALL
 from cer_gpu.ceql.syntax import Name, Windowed
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.output.measures import NO_MEASURES
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.runtime.progress.table import relates
 
-MOST_STATE_STEPS = 60
+MAX_STATE_STEPS = 60
 """Most steps that a state tells apart."""
 
 
@@ -36,8 +36,8 @@ MOST_STATE_STEPS = 60
 class StateStep:
     """A step that the state of a substream follows: an event that satisfies one of `guards`.
 
-    None of `barring` lies between the step before and this one.  Both are indices of `Plan.guards`; `names` are the
-    variables that hold the event.
+    None of `barring` lies between the step before and this one.  Both are indices of `LogicalPlan.guards`; `names` are
+    the variables that hold the event.
     """
 
     guards: tuple[int, ...]
@@ -68,7 +68,7 @@ class _NoStepsError(Exception):
     """Reason why a pattern has no steps in one order."""
 
 
-def state_steps(plan: Plan) -> StateSteps:
+def state_steps(plan: LogicalPlan) -> StateSteps:
     """Return the steps that the state of a substream follows."""
     formula = plan.formula
     if isinstance(formula, Trailing):
@@ -81,8 +81,8 @@ def state_steps(plan: Plan) -> StateSteps:
         if plan.head is not None:
             raise _NoStepsError("the atoms of a conjunctive query have no order")
         steps = _steps(unrelated(formula), number, (), left_out)
-        if len(steps) > MOST_STATE_STEPS:
-            raise _NoStepsError(f"it has more than {MOST_STATE_STEPS} steps")
+        if len(steps) > MAX_STATE_STEPS:
+            raise _NoStepsError(f"it has more than {MAX_STATE_STEPS} steps")
     except _NoStepsError as error:
         return StateSteps((), str(error), False)
     reason = f"steps are followed without {' and '.join(sorted(left_out))}" if left_out else ""
@@ -114,7 +114,7 @@ def _steps(
                 left_out.add("the most repetitions")
             for k in range(part.least):
                 found += _steps(part.body, number, part.absent if k else before, left_out)
-                if len(found) > MOST_STATE_STEPS:
+                if len(found) > MAX_STATE_STEPS:
                     break
         else:
             found.append(_step(part, number, before, left_out))
@@ -139,7 +139,7 @@ def _step(part: NormalForm, number: dict[Guard, int], barring: tuple[Absent, ...
     )
 
 
-def _keyed(plan: Plan) -> RecentPattern | None:
+def _keyed(plan: LogicalPlan) -> RecentPattern | None:
     """Return the steps of a pattern with the keys that they share; None: it is no chain of steps."""
     if plan.recent is not None or plan.trailing:
         return plan.recent
@@ -148,20 +148,20 @@ def _keyed(plan: Plan) -> RecentPattern | None:
     return None
 
 
-def _shared_columns(plan: Plan) -> list[str]:
+def _shared_columns(plan: LogicalPlan) -> list[str]:
     """Return the columns that filters between events demand to be equal in all steps."""
     pattern = _keyed(plan) if relates(plan.formula) else None
     columns = [] if pattern is None else [{column.name for step in key for column in step} for key in pattern.keys]
     return [next(iter(names)) for names in columns if len(names) == 1]
 
 
-def _keys_alone(plan: Plan) -> bool:
+def _keys_alone(plan: LogicalPlan) -> bool:
     """Return True if all filters between events are equalities of one column in all steps."""
     pattern = _keyed(plan)
     return pattern is not None and not pattern.tests and len(_shared_columns(plan)) == len(pattern.keys)
 
 
-def with_symbols(plan: Plan) -> Plan:
+def with_symbols(plan: LogicalPlan) -> LogicalPlan:
     """Return the plan that hands over each event of each substream with its symbol, and looks for nothing.
 
     A symbol tells the guards that an event satisfies, and besides, which of their types it has.  The columns that

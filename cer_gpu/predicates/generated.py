@@ -21,7 +21,7 @@ from cer_gpu.predicates.numba_source import Slots, slots_of, source_of
 
 Run = Callable[..., Any]
 
-MOST_TERMS = 400
+MAX_TERMS = 400
 """Most terms of a program that is compiled; a larger one would take too long."""
 ROWS_TO_LOAD = 1 << 17
 """Rows of a program to interpret before its code is loaded from disk."""
@@ -110,7 +110,7 @@ def generated(program: GuardProgram) -> Generated | None:
     n_terms = 0
     for _, test in program.tests:
         n_terms += sum(1 for _ in parts(test))
-        if n_terms > MOST_TERMS:
+        if n_terms > MAX_TERMS:
             return None
     with _shared_lock:
         return _shared(program)

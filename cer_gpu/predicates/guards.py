@@ -19,7 +19,7 @@ import pyarrow as pa
 from cer_gpu.arrays import Array
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.columnar.columns import NOTHING, Block, is_string, kind_of
-from cer_gpu.columnar.dictionaries import PerDictionary
+from cer_gpu.columnar.dictionaries import DictionaryCache
 from cer_gpu.columnar.fields import attribute_type, column_type
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.columnar.resident import is_resident, refuse_resident, some_are_resident
@@ -29,7 +29,7 @@ from cer_gpu.expressions.derived import DerivedColumn
 from cer_gpu.expressions.inputs import CODES, BlockInputs, Inputs, Stored
 from cer_gpu.expressions.side_columns import SideColumns
 from cer_gpu.expressions.targets.numpy import rows_of
-from cer_gpu.expressions.terms import NO_SIDES, GuardProgram, Test
+from cer_gpu.expressions.terms import NO_SIDES, BoundPredicate, GuardProgram
 from cer_gpu.predicates.cuda.blocks import Due, Job, one_ahead
 from cer_gpu.predicates.cuda.guard_sets import CudaSets
 from cer_gpu.predicates.cuda.selection import CudaPass
@@ -38,8 +38,8 @@ from cer_gpu.predicates.cuda.words import CudaWords
 from cer_gpu.predicates.generated import Generated, generated
 from cer_gpu.predicates.numba_source import CHUNK, Slots, slots_of
 from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement, open_device
+from cer_gpu.predicates.seen_types import SeenEventTypes, types_named
 from cer_gpu.predicates.symbols import Selected, SymbolTable, Words
-from cer_gpu.predicates.types_met import TypesMet, types_named
 
 TIER: str | None = os.environ.get("CER_GPU_PREDICATES")
 """Forced tier of predicates: `INTERPRETED`, `COMPILED` or (with "auto") `CUDA`; None: the one that pays."""
@@ -103,7 +103,7 @@ class BoundGuards:
         inputs = binder.inputs
         self.inputs: Inputs = inputs
         self.derived: dict[str, DerivedColumn] = binder.derived
-        self.tests: tuple[tuple[int, Test], ...] = tuple(
+        self.tests: tuple[tuple[int, BoundPredicate], ...] = tuple(
             (i, bound[g.predicate]) for i, g in enumerate(guards) if g.predicate is not None
         )
         no_type = data_type is not None and kind_of(data_type) == NOTHING
@@ -143,7 +143,7 @@ class BoundGuards:
         return words
 
 
-class GuardWords:
+class GuardEvaluator:
     """Evaluation of bound guards over blocks, with its state from block to block.
 
     Parameters
@@ -164,24 +164,26 @@ class GuardWords:
         kernel on a GPU).
     placement : Placement
         Device of the next block, with the reason.
-    types_met : TypesMet
+    types_met : SeenEventTypes
     """
 
     def __init__(
         self,
         bound: BoundGuards,
         device: str = CPU,
-        types_met: TypesMet | None = None,
+        types_met: SeenEventTypes | None = None,
         sides: SideColumns | None = None,
     ) -> None:
         device = forced(device)
         self.bound = bound
-        self.types_met: TypesMet = types_met or types_named((g.event_type for g in bound.guards), bound.type_column)
+        self.types_met: SeenEventTypes = types_met or types_named(
+            (g.event_type for g in bound.guards), bound.type_column
+        )
         self.tier: str = INTERPRETED
         self.placement: Placement = Placement(device, bound.program)
         self._inputs = bound.inputs.fresh()
-        self._types = PerDictionary(self._type_words, bound.pack([bound.of_any_type]))
-        self._streams = PerDictionary(self._stream_words)
+        self._types = DictionaryCache(self._type_words, bound.pack([bound.of_any_type]))
+        self._streams = DictionaryCache(self._stream_words)
         self._allowed = np.empty(CHUNK, bound.dtype)
         self._sides = sides if sides is not None and sides.sides.values else None
         self._pass: CudaPass | None = None
@@ -383,7 +385,7 @@ class GuardWords:
         )
 
 
-def words_pass(parts: Sequence[GuardWords]) -> CudaWords:
+def words_pass(parts: Sequence[GuardEvaluator]) -> CudaWords:
     """Return the kernels of the words of several evaluations, over the same copies of columns."""
     return CudaWords(open_device(), [part.bound.program for part in parts if part.bound.program is not None])
 

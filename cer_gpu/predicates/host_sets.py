@@ -108,7 +108,7 @@ class HostSets:
             np.zeros(tables.n_lines, np.int64),
             np.zeros(n_guards, np.int64),
             np.zeros(tables.n_lines, np.int64),
-            np.zeros(kernels.MOST_ON_STACK + 1, np.uint64),
+            np.zeros(kernels.MAX_ON_STACK + 1, np.uint64),
             np.zeros((max(n_numbers, 1), 64), np.uint64),
             np.zeros((max(n_numbers, 1), 2), np.uint64),
             np.zeros(1, np.int64),
@@ -134,7 +134,7 @@ class HostSets:
         n_guards = len(tables.begins) - 1
         begins, lines = np.empty(n_guards + 1, np.int32), np.empty(len(tables.steps) + 1, np.int32)
         always = np.empty(n_guards, np.bool_)
-        depth = kernels.MOST_ON_STACK + 1
+        depth = kernels.MAX_ON_STACK + 1
         lists = np.empty(len(tables.steps) + 1, np.int32)
         stacks = np.empty(depth, np.int64), np.empty(depth, np.float32)
         n = choose_triggers(tables.begins, tables.steps, weights, *stacks, lists, begins, lines, always)

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Array, Bools, Int32
 from cer_gpu.ceql.syntax import Predicate
-from cer_gpu.columnar.columns import Block, Coded, RowsOfBlock, codes_of, plain_array, plain_texts, validity
-from cer_gpu.columnar.dictionaries import PerDictionary
+from cer_gpu.columnar.columns import Block, DictionaryEncoded, RowsOfBlock, codes_of, plain_array, plain_texts, validity
+from cer_gpu.columnar.dictionaries import DictionaryCache
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.by_arrow import arrow_rows
@@ -19,7 +19,7 @@ from cer_gpu.expressions.derived import Maker, makers_of
 from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.expressions.text_sets import TestTable
 
-MOST_OF = 4
+MAX_OF = 4
 """Rows of a block for each row in question, from which on these are tested alone."""
 
 FEW_ROWS = 1 << 12
@@ -29,7 +29,7 @@ FEW_ROWS = 1 << 12
 MANY_CODES = 64
 """Rows in question from which on equal texts are looked up once."""
 
-MOST_REMEMBERED = 1 << 14
+MAX_REMEMBERED = 1 << 14
 """Most texts that a test remembers."""
 
 LateTest = tuple[Predicate, tuple[int, ...]]
@@ -47,11 +47,11 @@ class LateTests:
     def __init__(self, schema: pa.Schema) -> None:
         self._begin(Binder(schema, ""), {}, {})  # each predicate was bound before, by itself
 
-    def _begin(self, binder: Binder, bound: dict[int, t.Test], makers: dict[str, Maker]) -> None:
+    def _begin(self, binder: Binder, bound: dict[int, t.BoundPredicate], makers: dict[str, Maker]) -> None:
         self._binder, self._bound, self._makers = binder, bound, makers
         self._block: Block | None = None
         self._whole: _WholeBlock
-        self._coded: dict[str, Coded] = {}  # of the block at hand
+        self._coded: dict[str, DictionaryEncoded] = {}  # of the block at hand
         self._lists: dict[int, tuple[pa.Array, list[bytes | None]]] = {}
         self._remember(0)
 
@@ -74,7 +74,7 @@ class LateTests:
         tables = self._binder.inputs.tables
         tables[first:] = [(codes, _Remembered(table, self._lists)) for codes, table in tables[first:]]
 
-    def _test(self, guard: int, late: LateTest) -> t.Test:
+    def _test(self, guard: int, late: LateTest) -> t.BoundPredicate:
         test = self._bound.get(guard)
         if test is None:
             predicate, places = late
@@ -96,7 +96,7 @@ class LateTests:
         if block is not self._block:
             self.forget()
             self._block, self._whole = block, _WholeBlock(block, self._makers)
-        if n_rows > FEW_ROWS and MOST_OF * len(rows) > n_rows:
+        if n_rows > FEW_ROWS and MAX_OF * len(rows) > n_rows:
             holds: Any = np.broadcast_to(rows_of(test, inputs, self._whole), (n_rows,))[rows]
         else:
             few = _FewRows(self._whole, rows, self._coded if n_rows <= FEW_ROWS else {})
@@ -106,11 +106,11 @@ class LateTests:
         return found
 
 
-def _plain(table: PerDictionary) -> PerDictionary:
+def _plain(table: DictionaryCache) -> DictionaryCache:
     return table.of if isinstance(table, _Remembered) else table
 
 
-class _Remembered(PerDictionary):
+class _Remembered(DictionaryCache):
     """Table of a test of texts, which asks of each text once: a log has the same few texts again and again.
 
     Parameters
@@ -121,20 +121,20 @@ class _Remembered(PerDictionary):
 
     Attributes
     ----------
-    of : PerDictionary
+    of : DictionaryCache
     """
 
-    def __init__(self, table: PerDictionary, lists: dict[int, tuple[pa.Array, list[bytes | None]]]) -> None:
-        self.of: PerDictionary = table
+    def __init__(self, table: DictionaryCache, lists: dict[int, tuple[pa.Array, list[bytes | None]]]) -> None:
+        self.of: DictionaryCache = table
         self._lists = lists
         self._known: dict[bytes | None, bool] = {None: False}
 
     def __call__(self, values: pa.Array) -> Array:
-        """See `PerDictionary`."""
+        """See `DictionaryCache`."""
         return self.of(values)
 
     def at(self, values: pa.Array, codes: Array) -> Array:
-        """See `PerDictionary`."""
+        """See `DictionaryCache`."""
         if not len(values):
             return np.zeros(len(codes), np.bool_)
         places = None
@@ -149,7 +149,7 @@ class _Remembered(PerDictionary):
         texts = [listed[code] for code in codes.tolist()]
         unknown = [text for text in dict.fromkeys(texts) if text not in known]
         if unknown:
-            if len(known) > MOST_REMEMBERED:
+            if len(known) > MAX_REMEMBERED:
                 known.clear()
                 known[None] = False
                 unknown = [text for text in dict.fromkeys(texts) if text is not None]
@@ -184,7 +184,7 @@ class _WholeBlock(Block):
         """See `Block.numbers`."""
         return super().numbers(name) if name in self._makers else self._of.numbers(name)
 
-    def coded(self, name: str) -> Coded:
+    def coded(self, name: str) -> DictionaryEncoded:
         """See `Block.coded`."""
         return super().coded(name) if name in self._makers else self._of.coded(name)
 
@@ -192,7 +192,7 @@ class _WholeBlock(Block):
 class _FewRows(RowsOfBlock):
     """Few rows of a block, of which the texts are coded alone, or with those of a small block."""
 
-    def __init__(self, whole: Block, rows: Int32, known: dict[str, Coded]) -> None:
+    def __init__(self, whole: Block, rows: Int32, known: dict[str, DictionaryEncoded]) -> None:
         super().__init__(whole, rows)
         self._known, self._is_small = known, whole.n_rows <= FEW_ROWS
 
@@ -210,7 +210,7 @@ class _FewRows(RowsOfBlock):
         """See `Block.numbers`."""
         return Block.numbers(self, name) if name in self._makers else super().numbers(name)
 
-    def coded(self, name: str) -> Coded:
+    def coded(self, name: str) -> DictionaryEncoded:
         """See `Block.coded`."""
         if name not in self._coded:
             if not self._is_small or name in self._makers:
@@ -219,11 +219,11 @@ class _FewRows(RowsOfBlock):
                 if name not in self._known:
                     self._known[name] = _coded(self.whole.column(name))
                 of_all = self._known[name]
-                self._coded[name] = Coded(self.at(of_all.codes), of_all.values)
+                self._coded[name] = DictionaryEncoded(self.at(of_all.codes), of_all.values)
         return self._coded[name]
 
 
-def _coded(array: pa.Array) -> Coded:
+def _coded(array: pa.Array) -> DictionaryEncoded:
     if not pa.types.is_dictionary(array.type):
         array = plain_texts(plain_array(array)).dictionary_encode()
-    return Coded(codes_of(array, validity(array.indices)), plain_texts(array.dictionary))
+    return DictionaryEncoded(codes_of(array, validity(array.indices)), plain_texts(array.dictionary))

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cer_gpu.expressions.targets.numba import CASTS, CONSTANTS, HEADER, NumbaWriter, index
-from cer_gpu.expressions.terms import BIT, U8, Column, Constant, Given, GuardProgram, Lookup, parts
+from cer_gpu.expressions.terms import BIT, U8, Column, Constant, ExternalPredicate, GuardProgram, Lookup, parts
 
 CHUNK = 1024
 """Rows tested before their words are looked up: the results stay in the innermost cache."""
@@ -46,7 +46,7 @@ def slots_of(program: GuardProgram) -> Slots:
     return Slots(
         tuple(columns[slot] for slot in sorted(columns)),
         tuple(sorted({part.table for part in every if isinstance(part, Lookup)})),
-        tuple(sorted({part.slot for part in every if isinstance(part, Given)})),
+        tuple(sorted({part.slot for part in every if isinstance(part, ExternalPredicate)})),
         tuple(dtype for dtype in CONSTANTS if any(isinstance(p, Constant) and p.dtype == dtype for p in every)),
     )
 

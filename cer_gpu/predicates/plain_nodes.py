@@ -21,7 +21,7 @@ _CLASSES: dict[str, type[Any]] = {
         v.Duration,
         v.Within,
         v.OwnKey,
-        v.Past,
+        v.OverAggregate,
         v.Attribute,
         v.Negative,
         v.Arithmetic,

@@ -23,15 +23,15 @@ import pyarrow as pa
 from cer_gpu.arrays import Bools, Int32
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.backend.compaction import merge_rows
-from cer_gpu.cache import made_once
+from cer_gpu.cache import disk_cached
 from cer_gpu.columnar.columns import Block
-from cer_gpu.columnar.dictionaries import PerDictionary
+from cer_gpu.columnar.dictionaries import DictionaryCache
 from cer_gpu.columnar.memory import Scratch, read_only
-from cer_gpu.columnar.rows import Picked
+from cer_gpu.columnar.rows import SelectedRows
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.derived import is_descent, reads_one_event
 from cer_gpu.expressions.inputs import Inputs
-from cer_gpu.expressions.terms import Test
+from cer_gpu.expressions.terms import BoundPredicate
 from cer_gpu.predicates.cuda.blocks import Job, one_ahead
 from cer_gpu.predicates.cuda.guard_sets import SetInputs
 from cer_gpu.predicates.cuda.set_steps import SetSteps
@@ -40,11 +40,11 @@ from cer_gpu.predicates.host_sets import HostSets
 from cer_gpu.predicates.kept_tables import BoundSet, digest_of, read_set, written_set
 from cer_gpu.predicates.late_tests import LateTest, LateTests
 from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement
+from cer_gpu.predicates.seen_types import MAX_KNOWN, SeenEventTypes
 from cer_gpu.predicates.set_tables import set_tables
 from cer_gpu.predicates.symbols import SymbolTable
-from cer_gpu.predicates.types_met import MOST_KNOWN, TypesMet
 
-MOST_GUARDS = 16
+MAX_GUARDS = 16
 """Most guards of a query that shares them: its words have so many bits."""
 
 FROM_GUARDS = 64
@@ -92,8 +92,8 @@ class UnboundGuards:
 def may_share(bound: BoundGuards, *, negates: bool) -> bool:
     """Return True if the guards of a query may be shared: others need the words of all events, or columns of its own.
 
-    Descent is a column of the blocks that all queries read (`cer_gpu.engine.pasts`), and columns of functions of one
-    event are made for the events in question.
+    Descent is a column of the blocks that all queries read (`cer_gpu.engine.over_groups`), and columns of functions of
+    one event are made for the events in question.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def may_share(bound: BoundGuards, *, negates: bool) -> bool:
         True if an event that satisfies no guard may be relevant.
     """
     own = [column for column in bound.derived.values() if not (is_descent(column) or reads_one_event(column))]
-    return not negates and not own and bound.program is not None and bound.n_guards <= MOST_GUARDS
+    return not negates and not own and bound.program is not None and bound.n_guards <= MAX_GUARDS
 
 
 class GuardList:
@@ -127,7 +127,7 @@ class GuardList:
         self.stream_column: str | None = stream_column
         self.types: set[str] = set()
         self._numbers: dict[Guard, int] = {}
-        self._bound: list[tuple[Guard, Test | None, Inputs | None]] = []
+        self._bound: list[tuple[Guard, BoundPredicate | None, Inputs | None]] = []
         self._digests: list[str | None] = []
         self._binder = Binder(schema, "")  # of guards that are not bound, though they can be
         self._steps = SetSteps(schema)
@@ -146,7 +146,7 @@ class GuardList:
                 for k, guard in enumerate(bound.guards)
             ]
 
-    def _number(self, guard: Guard, test: Test | None, inputs: Inputs | None, digest: str | None) -> int:
+    def _number(self, guard: Guard, test: BoundPredicate | None, inputs: Inputs | None, digest: str | None) -> int:
         new = len(self._bound)
         number = self._numbers.setdefault(guard, new)
         if number == new:
@@ -183,7 +183,7 @@ class GuardList:
             if self._set is None and (made_of := self._made_of()) is not None:
                 guards = [guard for guard, _, _ in self._bound]
                 read = partial(read_set, schema=self.schema, guards=guards)
-                self._set = made_once("guards", made_of, self._made, written_set, read)
+                self._set = disk_cached("guards", made_of, self._made, written_set, read)
             elif self._set is None or self._set.n_guards < len(self._bound):
                 self._set = self._made()
             return self._set
@@ -260,7 +260,7 @@ class SharedGuards:
         other._numbers_of, other._idle = WeakKeyDictionary(self._numbers_of), self._idle
         return other
 
-    def words_for(self, bound: BoundGuards | UnboundGuards, types_met: TypesMet) -> SharedWords:
+    def words_for(self, bound: BoundGuards | UnboundGuards, types_met: SeenEventTypes) -> SharedWords:
         """Return the view of one query, which must be allowed (`may_share`)."""
         words = SharedWords(self, bound, types_met)
         self._users.add(words)
@@ -341,7 +341,7 @@ class SharedGuards:
     def _see(self, texts: pa.Array) -> None:
         """Note types that events have."""
         for name in type_names(texts, self.guards.type_column or "") if len(texts) else ():
-            if name and (name in self.guards.types or len(self.types_seen) < MOST_KNOWN):
+            if name and (name in self.guards.types or len(self.types_seen) < MAX_KNOWN):
                 self.types_seen[name] = None
 
     def _in_question(self, number: int, block: Block) -> Int32 | None:
@@ -422,7 +422,7 @@ class _OnDevice:
         self._see = of._see
         names = [guards.name_of_type(number) for number in numbers]
         self._types = {name: i for i, name in enumerate(dict.fromkeys(names)) if name is not None}
-        self._numbers_of_types = PerDictionary(self._of_dictionary, np.array(-1, np.int32))
+        self._numbers_of_types = DictionaryCache(self._of_dictionary, np.array(-1, np.int32))
         steps = SetSteps(guards.schema)
         for number, name in zip(numbers, names, strict=True):
             guards.add_to(steps, number, None if name is None else self._types[name], typed=False)
@@ -481,7 +481,7 @@ class _OnDevice:
 
 
 class SharedWords:
-    """View of one query on shared guards, in the place of its own (`cer_gpu.predicates.guards.GuardWords`).
+    """View of one query on shared guards, in the place of its own (`cer_gpu.predicates.guards.GuardEvaluator`).
 
     Attributes
     ----------
@@ -490,11 +490,11 @@ class SharedWords:
         Numbers of the guards of the query.
     """
 
-    def __init__(self, shared: SharedGuards, bound: BoundGuards | UnboundGuards, types_met: TypesMet) -> None:
+    def __init__(self, shared: SharedGuards, bound: BoundGuards | UnboundGuards, types_met: SeenEventTypes) -> None:
         self.tier = CUDA if shared.device == CUDA else INTERPRETED
         self.shared: SharedGuards
         self.bound: BoundGuards | UnboundGuards
-        self.types_met: TypesMet
+        self.types_met: SeenEventTypes
         self.shared, self.bound, self.types_met = shared, bound, types_met
         self.numbers: list[int] = shared.numbers(bound)
         self.placement: Placement = Placement(shared.device, bound.program)
@@ -508,18 +508,18 @@ class SharedWords:
     def release(self) -> None:
         """Free nothing: the memory on a device is that of all queries (`SharedGuards.release`)."""
 
-    def any_in(self, block: Block) -> bool:
+    def has_relevant_events(self, block: Block) -> bool:
         """Return True if an event of a block satisfies one of the guards."""
         return any(len(self.shared.rows(number, block)) for number in self.numbers)
 
-    def select(self, block: Block, symbols: SymbolTable) -> Picked:
+    def select(self, block: Block, symbols: SymbolTable) -> SelectedRows:
         """Return the relevant events of a block, valid until the next call."""
         shared = self.shared
         lists = [shared.rows(number, block) for number in self.numbers]
         if not any(map(len, lists)):
-            return Picked(NO_ROWS, NO_ROWS)
+            return SelectedRows(NO_ROWS, NO_ROWS)
         rows, words = shared.merge(lists, self.bound.dtype)
         chosen, kept = symbols.select(words)
         if len(kept) < len(rows):
             rows = rows[kept]
-        return Picked(chosen, rows, partial(shared.some_of, block))
+        return SelectedRows(chosen, rows, partial(shared.some_of, block))

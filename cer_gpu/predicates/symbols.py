@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.automaton.table import Table
+from cer_gpu.automaton.alphabet import Table
 from cer_gpu.backend.compaction import UNSEEN, select_relevant
 from cer_gpu.columnar.memory import Scratch, read_only
 

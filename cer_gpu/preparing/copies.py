@@ -21,7 +21,7 @@ from cer_gpu.starting import WATCHER
 
 FROM_QUERIES_COPIED = 300
 """Queries of a set from which on copies take a part of the work."""
-MOST_PROCESSES = 4
+MAX_PROCESSES = 4
 """Most processes that work on a set, this one too."""
 IDLE_SECONDS = 30.0
 """Seconds after which a copy that is asked nothing ends."""
@@ -36,7 +36,7 @@ def processes_for(n_queries: int) -> int:
         return 1
     if threading.active_count() - sum(each.name == WATCHER for each in threading.enumerate()) > 1:
         return 1  # a thread that only waits for signals holds nothing
-    return min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
+    return min(len(os.sched_getaffinity(0)), MAX_PROCESSES)
 
 
 class ProcessCopy:

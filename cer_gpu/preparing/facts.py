@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from cer_gpu.evaluated import CompiledQuery
+from cer_gpu.evaluable import CompiledQuery
 
 _Texts = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class QueryFacts:
-    """Facts of a compiled query; the names are those of `cer_gpu.evaluated.CompiledQuery`.
+    """Facts of a compiled query; the names are those of `cer_gpu.evaluable.CompiledQuery`.
 
     Attributes
     ----------

@@ -7,13 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.evaluated import CompiledQuery
+from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.planning.asleep import Asleep, KnownQuery
 from cer_gpu.planning.binding import Bindings
 from cer_gpu.preparing.over_schema import OverSchema, over_schema
 from cer_gpu.query import Query
 
-_MOST_SCHEMAS = 4
+_MAX_SCHEMAS = 4
 """Schemas for which what is known of the queries stays in memory."""
 
 
@@ -46,7 +46,7 @@ class SetLookup:
             if over.schema is schema or over.schema.equals(schema, check_metadata=True):
                 return over
         made = over_schema(self._queries, schema, self.outputs)
-        self._over = [made, *self._over[: _MOST_SCHEMAS - 1]]
+        self._over = [made, *self._over[: _MAX_SCHEMAS - 1]]
         return made
 
     def only(self, queries: Mapping[str, CompiledQuery]) -> SetLookup:

@@ -21,15 +21,15 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.columnar.fields import narrowest
 from cer_gpu.errors import CerError
-from cer_gpu.evaluated import CompiledQuery
+from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.expressions.binder import Binder, columns_of
-from cer_gpu.fitting.ceql import WrittenCeql
-from cer_gpu.fitting.predicates import predicate_of_truth
-from cer_gpu.fitting.query import Fitted, FittedQuery
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.predicates.plain_nodes import from_plain, to_plain
 from cer_gpu.preparing.interned import Interned
 from cer_gpu.query import Query
+from cer_gpu.resolution.ceql import WrittenCeql
+from cer_gpu.resolution.predicates import predicate_of_truth
+from cer_gpu.resolution.query import ResolvedQuery, SchemaDependentQuery
 
 
 class OneEvent:
@@ -76,7 +76,7 @@ def one_event_of(query: CompiledQuery) -> OneEvent | None:
 
 def _is_plain(query: Query) -> bool:
     plan = query._plan
-    if isinstance(query, FittedQuery):
+    if isinstance(query, SchemaDependentQuery):
         source, _, changes = query._made_of
         if changes or not isinstance(source, WrittenCeql):
             return False
@@ -110,10 +110,10 @@ class FittedFilter:
 
     guard: Guard
     attributes: list[str]
-    fitted: Fitted
+    fitted: ResolvedQuery
 
 
-def with_guards(plan: Plan, text: str, guards: tuple[Guard, ...]) -> Plan:
+def with_guards(plan: LogicalPlan, text: str, guards: tuple[Guard, ...]) -> LogicalPlan:
     """Return a plan with the text and the guards of another query."""
     cea = None if plan.cea is None else replace(plan.cea, guards=guards)
     return replace(plan, text=text, guards=guards, cea=cea)
@@ -134,7 +134,7 @@ class Frame:
     def __init__(self, compiled: Query, written: Query, schema: pa.Schema) -> None:
         self._schema = schema
         self._guard = compiled._plan.guards[0]
-        self._source: Any = written._made_of[0] if isinstance(written, FittedQuery) else None
+        self._source: Any = written._made_of[0] if isinstance(written, SchemaDependentQuery) else None
         guards = (replace(self._guard, predicate=s.SATISFIED_BY_NONE),)
         self.empty: Query = Query(with_guards(compiled._plan, compiled.text, guards))
 
@@ -148,7 +148,7 @@ class Frame:
         beside
             Columns and fields that a query of this frame reads beside those of its filter.
         """
-        fitted, found = Fitted(self.empty.syntax, None), predicate
+        fitted, found = ResolvedQuery(self.empty.syntax, None), predicate
         if self._source is not None and (fitter := self._source.fitter(self._schema)) is not None:
             made = predicate_of_truth(fitter.fitted(predicate))
             if made is None:

@@ -16,15 +16,15 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.cache import made_once
+from cer_gpu.cache import disk_cached
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.errors import CerError
-from cer_gpu.evaluated import CompiledQuery
+from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.asleep import Asleep, may_sleep
 from cer_gpu.planning.binding import Bindings
-from cer_gpu.planning.needs import Needs, needs_of_guards
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.file_pruning import FilePruning, needs_of_guards
+from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.predicates.kept_tables import digest_of
 from cer_gpu.predicates.plain_nodes import from_plain, to_plain
 from cer_gpu.predicates.shared_guards import UnboundGuards
@@ -35,7 +35,7 @@ from cer_gpu.preparing.one_event import Frame, OneEvent, with_guards
 from cer_gpu.preparing.queries import PreparedQuery
 from cer_gpu.query import Query
 
-_MOST_MODELS = 16
+_MAX_MODELS = 16
 """Most plans that others may share."""
 
 
@@ -54,9 +54,9 @@ class OverQuery:
     sleeps : bool
         True if it need not be bound before its first relevant event.
     kept : tuple of str or None
-        Columns that it needs of all events; None: it needs all columns of them (`cer_gpu.planning.needs`).
+        Columns that it needs of all events; None: it needs all columns of them (`cer_gpu.planning.file_pruning`).
     notes, missing_fields : tuple of str
-        As of `cer_gpu.evaluated.CompiledQuery`.
+        As of `cer_gpu.evaluable.CompiledQuery`.
     model : str or None
         Name of the query whose plan it has, but for its text and its guards.
     digests : tuple of str
@@ -160,7 +160,7 @@ class OverSchema:
         return list(dict.fromkeys(name for query in self.queries.values() for name in query.attributes))
 
     @cached_property
-    def needs(self) -> Needs | None:
+    def needs(self) -> FilePruning | None:
         """Needs of the queries over events that lie in files; None: they need all."""
         of = [query.kept for query in self.queries.values()]
         kept = [names for names in of if names is not None]
@@ -200,13 +200,13 @@ def over_schema(compiled: Mapping[str, CompiledQuery], schema: pa.Schema, output
         return make()
     made_of = [VERSIONS, schema.serialize().to_pybytes(), *(repr((name, by[name], outputs[name])) for name in compiled)]
     # a later process would compile the queries as well, which takes some twenty times as long
-    return made_once("over", made_of, make, lambda over: _written(over.queries), read, dearer=20)
+    return disk_cached("over", made_of, make, lambda over: _written(over.queries), read, dearer=20)
 
 
 def _made(over: OverSchema, names: Sequence[str]) -> dict[str, OverQuery]:
     """Return what is known of those of some queries that fit the schema."""
     found: dict[str, OverQuery] = {}
-    models: dict[str, Plan] = {}
+    models: dict[str, LogicalPlan] = {}
     framed = _Framed(over, models)
     for name in names:
         if (known := framed.over(name)) is not None:
@@ -243,7 +243,7 @@ class _Framed:
         Plans that others may share, by the names of their queries.
     """
 
-    def __init__(self, over: OverSchema, models: dict[str, Plan]) -> None:
+    def __init__(self, over: OverSchema, models: dict[str, LogicalPlan]) -> None:
         self._over, self._models = over, models
         self._frames: dict[tuple[str, str, str], tuple[Frame, OverQuery]] = {}
 
@@ -301,7 +301,7 @@ def answer_over(compiled: Mapping[str, CompiledQuery], request: bytes) -> bytes:
     return _written(_made(OverSchema(compiled, outputs, schema, {}), list(outputs)))
 
 
-def _over(query: CompiledQuery, schema: pa.Schema, output: str, name: str, models: dict[str, Plan]) -> OverQuery:
+def _over(query: CompiledQuery, schema: pa.Schema, output: str, name: str, models: dict[str, LogicalPlan]) -> OverQuery:
     """Return what is known of a compiled query over a schema; it may become the model of others."""
     found = OverQuery(
         result_schema=query.output_schema(schema, output),
@@ -329,7 +329,7 @@ def _over(query: CompiledQuery, schema: pa.Schema, output: str, name: str, model
     )
 
 
-def _model(name: str, plan: Plan, models: dict[str, Plan]) -> str | None:
+def _model(name: str, plan: LogicalPlan, models: dict[str, LogicalPlan]) -> str | None:
     """Return the name of the query whose plan another one has, but for its text and guards; it may become a model."""
     joins = plan.relates or plan.recent is not None  # which hold predicates of their own
     if joins or plan.syntax.each_step is not None or plan.several_streams:
@@ -337,7 +337,7 @@ def _model(name: str, plan: Plan, models: dict[str, Plan]) -> str | None:
     for other, known in models.items():
         if with_guards(known, plan.text, plan.guards) == plan:
             return other
-    if len(models) < _MOST_MODELS:
+    if len(models) < _MAX_MODELS:
         models[name] = plan
     return None
 

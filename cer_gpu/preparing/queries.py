@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.engine.options import EvaluationOptions, Sort
-from cer_gpu.engine.set_member import SetMember
-from cer_gpu.engine.sharing import Sharing
-from cer_gpu.evaluated import CompiledQuery
+from cer_gpu.engine.set_execution import QueryExecution
+from cer_gpu.engine.shared_state import SharedState
+from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.io.source import Source
 from cer_gpu.planning.distribution import Distribution
-from cer_gpu.planning.needs import Needs
+from cer_gpu.planning.file_pruning import FilePruning
 from cer_gpu.preparing.copies import ProcessCopy
 from cer_gpu.preparing.facts import QueryFacts, facts_of
 from cer_gpu.preparing.one_event import OneEvent, one_event_of
@@ -218,7 +218,7 @@ class PreparedQuery(CompiledQuery):
     def _asked(self, options: EvaluationOptions) -> Any:
         return self if options.aggregate is None else self.compiled._asked(options)
 
-    def _needs(self, schema: pa.Schema, output: str | None = None) -> Needs | None:
+    def _needs(self, schema: pa.Schema, output: str | None = None) -> FilePruning | None:
         return self.compiled._needs(schema, output)
 
     def _source(
@@ -227,11 +227,11 @@ class PreparedQuery(CompiledQuery):
         *,
         sort: Sort = False,
         resident: bool = False,
-        needs: Callable[[pa.Schema], Needs | None] | None = None,
+        needs: Callable[[pa.Schema], FilePruning | None] | None = None,
     ) -> Source:
         return self.compiled._source(events, sort=sort, resident=resident, needs=needs)
 
-    def _member(self, options: EvaluationOptions, sharing: Sharing | None = None) -> SetMember:
+    def _member(self, options: EvaluationOptions, sharing: SharedState | None = None) -> QueryExecution:
         return self.compiled._member(options, sharing)
 
 

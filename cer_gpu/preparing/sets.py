@@ -9,9 +9,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from cer_gpu.cache import made_once
+from cer_gpu.cache import disk_cached
 from cer_gpu.compilation import analyse_member, compile_member
-from cer_gpu.evaluated import CompiledQuery
+from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.preparing.copies import ProcessCopy, processes_for
 from cer_gpu.preparing.facts import QueryFacts
 from cer_gpu.preparing.interned import Interned
@@ -84,7 +84,7 @@ def compiled_together(queries: Mapping[str, tuple[str, str | None]], **options: 
 
     if len(queries) < FROM_QUERIES:
         return {name: query.compiled for name, query in make().items()}
-    found = made_once("queries", [VERSIONS, asked, *(repr(query) for query in queries.items())], make, write, read)
+    found = disk_cached("queries", [VERSIONS, asked, *(repr(query) for query in queries.items())], make, write, read)
     return dict[str, CompiledQuery](found)
 
 

@@ -20,13 +20,13 @@ from cer_gpu.report.page import digest, resource
 from cer_gpu.report.time_line import TimeLine
 from cer_gpu.rule import LEVELS, NO_TACTIC, Rule, urgency
 
-MOST_ALERTS = 4_000
+MAX_ALERTS = 4_000
 """Most alerts of all rules on the page."""
 _EVENTS_TEXT = 4_000
 """Most characters of the events of an alert."""
 _TEXT = 4_000
 """Most characters of the text of a rule."""
-MOST_HOSTS = 50
+MAX_HOSTS = 50
 """Most hosts in the table."""
 
 
@@ -71,7 +71,7 @@ def alert_page(raised: Mapping[str, Raised], title: str, n_events: int, kind: pa
     levels: dict[str, list[Raised]] = {}
     for each in found:
         levels.setdefault(each.rule.level or "no level", []).append(each)
-    room = max(1, MOST_ALERTS // max(len(found), 1))
+    room = max(1, MAX_ALERTS // max(len(found), 1))
     sections = (
         [_over_time(levels, line), _tactics(levels, line), _hosts(levels)]
         if found
@@ -168,10 +168,10 @@ def _hosts(levels: Mapping[str, Sequence[Raised]]) -> str:
         return ""
     head = "".join(f'<th scope="col" class="number">{html_text(level)}</th>' for level in levels)
     rows = []
-    for host, _ in most[:MOST_HOSTS]:
+    for host, _ in most[:MAX_HOSTS]:
         cells = "".join(_cell(level, of[host]) if of[host] else "<td></td>" for level, of in by_level.items())
         rows.append(f"<tr><td>{html_text(host)}</td>{cells}</tr>")
-    rest = f'<p class="hint">The first of {len(most):,} hosts.</p>\n' if len(most) > MOST_HOSTS else ""
+    rest = f'<p class="hint">The first of {len(most):,} hosts.</p>\n' if len(most) > MAX_HOSTS else ""
     return (
         '<section>\n<h2>By host</h2>\n<div class="scroll"><table class="tactics hosts">\n'
         f'<thead><tr><th scope="col">host</th>{head}</tr></thead>\n<tbody>\n'

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.engine.options import Sort
-from cer_gpu.evaluated import CompiledQuery
+from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.io.files import Files
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events

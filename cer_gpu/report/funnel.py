@@ -8,7 +8,7 @@ from string import Template
 from typing import Any
 
 from cer_gpu.engine.options import EvaluationOptions, Sort, options_by_name
-from cer_gpu.evaluated import CompiledQuery
+from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.io.sinks import naming, result_file
 from cer_gpu.output.funnel import STOPS, FunnelCounts, FunnelRow
 from cer_gpu.planning.progress import funnel_names

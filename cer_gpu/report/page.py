@@ -14,7 +14,7 @@ from typing import Any
 
 from cer_gpu.engine.options import EvaluationOptions, Sort, options_by_name
 from cer_gpu.errors import OptionError
-from cer_gpu.evaluated import CompiledQuery
+from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.io.sinks import naming, result_file
 from cer_gpu.printable import html_text
 from cer_gpu.query import Query

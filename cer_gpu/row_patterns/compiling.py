@@ -11,7 +11,7 @@ import pyarrow as pa
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import children, fold, with_children
 from cer_gpu.errors import CerError, OptionError, QueryError, QueryTooLargeError, did_you_mean
-from cer_gpu.row_patterns.conditions import MOST_CONDITIONS, Conditions
+from cer_gpu.row_patterns.conditions import MAX_CONDITIONS, Conditions
 from cer_gpu.row_patterns.expressions import Translator
 from cer_gpu.row_patterns.leaves import Null, RowAggregate, RowLeaf, RowValue, name_among, shown_leaf
 from cer_gpu.row_patterns.matching import PAST_LAST_ROW, TO_FIRST, TO_LAST, TO_NEXT_ROW, Skip
@@ -168,8 +168,8 @@ def _check(statement: Statement) -> None:
         if each.name not in primary:
             hint = did_you_mean(each.name, primary, "variables of PATTERN")
             raise QueryError(f"DEFINE names {each.name}, which PATTERN does not have", text, *each.span, hint)
-    if len(statement.define) > MOST_CONDITIONS:
-        raise QueryError(f"DEFINE has more than {MOST_CONDITIONS} conditions", text, *statement.define[-1].span)
+    if len(statement.define) > MAX_CONDITIONS:
+        raise QueryError(f"DEFINE has more than {MAX_CONDITIONS} conditions", text, *statement.define[-1].span)
     for name, members in statement.subsets.items():
         if name in primary:
             raise QueryError(f"SUBSET {name} has the name of a variable of PATTERN", text, *statement.pattern_span)

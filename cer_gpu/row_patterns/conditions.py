@@ -14,10 +14,10 @@ from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql import syntax as s
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.fields import attribute_type, column_type
-from cer_gpu.columnar.strings import StringCoder
+from cer_gpu.columnar.strings import DictionaryEncoder
 from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.expressions.derived import makers_of
-from cer_gpu.predicates.guards import BoundGuards, GuardWords
+from cer_gpu.predicates.guards import BoundGuards, GuardEvaluator
 from cer_gpu.predicates.placement import CUDA, Placement
 from cer_gpu.row_patterns.leaves import Null, RowLeaf, RowValue
 from cer_gpu.row_patterns.matching import Searching, Skip
@@ -29,10 +29,10 @@ CONDITION_ROWS = 1 << 15
 """Rows whose conditions are evaluated at once, so that their temporaries stay in the cache."""
 DEVICE_ROWS = 1 << 20
 """Rows whose conditions a GPU evaluates at once."""
-MOST_DIRECT = 10
+MAX_DIRECT = 10
 """Most conditions whose answers, as bits, are the symbol of a row; of more, the combinations met are numbered."""
-MOST_CONDITIONS = 63
-MOST_SYMBOLS = 1 << 16
+MAX_CONDITIONS = 63
+MAX_PATTERN_SYMBOLS = 1 << 16
 """Most combinations of answers, as a row has one in 16 bits."""
 
 
@@ -122,10 +122,10 @@ class BoundConditions:
         held : dict from str to bool, shape (n symbols,)
         """
         n = rows.batch.num_rows
-        direct = len(self._variables) <= MOST_DIRECT
+        direct = len(self._variables) <= MAX_DIRECT
         words = np.zeros(n, np.uint16 if direct else np.int64)
         if self._guards is not None:
-            evaluation, begin = GuardWords(self._guards, device), 0
+            evaluation, begin = GuardEvaluator(self._guards, device), 0
             try:
                 for block, found in evaluation.all_words(self._blocks(rows, evaluation.placement)):
                     words[begin : begin + block.n_rows] = found[:, 0] if found.ndim == 2 else found
@@ -138,8 +138,10 @@ class BoundConditions:
         else:
             encoded = pc.dictionary_encode(pa.array(words))
             known, symbols = encoded.dictionary.to_numpy(), encoded.indices.to_numpy().astype(np.uint16)
-            if len(known) > MOST_SYMBOLS:
-                raise QueryTooLargeError(f"the conditions of DEFINE have more than {MOST_SYMBOLS:,} combinations here")
+            if len(known) > MAX_PATTERN_SYMBOLS:
+                raise QueryTooLargeError(
+                    f"the conditions of DEFINE have more than {MAX_PATTERN_SYMBOLS:,} combinations here"
+                )
         return symbols, {v: (known >> bit & 1).astype(np.bool_) for bit, v in enumerate(self._variables)}
 
     def _blocks(self, rows: OrderedRows, placement: Placement) -> Iterator[Block]:
@@ -147,7 +149,7 @@ class BoundConditions:
         assert self._guards is not None
         shifts = _Shifts(rows)
         makers = makers_of(self._guards.derived)
-        coders: dict[str, StringCoder] = {}
+        coders: dict[str, DictionaryEncoder] = {}
         begin, n = 0, rows.batch.num_rows
         while begin < n:
             end = min(n, begin + (DEVICE_ROWS if placement.device == CUDA else CONDITION_ROWS))

@@ -26,7 +26,7 @@ _COUNTED = (
     "linear in the rows: a pass from the end marks at each row the places that can go on there, of which some take "
     "several rows; one from the start takes the preferred number of rows at once"
 )
-_MOST_PLACES = 50
+_MAX_PLACES = 50
 """Most places of a pattern that the text lists."""
 
 
@@ -197,10 +197,10 @@ def _times(program: RowProgram, number: int) -> str:
 def _places(places: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "a row is taken by the first of the places behind it of which the condition holds, and which can finish"
     yield from aligned_lines(
-        [[each["place"], "→ " + (", ".join(each["next"]) or "none")] for each in places[:_MOST_PLACES]]
+        [[each["place"], "→ " + (", ".join(each["next"]) or "none")] for each in places[:_MAX_PLACES]]
     )
-    if len(places) > _MOST_PLACES:
-        yield f"and {len(places) - _MOST_PLACES:,} more"
+    if len(places) > _MAX_PLACES:
+        yield f"and {len(places) - _MAX_PLACES:,} more"
 
 
 def _automaton(program: RowProgram, conditions: Mapping[str, str]) -> dict[str, Any]:

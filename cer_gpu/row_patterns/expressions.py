@@ -37,7 +37,7 @@ _AROUND: dict[type[_Node], tuple[str, str]] = {
     exp.Is: ("", r"(?i)\s+IS\s+(?:NOT\s+)?NULL"),
 }
 """Texts before and after the children of a node that belong to it; those of a function are its brackets."""
-_MOST_ROWS = 10**9
+_MAX_ROWS = 10**9
 """Most rows that PREV, NEXT, FIRST and LAST go."""
 _COMPARISONS: dict[type[_Node], str] = {
     exp.EQ: "=",
@@ -361,8 +361,8 @@ class Translator:
         node = arguments[1]
         if not isinstance(node, exp.Literal) or node.is_string or not node.name.isdigit():
             raise self._error(f"the second argument of {name} is a number of rows, 0 or more", name=name)
-        if len(node.name) > 10 or int(node.name) > _MOST_ROWS:
-            raise self._error(f"{name} goes {_MOST_ROWS:,} rows at most", name=name)
+        if len(node.name) > 10 or int(node.name) > _MAX_ROWS:
+            raise self._error(f"{name} goes {_MAX_ROWS:,} rows at most", name=name)
         return int(node.name)
 
     def _physical(self, name: str, arguments: list[_Node], final: bool | None) -> RowValue:

@@ -36,9 +36,9 @@ from cer_gpu.row_patterns.program import RowProgram
 
 Walked = Callable[..., tuple[int, int, int, int, int]]
 
-_MOST_STATES = 1 << 16
+_MAX_STATES = 1 << 16
 """Most states of the automaton, as a row has one in 16 bits."""
-MOST_ENTRIES = 1 << 24
+MAX_ENTRIES = 1 << 24
 """Most entries of its tables."""
 COUNTED_ROWS = 1 << 20
 """Rows that are marked at once for places that take several rows, or those of one longer partition."""
@@ -182,7 +182,7 @@ class MatchTables:
 
     def _grow(self) -> None:
         n_states = 2 * len(self.before)
-        if n_states > _MOST_STATES or n_states * (self.before.shape[1] + self.choices.shape[1]) > MOST_ENTRIES:
+        if n_states > _MAX_STATES or n_states * (self.before.shape[1] + self.choices.shape[1]) > MAX_ENTRIES:
             raise QueryTooLargeError(
                 f"the row pattern, of {self.n_places:,} places, needs more than {n_states // 2:,} states here"
             )

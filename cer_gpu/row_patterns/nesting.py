@@ -12,7 +12,7 @@ from cer_gpu.ceql.nesting import MAX_NESTING
 from cer_gpu.ceql.syntax import Span
 from cer_gpu.errors import QueryTooLargeError
 
-MOST_BRACKETS = 25
+MAX_BRACKETS = 25
 """Most brackets, CASEs and signs around one word of an expression: sqlglot needs some 24 frames of Python for each."""
 
 _OPENING, _CLOSING = ("(", "CASE", "["), (")", "END", "]")
@@ -47,14 +47,14 @@ def check_words(tokens: Iterable[Any], text: str, begin: int) -> None:
         word = text[begin + token.start : begin + token.end + 1].upper()
         n_signs = n_signs + 1 if word in _SIGNS else 0
         n_open += (word in _OPENING) - (word in _CLOSING)
-        if n_open + max(0, n_signs - 1) > MOST_BRACKETS:  # the first may stand between two operands
+        if n_open + max(0, n_signs - 1) > MAX_BRACKETS:  # the first may stand between two operands
             raise too_deep_for_sql(text, (begin + token.start, begin + token.end + 1))
 
 
 def too_deep_for_sql(text: str, span: Span) -> QueryTooLargeError:
     """Return the error of an expression that has too many brackets around a word."""
     return QueryTooLargeError(
-        f"the expression is nested more than {MOST_BRACKETS} levels deep", text, *span, _OF_BRACKETS
+        f"the expression is nested more than {MAX_BRACKETS} levels deep", text, *span, _OF_BRACKETS
     )
 
 

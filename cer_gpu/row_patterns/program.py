@@ -38,11 +38,11 @@ from cer_gpu.row_patterns.pattern import (
 MATCH_END = -1
 """In a list of places: the match ends here."""
 
-_MOST_PLACES = 2000
+_MAX_PLACES = 2000
 """Most places of a program."""
-MOST_STEPS = 3 * 10**6
+MAX_PROGRAM_STEPS = 3 * 10**6
 """Most silent steps behind all places: of optional parts in a repetition, there are the square of the places."""
-MOST_WRITTEN_OUT = 64
+MAX_WRITTEN_OUT = 64
 """Most places of a program that is written out where counts make it much shorter."""
 MUCH_SHORTER = 4
 NO_BOUND = 2**31 - 1
@@ -105,10 +105,10 @@ def program_of(pattern: RowPattern, *, may_count: bool = False) -> RowProgram:
     Raises
     ------
     QueryTooLargeError
-        When it has more than `_MOST_PLACES` places, or too many ways between them.
+        When it has more than `_MAX_PLACES` places, or too many ways between them.
     """
     n_places = _n_places(pattern)
-    if may_count and n_places > MOST_WRITTEN_OUT:
+    if may_count and n_places > MAX_WRITTEN_OUT:
         counted = counted_together(pattern)
         if MUCH_SHORTER * _n_places(counted, counted=True) <= n_places:
             return _program(counted, counted=True)
@@ -157,7 +157,7 @@ def _program(pattern: RowPattern, *, counted: bool) -> RowProgram:
 
 
 def _too_large() -> QueryTooLargeError:
-    text = f"the row pattern has more than {_MOST_PLACES:,} places, with its repetitions written out"
+    text = f"the row pattern has more than {_MAX_PLACES:,} places, with its repetitions written out"
     return QueryTooLargeError(text)
 
 
@@ -197,7 +197,7 @@ class _Steps:
         return frozenset(self.body_of.values())
 
     def new(self) -> int:
-        if len(self.silent) > 20 * _MOST_PLACES:  # of repetitions of nothing
+        if len(self.silent) > 20 * _MAX_PLACES:  # of repetitions of nothing
             raise _too_large()
         self.silent.append([])
         return len(self.silent) - 1
@@ -219,14 +219,14 @@ class _Steps:
             case Alternation():
                 return self._one_of(pattern.parts, begin, excluded)
             case Permutation():
-                if factorial(len(pattern.parts)) > _MOST_PLACES:
+                if factorial(len(pattern.parts)) > _MAX_PLACES:
                     raise _too_large()
                 return self._one_of([Concatenation(parts) for parts in permutations(pattern.parts)], begin, excluded)
             case Repetition():
                 return self._repeated(pattern, begin, excluded)
 
     def _place(self, variable: str, begin: int, excluded: bool, count: RowCount) -> int:
-        if len(self.taken) == _MOST_PLACES:
+        if len(self.taken) == _MAX_PLACES:
             raise _too_large()
         end = self.new()
         self.at[begin] = len(self.taken)
@@ -304,7 +304,7 @@ class _Steps:
             for target in reversed(silent[here]):
                 waiting.append((target, begun))
         self.n_steps += len(seen)
-        if self.n_steps > MOST_STEPS:
+        if self.n_steps > MAX_PROGRAM_STEPS:
             raise QueryTooLargeError(
                 "the row pattern has too many ways from one place to another, with its repetitions written out",
                 hint="put fewer optional parts, as in A? or A*, into a repetition with bounds, as in {40}",

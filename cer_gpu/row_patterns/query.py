@@ -15,10 +15,10 @@ from cer_gpu.backend.row_patterns import list_rows
 from cer_gpu.columnar.columns import kind_of
 from cer_gpu.columnar.fields import attribute_type, column_type, is_field_column, narrowest
 from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, Sort, options_by_name, taking
-from cer_gpu.engine.sharing import Sharing
-from cer_gpu.engine.table_member import TableMember
+from cer_gpu.engine.shared_state import SharedState
+from cer_gpu.engine.table_member import BufferedExecution
 from cer_gpu.errors import OptionError, QueryError, QueryTypeError, did_you_mean
-from cer_gpu.evaluated import CompiledQuery
+from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events, reading_again
 from cer_gpu.output.measures import BoundMeasures
@@ -110,11 +110,11 @@ class RowPatternQuery(CompiledQuery):
             )
         return self.default_output
 
-    def _member(self, options: EvaluationOptions, sharing: Sharing | None = None) -> TableMember:
+    def _member(self, options: EvaluationOptions, sharing: SharedState | None = None) -> BufferedExecution:
         self.output_for(options.output)
         if options.aggregate is not None:
             raise OptionError("aggregate is an option of CEQL; in MATCH_RECOGNIZE, MEASURES has aggregates")
-        return TableMember(self, options)
+        return BufferedExecution(self, options)
 
     def _source(self, events: Any, *, sort: Sort = False, resident: bool = False, needs: Any = None) -> Source:
         """Open anything that `evaluate` takes, or a mapping from the table of FROM to it."""

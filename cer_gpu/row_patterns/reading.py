@@ -29,11 +29,11 @@ RowArgument = tuple[int, int, int, int]
 OfPlace = Sequence[tuple[Condition, Sequence[RowArgument]]]
 """Conditions on other rows of a place, each with its arguments."""
 
-MOST_BACK = 64
+MAX_BACK = 64
 """Farthest row from the last one of a variable that is followed; where conditions go farther, nothing is noted."""
-MOST_OPENS = 1 << 27
+MAX_OPENS = 1 << 27
 """Most numbers for the rows of quiet places."""
-MOST_PAIRED = 64
+MAX_PAIRED = 64
 """Most places of which it is looked for two ways to one."""
 _KINDS = {
     k.LAST_ROW: k.READ_LAST,
@@ -78,7 +78,7 @@ def read_after(
         False: a condition reads a row that is too far away, and the list is empty.
     """
     own = [{read for _, read_by in each for a in read_by for read in _reads(a)} for each in conditions]
-    if any(kind in _FROM_LAST and nth > MOST_BACK for each in own for kind, _, nth in each):
+    if any(kind in _FROM_LAST and nth > MAX_BACK for each in own for kind, _, nth in each):
         return place_lists([[] for _ in own], 3), False
 
     def before(place: int, after: frozenset[Read]) -> frozenset[Read]:
@@ -110,7 +110,7 @@ def noted_places(program: RowProgram, read: PlaceLists, functions: Sequence[tupl
         As of `cer_gpu.backend.row_search.SearchPlan.functions`.
     """
     n = len(program.places)
-    if n > MOST_PAIRED:
+    if n > MAX_PAIRED:
         return np.ones(n, np.bool_)
     nexts = [[q for q in each if q != MATCH_END] for each in program.nexts]
     starts = {q for q in (*program.starts, *program.starts_at_first) if q != MATCH_END}
@@ -168,7 +168,7 @@ def quiet_places(
     opens: list[Int64] = []
     for place, nexts in enumerate(program.nexts):
         is_read = bool(conditions[place]) or any(held[place] for held in holds)
-        if is_read or place not in nexts or MATCH_END in nexts or (len(opens) + 1) * n_rows > MOST_OPENS:
+        if is_read or place not in nexts or MATCH_END in nexts or (len(opens) + 1) * n_rows > MAX_OPENS:
             continue
         others = [q for q in nexts if q != place]
         is_open = (able[:, others].any(axis=1) | ~able[:, place])[states]

@@ -52,7 +52,7 @@ PAUSE = 10**6
 """Steps after which Python looks for an interrupt."""
 SEARCH_ROWS = 1 << 15
 """Rows whose columns are made at once."""
-DEAD, MORE_DEAD, MOST_DEAD = 1 << 14, 16, 1 << 22
+DEAD, MORE_DEAD, MAX_DEAD = 1 << 14, 16, 1 << 22
 """Rows and places that are noted at once at first, so that they stay in the cache; how many times as many after a pause
 in the search for one match; and at most."""
 ROOM = 1 << 10
@@ -290,9 +290,9 @@ class _Search:
             elif outcome != k.PAUSED:
                 return outcome, n, n_taken, at, partition
             elif (
-                0 < len(self._dead) < min(MOST_DEAD, self._counters[k.STEPS_HERE])
+                0 < len(self._dead) < min(MAX_DEAD, self._counters[k.STEPS_HERE])
             ):  # so many may be noted for this match
-                room = min(MOST_DEAD, MORE_DEAD * len(self._dead))
+                room = min(MAX_DEAD, MORE_DEAD * len(self._dead))
                 self._dead = np.zeros((room, self._dead.shape[1]), np.int64)
                 self._memory = self._memory._replace(dead=self._dead)
             if n:

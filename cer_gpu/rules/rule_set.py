@@ -26,7 +26,7 @@ from cer_gpu.engine.options import (
     options_by_name,
     taking,
 )
-from cer_gpu.errors import CerError, InQuery, QueryError
+from cer_gpu.errors import CerError, QueryError, QueryErrorContext
 from cer_gpu.io.source import Source
 from cer_gpu.preparing.sets import compiled_together
 from cer_gpu.query_set import QuerySet, QuerySetEvaluator
@@ -185,7 +185,7 @@ def compile_rules(
             continue
         _, found = analyse_rule(rule, **options)
         if errors == RAISE:
-            with InQuery(name):
+            with QueryErrorContext(name):
                 raise found[0]
         wrong.append((name, found[0]))
     if not queries:

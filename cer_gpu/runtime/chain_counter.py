@@ -16,7 +16,7 @@ from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory import larger_ring
 from cer_gpu.errors import no_memory
 from cer_gpu.runtime.counts import CountBuffers, CountOutput, WeighedBuffers, too_many_at
-from cer_gpu.runtime.events import Relevant, RunOptions
+from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.protocol import Length, Runtime
 
 _INITIAL_SIZE = 1 << 12
@@ -68,7 +68,7 @@ class ChainCounter(Runtime):
         """Return sets of no runs."""
         return tuple(np.zeros(shape, dtype) for dtype in self._dtypes)
 
-    def feed(self, events: Relevant) -> Iterator[CountBuffers]:
+    def feed(self, events: RelevantEvents) -> Iterator[CountBuffers]:
         """Process relevant events and yield full buffers of counts, in order."""
         weights = self._weights_of(events)
         self._regs[loop.EVENT] = 0
@@ -100,7 +100,7 @@ class ChainCounter(Runtime):
                 case other:
                     raise AssertionError(other)
 
-    def _weights_of(self, events: Relevant) -> tuple[Array, ...]:
+    def _weights_of(self, events: RelevantEvents) -> tuple[Array, ...]:
         """Return the weights of events, by their kinds, floats and integers; nothing where they have none."""
         if self._weighing is None:
             return ()

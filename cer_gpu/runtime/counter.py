@@ -16,7 +16,7 @@ from cer_gpu.backend.status import Status
 from cer_gpu.errors import no_memory
 from cer_gpu.runtime import run
 from cer_gpu.runtime.counts import CountBuffers, CountOutput, too_many_at
-from cer_gpu.runtime.events import Relevant, RunOptions
+from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.loop import Loop, tables_of
 from cer_gpu.runtime.protocol import Length
 
@@ -40,7 +40,7 @@ class Counter(Loop):
     def _window(self) -> counting.Records:
         return counting.Records(self._records, self._front, self._ways)
 
-    def feed(self, events: Relevant) -> Iterator[CountBuffers]:
+    def feed(self, events: RelevantEvents) -> Iterator[CountBuffers]:
         """Process relevant events and yield full buffers of counts, in order."""
         if not len(events.symbols):
             return

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.arrays import Array, Int64, UInt64
-from cer_gpu.columnar.recycling import cells_of_turn
+from cer_gpu.columnar.buffer_leases import leased_slots
 from cer_gpu.errors import EventsError
 from cer_gpu.runtime import matches
 
@@ -72,7 +72,7 @@ class CountOutput:
         self.n_ends: int = 0
         self._rows = matches.OUTPUT_ROWS
         self._timed, self._share, self._beside = timed, share, beside
-        cells = cells_of_turn()
+        cells = leased_slots()
         self._recycler = cells.recycler
         self._empty = cells[self._rows, timed, beside]  # arrays that hold nothing beyond the block that is read
 

@@ -48,7 +48,7 @@ class RunOptions:
     report_from
         Complex events that end before this position are not listed.
     placed
-        True if `Relevant.places` gives the positions that are reported.
+        True if `RelevantEvents.places` gives the positions that are reported.
     gap
         Longest distance of two steps, by the clock of the window; None: any.  Only for a funnel.
     counted
@@ -64,9 +64,9 @@ class RunOptions:
     recent
         Tables of the steps of SELECT RECENT, or None.
     texts
-        Numbers of the texts that these filters compare, shared with the columns of `Relevant.attributes`.
+        Numbers of the texts that these filters compare, shared with the columns of `RelevantEvents.attributes`.
     weighing
-        Weights of events, which are the columns of `Relevant.attributes`; or None.
+        Weights of events, which are the columns of `RelevantEvents.attributes`; or None.
     memory
         Limit for the complex events of one end that are gathered for a choice among them, and for those that wait.
     time_type
@@ -118,7 +118,7 @@ class RunOptions:
 
 
 @dataclass(frozen=True)
-class Relevant:
+class RelevantEvents:
     """Relevant events of a block.
 
     Attributes
@@ -162,19 +162,19 @@ class Relevant:
         """The positions that are reported."""
         return self.places if len(self.places) else self.positions
 
-    def at(self, indices: slice | Int32) -> Relevant:
+    def at(self, indices: slice | Int32) -> RelevantEvents:
         """Return some of the events."""
-        return Relevant(*(each[indices] if len(each) else each for each in self._arrays))
+        return RelevantEvents(*(each[indices] if len(each) else each for each in self._arrays))
 
-    def copy(self) -> Relevant:
+    def copy(self) -> RelevantEvents:
         """Return the events in memory of their own."""
-        return Relevant(*(each.copy() for each in self._arrays))
+        return RelevantEvents(*(each.copy() for each in self._arrays))
 
     @property
     def _arrays(self) -> list[Array]:
         return [getattr(self, f.name) for f in fields(self)]
 
-    def near_one_another(self) -> Iterator[Relevant]:
+    def near_one_another(self) -> Iterator[RelevantEvents]:
         """Yield the events in pieces, so that the positions of each differ by no more than `FARTHEST`."""
         begin = 0
         while begin < len(self.positions):

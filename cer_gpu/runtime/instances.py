@@ -20,7 +20,7 @@ from cer_gpu.backend.joins.successors import drop_without_successors
 from cer_gpu.backend.joins.whole_paths import LEFT, N_PROGRESS, General
 from cer_gpu.columnar.memory import room
 from cer_gpu.errors import no_memory
-from cer_gpu.runtime.events import Relevant, RunOptions
+from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.join_tables import JoinTables
 from cer_gpu.runtime.joining import Joining, forgets_by_partition
 from cer_gpu.runtime.protocol import FoundBuffers, Length
@@ -31,11 +31,11 @@ _INITIAL_DEPTH = 1 << 8
 """Initial room for the events of a path."""
 PICKED = 1 << 10
 """Most starts that are listed at once."""
-FEWEST_AHEAD = 1 << 10
+MIN_AHEAD = 1 << 10
 """Least events at once among which those are looked for that nothing can follow."""
-MOST_SLOTS = 1 << 22
+MAX_SLOTS = 1 << 22
 """Most slots of the table in which they are looked for."""
-MOST_NUMBERED = 1 << 30
+MAX_NUMBERED = 1 << 30
 """Most entries of a hash index, which has numbers of 32 bits."""
 PARTNERS = 1 << 6
 """Most events behind a far edge of an end that are noted, for the events between the two."""
@@ -100,18 +100,18 @@ class InstanceGraph(Joining):
 
     # ---- events -------------------------------------------------------------------------------------------
 
-    def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
+    def feed(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
         """Process relevant events and yield full buffers, in order."""
         return super().feed(self._followed(events))
 
-    def _followed(self, events: Relevant) -> Relevant:
+    def _followed(self, events: RelevantEvents) -> RelevantEvents:
         """Return events with a symbol of no atom in place of those of events that nothing can follow."""
         n = len(events.symbols)
-        if n < FEWEST_AHEAD or not self._looks_ahead:
+        if n < MIN_AHEAD or not self._looks_ahead:
             return events
         symbols = events.symbols.copy()
-        if len(self._next) < min(2 * n, MOST_SLOTS):
-            self._next = np.zeros(min(1 << (2 * n - 1).bit_length(), MOST_SLOTS), np.int32)
+        if len(self._next) < min(2 * n, MAX_SLOTS):
+            self._next = np.zeros(min(1 << (2 * n - 1).bit_length(), MAX_SLOTS), np.int32)
         group = plain(self._graph)
         drop_without_successors(
             symbols,
@@ -188,7 +188,7 @@ class InstanceGraph(Joining):
     # ---- texts ----------------------------------------------------------------------------------------------
 
     def texts_in(self, columns: list[int]) -> Int64:
-        """Return the numbers of texts held of some columns of `Relevant.attributes`."""
+        """Return the numbers of texts held of some columns of `RelevantEvents.attributes`."""
         self._drop(self._last_clocks[0])
         held = [self._valid_texts(q, column)[0] for q in range(len(self._heights)) for column in columns]
         return np.concatenate([np.empty(0, np.int64), *held])
@@ -264,7 +264,7 @@ class InstanceGraph(Joining):
         joins, capacity = self._joins, self._stacks.positions.shape[1]
         self._dead = np.zeros((len(self._heights), capacity) if self._judged else (0, 0), np.int64)
         n_entries = capacity << int(joins.graph["index_shifts"].max(initial=0))
-        if n_entries > MOST_NUMBERED:
+        if n_entries > MAX_NUMBERED:
             raise MemoryError
         n_blocks = sum(max(capacity >> shift, 1) for shift in (5, 10, 15))
         zones = (len(self._heights), joins.n_zones, n_blocks)

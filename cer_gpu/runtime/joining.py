@@ -17,8 +17,8 @@ from cer_gpu.backend.joins import choosing as k
 from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory_limit import exceeded
 from cer_gpu.runtime.counts import CountBuffers, CountOutput, too_many_at
-from cer_gpu.runtime.events import Relevant, RunOptions
-from cer_gpu.runtime.matches import MOST_POSITIONS, MatchBuffers, OutputBuffers
+from cer_gpu.runtime.events import RelevantEvents, RunOptions
+from cer_gpu.runtime.matches import MAX_POSITIONS, MatchBuffers, OutputBuffers
 from cer_gpu.runtime.protocol import FoundBuffers, Length, Runtime
 
 PAIRS_AT_ONCE = 1 << 23
@@ -90,7 +90,7 @@ class Joining(Runtime):
     def _lengthen(self, n_rows: int) -> None:
         """Make room for a longer listing, and for choosing among so many rows."""
 
-    def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
+    def feed(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
         """Process relevant events and yield full buffers, in order."""
         n, noted, regs = len(events.symbols), 0, self._regs
         regs[k.EVENT] = 0
@@ -120,7 +120,7 @@ class Joining(Runtime):
                     raise AssertionError(other)
         self._note_clocks(events, noted, n)
 
-    def _emptied(self, events: Relevant) -> Iterator[FoundBuffers]:
+    def _emptied(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
         """Hand over what is complete, and make room in the buffers."""
         regs = self._regs
         if self.options.counted and regs[k.N_ENDS] == len(self._counted.to_fill[0]):
@@ -130,7 +130,7 @@ class Joining(Runtime):
         n_out, n_values = int(regs[k.N_OUT]), int(regs[k.N_VALUES])
         if not n:
             if self._out.is_widest:
-                raise exceeded(self._gathered_at(events), f"more than {MOST_POSITIONS:,} positions")
+                raise exceeded(self._gathered_at(events), f"more than {MAX_POSITIONS:,} positions")
             with self._gathering(events, self._out.n_bytes_when_wider + _SCRATCH * n_out):
                 self._out.widen(n_out, n_values)
             return
@@ -139,11 +139,11 @@ class Joining(Runtime):
         regs[k.FIRST_OUT] = 0
         yield found
 
-    def _gathering(self, events: Relevant, n_bytes: int) -> AbstractContextManager[None]:
+    def _gathering(self, events: RelevantEvents, n_bytes: int) -> AbstractContextManager[None]:
         """Bound the memory for the complex events of the event under way, which then take so many bytes."""
         return self.options.memory.room_for(n_bytes, lambda: self._gathered_at(events))
 
-    def _gathered_at(self, events: Relevant) -> str:
+    def _gathered_at(self, events: RelevantEvents) -> str:
         """Return words on the complex events of the event under way, for the message that they need too much."""
         regs = self._regs
         n, event = int(regs[k.N_OUT] - regs[k.FIRST_OUT]), int(regs[k.EVENT])
@@ -174,7 +174,7 @@ class Joining(Runtime):
 
     # ---- clocks and partitions --------------------------------------------------------------------------------
 
-    def _note_clocks(self, events: Relevant, begin: int, end: int) -> None:
+    def _note_clocks(self, events: RelevantEvents, begin: int, end: int) -> None:
         """Note the last clocks, of each partition if its events are counted, after the events from `begin` to `end`."""
         if self.options.window == COUNT_WINDOW:
             self._last_clocks[events.partitions[begin:end]] = events.window_clocks[begin:end]

@@ -13,9 +13,9 @@ from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.chains import keyed_drops as drops
 from cer_gpu.backend.chains import keyed_stacks as loops
-from cer_gpu.columnar.memory import GROWS_IN_PLACE, GrowingRows, Scratch
+from cer_gpu.columnar.memory import GROWS_IN_PLACE, GrowableArray, Scratch
 from cer_gpu.errors import no_memory
-from cer_gpu.runtime.events import Relevant, RunOptions
+from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.protocol import Length
 from cer_gpu.runtime.stacks import ChainLister
@@ -64,11 +64,11 @@ class KeyedStacks(ChainLister):
         self._barred = np.zeros((0, len(chain.steps)), np.int64)
         width = loops.TIME + options.timed + chain.is_gapped + 2 * chain.is_counted
         width += options.window != GLOBAL_WINDOW
-        self._ring = GrowingRows(max(_INITIAL_SIZE, 2 * n_stacks), width)
+        self._ring = GrowableArray(max(_INITIAL_SIZE, 2 * n_stacks), width)
         self._ends = Scratch(np.int64, loops.N_END)
         self.reserve_partitions(1)
 
-    def feed(self, events: Relevant) -> Iterator[MatchBuffers]:
+    def feed(self, events: RelevantEvents) -> Iterator[MatchBuffers]:
         """Process relevant events and yield full buffers of complex events, in order."""
         begin, n = 0, len(events.symbols)
         ends, given = self._ends.empty(n), self._given(events)
@@ -177,7 +177,7 @@ class KeyedStacks(ChainLister):
         self._tops, self._lasts, self._regs = snapshot["tops"], snapshot["lasts"], snapshot["regs"]
         self._barred = snapshot["barred"]
         self._last_clock = snapshot["last_clock"][0]
-        self._ring = GrowingRows(int(snapshot["size"][0]), self._instances.shape[1])
+        self._ring = GrowableArray(int(snapshot["size"][0]), self._instances.shape[1])
         self._instances[self._kept] = snapshot["instances"]
 
     # ---- room -----------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ class KeyedStacks(ChainLister):
             return
         gentle = size >= GENTLE_FROM and GROWS_IN_PLACE
         more = max(size // FREE, self._chain.n_waiting) if gentle else size
-        more = min(more, loops.MOST_INSTANCES - size)
+        more = min(more, loops.MAX_INSTANCES - size)
         try:
             if more < self._chain.n_waiting:
                 raise MemoryError

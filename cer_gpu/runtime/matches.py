@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from cer_gpu.arrays import Array, Bools, Int32, Int64
-from cer_gpu.columnar.recycling import cells_of_turn
+from cer_gpu.columnar.buffer_leases import leased_slots
 
 OUTPUT_ROWS = 1 << 17
 """Complex events in one output buffer: with more, what is filled and what is read are not in the cache together."""
-MOST_POSITIONS = (1 << 31) - 1
+MAX_POSITIONS = (1 << 31) - 1
 """Most positions in one output buffer: offsets are int32."""
 
 
@@ -76,7 +76,7 @@ class OutputBuffers:
         self._n_values = 8 * OUTPUT_ROWS
         self._timed, self._labelled = timed, labelled
         self._nothing: MatchBuffers | None = None
-        self._cells = cells_of_turn()
+        self._cells = leased_slots()
         self._recycler = self._cells.recycler
 
     @property
@@ -108,7 +108,7 @@ class OutputBuffers:
     @property
     def is_widest(self) -> bool:
         """True if offsets of int32 reach no more positions."""
-        return self._n_values == MOST_POSITIONS
+        return self._n_values == MAX_POSITIONS
 
     @property
     def n_bytes(self) -> int:
@@ -127,7 +127,7 @@ class OutputBuffers:
             raise MemoryError
         full, sizes = self._first(n, n_values), [each.nbytes for each in self.to_fill]
         self._empty = None
-        self._n_values = min(2 * self._n_values, MOST_POSITIONS)
+        self._n_values = min(2 * self._n_values, MAX_POSITIONS)
         self._rows *= 2 if n else 1
         self._empty = None
         self._refill(full)

@@ -14,7 +14,7 @@ from cer_gpu.backend.arguments import Window, plain
 from cer_gpu.backend.chains import neighbours as loops
 from cer_gpu.backend.status import Status
 from cer_gpu.runtime.counts import CountOutput
-from cer_gpu.runtime.events import Relevant, RunOptions
+from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.matches import OutputBuffers
 from cer_gpu.runtime.protocol import FoundBuffers, Length, Runtime
 
@@ -63,7 +63,7 @@ class NeighbourLister(Runtime):
         """True: neighbours have consecutive numbers."""
         return True
 
-    def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
+    def feed(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
         """Process relevant events and yield full buffers, in the order of the ends."""
         self._regs[loops.EVENT] = 0
         while len(events.symbols):
@@ -76,7 +76,7 @@ class NeighbourLister(Runtime):
             else:  # a single complex event that no buffer holds
                 self._out.widen()
 
-    def _read(self, events: Relevant) -> int:
+    def _read(self, events: RelevantEvents) -> int:
         """Call the loop, and return its status."""
         if len(self._accepts) < self._chain.n_symbols:
             steps = self._chain.steps_of[: self._chain.n_symbols]

@@ -18,7 +18,7 @@ from cer_gpu.expressions.relation_terms import EACH, FIRST, LAST, PREV, Conditio
 if TYPE_CHECKING:
     from cer_gpu.runtime.join_plan import EdgePlan, JoinPlan
 
-MOST_LASTS = 60
+MAX_LASTS = 60
 """Most LAST of different variables that bits are for."""
 
 ANY_EVENT = -1
@@ -101,8 +101,8 @@ class WholePathTests:
             lasts = self._lasts_at(edge)
             numbers = [bits.setdefault(held, len(bits)) for held in lasts]
             resets = not self._repeats.isdisjoint(edge.loops)
-            way[WAY_OPENS] = resets or self._opens(edge) or any(number >= MOST_LASTS for number in numbers)
-            way[WAY_LASTS] = sum(1 << number for number in set(numbers) if number < MOST_LASTS)
+            way[WAY_OPENS] = resets or self._opens(edge) or any(number >= MAX_LASTS for number in numbers)
+            way[WAY_LASTS] = sum(1 << number for number in set(numbers) if number < MAX_LASTS)
             way[WAY_RESETS] = resets
             way[WAY_PLAIN] = self._is_plain(edge_plan)
         return ways

@@ -28,7 +28,7 @@ from cer_gpu.backend.products.keys import Automaton, KeyTable
 from cer_gpu.backend.products.listing import N_AGENDA, N_WAITING, ProductListing
 from cer_gpu.columnar.memory import room, zeros
 from cer_gpu.errors import no_memory
-from cer_gpu.runtime.events import Relevant, RunOptions
+from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.joining import Joining, forgets_by_partition
 from cer_gpu.runtime.protocol import FoundBuffers, Length
 
@@ -97,7 +97,7 @@ class Products(Joining):
 
     # ---- events -------------------------------------------------------------------------------------------
 
-    def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
+    def feed(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
         """Process relevant events and yield full buffers, in order."""
         self._regs[loops.AHEAD] = 0
         return super().feed(events)
@@ -159,7 +159,7 @@ class Products(Joining):
     # ---- texts ----------------------------------------------------------------------------------------------
 
     def texts_in(self, columns: list[int]) -> Int64:
-        """Return the numbers of texts held of some columns of `Relevant.attributes`."""
+        """Return the numbers of texts held of some columns of `RelevantEvents.attributes`."""
         self._drop(self._last_clocks[0])
         used = self._in_use
         held = [self._rows[begin:end, value][used[begin:end]] for begin, end, value in self._text_values(columns)]

@@ -14,7 +14,7 @@ import numpy as np
 
 from cer_gpu.arrays import Bools, Int64
 from cer_gpu.runtime.counts import CountBuffers
-from cer_gpu.runtime.events import Relevant, RunOptions
+from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.progress.buffers import ProgressBuffers
 from cer_gpu.runtime.reading.symbols import EventBuffers
@@ -58,12 +58,12 @@ class Runtime(ABC):
 
     @property
     def needs_lows(self) -> bool:
-        """True: `Relevant.lows` must hold the ordinal of the first event in each window."""
+        """True: `RelevantEvents.lows` must hold the ordinal of the first event in each window."""
         return False
 
     @property
     def numbers_events(self) -> bool:
-        """True: `Relevant.ordinals` must hold the number of each event in its partition."""
+        """True: `RelevantEvents.ordinals` must hold the number of each event in its partition."""
         return False
 
     @property
@@ -88,7 +88,7 @@ class Runtime(ABC):
         return sum(array.nbytes for group in groups for array in group if isinstance(array, np.ndarray))
 
     @abstractmethod
-    def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
+    def feed(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
         """Process relevant events and yield full buffers, in the order of the ends."""
 
     @abstractmethod
@@ -112,7 +112,7 @@ class Runtime(ABC):
         raise NotImplementedError
 
     def texts_in(self, columns: list[int]) -> Int64:
-        """Return the numbers of texts held of some columns of `Relevant.attributes`; only where it `keeps_texts`."""
+        """Return the numbers of strings held of some attribute columns; only where it `keeps_texts`."""
         raise NotImplementedError
 
     def renumber_texts(self, columns: list[int], renumbered: Int64) -> None:

@@ -17,7 +17,7 @@ from cer_gpu.backend.status import Status
 from cer_gpu.expressions.relation_terms import Comparison
 from cer_gpu.expressions.relations import BoundRelations
 from cer_gpu.expressions.terms import COMPARISONS
-from cer_gpu.runtime.events import Relevant, RunOptions
+from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.join_tables import padded, records_of
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
 from cer_gpu.runtime.protocol import Length, Runtime
@@ -54,7 +54,7 @@ class Recognising(Runtime):
         self._events_of_tests = np.zeros((2, self._arguments.shape[1]), np.int64)
         self._out = OutputBuffers(timed=options.timed, labelled=False)
 
-    def feed(self, events: Relevant) -> Iterator[MatchBuffers]:
+    def feed(self, events: RelevantEvents) -> Iterator[MatchBuffers]:
         """Process relevant events and yield full buffers of ends, in order."""
         self._regs[loop.EVENT] = 0
         while True:
@@ -66,7 +66,7 @@ class Recognising(Runtime):
                 case other:
                     raise AssertionError(other)
 
-    def _recognise(self, events: Relevant) -> int:
+    def _recognise(self, events: RelevantEvents) -> int:
         made, texts = self._table.recogniser, self.options.texts
         assert texts is not None
         share, n_shares = self.options.share or (0, 1)

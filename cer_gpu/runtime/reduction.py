@@ -18,13 +18,13 @@ from cer_gpu.automaton.parallel_pattern import ParallelTable
 from cer_gpu.automaton.semi_joins import SemiJoin
 from cer_gpu.backend.products.reduction import N_TAKING_PART, PLACE, JoinGroups, semi_join
 from cer_gpu.columnar.memory import Scratch
-from cer_gpu.runtime.events import Relevant
+from cer_gpu.runtime.events import RelevantEvents
 from cer_gpu.runtime.join_tables import padded
 from cer_gpu.runtime.parallel_tables import ParallelTables
 
-FEWEST_HELD = 1 << 12
+MIN_HELD = 1 << 12
 """Least events at once that are held back."""
-MOST_HELD = 1 << 22
+MAX_HELD = 1 << 22
 """Events that are held back at most."""
 LEFT_AT_MOST, LEFT_OF_STEPS = 0.6, 0.4
 """Shares of the events that are left, up to which it pays to look for partners: of conjunctions, and of steps, which
@@ -35,15 +35,15 @@ RESTS = 8
 """Factor for the events that are not looked at, to those that were looked at in vain."""
 SLOTS_AN_EVENT = 8
 """Slots of a table for each event in a window."""
-MOST_APART = 32
+MAX_APART = 32
 """Events, at most, after which a window is moved on: one that is somewhat longer does no harm."""
 TRIED = 1 << 17
 """Events among which partners are looked for, to see whether to wait for more."""
-FEWEST_BITS, MOST_BITS = 8, 21
+MIN_BITS, MAX_BITS = 8, 21
 """Bounds of the binary logarithm of the slots of a table."""
 
 
-class Partners:
+class SemiJoinFilter:
     """Buffer that holds events back until it is known whether they can have partners.
 
     Parameters
@@ -84,12 +84,12 @@ class Partners:
         self._scratch, self._slots = Scratch(np.int32, N_TAKING_PART), Scratch(np.int32)
         self._words, self._chosen = Scratch(np.int64), Scratch(np.int32)
 
-    def take(self, events: Relevant) -> list[Relevant]:
+    def take(self, events: RelevantEvents) -> list[RelevantEvents]:
         """Return the events to evaluate now, out of those held back and of these, in pieces that are not empty."""
         n = len(events.symbols)
         if self._is_anew:
             self._since, self._is_anew = events.window_clocks[0], False
-        if self._pause > 0 or (n < FEWEST_HELD and self._n == self._n_decided):
+        if self._pause > 0 or (n < MIN_HELD and self._n == self._n_decided):
             found = self.release()
             self._pause -= n
             self._forget(events.window_clocks[-1])
@@ -102,7 +102,7 @@ class Partners:
         n_closed = self._first_open()
         if 4 * (n_closed - self._n_decided) >= 3 * self._n:
             found += self._decide(n_closed)
-        if self._n >= MOST_HELD or (not self._tried and self._n >= TRIED and not self._promises()):
+        if self._n >= MAX_HELD or (not self._tried and self._n >= TRIED and not self._promises()):
             found += self.release()
         return found
 
@@ -119,7 +119,7 @@ class Partners:
     def _pause_for(self, n: int) -> None:
         self._pause, self._tried = n, False
 
-    def release(self, *, ended: bool = False) -> list[Relevant]:
+    def release(self, *, ended: bool = False) -> list[RelevantEvents]:
         """Return all events that are held back and may have partners; if the stream has `ended`, none come behind."""
         if self._n == self._n_decided:
             return []
@@ -152,13 +152,13 @@ class Partners:
         held = self._held.get("window_clocks")
         return (self._held["positions"].view(np.uint64) if held is None else held)[: self._n]
 
-    def _differs(self, events: Relevant) -> bool:
+    def _differs(self, events: RelevantEvents) -> bool:
         """Return True if other columns are to be held than before."""
         return {name: each.dtype for name, each in _columns_of(events).items()} != {
             name: held.dtype for name, held in self._held.items()
         }
 
-    def _append(self, events: Relevant) -> None:
+    def _append(self, events: RelevantEvents) -> None:
         n = self._n + len(events.symbols)
         for name, added in _columns_of(events).items():
             held = self._held.get(name)
@@ -170,7 +170,7 @@ class Partners:
             held[self._n : n] = added
         self._n = n
 
-    def _at(self, rows: slice | Int64) -> Relevant:
+    def _at(self, rows: slice | Int64) -> RelevantEvents:
         empty = np.empty(0, np.int64)
         at = {
             name: held[rows] if isinstance(rows, slice) else held.take(rows, axis=0)
@@ -179,7 +179,7 @@ class Partners:
         if "partitions" not in at:
             at["partitions"] = np.empty(0, np.int32)
         at.setdefault("window_clocks", at["positions"].view(np.uint64))
-        return Relevant(**{name: at.get(name, empty) for name in _FIELDS})
+        return RelevantEvents(**{name: at.get(name, empty) for name in _FIELDS})
 
     def _keep(self, decided: Int64, first_open: int) -> None:
         """Hold only these of the events that are decided upon, and those from `first_open` on."""
@@ -207,7 +207,7 @@ class Partners:
 
     # ---- partners ---------------------------------------------------------------------------------------------
 
-    def _decide(self, n_closed: int) -> list[Relevant]:
+    def _decide(self, n_closed: int) -> list[RelevantEvents]:
         """Decide upon the events before a number, and return those of them that may have partners."""
         n, begin, clocks = self._n, self._n_decided, self._clocks
         words = self._left(n_closed)
@@ -248,8 +248,8 @@ class Partners:
         partitions = self._held["partitions"][:n] if "partitions" in self._held else np.empty(0, np.int32)
         events = words, self._held["symbols"][:n], clocks, self._length, self._held["attributes"][:n], partitions
         n_in_window = self._n_in_window(clocks)
-        bits = min(max((SLOTS_AN_EVENT * n_in_window).bit_length(), FEWEST_BITS), MOST_BITS)
-        apart = min(max(n_in_window // 16, 1), MOST_APART)
+        bits = min(max((SLOTS_AN_EVENT * n_in_window).bit_length(), MIN_BITS), MAX_BITS)
+        apart = min(max(n_in_window // 16, 1), MAX_APART)
         chosen = self._chosen.empty(n + 1)
         for number, join in enumerate(self._joins):
             if self._rest[number] > 0 and not trial:
@@ -268,10 +268,10 @@ class Partners:
         return middle - self._first_in_window(clocks[:middle], clocks[middle])
 
 
-_FIELDS = tuple(field.name for field in fields(Relevant))
+_FIELDS = tuple(field.name for field in fields(RelevantEvents))
 
 
-def _columns_of(events: Relevant) -> dict[str, Array]:
+def _columns_of(events: RelevantEvents) -> dict[str, Array]:
     """Return the columns of events that are to be held: not the empty ones, and not clocks that are the positions."""
     found = {name: each for name in _FIELDS if len(each := getattr(events, name))}
     positions, clocks = found["positions"], found["window_clocks"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cer_gpu.automaton.table import Table
+from cer_gpu.automaton.alphabet import Table
 from cer_gpu.runtime.chain_counter import ChainCounter
 from cer_gpu.runtime.counter import Counter
 from cer_gpu.runtime.events import RunOptions

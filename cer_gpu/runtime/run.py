@@ -21,7 +21,7 @@ from cer_gpu.backend.listing import Listing, Share
 from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory import larger_ring
 from cer_gpu.errors import EventsError, no_memory
-from cer_gpu.runtime.events import Relevant, RunOptions
+from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.loop import Loop, tables_of
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
 from cer_gpu.runtime.protocol import Length
@@ -83,7 +83,7 @@ class AutomatonRun(Loop):
         """True where the window is measured by clocks: positions tell by themselves what has left it."""
         return super().needs_lows and not self.options.in_positions
 
-    def feed(self, events: Relevant) -> Iterator[MatchBuffers]:
+    def feed(self, events: RelevantEvents) -> Iterator[MatchBuffers]:
         """Process relevant events and yield full buffers of complex events, in order."""
         if not len(events.symbols):
             return
@@ -215,7 +215,7 @@ class AutomatonRun(Loop):
         n = len(self._nodes) if self.options.share else 0
         self._weights, self._stamps = np.zeros(n), np.full(n, -1, np.int64)
 
-    def _make_room(self, events: Relevant) -> None:
+    def _make_room(self, events: RelevantEvents) -> None:
         """Prepare for a block: history for its windows, and positions that fit 32 bits."""
         first, last = int(events.positions[0]), int(events.positions[-1])
         if len(events.lows):
@@ -252,7 +252,7 @@ class AutomatonRun(Loop):
         maxima = self._slots[:, tecs.PAIRS + 1 :: 2]
         maxima[:] = _lowered(maxima, shift)
 
-    def _renumber(self, events: Relevant, event: int) -> None:
+    def _renumber(self, events: RelevantEvents, event: int) -> None:
         """Count the events of partitions from a later origin: the first that the open event may still need."""
         part = self._parts[events.partitions[event]]
         moment, previous = int(events.ordinals[event]), int(part[tecs.PREVIOUS])

@@ -16,7 +16,7 @@ from cer_gpu.backend.chains import stacks as loops
 from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory import Scratch, room
 from cer_gpu.errors import no_memory
-from cer_gpu.runtime.events import Relevant, RunOptions
+from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
 from cer_gpu.runtime.protocol import Length, Runtime
 from cer_gpu.stages import LISTING
@@ -66,7 +66,7 @@ class ChainLister(Runtime):
         self._regs[loops.N_OUT] = self._regs[loops.N_VALUES] = 0
         return found
 
-    def _given(self, events: Relevant) -> tuple[tuple[Any, ...], ...]:
+    def _given(self, events: RelevantEvents) -> tuple[tuple[Any, ...], ...]:
         """Return what the loops read beside the instances."""
         window = Window(events.window_clocks, self._length)
         reported = events.as_group._replace(positions=events.reported)
@@ -132,7 +132,7 @@ class StackLister(ChainLister):
         self._stacks.counts[0] = 1
         self._ends = Scratch(np.int64, loops.BOTTOMS + n_steps * (options.consume != CONSUME_NONE))
 
-    def feed(self, events: Relevant) -> Iterator[MatchBuffers]:
+    def feed(self, events: RelevantEvents) -> Iterator[MatchBuffers]:
         """Process relevant events and yield full buffers of complex events, in order."""
         begin, n = 0, len(events.symbols)
         ends, given = self._ends.empty(n), self._given(events)

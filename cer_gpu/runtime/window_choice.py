@@ -23,7 +23,7 @@ from cer_gpu.columnar.memory import Scratch
 from cer_gpu.errors import no_memory
 from cer_gpu.runtime.counter import Counter
 from cer_gpu.runtime.counts import too_many_at
-from cer_gpu.runtime.events import Relevant, RunOptions
+from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.protocol import FoundBuffers, Length, Runtime
 from cer_gpu.runtime.run import AutomatonRun
 from cer_gpu.stages import LISTING
@@ -44,7 +44,7 @@ class WindowChoice(Runtime):
     options
         With a window.
     length
-        Length of the window; it comes as `Relevant.lows`, or as the width in `options`.
+        Length of the window; it comes as `RelevantEvents.lows`, or as the width in `options`.
     """
 
     reads_chain = False
@@ -97,7 +97,7 @@ class WindowChoice(Runtime):
     def _held(self) -> loops.Held:
         return loops.Held(self._regs, self._parts, self._log, self._taken)
 
-    def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
+    def feed(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
         """Process relevant events and yield full buffers of what is chosen, in the order of the ends."""
         n = len(events.symbols)
         ends = self._ends.empty(n)
@@ -203,7 +203,7 @@ class WindowChoice(Runtime):
     def _n_logged(self) -> int:
         return int(self._regs[loops.NEXT_ID] - self._regs[loops.FIRST_ID])
 
-    def _note_low(self, events: Relevant, last: int) -> None:
+    def _note_low(self, events: RelevantEvents, last: int) -> None:
         if self.options.in_positions:
             self._low = int(events.positions[last]) - self.options.width
         elif self.options.window == GLOBAL_WINDOW:
@@ -238,7 +238,7 @@ class WindowChoice(Runtime):
         regs[loops.OPENED] = loops.NO_EVENT
         return len(log)
 
-    def _make_room(self, events: Relevant, event: int) -> None:
+    def _make_room(self, events: RelevantEvents, event: int) -> None:
         """Drop what has left the windows before an event; take more memory if less than half is free."""
         self._note_low(events, event)
         n, size = self._drop(), len(self._log)

@@ -19,7 +19,7 @@ from sigma.filters import SigmaFilter
 from sigma.processing.pipeline import ProcessingPipeline
 from sigma.rule import SigmaRule
 
-from cer_gpu.cache import no_collection
+from cer_gpu.cache import gc_paused
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.errors import OptionError, QueryError, did_you_mean, nearest
 from cer_gpu.rule import Rule
@@ -51,7 +51,7 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
 """Kinds of reasons by the errors of pySigma; all others are rules that are wrong."""
 
 
-@no_collection()
+@gc_paused()
 def converted(rules: Any, pipelines: Any, columns: dict[str, str], nocase_groups: bool = False) -> SigmaRules:
     """Return the rules as texts; parameters and errors are those of `cer_gpu.sigma.load`."""
     backend = CerGpuBackend(_pipeline(pipelines, columns), columns=columns, nocase_groups=nocase_groups)

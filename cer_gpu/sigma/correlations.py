@@ -37,9 +37,9 @@ from sigma.exceptions import SigmaCorrelationConditionError, SigmaError, SigmaFe
 from cer_gpu.sigma.formulas import COUNTED
 from cer_gpu.sigma.ranges import MORE_BOUNDS
 
-MOST_COMBINATIONS = 1_000
+MAX_COMBINATIONS = 1_000
 """Most combinations of rules of which one has to have occurred."""
-MOST_COPIED = 16_000
+MAX_COPIED = 16_000
 """Most characters of the predicates of correlations that one correlation has in place of their names; each level has
 those below it at least twice."""
 _Op = SigmaCorrelationConditionOperator
@@ -182,9 +182,9 @@ class _Writer:
         """Refuse a correlation on others whose predicates are long, before they are put in place of their names."""
         below = [part for part in self._parts if isinstance(part, CorrelationPredicate)]
         n_characters = sum(max(len(part.text), len(part.in_groups)) for part in below)
-        if n_characters > MOST_COPIED:
+        if n_characters > MAX_COPIED:
             raise self._refused(
-                f"correlations on correlations that take {n_characters:,} characters, more than {MOST_COPIED:,}: each "
+                f"correlations on correlations that take {n_characters:,} characters, more than {MAX_COPIED:,}: each "
                 "level doubles those below it\nhint: refer to rules in place of correlations, or to fewer levels"
             )
 
@@ -340,7 +340,7 @@ class _Writer:
         tests = self._tests
         if number <= 0 or number > len(tests):
             return f"({self._count('*', self._any)} {'>=' if number <= 0 else '<'} 0)"
-        if math.comb(len(tests), number) > MOST_COMBINATIONS:
+        if math.comb(len(tests), number) > MAX_COMBINATIONS:
             raise self._refused(f"{number} of {len(tests)} rules")
         found = [" AND ".join(dict.fromkeys(map(self._there, some))) for some in combinations(tests, number)]
         return f"({' OR '.join(dict.fromkeys(found))})"

@@ -19,8 +19,8 @@ from cer_gpu.ceql.traversal import children, mapped, walk
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of
 from cer_gpu.columnar.moments import read_moment
 from cer_gpu.expressions.operators import FUNCTIONS, Function
-from cer_gpu.fitting.fields import FoundField, fields_below, find_field
-from cer_gpu.fitting.predicates import FittedTruth, PredicateFitter, constant_truth, joined_truths, negation, rebuilt
+from cer_gpu.resolution.fields import FoundField, fields_below, find_field
+from cer_gpu.resolution.predicates import FittedTruth, PredicateFitter, constant_truth, joined_truths, negation, rebuilt
 
 ANY_TEXT_COLUMN = "*"
 """Name of the pseudo column that stands for every column of texts."""
@@ -257,7 +257,7 @@ class LooseFitter(PredicateFitter):
         self._kinds.setdefault(made.name, self._kind_of(node.name))
         return self._element
 
-    def _aggregate(self, node: s.Attribute, past: s.Past) -> s.Expression | None:
+    def _aggregate(self, node: s.Attribute, past: s.OverAggregate) -> s.Expression | None:
         """Return an aggregate OVER the past; one of numbers is that of no events where the field is of another kind."""
         found = None if past.attribute is None else self.place(past.attribute)
         if found is not None and past.attribute is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from cer_gpu.errors import CerError
-from cer_gpu.fitting.fields import in_another_case, names_known
+from cer_gpu.resolution.fields import in_another_case, names_known
 from cer_gpu.rule import Rule
 
 MAX_HINTS = 8

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from cer_gpu.cache import made_once
+from cer_gpu.cache import disk_cached
 from cer_gpu.engine.options import options_by_name
 from cer_gpu.errors import OptionError
 from cer_gpu.sigma.files import files_in, is_given_as_path
@@ -72,7 +72,7 @@ def load(
         made_of = [*parts, *_contents(rules), "by", *_contents(pipelines)]
     except (TypeError, OSError, PackageNotFoundError):
         return make()  # objects, or what is not there, of which it tells
-    return made_once("sigma", made_of, make, write_rules, read_rules_of)
+    return disk_cached("sigma", made_of, make, write_rules, read_rules_of)
 
 
 def _is_text(value: object) -> bool:

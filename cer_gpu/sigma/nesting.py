@@ -9,7 +9,7 @@ from sigma.exceptions import SigmaConditionError
 
 from cer_gpu.errors import underline
 
-MOST_NESTED = 80
+MAX_NESTED = 80
 """Most brackets and ``not`` around a name of a condition: the query of a rule has some levels of its own."""
 
 _WORD = re.compile(r"[()]|[^\s()]+")
@@ -27,8 +27,8 @@ def check_condition(condition: Any) -> None:
         elif word[0] == ")":
             inside = inside[:-1] or [0]
         level = level + 1 if word[0].lower() == "not" else inside[-1]
-        if level > MOST_NESTED:
+        if level > MAX_NESTED:
             shown = underline(condition, *word.span())
             raise SigmaConditionError(
-                "\n".join([f"the condition is nested more than {MOST_NESTED} levels deep", *shown])
+                "\n".join([f"the condition is nested more than {MAX_NESTED} levels deep", *shown])
             )

@@ -9,10 +9,17 @@ import pyarrow as pa
 
 from cer_gpu.ceql.parser import parse
 from cer_gpu.errors import CerError, QueryError
-from cer_gpu.fitting.ceql import WrittenCeql
-from cer_gpu.fitting.query import AS_NULL, Fitted, FittedQuery, WrittenQuery, check_missing_fields, compiled_over
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.query import check_time_unit
+from cer_gpu.resolution.ceql import WrittenCeql
+from cer_gpu.resolution.query import (
+    AS_NULL,
+    ParsedQuery,
+    ResolvedQuery,
+    SchemaDependentQuery,
+    check_missing_fields,
+    compiled_over,
+)
 from cer_gpu.sigma.fitting import LooseFitter
 from cer_gpu.sigma.formulas import COUNTED
 
@@ -47,7 +54,7 @@ def analyse(
     return cast(SigmaQuery | None, query), errors
 
 
-class SigmaQuery(FittedQuery):
+class SigmaQuery(SchemaDependentQuery):
     """A compiled rule of Sigma, made by `cer_gpu.compile` of a text that begins with ``-- Sigma``.
 
     Attributes
@@ -71,11 +78,11 @@ class SigmaQuery(FittedQuery):
 
     def __init__(
         self,
-        source: WrittenQuery,
-        fitted: Fitted,
-        plan: Plan,
+        source: ParsedQuery,
+        fitted: ResolvedQuery,
+        plan: LogicalPlan,
         notes: tuple[str, ...] = (),
-        changes: tuple[Callable[[Plan], Plan], ...] = (),
+        changes: tuple[Callable[[LogicalPlan], LogicalPlan], ...] = (),
     ) -> None:
         # that there may be none before is the sense of it
         own = tuple(note for note in notes if not note.startswith(f"variable {COUNTED!r} "))

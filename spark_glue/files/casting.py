@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from spark_glue.files.found import NotByFilesError
+from spark_glue.files.found import DirectReadError
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _MS_PER_DAY = 86_400_000
@@ -106,12 +106,12 @@ def orders(kind: pa.DataType, name: str) -> None:
 
     Raises
     ------
-    NotByFilesError
+    DirectReadError
         If the type is no integer, timestamp or date, or an unsigned integer of 64 bits.
     """
     signed = pa.types.is_integer(kind) and kind != pa.uint64()
     if not (signed or pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
-        raise NotByFilesError(
+        raise DirectReadError(
             f"the stream is ordered by {name!r} first, which is {kind}: "
             f"files are put in order only by integers, timestamps and dates"
         )

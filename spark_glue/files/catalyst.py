@@ -23,7 +23,7 @@ from spark_glue.files.filters import (
     OneOf,
     OrFilter,
 )
-from spark_glue.files.found import NotByFilesError
+from spark_glue.files.found import DirectReadError
 from spark_glue.files.read_plan import ReadPlan, check_modes, settings_of
 from spark_glue.schema import to_arrow
 from spark_glue.sessions import settings
@@ -67,11 +67,11 @@ def read_plan(df: DataFrame) -> ReadPlan:
 
     Raises
     ------
-    NotByFilesError
+    DirectReadError
         With the reason, if it is anything but stored Parquet, filters and a choice of its columns.
     """
     if df.storageLevel.useMemory or df.storageLevel.useDisk:
-        raise NotByFilesError(_CALLED["InMemoryRelation"])
+        raise DirectReadError(_CALLED["InMemoryRelation"])
     plan = df._jdf.queryExecution().optimizedPlan()
     output = [attribute.exprId().id() for attribute in _items(plan.output())]
     projections, conditions = [], []
@@ -103,16 +103,16 @@ def _relation(plan: Any) -> Any:
     """Return the relation of Parquet files that a leaf of a plan reads."""
     node = str(plan.nodeName()).split(" ")[0]
     if node != "LogicalRelation":
-        raise NotByFilesError(_CALLED.get(node) or f"its plan has {node}, which is no read of files")
+        raise DirectReadError(_CALLED.get(node) or f"its plan has {node}, which is no read of files")
     relation = plan.relation()
     kind = str(relation.getClass().getSimpleName())
     if kind != "HadoopFsRelation":
-        raise NotByFilesError(f"it reads a {kind}, not files")
+        raise DirectReadError(f"it reads a {kind}, not files")
     if str(relation.fileFormat().getClass().getName()) != _PARQUET:
-        raise NotByFilesError(f"it reads files of the format {relation.fileFormat().toString()}, not Parquet")
+        raise DirectReadError(f"it reads files of the format {relation.fileFormat().toString()}, not Parquet")
     listing = str(relation.location().getClass().getSimpleName())
     if listing not in _LISTINGS:
-        raise NotByFilesError(f"its files are listed by {listing}, which may leave out rows of theirs")
+        raise DirectReadError(f"its files are listed by {listing}, which may leave out rows of theirs")
     return relation
 
 
@@ -123,7 +123,7 @@ class _Walker:
         known = set(schema.names)
         for name in columns.values():
             if name not in known:
-                raise NotByFilesError(f"it reads {name!r}, which Spark adds to the rows of a file")
+                raise DirectReadError(f"it reads {name!r}, which Spark adds to the rows of a file")
         self.columns = columns
 
     def project(self, projection: Any) -> None:
@@ -137,7 +137,7 @@ class _Walker:
     def column(self, found: Any) -> str:
         """Return the column of the files that an expression is."""
         if _kind(found) != "AttributeReference":
-            raise NotByFilesError(f"it computes {_short(found)}")
+            raise DirectReadError(f"it computes {_short(found)}")
         return self.columns[found.exprId().id()]
 
     def condition(self, found: Any) -> FileFilter:
@@ -185,8 +185,8 @@ class _Walker:
         return self.column(found)
 
 
-def _not_pushed(condition: Any) -> NotByFilesError:
-    return NotByFilesError(f"its filter {_short(condition)} is one that Spark evaluates")
+def _not_pushed(condition: Any) -> DirectReadError:
+    return DirectReadError(f"its filter {_short(condition)} is one that Spark evaluates")
 
 
 def _literal(found: Any, condition: Any = None) -> pa.Scalar:

@@ -24,7 +24,7 @@ from spark_glue.files.filters import (
     OneOf,
     OrFilter,
 )
-from spark_glue.files.found import NotByFilesError
+from spark_glue.files.found import DirectReadError
 from spark_glue.files.read_plan import ReadPlan, check_modes, settings_of
 from spark_glue.files.stores import address_of
 from spark_glue.sessions import settings
@@ -42,12 +42,12 @@ def read_plan(df: DataFrame) -> ReadPlan:
 
     Raises
     ------
-    NotByFilesError
+    DirectReadError
         With the reason, if it is anything but stored Parquet, filters and a choice of its columns.
     """
     level = df.storageLevel
     if level.useMemory or level.useDisk:
-        raise NotByFilesError("it is cached")
+        raise DirectReadError("it is cached")
     plan: Any = df._plan
     relation = plan.to_proto(df.sparkSession.client).root
     while plan._child is not None:
@@ -88,7 +88,7 @@ def _leaf(base: DataFrame, relation: Any) -> tuple[list[str], set[str]]:
     """Return the files that the plan reads, and the columns that their folders tell."""
     while (kind := relation.WhichOneof("rel_type")) != "read":
         if kind not in _PASSED:
-            raise NotByFilesError(f"its plan has {kind}, which is no choice of columns and no filter")
+            raise DirectReadError(f"its plan has {kind}, which is no choice of columns and no filter")
         relation = getattr(relation, kind).input
     read = relation.read
     check_modes(base.sparkSession, dict(read.data_source.options))
@@ -96,34 +96,34 @@ def _leaf(base: DataFrame, relation: Any) -> tuple[list[str], set[str]]:
         return _table(base, read.named_table)
     source = read.data_source
     if source.format != "parquet" or not source.paths:
-        raise NotByFilesError(f"it reads files of the format {source.format or 'of the session'}, not Parquet")
+        raise DirectReadError(f"it reads files of the format {source.format or 'of the session'}, not Parquet")
     if "mergeschema" in {name.lower() for name in source.options}:
-        raise NotByFilesError("it is read with the option mergeSchema")
+        raise DirectReadError("it is read with the option mergeSchema")
     _check_apart(source.paths)
     files = base.inputFiles()
     roots = [*source.paths, *(value for name, value in source.options.items() if name.lower() == "basepath")]
     if any(_GLOB.search(root) for root in roots) and any("=" in address_of(file).path for file in files):
-        raise NotByFilesError("its paths are a pattern, so that folders may or may not tell columns")
+        raise DirectReadError("its paths are a pattern, so that folders may or may not tell columns")
     return files, _told(files, [address_of(root).path.rstrip("/") + "/" for root in roots])
 
 
 def _check_apart(paths: Sequence[str]) -> None:
-    """Raise NotByFilesError if paths may name a file twice: Spark reads it as often, and lists it once."""
+    """Raise DirectReadError if paths may name a file twice: Spark reads it as often, and lists it once."""
     places = [posixpath.normpath(address_of(path).path) + "/" for path in paths]
     patterns = len(paths) > 1 and any(_GLOB.search(path) for path in paths)
     if patterns or any(one.startswith(other) for one, other in itertools.permutations(places, 2)):
-        raise NotByFilesError("its paths may name a file twice")
+        raise DirectReadError("its paths may name a file twice")
 
 
 def _table(base: DataFrame, table: Any) -> tuple[list[str], set[str]]:
     """Return the files of a table of Parquet, and the columns that their folders tell."""
     name = table.unparsed_identifier
     if table.options:
-        raise NotByFilesError(f"the table {name} is read with options")
+        raise DirectReadError(f"the table {name} is read with options")
     described = base.sparkSession.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
     facts = {row[0]: row[1] for row in described}
     if str(facts.get("Provider", "")).lower() != "parquet" or facts.get("Type") not in ("MANAGED", "EXTERNAL"):
-        raise NotByFilesError(f"{name} is no table of Parquet files")
+        raise DirectReadError(f"{name} is no table of Parquet files")
     files = base.inputFiles()
     return files, _told(files, ["/"])
 
@@ -173,7 +173,7 @@ class _Walker:
             return {renames.get(name, name): stored for name, stored in columns.items()}
         elif kind == "drop":
             if any(self._stored(each, columns) != columns.get(_name(each)) for each in inner.columns):
-                raise NotByFilesError("a column is dropped that is called otherwise since")
+                raise DirectReadError("a column is dropped that is called otherwise since")
             dropped = {_name(each) for each in inner.columns} | set(inner.column_names)
             return {name: stored for name, stored in columns.items() if name not in dropped}
         return columns
@@ -241,7 +241,7 @@ class _Walker:
 def _name(found: Any) -> str:
     """Return the name of the column that an expression is."""
     if found.WhichOneof("expr_type") != "unresolved_attribute":
-        raise NotByFilesError(f"it computes {_short(found)}")
+        raise DirectReadError(f"it computes {_short(found)}")
     text = str(found.unresolved_attribute.unparsed_identifier)
     whole = _NAME.fullmatch(text)
     if whole is None or found.unresolved_attribute.is_metadata_column:
@@ -249,8 +249,8 @@ def _name(found: Any) -> str:
     return text if whole[1] is None else whole[1].replace("``", "`")
 
 
-def _no_column(name: str) -> NotByFilesError:
-    return NotByFilesError(f"it reads {name!r}, which is no column of the files by that name")
+def _no_column(name: str) -> DirectReadError:
+    return DirectReadError(f"it reads {name!r}, which is no column of the files by that name")
 
 
 def _literal(found: Any) -> pa.Scalar:
@@ -280,10 +280,10 @@ _LITERALS = {
 }
 
 
-def _not_pushed(found: Any) -> NotByFilesError:
+def _not_pushed(found: Any) -> DirectReadError:
     if found.WhichOneof("expr_type") == "expression_string":
-        return NotByFilesError(f"its filter {_short(found)!r} is text, which the server parses: col('x') > 1 is not")
-    return NotByFilesError(f"its filter {_short(found)} is one that Spark evaluates")
+        return DirectReadError(f"its filter {_short(found)!r} is text, which the server parses: col('x') > 1 is not")
+    return DirectReadError(f"its filter {_short(found)} is one that Spark evaluates")
 
 
 def _short(found: Any) -> str:

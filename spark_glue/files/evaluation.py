@@ -18,11 +18,11 @@ from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import EventsError
 from cer_gpu.io.source import ahead
 from cer_gpu.order.rows import ROW_COLUMN
-from spark_glue.distribution import POSITION, Done, apart, peak_memory
+from spark_glue.distribution import POSITION, TaskReport, apart, peak_memory
 from spark_glue.files.file_plan import FilePlan
 from spark_glue.files.groups import RowGroups
-from spark_glue.files.layout import Stretch
-from spark_glue.files.reading import FileRows, NotAsTheyLieError, OrderedReader, gathered
+from spark_glue.files.layout import SplitRange
+from spark_glue.files.reading import FileRows, OrderedReader, UnsortedInputError, gathered
 from spark_glue.stage import plain_batch
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def evaluate_piece(plan: FilePlan, number: int, report: Any = None) -> Iterator[
     number
         From 0 to ``plan.n_pieces - 1``.
     report
-        Accumulator, or None; its ``add`` is called with {number: `spark_glue.distribution.Done`} at the end.
+        Accumulator, or None; its ``add`` is called with {number: `spark_glue.distribution.TaskReport`} at the end.
 
     Raises
     ------
@@ -94,23 +94,23 @@ class PieceEvaluation:
         finally:
             self._groups.release()
         if report is not None:
-            report.add({self._number: Done(self.n_rows, self.n_matches, self._seconds, peak_memory())})
+            report.add({self._number: TaskReport(self.n_rows, self.n_matches, self._seconds, peak_memory())})
 
     def _shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return results in the declared types, with numbers that no other piece gives."""
         batch = plain_batch(apart(batch, self._number, self._first_number) if self._part.work.numbered else batch)
         return batch if batch.schema.equals(self._plan.schema) else batch.cast(self._plan.schema)
 
-    def _stretch(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+    def _stretch(self, stretch: SplitRange) -> Iterator[pa.RecordBatch]:
         n_rows, n_matches = self.n_rows, self.n_matches
         n_given = 0
-        if stretch.as_they_lie:
+        if stretch.presorted:
             try:
                 for batch in self._as_they_lie(stretch):
                     yield batch
                     n_given += batch.num_rows
                 return
-            except NotAsTheyLieError:
+            except UnsortedInputError:
                 self.n_rows, self.n_matches = n_rows, n_matches
         for batch in self._found(stretch, self._ordered.in_order(stretch), ROW_COLUMN):
             known = min(n_given, batch.num_rows)
@@ -118,12 +118,12 @@ class PieceEvaluation:
             if known < batch.num_rows:
                 yield batch.slice(known)
 
-    def _as_they_lie(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+    def _as_they_lie(self, stretch: SplitRange) -> Iterator[pa.RecordBatch]:
         """Yield the results of a stretch whose rows are in order as they lie.
 
         Raises
         ------
-        NotAsTheyLieError
+        UnsortedInputError
             If they are not.
         """
         types = self._part.types
@@ -132,10 +132,10 @@ class PieceEvaluation:
             types = types if n_skipped and n_skipped * SKIP_FROM >= stretch.n_rows else None
         follow = all(unit.first + unit.n_rows == after.first for unit, after in pairwise(stretch.units))
         positions = None if types is None and follow else POSITION
-        rows = self._ordered.as_they_lie(stretch, types, numbered=positions is not None)
+        rows = self._ordered.presorted(stretch, types, numbered=positions is not None)
         yield from self._found(stretch, rows, positions)
 
-    def _found(self, stretch: Stretch, rows: Iterator[FileRows], positions: str | None) -> Iterator[pa.RecordBatch]:
+    def _found(self, stretch: SplitRange, rows: Iterator[FileRows], positions: str | None) -> Iterator[pa.RecordBatch]:
         """Yield the results of the rows of a stretch in their order.
 
         Parameters

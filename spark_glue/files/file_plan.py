@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from spark_glue.files.found import FoundFiles
-from spark_glue.files.layout import Stretch
+from spark_glue.files.layout import SplitRange
 from spark_glue.files.opening import Opener
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Piece:
         Number among the pieces of its part.
     """
 
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[SplitRange, ...]
     part: Part
     number: int
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_glue.files.found import NotByFilesError
+from spark_glue.files.found import DirectReadError
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def expression(condition: FileFilter, types: Mapping[str, pa.DataType]) -> pc.Ex
 
     Raises
     ------
-    NotByFilesError
+    DirectReadError
         If a column and a value cannot be compared here as Spark compares them.
     """
     if isinstance(condition, AndFilter):
@@ -151,7 +151,7 @@ def _one_of(condition: OneOf, kind: pa.DataType) -> pc.Expression:
         return pc.scalar(pa.scalar(None, pa.bool_()))
     column, values = _like(condition.column, kind, given)
     if pa.types.is_floating(values[0].type):
-        raise NotByFilesError(f"{condition.column!r}, a floating-point column, is looked up in a list")
+        raise DirectReadError(f"{condition.column!r}, a floating-point column, is looked up in a list")
     listed = pa.array([value.as_py() for value in values], values[0].type)
     found = pc.if_else(column.is_valid(), column.isin(listed), pa.scalar(None, pa.bool_()))
     if len(given) == len(condition.values):
@@ -175,7 +175,7 @@ def _comparison(condition: ColumnComparison, kind: pa.DataType) -> pc.Expression
     }[operator]
     if pa.types.is_floating(value.type):
         if math.isnan(value.as_py()):
-            raise NotByFilesError(f"{condition.column!r} is compared with NaN")
+            raise DirectReadError(f"{condition.column!r} is compared with NaN")
         if operator in (">", ">="):
             found = found | pc.is_nan(column)  # to Spark, NaN is greater than all numbers
     if condition.operator == "<=>":
@@ -198,7 +198,7 @@ def _like(name: str, kind: pa.DataType, values: Sequence[pa.Scalar]) -> tuple[pc
         ):
             return _column(name, kind, kind), list(values)
     against = " and ".join(sorted(map(str, types)))
-    raise NotByFilesError(f"a condition compares {name!r}, which is {kind}, with {against}")
+    raise DirectReadError(f"a condition compares {name!r}, which is {kind}, with {against}")
 
 
 def _column(name: str, kind: pa.DataType, wanted: pa.DataType) -> pc.Expression:
@@ -206,7 +206,7 @@ def _column(name: str, kind: pa.DataType, wanted: pa.DataType) -> pc.Expression:
     numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     exact = kind == wanted or (numbers and (pa.types.is_integer(wanted) or pa.types.is_floating(wanted)))
     if not exact:
-        raise NotByFilesError(f"a condition takes {name!r}, which is {kind}, for {wanted}")
+        raise DirectReadError(f"a condition takes {name!r}, which is {kind}, for {wanted}")
     column = pc.field(name)
     if kind == pa.bool_():
         return column

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_glue.files.found import NotByFilesError
+from spark_glue.files.found import DirectReadError
 from spark_glue.files.stores import address_of
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -36,7 +36,7 @@ def folder_values(path: str, kinds: Mapping[str, pa.DataType | None]) -> tuple[t
 
     Raises
     ------
-    NotByFilesError
+    DirectReadError
         If a folder of a column is missing, or its text is no value of the type, or of one that folders do not tell.
     """
     texts: dict[str, str] = {}
@@ -46,7 +46,7 @@ def folder_values(path: str, kinds: Mapping[str, pa.DataType | None]) -> tuple[t
             texts[_unescaped(name)] = _unescaped(value)
     missing = [name for name in kinds if name not in texts]
     if missing:
-        raise NotByFilesError(f"{path}: no folder tells the column {missing[0]!r}")
+        raise DirectReadError(f"{path}: no folder tells the column {missing[0]!r}")
     return tuple((name, _value(path, name, texts[name], kind)) for name, kind in kinds.items())
 
 
@@ -62,12 +62,12 @@ def _value(path: str, name: str, text: str, kind: pa.DataType | None) -> Any:
         return text
     parse = _parser(kind)
     if parse is None:
-        raise NotByFilesError(f"{path}: the folder column {name!r} is {kind}, which folders tell in ways of their own")
+        raise DirectReadError(f"{path}: the folder column {name!r} is {kind}, which folders tell in ways of their own")
     try:
         value = parse(text)
         return pa.scalar(value, kind).as_py()
     except (ValueError, ArithmeticError, pa.ArrowException) as error:
-        raise NotByFilesError(f"{path}: the folder column {name!r} is {kind}, and its value {text!r}") from error
+        raise DirectReadError(f"{path}: the folder column {name!r} is {kind}, and its value {text!r}") from error
 
 
 def _parser(kind: pa.DataType) -> Callable[[str], Any] | None:
@@ -98,10 +98,10 @@ def bucket_of(path: str) -> int:
 
     Raises
     ------
-    NotByFilesError
+    DirectReadError
         If the name has none.
     """
     found = _BUCKET.fullmatch(address_of(path).path.rsplit("/", 1)[-1])
     if found is None:
-        raise NotByFilesError(f"{path}: the name tells no bucket, and the table is bucketed")
+        raise DirectReadError(f"{path}: the name tells no bucket, and the table is bucketed")
     return int(found[1])

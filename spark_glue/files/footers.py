@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from cer_gpu.errors import EventsError
 from spark_glue.files.casting import in_unit, orders, readable
 from spark_glue.files.folders import bucket_of, folder_values
-from spark_glue.files.found import File, FoundFiles, Group, NotByFilesError, Scan
+from spark_glue.files.found import DirectReadError, File, FoundFiles, Group, Scan
 from spark_glue.files.opening import Opener, reading
 
 THREADS = 16
@@ -66,7 +66,7 @@ def find_footers(
 
     Raises
     ------
-    NotByFilesError
+    DirectReadError
         If the order column cannot put files in order, or a file does not have the columns in types that a task can read
         as Spark does.
     EventsError
@@ -204,13 +204,13 @@ class _Footers:
     ) -> None:
         names = scan.schema.names
         if names.count(order_column) != 1:
-            raise NotByFilesError(f"the stream is ordered by {order_column!r} first, which is no column at the top")
+            raise DirectReadError(f"the stream is ordered by {order_column!r} first, which is no column at the top")
         self.order_type = scan.schema.field(order_column).type
         orders(self.order_type, order_column)
         wanted = dict.fromkeys([order_column, *columns])
         unknown = [name for name in wanted if names.count(name) != 1]
         if unknown:
-            raise NotByFilesError(f"no column {unknown[0]!r} (or more than one) in the events")
+            raise DirectReadError(f"no column {unknown[0]!r} (or more than one) in the events")
         self.order = scan.stored.get(order_column, order_column)
         self.type = None if type_column is None else scan.stored.get(type_column, type_column)
         by_name = {scan.stored.get(name, name): scan.schema.field(name).type for name in names}
@@ -227,7 +227,7 @@ class _Footers:
 
         Raises
         ------
-        NotByFilesError
+        DirectReadError
         EventsError
         """
         with _as_reasons():
@@ -244,7 +244,7 @@ class _Footers:
 
         Raises
         ------
-        NotByFilesError
+        DirectReadError
         EventsError
         """
         with _as_reasons():
@@ -293,7 +293,7 @@ class _Footers:
 
         Raises
         ------
-        NotByFilesError
+        DirectReadError
         """
         schema, arrow = file.schema, file.schema_arrow
         columns = [schema.column(i) for i in range(len(schema))]
@@ -306,7 +306,7 @@ class _Footers:
                 continue
             nested = [each for each in old if each.startswith(name + ".") and each not in tops]
             if nested:
-                raise NotByFilesError(f"{path}: field {nested[0]!r} is INT96")
+                raise DirectReadError(f"{path}: field {nested[0]!r} is INT96")
             self._check_column(path, arrow, name, kind, int96=name in old)
         order, types, required = -1, -1, False
         stored = self.order_type
@@ -328,24 +328,24 @@ class _Footers:
         return self.scan.null_if_lacking and not read and name.lower() not in map(str.lower, schema.names)
 
     def _check_column(self, path: str, schema: pa.Schema, name: str, kind: pa.DataType, *, int96: bool = False) -> None:
-        """Raise NotByFilesError unless a file has a column that a task can read as Spark does."""
+        """Raise DirectReadError unless a file has a column that a task can read as Spark does."""
         n = schema.names.count(name)
         if n != 1:
             other = next((each for each in schema.names if each.lower() == name.lower()), None)
             also = "" if n or other is None else f", but {other!r}"
-            raise NotByFilesError(f"{path}: {'no' if not n else 'more than one'} column {name!r}{also}")
+            raise DirectReadError(f"{path}: {'no' if not n else 'more than one'} column {name!r}{also}")
         reason = readable(schema.field(name).type, kind, int96=int96)
         if reason is not None:
-            raise NotByFilesError(f"{path}: column {name!r} is {reason}")
+            raise DirectReadError(f"{path}: column {name!r} is {reason}")
 
     def _check_calendar(self, path: str, metadata: pq.FileMetaData) -> None:
-        """Raise NotByFilesError if times of a file may be of the calendar that Spark 2 wrote."""
+        """Raise DirectReadError if times of a file may be of the calendar that Spark 2 wrote."""
         notes = metadata.metadata or {}
         old = [key for key in (_LEGACY_DATES, _LEGACY_INT96) if key in notes]
         version = notes.get(_VERSION, b"").decode(errors="replace")
         if old or version.startswith(("0.", "1.", "2.", "3.0.")):
             why = old[0].decode() if old else f"Spark {version}"
-            raise NotByFilesError(f"{path}: dates and timestamps may be of the hybrid calendar ({why})")
+            raise DirectReadError(f"{path}: dates and timestamps may be of the hybrid calendar ({why})")
 
     def _bounds(self, column: pq.ColumnChunkMetaData, n_rows: int, leaves: _Leaves) -> Bounds | None:
         """Return the bounds of the order column by its statistics, or None: they do not tell them."""
@@ -394,20 +394,20 @@ class _Footers:
 
 
 def _check_codec(path: str, name: str) -> None:
-    """Raise NotByFilesError if this pyarrow cannot decompress a column."""
+    """Raise DirectReadError if this pyarrow cannot decompress a column."""
     if name.split("_")[0] not in _CODECS:
-        raise NotByFilesError(f"{path}: compressed by {name}, which this pyarrow does not read")
+        raise DirectReadError(f"{path}: compressed by {name}, which this pyarrow does not read")
 
 
 @contextlib.contextmanager
 def _as_reasons() -> Iterator[None]:
-    """Raise an error of reading as a `NotByFilesError`, unless there is no such file: Spark may know a way."""
+    """Raise an error of reading as a `DirectReadError`, unless there is no such file: Spark may know a way."""
     try:
         yield
     except EventsError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             raise
-        raise NotByFilesError(str(error)) from error
+        raise DirectReadError(str(error)) from error
 
 
 def _has_time(kind: pa.DataType) -> bool:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from cer_gpu.errors import CerError
 
 
-class NotByFilesError(CerError):
+class DirectReadError(CerError):
     """Reason why tasks cannot read the files by themselves, so that Spark reads the rows."""
 
 

@@ -24,7 +24,7 @@ from spark_glue.files.found import File, FoundFiles
 from spark_glue.files.layout import Unit
 from spark_glue.files.opening import Opener, check_file, reading
 
-MOST_OPEN = 4
+MAX_OPEN = 4
 """Most files that one reader keeps open: those that are mapped count as memory of the process."""
 
 
@@ -177,7 +177,7 @@ class RowGroups:
                 read = [*tops, *self._of_filter()]
                 source = _Source(None, self._opener.ipc(file.path, dict.fromkeys(read) or reader.schema.names[:1]))
             self._open[unit.file] = source
-            if len(self._open) > MOST_OPEN:
+            if len(self._open) > MAX_OPEN:
                 self._open.popitem(last=False)[1].close()
         self._open.move_to_end(unit.file)
         return source

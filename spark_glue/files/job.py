@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from spark_glue.work import Work
 
-MOST_SURVEYED_HERE = 32
+MAX_SURVEYED_HERE = 32
 """Most row groups without statistics whose order column this process reads itself; a job reads those of more."""
 _PER_TASK = 4
 
@@ -43,7 +43,7 @@ def plan_files(
 
     Raises
     ------
-    NotByFilesError
+    DirectReadError
         If tasks cannot read the files by themselves, or not fast enough.
     CerError
         If the query does not fit the events.
@@ -83,7 +83,7 @@ def _surveyed(
 ) -> Sequence[Bounds]:
     """Return the bounds of the order column in row groups whose footers do not tell them."""
     task = _Survey(opener, tuple(groups), column, scan.schema.field(name).type)
-    if len(groups) <= MOST_SURVEYED_HERE:
+    if len(groups) <= MAX_SURVEYED_HERE:
         return [task.bounds(number) for number in range(len(groups))]
     n_tasks = min(len(groups), _PER_TASK * tasks_at_once(spark))
     numbers = spark.range(0, len(groups), 1, n_tasks)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from spark_glue.distribution import LEAST_INT64, MOST_INT64
+from spark_glue.distribution import LEAST_INT64, MAX_INT64
 from spark_glue.files.found import Group
 
 
@@ -94,7 +94,7 @@ class Layout:
         return tuple(found)
 
     @cached_property
-    def as_they_lie(self) -> bool:
+    def presorted(self) -> bool:
         """True if the order by bounds is that of the numbers of rows, and no row group ends after the next begins."""
         return all(before.high <= unit.low and before.first < unit.first for before, unit in pairwise(self.units))
 
@@ -139,7 +139,7 @@ class Layout:
     @property
     def flows(self) -> bool:
         """True if rows of equal values in two row groups are in order."""
-        return self.single and self.as_they_lie
+        return self.single and self.presorted
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class CutPlace:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class SplitRange:
     """Part of a stream that is evaluated from its begin to its end: a range of it, and the window before the range.
 
     Attributes
@@ -177,7 +177,7 @@ class Stretch:
         Rows with smaller values are left out.
     end : int
         Rows with this value and larger ones are left out.
-    as_they_lie : bool
+    presorted : bool
         True: the rows are in order as they lie, so far as bounds tell.
     flows : bool
         True: so are those of equal values in two row groups, even if some row group is not in order.
@@ -189,8 +189,8 @@ class Stretch:
     n_before: int = 0
     low: int | None = None
     begin: int = LEAST_INT64
-    end: int = MOST_INT64 + 1
-    as_they_lie: bool = False
+    end: int = MAX_INT64 + 1
+    presorted: bool = False
     flows: bool = False
     on_disk: bool = False
 

@@ -16,7 +16,7 @@ from pyarrow import fs
 from cer_gpu.errors import EventsError
 from cer_gpu.io.stores import Address, listing, path_in_store, uri_in_store
 from cer_gpu.io.tables.names import is_table_name
-from spark_glue.files.found import File, NotByFilesError
+from spark_glue.files.found import DirectReadError, File
 from spark_glue.files.stores import address_of, relevant, store
 
 PARQUET = (".parquet", ".pq", ".parq")
@@ -60,7 +60,7 @@ class Opener:
         ------
         EventsError
             If the file cannot be read.
-        NotByFilesError
+        DirectReadError
             If neither pyarrow nor fsspec knows the file system.
         """
         options = {"coerce_int96_timestamp_unit": "us", **options}
@@ -85,7 +85,7 @@ class Opener:
         ------
         EventsError
             If the file cannot be read, has no such column (or two), or is a stream, which has no footer.
-        NotByFilesError
+        DirectReadError
             If neither pyarrow nor fsspec knows the file system.
         """
         local = self.local(path)
@@ -109,7 +109,7 @@ class Opener:
 
         Raises
         ------
-        NotByFilesError
+        DirectReadError
             If the file is in another format.
         EventsError
             If the file cannot be read.
@@ -122,7 +122,7 @@ class Opener:
                     head = file.read(6)
             found = "parquet" if head[:4] == b"PAR1" else "ipc" if head == b"ARROW1" else None
         if found is None:
-            raise NotByFilesError(f"{path}: neither a Parquet file nor an Arrow IPC file")
+            raise DirectReadError(f"{path}: neither a Parquet file nor an Arrow IPC file")
         return found
 
     def stat(self, path: str) -> tuple[int, int]:
@@ -163,7 +163,7 @@ class Opener:
         ------
         EventsError
             If there is no such file, or none in a folder.
-        NotByFilesError
+        DirectReadError
             If a folder is a table of Delta, Hudi or Iceberg, not all of whose files are its rows, or neither pyarrow
             nor fsspec knows the file system.
         """
@@ -172,7 +172,7 @@ class Opener:
     def _files(self, path: str) -> list[str]:
         """Return the files of one path, in any order."""
         if is_table_name(path):
-            raise NotByFilesError(
+            raise DirectReadError(
                 f"{path}: is the name of a table, and no path of files\n"
                 f"hint: give a DataFrame: spark_glue.read(spark, {path!r})"
             )
@@ -188,7 +188,7 @@ class Opener:
         if listed.table is not None:
             own_reader = f"spark_glue.read(spark, {f'delta:{path}'!r})"
             hint = own_reader if listed.table == "Delta" else f"spark.read.format({listed.table.lower()!r}).load(...)"
-            raise NotByFilesError(
+            raise DirectReadError(
                 f"{path}: a table of {listed.table}, whose files may hold rows that were deleted since\n"
                 f"hint: give a DataFrame: {hint}"
             )

@@ -17,10 +17,10 @@ from cer_gpu.columnar.columns import BOOLEAN, FLOAT, INTEGER, MOMENT, STRING, ki
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import QueryTypeError
 from cer_gpu.order.rows import ROW_COLUMN
-from spark_glue.distribution import DISTRIBUTIONS, MOST_PARTS, POSITION, choose_distribution, times_beside
+from spark_glue.distribution import DISTRIBUTIONS, MAX_SHARDS, POSITION, choose_distribution, times_beside
 from spark_glue.files.file_plan import FilePlan, Limits, Part, Piece
-from spark_glue.files.found import FoundFiles, NotByFilesError
-from spark_glue.files.layout import Layout, Stretch, Unit, unit_of
+from spark_glue.files.found import DirectReadError, FoundFiles
+from spark_glue.files.layout import Layout, SplitRange, Unit, unit_of
 from spark_glue.files.opening import Opener
 from spark_glue.files.ranges import ranges_of
 from spark_glue.stage import plain_schema
@@ -34,7 +34,7 @@ class _Dealt:
     """Stretches of each piece by one distribution, with words on them."""
 
     work: Work
-    stretches: Sequence[tuple[Stretch, ...]]
+    stretches: Sequence[tuple[SplitRange, ...]]
     way: str
     share: str | None = None
 
@@ -77,14 +77,14 @@ def plan(
         If the distribution is unknown, or not exact.
     QueryTypeError
         If a query does not fit the events, or the first column of the order is NULL somewhere.
-    NotByFilesError
+    DirectReadError
         If tasks cannot read the files by themselves, or not fast enough.
     """
     limits = limits or Limits()
     schema = found.scan.schema
     work.columns(schema)  # refuses work that does not fit
     _check_order(found, order)
-    n_tasks = min(n_tasks, MOST_PARTS)
+    n_tasks = min(n_tasks, MAX_SHARDS)
     units = [unit_of(group, found.files[group.file].first) for group in found.groups]
     layout = Layout.of(units, single=len(order) == 1)
     chosen, reason, dealt = _dealt(found, work, order, distribution, n_tasks, limits, layout)
@@ -128,7 +128,7 @@ def _check_order(found: FoundFiles, order: Sequence[str]) -> None:
         known = (INTEGER, MOMENT) if i == 0 else (INTEGER, MOMENT, BOOLEAN, STRING, FLOAT)
         no_moment = pa.types.is_duration(kind) or pa.types.is_time(kind)
         if kind_of(kind) not in known or no_moment:
-            raise NotByFilesError(f"the stream is ordered by {dotted(name)!r}, which is {kind}")
+            raise DirectReadError(f"the stream is ordered by {dotted(name)!r}, which is {kind}")
     n_nulls = sum(group.n_nulls for group in found.groups)
     if n_nulls and not found.scan.filters:
         raise QueryTypeError(
@@ -159,14 +159,14 @@ def _dealt(
         dealt = _Dealt(work, [(_whole(layout, found, limits),)], words)
         return chosen if distribution == "auto" else distribution, words, [dealt]
     against = {
-        "range": against_ranges(found, work, order),
-        "key": _against_partition(found, work, order, n_tasks),
+        "range": why_not_ranges(found, work, order),
+        "key": _why_not_partition(found, work, order, n_tasks),
         "broadcast": None,
     }
     given = (found, order, n_tasks, limits, layout)
     if distribution != "auto":
         if (why := against[distribution]) is not None:
-            raise NotByFilesError(f"distribution {distribution!r} is not exact by files: {why}")
+            raise DirectReadError(f"distribution {distribution!r} is not exact by files: {why}")
         return distribution, "as asked", [_stretches(distribution, work, *given)]
     chosen = next(name for name, why in against.items() if why is None)
     before = [f"not {name}: {why}" for name, why in against.items() if why is not None and name != chosen]
@@ -185,7 +185,7 @@ def _by_two_ways(
     None: there are no such queries, the row groups make too few ranges, or the tasks would read as much together as if
     each read all events.
     """
-    ranged, rest = work.parted(lambda each: against_ranges(found, each, order) is None)
+    ranged, rest = work.parted(lambda each: why_not_ranges(found, each, order) is None)
     if ranged is None or rest is None:
         return None
     n_shares = min(n_tasks, rest.n_queries)
@@ -193,7 +193,7 @@ def _by_two_ways(
         return None
     try:
         by_range = _stretches("range", ranged, found, order, n_tasks, limits, layout)
-    except NotByFilesError:
+    except DirectReadError:
         return None
     if len(by_range.stretches) <= n_tasks // 2:
         return None
@@ -201,9 +201,9 @@ def _by_two_ways(
     return [by_range, replace(by_share, way="others read all events, and have a share of the other queries")]
 
 
-def against_ranges(found: FoundFiles, work: Work, order: Sequence[str]) -> str | None:
+def why_not_ranges(found: FoundFiles, work: Work, order: Sequence[str]) -> str | None:
     """Return the reason why ranges of the files are not exact, or None if they are."""
-    against = work.distribution.against_ranges
+    against = work.distribution.why_not_ranges
     if against is not None:
         return against
     first, filters = order[0], bool(found.scan.filters)
@@ -219,8 +219,8 @@ def against_ranges(found: FoundFiles, work: Work, order: Sequence[str]) -> str |
     return None
 
 
-def _against_partition(found: FoundFiles, work: Work, order: Sequence[str], n_tasks: int) -> str | None:
-    against = work.distribution.against_keys or work.distribution.against_key_tasks
+def _why_not_partition(found: FoundFiles, work: Work, order: Sequence[str], n_tasks: int) -> str | None:
+    against = work.distribution.why_not_keys or work.distribution.why_not_key_tasks
     if against is not None:
         return against
     if streams_of(found, work, order) is None and n_tasks > work.most_sharers:
@@ -241,7 +241,7 @@ def _stretches(
             int(length),
             counts=work.window.column is None,
             after_one=bool(times_beside(work, order[0])),
-            as_they_lie=not found.scan.filters,
+            presorted=not found.scan.filters,
             most_held=limits.held,
             times_read=limits.times_read,
         )
@@ -251,18 +251,18 @@ def _stretches(
         return _by_streams(work, streams, found, n_tasks, limits, layout.single)
     whole = _whole(layout, found, limits)
     if whole.on_disk:
-        raise NotByFilesError(f"row groups overlap, so that each of {n_tasks} tasks would sort {layout.n_rows:,} rows")
+        raise DirectReadError(f"row groups overlap, so that each of {n_tasks} tasks would sort {layout.n_rows:,} rows")
     everything = [(whole,)] * n_tasks
     if distribution == "key":
         return _Dealt(work, everything, "each task reads all events, and evaluates its share of the keys", "keys")
     return _Dealt(work, everything, f"each task reads all events, and {work.share}", "ends")
 
 
-def _whole(layout: Layout, found: FoundFiles, limits: Limits) -> Stretch:
+def _whole(layout: Layout, found: FoundFiles, limits: Limits) -> SplitRange:
     """Return the whole of a stream."""
-    stretch = Stretch(layout.units, as_they_lie=layout.as_they_lie and not found.scan.filters, flows=layout.flows)
+    stretch = SplitRange(layout.units, presorted=layout.presorted and not found.scan.filters, flows=layout.flows)
     on_disk = layout.most_held(layout.units, stretch.begin, stretch.end) > limits.held
-    return Stretch(layout.units, as_they_lie=stretch.as_they_lie, flows=stretch.flows, on_disk=on_disk)
+    return SplitRange(layout.units, presorted=stretch.presorted, flows=stretch.flows, on_disk=on_disk)
 
 
 def streams_of(found: FoundFiles, work: Work, order: Sequence[str]) -> Mapping[tuple[Any, ...], list[int]] | None:
@@ -320,7 +320,7 @@ def _by_streams(
             units[stream_of[group.file]].append(unit_of(group, found.files[group.file].first))
     whole = [_whole(Layout.of(each, single=single), found, limits) for each in units if each]
     loads = [(0, i) for i in range(n_tasks)]
-    dealt: list[list[Stretch]] = [[] for _ in range(n_tasks)]
+    dealt: list[list[SplitRange]] = [[] for _ in range(n_tasks)]
     for stretch in sorted(whole, key=lambda stretch: -stretch.n_rows):
         n_rows, i = heapq.heappop(loads)
         dealt[i].append(stretch)
@@ -332,7 +332,7 @@ def _by_streams(
 
 def _words(layout: Layout, pieces: Sequence[Piece], filtered: bool) -> str:
     """Return words on how the rows are put in order."""
-    if layout.as_they_lie:
+    if layout.presorted:
         return "the rows are in order as they lie, which tasks check as they read"
     words = "row groups overlap, and tasks merge them" if layout.overlaps else "row groups are read in their order"
     if any(stretch.on_disk for piece in pieces for stretch in piece.stretches):

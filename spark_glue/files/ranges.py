@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from spark_glue.distribution import LEAST_INT64, MOST_INT64
-from spark_glue.files.found import NotByFilesError
-from spark_glue.files.layout import CutPlace, Layout, Stretch
+from spark_glue.distribution import LEAST_INT64, MAX_INT64
+from spark_glue.files.found import DirectReadError
+from spark_glue.files.layout import CutPlace, Layout, SplitRange
 
 
 def ranges_of(
@@ -21,10 +21,10 @@ def ranges_of(
     *,
     counts: bool,
     after_one: bool,
-    as_they_lie: bool,
+    presorted: bool,
     most_held: int,
     times_read: int,
-) -> list[Stretch]:
+) -> list[SplitRange]:
     """Return ranges of a stream, of about equal rows: at most one for each task.
 
     Parameters
@@ -38,7 +38,7 @@ def ranges_of(
     after_one
         True: a range reads one row before its own at least, so that what must not decrease is seen to do so: rows
         between two ranges are then read together by the second one.
-    as_they_lie
+    presorted
         False: rows are never read as they lie, for some are no events.
     most_held
         Most rows to put in order in memory.
@@ -47,18 +47,18 @@ def ranges_of(
 
     Raises
     ------
-    NotByFilesError
+    DirectReadError
         If row groups overlap so much that tasks would read more than that.
     """
     cuts = _chosen(layout, n_tasks)
-    whole = Stretch(layout.units, as_they_lie=as_they_lie and layout.as_they_lie, flows=layout.flows)
+    whole = SplitRange(layout.units, presorted=presorted and layout.presorted, flows=layout.flows)
     stretches = [
         _stretch(layout, whole, begin, end, length, counts, after_one)
         for begin, end in itertools.pairwise([None, *cuts, None])
     ]
     n_read = sum(stretch.n_rows for stretch in stretches)
     if n_read > times_read * layout.n_rows:
-        raise NotByFilesError(
+        raise DirectReadError(
             f"row groups overlap, or the window is long: {len(stretches)} tasks would read {n_read:,} rows of "
             f"{layout.n_rows:,}"
         )
@@ -67,16 +67,16 @@ def ranges_of(
 
 def _stretch(
     layout: Layout,
-    whole: Stretch,
+    whole: SplitRange,
     begin: CutPlace | None,
     end: CutPlace | None,
     length: int,
     counts: bool,
     after_one: bool,
-) -> Stretch:
+) -> SplitRange:
     """Return the range between two cuts (None: the ends of the stream) with its window."""
     last = len(layout.units) if end is None else end.unit
-    limit = MOST_INT64 + 1 if end is None or end.clean else end.value
+    limit = MAX_INT64 + 1 if end is None or end.clean else end.value
     if begin is None:
         return replace(whole, units=layout.units[:last], end=limit)
     low = _window(layout, begin, length, counts=counts)
@@ -104,7 +104,7 @@ def _window(layout: Layout, begin: CutPlace, length: int, *, counts: bool) -> in
     return LEAST_INT64
 
 
-def _on_disk(layout: Layout, stretch: Stretch, most_held: int) -> Stretch:
+def _on_disk(layout: Layout, stretch: SplitRange, most_held: int) -> SplitRange:
     """Return a range that is sorted on disk if it may not fit the memory."""
     if layout.most_held(stretch.units, stretch.begin, stretch.end) <= most_held:
         return stretch

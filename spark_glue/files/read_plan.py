@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from spark_glue.files.filters import FileFilter, conjuncts, expression, filter_columns
 from spark_glue.files.folders import folder_values
-from spark_glue.files.found import NotByFilesError, Scan
+from spark_glue.files.found import DirectReadError, Scan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +82,7 @@ def check_modes(spark: SparkSession, options: Mapping[str, str]) -> None:
 
     Raises
     ------
-    NotByFilesError
+    DirectReadError
         With the option or setting.
     """
     lowered = {name.lower(): value for name, value in options.items()}
@@ -90,7 +90,7 @@ def check_modes(spark: SparkSession, options: Mapping[str, str]) -> None:
         given = option.lower() in lowered
         value = lowered[option.lower()] if given else spark.conf.get(setting, usual) or usual
         if value.lower() == changing.lower():
-            raise NotByFilesError(f"it is read with {option if given else setting} = {value}")
+            raise DirectReadError(f"it is read with {option if given else setting} = {value}")
 
 
 def settings_of(schemes: Iterable[str]) -> tuple[str, ...]:
@@ -109,17 +109,17 @@ def scan_of_plan(plan: ReadPlan, schema: st.StructType) -> Scan:
 
     Raises
     ------
-    NotByFilesError
+    DirectReadError
         If tasks could not read the same rows.
     """
     from spark_glue.schema import to_arrow
 
     names = schema.names
     if len(set(names)) < len(names):
-        raise NotByFilesError("it has two columns of one name")
+        raise DirectReadError("it has two columns of one name")
     for each in plan.schema:
         if each.name in plan.columns and "EXISTS_DEFAULT" in each.metadata:
-            raise NotByFilesError(f"{each.name!r} has a default where a file has no such column")
+            raise DirectReadError(f"{each.name!r} has a default where a file has no such column")
     types = {each.name: each.type for each in to_arrow(plan.schema)}
     paths = sorted(as_path(path) for path in plan.paths)
     filters, compared = [], set[str]()
@@ -133,7 +133,7 @@ def scan_of_plan(plan: ReadPlan, schema: st.StructType) -> Scan:
         elif told == read:
             paths = _chosen(paths, made, {name: types[name] for name in told})
         else:
-            raise NotByFilesError(f"one condition is on {sorted(told)[0]!r}, told by folders, and on other columns")
+            raise DirectReadError(f"one condition is on {sorted(told)[0]!r}, told by folders, and on other columns")
     stored = {name: column for name, column in zip(names, plan.columns, strict=True) if name != column}
     return Scan(
         paths=tuple(paths),

@@ -24,9 +24,9 @@ from cer_gpu.columnar.fields import array_of
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.io.source import Source
 from cer_gpu.order.sorting import sort_source
-from spark_glue.distribution import LEAST_INT64, MOST_INT64, POSITION
+from spark_glue.distribution import LEAST_INT64, MAX_INT64, POSITION
 from spark_glue.files.groups import RowGroups
-from spark_glue.files.layout import Stretch, Unit
+from spark_glue.files.layout import SplitRange, Unit
 from spark_glue.sort_keys import sort_key
 from spark_glue.stage import plain_batch
 
@@ -34,7 +34,7 @@ _KEY = "$key"
 """Column added for a sort on disk: the first column of the order, as integers."""
 
 
-class NotAsTheyLieError(Exception):
+class UnsortedInputError(Exception):
     """Signal that rows which were expected in order are not; it never reaches the user."""
 
 
@@ -78,8 +78,8 @@ class OrderedReader:
 
     # ---- rows as they lie ------------------------------------------------------------------------------------
 
-    def as_they_lie(
-        self, stretch: Stretch, types: Sequence[str] | None = None, *, numbered: bool = False
+    def presorted(
+        self, stretch: SplitRange, types: Sequence[str] | None = None, *, numbered: bool = False
     ) -> Iterator[FileRows]:
         """Yield the rows of a stretch as they lie, while they are in order.
 
@@ -93,7 +93,7 @@ class OrderedReader:
 
         Raises
         ------
-        NotAsTheyLieError
+        UnsortedInputError
             At the first row group that is not in order; the rows before are the first ones of the order.
         """
         last: list[pa.Array] | None = None
@@ -103,18 +103,18 @@ class OrderedReader:
                 continue
             several = unit.n_rows > self._groups.rows_at_once(unit)
             if several and not self._lies_in_order(unit):
-                raise NotAsTheyLieError
-            bound = MOST_INT64 + 1 if len(self._order) == 1 else _next_low(stretch, i)
+                raise UnsortedInputError
+            bound = MAX_INT64 + 1 if len(self._order) == 1 else _next_low(stretch, i)
             row = unit.first
             for batch in self._groups.batches(unit, numbered=numbered):
                 n = batch.num_rows
                 if not n:
                     continue
                 if n < unit.n_rows and not several:
-                    raise NotAsTheyLieError  # rows of a later batch may precede those of this one
+                    raise UnsortedInputError  # rows of a later batch may precede those of this one
                 keys = [self._first(batch, row), *self._sort_keys(batch, 1)]
                 if not ascending(keys) or (last is not None and not _not_after(last, keys)):
-                    raise NotAsTheyLieError
+                    raise UnsortedInputError
                 last = [key.slice(n - 1) for key in keys]
                 values = integers(keys[0])
                 self._check_bounds(unit, row, values[[0, -1]])
@@ -133,13 +133,13 @@ class OrderedReader:
                     else:
                         held.append(rows)
                 if sum(rows.batch.num_rows for rows in held) > self._most_held:
-                    raise NotAsTheyLieError
+                    raise UnsortedInputError
                 row += n
         yield from held
 
     # ---- rows in any order -----------------------------------------------------------------------------------
 
-    def in_order(self, stretch: Stretch) -> Iterator[FileRows]:
+    def in_order(self, stretch: SplitRange) -> Iterator[FileRows]:
         """Yield the rows of a stretch, with the column `POSITION`, in their order."""
         found = self._on_disk(stretch) if stretch.on_disk else self._swept(stretch)
         for batch, own in found:
@@ -154,18 +154,18 @@ class OrderedReader:
             if split < batch.num_rows:
                 yield FileRows(batch.slice(split), True, first)
 
-    def _swept(self, stretch: Stretch) -> Iterator[tuple[pa.RecordBatch, bool]]:
+    def _swept(self, stretch: SplitRange) -> Iterator[tuple[pa.RecordBatch, bool]]:
         """Yield the rows in order, with True for those of row groups after the window.
 
         Rows are held until the row groups that may have rows before them are read.
         """
         held: list[pa.RecordBatch] = []
-        least = MOST_INT64
+        least = MAX_INT64
         units = stretch.units
         for i, unit in enumerate(units):
             own = i >= stretch.n_before
             # rows with values before the bound are complete
-            bound = units[i + 1].low + stretch.flows if i + 1 < len(units) else MOST_INT64 + 1
+            bound = units[i + 1].low + stretch.flows if i + 1 < len(units) else MAX_INT64 + 1
             if not held and unit.high < bound:
                 for batch in self._sorted_group(unit, stretch):
                     yield batch, own
@@ -180,9 +180,9 @@ class OrderedReader:
                 complete = _rank(values, bound)
                 yield rows.slice(0, complete), own
                 held = [rows.slice(complete)] if complete < len(values) else []
-                least = int(values[complete]) if complete < len(values) else MOST_INT64
+                least = int(values[complete]) if complete < len(values) else MAX_INT64
 
-    def _sorted_group(self, unit: Unit, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+    def _sorted_group(self, unit: Unit, stretch: SplitRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one row group in order."""
         if unit.n_rows > self._groups.rows_at_once(unit) and self._lies_in_order(unit):
             yield from self._taken(unit, stretch)
@@ -210,7 +210,7 @@ class OrderedReader:
                 last = [key.slice(batch.num_rows - 1) for key in keys]
         return True
 
-    def _taken(self, unit: Unit, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+    def _taken(self, unit: Unit, stretch: SplitRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a row group that are in the range or its window, as they lie."""
         row = unit.first
         for batch in self._groups.batches(unit, numbered=True):
@@ -221,7 +221,7 @@ class OrderedReader:
                 self._check_bounds(unit, row, np.array([least, most]))
                 if least < stretch.begin or most >= stretch.end:
                     kept = values >= max(stretch.begin, LEAST_INT64)
-                    if stretch.end <= MOST_INT64:
+                    if stretch.end <= MAX_INT64:
                         kept &= values < stretch.end
                     batch = batch.filter(pa.array(kept))
             yield batch
@@ -242,8 +242,8 @@ class OrderedReader:
 
     # ---- on disk ---------------------------------------------------------------------------------------------
 
-    def _on_disk(self, stretch: Stretch) -> Iterator[tuple[pa.RecordBatch, bool]]:
-        """Yield the rows in order, sorted on disk; `Stretch.low` tells those of the window."""
+    def _on_disk(self, stretch: SplitRange) -> Iterator[tuple[pa.RecordBatch, bool]]:
+        """Yield the rows in order, sorted on disk; `SplitRange.low` tells those of the window."""
         units = sorted(stretch.units, key=lambda unit: unit.first)
         for batch in self._sorted_on_disk(batch for unit in units for batch in self._taken(unit, stretch)):
             yield batch, True
@@ -378,14 +378,14 @@ def _has_integers(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
-def _next_low(stretch: Stretch, number: int) -> int:
+def _next_low(stretch: SplitRange, number: int) -> int:
     """Return the least value that a row group after one of a stretch may have."""
-    return stretch.units[number + 1].low if number + 1 < len(stretch.units) else MOST_INT64 + 1
+    return stretch.units[number + 1].low if number + 1 < len(stretch.units) else MAX_INT64 + 1
 
 
 def _rank(values: Int64, bound: int) -> int:
     """Return the number of ascending values that are less than a bound."""
-    if bound > MOST_INT64:
+    if bound > MAX_INT64:
         return len(values)
     return int(np.searchsorted(values, max(bound, LEAST_INT64)))
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from cer_gpu.errors import EventsError
 from spark_glue.files.folders import folder_values
-from spark_glue.files.found import NotByFilesError, Scan
+from spark_glue.files.found import DirectReadError, Scan
 from spark_glue.files.opening import Opener
 from spark_glue.files.read_plan import ReadPlan, scan_of_plan
 from spark_glue.files.stores import address_of
@@ -38,19 +38,19 @@ def scan_of(df: DataFrame) -> Scan:
 
     Raises
     ------
-    NotByFilesError
+    DirectReadError
         With the reason, if it is anything but stored Parquet with filters that pyarrow can evaluate as Spark does, and
         a choice of columns.
     """
     if df.isStreaming:
-        raise NotByFilesError("it is a stream")
+        raise DirectReadError("it is a stream")
     try:
         plan = _read_plan(df)
-    except NotByFilesError:
+    except DirectReadError:
         raise
     except Exception as error:  # other implementations of DataFrames have other internals, or forbid to look at them
         told = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise NotByFilesError(f"its plan cannot be read: {told}") from error
+        raise DirectReadError(f"its plan cannot be read: {told}") from error
     return scan_of_plan(plan, df.schema)
 
 

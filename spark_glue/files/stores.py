@@ -11,7 +11,7 @@ from typing import Any
 from pyarrow import fs
 
 from cer_gpu.io.stores import Address, StoreError, azure_account, hdfs_node, open_store, s3_region
-from spark_glue.files.found import NotByFilesError
+from spark_glue.files.found import DirectReadError
 
 _AMAZON = re.compile(r"s3(?:[.-]([a-z0-9-]+))?\.amazonaws\.com")
 _TENANT = re.compile(r"https://[^/]+/([^/]+)/oauth2/")
@@ -25,14 +25,14 @@ def address_of(text: str) -> Address:
 
     Raises
     ------
-    NotByFilesError
+    DirectReadError
         If there is no such folder.
     """
     address = Address.of(text)
     if address.scheme != "dbfs":
         return address
     if not os.path.isdir("/dbfs"):
-        raise NotByFilesError(f"{text}: there is no folder /dbfs here, through which dbfs: could be read")
+        raise DirectReadError(f"{text}: there is no folder /dbfs here, through which dbfs: could be read")
     return Address("file", "", "/dbfs" + address.path)
 
 
@@ -41,7 +41,7 @@ def store(address: Address, options: Mapping[str, str]) -> fs.FileSystem:
 
     Raises
     ------
-    NotByFilesError
+    DirectReadError
         If neither pyarrow nor an installed fsspec can open it.
     """
     return _store(address.scheme, address.authority, tuple(sorted(relevant(options).items())))
@@ -69,7 +69,7 @@ def _store(scheme: str, authority: str, settings: tuple[tuple[str, str], ...]) -
     try:
         return open_store(Address(scheme, authority, ""), lambda kind: arguments[kind]())
     except StoreError as error:
-        raise NotByFilesError(str(error)) from error
+        raise DirectReadError(str(error)) from error
 
 
 def _s3(bucket: str, options: Mapping[str, str]) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def s3_arguments(bucket: str, options: Mapping[str, str]) -> dict[str, Any]:
 
     Raises
     ------
-    NotByFilesError
+    DirectReadError
         If keys are to assume a role, which pyarrow cannot do.
     """
 
@@ -99,7 +99,7 @@ def s3_arguments(bucket: str, options: Mapping[str, str]) -> dict[str, Any]:
         arguments["anonymous"] = True
     elif role is not None and "AssumedRole" in provider:
         if key or secret:
-            raise NotByFilesError(f"s3://{bucket}: pyarrow cannot assume the role {role} by keys")
+            raise DirectReadError(f"s3://{bucket}: pyarrow cannot assume the role {role} by keys")
         arguments["role_arn"] = role
         if (name := get("assumed.role.session.name")) is not None:
             arguments["session_name"] = name
@@ -131,7 +131,7 @@ def gcs_arguments(options: Mapping[str, str]) -> dict[str, Any]:
 
     Raises
     ------
-    NotByFilesError
+    DirectReadError
         If they name a file of credentials other than that of the environment, which is all that pyarrow reads.
     """
     arguments: dict[str, Any] = {}
@@ -140,7 +140,7 @@ def gcs_arguments(options: Mapping[str, str]) -> dict[str, Any]:
     names = ("fs.gs.auth.service.account.json.keyfile", "google.cloud.auth.service.account.json.keyfile")
     keys = next((options[name] for name in names if options.get(name)), None)
     if keys is not None and os.environ.get("GOOGLE_APPLICATION_CREDENTIALS") != keys:
-        raise NotByFilesError(
+        raise DirectReadError(
             f"gs: pyarrow takes no file of credentials from the settings, which name {keys}\n"
             f"hint: set GOOGLE_APPLICATION_CREDENTIALS={keys} for the driver and the workers"
         )
@@ -161,13 +161,13 @@ def azure_arguments(authority: str, options: Mapping[str, str]) -> dict[str, Any
 
     Raises
     ------
-    NotByFilesError
+    DirectReadError
         If the authority names no account.
     """
     try:
         arguments = azure_account(authority)
     except StoreError as error:
-        raise NotByFilesError(str(error)) from None
+        raise DirectReadError(str(error)) from None
     container, _, host = authority.rpartition("@")
 
     def get(name: str) -> str | None:

@@ -18,13 +18,13 @@ from cer_gpu.io.tables.names import TableName
 from cer_gpu.io.tables.opening import open_table
 from cer_gpu.io.tables.table import PlainFile, TableSnapshot
 from spark_glue.files.folders import folder_values
-from spark_glue.files.found import NotByFilesError
+from spark_glue.files.found import DirectReadError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_MOST_TASKS = 1_000
+_MAX_TASKS = 1_000
 _OF_PATTERNS = "*?[]{}\\"
 """Letters of a path that Spark takes for a pattern."""
 
@@ -49,7 +49,7 @@ def table_frame(spark: SparkSession, name: str) -> DataFrame:
     n_files = len(table.files())
     if not n_files:
         return spark.createDataFrame([], schema)
-    numbers = spark.range(n_files, numPartitions=min(n_files, _MOST_TASKS))
+    numbers = spark.range(n_files, numPartitions=min(n_files, _MAX_TASKS))
     return numbers.mapInArrow(_files_of(table.pinned, table.schema, to_arrow(schema)), schema)
 
 
@@ -68,7 +68,7 @@ def _plain_files(table: TableSnapshot, schema: pa.Schema) -> list[PlainFile] | N
         try:
             if dict(folder_values(path, own)) != folders:
                 return None
-        except NotByFilesError:
+        except DirectReadError:
             return None
     return files
 

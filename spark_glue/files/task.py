@@ -25,8 +25,8 @@ class FileTask:
     ----------
     plan : FilePlan
     report
-        Accumulator, or None; its ``add`` is called with {number: `spark_glue.distribution.Done`} at the end of each
-        piece.
+        Accumulator, or None; its ``add`` is called with {number: `spark_glue.distribution.TaskReport`} at the end of
+        each piece.
 
     Examples
     --------

@@ -129,7 +129,7 @@ def writing_task(spark: SparkSession, made: FilePlan, folder: str, codec: str, r
 
     Raises
     ------
-    NotByFilesError
+    DirectReadError
         If tasks cannot write there by themselves.
     """
     opener = Opener({**made.opener.options, **settings(spark, settings_of({address_of(folder).scheme}))})

@@ -17,7 +17,7 @@ from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rule import Rule
 from cer_gpu.rules.folder import read_folder
 from cer_gpu.rules.found import FieldColumns
-from spark_glue.distribution import DISTRIBUTIONS, MOST_PARTS
+from spark_glue.distribution import DISTRIBUTIONS, MAX_SHARDS
 from spark_glue.files.stores import relevant
 
 OPTION_NAMES = {
@@ -224,8 +224,8 @@ def _names(text: str) -> tuple[str, ...]:
 def _tasks(text: str | None) -> int | None:
     if text is None:
         return None
-    if not text.strip().isdecimal() or not 0 < int(text) <= MOST_PARTS:
-        raise OptionError(f"the option tasks must be a number from 1 to {MOST_PARTS:,}, got {text!r}")
+    if not text.strip().isdecimal() or not 0 < int(text) <= MAX_SHARDS:
+        raise OptionError(f"the option tasks must be a number from 1 to {MAX_SHARDS:,}, got {text!r}")
     return int(text)
 
 

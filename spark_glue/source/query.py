@@ -19,7 +19,7 @@ from spark_glue import schema as types_of
 from spark_glue.distribution import choose_distribution
 from spark_glue.files.file_plan import FilePlan
 from spark_glue.files.footers import find_footers
-from spark_glue.files.found import NotByFilesError, Scan
+from spark_glue.files.found import DirectReadError, Scan
 from spark_glue.files.opening import Opener
 from spark_glue.files.pieces import plan
 from spark_glue.files.scan import scan_of_paths
@@ -99,7 +99,7 @@ class StoredQuery:
             tops = columns_with(self.scan.schema, [*self.work.columns(self.scan.schema), *order])
             found = find_footers(self.scan, self.work.type_column, order[0], columns=list(tops), opener=self.opener)
             return plan(found, self.work, order, self.asked.distribution, self.asked.tasks or parallelism)
-        except NotByFilesError as error:
+        except DirectReadError as error:
             raise OptionError(
                 f"the data source 'cer' cannot read these events: {error}\n"
                 "hint: spark_glue.match(spark.read.parquet(...), query, order_by=...) reads them as rows of Spark"

@@ -21,7 +21,7 @@ from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.rule import Rule
 from spark_glue import schema as types_of
-from spark_glue.distribution import MOST_PARTS, null_error, why_not_distributions
+from spark_glue.distribution import MAX_SHARDS, null_error, why_not_distributions
 from spark_glue.errors import SparkSetupError
 from spark_glue.number import quoted
 from spark_glue.sessions import is_connect, tasks_at_once
@@ -81,7 +81,7 @@ class CerMatch:
 
     @classmethod
     def _groups(cls, tasks: int | None) -> int:
-        return tasks or min(GROUPS_A_TASK * (cls.parallelism or os.cpu_count() or 1), MOST_PARTS)
+        return tasks or min(GROUPS_A_TASK * (cls.parallelism or os.cpu_count() or 1), MAX_SHARDS)
 
     @classmethod
     def analyzed(cls, events: AnalyzeArgument, query: AnalyzeArgument | None, given: Mapping[str, Any]) -> CerAnalysis:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import CheckpointError, QueryTypeError
 from cer_gpu.order.lateness import parse_lateness
-from cer_gpu.order.reorder import Reorder
+from cer_gpu.order.reorder_buffer import ReorderBuffer
 from spark_glue.distribution import PART_MATCHES
 from spark_glue.stage import plain_batch
 from spark_glue.streaming.ordering import in_order
@@ -56,7 +56,7 @@ class StreamEvaluation:
     def begin(self, number: int = 0) -> GroupStream:
         """Return the stream of a group, before its first event."""
         evaluator = self.work.evaluator(EvaluationOptions(), self.found)
-        return GroupStream(self, number, evaluator, Reorder(self.order[0], self.lateness, "drop"))
+        return GroupStream(self, number, evaluator, ReorderBuffer(self.order[0], self.lateness, "drop"))
 
     def resume(self, blob: bytes, number: int = 0) -> GroupStream:
         """Return the stream of a group that goes on from the state of `GroupStream.to_bytes`.
@@ -83,7 +83,7 @@ class StreamEvaluation:
         evaluator = self.work.restore(blob[rest : rest + header["n_evaluator"]], self.found)
         held = blob[rest + header["n_evaluator"] :]
         table = pa.ipc.open_stream(held).read_all() if held else None
-        return GroupStream(self, number, evaluator, Reorder.restore(table, header["reorder"]))
+        return GroupStream(self, number, evaluator, ReorderBuffer.restore(table, header["reorder"]))
 
     def _options(self, number: int) -> dict[str, Any]:
         order, groups = list(self.order), self.groups
@@ -99,7 +99,9 @@ class StreamEvaluation:
 class GroupStream:
     """Stream of one group of events; made by `StreamEvaluation`."""
 
-    def __init__(self, evaluation: StreamEvaluation, number: int, evaluator: WorkEvaluator, reorder: Reorder) -> None:
+    def __init__(
+        self, evaluation: StreamEvaluation, number: int, evaluator: WorkEvaluator, reorder: ReorderBuffer
+    ) -> None:
         self._evaluation = evaluation
         self._number = number
         self._evaluator = evaluator

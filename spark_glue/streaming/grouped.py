@@ -11,7 +11,7 @@ import pyarrow as pa
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.engine.options import options_by_name
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
-from spark_glue.distribution import MOST_PARTS, why_not_distributions
+from spark_glue.distribution import MAX_SHARDS, why_not_distributions
 from spark_glue.errors import SparkSetupError
 from spark_glue.keys import part_of_key
 from spark_glue.local_session import ROCKSDB, STATE_STORE
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 TIME = "$time"
 """Column of the watermark."""
-MOST_DEFAULT_GROUPS = 64
+MAX_DEFAULT_GROUPS = 64
 """Number of groups unless one is given: the state of each is read and written at each micro-batch."""
 
 
@@ -190,9 +190,9 @@ def _n_groups(df: DataFrame, work: Work, order: Sequence[str], groups: int | Non
         if against is not None:
             warnings.warn(f"one task evaluates the whole stream: {against}; groups=1 says so", stacklevel=3)
             return 1
-        return min(int(df.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1), MOST_DEFAULT_GROUPS)
-    if type(groups) is not int or not 0 < groups <= MOST_PARTS:
-        raise OptionError(f"groups must be a number from 1 to {MOST_PARTS:,}, got {groups!r}")
+        return min(int(df.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1), MAX_DEFAULT_GROUPS)
+    if type(groups) is not int or not 0 < groups <= MAX_SHARDS:
+        raise OptionError(f"groups must be a number from 1 to {MAX_SHARDS:,}, got {groups!r}")
     if groups > 1 and against is not None:
         raise OptionError(f"{groups} groups would not give the rows of a single process: {against}\nhint: groups=1")
     return groups

@@ -8,12 +8,12 @@ from pcea_examples import Q0, Q1, Q1_OF_SECTION_4, Q2, hierarchical_variables, q
 from cer_gpu.automaton.conjunctive import (
     ConjunctAtom,
     Crossing,
-    against_hierarchical,
     crossing,
     is_acyclic,
     is_connected,
     join_tree,
     q_tree,
+    why_not_hierarchical,
 )
 
 T0, S0, R0 = range(3)
@@ -32,10 +32,10 @@ def test_q0_is_hierarchical_and_q1_of_section_4_is_not():
 
 def test_the_reason_names_variables_and_atoms():
     assert crossing(Q1_OF_SECTION_4) == Crossing("x", "y", only_first=0, both=1, only_second=2)
-    reason = against_hierarchical(Q1_OF_SECTION_4, ["T", "R", "S", "T_2"])
+    reason = why_not_hierarchical(Q1_OF_SECTION_4, ["T", "R", "S", "T_2"])
     assert reason == "R has both x and y, T has x but not y, and S has y but not x"
-    assert against_hierarchical(Q1_OF_SECTION_4).startswith("atom 1 has both x and y, atom 0 has x")
-    assert against_hierarchical(Q0) is None
+    assert why_not_hierarchical(Q1_OF_SECTION_4).startswith("atom 1 has both x and y, atom 0 has x")
+    assert why_not_hierarchical(Q0) is None
 
 
 def test_q_tree_of_figure_2():

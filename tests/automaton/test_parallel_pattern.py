@@ -30,7 +30,7 @@ def plan_of(text):
 
 def pattern_of(text):
     plan = plan_of(text)
-    assert plan.parallel is not None, plan.against_parallel
+    assert plan.parallel is not None, plan.why_not_parallel
     return plan.parallel
 
 
@@ -169,9 +169,9 @@ def test_patterns_that_are_not_parallel_have_a_reason(text):
     plan = plan_of(text)
     assert plan.parallel is None
     assert plan.graph is not None
-    assert plan.against_parallel
+    assert plan.why_not_parallel
     if REASONS[text] is not None:
-        assert REASONS[text] in plan.against_parallel
+        assert REASONS[text] in plan.why_not_parallel
 
 
 def test_too_many_self_joins_are_refused():

@@ -17,7 +17,7 @@ import cer_gpu
 from cer_gpu.expressions import text_sets
 
 FOUND, KERNELS = functions()
-MOST_ARGUMENTS = 24
+MAX_ARGUMENTS = 24
 kernels = pytest.mark.parametrize("key", sorted(KERNELS), ids=lambda key: f"{key[0].rpartition('.')[2]}.{key[1]}")
 
 
@@ -25,12 +25,12 @@ kernels = pytest.mark.parametrize("key", sorted(KERNELS), ids=lambda key: f"{key
 def test_a_contract_names_the_arguments_in_their_order(key):
     stated = contract(*key)
     assert list(stated) == [argument.arg for argument in FOUND[key].args.args]
-    assert len(stated) <= MOST_ARGUMENTS
+    assert len(stated) <= MAX_ARGUMENTS
     module = importlib.import_module(key[0])
     for made in stated.values():
         if isinstance(made, Group):
             assert list(made.fields) == list(group(made.name, module)._fields)
-            assert len(made.fields) <= MOST_ARGUMENTS
+            assert len(made.fields) <= MAX_ARGUMENTS
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.checks import Findings, check
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.variables import defined_names, variables
-from cer_gpu.fitting.ceql import analyse
+from cer_gpu.resolution.ceql import analyse
 
 
 def found(text, **options):

@@ -14,7 +14,7 @@ from cer_gpu.ceql.conjunctive import RESULT_COLUMNS
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.paths import path_of
 from cer_gpu.ceql.traversal import children, fold, walk, with_children
-from cer_gpu.fitting.ceql import analyse
+from cer_gpu.resolution.ceql import analyse
 
 SCHEMA = pa.schema(
     {"type": pa.string(), "id": pa.int64(), "loc": pa.string(), "st": pa.struct({"p": pa.int32(), "q": pa.string()})}

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import cer_gpu
-from cer_gpu.fitting.ceql import analyse
+from cer_gpu.resolution.ceql import analyse
 
 FOLDER = Path(__file__).parent / "golden_errors"
 SCHEMA = pa.schema(

@@ -3,7 +3,7 @@
 import pytest
 
 from cer_gpu.ceql import foreign
-from cer_gpu.fitting.ceql import analyse
+from cer_gpu.resolution.ceql import analyse
 
 A = "SELECT * WHERE A AS a FILTER "
 ASKED = {

@@ -3,7 +3,7 @@
 import pytest
 
 from cer_gpu.ceql.parser import parse
-from cer_gpu.ceql.properties import against_properties
+from cer_gpu.ceql.properties import why_not_properties
 
 
 @pytest.mark.parametrize(
@@ -54,23 +54,23 @@ from cer_gpu.ceql.properties import against_properties
     ],
 )
 def test_formulas_have_the_properties_of_the_papers(formula, holds):
-    against = against_properties(parse(f"SELECT * FROM S WHERE {formula}").formula)
+    against = why_not_properties(parse(f"SELECT * FROM S WHERE {formula}").formula)
     assert [name for name, reason in against.items() if reason is None] == holds.split()
 
 
 def test_reasons_name_the_operator():
-    against = against_properties(parse("SELECT * FROM S WHERE A AS x ALL (A AS x FILTER x[a = 1])").formula)
+    against = why_not_properties(parse("SELECT * FROM S WHERE A AS x ALL (A AS x FILTER x[a = 1])").formula)
     assert against["safe"] == "'x' is defined on both sides of ALL"
     assert against["bounded"] == "'x' is used on both sides of ALL"
 
 
 def test_a_conjunctive_query_has_all_three_properties():
     parsed = parse("Q(x) <- T(a = x, b = x), T(a = x), S(a = x, b = y), T_2(b = y, c = 3)")
-    assert set(against_properties(parsed.formula).values()) == {None}
+    assert set(why_not_properties(parsed.formula).values()) == {None}
 
 
 def test_reasons_name_the_variable():
-    against = against_properties(parse("SELECT * FROM S WHERE (A AS x ; A AS x)+ FILTER x[a = 1]").formula)
+    against = why_not_properties(parse("SELECT * FROM S WHERE (A AS x ; A AS x)+ FILTER x[a = 1]").formula)
     assert against == {
         "well-formed": "a filter names 'x', which need not be exactly one event there",
         "safe": "'x' is defined on both sides of ;",

@@ -10,7 +10,7 @@ import cer_gpu
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.nesting import MAX_NESTING
 from cer_gpu.ceql.parser import parse
-from cer_gpu.ceql.properties import against_properties
+from cer_gpu.ceql.properties import why_not_properties
 from cer_gpu.ceql.traversal import children, fold, walk
 
 EVENTS = pa.table({"type": ["A", "B", "A"], "p": [1, 2, 3]})
@@ -131,7 +131,7 @@ LONG = {  # long queries that are not deep
 def test_long_queries_compile(shape):
     query = cer_gpu.compile(f"SELECT * FROM S WHERE {LONG[shape](1_100)}")
     assert pickle.loads(pickle.dumps(query)).text == query.text
-    against_properties(parse(query.text).formula)
+    why_not_properties(parse(query.text).formula)
 
 
 @pytest.mark.long("queries of tens of thousands of parts")
@@ -176,7 +176,7 @@ GROWING = LONG | {
 def test_compiling_a_query_of_twice_the_length_takes_about_twice_the_calls(shape):
     def compile_and_search(n):
         query = cer_gpu.compile(f"SELECT * FROM S WHERE {GROWING[shape](n)}")
-        against_properties(parse(query.text).formula)
+        why_not_properties(parse(query.text).formula)
 
     compile_and_search(10)
     assert n_calls(compile_and_search, 160) < 2.2 * n_calls(compile_and_search, 80)
@@ -211,7 +211,7 @@ RELATED = {
 @pytest.mark.parametrize("shape", RELATED)
 def test_resolving_filters_between_events_of_twice_the_number_takes_about_twice_the_calls(shape):
     def parse_and_search(n):
-        against_properties(formula(RELATED[shape](n)))
+        why_not_properties(formula(RELATED[shape](n)))
 
     parse_and_search(10)
     assert n_calls(parse_and_search, 160) < 2.2 * n_calls(parse_and_search, 80)

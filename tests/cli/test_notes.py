@@ -118,7 +118,7 @@ def test_a_strategy_that_chooses_before_the_window_is_noted_without_results(cli,
 def test_the_first_batch_is_left_out_of_the_rate(monkeypatch, evaluated, said):
     now = 0.0
     monkeypatch.setattr(tally.time, "perf_counter", lambda: now)
-    pace = tally.Pace()
+    pace = tally.Throughput()
     *before, n_events = evaluated
     for n in before:
         pace.before_a_batch(n)

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from cer_gpu import cache
-from cer_gpu.fitting.query import FittedQuery
 from cer_gpu.preparing import over_schema, sets
+from cer_gpu.resolution.query import SchemaDependentQuery
 
 pytest.importorskip("sigma.rule")
 
@@ -105,8 +105,8 @@ def test_a_page_of_alerts_fits_no_kept_rule_anew_that_finds_nothing(cli, monkeyp
     write({f"{i}.yml": WHOAMI.replace("whoami.exe", f"{i}.exe").replace("Whoami", f"R{i}") for i in range(20)})
     first = cli("report", *ASKED, "-o", "alerts.html")
     fitted = []
-    over = FittedQuery.bind
-    monkeypatch.setattr(FittedQuery, "bind", lambda query, schema: fitted.append(query) or over(query, schema))
+    over = SchemaDependentQuery.bind
+    monkeypatch.setattr(SchemaDependentQuery, "bind", lambda query, schema: fitted.append(query) or over(query, schema))
     again = cli("report", *ASKED, "-o", "alerts.html")
     assert (first[0], first[2]) == (again[0], again[2])
     assert "3 alerts of 23 queries" in again[2]

@@ -34,7 +34,7 @@ def test_batches_of_other_schemas_stay_apart() -> None:
 
 def test_joined_batches_are_not_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     given = [_batch(0, 4), _batch(4, 4), _batch(8, 4)]
-    monkeypatch.setattr(module, "MOST_BYTES", 2 * given[1].nbytes)
+    monkeypatch.setattr(module, "MAX_BYTES", 2 * given[1].nbytes)
     assert [each.num_rows for each in joined_batches(given, 100)] == [8, 4]
 
 

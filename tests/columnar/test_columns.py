@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cer_gpu.columnar import columns
 from cer_gpu.columnar.columns import NUMPY_TYPES, Block, kind_of
-from cer_gpu.columnar.strings import StringCoder
+from cer_gpu.columnar.strings import DictionaryEncoder
 
 D = Decimal
 ROOT = Path(__file__).parents[2]
@@ -112,7 +112,7 @@ def check_numbers(array: pa.Array, values: list) -> None:
     ]
 
 
-def check_strings(array: pa.Array, coders: dict[str, StringCoder] | None = None) -> None:
+def check_strings(array: pa.Array, coders: dict[str, DictionaryEncoder] | None = None) -> None:
     values = array.to_pylist() if not pa.types.is_dictionary(array.type) else [s.as_py() for s in array]
     block = Block(pa.record_batch({"x": array}), coders)
     check_validity(block, values)
@@ -168,7 +168,7 @@ def test_float64_is_read_in_place():
 
 @pytest.mark.parametrize("data_type", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
 def test_strings_of_any_layout_are_coded(data_type):
-    coders: dict[str, StringCoder] = {}
+    coders: dict[str, DictionaryEncoder] = {}
     for part in layouts(pa.array(STRINGS, data_type)):
         check_strings(part)
         check_strings(part, coders)
@@ -206,7 +206,7 @@ def test_every_row_of_the_null_type_is_null():
 
 
 def test_a_coder_forgets_when_it_has_too_many_values():
-    coders: dict[str, StringCoder] = {}
+    coders: dict[str, DictionaryEncoder] = {}
     rng = random.Random(1)
     for k in range(5):
         texts = [f"{k}-{rng.randrange(30_000)}" for _ in range(30_000)]
@@ -224,7 +224,7 @@ def test_texts_that_differ_in_one_byte_have_codes_of_their_own(n):
             if text:
                 text[rng.randrange(len(text))] = rng.choice("abcdefgh")
         texts.append("".join(text))
-    coder = StringCoder(bounded=False)
+    coder = DictionaryEncoder(bounded=False)
     codes = coder.number(pa.array(texts)).tolist()
     again = coder.number(pa.array(texts[::-1], pa.large_string())).tolist()
     numbers: dict[str, int] = {}
@@ -237,7 +237,7 @@ def test_texts_that_differ_in_one_byte_have_codes_of_their_own(n):
 @settings(deadline=None)
 def test_random_strings_are_coded(texts, offset, data):
     array = pa.array(texts, pa.string()).slice(min(offset, len(texts)))
-    coders: dict[str, StringCoder] = {}
+    coders: dict[str, DictionaryEncoder] = {}
     check_strings(array, coders)
     other = pa.array(data.draw(st.lists(st.none() | st.sampled_from([*texts, "new"]), max_size=20)), pa.large_string())
     check_strings(other, coders)

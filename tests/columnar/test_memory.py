@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cer_gpu.backend.windows import FALL_CHUNK, first_fall
-from cer_gpu.columnar.memory import GROWS_IN_PLACE, LARGE, Gathered, GrowingRows, Scratch
+from cer_gpu.columnar.memory import GROWS_IN_PLACE, LARGE, Gathered, GrowableArray, Scratch
 
 DTYPES = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)] + ["float32", "float64"]
 
@@ -26,7 +26,7 @@ def test_scratch_memory_is_reused_and_grows() -> None:
 @pytest.mark.parametrize("n_bytes", [800, LARGE - 16, 2 * LARGE])
 def test_rows_keep_their_values_as_they_grow(n_bytes: int, viewed: bool) -> None:
     """The memory grows in place, or is copied if another view of it exists."""
-    rows = GrowingRows(n_bytes // 16, 2)
+    rows = GrowableArray(n_bytes // 16, 2)
     expected = np.arange(n_bytes // 8).reshape(-1, 2)
     rows.array[:] = expected
     views = []

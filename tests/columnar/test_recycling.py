@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import cer_gpu
-from cer_gpu.columnar.recycling import MOST_FREE, Recycler
+from cer_gpu.columnar.buffer_leases import MAX_FREE, Recycler
 from cer_gpu.runtime import matches
 
 
@@ -54,7 +54,7 @@ def test_referenced_memory_is_not_reused(keeper: str) -> None:
     kept = KEEPERS[keeper](array)
     used = address(array)
     del array
-    others = [recycler.empty((1000,), np.float64) for _ in range(MOST_FREE + 2)]
+    others = [recycler.empty((1000,), np.float64) for _ in range(MAX_FREE + 2)]
     for other in others:
         assert address(other) != used
         other[:] = 0
@@ -65,9 +65,9 @@ def test_referenced_memory_is_not_reused(keeper: str) -> None:
 
 def test_few_free_arrays_are_kept() -> None:
     recycler = Recycler()
-    many = [recycler.empty((1000,), np.int64) for _ in range(MOST_FREE + 5)]
+    many = [recycler.empty((1000,), np.int64) for _ in range(MAX_FREE + 5)]
     del many
-    assert len(recycler._free[8000]) == MOST_FREE
+    assert len(recycler._free[8000]) == MAX_FREE
 
 
 @pytest.mark.parametrize("output", ["positions", "bindings", "events", "count"])

@@ -9,7 +9,8 @@ import pytest
 from sizes import seeds
 
 import cer_gpu
-from cer_gpu.engine.member import QueryMember
+from cer_gpu.engine import shared_state
+from cer_gpu.engine.execution import StreamingExecution
 
 QUERIES = {
     "one": "SELECT * FROM S WHERE A AS a FILTER a[x = 7]",
@@ -41,8 +42,8 @@ def _batches(seed: int) -> list[pa.RecordBatch]:
     return batches
 
 
-def _members(evaluator: cer_gpu.QuerySetEvaluator) -> dict[str, QueryMember]:
-    return {name: each for name, each in evaluator._members.items() if isinstance(each, QueryMember)}
+def _members(evaluator: cer_gpu.QuerySetEvaluator) -> dict[str, StreamingExecution]:
+    return {name: each for name, each in evaluator._members.items() if isinstance(each, StreamingExecution)}
 
 
 def _run(name: str, batches: list[pa.RecordBatch]) -> list[dict[str, object]]:
@@ -105,16 +106,15 @@ def test_guards_are_bound_once_for_all_evaluations() -> None:
 
 
 def test_queries_that_wake_over_another_schema_share_their_guards(monkeypatch):
-    from cer_gpu.engine import sharing
 
     made = []
 
-    class Counted(sharing.SharedGuards):
+    class Counted(shared_state.SharedGuards):
         def __init__(self, *given):
             super().__init__(*given)
             made.append(self)
 
-    monkeypatch.setattr(sharing, "SharedGuards", Counted)
+    monkeypatch.setattr(shared_state, "SharedGuards", Counted)
     queries = cer_gpu.compile_all({f"{n}": f"SELECT * FROM S WHERE A AS a FILTER a[x = {n}]" for n in range(20)})
     evaluator = queries.evaluator()
     found = 0

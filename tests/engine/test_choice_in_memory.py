@@ -67,8 +67,8 @@ def test_wider_buffers_change_no_result(monkeypatch, query):
 
 
 def test_more_positions_than_offsets_tell_are_an_error(monkeypatch):
-    monkeypatch.setattr("cer_gpu.runtime.joining.MOST_POSITIONS", 1 << 21)
-    monkeypatch.setattr(matches, "MOST_POSITIONS", 1 << 21)
+    monkeypatch.setattr("cer_gpu.runtime.joining.MAX_POSITIONS", 1 << 21)
+    monkeypatch.setattr(matches, "MAX_POSITIONS", 1 << 21)
     with pytest.raises(cer_gpu.OutOfMemoryError, match="choosing among them needs more than 2,097,152 positions"):
         cer_gpu.compile(CHOSEN).evaluate(events_of(300), max_memory="4GiB")
 

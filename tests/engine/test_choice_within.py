@@ -28,7 +28,7 @@ from cer_gpu.query import Query
 
 COMPARING = ("NEXT", "LAST", "MAX")
 COMPARED_OUTPUTS = ("positions", "bindings", "events", "count", "ends")
-MOST_ROWS = 20_000
+MAX_ROWS = 20_000
 AAB_AC = pa.table({"type": list("AABAC")})
 
 
@@ -68,7 +68,7 @@ def test_then_within_keeps_the_order_of_the_papers():
     first = Query(replace(plan, chooses_first=True))
     assert first.evaluate(AAB_AC).num_rows == first.evaluate(AAB_AC, output="ends").num_rows == 0
     assert physical_plan(first._plan, OUTPUTS["positions"]).runtime == "automaton"
-    assert physical_plan(first._plan, OUTPUTS["positions"]).distribution.against_ranges is not None
+    assert physical_plan(first._plan, OUTPUTS["positions"]).distribution.why_not_ranges is not None
 
 
 @pytest.mark.parametrize("output", COMPARED_OUTPUTS)
@@ -77,7 +77,7 @@ def test_the_plan_of_a_choice_within_the_window(output):
     physical = physical_plan(plan, OUTPUTS[output])
     expected = {"count": "window_counter", "ends": "stacks"}.get(output, "window_lister")
     assert physical.runtime == expected
-    assert physical.distribution.against_ranges is None
+    assert physical.distribution.why_not_ranges is None
 
 
 def test_equal_positions_with_different_starts_all_stay():
@@ -136,7 +136,7 @@ class Drawn:
         self.rng = random.Random(data.draw(st.integers(0, 2**16), label="text and cuts"))
         self.compiled = self._compiled(self.query)
         everything = self._compiled(replace(self.query, strategy="ALL", limit=None))
-        assume(sum(everything.evaluate(self.table, output="count")["count"].to_pylist()) < MOST_ROWS)
+        assume(sum(everything.evaluate(self.table, output="count")["count"].to_pylist()) < MAX_ROWS)
         self.variables = ref.bound_variables(self.query)
         bound = everything.evaluate(self.table, output="bindings")
         self.rows = chosen(self.query, set(rows_of(bound)))

@@ -147,7 +147,7 @@ def test_threads_share_keys_and_tasks_do_not():
     assert one.num_rows > 50
     assert sorted_rows(one) == sorted_rows(three)
     ranges = compiled_with(NODES, "SELECT * FROM S WHERE P AS x ; Q FILTER x[of_p = TRUE] WITHIN 9 EVENTS")
-    assert ranges.physical_plan().distribution.against_ranges == "ancestors of a process may lie before the range"
+    assert ranges.physical_plan().distribution.why_not_ranges == "ancestors of a process may lie before the range"
 
 
 def test_no_ids_are_no_descent():

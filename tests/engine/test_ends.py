@@ -131,7 +131,7 @@ def test_choices_that_change_no_end_are_left_out_of_the_plan():
         return physical_plan(cer_gpu.compile(text)._plan, OUTPUTS["ends"])
 
     window = "WITHIN 9 EVENTS"
-    assert plan_of(f"SELECT ANY * FROM S WHERE A ; B {window} LIMIT 3").distribution.against_ranges is None
+    assert plan_of(f"SELECT ANY * FROM S WHERE A ; B {window} LIMIT 3").distribution.why_not_ranges is None
     assert plan_of("SELECT MAX * FROM S WHERE A ; B").plan.strategy.name == "ALL"
     assert plan_of(f"SELECT MAX * FROM S WHERE A ; B {window}").runtime == "stacks"
     assert plan_of(f"SELECT MAX * FROM S WHERE A ; B THEN {window}").plan.strategy.name == "MAX"  # it chooses before

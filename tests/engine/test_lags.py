@@ -143,7 +143,7 @@ def test_threads_by_key_give_the_same():
     for partition, reason in ("", "LAG reads events"), ("PARTITION BY [k] ", None):
         query = cer_gpu.compile(text.format(partition))
         distribution = query.physical_plan().distribution
-        assert (distribution.against_threads or "").startswith(reason or "")
+        assert (distribution.why_not_threads or "").startswith(reason or "")
         assert distribution.threads == ("key" if partition else "one")
         one, three = (query.evaluate(events, threads=threads) for threads in (1, 3))
         assert one.num_rows

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import cer_gpu
 from cer_gpu.columnar.columns import Block
-from cer_gpu.engine import past_columns
+from cer_gpu.engine import over_columns
 from cer_gpu.engine.stream_columns import StreamColumns
 from cer_gpu.expressions.derived import makers_of
 from cer_gpu.parallel import ranges
@@ -164,8 +164,8 @@ EPOCH = pa.scalar(0, pa.timestamp("ms")).as_py()
 
 @pytest.mark.parametrize("function", ["COUNT", "COUNT DISTINCT", "SUM", "STDDEV", "MAX"])
 def test_pools_grow_and_are_swept_of_what_idle_keys_hold(function, monkeypatch):
-    monkeypatch.setattr(past_columns, "FEWEST_ENTRIES", 2)
-    monkeypatch.setattr(past_columns, "TEXTS_FROM", 4)
+    monkeypatch.setattr(over_columns, "MIN_ENTRIES", 2)
+    monkeypatch.setattr(over_columns, "TEXTS_FROM", 4)
     rng = random.Random(1)
     events = random_events(rng, 2000, 300)
     events["s"] = [str(rng.randrange(k + 1)) for k in range(2000)]
@@ -239,8 +239,8 @@ def test_threads_give_the_same(over, partition, monkeypatch):
     )
     distribution = query.physical_plan().distribution
     assert distribution.threads == THREADS[over, partition]
-    assert (distribution.against_ranges is None) == (distribution.threads == "range")
-    assert distribution.tasks["range"] == distribution.against_ranges
+    assert (distribution.why_not_ranges is None) == (distribution.threads == "range")
+    assert distribution.tasks["range"] == distribution.why_not_ranges
     one, three = (query.evaluate(table, threads=threads) for threads in (1, 3))
     assert one.num_rows > 100
     assert sorted_rows(one) == sorted_rows(three)

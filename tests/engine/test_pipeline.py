@@ -8,7 +8,7 @@ from cer_gpu.columnar import strings
 from cer_gpu.engine.blocks import Blocks
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.engine.pipeline import Pipeline
-from cer_gpu.predicates.types_met import TypesMet
+from cer_gpu.predicates.seen_types import SeenEventTypes
 from cer_gpu.stages import LISTING, LOOP, OUTPUT, PARTITIONS, PREDICATES, MeasuredStages, Stages
 
 EVENTS = pa.record_batch(
@@ -31,13 +31,15 @@ def pipeline_of(text, output):
     query = cer_gpu.compile(text, time_column="t")
     physical = query.physical_plan(output)
     binding = query._bind(EVENTS.schema)
-    return Pipeline(physical, binding, EvaluationOptions(device="cpu"), physical.table(), types_met=TypesMet(()))
+    return Pipeline(physical, binding, EvaluationOptions(device="cpu"), physical.table(), types_met=SeenEventTypes(()))
 
 
 @pytest.mark.parametrize("n_rows", [1, 3, 8])
 def test_several_pipelines_behind_one_set_of_columns_find_what_each_finds_alone(n_rows, monkeypatch):
-    encoded, encode = [], strings.StringCoder.encode
-    monkeypatch.setattr(strings.StringCoder, "encode", lambda self, texts: (encoded.append(1), encode(self, texts))[1])
+    encoded, encode = [], strings.DictionaryEncoder.encode
+    monkeypatch.setattr(
+        strings.DictionaryEncoder, "encode", lambda self, texts: (encoded.append(1), encode(self, texts))[1]
+    )
     pipelines = [pipeline_of(*query) for query in QUERIES]
     blocks = Blocks(("t",), None, 0)
     batch = blocks.batch(EVENTS)

@@ -24,7 +24,7 @@ from answers import (
     survivors_of,
     with_and_without_checkpoints,
 )
-from cases import MOST_ROWS, MOST_VALUATIONS, Case, CaseOfStreams, assert_same, measure_rows_of, plain, pushed, rows_of
+from cases import MAX_ROWS, MAX_VALUATIONS, Case, CaseOfStreams, assert_same, measure_rows_of, plain, pushed, rows_of
 from hypothesis import assume
 from hypothesis import strategies as st
 from small_sizes import small_sizes
@@ -224,10 +224,10 @@ def measured_candidates(case):
     """Return, by brute force, all rows of measures, each with True if HAVING keeps it."""
     query = ref.every_candidate(case.query)
     try:
-        found = measures.candidates(query, case.events, MOST_VALUATIONS)
+        found = measures.candidates(query, case.events, MAX_VALUATIONS)
     except ref.TooLarge:
         assume(False)
-    assume(len(found) <= MOST_ROWS)
+    assume(len(found) <= MAX_ROWS)
     return found
 
 

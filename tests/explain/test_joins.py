@@ -235,7 +235,7 @@ def test_stored_events_stay_until_they_are_out_of_reach():
 def test_the_automaton_is_the_register_match_automaton():
     explanation = explained("A AS a ; B AS b FILTER b.x > a.x + 99.9")
     automaton = explanation.to_dict()["automaton"]
-    assert (automaton["model"], automaton["against_registers"]) == ("RMA", None)
+    assert (automaton["model"], automaton["why_not_registers"]) == ("RMA", None)
     assert automaton["registers"] == [{"name": "r1", "holds": "a"}]
     assert [t["text"] for t in automaton["transitions"]] == [
         "TRUE/~/∅/○",
@@ -259,8 +259,8 @@ def test_select_tells_which_transitions_keep_their_event():
 def test_filters_that_registers_cannot_test_leave_the_automaton_of_the_pattern():
     explanation = explained("A ; (B AS b)+ FILTER b.x > PREV(b).x")
     automaton, plain = explanation.to_dict()["automaton"], facts_of("A ; (B AS b)+")["automaton"]
-    assert automaton["against_registers"] == "PREV(b) is chosen among all events of 'b'"
-    assert {**automaton, "against_registers": None} == plain
+    assert automaton["why_not_registers"] == "PREV(b) is chosen among all events of 'b'"
+    assert {**automaton, "why_not_registers": None} == plain
     assert "CEA of the pattern without its filters between events" in str(explanation)
     assert explanation.to_svg().count("Complex event automaton") == 1
 
@@ -361,7 +361,7 @@ def test_every_filter_between_random_events_is_explained(data):
     assert facts["analysis"]["n_complex_events"] == case.compiled.evaluate(case.table, threads=1).num_rows
     if plan.parallel is None:
         assert len(facts["steps"]) == len(facts["analysis"]["candidates"]) == len(graph.edges)
-        assert facts["model"]["against_parallel"] is not None
+        assert facts["model"]["why_not_parallel"] is not None
     else:
         assert len(facts["steps"]) == sum(len(t.sources) for t in plan.parallel.transitions)
         assert set(facts["analysis"]["held"]) == {"nodes", "unions", "keys"}

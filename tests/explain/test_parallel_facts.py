@@ -236,7 +236,7 @@ def test_answers_of_a_conjunctive_query_are_not_compared():
 def test_the_reason_why_a_query_is_not_parallel_has_its_names(query, reason):
     explanation = cer_gpu.compile(query).explain()
     model = explanation.to_dict()["model"]
-    assert (model["name"], model["against_parallel"]) == ("RMA", reason)
+    assert (model["name"], model["why_not_parallel"]) == ("RMA", reason)
     assert f"not PCEA         (parallelised automaton): {reason}\n" in str(explanation)
 
 
@@ -272,7 +272,7 @@ def test_one_event_of_both_sides_is_at_both_places():
 
 def test_a_conjunction_has_no_registers_and_says_so():
     explanation = cer_gpu.compile("SELECT * FROM S WHERE (A ; B) ALL C WITHIN 9 EVENTS").explain()
-    assert explanation.to_dict()["automaton"]["against_registers"] is not None
+    assert explanation.to_dict()["automaton"]["why_not_registers"] is not None
     assert "a bounded number of registers: their construction has no conjunction (ALL)" in str(explanation)
     assert "the pattern has a conjunction (ALL)\n" in str(explanation)
     assert explanation.to_dot().startswith("digraph atoms {")
@@ -319,8 +319,8 @@ def assert_explained(query, explanation):
     graph = plan.graph if plan.parallel is None else plan.parallel.graph
     assert len(facts["relations"]) == len(graph.relations)
     assert facts["model"]["name"] == ("RMA" if plan.parallel is None else "PCEA")
-    assert (facts["model"]["against_parallel"] is None) == (plan.parallel is not None)
-    assert "#" not in (facts["model"]["against_parallel"] or "")
+    assert (facts["model"]["why_not_parallel"] is None) == (plan.parallel is not None)
+    assert "#" not in (facts["model"]["why_not_parallel"] or "")
     if plan.parallel is None:
         formula = normal_form(parse(plan.text, dict(plan.relations)).formula, streams=list(plan.streams))
         names = step_names(graph, formula)

@@ -121,7 +121,7 @@ def test_tests_of_a_column_hold_for_any_cut_into_dictionaries(data):
     inputs = Inputs(pa.schema([("s", pa.string())]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_sets, "TOGETHER_FROM", data.draw(st.sampled_from([0, 40, 1 << 26]), label="together from"))
-        patch.setattr(text_sets, "MOST_DICTIONARY_PARTS", data.draw(st.sampled_from([1, 2, 8]), label="parts"))
+        patch.setattr(text_sets, "MAX_DICTIONARY_PARTS", data.draw(st.sampled_from([1, 2, 8]), label="parts"))
         patch.setattr(text_sets, "FEW_PAIRS", data.draw(st.sampled_from([0, 1 << 10]), label="few pairs"))
         patch.setattr(text_sets, "KEPT_BYTES", data.draw(st.sampled_from([0, 1 << 26]), label="kept"))
         slots = [inputs.text_table(inputs.column("s", CODES), test, negated) for test, negated in tests]

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import cer_gpu
 from cer_gpu.ceql.parser import parse
-from cer_gpu.fitting.formulas import fitted_query
-from cer_gpu.fitting.predicates import PredicateFitter
+from cer_gpu.resolution.formulas import fitted_query
+from cer_gpu.resolution.predicates import PredicateFitter
 
 EVENTS = pa.table(
     {

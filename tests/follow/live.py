@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 import cer_gpu
 from cer_gpu.engine.options import EvaluationOptions
-from cer_gpu.follow.arrivals import Arrivals
+from cer_gpu.follow.folder_watcher import FolderWatcher
 from cer_gpu.follow.following import Follower
 from cer_gpu.follow.targets import live_target
 
@@ -38,7 +38,7 @@ class Followed:
 def follower(folder, out="found", query=QUERY, options=None, facts=None, state=None, ends=None, **given):
     """Return the follower of FOLDER/in with results in FOLDER/OUT, or from and to `ends`."""
     arrivals, target = ends or (
-        Arrivals(str(folder / "in"), 0),
+        FolderWatcher(str(folder / "in"), 0),
         live_target(folder / out, state=None if state is None else folder / state),
     )
     return Follower(

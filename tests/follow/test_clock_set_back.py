@@ -9,8 +9,8 @@ from follow.live import add_file, add_files, expected_rows, followed, found_in, 
 
 import cer_gpu
 from cer_gpu import cache
-from cer_gpu.cache import made_once
-from cer_gpu.follow.arrivals import Arrivals
+from cer_gpu.cache import disk_cached
+from cer_gpu.follow.folder_watcher import FolderWatcher
 from cer_gpu.follow.lock import locked
 
 HOUR = 3600.0
@@ -50,7 +50,7 @@ def names(look):
 
 @pytest.mark.parametrize("jump", [-10 * HOUR, -60.0, -3.0, 0.0, 3.0, 60.0, 10 * HOUR])
 def test_a_file_that_is_written_while_the_clock_is_set_is_not_read_before_its_end(tmp_path, clocks, jump):
-    coming, path = Arrivals(str(tmp_path), 5), tmp_path / "a.jsonl"
+    coming, path = FolderWatcher(str(tmp_path), 5), tmp_path / "a.jsonl"
     assert names(coming.look({})) == []
     clocks.write(path, "half")
     clocks.wait(1)
@@ -68,7 +68,7 @@ def test_a_file_that_is_written_while_the_clock_is_set_is_not_read_before_its_en
 
 def test_a_finished_file_is_read_after_its_time_however_often_the_clock_is_set(tmp_path, clocks):
     rng = random.Random(1)
-    coming = Arrivals(str(tmp_path), 5)
+    coming = FolderWatcher(str(tmp_path), 5)
     clocks.write(tmp_path / "a.jsonl")
     assert names(coming.look({})) == []
     for _ in range(5):
@@ -81,7 +81,7 @@ def test_a_finished_file_is_read_after_its_time_however_often_the_clock_is_set(t
 def test_files_that_are_there_at_the_beginning_are_read_at_once(tmp_path, clocks):
     clocks.write(tmp_path / "a.jsonl")
     clocks.wait(6)
-    assert names(Arrivals(str(tmp_path), 5).look({})) == ["a.jsonl"]
+    assert names(FolderWatcher(str(tmp_path), 5).look({})) == ["a.jsonl"]
 
 
 # ---- results, states, locks -------------------------------------------------------------------------------------
@@ -125,14 +125,14 @@ def test_a_lock_has_no_age(tmp_path, clocks, age):
 def values(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(cache, "WORTH_SECONDS", 0)
-    monkeypatch.setattr(cache, "MOST_KEPT", 4)
+    monkeypatch.setattr(cache, "MAX_KEPT", 4)
     return tmp_path / "cer-gpu" / "values"
 
 
 def make(name):
     """Return whether a value was made anew, which is right in any case."""
     made = []
-    value = made_once("values", [name], lambda: made.append(name) or name, str.encode, bytes.decode)
+    value = disk_cached("values", [name], lambda: made.append(name) or name, str.encode, bytes.decode)
     assert value == name
     return bool(made)
 

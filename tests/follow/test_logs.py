@@ -8,7 +8,7 @@ from evtx_writer import event_xml, evtx_bytes
 from follow.live import Followed, found_in
 
 import cer_gpu
-from cer_gpu.follow.arrivals import Arrivals
+from cer_gpu.follow.folder_watcher import FolderWatcher
 from cer_gpu.follow.following import Follower
 from cer_gpu.follow.targets import live_target
 
@@ -23,7 +23,7 @@ def log(*numbers):
 
 
 def steps(folder):
-    arrivals, target = Arrivals(str(folder / "in"), 0), live_target(folder / "found.jsonl")
+    arrivals, target = FolderWatcher(str(folder / "in"), 0), live_target(folder / "found.jsonl")
     follower = Follower(arrivals, target, lambda schema: Followed(QUERY, schema), {})
     found = []
     with follower.opened() as live:

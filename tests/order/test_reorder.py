@@ -18,7 +18,7 @@ from strategies import property_settings
 import cer_gpu
 from cer_gpu.order import layouts
 from cer_gpu.order.layouts import Layouts
-from cer_gpu.order.reorder import Reorder
+from cer_gpu.order.reorder_buffer import ReorderBuffer
 
 LOW, HIGH, TOP = -(2**63), 2**63 - 1, 2**64 - 1
 MOMENTS = [pa.timestamp("us", "UTC"), pa.timestamp("s"), pa.duration("ns"), pa.date32(), pa.date64()]
@@ -107,7 +107,7 @@ def arrivals(draw):
     return draw(latenesses(data_type)), times, batches
 
 
-def through_files(reorder: Reorder) -> Reorder:
+def through_files(reorder: ReorderBuffer) -> ReorderBuffer:
     """Take a snapshot, write and read it, and go on from there."""
     table, state = reorder.snapshot()
     if table is not None:
@@ -115,7 +115,7 @@ def through_files(reorder: Reorder) -> Reorder:
         with pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table, max_chunksize=3)
         table = pa.ipc.open_file(sink.getvalue()).read_all()
-    return Reorder.restore(table, json.loads(json.dumps(state)))
+    return ReorderBuffer.restore(table, json.loads(json.dumps(state)))
 
 
 @given(arrivals(), st.sampled_from([2, 1 << 16]), st.data())
@@ -123,7 +123,7 @@ def through_files(reorder: Reorder) -> Reorder:
 def test_events_come_out_in_order_as_early_as_the_definition_allows(case, max_values, data):
     lateness, times, batches = case
     kept, late = definition(times, lateness)
-    reorder, found, n = Reorder("at", lateness, "drop"), [], 0
+    reorder, found, n = ReorderBuffer("at", lateness, "drop"), [], 0
     with mock.patch.object(layouts, "MAX_VALUES", max_values):
         for batch in batches:
             found += rows_of(reorder.push(batch))
@@ -144,7 +144,7 @@ def test_events_come_out_in_order_as_early_as_the_definition_allows(case, max_va
 def test_the_first_late_event_is_refused(case):
     lateness, times, batches = case
     kept, late = definition(times, lateness)
-    reorder, found = Reorder("at", lateness, "raise"), []
+    reorder, found = ReorderBuffer("at", lateness, "raise"), []
     try:
         for batch in batches:
             found += rows_of(reorder.push(batch))
@@ -161,7 +161,7 @@ def test_the_first_late_event_is_refused(case):
 
 
 def test_a_late_event_is_reported_with_both_times():
-    reorder = Reorder("at", 1500, "raise")
+    reorder = ReorderBuffer("at", 1500, "raise")
     reorder.push(pa.record_batch({"at": pa.array([5000, 3500], pa.timestamp("ms"))}))
     with pytest.raises(
         cer_gpu.TimeOrderError,
@@ -175,7 +175,7 @@ def test_a_late_event_is_reported_with_both_times():
     for operation in (reorder.finish, reorder.snapshot, lambda: reorder.push(pa.record_batch({"at": [1]}))):
         with pytest.raises(cer_gpu.OptionError, match="an error ended the stream: make a new Reorder"):
             operation()
-    reorder = Reorder("at", 1, "drop")
+    reorder = ReorderBuffer("at", 1, "drop")
     assert reorder.finish() == []
     with pytest.raises(cer_gpu.OptionError, match="the stream is finished"):
         reorder.finish()
@@ -183,7 +183,7 @@ def test_a_late_event_is_reported_with_both_times():
 
 @pytest.mark.parametrize("value", [LOW, HIGH])
 def test_a_late_event_with_an_extreme_time_is_reported(value):
-    reorder = Reorder("at", 0, "raise")
+    reorder = ReorderBuffer("at", 0, "raise")
     with pytest.raises(cer_gpu.TimeOrderError, match=rf"event 1 \({LOW}\) is late: {HIGH} came before it"):
         reorder.push(pa.record_batch({"at": [HIGH, LOW]}))
 
@@ -191,37 +191,37 @@ def test_a_late_event_with_an_extreme_time_is_reported(value):
 def test_missing_times_are_refused():
     for late in ("drop", "raise"):
         for column, what in (([5, None, 0], r"missing \(NULL\)"), ([5.0, math.nan, 0.0], r"not a number \(NaN\)")):
-            reorder = Reorder("at", 9, late)
+            reorder = ReorderBuffer("at", 9, late)
             reorder.push(pa.record_batch({"at": pa.array([1, 2]).cast(pa.array(column).type)}))
             with pytest.raises(cer_gpu.TimeOrderError, match=f"the 'at' of event 3 is {what}\nexpected.*\nhint: leave"):
                 reorder.push(pa.record_batch({"at": column}))
     # the message names the first wrong event
     with pytest.raises(cer_gpu.TimeOrderError, match=r"event 1 .* is late"):
-        Reorder("at", 1, "raise").push(pa.record_batch({"at": [5, 1, None]}))
+        ReorderBuffer("at", 1, "raise").push(pa.record_batch({"at": [5, 1, None]}))
     with pytest.raises(cer_gpu.TimeOrderError, match="event 1 is missing"):
-        Reorder("at", 1, "raise").push(pa.record_batch({"at": [5, None, 1]}))
+        ReorderBuffer("at", 1, "raise").push(pa.record_batch({"at": [5, None, 1]}))
 
 
 def test_columns_that_are_no_times_are_refused():
     for column in (["a"], [True], pa.array([1], pa.decimal128(5, 0)), pa.array([1], pa.time32("s"))):
         with pytest.raises(cer_gpu.QueryTypeError, match="the time column 'at' must be"):
-            Reorder("at", 1, "drop").push(pa.record_batch({"at": column}))
+            ReorderBuffer("at", 1, "drop").push(pa.record_batch({"at": column}))
     with pytest.raises(cer_gpu.QueryTypeError, match="no column 'at'"):
-        Reorder("at", 1, "drop").push(pa.record_batch({"x": [1]}))
-    reorder = Reorder("at", 1, "drop")
+        ReorderBuffer("at", 1, "drop").push(pa.record_batch({"x": [1]}))
+    reorder = ReorderBuffer("at", 1, "drop")
     reorder.push(pa.record_batch({"at": [1]}))
     with pytest.raises(cer_gpu.EventsError, match="changed its type: int64 before, int32 from event 1 on"):
         reorder.push(pa.record_batch({"at": pa.array([1], pa.int32())}))
     with pytest.raises(cer_gpu.EventsError, match=r"expected a pyarrow.RecordBatch, got Table"):
-        Reorder("at", 1, "drop").push(pa.table({"at": [1]}))
+        ReorderBuffer("at", 1, "drop").push(pa.table({"at": [1]}))
 
 
 @pytest.mark.parametrize("lateness", [-1, -0.5, math.nan, math.inf, "1", None, True])
 def test_a_wrong_lateness_or_treatment_of_late_events_is_refused(lateness):
     with pytest.raises(cer_gpu.OptionError, match="the lateness must be a number that is not negative, got"):
-        Reorder("at", lateness, "drop")
+        ReorderBuffer("at", lateness, "drop")
     with pytest.raises(cer_gpu.OptionError, match="late must be one of raise, drop, got 'keep'"):
-        Reorder("at", 1, "keep")
+        ReorderBuffer("at", 1, "keep")
 
 
 def test_events_come_out_with_the_columns_that_they_came_with():
@@ -236,7 +236,7 @@ def test_events_come_out_with_the_columns_that_they_came_with():
     ]
     rows = [row for columns in batches for row in pa.record_batch(columns).to_pylist()]
     for snapshots in (False, True):
-        reorder, found = Reorder("at", 100, "raise"), []
+        reorder, found = ReorderBuffer("at", 100, "raise"), []
         for columns in batches:
             found += reorder.push(pa.record_batch(columns))
             if snapshots:
@@ -249,20 +249,20 @@ def test_events_come_out_with_the_columns_that_they_came_with():
 
 def test_columns_of_the_same_name_stay_apart():
     batch = pa.RecordBatch.from_arrays([pa.array([2, 1]), pa.array([1, 2]), pa.array(["a", "b"])], ["at", "x", "x"])
-    reorder = Reorder("at", 1, "drop")
+    reorder = ReorderBuffer("at", 1, "drop")
     found = [*reorder.push(batch), *reorder.finish()]
     assert [[c.to_pylist() for c in part.columns] for part in found] == [[[1], [2], ["b"]], [[2], [1], ["a"]]]
 
 
 def test_snapshots_without_held_events_restore():
-    table, state = Reorder("at", 5, "drop").snapshot()
+    table, state = ReorderBuffer("at", 5, "drop").snapshot()
     assert table is None
-    reorder = Reorder.restore(table, state)
+    reorder = ReorderBuffer.restore(table, state)
     reorder.push(pa.record_batch({"at": pa.array([], pa.int8())}))
     reorder = through_files(reorder)
     with pytest.raises(cer_gpu.EventsError, match="changed its type: int8 before"):
         reorder.push(pa.record_batch({"at": [1]}))
-    reorder = Reorder("at", 0, "drop")
+    reorder = ReorderBuffer("at", 0, "drop")
     assert [batch["at"].to_pylist() for batch in reorder.push(pa.record_batch({"at": [1, 7]}))] == [[1, 7]]
     reorder = through_files(reorder)
     assert (reorder.n_events, reorder.n_held) == (2, 0)
@@ -284,7 +284,7 @@ def test_the_cost_of_an_event_is_logarithmic_in_the_held_events(shape):
         at = at + rng.integers(0, lateness, n)
     elif shape == "two clocks":
         at = at - np.where(rng.random(n) < 0.9, lateness - 1, 0)
-    reorder, found = Reorder("at", lateness, "raise"), []
+    reorder, found = ReorderBuffer("at", lateness, "raise"), []
     moved, most_runs = 0, 0
     concat = Layouts.concat
 
@@ -307,7 +307,7 @@ def test_a_few_held_events_do_not_keep_their_batch_alive():
     n = 500_000
     gc.collect()
     before = pa.total_allocated_bytes()
-    reorder = Reorder("at", 5, "drop")
+    reorder = ReorderBuffer("at", 5, "drop")
     for k in range(4):
         at = np.arange(k * n, (k + 1) * n)
         batch = pa.record_batch({"at": at, "x": at.astype(float)}).filter(pa.array(np.ones(n, np.bool_)))
@@ -323,7 +323,7 @@ def test_slices_of_a_large_batch_do_not_keep_it_alive():
     """A slice would keep its whole batch alive, unless it is copied."""
     n = 1000
     before = pa.total_allocated_bytes()
-    reorder = Reorder("at", n, "drop")
+    reorder = ReorderBuffer("at", n, "drop")
     for k in range(50):
         whole = pa.record_batch({"at": np.full(20_000, k)}).filter(pa.array(np.ones(20_000, np.bool_)))
         reorder.push(whole.slice(k, 1))

@@ -50,7 +50,7 @@ def test_threads_by_key_find_the_table_of_one_thread(monkeypatch, seed):
     batches = events.to_batches(max_chunksize=rng.choice([1, 7, 50, 1000]))
     output = ["positions", "bindings", "events", "count", "ends"][seed % 5]
     monkeypatch.setattr(module, "KEY_BATCH_ROWS", rng.choice([5, 33, 1000]))
-    monkeypatch.setattr(module, "MOST_WAITING_BATCHES", rng.choice([1, 2, 16]))
+    monkeypatch.setattr(module, "MAX_WAITING_BATCHES", rng.choice([1, 2, 16]))
     monkeypatch.setattr(module, "BATCHES_AHEAD", rng.choice([0, 1, 2]))
     with small_sizes():
         expected = query.evaluate(events, output=output, threads=1)
@@ -98,7 +98,7 @@ def test_the_error_message_is_that_of_one_thread():
 
 
 def test_threads_end_with_their_reader_and_their_counts_add_up(monkeypatch):
-    monkeypatch.setattr(module, "MOST_WAITING_BATCHES", 1)
+    monkeypatch.setattr(module, "MAX_WAITING_BATCHES", 1)
     before = threading.active_count()
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; A PARTITION BY [k] WITHIN 50 EVENTS")
     events = pa.table({"type": ["A"] * 20_000, "k": [i % 5 for i in range(20_000)]})
@@ -116,7 +116,7 @@ def test_the_query_decides_between_keys_ranges_and_one_thread(monkeypatch):
     for where, name in ((module, "on_threads_by_key"), (ranges, "on_threads")):
         original = getattr(where, name)
         monkeypatch.setattr(
-            f"cer_gpu.evaluated.{name}", lambda *given, of=original, name=name: used.append(name) or of(*given)
+            f"cer_gpu.evaluable.{name}", lambda *given, of=original, name=name: used.append(name) or of(*given)
         )
     events = pa.table({"type": ["A", "B"], "k": [1, 1], "ts": [1, 2]})
     for clauses in (

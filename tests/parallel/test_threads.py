@@ -44,7 +44,7 @@ def small_ranges(monkeypatch):
         monkeypatch.setattr(module, "RANGE_ROWS_IN_MEMORY", rng.randint(1, 40))
         monkeypatch.setattr(module, "WINDOWS_A_RANGE", rng.choice([0, 1, 3]))
         monkeypatch.setattr(module, "LONGEST_WINDOW", rng.choice([4, 30, 1000]))
-        monkeypatch.setattr(on_threads, "MOST_WAITING", rng.choice([1, 2, 64]))
+        monkeypatch.setattr(on_threads, "MAX_WAITING", rng.choice([1, 2, 64]))
 
     return set_sizes
 
@@ -158,7 +158,7 @@ def test_threads_without_results_stop_with_their_reader():
 def test_ranges_grow_once_fewer_complex_events_are_found(monkeypatch):
     """A stream with many complex events, and then none, is cut into short ranges, and then into long ones."""
     monkeypatch.setattr(module, "SAMPLE_ROWS", 100)
-    monkeypatch.setattr(module, "FEWEST_RANGE_ROWS", 1)
+    monkeypatch.setattr(module, "MIN_RANGE_ROWS", 1)
     monkeypatch.setattr(module, "RESULT_BYTES", 10_000)
     events = pa.table({"type": ["A", "B"] * 3000 + ["Z"] * 20_000})
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 9 EVENTS")
@@ -190,7 +190,7 @@ def test_columns_may_change_their_types_from_range_to_range(monkeypatch):
 def test_threads_end_with_their_reader(monkeypatch):
     monkeypatch.setattr(module, "RANGE_ROWS", 500)
     monkeypatch.setattr(module, "RANGE_ROWS_IN_MEMORY", 500)
-    monkeypatch.setattr(on_threads, "MOST_WAITING", 1)
+    monkeypatch.setattr(on_threads, "MAX_WAITING", 1)
     before = threading.active_count()
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; A ; A WITHIN 200 EVENTS")
     reader = query._matches(query._source(pa.table({"type": ["A"] * 20_000})), query.evaluator(), 3)
@@ -228,7 +228,7 @@ def test_a_known_stream_is_cut_into_ranges_of_like_size(monkeypatch, n_rows, n_t
 
 
 def test_ranges_are_short_after_many_bytes_of_results(monkeypatch):
-    monkeypatch.setattr(module, "FEWEST_RANGE_ROWS", 100)
+    monkeypatch.setattr(module, "MIN_RANGE_ROWS", 100)
     monkeypatch.setattr(module, "RANGE_ROWS", 10_000)
     sizes = Sizes(2)
     for n_rows, share, following in ((10_000, 1, 10_000), (10_000, 10, 1_000), (1_000, 2, 500), (500, 500, 100)):
@@ -251,7 +251,7 @@ def test_ranges_are_short_after_many_bytes_of_results(monkeypatch):
     ],
 )
 def test_the_number_of_threads_follows_the_source(monkeypatch, facts, by_range, n_threads):
-    monkeypatch.setattr(on_threads, "FEWEST_ROWS_FOR_THREADS", 10)
+    monkeypatch.setattr(on_threads, "MIN_ROWS_FOR_THREADS", 10)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
     source = Source(pa.schema([]), lambda _: iter(()), **facts)
     assert on_threads.threads_that_help(source, by_range=by_range) == n_threads
@@ -266,7 +266,7 @@ from cer_gpu.parallel import key_threads
 from cer_gpu.parallel import ranges
 from cer_gpu.parallel import threads
 from cer_gpu.runtime import matches
-matches.OUTPUT_ROWS, threads.MOST_WAITING, key_threads.MOST_WAITING = 3, 1, 1
+matches.OUTPUT_ROWS, threads.MAX_WAITING, key_threads.MAX_WAITING = 3, 1, 1
 ranges.SAMPLE_ROWS = 1
 query = cer_gpu.compile("SELECT * FROM S WHERE A ; A {clauses}")
 reader = query.stream(pa.table({{"type": ["A"] * 300_000, "k": [1] * 300_000}}), threads=3)

@@ -78,8 +78,8 @@ def test_a_key_is_shown_as_the_event_has_it():
     found = query.evaluate(pa.table({"type": ["A", "B"], "name": ["ann", "Ann"]}))
     assert found.select(["positions", "name"]).to_pylist() == [{"positions": [0, 1], "name": "Ann"}]
     assert "the same name NOCASE" in str(query.explain())
-    assert query.distribution.against_keys is None
-    assert "case of their letters" in query.distribution.against_key_tasks
+    assert query.distribution.why_not_keys is None
+    assert "case of their letters" in query.distribution.why_not_key_tasks
 
 
 @pytest.mark.parametrize(

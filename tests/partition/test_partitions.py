@@ -252,7 +252,7 @@ def test_the_ring_grows_after_wrapping_around(monkeypatch):
 
 
 def test_too_many_instances_are_refused_with_a_hint(monkeypatch):
-    monkeypatch.setattr(keyed_stacks, "MOST_INSTANCES", 5000)
+    monkeypatch.setattr(keyed_stacks, "MAX_INSTANCES", 5000)
     events = pa.table({"type": ["A"] * 6000, "key": [1] * 6000})
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key]")
     assert query.evaluate(events.slice(0, 4000)).num_rows == 0

@@ -53,9 +53,9 @@ def test_the_runtime_follows_pattern_and_output(text, output, runtime):
 )
 def test_recent_has_one_runtime_for_every_pattern_and_output(where, output):
     physical = physical_plan(plan_of(f"SELECT RECENT * FROM S WHERE {where}"), OUTPUTS[output])
-    assert (physical.runtime, physical.engine, physical.holds_back) == ("recent", "slots", False)
+    assert (physical.runtime, physical.engine, physical.defers_events) == ("recent", "slots", False)
     assert isinstance(physical.table(), RecentTable)
-    assert physical.distribution.against_ranges is not None
+    assert physical.distribution.why_not_ranges is not None
 
 
 def test_a_share_is_listed_by_the_automaton():
@@ -70,15 +70,15 @@ def test_every_runtime_has_a_row_in_the_table():
 
 def test_events_are_held_back_only_if_the_results_stay_the_same():
     window = "WITHIN 9 EVENTS"
-    assert cer_gpu.compile(f"SELECT * FROM S WHERE A ; B {window}").physical_plan().holds_back
-    assert not cer_gpu.compile("SELECT * FROM S WHERE A ; B").physical_plan().holds_back
-    assert not cer_gpu.compile(f"SELECT * FROM S WHERE A ; B {window}").physical_plan("events").holds_back
+    assert cer_gpu.compile(f"SELECT * FROM S WHERE A ; B {window}").physical_plan().defers_events
+    assert not cer_gpu.compile("SELECT * FROM S WHERE A ; B").physical_plan().defers_events
+    assert not cer_gpu.compile(f"SELECT * FROM S WHERE A ; B {window}").physical_plan("events").defers_events
     counted = "SELECT {} * FROM S WHERE (A ; B)+ ; C WITHIN 9 EVENTS {}"
-    assert cer_gpu.compile(counted.format("", "")).physical_plan("count").holds_back
-    assert cer_gpu.compile(counted.format("NEXT", "")).physical_plan("count").holds_back
+    assert cer_gpu.compile(counted.format("", "")).physical_plan("count").defers_events
+    assert cer_gpu.compile(counted.format("NEXT", "")).physical_plan("count").defers_events
     first = counted.replace("WITHIN", "THEN WITHIN")
-    assert not cer_gpu.compile(first.format("NEXT", "")).physical_plan("count").holds_back
-    assert not cer_gpu.compile(counted.format("", "CONSUME BY ANY")).physical_plan("count").holds_back
+    assert not cer_gpu.compile(first.format("NEXT", "")).physical_plan("count").defers_events
+    assert not cer_gpu.compile(counted.format("", "CONSUME BY ANY")).physical_plan("count").defers_events
 
 
 def test_a_plan_is_frozen_and_can_be_pickled():

@@ -218,6 +218,6 @@ def test_processes_share_the_code_on_disk(tmp_path):
 
 
 def test_a_query_that_is_too_large_to_compile_is_interpreted(monkeypatch):
-    monkeypatch.setattr(backend, "MOST_TERMS", 3)
+    monkeypatch.setattr(backend, "MAX_TERMS", 3)
     with tier(COMPILED):
         assert set(tiers(events(300), 100)) == {INTERPRETED}

@@ -127,7 +127,7 @@ def test_sides_equal_those_of_the_host(device, n_bytes, monkeypatch):
     if n_bytes is not None:
         if not isinstance(device, HostDevice):
             pytest.skip("the memory of a GPU cannot be made small")
-        monkeypatch.setattr(device_blocks, "FEWEST_ROWS", 256)
+        monkeypatch.setattr(device_blocks, "MIN_ROWS", 256)
         device.n_free = n_bytes
     batch = side_batch(5000)
     inputs = Inputs(batch.schema)
@@ -361,7 +361,7 @@ def test_symbols_are_numbered_in_the_order_of_rows(device, monkeypatch):
 
 
 def test_a_device_without_room_gets_smaller_pieces(build, use, monkeypatch):
-    monkeypatch.setattr(device_blocks, "FEWEST_ROWS", 256)
+    monkeypatch.setattr(device_blocks, "MIN_ROWS", 256)
     monkeypatch.setattr("cer_gpu.engine.evaluation.BLOCK_ROWS", 2000)
     table, query = events(9000), cer_gpu.compile(QUERY)
     expected = query.evaluate(table, device="cpu")

@@ -90,7 +90,7 @@ def test_a_device_without_room_for_a_block_gets_parts_of_it(build, use):
 
 def test_deep_tests_are_left_to_the_host(host, monkeypatch):
     rng = random.Random(4)
-    monkeypatch.setattr(set_steps, "MOST_ON_STACK", 2)
+    monkeypatch.setattr(set_steps, "MAX_ON_STACK", 2)
     asked = [(None, tree(any_test(rng, 4))) for _ in range(20)]
     steps, block = SetSteps.of(asked, SCHEMA), Block(batch_of(rng, 500, 0.2))
     assert found_by(CudaSets(host, steps), block, None) == expected_rows(asked, SCHEMA, block, None)

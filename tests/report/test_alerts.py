@@ -175,7 +175,7 @@ def test_only_the_first_alerts_of_a_rule_are_shown(tmp_path, monkeypatch):
     _, page = written(tmp_path)
     assert page.count("<code>") == 4 * 3
     assert "The first 3 of 20." in page
-    monkeypatch.setattr(alert_page, "MOST_ALERTS", 8)
+    monkeypatch.setattr(alert_page, "MAX_ALERTS", 8)
     assert written(tmp_path)[1].count("<code>") == 4 * 2
 
 

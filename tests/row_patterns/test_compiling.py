@@ -335,7 +335,7 @@ def test_optional_parts_repeated_are_one_repetition(pattern, n):
 
 
 def test_patterns_with_too_many_ways_are_refused(monkeypatch):
-    monkeypatch.setattr(program, "MOST_STEPS", 10_000)
+    monkeypatch.setattr(program, "MAX_PROGRAM_STEPS", 10_000)
     with pytest.raises(QueryTooLargeError, match=r"too many ways(.|\n)*hint: put fewer optional parts"):
         program.program_of(parse_pattern("(A*){200}", (0, 9)))
 

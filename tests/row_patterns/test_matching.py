@@ -118,7 +118,7 @@ def test_matches_are_those_of_backtracking(tree, partitions, skips):
 def test_matches_of_places_that_take_several_rows_are_those_of_backtracking(tree, partitions, skips, n_rows, n_matches):
     text = written(tree)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(programs, "MOST_WRITTEN_OUT", -1)
+        patch.setattr(programs, "MAX_WRITTEN_OUT", -1)
         patch.setattr(programs, "MUCH_SHORTER", 0)
         patch.setattr(matching, "COUNTED_ROWS", n_rows)
         patch.setattr(matching, "MATCHES", n_matches)

@@ -21,13 +21,13 @@ from cer_gpu.automaton.encoding import (
     GLOBAL_WINDOW,
     NO_WINDOW,
 )
-from cer_gpu.runtime.events import Relevant, RunOptions
+from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.registry import make_runtime
 
 CONSUME = {"NONE": CONSUME_NONE, "ANY": CONSUME_ANY, "PARTITION": CONSUME_PARTITION}
 
 
-class Evaluation:
+class BaseEvaluator:
     """One evaluation of a chain by a runtime, in pieces, some of them from a snapshot on."""
 
     def __init__(self, name, steps, events, length, *, consume="NONE", limit=0, counted=False):
@@ -67,7 +67,7 @@ class Evaluation:
         clocks = np.array(ordinals if self.counted else [event.clock for event in events], np.uint64)
         none = np.empty(0, np.int64)
         keys = np.array([event.key for event in events] if keyed else [], np.int32)
-        return Relevant(
+        return RelevantEvents(
             symbols[kept], kept, none, 10 * kept, keys[kept] if keyed else keys,
             np.array(ordinals, np.int64)[kept] if keyed else none, none, clocks[kept],
             np.empty((len(kept), 0), np.int64),
@@ -122,7 +122,7 @@ def test_stacks_list_what_brute_force_finds(name, seed):
     limit = rng.choice([0, 0, 0, 1, 3])
     with small_sizes():
         options = {"consume": consume, "limit": limit, "counted": counted}
-        found = Evaluation(name, steps, events, length, **options).found(rng)
+        found = BaseEvaluator(name, steps, events, length, **options).found(rng)
     assert [row[1] for row in found] == sorted(row[1] for row in found)
     if limit:
         assert not Counter(found) - Counter(rows)
@@ -138,5 +138,5 @@ def test_the_counter_counts_what_brute_force_finds(seed):
     steps = tuple(replace(step, neighbour=False) for step in steps)
     rows = expected(steps, events, length, consume)
     with small_sizes():
-        found = Evaluation("chain_counter", steps, events, length, consume=consume).found(rng)
+        found = BaseEvaluator("chain_counter", steps, events, length, consume=consume).found(rng)
     assert found == sorted(Counter(row[1] for row in rows).items())

@@ -13,11 +13,11 @@ from sizes import seeds
 import cer_gpu
 from cer_gpu.automaton.chain import Chain, ChainStep
 from cer_gpu.backend.windows import LIVE_CHUNK
-from cer_gpu.runtime import live_intervals as intervals
+from cer_gpu.runtime import deferred_events as intervals
 from cer_gpu.runtime.chain_counter import ChainCounter
 from cer_gpu.runtime.counter import Counter
-from cer_gpu.runtime.events import Relevant
-from cer_gpu.runtime.live_intervals import LiveIntervals
+from cer_gpu.runtime.deferred_events import DeferredEvents
+from cer_gpu.runtime.events import RelevantEvents
 from cer_gpu.runtime.stacks import StackLister
 
 A, B, C, B_AND_C = range(1, 5)
@@ -37,7 +37,7 @@ def test_symbols_of_the_last_step_may_end(chain):
 
 def relevant(symbols, clocks):
     none = np.empty(0, np.int64)
-    return Relevant(
+    return RelevantEvents(
         symbols,
         np.arange(len(symbols)),
         none,
@@ -55,7 +55,7 @@ def fed(live, events, cuts):
     found = []
     for begin, end in itertools.pairwise([0, *cuts, len(events.symbols)]):
         if begin < end:
-            pieces = live.take(Relevant(*(each[begin:end] for each in vars(events).values())))
+            pieces = live.take(RelevantEvents(*(each[begin:end] for each in vars(events).values())))
             found.append([p for piece in pieces for p in piece.positions.tolist()])
     return found, [p for piece in live.release() for p in piece.positions.tolist()]
 
@@ -63,7 +63,7 @@ def fed(live, events, cuts):
 @pytest.mark.parametrize("seed", seeds(60))
 def test_events_in_the_windows_of_ends_come_before_them_and_others_do_not(chain, monkeypatch, seed):
     monkeypatch.setattr(intervals, "PAYS_UP_TO", float("inf"))
-    monkeypatch.setattr(intervals, "FEWEST_EVENTS", 1)
+    monkeypatch.setattr(intervals, "MIN_EVENTS", 1)
     rng = np.random.default_rng(seed)
     n = int(rng.choice([1, 2, 300, 3 * LIVE_CHUNK + 5]))
     ends = rng.random(n) < rng.choice([0, 2 / n, 0.01, 0.5])
@@ -75,7 +75,7 @@ def test_events_in_the_windows_of_ends_come_before_them_and_others_do_not(chain,
         clocks, window = np.sort(rng.normal(size=n) * n), np.float64(length)
         clocks[n - n // 10 :] = np.inf
     cuts = sorted(rng.integers(0, n + 1, int(rng.choice([0, 1, 7]))).tolist())
-    found, held = fed(LiveIntervals(chain, window), relevant(symbols, clocks), cuts)
+    found, held = fed(DeferredEvents(chain, window), relevant(symbols, clocks), cuts)
 
     def in_window(i, ends):
         with np.errstate(invalid="ignore"):
@@ -89,7 +89,7 @@ def test_events_in_the_windows_of_ends_come_before_them_and_others_do_not(chain,
 
 
 def test_frequent_ends_hold_no_event_back(chain):
-    live = LiveIntervals(chain, np.uint64(10))
+    live = DeferredEvents(chain, np.uint64(10))
     clocks = np.arange(10_000, dtype=np.uint64)
     rare, frequent = np.full(10_000, A, np.int32), np.full(10_000, A, np.int32)
     frequent[::10] = C
@@ -102,14 +102,14 @@ def test_frequent_ends_hold_no_event_back(chain):
 
 def test_few_events_at_once_are_not_held_back(chain):
     """Pushed one by one, there would be as many pieces as events in the window."""
-    live = LiveIntervals(chain, np.uint64(1000))
+    live = DeferredEvents(chain, np.uint64(1000))
     (events,) = live.take(relevant(np.full(10, A, np.int32), np.arange(10, dtype=np.uint64)))
     assert len(events.symbols) == 10
     assert live.release() == []
 
 
 def test_checkpoints_keep_events_that_are_held_back(monkeypatch):
-    monkeypatch.setattr(intervals, "FEWEST_EVENTS", 1)
+    monkeypatch.setattr(intervals, "MIN_EVENTS", 1)
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B ; C WITHIN 100 EVENTS")
     types = ["A", *"D" * 50, "B", *"D" * 20, "C"]
     for output in ("positions", "count"):
@@ -139,7 +139,7 @@ def test_rare_ends_in_a_long_stream(monkeypatch, pattern, output, engine):
     times = pa.array(np.cumsum(rng.choices([0, 1, 5], k=n)), pa.timestamp("ms"))
     events = pa.table({"type": types, "ts": times, "i": list(range(n))})
     monkeypatch.setattr("cer_gpu.engine.evaluation.BLOCK_ROWS", 9_000)
-    monkeypatch.setattr(intervals, "FEWEST_EVENTS", 1)
+    monkeypatch.setattr(intervals, "MIN_EVENTS", 1)
     evaluated = []
     original = engine.feed
 

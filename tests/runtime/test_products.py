@@ -35,7 +35,7 @@ OUTPUTS = ("positions", "bindings", "events", "count", "ends")
 def compiled(text, **options):
     """Return the query, which is to be evaluated by products."""
     query = cer_gpu.compile(text, **options)
-    assert query._plan.parallel is not None, query._plan.against_parallel
+    assert query._plan.parallel is not None, query._plan.why_not_parallel
     return query
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import cer_gpu
-from cer_gpu.runtime.events import Relevant
+from cer_gpu.runtime.events import RelevantEvents
 from cer_gpu.runtime.protocol import Runtime
 from cer_gpu.runtime.registry import RUNTIMES
 
@@ -53,7 +53,7 @@ def test_attributes_travel_with_their_events():
     numbers, none = np.arange(n), np.empty(0, np.int64)
     attributes = np.arange(3 * n).reshape(n, 3)
     positions = numbers * (1 << 28)
-    events = Relevant(
+    events = RelevantEvents(
         numbers.astype(np.int32), positions, none, none, none.astype(np.int32), none, none, numbers, attributes
     )
     assert events.at(slice(2, 4)).attributes.tolist() == attributes[2:4].tolist()

@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 Event = Mapping[str, Any]
-Test = Callable[[Event], bool]
+BoundPredicate = Callable[[Event], bool]
 ValueTest = Callable[[Any], bool]
 
 ANY, ONE = object(), object()
@@ -67,7 +67,7 @@ def matches(rule: Mapping[str, Any], event: Event, applies: Callable[[Any, Event
     return test_of(rule)(event)
 
 
-def test_of(rule: Mapping[str, Any]) -> Test:
+def test_of(rule: Mapping[str, Any]) -> BoundPredicate:
     """Return the function that tells whether a rule finds an event, whatever its log source."""
     detection = dict(rule["detection"])
     conditions = detection.pop("condition")
@@ -85,12 +85,12 @@ def test_of(rule: Mapping[str, Any]) -> Test:
 class Condition:
     """A condition, read by descent: or, and, not, `x of`, parentheses."""
 
-    def __init__(self, text: str, names: Mapping[str, Test]) -> None:
+    def __init__(self, text: str, names: Mapping[str, BoundPredicate]) -> None:
         self.words = re.findall(r"[()]|[^\s()]+", text)
         self.names = names
         self.at = 0
 
-    def parsed(self) -> Test:
+    def parsed(self) -> BoundPredicate:
         test = self.alternatives()
         if self.at < len(self.words):
             raise Unsupported(f"condition: {self.words[self.at :]} is left")
@@ -102,19 +102,19 @@ class Condition:
             return True
         return False
 
-    def alternatives(self) -> Test:
+    def alternatives(self) -> BoundPredicate:
         parts = [self.conjunction()]
         while self.take("or"):
             parts.append(self.conjunction())
         return lambda event: any(part(event) for part in parts)
 
-    def conjunction(self) -> Test:
+    def conjunction(self) -> BoundPredicate:
         parts = [self.negation()]
         while self.take("and"):
             parts.append(self.negation())
         return lambda event: all(part(event) for part in parts)
 
-    def negation(self) -> Test:
+    def negation(self) -> BoundPredicate:
         if self.take("not"):
             part = self.negation()
             return lambda event: not part(event)
@@ -125,7 +125,7 @@ class Condition:
             return part
         return self.selector()
 
-    def selector(self) -> Test:
+    def selector(self) -> BoundPredicate:
         word = self.words[self.at]
         self.at += 1
         if word in ("1", "any", "all") and self.take("of"):
@@ -148,7 +148,7 @@ class Condition:
 # ---------------------------------------------------------------------------------------------------- selections
 
 
-def selection(definition: Any) -> Test:
+def selection(definition: Any) -> BoundPredicate:
     """Return the test of a search identifier: a map, a list of maps, or keywords."""
     if isinstance(definition, Mapping):
         parts = [item(key, value) for key, value in definition.items()]
@@ -159,7 +159,7 @@ def selection(definition: Any) -> Test:
     return item("", definition)
 
 
-def item(key: str, value: Any) -> Test:
+def item(key: str, value: Any) -> BoundPredicate:
     """Return the test of a field, or of keywords, against values."""
     field, *modifiers = key.split("|")
     values = value if isinstance(value, list) else [value]
@@ -172,7 +172,7 @@ def item(key: str, value: Any) -> Test:
     return lambda event: link(test(event) for test in tests) != is_negated
 
 
-def one_value(field: str, modifiers: list[str], value: Any) -> Test:
+def one_value(field: str, modifiers: list[str], value: Any) -> BoundPredicate:
     """Return the test of a field, or of a keyword, against one value."""
     if not field:
         return keyword(modifiers, value)
@@ -193,7 +193,7 @@ def passes(value: Any, test: ValueTest) -> bool:
     return value is not None and test(value)
 
 
-def keyword(modifiers: list[str], value: Any) -> Test:
+def keyword(modifiers: list[str], value: Any) -> BoundPredicate:
     """Return the test that a value stands within a text of the event."""
     if "re" not in modifiers:
         modifiers = [*modifiers, "contains"]
@@ -202,7 +202,7 @@ def keyword(modifiers: list[str], value: Any) -> Test:
     return lambda event: any(passes(each, lambda v: isinstance(v, str) and test(v)) for each in event.values())
 
 
-def reference(field: str, modifiers: list[str], other: str) -> Test:
+def reference(field: str, modifiers: list[str], other: str) -> BoundPredicate:
     """Return the test of a field against another one."""
     begins, ends = "startswith" in modifiers, "endswith" in modifiers
     inside = "contains" in modifiers or (begins and ends)

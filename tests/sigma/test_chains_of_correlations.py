@@ -5,7 +5,7 @@ import time
 import pytest
 
 from cer_gpu.rules import load
-from cer_gpu.sigma.correlations import MOST_COPIED
+from cer_gpu.sigma.correlations import MAX_COPIED
 
 
 def write_rules(folder, n_base, n_correlations, references):
@@ -37,7 +37,7 @@ def test_a_chain_of_correlations_is_refused_before_its_text_is_written(tmp_path,
     assert time.process_time() - begun < 10
     assert {"b0", "b1", "c0", "c1", "c2"} <= set(rules)
     assert len(rules) + len(rules.skipped) == n + 2
-    assert max(len(rule.text) for rule in rules.rules.values()) < 20 * MOST_COPIED
+    assert max(len(rule.text) for rule in rules.rules.values()) < 20 * MAX_COPIED
     said = [str(error) for error in rules.skipped.values()]
     assert any("each level doubles those below it\nhint: " in each for each in said)
     assert all(each.startswith(str(tmp_path)) for each in said)

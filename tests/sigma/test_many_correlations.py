@@ -6,7 +6,7 @@ pytest.importorskip("sigma")
 
 from cer_gpu.rules.folder import read_folder
 from cer_gpu.sigma import backend
-from cer_gpu.sigma.correlations import MOST_COPIED
+from cer_gpu.sigma.correlations import MAX_COPIED
 
 
 def rule(i):
@@ -60,19 +60,19 @@ def test_a_long_chain_is_refused_before_it_is_written(tmp_path, written, n):
     errors = dict(found.errors)
     told = [name for name, error in errors.items() if "correlations on correlations that take" in str(error)]
     (first,) = told  # those above it stand on one that has no query
-    assert f"more than {MOST_COPIED:,}: each level doubles those below it\nhint: " in str(errors[first])
+    assert f"more than {MAX_COPIED:,}: each level doubles those below it\nhint: " in str(errors[first])
     assert sum("has no query" in str(error) for error in errors.values()) == len(errors) - 1
     assert 15 < len(errors) < n
     assert written["rules"] == 1
     assert written["correlations"] == n
     # however long the chain is, what is written is that of the few levels below the bound
-    assert written["characters"] < 10 * MOST_COPIED
+    assert written["characters"] < 10 * MAX_COPIED
 
 
 def test_a_short_chain_is_written(tmp_path, written):
     found = chain(tmp_path / "chain", 6)
     assert found.errors == []
-    assert written["longest"] < 4 * MOST_COPIED
+    assert written["longest"] < 4 * MAX_COPIED
 
 
 def test_a_thousand_correlations_convert_each_rule_once(tmp_path, written):

@@ -26,7 +26,7 @@ import cer_gpu
 from cer_gpu.errors import QuerySyntaxError
 from spark_glue import explain, match, match_schema, match_stage, match_stream, plain_errors, read, run, session
 from spark_glue.errors import SparkJobError
-from spark_glue.files.found import NotByFilesError
+from spark_glue.files.found import DirectReadError
 from spark_glue.files.scan import scan_of
 from spark_glue.java import find_java
 from spark_glue.match import matching
@@ -89,13 +89,13 @@ class Checks:
         scan = scan_of(swapped.filter((self.df.n > 3) & (swapped.n > 1)))
         assert sorted(str(each).split(" ")[0].removeprefix("(cast(").rstrip(",") for each in scan.filters) == ["k", "n"]
         assert [scan.filters[0].equals(each) for each in scan_of(self.df.filter(self.df.n > 3)).filters] == [True]
-        with pytest.raises(NotByFilesError, match="no column of the files by that name"):
+        with pytest.raises(DirectReadError, match="no column of the files by that name"):
             scan_of(self.df.withColumnRenamed("N", "m"))
 
     def check_a_file_that_is_named_twice_is_read_twice(self):
         path = str(self.folder / "0.parquet")
         for paths in ([path, path], [str(self.folder), path], [path, str(self.folder / "0*")]):
-            with pytest.raises(NotByFilesError, match="name a file twice"):
+            with pytest.raises(DirectReadError, match="name a file twice"):
                 scan_of(self.spark.read.parquet(*paths))
         found = match(self.spark.read.parquet(path, path), cer_gpu.compile("SELECT * FROM S WHERE A"), order_by="ts")
         assert found.count() == 2 * self.table.slice(0, 200)["type"].to_pylist().count("A")
@@ -133,12 +133,12 @@ class Checks:
             (self.df.filter(sf.col("ts") > sf.lit(BEGIN)), "timestamp"),
         ]
         for frame, reason in frames:
-            with pytest.raises(NotByFilesError, match=reason):
+            with pytest.raises(DirectReadError, match=reason):
                 scan_of(frame)
 
     def check_a_view_is_no_table(self):
         self.df.limit(3).createOrReplaceTempView("few")
-        with pytest.raises(NotByFilesError, match="few is no table of Parquet files"):
+        with pytest.raises(DirectReadError, match="few is no table of Parquet files"):
             scan_of(self.spark.table("few"))
 
     def check_folders_tell_columns(self):
@@ -246,7 +246,7 @@ class Checks:
         with pytest.raises(cer_gpu.OptionError, match=r"one of Spark Connect\nhint: match\(events"):
             run(self.df, self.query, str(self.folder.parent / "out"), order_by="ts")
         assert session() is self.spark
-        with pytest.raises(NotByFilesError, match=r"its plan has limit[\s\S]*hint: source='auto'"):
+        with pytest.raises(DirectReadError, match=r"its plan has limit[\s\S]*hint: source='auto'"):
             match(self.df.limit(5), self.query, order_by="ts", source="files")
         assert not (self.folder.parent / "out").exists()
 

@@ -16,7 +16,15 @@ from stored_files import evaluated, random_set
 from stored_streams import stored_stream, surveyed
 
 import cer_gpu
-from spark_glue.distribution import PART_ROWS, PLACE, Done, Task, choose_distribution, cut_into_ranges, even_ranges
+from spark_glue.distribution import (
+    PART_ROWS,
+    PLACE,
+    Task,
+    TaskReport,
+    choose_distribution,
+    cut_into_ranges,
+    even_ranges,
+)
 from spark_glue.stage import plain_schema
 from spark_glue.work import work_of
 
@@ -120,7 +128,7 @@ def dealt(rng, events, work, distribution, n_parts):
 
 class Reports:
     def __init__(self):
-        self.done: dict[int, Done] = {}
+        self.done: dict[int, TaskReport] = {}
 
     def add(self, value):
         self.done.update(value)

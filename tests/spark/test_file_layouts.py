@@ -22,7 +22,7 @@ from stored_files import in_spark_order, random_events, random_files, random_ord
 from cer_gpu.errors import OptionError
 from spark_glue import plain_errors
 from spark_glue.distribution import DISTRIBUTIONS
-from spark_glue.files.found import NotByFilesError
+from spark_glue.files.found import DirectReadError
 from spark_glue.match import matching
 from spark_glue.work import work_of
 
@@ -33,7 +33,7 @@ GROUP = 10
 ROWS_EVERY = 5
 """One case in so many is evaluated as rows of Spark too, which takes a shuffle and some seconds."""
 
-MOST_FOUND = 20_000
+MAX_FOUND = 20_000
 """Most complex events of a case: a driver of a test has little memory."""
 
 VALUES = {
@@ -85,7 +85,7 @@ def verify(seed: int, folder: str, *, rows: bool, thorough: bool = False) -> Cou
     events = random_events(rng, rng.choice([0, 1, 2]) if rng.random() < 0.2 else rng.randint(50, 300))
     if rng.random() < 0.3:
         events = widened(rng, events, 50)
-    if sum(query.evaluate(events, output="count")["count"].to_pylist()) > MOST_FOUND:
+    if sum(query.evaluate(events, output="count")["count"].to_pylist()) > MAX_FOUND:
         return Counter(["too many complex events"])
     events = events.append_column("id", pa.array(rng.sample(range(len(events)), len(events)), pa.int64()))
     order = random_order(rng, work_of(query, output))
@@ -114,7 +114,7 @@ def verify(seed: int, folder: str, *, rows: bool, thorough: bool = False) -> Cou
                 with plain_errors():
                     found = matching(events, query, order_by=columns, **options)
                     result = found.df.toArrow()
-            except (OptionError, NotByFilesError):
+            except (OptionError, DirectReadError):
                 continue
             assert comparable(result.cast(expected.schema)) == comparable(expected), (seed, options)
             seen[f"{source}, {found.distribution}"] += 1

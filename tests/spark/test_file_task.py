@@ -19,7 +19,7 @@ from cer_gpu.errors import EventsError, OptionError, QueryTypeError, TimeOrderEr
 from spark_glue.files.evaluation import evaluate_piece
 from spark_glue.files.file_plan import FilePlan, Limits
 from spark_glue.files.footers import find_footers
-from spark_glue.files.found import NotByFilesError, Scan
+from spark_glue.files.found import DirectReadError, Scan
 from spark_glue.files.pieces import plan
 from spark_glue.files.task import FileTask
 from spark_glue.work import work_of
@@ -257,8 +257,8 @@ def test_times_that_fall_between_two_ranges_are_seen(tmp_path, events):
         (QUERY, "rnage", {}, OptionError, "distribution must be one of"),
         (QUERY, "key", {}, OptionError, "no PARTITION BY"),
         ("SELECT * FROM S WHERE A ; B", "range", {}, OptionError, "no WITHIN"),
-        (QUERY, "range", {"order": ("n",)}, NotByFilesError, "measured by 'ts', and the stream is ordered by 'n'"),
-        ("SELECT * FROM S WHERE A ; B PARTITION BY [k]", "key", {"n_tasks": 65}, NotByFilesError, "each of 65"),
+        (QUERY, "range", {"order": ("n",)}, DirectReadError, "measured by 'ts', and the stream is ordered by 'n'"),
+        ("SELECT * FROM S WHERE A ; B PARTITION BY [k]", "key", {"n_tasks": 65}, DirectReadError, "each of 65"),
     ],
 )
 def test_refusals(tmp_path, events, text, distribution, options, kind, reason):
@@ -285,7 +285,7 @@ def test_what_auto_chooses(tmp_path, events, text, n_tasks, distribution, share)
 def test_rows_in_no_order_are_left_to_sparks_sort_if_there_are_many(tmp_path, events):
     shuffled = events.take(pa.array(np.random.default_rng(1).permutation(N)))
     scan = stored(tmp_path, shuffled)
-    with pytest.raises(NotByFilesError, match="12 tasks would read 7,200 rows of 600"):
+    with pytest.raises(DirectReadError, match="12 tasks would read 7,200 rows of 600"):
         planned(scan, n_tasks=12)
     made = planned(scan, n_tasks=3)
     assert made.in_order == "row groups overlap, and tasks merge them; 1,800 rows are read of 600"

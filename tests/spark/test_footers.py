@@ -17,7 +17,7 @@ from cer_gpu.errors import EventsError
 from spark_glue.files import footers as module
 from spark_glue.files.casting import in_unit, readable
 from spark_glue.files.footers import find_footers, surveyed
-from spark_glue.files.found import NotByFilesError, Scan
+from spark_glue.files.found import DirectReadError, Scan
 from spark_glue.files.opening import Opener
 
 US, US_UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
@@ -189,7 +189,7 @@ def test_timestamps_of_int96_are_surveyed(tmp_path, seed):
         own = [n for n in [*numbers, None][group.first_row : group.first_row + group.n_rows] if n is not None]
         assert (group.low, group.high) == (min(own, default=None), max(own, default=None))
         assert group.n_nulls == group.n_rows - len(own)
-    with pytest.raises(NotByFilesError, match=r"x.parquet: column 'ts' is INT96, and timestamp\[us\]"):
+    with pytest.raises(DirectReadError, match=r"x.parquet: column 'ts' is INT96, and timestamp\[us\]"):
         find_footers(Scan((path,), pa.schema([("ts", US)])), None, "ts")
 
 
@@ -280,14 +280,14 @@ def test_columns_that_a_file_does_not_have(tmp_path, name, column, reason):
     good = write(tmp_path, pa.table({"ts": [1], "price": [1], "none": [1], "k": pa.array([1], pa.int32())}), f"a{name}")
     path = write(tmp_path, pa.table({"ts": [1], "Price": [1], "k": [1]}), name)
     schema = pa.schema([("ts", pa.int64()), ("price", pa.int64()), ("none", pa.int64()), ("k", pa.int32())])
-    with pytest.raises(NotByFilesError, match=rf"{path}: {reason}"):
+    with pytest.raises(DirectReadError, match=rf"{path}: {reason}"):
         find_footers(Scan((good, path), schema), None, "ts", columns=[column])
     assert len(find_footers(Scan((good, path), schema), None, "ts", columns=["ts"]).files) == 2
 
 
 def test_two_columns_of_one_name(tmp_path):
     table = pa.table([pa.array([1]), pa.array([2])], names=["ts", "ts"])
-    with pytest.raises(NotByFilesError, match=r"x.parquet: more than one column 'ts'"):
+    with pytest.raises(DirectReadError, match=r"x.parquet: more than one column 'ts'"):
         find_footers(Scan((write(tmp_path, table),), pa.schema([("ts", pa.int64())])), None, "ts")
 
 
@@ -295,12 +295,12 @@ def test_two_columns_of_one_name(tmp_path):
     "kind", [pa.float64(), pa.decimal128(9, 2), pa.uint64(), pa.string(), pa.bool_(), pa.duration("us")]
 )
 def test_types_that_do_not_order_files(kind):
-    with pytest.raises(NotByFilesError, match="ordered by 'ts' first, which is"):
+    with pytest.raises(DirectReadError, match="ordered by 'ts' first, which is"):
         find_footers(Scan((), pa.schema([("ts", kind)])), None, "ts")
 
 
 def test_nested_order_columns_are_refused():
-    with pytest.raises(NotByFilesError, match=r"'a.b' first, which is no column at the top"):
+    with pytest.raises(DirectReadError, match=r"'a.b' first, which is no column at the top"):
         find_footers(Scan((), pa.schema([("a", pa.struct({"b": pa.int64()}))])), None, "a.b")
 
 
@@ -322,14 +322,14 @@ def test_times_of_the_old_calendar(tmp_path, notes, reason, kind):
     if reason is None or kind == pa.int64():
         assert len(find_footers(scan, None, "ts").groups) == 1
     else:
-        with pytest.raises(NotByFilesError, match=rf"x.parquet: .*hybrid calendar.*{reason}"):
+        with pytest.raises(DirectReadError, match=rf"x.parquet: .*hybrid calendar.*{reason}"):
             find_footers(scan, None, "ts")
 
 
 def test_damaged_files_are_a_reason_and_missing_ones_an_error(tmp_path):
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 nothing PAR1")
     schema = pa.schema([("ts", pa.int64())])
-    with pytest.raises(NotByFilesError, match=r"bad.parquet: cannot be read"):
+    with pytest.raises(DirectReadError, match=r"bad.parquet: cannot be read"):
         find_footers(Scan((str(tmp_path / "bad.parquet"),), schema), None, "ts")
     with pytest.raises(EventsError, match=r"gone.parquet: no such file"):
         find_footers(Scan((str(tmp_path / "gone.parquet"),), schema), None, "ts")
@@ -460,5 +460,5 @@ def test_a_column_that_cannot_be_surveyed_is_a_reason(tmp_path):
     size = pq.read_metadata(path).serialized_size
     content = path.read_bytes()
     path.write_bytes(content[:4] + b"?" * (len(content) - 12 - size) + content[-8 - size :])
-    with pytest.raises(NotByFilesError, match=r"x.parquet: cannot be read"):
+    with pytest.raises(DirectReadError, match=r"x.parquet: cannot be read"):
         find_footers(Scan((str(path),), pa.schema([("ts", pa.int64())])), None, "ts")

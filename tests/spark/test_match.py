@@ -17,7 +17,7 @@ from spark_settings import BATCH_ROWS, setting
 import cer_gpu
 from spark_glue import match, plain_errors
 from spark_glue.distribution import choose_distribution
-from spark_glue.files.found import NotByFilesError
+from spark_glue.files.found import DirectReadError
 from spark_glue.match import matching
 from spark_glue.work import work_of
 
@@ -352,7 +352,7 @@ def test_nulls_in_the_first_column_of_the_order(spark, tmp_path, distribution, t
 
 def test_files_that_tasks_cannot_read(spark, df, tmp_path, events):
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 9 EVENTS")
-    with pytest.raises(NotByFilesError, match=r"by themselves: it is cached\nhint: source='auto'"):
+    with pytest.raises(DirectReadError, match=r"by themselves: it is cached\nhint: source='auto'"):
         match(df, query, order_by="ts", source="files")
     made = matching(df, query, order_by="ts", output="count")
     assert (made.source, made.source_reason) == ("rows", "it is cached")

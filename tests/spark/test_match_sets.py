@@ -17,7 +17,7 @@ import cer_gpu
 from spark_glue import explain, explain_stream, match, match_batches, plain_errors
 from spark_glue.cli import main
 from spark_glue.distribution import choose_distribution
-from spark_glue.match import matching, way_of
+from spark_glue.match import matching, plan_input
 from spark_glue.work import work_of
 
 BY_RANGE = {
@@ -103,9 +103,9 @@ def test_queries_that_do_not_fit_the_events_are_left_out(spark, tmp_path):
 def test_a_set_is_not_sent_to_many_tasks_by_rows(spark):
     queries = cer_gpu.compile_all(MIXED, time_column="ts")
     df = spark.createDataFrame(some_events(10))
-    assert way_of(df, queries, order_by="ts").n_parts == 1
-    assert way_of(df, queries, order_by="ts", tasks=2).n_parts == 2
-    assert way_of(df, queries["limited"], order_by="ts").n_parts == 2
+    assert plan_input(df, queries, order_by="ts").n_parts == 1
+    assert plan_input(df, queries, order_by="ts", tasks=2).n_parts == 2
+    assert plan_input(df, queries["limited"], order_by="ts").n_parts == 2
 
 
 def test_folders_of_the_key_are_dealt_to_tasks(spark, tmp_path):

@@ -22,7 +22,7 @@ from cer_gpu.errors import EventsError
 from cer_gpu.io.stores import path_in_store
 from spark_glue.files import stores
 from spark_glue.files.folders import bucket_of, folder_values
-from spark_glue.files.found import File, NotByFilesError
+from spark_glue.files.found import DirectReadError, File
 from spark_glue.files.opening import Opener, check_file, named_format
 from spark_glue.files.stores import address_of, azure_arguments, gcs_arguments, hdfs_arguments, relevant, s3_arguments
 
@@ -140,9 +140,9 @@ def test_folders_of_tables_are_left_to_their_own_readers(tmp_path, inside, kind)
     write(tmp_path / "a.parquet")
     (tmp_path / inside).parent.mkdir()
     (tmp_path / inside).touch()
-    with pytest.raises(NotByFilesError, match=kind):
+    with pytest.raises(DirectReadError, match=kind):
         Opener().files([tmp_path])
-    with pytest.raises(NotByFilesError, match=r"name of a table, .*\nhint: .* spark_glue\.read\(spark, 'delta:t@3'\)"):
+    with pytest.raises(DirectReadError, match=r"name of a table, .*\nhint: .* spark_glue\.read\(spark, 'delta:t@3'\)"):
         Opener().files(["delta:t@3"])
 
 
@@ -152,7 +152,7 @@ def test_formats_are_told_by_names_or_else_by_first_bytes(tmp_path):
         shutil.move(write(tmp_path / f"x{ending}"), tmp_path / "part-0")
         assert Opener().format(str(tmp_path / "part-0")) == expected
     (tmp_path / "part-0").write_text("a,b\n")
-    with pytest.raises(NotByFilesError, match="part-0: neither a Parquet"):
+    with pytest.raises(DirectReadError, match="part-0: neither a Parquet"):
         Opener().format(str(tmp_path / "part-0"))
 
 
@@ -244,10 +244,10 @@ def test_other_file_systems_come_from_fsspec(tmp_path, monkeypatch):
 
 def test_unknown_file_systems_are_a_reason_not_a_failure(monkeypatch):
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    with pytest.raises(NotByFilesError, match="no file system for toy:, and fsspec is not installed"):
+    with pytest.raises(DirectReadError, match="no file system for toy:, and fsspec is not installed"):
         Opener().parquet("toy://host/x.parquet")
     if not os.path.isdir("/dbfs"):
-        with pytest.raises(NotByFilesError, match="/dbfs"):
+        with pytest.raises(DirectReadError, match="/dbfs"):
             Opener().stat("dbfs:/x.parquet")
 
 
@@ -301,7 +301,7 @@ def test_settings_of_s3(options, expected):
 
 def test_a_role_by_keys_is_refused():
     names = {"aws.credentials.provider": "AssumedRole", "assumed.role.arn": "arn:r", "access.key": "k"}
-    with pytest.raises(NotByFilesError, match="assume the role arn:r"):
+    with pytest.raises(DirectReadError, match="assume the role arn:r"):
         s3_arguments("b", {f"fs.s3a.{name}": value for name, value in names.items()})
 
 
@@ -333,7 +333,7 @@ def test_settings_of_azure(options, expected):
 
 
 def test_azure_without_an_account_is_refused():
-    with pytest.raises(NotByFilesError, match="container@account"):
+    with pytest.raises(DirectReadError, match="container@account"):
         azure_arguments("box", {})
 
 
@@ -342,7 +342,7 @@ def test_settings_of_google(monkeypatch):
     found = gcs_arguments({"fs.gs.storage.root.url": "http://localhost:4443"})
     assert found == {"endpoint_override": "localhost:4443", "scheme": "http"}
     name = "fs.gs.auth.service.account.json.keyfile"
-    with pytest.raises(NotByFilesError, match=r"GOOGLE_APPLICATION_CREDENTIALS=/k.json"):
+    with pytest.raises(DirectReadError, match=r"GOOGLE_APPLICATION_CREDENTIALS=/k.json"):
         gcs_arguments({name: "/k.json"})
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/k.json")
     assert gcs_arguments({name: "/k.json"}) == {}
@@ -442,7 +442,7 @@ def test_values_of_folders(folder, kind, value):
     ],
 )
 def test_values_that_folders_do_not_tell(folder, kind):
-    with pytest.raises(NotByFilesError, match=f"/{folder}/a.parquet: .*'k'"):
+    with pytest.raises(DirectReadError, match=f"/{folder}/a.parquet: .*'k'"):
         folder_values(f"/data/{folder}/a.parquet", {"k": kind})
 
 
@@ -453,5 +453,5 @@ def test_numbers_of_buckets():
     for _ in range(20):
         n = rng.randrange(100_000)
         assert bucket_of(f"file:///a_7/part-1-{rng.random()}_x_{n:05d}.c000.parquet") == n
-    with pytest.raises(NotByFilesError, match="bucket"):
+    with pytest.raises(DirectReadError, match="bucket"):
         bucket_of("/t_9/part-00002.parquet")

@@ -31,13 +31,13 @@ from cer_gpu.errors import CerError, OptionError
 from spark_glue.files.evaluation import evaluate_piece
 from spark_glue.files.file_plan import Limits
 from spark_glue.files.footers import find_footers
-from spark_glue.files.found import NotByFilesError
+from spark_glue.files.found import DirectReadError
 from spark_glue.files.pieces import plan
 from spark_glue.files.scan import scan_of_paths
 from spark_glue.work import work_of
 
 SEEDS = seeds(int(os.environ.get("CER_GPU_FILE_CASES", scaled(20, most=20))))
-MOST_FOUND = 4_000
+MAX_FOUND = 4_000
 FILTERS = [pc.field("x") > 2, pc.field("name") == "x", pc.field("k").is_valid() & (pc.field("x") < 8)]
 
 
@@ -73,7 +73,7 @@ def case(seed: int, folder: str, *, many: bool):
         lying = lying.filter(each)
     try:
         given = in_spark_order(lying, order)
-        if counted(work, given) > MOST_FOUND:
+        if counted(work, given) > MAX_FOUND:
             return
         expected = evaluated(work, given)
     except CerError as error:
@@ -90,7 +90,7 @@ def case(seed: int, folder: str, *, many: bool):
     for distribution in ("range", "key", "broadcast", "auto"):
         try:
             planned = plan(found, work, order, distribution, n_tasks, limits=limits)
-        except (OptionError, NotByFilesError) as error:
+        except (OptionError, DirectReadError) as error:
             yield distribution, None, error, expected
             continue
         planned = pickle.loads(pickle.dumps(planned))
@@ -119,7 +119,7 @@ def verify(seed: int, folder: str, *, many: bool = False) -> Counter[str]:
         seen[f"{planned.distribution} {' and '.join(shares)} {min(planned.n_pieces, 2)}"] += 1
         stretches = [stretch for piece in planned.pieces for stretch in piece.stretches]
         seen["rows"] += len(expected)
-        for name in ("as_they_lie", "flows", "on_disk"):
+        for name in ("presorted", "flows", "on_disk"):
             seen[name] += any(getattr(stretch, name) for stretch in stretches)
         seen["at a value"] += any(stretch.low is not None for stretch in stretches)
         seen["window of row groups"] += any(stretch.n_before for stretch in stretches)

@@ -25,7 +25,7 @@ from spark_glue.files.filters import (
     expression,
     filter_columns,
 )
-from spark_glue.files.found import NotByFilesError
+from spark_glue.files.found import DirectReadError
 from spark_glue.files.scan import scan_of, scan_of_paths
 
 pytest.importorskip("pyspark")
@@ -209,7 +209,7 @@ def reasons(spark, df):
 
 def test_reasons_why_spark_reads_the_rows(spark, df):
     for frame, reason in reasons(spark, df):
-        with pytest.raises(NotByFilesError, match=reason):
+        with pytest.raises(DirectReadError, match=reason):
             scan_of(frame)
 
 
@@ -224,10 +224,10 @@ MODES = [
 @pytest.mark.parametrize(("option", "name", "value"), MODES)
 def test_files_that_spark_passes_over_or_dates_that_it_changes_are_left_to_it(spark, folder, option, name, value):
     events = str(folder)
-    with pytest.raises(NotByFilesError, match=f"it is read with {option} = {value}"):
+    with pytest.raises(DirectReadError, match=f"it is read with {option} = {value}"):
         scan_of(spark.read.option(option, value).parquet(events))
     with setting(spark, name, value):
-        with pytest.raises(NotByFilesError, match=f"it is read with {name} = {value}"):
+        with pytest.raises(DirectReadError, match=f"it is read with {name} = {value}"):
             scan_of(spark.read.parquet(events))
         other = "false" if value == "true" else "CORRECTED"
         assert scan_of(spark.read.option(option.upper(), other).parquet(events)).paths
@@ -237,7 +237,7 @@ def test_cached_rows_are_not_read_from_files(spark, df):
     kept = df.select("ts", "n").cache()
     try:
         for frame in (kept, df.select("ts", "n").filter("n > 3")):
-            with pytest.raises(NotByFilesError, match="it is cached"):
+            with pytest.raises(DirectReadError, match="it is cached"):
                 scan_of(frame)
     finally:
         kept.unpersist()
@@ -253,15 +253,15 @@ def test_a_plan_that_may_not_be_looked_at():
         def storageLevel(self):
             raise RuntimeError("not allowed\nat org.apache")
 
-    with pytest.raises(NotByFilesError, match=r"its plan cannot be read: not allowed$"):
+    with pytest.raises(DirectReadError, match=r"its plan cannot be read: not allowed$"):
         scan_of(Closed())
 
 
 def test_other_formats_and_streams(spark, df, tmp_path):
     df.select("n").write.orc(str(tmp_path / "orc"))
-    with pytest.raises(NotByFilesError, match="of the format ORC, not Parquet"):
+    with pytest.raises(DirectReadError, match="of the format ORC, not Parquet"):
         scan_of(spark.read.orc(str(tmp_path / "orc")))
-    with pytest.raises(NotByFilesError, match="it is a stream"):
+    with pytest.raises(DirectReadError, match="it is a stream"):
         scan_of(spark.readStream.format("rate").load())
 
 
@@ -287,7 +287,7 @@ def test_conditions_name_their_columns():
     ],
 )
 def test_values_of_other_types_are_left_to_spark(condition, kind):
-    with pytest.raises(NotByFilesError):
+    with pytest.raises(DirectReadError):
         expression(condition, {"a": kind})
 
 

@@ -12,7 +12,7 @@ from written_tables import rows_of as stored_rows
 import cer_gpu
 from cer_gpu.io.tables.opening import open_table
 from spark_glue import match, read
-from spark_glue.files.found import NotByFilesError
+from spark_glue.files.found import DirectReadError
 from spark_glue.files.scan import scan_of
 
 pytest.importorskip("pyspark")
@@ -48,7 +48,7 @@ def check(spark, name, by_files):
     if by_files:
         assert scan_of(df).paths
     else:
-        with pytest.raises(NotByFilesError, match="function of Python"):
+        with pytest.raises(DirectReadError, match="function of Python"):
             scan_of(df)
     found = match(df, QUERY, order_by="ts", output="events", tasks=2, source="files" if by_files else "auto").toArrow()
     assert rows_of(found.select(["events"])) == rows_of(QUERY.evaluate(name, output="events").select(["events"]))
@@ -62,7 +62,7 @@ def test_files_of_delta_are_read_as_files(spark, tmp_path):
     assert check(spark, f"delta:{name}", by_files=True) > 10
     assert check(spark, f"delta:{name}@0", by_files=True)
     late = read(spark, f"delta:{name}").where("x > 3")
-    with pytest.raises(NotByFilesError, match="no column 'x'"):
+    with pytest.raises(DirectReadError, match="no column 'x'"):
         match(late, QUERY, order_by="ts", source="files")
     assert match(late, QUERY, order_by="ts").count() == match(late.cache(), QUERY, order_by="ts").count() > 0
     DeltaTable(name).delete("k = 'c/d'")

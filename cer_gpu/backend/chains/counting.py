@@ -40,7 +40,7 @@ from cer_gpu.backend.chains.weighing import (
     write_total,
 )
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.saturating import MOST_SIGNED
+from cer_gpu.backend.saturating import MAX_SIGNED
 from cer_gpu.backend.status import DONE, GROW_WINDOW, OUTPUT_FULL, TOO_MANY
 
 # registers of `count_chain`: the next event of the batch; the ends in the buffers; of the relevant events, counted from
@@ -272,7 +272,7 @@ def count_chain(events, window, options, sums, seen, front, weights, seen_weight
                         put_set(rows, k + 1, c, no_runs(rows))
                 regs[FIRST_SEEN] = next_seen
                 first_start = boundary = next_start
-            if n_ended > MOST_SIGNED:
+            if n_ended > MAX_SIGNED:
                 i -= 1
                 status = TOO_MANY
                 break

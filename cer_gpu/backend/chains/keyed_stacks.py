@@ -56,7 +56,7 @@ END_TARGET, FETCHED, N_END = range(BOTTOMS, BOTTOMS + 3)
 # that CONSUME BY ANY has not forgotten; and the id of row 0
 BASE, NEXT_ID, FLOOR, ORIGIN, N_REGS = range(N_VALUES + 1, N_VALUES + 6)
 
-MOST_INSTANCES = (1 << 31) - 1
+MAX_INSTANCES = (1 << 31) - 1
 """Most rows of the ring: links reach no further."""
 
 EVENTS_AHEAD = 16

@@ -66,7 +66,7 @@ from cer_gpu.backend.products.listing import (
     write_end,
     write_last,
 )
-from cer_gpu.backend.saturating import MOST_SIGNED, plus
+from cer_gpu.backend.saturating import MAX_SIGNED, plus
 from cer_gpu.backend.status import DONE, GROW_NODES, GROW_PATH, OUTPUT_FULL, TOO_MANY
 
 # registers besides those shared: how many transitions the event fired; the unions that wait; a complex event that is to
@@ -76,7 +76,7 @@ N_FIRED, N_WAITING, PENDING, AHEAD, N_REGS = range(N_SHARED_REGS, N_SHARED_REGS 
 FIRED_NODE, FIRED_TRANSITION, FIRED_ALIKE = range(3)
 """Columns of `ProductListing.fired`."""
 
-MOST_IN_CACHE = 1 << 16
+MAX_IN_CACHE = 1 << 16
 """Unions that the processor has at hand: heaps of more are read ahead."""
 
 _U = np.uint64
@@ -123,7 +123,7 @@ def update_events(events, attributes, window, options, demand, automaton, nodes,
             begin_ahead = regs[EVENT]
             regs[AHEAD] = min(begin_ahead + keys.hashes.shape[0], n_events)
             look_ahead(automaton, keys, events.symbols, events.partitions, attributes, begin_ahead, regs[AHEAD])
-            if nodes.tops[N_UNIONS] > MOST_IN_CACHE and demand.only_ends == 0:
+            if nodes.tops[N_UNIONS] > MAX_IN_CACHE and demand.only_ends == 0:
                 lists = demand.counting == 0 or demand.gathered == 1
                 look_below(automaton, keys, nodes, unions, events.symbols, window, begin_ahead, regs[AHEAD], lists)
         if regs[LISTING] == 0:
@@ -287,7 +287,7 @@ def _count_event(limit, automaton, nodes, unions, listing, clock, length, regs):
             total = plus(total, found)
     if limit > 0:
         total = min(total, np.uint64(limit))
-    if total > MOST_SIGNED:
+    if total > MAX_SIGNED:
         return TOO_MANY
     regs[N_HERE] = np.int64(total)
     return DONE

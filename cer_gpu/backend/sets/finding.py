@@ -30,7 +30,7 @@ from cer_gpu.backend.sets.loads import (
 PUSH, PUSH_ALL, PUSH_NONE, AND_LINE, OR_LINE, AND_NOT_LINE, AND, OR = range(8)
 """Steps, as `kernels/guard_sets.cu` has them."""
 
-MOST_ON_STACK = 16
+MAX_ON_STACK = 16
 """CER_STACK of `kernels/guard_sets.cu`."""
 
 STORED, VALUES, STEP, FIRST, VALID, FIRST_VALID, CONSTANTS, N_CONSTANTS, CLASSES, N_OF_NUMBERS = range(10)
@@ -117,7 +117,7 @@ class PassMemory(NamedTuple):
         Serial number of the word for which a guard was asked.
     counts : int64, shape (lines,), written
         Rows so far of which each line held.
-    stack : uint64, shape (MOST_ON_STACK + 1,), written
+    stack : uint64, shape (MAX_ON_STACK + 1,), written
     keys : uint64, shape (room for columns, 64), written
     valid : uint64, shape (room for columns, 2), written
         Rows that are not NULL, and those that are NaN.
@@ -416,9 +416,9 @@ def choose_triggers(begins, steps, weights, stack, stack_weights, lists, trigger
         As of `GuardSteps`.
     weights : float32, shape (lines,)
         `ALWAYS` for a line that is no trigger.
-    stack : int64, shape (MOST_ON_STACK + 1,), written
+    stack : int64, shape (MAX_ON_STACK + 1,), written
         Begin of the list of each word on the stack.
-    stack_weights : float32, shape (MOST_ON_STACK + 1,), written
+    stack_weights : float32, shape (MAX_ON_STACK + 1,), written
     lists : int32, shape (steps of a guard,), written
     trigger_begins : int32, shape (guards + 1,), written
     triggers : int32, shape (at least steps,), written

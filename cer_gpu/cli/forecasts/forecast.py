@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 
 import cer_gpu
 from cer_gpu.cli.command_line import say, say_notes, show_text
-from cer_gpu.cli.given_events import STANDARD, Streams, given_streams
-from cer_gpu.cli.given_queries import WrongQueries, read_queries
+from cer_gpu.cli.event_arguments import STANDARD, Streams, given_streams
 from cer_gpu.cli.json_output import to_json
 from cer_gpu.cli.options import (
     QueryOptions,
@@ -23,11 +22,12 @@ from cer_gpu.cli.options import (
     reading_options,
     sort_option,
 )
+from cer_gpu.cli.output_file import chosen_format, open_target
 from cer_gpu.cli.preview import preview, table_width
 from cer_gpu.cli.progress import working
+from cer_gpu.cli.query_arguments import WrongQueries, read_queries
 from cer_gpu.cli.signals import Signals
 from cer_gpu.cli.tally import counted
-from cer_gpu.cli.target import chosen_format, open_target
 from cer_gpu.engine.options import Sort
 from cer_gpu.forecast.model import AT, Forecast
 from cer_gpu.forecast.reading import readable_again

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from cer_gpu.cli.alerts import kept_for_order
 from cer_gpu.cli.evaluation import AlertEvaluation, CommandEvaluation
-from cer_gpu.cli.given_events import Streams
-from cer_gpu.cli.given_queries import GivenQueries, Wrong, for_each, missing_notes
+from cer_gpu.cli.event_arguments import Streams
+from cer_gpu.cli.query_arguments import QueryArguments, Wrong, for_each, missing_notes
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import OptionError
@@ -59,7 +59,7 @@ class CommandFollowed:
 
     def __init__(
         self,
-        given: GivenQueries,
+        given: QueryArguments,
         compiled: Mapping[str, CompiledQuery],
         options: EvaluationOptions,
         schema: pa.Schema,

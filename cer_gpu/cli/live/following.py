@@ -15,17 +15,17 @@ from rich.text import Text
 
 from cer_gpu.cli.alerts import by_level
 from cer_gpu.cli.command_line import say, say_notes
-from cer_gpu.cli.given_events import STANDARD, Streams
-from cer_gpu.cli.given_queries import GivenQueries, WrongQueries, first_of
+from cer_gpu.cli.event_arguments import STANDARD, Streams
 from cer_gpu.cli.json_output import to_json
 from cer_gpu.cli.live.evaluating import CommandFollowed, endless
 from cer_gpu.cli.live.options import FollowOptions
+from cer_gpu.cli.query_arguments import QueryArguments, WrongQueries, first_of
 from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.cli.tally import FORMS, counted
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import EventsError, OptionError, TimeOrderError
-from cer_gpu.follow.arrivals import Arrivals, LiveSource
-from cer_gpu.follow.following import Follower, LiveStep
+from cer_gpu.follow.folder_watcher import FolderWatcher, LiveSource
+from cer_gpu.follow.following import Follower, MicroBatch
 from cer_gpu.follow.targets import LiveTarget, live_target
 from cer_gpu.io.files import open_paths
 from cer_gpu.io.text_options import USUAL, TextOptions
@@ -64,7 +64,7 @@ class LiveRun:
 
     def __init__(
         self,
-        given: GivenQueries,
+        given: QueryArguments,
         live: FollowOptions,
         options: EvaluationOptions,
         arrivals: LiveSource,
@@ -155,7 +155,7 @@ class LiveRun:
 
     # ---- words --------------------------------------------------------------------------------------------------
 
-    def _tell(self, step: LiveStep) -> None:
+    def _tell(self, step: MicroBatch) -> None:
         self._n_steps += 1
         self._n_files += len(step.files)
         self._n_events += step.n_events
@@ -252,7 +252,7 @@ def check_apart(folder: str, *places: str | os.PathLike[str]) -> None:
 
 
 def follow_files(
-    given: GivenQueries,
+    given: QueryArguments,
     live: FollowOptions,
     options: EvaluationOptions,
     *,
@@ -273,7 +273,7 @@ def follow_files(
             raise click.UsageError(f"{name} is no option of --follow{hint}")
     assert live.folder is not None
     target = live_target(out, format_)
-    arrivals = Arrivals(live.folder, live.settle, live.order, reading)
+    arrivals = FolderWatcher(live.folder, live.settle, live.order, reading)
     check_apart(live.folder, target.out)
     return run_live(
         given, live, options, arrivals, target, reading=reading, alerts=alerts, out=out, signals=signals,
@@ -282,7 +282,7 @@ def follow_files(
 
 
 def run_live(
-    given: GivenQueries,
+    given: QueryArguments,
     live: FollowOptions,
     options: EvaluationOptions,
     arrivals: LiveSource,

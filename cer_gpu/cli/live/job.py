@@ -11,7 +11,6 @@ from pathlib import Path
 import click
 
 from cer_gpu.cli.command_line import Command
-from cer_gpu.cli.given_queries import read_queries
 from cer_gpu.cli.live.following import check_apart, run_live
 from cer_gpu.cli.live.options import POLL_SECONDS, SETTLE_SECONDS, FollowOptions
 from cer_gpu.cli.options import (
@@ -22,11 +21,12 @@ from cer_gpu.cli.options import (
     reading_options,
     skip_invalid_option,
 )
+from cer_gpu.cli.query_arguments import read_queries
 from cer_gpu.cli.signals import Signals
 from cer_gpu.compile_progress import NOTICES
 from cer_gpu.engine.options import DEVICES, EvaluationOptions
 from cer_gpu.errors import OptionError
-from cer_gpu.follow.arrivals import ORDERS, Arrivals, LiveSource
+from cer_gpu.follow.folder_watcher import ORDERS, FolderWatcher, LiveSource
 from cer_gpu.follow.table_arrivals import TableArrivals
 from cer_gpu.follow.table_target import TableTarget
 from cer_gpu.follow.targets import LiveTarget, live_target
@@ -34,7 +34,7 @@ from cer_gpu.io.sinks import SINK_FORMATS
 from cer_gpu.io.tables.names import is_table_name
 from cer_gpu.io.tables.opening import table_name_of
 from cer_gpu.io.text_options import USUAL, TextOptions
-from cer_gpu.order.reorder import LATE
+from cer_gpu.order.reorder_buffer import LATE
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rules.alerts import ALERTS
 
@@ -187,7 +187,7 @@ def job_command(
         arrivals = TableArrivals(place, given.time_column)
     else:
         settle = SETTLE_SECONDS if settle is None else settle
-        arrivals = Arrivals(place, settle, order or ORDERS[0], reading)
+        arrivals = FolderWatcher(place, settle, order or ORDERS[0], reading)
     live = FollowOptions(
         place,
         once=True,

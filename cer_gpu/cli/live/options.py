@@ -10,7 +10,7 @@ import click
 
 from cer_gpu.cli.command_line import Command
 from cer_gpu.cli.options import complete_files
-from cer_gpu.follow.arrivals import ORDERS
+from cer_gpu.follow.folder_watcher import ORDERS
 
 POLL_SECONDS = 1.0
 """Seconds between two looks into the folder."""

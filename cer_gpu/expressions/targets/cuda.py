@@ -61,7 +61,10 @@ class Places:
 
 
 def places(
-    columns: Iterable[t.Column], terms: Iterable[t.Value | t.Test], tables: Sequence[str | int], given: Sequence[int]
+    columns: Iterable[t.Column],
+    terms: Iterable[t.Value | t.BoundPredicate],
+    tables: Sequence[str | int],
+    given: Sequence[int],
 ) -> Places:
     """Assign a place to each column, to each constant in some terms, to each table and to each answer."""
     size = 0
@@ -134,7 +137,7 @@ class CudaWriter(TermWriter):
         code, last = f"static_cast<cer_u64>({self._value(column)})", f"in[{self._places.tables[table] + 1}]"
         return self._named(key, t.I8, f"cer_entry({code}, {self._valid(column)}, {last})")
 
-    def _given(self, term: t.Given) -> str:
+    def _given(self, term: t.ExternalPredicate) -> str:
         return f"cer_load<cer_u8>(in[{self._places.given[term.slot]}], row) != 0"
 
     def _truth(self, holds: bool) -> str:

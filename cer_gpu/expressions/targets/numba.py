@@ -89,7 +89,7 @@ class NumbaWriter(TermWriter):
         code, valid = f"min(U({self._value(column)}), {last})", self._valid(column)
         return self._named(key, t.U8, code if valid is None else f"{code} if {valid} else {last}")
 
-    def _given(self, term: t.Given) -> str:
+    def _given(self, term: t.ExternalPredicate) -> str:
         return f"g{term.slot}[i]"
 
     def _truth(self, holds: bool) -> str:

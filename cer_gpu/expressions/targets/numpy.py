@@ -18,7 +18,7 @@ from cer_gpu.expressions.numbers import floats, to_float, to_int64, widened
 from cer_gpu.expressions.operators import compare_type, spelling
 
 
-def rows_of(test: t.Test, inputs: Inputs, block: Block) -> Rows:
+def rows_of(test: t.BoundPredicate, inputs: Inputs, block: Block) -> Rows:
     """Return the rows for which a test is TRUE.
 
     Returns
@@ -26,7 +26,7 @@ def rows_of(test: t.Test, inputs: Inputs, block: Block) -> Rows:
     bool array, shape (n rows,), or bool for all of them
     """
     match test:
-        case t.Fixed():
+        case t.ConstantPredicate():
             return test.holds
         case t.And() | t.Or():
             together = operator.and_ if isinstance(test, t.And) else operator.or_
@@ -42,7 +42,7 @@ def rows_of(test: t.Test, inputs: Inputs, block: Block) -> Rows:
             rows = spelling(test.op, compare_type(test.left.dtype, test.right.dtype)).numpy(x, y)
             rows = np.logical_not(rows) if test.negated else rows
             return both(rows, both(x_valid, y_valid))  # type: ignore[no-any-return]
-        case t.Known():
+        case t.IsNotNull():
             valid = values_of(test.operand, inputs, block)[1]
             return not test.negated if valid is None else valid != test.negated
         case t.Lookup():
@@ -50,7 +50,7 @@ def rows_of(test: t.Test, inputs: Inputs, block: Block) -> Rows:
             coded = block.coded(name)
             valid = block.valid(name)
             return both(inputs.tables[test.table][1].at(coded.values, coded.codes), valid)  # type: ignore[no-any-return]
-        case t.Given():
+        case t.ExternalPredicate():
             return inputs.given[test.slot](block)
     raise AssertionError(test)  # it reads several events
 

@@ -60,7 +60,7 @@ class ProgramWriter:
         self._inputs, self._of_event = inputs, of_event
         self._code: list[tuple[int, int, int]] = []
 
-    def program(self, test: t.Test) -> FilterProgram:
+    def program(self, test: t.BoundPredicate) -> FilterProgram:
         """Return the program of a test."""
         self._test(test)
         return FilterProgram(self._arguments, tuple(self._code))
@@ -75,19 +75,19 @@ class ProgramWriter:
     def _push(self, value: int, high: int = 0) -> None:
         self._emit(code.CONSTANT, self._constant(value), self._constant(high))
 
-    def _test(self, test: t.Test) -> None:
+    def _test(self, test: t.BoundPredicate) -> None:
         """Append the instructions that push 1 if a test is TRUE, else 0."""
         match test:
             case t.TestOfEvent():
                 self._read(test.event, Truth(test.operand))
-            case t.Fixed():
+            case t.ConstantPredicate():
                 self._push(int(test.holds))
             case t.And() | t.Or():
                 for i, each in enumerate(test.tests):
                     self._test(each)
                     if i:
                         self._emit(code.AND if isinstance(test, t.And) else code.OR)
-            case t.Known():
+            case t.IsNotNull():
                 self._value(test.operand)
                 self._emit(code.KNOWN, 0, int(test.negated))
             case t.Compare():

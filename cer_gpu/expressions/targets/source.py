@@ -63,7 +63,7 @@ class TermWriter(ABC):
         """Return an expression of the entry of a table at the row, a truth."""
 
     @abstractmethod
-    def _given(self, term: t.Given) -> str:
+    def _given(self, term: t.ExternalPredicate) -> str:
         """Return an expression of an answer computed before, a truth."""
 
     @abstractmethod
@@ -103,7 +103,7 @@ class TermWriter(ABC):
                 raise AssertionError(term)  # it reads several events
         return self._named(term, term.dtype, expression)
 
-    def _test(self, term: t.Test) -> str:
+    def _test(self, term: t.BoundPredicate) -> str:
         """Return the name of the truth of a test."""
         if term in self._names:
             return self._names[term]
@@ -113,15 +113,15 @@ class TermWriter(ABC):
                 of = compare_type(term.left.dtype, term.right.dtype)
                 holds = self._spelled(term.op, of, x=self._value(term.left), y=self._value(term.right))
                 truths = [self._negation(holds) if term.negated else holds, *self._known(term.left, term.right)]
-            case t.Known():
+            case t.IsNotNull():
                 truths = self._known(term.operand) or [self._truth(True)]
                 if term.negated:
                     truths = [self._negation(f"({self._joined(truths, True)})")]
             case t.Lookup():
                 truths = [self._looked_up(term)]
-            case t.Given():
+            case t.ExternalPredicate():
                 truths = [self._given(term)]
-            case t.Fixed():
+            case t.ConstantPredicate():
                 truths = [self._truth(term.holds)]
             case t.And() | t.Or():
                 truths, every = [self._test(test) for test in term.tests], isinstance(term, t.And)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from cer_gpu.columnar.memory_limit import shown_size
 from cer_gpu.errors import EventsError
 
-MOST_DECOMPRESSED = 1 << 36
+MAX_DECOMPRESSED = 1 << 36
 """Most bytes of one file after its decompression, unless another limit is set: 64 GiB."""
 MAGIC_BYTES = 6
 """First bytes of a file that tell its compression."""

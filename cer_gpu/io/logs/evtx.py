@@ -34,7 +34,7 @@ SYSTEM_COLUMNS = ("TimeCreated", *_WHOLE, *_TEXTS, *(name for _, _, name in _ATT
 _OWN = frozenset(SYSTEM_COLUMNS)
 _SPECIAL = _OWN | {"#attributes", "Data"}
 """Names of an event's data that are not those of plain columns."""
-_MOST_ROWS_LOST = 1 << 16
+_MAX_ROWS_LOST = 1 << 16
 """A chunk holds fewer records, whatever its header says."""
 
 
@@ -131,7 +131,7 @@ class _Accounts:
                 self._skipped.add("chunk that is cut short", f"chunk {number}")
             elif head.startswith(_CHUNK_MAGIC):
                 first, last = _RANGE.unpack_from(head, _RANGE_AT)
-                if 0 <= last - first < _MOST_ROWS_LOST:  # else it is empty, or its header is not up to date
+                if 0 <= last - first < _MAX_ROWS_LOST:  # else it is empty, or its header is not up to date
                     yield number, first, last - first + 1
 
     def saw(self, number: int) -> None:

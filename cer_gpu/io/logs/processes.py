@@ -30,7 +30,7 @@ from cer_gpu.io.stores import StoredFile
 
 WORTHWHILE_BYTES = 1 << 30
 """Bytes of logs from which processes are begun: each takes a second or two to begin."""
-MOST_CONVERTERS = 16
+MAX_CONVERTERS = 16
 _ROOT = Path(__file__).resolve().parents[3]
 _Job = tuple[Any, LogFormat, StoredFile]
 
@@ -45,7 +45,7 @@ def convert_ahead(files: Sequence[StoredFile]) -> list[ConvertedLog]:
     list of ConvertedLog
         Logs that `CONVERTER` gives while this list is kept.
     """
-    n_processes = min(_cores(), MOST_CONVERTERS)
+    n_processes = min(_cores(), MAX_CONVERTERS)
     local = [file for file in files if file.store is None]
     if n_processes < 2 or len(local) < 2 or _bytes_of(local) < WORTHWHILE_BYTES:
         return []

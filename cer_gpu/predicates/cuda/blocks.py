@@ -20,14 +20,14 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.backend.device import MOST_BY_VALUE, Argument, Bytes, Device, Memory, OutOfDeviceMemory, Queue
+from cer_gpu.backend.device import MAX_BY_VALUE, Argument, Bytes, Device, Memory, OutOfDeviceMemory, Queue
 from cer_gpu.columnar.columns import Block
 from cer_gpu.errors import CerError, DeviceError
 from cer_gpu.expressions.inputs import BlockInputs
 from cer_gpu.expressions.targets.cuda import Places
 from cer_gpu.expressions.terms import BIT, WIDE, Column
 
-FEWEST_ROWS = 1 << 12
+MIN_ROWS = 1 << 12
 """Fewest rows in a piece of a block; a device without memory for them is an error."""
 
 COPIED_AT_ONCE = 1 << 22
@@ -182,7 +182,7 @@ class DeviceBlocks(ABC, Generic[Found, State]):
         Raises
         ------
         DeviceError
-            When the device has no memory even for `FEWEST_ROWS`.
+            When the device has no memory even for `MIN_ROWS`.
         """
         if len(self._in_flight) == len(self._slots):
             self._in_flight.pop(0)  # a block that was never collected
@@ -224,9 +224,9 @@ class DeviceBlocks(ABC, Generic[Found, State]):
             except OutOfDeviceMemory as error:
                 slot.queue.wait()
                 slot.memory.clear()
-                if n <= FEWEST_ROWS:
+                if n <= MIN_ROWS:
                     raise self._no_room(n, error) from None
-                self.most_rows = max(n // 2, FEWEST_ROWS)
+                self.most_rows = max(n // 2, MIN_ROWS)
 
     def _copy(self, slot: Slot, rows: tuple[Any, ...], begin: int, end: int) -> None:
         """Copy the inputs of all programs for some rows, each array once, and their addresses."""
@@ -234,7 +234,7 @@ class DeviceBlocks(ABC, Generic[Found, State]):
         at, offset = [], 0
         for numbers, _ in of_programs:
             at.append(offset)
-            offset = aligned(offset + (0 if len(numbers) <= MOST_BY_VALUE else numbers.nbytes))
+            offset = aligned(offset + (0 if len(numbers) <= MAX_BY_VALUE else numbers.nbytes))
         offsets: dict[tuple[int, int], tuple[int, Bytes]] = {}  # by address and length of an array of the host
         for _, pieces in of_programs:
             for _, data in pieces:
@@ -248,7 +248,7 @@ class DeviceBlocks(ABC, Generic[Found, State]):
         for first, (numbers, pieces) in zip(at, of_programs, strict=True):
             for place, data in pieces:
                 numbers[place] = inputs.address + offsets[data.ctypes.data, len(data)][0]
-            if len(numbers) <= MOST_BY_VALUE:
+            if len(numbers) <= MAX_BY_VALUE:
                 given.append(numbers)
             else:
                 pinned[first : first + numbers.nbytes] = numbers.view(np.uint8)

@@ -31,7 +31,7 @@ GROUP_TILES = 256
 """CER_GROUP of `kernels/compaction.cu`."""
 ROWS_TO_NUMBER = 4096
 """Rows whose words the host fetches when one has no symbol; a multiple of TILE_ROWS."""
-FEWEST_SIDES = 32
+MIN_SIDES = 32
 """Fewest relevant rows whose sides are computed at once; a device without memory for them is an error."""
 
 _NEVER = np.uint64(2**64 - 1)
@@ -160,9 +160,9 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
                 at = self._reserve(slot, "sides", size * piece).address
                 break
             except OutOfDeviceMemory as error:
-                if piece <= FEWEST_SIDES:
+                if piece <= MIN_SIDES:
                     raise self._no_room(n, error) from None
-                piece = max(piece // 2, FEWEST_SIDES)
+                piece = max(piece // 2, MIN_SIDES)
         for first in range(0, n, piece):
             m = min(piece, n - first)
             slot.queue.launch(self._kernels["cer_query_sides"], -(-m // 32), slot.inputs[1], rows + 4 * first, m, at)

@@ -20,7 +20,7 @@ from cer_gpu.backend.sets.finding import (
     AND,
     AND_LINE,
     AND_NOT_LINE,
-    MOST_ON_STACK,
+    MAX_ON_STACK,
     OR,
     OR_LINE,
     PUSH,
@@ -140,7 +140,7 @@ class SetSteps:
     def add(
         self,
         predicate: Predicate | None,
-        test: t.Test | None,
+        test: t.BoundPredicate | None,
         inputs: Inputs,
         type_number: int | None = None,
         named: Iterable[tuple[str, str]] = (),
@@ -166,7 +166,7 @@ class SetSteps:
         late = list[int]()
         for place, each in enumerate(test.tests if isinstance(test, t.And) else [] if test is None else [test]):
             made = self._test(each, inputs)
-            made = made if made.depth < MOST_ON_STACK else _UNKNOWN
+            made = made if made.depth < MAX_ON_STACK else _UNKNOWN
             parts.append(made)
             if not made.exact:
                 late.append(place)
@@ -221,9 +221,9 @@ class SetSteps:
         self.columns.add(name)
         return _Steps([(PUSH, Line(name, self.texts.setdefault(name, TextSet()).number(test)))])
 
-    def _test(self, test: t.Test, inputs: Inputs) -> _Steps:
+    def _test(self, test: t.BoundPredicate, inputs: Inputs) -> _Steps:
         match test:
-            case t.Fixed():
+            case t.ConstantPredicate():
                 return _ALL if test.holds else _NONE
             case t.And() | t.Or():
                 by = AND if isinstance(test, t.And) else OR
@@ -244,10 +244,10 @@ class SetSteps:
                     return _UNKNOWN
                 bits = _bits(constant, test.right.dtype)
                 return self._of_numbers(NumberTest(self._column(name, read), test.op, bits, test.negated))
-            case t.Known() if isinstance(test.operand, t.Column):
+            case t.IsNotNull() if isinstance(test.operand, t.Column):
                 name = inputs.columns[test.operand.slot][0]
                 return self._known(name, test.negated) if self._has(name) else _UNKNOWN
-            case t.Given():
+            case t.ExternalPredicate():
                 answer = inputs.given[test.slot]
                 if isinstance(answer, NullRows) and self._has(answer.name):
                     return self._known(answer.name, not answer.negated)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cer_gpu.backend.device import MOST_BY_VALUE
+from cer_gpu.backend.device import MAX_BY_VALUE
 from cer_gpu.backend.kernel_source import read_kernel_source
 from cer_gpu.expressions.targets.cuda import TYPES, CudaWriter, Places, places
 from cer_gpu.expressions.terms import IN_ORDER, GuardProgram, Sides
@@ -48,7 +48,7 @@ def sides_source_of(sides: Sides) -> str:
 def _number_of_inputs(of: GuardProgram | Sides) -> str:
     """Return what `kernels/inputs.cuh` needs to know."""
     n = places_of(of).size
-    return f"#define CER_N_INPUTS {max(n, 1)}\n" if n <= MOST_BY_VALUE else ""
+    return f"#define CER_N_INPUTS {max(n, 1)}\n" if n <= MAX_BY_VALUE else ""
 
 
 class _SideWriter(CudaWriter):

@@ -72,7 +72,7 @@ def _n_bytes(program: GuardProgram, n_rows: int) -> int:
 
 
 def in_parts(words: Words, n_parts: int) -> Words:
-    """Return words as `GuardWords.words` has them: those of more than 16 guards with their parts side by side."""
+    """Return words as `GuardEvaluator.words` has them: those of more than 16 guards with their parts side by side."""
     return words.reshape(-1, n_parts) if words.dtype == np.uint64 else words
 
 

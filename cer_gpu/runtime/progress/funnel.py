@@ -10,11 +10,11 @@ import numpy as np
 from cer_gpu.arrays import Bools, Int64
 from cer_gpu.automaton.encoding import COUNT_WINDOW, GLOBAL_WINDOW
 from cer_gpu.backend.progress import starts as loops
+from cer_gpu.columnar.buffer_leases import leased_slots
 from cer_gpu.columnar.clocks import earliest
 from cer_gpu.columnar.memory import room
-from cer_gpu.columnar.recycling import cells_of_turn
 from cer_gpu.errors import no_memory
-from cer_gpu.runtime.events import Relevant, RunOptions
+from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.progress.buffers import ProgressBuffers
 from cer_gpu.runtime.progress.table import FunnelTable
@@ -22,7 +22,7 @@ from cer_gpu.runtime.protocol import FoundBuffers, Length, Runtime
 
 _INITIAL_SIZE = 1 << 12
 """Initial room for starts, a power of two."""
-_MOST_AT_ONCE = 1 << 16
+_MAX_AT_ONCE = 1 << 16
 """Most rows of one buffer."""
 
 
@@ -59,7 +59,7 @@ class Funnel(Runtime):
         self._lists = np.zeros((0, self._n_steps - 1), np.int64)
         self._lasts = np.zeros(0, np.int64)
         self._told = 0  # the first id that `flush` has not returned
-        self._recycler = cells_of_turn().recycler
+        self._recycler = leased_slots().recycler
         self.reserve_partitions(1)
 
     @property
@@ -67,7 +67,7 @@ class Funnel(Runtime):
         """True where a window counts the events of a partition."""
         return self._counts
 
-    def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
+    def feed(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
         """Process relevant events; what they make known is `known`."""
         begin, n = 0, len(events.symbols)
         given = tuple(events.as_group), events.window_clocks, tuple(self._lengths), self._table.actions
@@ -104,7 +104,7 @@ class Funnel(Runtime):
         empty, n_held = self._recycler.empty, int(self._regs[loops.NEXT_ID] - self._regs[loops.BASE])
         if not n_held:
             return None
-        size = 1 << (min(n_held, _MOST_AT_ONCE) - 1).bit_length()  # memory of few sizes is used again
+        size = 1 << (min(n_held, _MAX_AT_ONCE) - 1).bit_length()  # memory of few sizes is used again
         n_times = size * self._n_steps if self.options.timed else 0
         known = loops.KnownStarts(
             empty((size + 1,), np.int32),

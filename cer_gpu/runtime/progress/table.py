@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cer_gpu.arrays import Bools, Int32
+from cer_gpu.automaton.alphabet import NumberedAlphabet
 from cer_gpu.automaton.chain import MAX_STEPS
 from cer_gpu.automaton.encoding import BARS, END_OF_LIST, MOVES
 from cer_gpu.automaton.normal_form import (
@@ -27,7 +28,6 @@ from cer_gpu.automaton.normal_form import (
     sequence,
 )
 from cer_gpu.automaton.recent import RecentPattern
-from cer_gpu.automaton.table import NumberedTable
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import children, fold, walk, with_children
 
@@ -39,7 +39,7 @@ class FunnelStep:
     Attributes
     ----------
     guards : tuple of int
-        Indices of `Plan.guards`.
+        Indices of `LogicalPlan.guards`.
     barring : tuple of int
         Guards of the events that must not lie between the step before and this one.
     labels : frozenset of str
@@ -161,7 +161,7 @@ def _step(part: NormalForm, number: dict[Guard, int], barring: tuple[Absent, ...
     )
 
 
-class FunnelTable(NumberedTable):
+class FunnelTable(NumberedAlphabet):
     """Symbol table of a funnel, with the symbols met so far.
 
     Attributes

@@ -12,7 +12,7 @@ import numpy as np
 
 from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.automaton.encoding import COUNT_WINDOW
-from cer_gpu.runtime.events import Relevant, RunOptions
+from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.protocol import FoundBuffers, Length, Runtime
 from cer_gpu.runtime.reading.symbols import EventBuffers, EventTable
 
@@ -38,7 +38,7 @@ class EventReader(Runtime):
         """True where a window counts the events of a partition."""
         return self.options.window == COUNT_WINDOW
 
-    def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
+    def feed(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
         """Yield the events, in memory of their own."""
         n = len(events.symbols)
         partitions = events.partitions.copy() if len(events.partitions) else np.zeros(n, np.int32)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from cer_gpu.arrays import Bools, Int32, Int64, UInt64
-from cer_gpu.automaton.table import NumberedTable
+from cer_gpu.automaton.alphabet import NumberedAlphabet
 
 
-class EventTable(NumberedTable):
+class EventTable(NumberedAlphabet):
     """Symbol table in which each word has a symbol of its own, so that no event is passed over.
 
     Attributes

@@ -15,9 +15,9 @@ from cer_gpu.backend.joins.filters import TextTables, check_sizes, with_texts
 from cer_gpu.backend.recent import moving as loops
 from cer_gpu.backend.recent.ended import ENDED_NEXT, ENDED_SLOT, LIST_END, Ended, free_all
 from cer_gpu.backend.recent.pending import ROW_PARTITION, ROW_VALUES, SLOT_LAST, Moves, Rows
-from cer_gpu.columnar.memory import GrowingRows, zeros
+from cer_gpu.columnar.memory import GrowableArray, zeros
 from cer_gpu.errors import no_memory
-from cer_gpu.runtime.events import Relevant, RunOptions
+from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.joining import Joining, forgets_by_partition
 from cer_gpu.runtime.protocol import FoundBuffers, Length
 
@@ -64,7 +64,7 @@ class RecentRun(Joining):
         from_end = tables.lasting is not None
         self._waits = np.array([tables.lasting if from_end else self._length], self._length.dtype), int(from_end)
         self._free = np.full(1, LIST_END, np.int64)
-        self._ended_memory = GrowingRows(_INITIAL_SIZE if self._takes else 0, ENDED_SLOT + int(self._layout.ends[-1]))
+        self._ended_memory = GrowableArray(_INITIAL_SIZE if self._takes else 0, ENDED_SLOT + int(self._layout.ends[-1]))
         self._free_from(0)
         self._empty(0)
         self._tests = tables.filters(self._text_tables)
@@ -81,7 +81,7 @@ class RecentRun(Joining):
 
     # ---- events -------------------------------------------------------------------------------------------------
 
-    def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
+    def feed(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
         """Process relevant events and yield full buffers, in order."""
         self._regs[loops.KEYS_AHEAD] = 0
         return super().feed(events)
@@ -184,7 +184,7 @@ class RecentRun(Joining):
     # ---- texts --------------------------------------------------------------------------------------------------
 
     def texts_in(self, columns: list[int]) -> Int64:
-        """Return the numbers of texts held of some columns of `Relevant.attributes`."""
+        """Return the numbers of texts held of some columns of `RelevantEvents.attributes`."""
         self._rows_kept()
         held = [words[rows, word] for words, rows, word in self._texts(columns)]
         return np.concatenate([np.empty(0, np.int64), *held])
@@ -245,15 +245,15 @@ class RecentRun(Joining):
             self._enter()
         if self._takes:
             ended = snapshot["ended"]
-            self._ended_memory = GrowingRows(max(_INITIAL_SIZE, 2 * len(ended)), ended.shape[1])
+            self._ended_memory = GrowableArray(max(_INITIAL_SIZE, 2 * len(ended)), ended.shape[1])
             self._ended_memory.array[: len(ended)] = ended
             self._free[0] = LIST_END
             self._free_from(len(ended))
 
     # ---- room ---------------------------------------------------------------------------------------------------
 
-    def _room(self, n_rows: int) -> GrowingRows:
-        return GrowingRows(n_rows, max(1, int(self._layout.slots[-1]) + self._takes))
+    def _room(self, n_rows: int) -> GrowableArray:
+        return GrowableArray(n_rows, max(1, int(self._layout.slots[-1]) + self._takes))
 
     def _free_from(self, begin: int) -> None:
         """Let all memory for what ended be free from one on."""

@@ -13,19 +13,19 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.output.choice import part_of
-from cer_gpu.runtime.events import Relevant
+from cer_gpu.runtime.events import RelevantEvents
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.progress.buffers import ProgressBuffers
 from cer_gpu.runtime.protocol import HoldsStarts
 
-MOST = np.iinfo(np.int64).max
+NO_POSITION = np.iinfo(np.int64).max
 """Position behind all events."""
-_MOST_CHUNKS = 64
+_MAX_CHUNKS = 64
 """Most pieces of a column of keys: beyond, they become one."""
 
 
-class StartedRows:
-    """The rows of "funnel" of one evaluation; takes the place of `cer_gpu.engine.awaiting.Awaiting`.
+class PendingStarts:
+    """The rows of "funnel" of one evaluation; takes the place of `cer_gpu.engine.pending_matches.PendingMatches`.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class StartedRows:
         self._keys: list[pa.ChunkedArray] = []  # of the starts that the runtime holds, in their order
         self._ended = False
 
-    def note(self, events: Relevant) -> None:
+    def note(self, events: RelevantEvents) -> None:
         """Do nothing: the runtime reads the events."""
 
     def take(self, found: MatchBuffers, keys: list[pa.Array]) -> None:
@@ -54,7 +54,7 @@ class StartedRows:
         if len(found):
             held = self._keys or [pa.chunked_array([], key.type) for key in keys]
             self._keys = [pa.chunked_array([*old.chunks, key], old.type) for old, key in zip(held, keys, strict=True)]
-            if self._keys and self._keys[0].num_chunks > _MOST_CHUNKS:
+            if self._keys and self._keys[0].num_chunks > _MAX_CHUNKS:
                 self._keys = [pa.chunked_array([key.combine_chunks()]) for key in self._keys]
 
     def pass_clocks(self, clocks: Array, first: int) -> None:
@@ -72,8 +72,8 @@ class StartedRows:
 
     @property
     def first_held(self) -> int:
-        """Position of the first start that is not handed over; `MOST` if there is none."""
-        return MOST if self._runtime.first_held is None else self._runtime.first_held
+        """Position of the first start that is not handed over; `NO_POSITION` if there is none."""
+        return NO_POSITION if self._runtime.first_held is None else self._runtime.first_held
 
     def finish(self) -> None:
         """End the stream: all starts are known."""

@@ -49,7 +49,7 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Look:
+class PollResult:
     """Result of a look at a live source.
 
     Attributes
@@ -85,7 +85,7 @@ class LiveSource(Protocol):
     def check(self) -> None:
         """Raise EventsError unless there is such a source."""
 
-    def look(self, read: Mapping[str, int], but: Collection[str] = ()) -> Look:
+    def look(self, read: Mapping[str, int], but: Collection[str] = ()) -> PollResult:
         """Return what was added since, up to `STEP_FILES` or `STEP_BYTES`.
 
         Parameters
@@ -127,7 +127,7 @@ class LiveSource(Protocol):
         """
 
 
-class Arrivals:
+class FolderWatcher:
     """Files that appear in a folder, and in the folders in it.
 
     A file counts once its name ends as one with events does: writers may use any other ending, such as ``.tmp``, or a
@@ -164,7 +164,7 @@ class Arrivals:
         if "://" not in self._folder and not os.path.isdir(self._folder):
             raise EventsError(f"{self._folder}: is no folder\nhint: name the folder in which files appear")
 
-    def look(self, read: Mapping[str, int], but: Collection[str] = ()) -> Look:
+    def look(self, read: Mapping[str, int], but: Collection[str] = ()) -> PollResult:
         """Look into the folder, as `LiveSource.look` says."""
         here = self._files()
         grown = [each.name for each in here if each.name in read and each.size != read[each.name]]
@@ -188,7 +188,7 @@ class Arrivals:
                 break
             finished.append(each)
             n_bytes += each.size
-        return Look(finished, [each.name for each in coming[len(finished) :]], grown)
+        return PollResult(finished, [each.name for each in coming[len(finished) :]], grown)
 
     def remembered(self, read: Mapping[str, int]) -> Mapping[str, int]:
         """Return all: any of them may still be in the folder."""

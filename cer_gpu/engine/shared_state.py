@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Bools
+from cer_gpu.columnar.buffer_leases import BufferLease, BufferSlot, outside_turns
 from cer_gpu.columnar.columns import Block
-from cer_gpu.columnar.recycling import Cell, Turn, outside_turns
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.partition.partitions import PartitionKeys
-from cer_gpu.partition.shared import MOST_SHARED, SharedPartitions, ViewOfPartitions
+from cer_gpu.partition.shared import MAX_SHARED, SharedPartitions, ViewOfPartitions
 from cer_gpu.predicates.shared_guards import SharedGuards
 
 
@@ -33,17 +33,17 @@ class PartitionUser(Protocol):
         """Take over the shared partitions, and drop those that hold nothing of this query."""
 
 
-class BoundBefore:
+class GuardCache:
     """Guards of a set as they were bound last, for its next evaluations."""
 
     guards: SharedGuards | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle none of them: they are bound anew."""
-        return BoundBefore, ()
+        return GuardCache, ()
 
 
-class Sharing:
+class SharedState:
     """Guards by schema, partitions by key, and memory, for the pipelines of one set.
 
     Parameters
@@ -64,30 +64,30 @@ class Sharing:
         self,
         stream_column: str | None,
         device: str,
-        before: BoundBefore | None = None,
+        before: GuardCache | None = None,
         types_seen: dict[str, None] | None = None,
     ) -> None:
         self.types_seen: dict[str, None] = {} if types_seen is None else types_seen
         self._asked = stream_column, device
-        self._before = before or BoundBefore()
+        self._before = before or GuardCache()
         self._guards: SharedGuards | None = None
         self._guards_before: SharedGuards | None = None  # over another schema
         self._partitions: dict[tuple[Hashable, bool], SharedPartitions] = {}
-        self._memory: dict[Hashable, Cell] = {}
+        self._memory: dict[Hashable, BufferSlot] = {}
         self._kept: NamedState | None = None  # of the partitions that no query shares yet
 
-    def another(self) -> Sharing:
+    def another(self) -> SharedState:
         """Return the same for another evaluation of the queries."""
-        return Sharing(*self._asked, self._before, self.types_seen)
+        return SharedState(*self._asked, self._before, self.types_seen)
 
     def restart(self) -> None:
         """Begin another part of the stream, whose partitions are not known."""
         for key, shared in self._partitions.items():
             self._partitions[key] = SharedPartitions(shared.types, numbered=shared.numbered)
 
-    def turn(self) -> Turn:
+    def turn(self) -> BufferLease:
         """Return the turn of one more query."""
-        return Turn(self._memory)
+        return BufferLease(self._memory)
 
     def guards(self, schema: pa.Schema, type_column: str | None) -> SharedGuards:
         """Return the guards over events of a schema, whose column of types is the same for all queries."""
@@ -165,7 +165,7 @@ class Sharing:
             shared.all.keep(kept)
             for query in views:
                 query.keep_partitions(kept)
-            if shared.all.n > MOST_SHARED:
+            if shared.all.n > MAX_SHARED:
                 shared.is_given_up = True
                 for query in views:
                     query.own_partitions()

@@ -18,7 +18,7 @@ import pyarrow as pa
 from click.core import ParameterSource
 
 from cer_gpu.cli.command_line import Command, file_of, read_query, say_errors_of
-from cer_gpu.cli.given_events import Streams, analyse_over, are_events
+from cer_gpu.cli.event_arguments import Streams, analyse_over, are_events
 from cer_gpu.cli.options import OF_TEXT_FILES, QueryOptions, complete_files
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import (
@@ -31,11 +31,11 @@ from cer_gpu.compilation import (
 )
 from cer_gpu.engine.options import Sort
 from cer_gpu.errors import CerError, OptionError, QueryError
-from cer_gpu.fitting.fields import in_another_case, names_known
 from cer_gpu.preparing.kept import FROM_QUERIES
 from cer_gpu.preparing.over_schema import OverSchema
 from cer_gpu.preparing.sets import compiled_together
 from cer_gpu.query_set import QuerySet
+from cer_gpu.resolution.fields import in_another_case, names_known
 from cer_gpu.rule import Rule, urgency
 from cer_gpu.rules.folder import READERS, passed_over_note, read_folder
 from cer_gpu.rules.rule_set import analyse_rule
@@ -181,7 +181,7 @@ def absent_notes(rules: Mapping[str, Rule], absent: Collection[str]) -> list[str
 
 
 @dataclass(frozen=True)
-class GivenQueries:
+class QueryArguments:
     """Rules by name, to be compiled.
 
     Attributes
@@ -222,7 +222,7 @@ class GivenQueries:
         time_column: str | None = self.compiling["time_column"]
         return time_column
 
-    def timed_by_logs(self, streams: Streams, sort: Sort) -> tuple[GivenQueries, Sort]:
+    def timed_by_logs(self, streams: Streams, sort: Sort) -> tuple[QueryArguments, Sort]:
         """Return the queries with the time of the logs they read, sorted by it, unless they have one or need none."""
         if self.time_column is not None or language_of("" if self.is_set else self.rules[""].text).reads_whole_table:
             return self, sort
@@ -340,7 +340,7 @@ def read_queries(
     *,
     skip_invalid: bool = False,
     level: str | None = None,
-) -> GivenQueries:
+) -> QueryArguments:
     """Read QUERY, or the rules of a folder, if asked for those of a level and of more urgent ones.
 
     Raises
@@ -355,7 +355,7 @@ def read_queries(
         rule = read_query(query, options.fields)
         if options.fields and rule.language != SIGMA:
             raise click.UsageError("--pipeline and --columns are options of rules of Sigma (*.yml), and QUERY is none")
-        return GivenQueries({"": rule}, options, is_set=False)
+        return QueryArguments({"": rule}, options, is_set=False)
     found = read_folder(folder, options.fields)
     skipped: Wrong | None = [] if skip_invalid else None
     rules, remarks = found.rules, list(found.notes)
@@ -366,7 +366,7 @@ def read_queries(
         remarks.append(
             f"{len(found.rules) - len(rules):,} of {counted(len(found.rules), 'rule')} below --level {level} left out"
         )
-    return GivenQueries(
+    return QueryArguments(
         rules, options, True, found.passed_over, found.errors, remarks, skipped, log_sources=found.log_sources
     )
 

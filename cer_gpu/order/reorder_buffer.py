@@ -20,7 +20,7 @@ from cer_gpu.order.times import TimeKeys, Times, stable_order, time_of_key, to_f
 LATE = ("raise", "drop")
 
 
-class Reorder:
+class ReorderBuffer:
     """Buffer that holds events back until no event may come that belongs before them.
 
     An event is late when its time is less than the greatest time of all events that arrived before it, minus the
@@ -291,7 +291,7 @@ class Reorder:
         return pa.Table.from_batches(held, self._layouts.schema), state
 
     @classmethod
-    def restore(cls, table: pa.Table | None, state: dict[str, Any]) -> Reorder:
+    def restore(cls, table: pa.Table | None, state: dict[str, Any]) -> ReorderBuffer:
         """Make a Reorder that goes on where `snapshot` was taken."""
         reorder = cls(state["column"], state["lateness"], state["late"])
         reorder._advanced = state.get("advanced")

@@ -13,13 +13,13 @@ import numpy as np
 from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.backend.limits import every as loops
 from cer_gpu.columnar.clocks import Clock, earliest
-from cer_gpu.columnar.rows import Picked
+from cer_gpu.columnar.rows import SelectedRows
 from cer_gpu.engine.blocks import EventBlock
 from cer_gpu.output.choice import part_of
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
 from cer_gpu.runtime.counts import CountBuffers
-from cer_gpu.runtime.events import Relevant
+from cer_gpu.runtime.events import RelevantEvents
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.protocol import FoundBuffers
 
@@ -27,16 +27,16 @@ _INITIAL_SIZE = 1 << 10
 """Initial room for complex events that were kept within the length."""
 
 
-def make_spacing(physical: PhysicalPlan, binding: Binding, shard: tuple[int, int] | None) -> Spacing | None:
+def make_spacing(physical: PhysicalPlan, binding: Binding, shard: tuple[int, int] | None) -> Throttle | None:
     """Return the choice of LIMIT n EVERY d; None: the query has none."""
     plan = physical.plan
     if plan.every is None or binding.every is None:
         return None
     counts = plan.every.within.kind == "events" and bool(plan.partition)
-    return Spacing(plan.every.n, *binding.every, counts=counts, shard=shard)
+    return Throttle(plan.every.n, *binding.every, counts=counts, shard=shard)
 
 
-class Spacing:
+class Throttle:
     """The choice among the complex events of one evaluation.
 
     Parameters
@@ -78,7 +78,7 @@ class Spacing:
         return int(self._regs[loops.LEFT_OUT])
 
     def note(
-        self, events: Relevant, ending: Bools, block: EventBlock, clocks: dict[str, Clock], picked: Picked
+        self, events: RelevantEvents, ending: Bools, block: EventBlock, clocks: dict[str, Clock], picked: SelectedRows
     ) -> None:
         """Note the events of a block that may end complex events, given the symbols of those."""
         if self._column is None:

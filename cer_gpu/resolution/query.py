@@ -1,6 +1,6 @@
 """Queries over a schema: compiled before the schema of the events is known, and once more for each that differs.
 
-A front end whose queries depend on the schema makes a `WrittenQuery`, which fits the query to a schema: EQL, Sigma, and
+A front end whose queries depend on the schema makes a `ParsedQuery`, which fits the query to a schema: EQL, Sigma, and
 CEQL in which a field that the events have not is NULL.
 """
 
@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.columnar.fields import attribute_type
-from cer_gpu.engine.options import Default
+from cer_gpu.engine.options import OverridableDefault
 from cer_gpu.errors import CerError, OptionError, QueryError
-from cer_gpu.fitting.fields import find_field
 from cer_gpu.planning.binding import Bindings
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.query import Query, planned, with_stream
+from cer_gpu.resolution.fields import find_field
 
 AS_ERROR, AS_NULL = "error", "null"
 """Treatments of a field that the events have not."""
@@ -43,7 +43,7 @@ Finder = Callable[[pa.Schema, tuple[str, ...]], object]
 
 
 @dataclass(frozen=True)
-class Fitted:
+class ResolvedQuery:
     """A query over one schema.
 
     Attributes
@@ -86,7 +86,7 @@ class Fitted:
             return False
         return all(self.find(schema, names) == found for names, found in self.found.items())
 
-    def is_read_as(self, other: Fitted) -> bool:
+    def is_read_as(self, other: ResolvedQuery) -> bool:
         """Return True if the query reads the same columns in the same way as over another schema."""
         mine, others = self.syntax, other.syntax
         same = mine is others or (mine.formula, mine.partition) == (others.formula, others.partition)
@@ -94,13 +94,13 @@ class Fitted:
 
 
 @dataclass(frozen=True)
-class WrittenQuery(ABC):
+class ParsedQuery(ABC):
     """A query as it was read, and the options by which it is compiled.
 
     Attributes
     ----------
     type_column, time_column, time_unit
-        As of `cer_gpu.compile`; a `Default` time column is one that events may do without.
+        As of `cer_gpu.compile`; a `OverridableDefault` time column is one that events may do without.
     """
 
     type_column: str | None
@@ -108,17 +108,21 @@ class WrittenQuery(ABC):
     time_unit: str | None
 
     @abstractmethod
-    def fitted(self, schema: pa.Schema | None) -> Fitted:
+    def fitted(self, schema: pa.Schema | None) -> ResolvedQuery:
         """Return the query over a schema; raises QueryError when it does not fit."""
 
     def time_column_of(self, schema: pa.Schema | None) -> str | None:
         """Return the time column; None: events of the schema have none, and none was asked for."""
-        spared = schema is not None and isinstance(self.time_column, Default) and self.time_column not in schema.names
+        spared = (
+            schema is not None
+            and isinstance(self.time_column, OverridableDefault)
+            and self.time_column not in schema.names
+        )
         return None if spared or self.time_column is None else str(self.time_column)
 
     def planned(
-        self, fitted: Fitted, schema: pa.Schema | None, *, tested: bool = True
-    ) -> tuple[Plan | None, Sequence[str], list[QueryError]]:
+        self, fitted: ResolvedQuery, schema: pa.Schema | None, *, tested: bool = True
+    ) -> tuple[LogicalPlan | None, Sequence[str], list[QueryError]]:
         """Return the plan and its notes, or the errors of the query; not `tested`: without those against the schema."""
         return planned(
             fitted.syntax,
@@ -129,7 +133,7 @@ class WrittenQuery(ABC):
         )
 
 
-class FittedQuery(Query):
+class SchemaDependentQuery(Query):
     """A compiled query whose plan depends on the schema; used as a `cer_gpu.Query` is.
 
     Attributes
@@ -140,11 +144,11 @@ class FittedQuery(Query):
 
     def __init__(
         self,
-        source: WrittenQuery,
-        fitted: Fitted,
-        plan: Plan,
+        source: ParsedQuery,
+        fitted: ResolvedQuery,
+        plan: LogicalPlan,
         notes: tuple[str, ...] = (),
-        changes: tuple[Callable[[Plan], Plan], ...] = (),
+        changes: tuple[Callable[[LogicalPlan], LogicalPlan], ...] = (),
     ) -> None:
         super().__init__(plan, notes)
         self.missing_fields: tuple[str, ...] = fitted.missing
@@ -156,7 +160,7 @@ class FittedQuery(Query):
         source, fitted, changes = self._made_of
         return type(self), (source, fitted, self._plan, self.notes, changes)
 
-    def _changed(self, change: Callable[[Plan], Plan]) -> FittedQuery:
+    def _changed(self, change: Callable[[LogicalPlan], LogicalPlan]) -> SchemaDependentQuery:
         source, fitted, changes = self._made_of
         return type(self)(source, fitted, change(self._plan), self.notes, (*changes, change))
 
@@ -173,7 +177,7 @@ class FittedQuery(Query):
         plain = {name: value for name, value in vars(self._made_of[0]).items() if isinstance(value, str | None)}
         return {**super().compile_options, **plain}
 
-    def bind(self, schema: pa.Schema) -> FittedQuery:
+    def bind(self, schema: pa.Schema) -> SchemaDependentQuery:
         """Return the query with the columns of a schema in place of the names that it was written with."""
         source, fitted, changes = self._made_of
         if fitted.fits(schema):
@@ -188,8 +192,8 @@ class FittedQuery(Query):
 
 
 def compiled_over(
-    kind: type[FittedQuery], source: WrittenQuery, schema: pa.Schema | None
-) -> tuple[FittedQuery | None, Sequence[CerError]]:
+    kind: type[SchemaDependentQuery], source: ParsedQuery, schema: pa.Schema | None
+) -> tuple[SchemaDependentQuery | None, Sequence[CerError]]:
     """Return the compiled query of a kind, over a schema if it is known, or its errors."""
     try:
         fitted = source.fitted(schema)
@@ -203,7 +207,9 @@ def compiled_over(
     return (None, found) if found else (query, [])
 
 
-def _errors_over(query: FittedQuery, source: WrittenQuery, fitted: Fitted, schema: pa.Schema) -> Sequence[CerError]:
+def _errors_over(
+    query: SchemaDependentQuery, source: ParsedQuery, fitted: ResolvedQuery, schema: pa.Schema
+) -> Sequence[CerError]:
     """Return the errors of a query against a schema, all of them; its types are tested once where there are none."""
     try:
         query._bind(with_stream(schema) if query._plan.several_streams else schema)
@@ -226,13 +232,17 @@ class _SchemaBindings(Bindings):
     """
 
     def __init__(
-        self, plan: Plan, source: WrittenQuery, fitted: Fitted, changes: tuple[Callable[[Plan], Plan], ...]
+        self,
+        plan: LogicalPlan,
+        source: ParsedQuery,
+        fitted: ResolvedQuery,
+        changes: tuple[Callable[[LogicalPlan], LogicalPlan], ...],
     ) -> None:
         super().__init__(plan)
         self._source, self._fitted, self._changes = source, fitted, changes
-        self._last_over: tuple[pa.Schema, tuple[Fitted, Plan]] | None = None
+        self._last_over: tuple[pa.Schema, tuple[ResolvedQuery, LogicalPlan]] | None = None
 
-    def over(self, schema: pa.Schema) -> tuple[Fitted, Plan]:
+    def over(self, schema: pa.Schema) -> tuple[ResolvedQuery, LogicalPlan]:
         """Return the query and the plan over a schema.
 
         Raises
@@ -245,7 +255,7 @@ class _SchemaBindings(Bindings):
             last = self._last_over = schema, self._made_over(schema)
         return last[1]
 
-    def _made_over(self, schema: pa.Schema) -> tuple[Fitted, Plan]:
+    def _made_over(self, schema: pa.Schema) -> tuple[ResolvedQuery, LogicalPlan]:
         if self._fitted.fits(schema):
             return self._fitted, self.plan
         fitted = self._source.fitted(schema)
@@ -256,6 +266,6 @@ class _SchemaBindings(Bindings):
             raise errors[0]
         return fitted, reduce(lambda made, change: change(made), self._changes, plan)
 
-    def plan_over(self, schema: pa.Schema) -> Plan:
+    def plan_over(self, schema: pa.Schema) -> LogicalPlan:
         """Return the plan over events of a schema."""
         return self.over(schema)[1]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.functions import CLEAR, DESCENDANT, RISES
+from cer_gpu.ceql.functions import DESCENDANT, NO_EVENT_WITHIN, RISES
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of, plain_type
 from cer_gpu.columnar.fields import fields_hint
@@ -16,12 +16,12 @@ from cer_gpu.expressions.hints import article
 from cer_gpu.expressions.inputs import ExpressionBinder
 from cer_gpu.expressions.numbers import sum_type
 
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 """Most digits of a decimal that is one int64."""
 
 
 @dataclass(frozen=True)
-class PastColumn:
+class OverColumn:
     """An aggregate over the events before each event, and the event itself (``SUM(R.a) OVER d``).
 
     Attributes
@@ -33,7 +33,7 @@ class PastColumn:
         Type of its results.
     """
 
-    past: s.Past
+    past: s.OverAggregate
     values: pa.DataType | None
     type: pa.DataType
 
@@ -43,7 +43,7 @@ def past_name(attribute: s.Attribute) -> str:
     return derived_name(attribute.name[1:-1], repr(attribute.past))
 
 
-def past_column(attribute: s.Attribute, binder: ExpressionBinder) -> PastColumn:
+def past_column(attribute: s.Attribute, binder: ExpressionBinder) -> OverColumn:
     """Return the column that stands for an aggregate over the past.
 
     Raises
@@ -53,17 +53,17 @@ def past_column(attribute: s.Attribute, binder: ExpressionBinder) -> PastColumn:
     """
     past = attribute.past
     assert past is not None
-    if past.function in (CLEAR, RISES):
-        return PastColumn(past, None, pa.bool_())
+    if past.function in (NO_EVENT_WITHIN, RISES):
+        return OverColumn(past, None, pa.bool_())
     if past.function == DESCENDANT:
         return _descent_column(past, binder)
     if past.attribute is None:
-        return PastColumn(past, None, pa.int64())
+        return OverColumn(past, None, pa.int64())
     data_type = written = plain_type(binder.column(s.Attribute(past.attribute, past.span)))
     if kind_of(data_type) == STRING:
         data_type = pa.large_string()  # one type for all that hold texts
     if past.function == "COUNT":
-        return PastColumn(past, data_type, pa.int64())
+        return OverColumn(past, data_type, pa.int64())
     kind, function = kind_of(data_type), past.function
     if past.nocase and kind not in (STRING, NOTHING):
         raise binder.error(
@@ -77,25 +77,25 @@ def past_column(attribute: s.Attribute, binder: ExpressionBinder) -> PastColumn:
 
     if kind is None:
         refuse("reads single values", fields_hint(of, data_type))
-    if kind == DECIMAL and data_type.precision > _MOST_DIGITS and function not in ("AVG", "STDDEV"):
-        refuse(f"reads decimals of at most {_MOST_DIGITS} digits", "cast the column to fewer digits, or to float64")
+    if kind == DECIMAL and data_type.precision > _MAX_DIGITS and function not in ("AVG", "STDDEV"):
+        refuse(f"reads decimals of at most {_MAX_DIGITS} digits", "cast the column to fewer digits, or to float64")
     if function == "COUNT DISTINCT":
-        return PastColumn(past, data_type, pa.int64())
+        return OverColumn(past, data_type, pa.int64())
     if function in ("MIN", "MAX"):
         if kind == STRING:
             refuse("needs numbers or times", "COUNT and COUNT(DISTINCT ...) take texts")
-        return PastColumn(past, data_type, data_type)
+        return OverColumn(past, data_type, data_type)
     if kind in (STRING, MOMENT):
         refuse("needs numbers", "MIN, MAX and COUNT take times" if kind == MOMENT else None)
     if function != "SUM" and (pa.types.is_duration(data_type) or kind == BOOLEAN):
         refuse("needs numbers", f"SUM({_written(past)}) OVER ... / COUNT({_written(past)}) OVER ... is their mean")
     if kind == NOTHING:
-        return PastColumn(past, data_type, pa.null())
+        return OverColumn(past, data_type, pa.null())
     assert kind in (INTEGER, FLOAT, DECIMAL, BOOLEAN)
-    return PastColumn(past, data_type, sum_type(data_type) if function == "SUM" else pa.float64())
+    return OverColumn(past, data_type, sum_type(data_type) if function == "SUM" else pa.float64())
 
 
-def _descent_column(past: s.Past, binder: ExpressionBinder) -> PastColumn:
+def _descent_column(past: s.OverAggregate, binder: ExpressionBinder) -> OverColumn:
     """Return the column that tells which events are of a descendant; its values are ids, as texts."""
     for attribute in s.attributes(past.predicate) if past.predicate is not None else ():
         if attribute.past is not None:
@@ -114,9 +114,9 @@ def _descent_column(past: s.Past, binder: ExpressionBinder) -> PastColumn:
         shown = " and ".join(f"{dotted(name)!r} {'texts' if kinds[name] == STRING else 'numbers'}" for name in kinds)
         message = f"the ids of a process and of its parent are compared, and of these columns {shown} are"
         raise binder.error(message, past.span, "cast one of them to the type of the other")
-    return PastColumn(past, pa.large_string(), pa.bool_())
+    return OverColumn(past, pa.large_string(), pa.bool_())
 
 
-def _written(past: s.Past) -> str:
+def _written(past: s.OverAggregate) -> str:
     """Return the attribute as it is written behind its type."""
     return f"{'*' if past.event is None else past.event.name}.{past.attribute}"

@@ -31,7 +31,7 @@ _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 
 
 @dataclass(frozen=True)
-class Needs:
+class FilePruning:
     """Needs of a query over events that lie in files.
 
     Attributes
@@ -46,7 +46,7 @@ class Needs:
     kept: frozenset[str]
 
 
-def needs_of(bindings: Bindings, schema: pa.Schema) -> Needs | None:
+def needs_of(bindings: Bindings, schema: pa.Schema) -> FilePruning | None:
     """Return what a query needs of events of a schema; None: all of them, or it does not fit the schema.
 
     An event that satisfies no guard must mean nothing to it: there are no absences of events that fail a test, no
@@ -66,12 +66,14 @@ def needs_of(bindings: Bindings, schema: pa.Schema) -> Needs | None:
     return needs_of_guards(plan.guards, plan.type_column, schema, frozenset(binding.clocks))
 
 
-def needs_of_guards(guards: Sequence[Guard], type_column: str | None, schema: pa.Schema, kept: frozenset[str]) -> Needs:
+def needs_of_guards(
+    guards: Sequence[Guard], type_column: str | None, schema: pa.Schema, kept: frozenset[str]
+) -> FilePruning:
     """Return what queries need of events of a schema, given the guards that their relevant events satisfy."""
-    return Needs(lambda bounds: _may_hold(guards, type_column, schema, bounds), kept)
+    return FilePruning(lambda bounds: _may_hold(guards, type_column, schema, bounds), kept)
 
 
-def narrowed(source: Source, needs: Needs | None) -> Source:
+def prune(source: Source, needs: FilePruning | None) -> Source:
     """Return a source in which events that are not needed have no values, as far as it can tell them."""
     if needs is None or source.without is None:
         return source

@@ -10,21 +10,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.automaton.table import Table
+from cer_gpu.automaton.alphabet import Table
 from cer_gpu.columnar.batches import empty_batch
+from cer_gpu.columnar.buffer_leases import BufferLease
 from cer_gpu.columnar.clocks import Clock
 from cer_gpu.columnar.columns import Block
-from cer_gpu.columnar.recycling import Turn
 from cer_gpu.columnar.resident import refuse_resident, some_are_resident
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.pending_starts import NO_POSITION
 from cer_gpu.engine.pipeline import Pipeline
-from cer_gpu.engine.pipes import Pipes, make_pipes
-from cer_gpu.engine.set_member import RangeClock, SetMember
-from cer_gpu.engine.sharing import Sharing
+from cer_gpu.engine.result_slices import ResultSlices, make_pipes
+from cer_gpu.engine.set_execution import QueryExecution, RangeClock
+from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.engine.single_events import SingleEvents
-from cer_gpu.engine.started import MOST
 from cer_gpu.engine.waiting import notes_on_tallies
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.output.form import Columns
@@ -33,13 +33,13 @@ from cer_gpu.planning.asleep import KnownQuery, may_sleep
 from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.outputs import output_of
 from cer_gpu.planning.physical import PhysicalPlan, physical_plan
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import LogicalPlan
+from cer_gpu.predicates.seen_types import SeenEventTypes
 from cer_gpu.predicates.shared_guards import SharedWords
-from cer_gpu.predicates.types_met import TypesMet
 from cer_gpu.runtime.protocol import FoundBuffers
 
 
-class QueryMember(SetMember):
+class StreamingExecution(QueryExecution):
     """Evaluation of one query event by event, by a pipeline of its own.
 
     Parameters
@@ -60,8 +60,8 @@ class QueryMember(SetMember):
         query: Bindings | KnownQuery,
         options: EvaluationOptions,
         output: str,
-        sharing: Sharing | None = None,
-        types_met: TypesMet | None = None,
+        sharing: SharedState | None = None,
+        types_met: SeenEventTypes | None = None,
     ) -> None:
         super().__init__(options)
         self._output, self._sharing, self._query = output, sharing, query
@@ -70,15 +70,15 @@ class QueryMember(SetMember):
         self._binding: Binding | None = None  # to the last one
         self._known_over: pa.Schema | None = None  # in place of the last one, while the query is not bound
         self._first_over: pa.Schema | None = None  # the first schema, while the query is not bound
-        self._asleep: SharedWords | None = None  # until the first relevant event there is no pipeline
+        self._prefilter: SharedWords | None = None  # until the first relevant event there is no pipeline
         self._pipeline: Pipeline | None = None
         self._may_be_single: bool | None = None  # None: it is not known yet
         self._single: SingleEvents | None = None  # in place of a pipeline
         self._read: Sequence[str] = ()  # columns and fields
-        self._pipes: Pipes | None = None
-        self._planned: tuple[Plan, PhysicalPlan] | None = None
+        self._pipes: ResultSlices | None = None
+        self._planned: tuple[LogicalPlan, PhysicalPlan] | None = None
         types = query.plan.event_types if isinstance(query, Bindings) else query.types
-        self._types_met: TypesMet = types_met or TypesMet(types)
+        self._types_met: SeenEventTypes = types_met or SeenEventTypes(types)
         if isinstance(query, Bindings):
             self._bindings = query
             self._plan_for(query.plan)
@@ -91,7 +91,7 @@ class QueryMember(SetMember):
         return self._query.bindings() if over is None else self._query.bindings_over(over)
 
     @property
-    def plan(self) -> Plan:  # type: ignore[override]
+    def plan(self) -> LogicalPlan:  # type: ignore[override]
         """Plan of the query, or that over the schema of the first events."""
         return self._as_planned[0]
 
@@ -101,10 +101,10 @@ class QueryMember(SetMember):
         return self._as_planned[1]
 
     @property
-    def _as_planned(self) -> tuple[Plan, PhysicalPlan]:
+    def _as_planned(self) -> tuple[LogicalPlan, PhysicalPlan]:
         return self._planned or self._plan_for(self._bindings.plan)
 
-    def _plan_for(self, plan: Plan) -> tuple[Plan, PhysicalPlan]:
+    def _plan_for(self, plan: LogicalPlan) -> tuple[LogicalPlan, PhysicalPlan]:
         """Choose how to evaluate a plan."""
         output, shared = output_of(plan, self._output), self.options.shard is not None
         physical = self._bindings.physical(plan, output, shared)
@@ -116,7 +116,7 @@ class QueryMember(SetMember):
 
     @property
     def limits_rows(self) -> bool:  # type: ignore[override]
-        """See `SetMember`."""
+        """See `QueryExecution`."""
         return not self.physical.output.numbered
 
     def _bind_first(self) -> None:
@@ -133,14 +133,14 @@ class QueryMember(SetMember):
 
     @property
     def limit_reached(self) -> bool:
-        """See `SetMember`."""
+        """See `QueryExecution`."""
         return super().limit_reached or (self._pipes is not None and self._pipes.limit_reached)
 
     @property
     def pipeline(self) -> Pipeline:
         """Pipeline of stages; available after `expect`."""
         if self._pipeline is None:
-            self._wake()
+            self._start_pipeline()
         assert self._pipeline is not None
         return self._pipeline
 
@@ -151,8 +151,8 @@ class QueryMember(SetMember):
 
     @property
     def reads(self) -> SharedWords | None:  # type: ignore[override]
-        """See `SetMember`."""
-        return self._pipeline.reads if self._pipeline is not None else self._asleep
+        """See `QueryExecution`."""
+        return self._pipeline.reads if self._pipeline is not None else self._prefilter
 
     @property
     def binding(self) -> Binding:
@@ -163,17 +163,17 @@ class QueryMember(SetMember):
 
     @property
     def n_suppressed(self) -> int:
-        """See `SetMember`."""
+        """See `QueryExecution`."""
         return super().n_suppressed + (0 if self._pipeline is None else self._pipeline.n_suppressed)
 
     @property
     def n_undecided(self) -> int:
-        """See `SetMember`."""
+        """See `QueryExecution`."""
         return super().n_undecided + (0 if self._pipeline is None else self._pipeline.tallies.n_undecided)
 
     @property
     def n_without_key(self) -> int:
-        """See `SetMember`."""
+        """See `QueryExecution`."""
         return super().n_without_key + (0 if self._pipeline is None else self._pipeline.tallies.n_without_key)
 
     @property
@@ -217,15 +217,15 @@ class QueryMember(SetMember):
         distribution = self.physical.distribution
         if self.physical.output.by_starts and self.pipeline.numbers_rows:
             return False  # rows of the input are not in the order of the events
-        by_key = distribution.against_keys is None and distribution.against_merging is None
+        by_key = distribution.why_not_keys is None and distribution.why_not_merging is None
         return by_key and not self.physical.output.numbered
 
     @property
     def first_held(self) -> int | None:  # type: ignore[override]
-        """See `SetMember`."""
-        if self._asleep is not None or not self.physical.output.by_starts:
+        """See `QueryExecution`."""
+        if self._prefilter is not None or not self.physical.output.by_starts:
             return None
-        return MOST if self._pipeline is None or self.limit_reached else self._pipeline.first_held
+        return NO_POSITION if self._pipeline is None or self.limit_reached else self._pipeline.first_held
 
     @property
     def window(self) -> RangeClock | None:
@@ -234,9 +234,9 @@ class QueryMember(SetMember):
             return None
         return self.binding.reach
 
-    def another(self, options: EvaluationOptions, sharing: Sharing | None) -> QueryMember:
+    def another(self, options: EvaluationOptions, sharing: SharedState | None) -> StreamingExecution:
         """Return a member of another evaluation of the same query, which collects types of events together with it."""
-        return QueryMember(self._query, options, self._output, sharing, self._types_met)
+        return StreamingExecution(self._query, options, self._output, sharing, self._types_met)
 
     # ---- schemas --------------------------------------------------------------------------------------------
 
@@ -245,7 +245,7 @@ class QueryMember(SetMember):
         return self._bindings.bind(schema, self.options.position_column)
 
     def expect(self, schema: pa.Schema) -> bool:
-        """See `SetMember`."""
+        """See `QueryExecution`."""
         if self._binding is not None and self._binding.fits(schema):
             return False
         if self._binding is None and (changed := self._sleep_over(schema)) is not None:
@@ -261,10 +261,10 @@ class QueryMember(SetMember):
             guards = self._sharing.guards(schema, binding.guards.type_column)
             self._sharing.add_partitions(binding.keys)
             if self._pipeline is None and may_sleep(self.plan, self.physical.output, binding):
-                self._asleep = guards.words_for(binding.guards, self._types_met)
+                self._prefilter = guards.words_for(binding.guards, self._types_met)
                 return True
         if self._pipeline is None:
-            self._wake()
+            self._start_pipeline()
             return True
         with self._turn:
             self._pipeline.rebind(binding)
@@ -285,16 +285,16 @@ class QueryMember(SetMember):
             if known_before is None or not known.is_planned_as(known_before):
                 return None
         guards = self._sharing.guards(schema, known.guards.type_column)
-        self._asleep = guards.words_for(known.guards, self._types_met)
+        self._prefilter = guards.words_for(known.guards, self._types_met)
         self._first_over = self._first_over or schema
         self._known_over, self._clocks, self._read = schema, known.clocks, known.attributes
         return True
 
-    def _wake(self) -> None:
+    def _start_pipeline(self) -> None:
         """Make the pipeline."""
         self._bind_first()
         assert self._first is not None
-        self._asleep = None
+        self._prefilter = None
         with self._turn:
             self._begin(self._first)
             self.pipeline.rebind(self.binding)
@@ -329,7 +329,7 @@ class QueryMember(SetMember):
         return list(self._read)
 
     def refuse_resident(self, batch: pa.RecordBatch) -> None:
-        """See `SetMember`."""
+        """See `QueryExecution`."""
         output, binding = self.physical.output, self.binding
         for_all = (
             f"output={output.name!r}"
@@ -344,13 +344,13 @@ class QueryMember(SetMember):
     # ---- events ---------------------------------------------------------------------------------------------
 
     def restart(self, begin: int, report_from: int) -> None:
-        """See `SetMember`."""
+        """See `QueryExecution`."""
         super().restart(begin, report_from)
         if self._pipeline is None:
             self._binding = self._first
             return
         self._memory = getattr(self, "_memory", {})
-        with Turn(self._memory):  # not in that of all queries, where what stays of the pipeline lies
+        with BufferLease(self._memory):  # not in that of all queries, where what stays of the pipeline lies
             self.pipeline.restart(self.options)
         self._binding, self._read = self.pipeline.binding, ()
 
@@ -359,12 +359,12 @@ class QueryMember(SetMember):
         return self.pipeline.ahead(blocks)
 
     def read_whole(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
-        """See `SetMember`."""
-        if self._asleep is not None:
+        """See `QueryExecution`."""
+        if self._prefilter is not None:
             if self._is_single:
-                yield from self._read_single(self._asleep, block, clocks)
+                yield from self._read_single(self._prefilter, block, clocks)
                 return
-            if not self._asleep.any_in(block.columns):
+            if not self._prefilter.has_relevant_events(block.columns):
                 return
         columns = block.columns.fork() if self.binding.derived else block.columns
         for ready in self.pipeline.ahead([columns]):
@@ -398,7 +398,7 @@ class QueryMember(SetMember):
                 return
 
     def read(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
-        """See `SetMember`."""
+        """See `QueryExecution`."""
         pipeline = self.pipeline
         for found in pipeline.feed(block, clocks):
             if not len(found):
@@ -416,7 +416,7 @@ class QueryMember(SetMember):
                 return
 
     def end_batch(self, batch: Batch) -> Iterator[pa.RecordBatch]:
-        """See `SetMember`."""
+        """See `QueryExecution`."""
         pipeline = self.pipeline
         for found in pipeline.flush(batch):
             yield self._first_of(pipeline.rows(found, batch), found)
@@ -430,7 +430,7 @@ class QueryMember(SetMember):
         return None if self._pipeline is None or self.limit_reached else self._pipeline.next_deadline
 
     def advance_watermark(self, key: int, n_events: int) -> Iterator[pa.RecordBatch]:
-        """See `SetMember`."""
+        """See `QueryExecution`."""
         if self._pipeline is None:
             return
         for rows, found in self.pipeline.advance_watermark(key, n_events):
@@ -438,7 +438,7 @@ class QueryMember(SetMember):
         yield from self._rest(None)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """See `SetMember`."""
+        """See `QueryExecution`."""
         if self._pipeline is not None:
             for rows, found in self._pipeline.finish():
                 yield self._first_of(rows, found)
@@ -450,7 +450,7 @@ class QueryMember(SetMember):
                 yield self._counted(*left)
 
     def release(self) -> None:
-        """See `SetMember`."""
+        """See `QueryExecution`."""
         if self._pipeline is not None:
             self._pipeline.guards.release()
 
@@ -495,11 +495,11 @@ class QueryMember(SetMember):
                 self._pipeline.snapshot(state)
 
     def restore(self, state: NamedState) -> None:
-        """See `SetMember`."""
+        """See `QueryExecution`."""
         super().restore(state)
         if "pipes" in state.tables and self._as_planned and self._pipes is not None:
             self._pipes.restore(state.part("pipes"), state.tables["pipes"])
-        self._types_met = TypesMet(())  # the types met before are not in the checkpoint
+        self._types_met = SeenEventTypes(())  # the types met before are not in the checkpoint
         if "events" not in state.schemas:
             return
         schema = state.schemas["events"]

@@ -15,15 +15,15 @@ from cer_gpu.columnar.columns import Block
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.options import EvaluationOptions
-from cer_gpu.engine.sharing import Sharing
-from cer_gpu.planning.plan import Plan
+from cer_gpu.engine.shared_state import SharedState
+from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.predicates.shared_guards import SharedWords
 
 RangeClock = tuple[str | None, np.uint64 | np.float64]
 """Column in which a window is measured (None: events), and its length."""
 
 
-class SetMember(ABC):
+class QueryExecution(ABC):
     """Evaluation of one query over the blocks of a stream.
 
     Parameters
@@ -57,7 +57,7 @@ class SetMember(ABC):
         Guards without which nothing of a block is read; None: each block is read, or has a part in the results.
     """
 
-    plan: Plan | None = None
+    plan: LogicalPlan | None = None
     clocks: tuple[str, ...] = ()
     next_deadline: int | None = None
     dealt_by_key = False
@@ -115,7 +115,7 @@ class SetMember(ABC):
         return []
 
     @abstractmethod
-    def another(self, options: EvaluationOptions, sharing: Sharing | None) -> SetMember:
+    def another(self, options: EvaluationOptions, sharing: SharedState | None) -> QueryExecution:
         """Return a member of another evaluation of the same query."""
 
     @abstractmethod

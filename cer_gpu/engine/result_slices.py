@@ -20,17 +20,17 @@ from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.planning.physical import PhysicalPlan
 
 
-def make_pipes(physical: PhysicalPlan, options: EvaluationOptions) -> Pipes | None:
+def make_pipes(physical: PhysicalPlan, options: EvaluationOptions) -> ResultSlices | None:
     """Return the choice of a query's pipes, behind which a limit is one more; None: it has none."""
     pipes = physical.plan.pipes
     if not pipes:
         return None
     if options.limit is not None:
         pipes = (*pipes, Pipe("head", options.limit))
-    return Pipes(pipes, numbered=physical.output.numbered, shard=options.shard)
+    return ResultSlices(pipes, numbered=physical.output.numbered, shard=options.shard)
 
 
-class Pipes:
+class ResultSlices:
     """The choice of some pipes among the results of one evaluation.
 
     Parameters

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.arrays import Array, Bools, Int64
-from cer_gpu.backend.past import sums as kernels_of_sums
-from cer_gpu.backend.past.descent import mark_descents
-from cer_gpu.backend.past.exact import DIGITS, WIDE_OF_SQUARES, WIDE_OF_SUMS
-from cer_gpu.backend.past.pending import (
+from cer_gpu.backend.over import sums as kernels_of_sums
+from cer_gpu.backend.over.descent import mark_descents
+from cer_gpu.backend.over.exact import DIGITS, WIDE_OF_SQUARES, WIDE_OF_SUMS
+from cer_gpu.backend.over.pending import (
     FLOATS,
     IN_USE,
     INTEGERS,
@@ -30,16 +30,16 @@ from cer_gpu.backend.past.pending import (
     distinct_past,
     extreme_past,
 )
-from cer_gpu.backend.past.sums import ExactSums, sum_past
-from cer_gpu.ceql.functions import CLEAR
+from cer_gpu.backend.over.sums import ExactSums, sum_past
+from cer_gpu.ceql.functions import NO_EVENT_WITHIN
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, STRING, Block, RowsOfBlock, kind_of
 from cer_gpu.columnar.memory import read_only, zeros
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.numbers import floats
-from cer_gpu.expressions.pasts import PastColumn
+from cer_gpu.expressions.over_aggregates import OverColumn
 from cer_gpu.expressions.side_columns import TextNumbers
 
-FEWEST_ENTRIES = 1 << 10
+MIN_ENTRIES = 1 << 10
 """Entries of a new pool."""
 TEXTS_FROM = 1 << 16
 """Texts from which on those that no window holds are dropped."""
@@ -66,14 +66,14 @@ class PastState(ABC):
     """Numbers of an entry."""
     has_values: ClassVar[bool] = True
 
-    def __init__(self, column: PastColumn, clock: np.dtype[Any], one_clock: bool) -> None:
-        self.column: PastColumn = column
+    def __init__(self, column: OverColumn, clock: np.dtype[Any], one_clock: bool) -> None:
+        self.column: OverColumn = column
         self._clock, self._one_clock = clock, one_clock
         self._state = np.zeros((0, self.width), np.int64)
-        self._pool = self._pool_of(FEWEST_ENTRIES)
+        self._pool = self._pool_of(MIN_ENTRIES)
         self._pool.free[UNUSED] = 1
 
-    def rebind(self, column: PastColumn) -> None:
+    def rebind(self, column: OverColumn) -> None:
         """Go on with the column of another schema.
 
         Raises
@@ -168,7 +168,7 @@ class PastState(ABC):
     def restore(self, arrays: dict[str, Array]) -> None:
         """Go on from a snapshot."""
         self._state = np.array(arrays["state"])
-        capacity = FEWEST_ENTRIES
+        capacity = MIN_ENTRIES
         while capacity <= len(arrays["cells"]):
             capacity *= 2
         self._pool = self._pool_of(capacity)
@@ -196,13 +196,13 @@ class CountState(PastState):
         return pa.array(found)
 
 
-class ClearState(PastState):
+class LastEventState(PastState):
     """Absence counted back: the clock of the last event."""
 
     columns = 2
     has_values = False
 
-    def __init__(self, column: PastColumn, clock: np.dtype[Any], one_clock: bool) -> None:
+    def __init__(self, column: OverColumn, clock: np.dtype[Any], one_clock: bool) -> None:
         super().__init__(column, clock, one_clock)
         self._met, self._last = np.zeros(0, np.bool_), np.zeros(0, clock)
 
@@ -263,7 +263,7 @@ class DistinctState(PastState):
 
     columns = 8
 
-    def __init__(self, column: PastColumn, clock: np.dtype[Any], one_clock: bool) -> None:
+    def __init__(self, column: OverColumn, clock: np.dtype[Any], one_clock: bool) -> None:
         super().__init__(column, clock, one_clock)
         self._texts = TextNumbers(pc.utf8_lower if column.past.nocase else None)
         self._buckets = np.zeros(0, np.int32)
@@ -324,7 +324,7 @@ class DistinctState(PastState):
 class SumState(PastState):
     """SUM, AVG and STDDEV: all values in the window, and their sums."""
 
-    def __init__(self, column: PastColumn, clock: np.dtype[Any], one_clock: bool) -> None:
+    def __init__(self, column: OverColumn, clock: np.dtype[Any], one_clock: bool) -> None:
         self._what = _what(column)
         squares = self._what == kernels_of_sums.STDDEV
         if self._what <= kernels_of_sums.AVG_OF_NATURALS:
@@ -397,11 +397,11 @@ class SumState(PastState):
 class DescentState:
     """Descent of processes: the ids of those that are marked, or descend from such, in the whole stream."""
 
-    def __init__(self, column: PastColumn) -> None:
+    def __init__(self, column: OverColumn) -> None:
         self._ids, self._known = pa.array([], pa.large_string()), np.zeros(0, np.uint8)
         self.rebind(column)
 
-    def rebind(self, column: PastColumn) -> None:
+    def rebind(self, column: OverColumn) -> None:
         """Go on with the column of another schema."""
         self.column = column
 
@@ -444,10 +444,10 @@ class DescentState:
 class RisesState:
     """Beginnings of a condition, which aggregates with and without the event tell: it keeps nothing by itself."""
 
-    def __init__(self, column: PastColumn) -> None:
+    def __init__(self, column: OverColumn) -> None:
         self.rebind(column)
 
-    def rebind(self, column: PastColumn) -> None:
+    def rebind(self, column: OverColumn) -> None:
         """Go on with the column of another schema."""
         self.column = column
 
@@ -477,7 +477,7 @@ def _twice(given: PastEvents) -> PastEvents:
     return PastEvents(read_only(rows), keys, clocks, given.length, read_only(chosen), read_only(values))
 
 
-def _what(column: PastColumn) -> int:
+def _what(column: OverColumn) -> int:
     """Return the code of a sum, average or deviation for the kernel."""
     function, values = column.past.function, column.values
     kind = kind_of(values)
@@ -490,10 +490,10 @@ def _what(column: PastColumn) -> int:
     return kernels_of_sums.SUM_OF_INTEGERS if function == "SUM" else kernels_of_sums.AVG_OF_INTEGERS
 
 
-def new_state(column: PastColumn, clock: np.dtype[Any], one_clock: bool) -> PastState:
+def new_state(column: OverColumn, clock: np.dtype[Any], one_clock: bool) -> PastState:
     """Return the state of an aggregate at the beginning of a stream; the arguments are those of `PastState`."""
     kinds: dict[str, type[PastState]] = {
-        CLEAR: ClearState,
+        NO_EVENT_WITHIN: LastEventState,
         "COUNT": CountState,
         "COUNT DISTINCT": DistinctState,
         "MIN": ExtremeState,

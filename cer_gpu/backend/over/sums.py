@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.past.exact import (
+from cer_gpu.backend.over.exact import (
     DIGITS,
     MASK,
     UNIT_OF_SQUARES,
@@ -26,7 +26,7 @@ from cer_gpu.backend.past.exact import (
     top_bits,
     top_place,
 )
-from cer_gpu.backend.past.pending import HEAD, SIZE, VALUE, ask_ahead, has_entry, has_left, pop_first, push_last
+from cer_gpu.backend.over.pending import HEAD, SIZE, VALUE, ask_ahead, has_entry, has_left, pop_first, push_last
 
 # columns of a key's row behind those of its queue, each part in as few lines of the cache as it can: whether the last
 # result still holds, and that result; of integers, two limbs; of floats, the wide row, the base of the limbs, the
@@ -64,7 +64,7 @@ class ExactSums(NamedTuple):
     digits : int64, shape (3 * DIGITS,), written
         Memory for the digits of a sum, those of squares, and what is left of both.
     powers : float64, shape (2046,)
-        As of `cer_gpu.backend.past.exact.scaled`.
+        As of `cer_gpu.backend.over.exact.scaled`.
     """
 
     state: Any

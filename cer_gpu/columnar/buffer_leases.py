@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-_TURN: ContextVar[Turn | None] = ContextVar("turn", default=None)
+_TURN: ContextVar[BufferLease | None] = ContextVar("turn", default=None)
 
-MOST_FREE = 4
+MAX_FREE = 4
 """Most free arrays of one size to keep: one is filled while another is read, and threads need some more."""
 
 
@@ -33,7 +33,7 @@ class Recycler:
         """Return an uninitialised array."""
         kind = np.dtype(dtype)
         n_bytes = prod(shape) * kind.itemsize
-        free = self._free.setdefault(n_bytes, deque(maxlen=MOST_FREE))
+        free = self._free.setdefault(n_bytes, deque(maxlen=MAX_FREE))
         memory = free.pop() if free else pa.allocate_buffer(n_bytes)
         lent = pa.py_buffer(memory)
         # Arrow arrays may be dropped in any thread, where append is safe
@@ -47,14 +47,14 @@ class Recycler:
         pa.default_memory_pool().release_unused()
 
 
-class Cell:
+class BufferSlot:
     """Place of some memory that holds nothing between the turns of the evaluations that use it."""
 
     def __init__(self) -> None:
         self.memory: Any = None
 
 
-class Turn:
+class BufferLease:
     """One of several evaluations that take turns, each of which reads a whole block before the next one does.
 
     Objects made under ``with turn:`` use the same memory as their like in the other evaluations.
@@ -65,12 +65,12 @@ class Turn:
         The memory that they have in common; empty at first.
     """
 
-    def __init__(self, cells: dict[Hashable, Cell]) -> None:
+    def __init__(self, cells: dict[Hashable, BufferSlot]) -> None:
         self._cells = cells
         self._n_made = 0
-        self._token: Token[Turn | None] | None = None
+        self._token: Token[BufferLease | None] | None = None
 
-    def __enter__(self) -> Turn:
+    def __enter__(self) -> BufferLease:
         """Begin."""
         self._token = _TURN.set(self)
         return self
@@ -80,13 +80,13 @@ class Turn:
         assert self._token is not None
         _TURN.reset(self._token)
 
-    def cells(self) -> Cells:
+    def cells(self) -> BufferSlots:
         """Return the cells of one more object that has such memory."""
         self._n_made += 1
-        return Cells(self._cells, self._n_made)
+        return BufferSlots(self._cells, self._n_made)
 
 
-class Cells:
+class BufferSlots:
     """Cells of one object, by their sizes and types.
 
     Attributes
@@ -95,15 +95,15 @@ class Cells:
         That of the objects whose cells these are.
     """
 
-    def __init__(self, cells: dict[Hashable, Cell], number: int) -> None:
+    def __init__(self, cells: dict[Hashable, BufferSlot], number: int) -> None:
         self._cells, self._number = cells, number
 
-    def __getitem__(self, key: Hashable) -> Cell:
+    def __getitem__(self, key: Hashable) -> BufferSlot:
         """Return a cell, which is empty at first."""
         place = self._number, key
         cell = self._cells.get(place)
         if cell is None:
-            cell = self._cells[place] = Cell()
+            cell = self._cells[place] = BufferSlot()
         return cell
 
     @property
@@ -116,10 +116,10 @@ class Cells:
         return found
 
 
-def cells_of_turn() -> Cells:
-    """Return cells for an object made now: in common with other evaluations, within a `Turn`, else its own."""
+def leased_slots() -> BufferSlots:
+    """Return cells for an object made now: in common with other evaluations, within a `BufferLease`, else its own."""
     turn = _TURN.get()
-    return Cells({}, 0) if turn is None else turn.cells()
+    return BufferSlots({}, 0) if turn is None else turn.cells()
 
 
 @contextmanager

@@ -11,14 +11,14 @@ import pyarrow as pa
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql.functions import RISES
 from cer_gpu.ceql.one_event import NameTest, name_test
-from cer_gpu.ceql.syntax import OwnKey, Past, Predicate, attributes, pasts_in
+from cer_gpu.ceql.syntax import OverAggregate, OwnKey, Predicate, attributes, pasts_in
 from cer_gpu.columnar.clocks import window_length
 from cer_gpu.expressions.derived import DerivedColumn, pasts_of, read_by
 from cer_gpu.expressions.derived_names import is_derived
-from cer_gpu.expressions.pasts import PastColumn
+from cer_gpu.expressions.over_aggregates import OverColumn
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.partition.partitions import PartitionKeys
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.predicates.guards import BoundGuards
 
 
@@ -31,11 +31,11 @@ class Reach:
 
 
 TestPlace = tuple[int, int]
-"""The number of a test among those of `BoundPasts`, and the guard of that."""
+"""The number of a test among those of `BoundOverAggregates`, and the guard of that."""
 
 
 @dataclass(frozen=True)
-class OwnKeys:
+class OverKeys:
     """Keys of what is over the past, in place of those of the query.
 
     Attributes
@@ -50,34 +50,34 @@ class OwnKeys:
 
 
 @dataclass(frozen=True)
-class BoundPasts:
+class BoundOverAggregates:
     """Aggregates and tests of the past, bound to a schema.
 
     Attributes
     ----------
-    columns : dict from PastColumn to list of str
+    columns : dict from OverColumn to list of str
         Each once, with the names of the columns that it makes; those that its tests read come before it.
-    reaches : dict from PastColumn to Reach
+    reaches : dict from OverColumn to Reach
         The others have no length.
     tests : tuple of BoundGuards
         Tests of events before, by their types, those of any type apart; they read columns that come before.
-    test, condition, before : dict from PastColumn to TestPlace or None
+    test, condition, before : dict from OverColumn to TestPlace or None
         Places of the test of the events that it is of, of its condition, and of that just before; None: it has none.
-    own_keys : dict from PastColumn to OwnKeys
+    own_keys : dict from OverColumn to OverKeys
         Keys of those that have some of their own.
-    needed : dict from PastColumn to (tuple of (TestPlace or None) or None), or None
+    needed : dict from OverColumn to (tuple of (TestPlace or None) or None), or None
         Tests of the events at which each is read (None among them: all events), beside those that it is of; all events
         of those that have None.  None: all of them are read at all events.
     """
 
-    columns: dict[PastColumn, list[str]]
-    reaches: dict[PastColumn, Reach]
+    columns: dict[OverColumn, list[str]]
+    reaches: dict[OverColumn, Reach]
     tests: tuple[BoundGuards, ...]
-    test: dict[PastColumn, TestPlace | None]
-    condition: dict[PastColumn, TestPlace | None]
-    before: dict[PastColumn, TestPlace | None]
-    own_keys: dict[PastColumn, OwnKeys]
-    needed: dict[PastColumn, tuple[TestPlace | None, ...] | None] | None
+    test: dict[OverColumn, TestPlace | None]
+    condition: dict[OverColumn, TestPlace | None]
+    before: dict[OverColumn, TestPlace | None]
+    own_keys: dict[OverColumn, OverKeys]
+    needed: dict[OverColumn, tuple[TestPlace | None, ...] | None] | None
 
     @property
     def clocks(self) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ class BoundPasts:
         return (*named, *read_by(self.derived), *of_keys)
 
 
-def bind_pasts(pasts: Mapping[str, PastColumn], plan: Plan, schema: pa.Schema) -> BoundPasts | None:
+def bind_pasts(pasts: Mapping[str, OverColumn], plan: LogicalPlan, schema: pa.Schema) -> BoundOverAggregates | None:
     """Bind what is read of the past; None: there is nothing.
 
     Raises
@@ -108,7 +108,7 @@ def bind_pasts(pasts: Mapping[str, PastColumn], plan: Plan, schema: pa.Schema) -
     """
     if not pasts:
         return None
-    columns: dict[PastColumn, list[str]] = {}
+    columns: dict[OverColumn, list[str]] = {}
     tests: list[BoundGuards] = []
     places: dict[tuple[Guard, int], TestPlace] = {}
     streams = STREAM_COLUMN if plan.several_streams else None
@@ -144,14 +144,14 @@ def bind_pasts(pasts: Mapping[str, PastColumn], plan: Plan, schema: pa.Schema) -
         for column in columns
         if column.past.over is not None
     }
-    own: dict[tuple[tuple[OwnKey, ...], ...], OwnKeys] = {}
+    own: dict[tuple[tuple[OwnKey, ...], ...], OverKeys] = {}
     own_keys = {}
     for column, of_column in by_role.items():
         keys = column.past.keys
         if keys is None:
             continue
         if keys not in own:
-            own[keys] = OwnKeys(
+            own[keys] = OverKeys(
                 PartitionKeys(tuple(tuple(part.name for part in key) for key in keys), schema, plan.text),
                 tuple(
                     tuple(
@@ -164,11 +164,11 @@ def bind_pasts(pasts: Mapping[str, PastColumn], plan: Plan, schema: pa.Schema) -
     needed = None
     if _only_rises(pasts.values(), columns, reaches):
         needed = {column: _needed(column, columns, plan, test) for column in columns}
-    return BoundPasts(columns, reaches, tuple(tests), test, condition, before, own_keys, needed)
+    return BoundOverAggregates(columns, reaches, tuple(tests), test, condition, before, own_keys, needed)
 
 
 def _only_rises(
-    asked: Iterable[PastColumn], columns: Iterable[PastColumn], reaches: Mapping[PastColumn, Reach]
+    asked: Iterable[OverColumn], columns: Iterable[OverColumn], reaches: Mapping[OverColumn, Reach]
 ) -> bool:
     """Return True if aggregates are read in the conditions of RISES alone, and none counts events as its clock."""
     tests = (each for column in columns for each in column.past.below if each is not column.past.condition)
@@ -179,7 +179,7 @@ def _only_rises(
 
 
 def _needed(
-    column: PastColumn, columns: Iterable[PastColumn], plan: Plan, test: Mapping[PastColumn, TestPlace | None]
+    column: OverColumn, columns: Iterable[OverColumn], plan: LogicalPlan, test: Mapping[OverColumn, TestPlace | None]
 ) -> tuple[TestPlace | None, ...] | None:
     """Return the tests of the events at which an aggregate is read; None: some are known too late, so all events."""
     places: list[TestPlace | None] = []
@@ -196,17 +196,17 @@ def _needed(
     return tuple(places)
 
 
-def directly_in(predicate: Predicate) -> list[Past]:
+def directly_in(predicate: Predicate) -> list[OverAggregate]:
     """Return what a predicate reads of the past, without what that reads."""
     return [attribute.past for attribute in attributes(predicate) if attribute.past is not None]
 
 
-def _depth(past: Past) -> int:
+def _depth(past: OverAggregate) -> int:
     """Return how many times what is read of the past reads of the past by itself."""
     return max((1 + _depth(inner) for below in past.below for inner in pasts_in(below)), default=0)
 
 
-def _guards_of(past: Past, plan: Plan) -> dict[str, tuple[Guard, int]]:
+def _guards_of(past: OverAggregate, plan: LogicalPlan) -> dict[str, tuple[Guard, int]]:
     """Return the tests of events before, those of all events left out, each with the depth of what it reads."""
     guards = {"test": _guard_of(past, plan)}
     if past.condition is not None:
@@ -225,7 +225,7 @@ def _role(key: int, part: int) -> str:
     return f"key {key} {part}"
 
 
-def _guard_of(past: Past, plan: Plan) -> Guard:
+def _guard_of(past: OverAggregate, plan: LogicalPlan) -> Guard:
     """Return the test of the events of an aggregate."""
     if past.event is None:
         return Guard(None, past.predicate)

@@ -12,7 +12,7 @@ import click
 import pyarrow as pa
 
 from cer_gpu.cli.command_line import abandon_stdout
-from cer_gpu.cli.given_events import STANDARD
+from cer_gpu.cli.event_arguments import STANDARD
 from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.io.sinks import Sink, open_pipe, open_sink
 from cer_gpu.io.tables.names import is_table_name

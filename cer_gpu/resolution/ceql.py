@@ -11,23 +11,23 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.errors import CerError, QueryError
-from cer_gpu.fitting.formulas import fitted_query
-from cer_gpu.fitting.predicates import PredicateFitter
-from cer_gpu.fitting.query import (
+from cer_gpu.query import Query, check_time_unit, compiled_syntax
+from cer_gpu.resolution.formulas import fitted_query
+from cer_gpu.resolution.predicates import PredicateFitter
+from cer_gpu.resolution.query import (
     AS_ERROR,
     AS_NULL,
-    Fitted,
-    FittedQuery,
-    WrittenQuery,
+    ParsedQuery,
+    ResolvedQuery,
+    SchemaDependentQuery,
     check_missing_fields,
     compiled_over,
     has_column,
 )
-from cer_gpu.query import Query, check_time_unit, compiled_syntax
 
 
 @dataclass(frozen=True)
-class WrittenCeql(WrittenQuery):
+class WrittenCeql(ParsedQuery):
     """A query in CEQL as it was read, and the options by which it is compiled.
 
     Attributes
@@ -43,18 +43,18 @@ class WrittenCeql(WrittenQuery):
         """Return what fits predicates to a schema; None: they are the same for every schema."""
         return PredicateFitter(schema) if self.missing_fields == AS_NULL else None
 
-    def fitted(self, schema: pa.Schema | None) -> Fitted:
+    def fitted(self, schema: pa.Schema | None) -> ResolvedQuery:
         """Return the query over a schema; events need no column of types that it names none of."""
         types = self.type_column
         if schema is None:
-            return Fitted(self.syntax, types)
+            return ResolvedQuery(self.syntax, types)
         spared = types is not None and not names_types(self.syntax) and not has_column(schema, types)
         column = None if spared else types
         fitter = self.fitter(schema)
         if fitter is None:
-            return Fitted(self.syntax, column, types_asked=types, knows_schema=True)
+            return ResolvedQuery(self.syntax, column, types_asked=types, knows_schema=True)
         syntax = fitted_query(self.syntax, fitter)
-        return Fitted(syntax, column, fitter.found, types_asked=types, knows_schema=True, find=fitter.find)
+        return ResolvedQuery(syntax, column, fitter.found, types_asked=types, knows_schema=True, find=fitter.find)
 
 
 def analyse(
@@ -80,7 +80,7 @@ def analyse(
             syntax, type_column=type_column, time_column=time_column, time_unit=time_unit, schema=schema
         )
     source = WrittenCeql(type_column, time_column, time_unit, syntax, missing_fields)
-    return compiled_over(FittedQuery, source, schema)
+    return compiled_over(SchemaDependentQuery, source, schema)
 
 
 def names_types(syntax: s.QuerySyntax) -> bool:

@@ -13,11 +13,11 @@ from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.options import Lateness
 from cer_gpu.errors import CerError, OptionError, out_of_memory
 from cer_gpu.order.lateness import parse_lateness
-from cer_gpu.order.reorder import Reorder
+from cer_gpu.order.reorder_buffer import ReorderBuffer
 from cer_gpu.order.rows import with_rows
 
 
-class Intake:
+class StreamInput:
     """Entrance of the events of one stream.
 
     Parameters
@@ -44,14 +44,14 @@ class Intake:
         self.refusal: str = ""
         self._time_column, self._time_unit = time_column, time_unit
         self._lateness, self._late = lateness, late
-        self._reorder: Reorder | None = None
+        self._reorder: ReorderBuffer | None = None
 
     def expect(self, schema: pa.Schema) -> None:
         """Read lateness in the unit of the time column; the first schema counts."""
         if self._lateness is not None and self._reorder is None:
             assert self._time_column is not None
             units = parse_lateness(self._lateness, time_column_type(schema, self._time_column), self._time_unit)
-            self._reorder = Reorder(self._time_column, units, self._late)
+            self._reorder = ReorderBuffer(self._time_column, units, self._late)
 
     @property
     def n_late(self) -> int:
@@ -122,4 +122,4 @@ class Intake:
     def restore(self, state: NamedState) -> None:
         """Go on from a checkpoint, after `expect`."""
         if self._reorder is not None:
-            self._reorder = Reorder.restore(state.tables.get("reorder"), state.facts["reorder"])
+            self._reorder = ReorderBuffer.restore(state.tables.get("reorder"), state.facts["reorder"])

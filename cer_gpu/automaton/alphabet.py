@@ -42,7 +42,7 @@ class Table(ABC):
         """Adopt the numbering of another evaluation of the same query."""
 
 
-class NumberedTable(Table):
+class NumberedAlphabet(Table):
     """Table without determinised states: a symbol is the set of the tests that its events pass, as bits."""
 
     def __init__(self) -> None:

@@ -7,13 +7,13 @@ from itertools import islice
 
 from cer_gpu.errors import nearest
 
-MOST_KNOWN = 1000
+MAX_KNOWN = 1000
 """Most types to remember, as candidates to propose in place of a missing one."""
-MOST_LISTED = 8
+MAX_NAMED_TYPES = 8
 """Most types to list if none is close to the missing one."""
 
 
-class TypesMet:
+class SeenEventTypes:
     """Event types met, by the dictionaries of the type column: its possible values.
 
     Threads may share one.
@@ -34,9 +34,9 @@ class TypesMet:
             there = set(values)
             for name in [name for name in list(self._missing) if name in there]:
                 self._missing.pop(name, None)  # another thread may have been first
-        if len(self._known) < MOST_KNOWN:
+        if len(self._known) < MAX_KNOWN:
             new = (value for value in values if value)
-            self._known.update(dict.fromkeys(islice(new, MOST_KNOWN)))
+            self._known.update(dict.fromkeys(islice(new, MAX_KNOWN)))
 
     @property
     def notes(self) -> list[str]:
@@ -50,10 +50,10 @@ class TypesMet:
         if not self._known:
             return ""
         shown = sorted(self._known)
-        more = ", ..." if len(shown) > MOST_LISTED else ""
-        return f"; there are {', '.join(map(repr, shown[:MOST_LISTED]))}{more}"
+        more = ", ..." if len(shown) > MAX_NAMED_TYPES else ""
+        return f"; there are {', '.join(map(repr, shown[:MAX_NAMED_TYPES]))}{more}"
 
 
-def types_named(event_types: Iterable[str | None], type_column: str | None) -> TypesMet:
+def types_named(event_types: Iterable[str | None], type_column: str | None) -> SeenEventTypes:
     """Return the types to be met of a query; none without a type column."""
-    return TypesMet(name for name in event_types if name is not None and type_column is not None)
+    return SeenEventTypes(name for name in event_types if name is not None and type_column is not None)

@@ -11,7 +11,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.evaluation import Evaluation, FoundBatches
+from cer_gpu.engine.evaluation import BaseEvaluator, FoundBatches
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.engine.options import (
     OF_ARRIVALS,
@@ -23,8 +23,8 @@ from cer_gpu.engine.options import (
     options_by_name,
     taking,
 )
-from cer_gpu.engine.set_member import SetMember
-from cer_gpu.engine.sharing import Sharing
+from cer_gpu.engine.set_execution import QueryExecution
+from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.errors import OptionError, OutOfMemoryError, out_of_memory
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.expressions.targets.arrow import exact_sum
@@ -37,13 +37,13 @@ from cer_gpu.parallel.key_threads import on_threads_by_key
 from cer_gpu.parallel.ranges import RangeWindow, cut
 from cer_gpu.parallel.threads import on_threads, threads_that_help
 from cer_gpu.planning.distribution import Distribution
-from cer_gpu.planning.needs import Needs
-from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.file_pruning import FilePruning
+from cer_gpu.planning.plan import LogicalPlan
 
 _WHOLE_TABLE = "MATCH_RECOGNIZE reads the whole table"
 
 
-class Evaluated(ABC):
+class Evaluable(ABC):
     """One query, or queries by name, with the calls that evaluate them."""
 
     @property
@@ -58,7 +58,7 @@ class Evaluated(ABC):
         *,
         sort: Sort = False,
         resident: bool = False,
-        needs: Callable[[pa.Schema], Needs | None] | None = None,
+        needs: Callable[[pa.Schema], FilePruning | None] | None = None,
     ) -> Source:
         """Open anything that `evaluate` takes; with `sort`, its events are read in the order of time.
 
@@ -66,12 +66,12 @@ class Evaluated(ABC):
         With `needs`, events that are not needed may come without their values.
         """
 
-    def _needs(self, schema: pa.Schema, output: str | None = None) -> Needs | None:
+    def _needs(self, schema: pa.Schema, output: str | None = None) -> FilePruning | None:
         """Return what an output needs of events of a schema; None: all of them."""
         return None
 
     @abstractmethod
-    def _evaluation(self, options: EvaluationOptions) -> Evaluation[Any, Any]:
+    def _evaluation(self, options: EvaluationOptions) -> BaseEvaluator[Any, Any]:
         """Return an evaluation; options were checked."""
 
     @taking(OF_ARRIVALS)
@@ -138,7 +138,7 @@ class Evaluated(ABC):
         evaluation._restore(state)
         return evaluation
 
-    def _found(self, source: Source, evaluator: Evaluation[Any, Any], threads: int | None = 1) -> FoundBatches:
+    def _found(self, source: Source, evaluator: BaseEvaluator[Any, Any], threads: int | None = 1) -> FoundBatches:
         """Yield the complex events of a source with the names of their queries, in pieces of bounded size.
 
         With several threads the evaluator itself evaluates nothing, and takes over their numbers of events and complex
@@ -167,7 +167,7 @@ class Evaluated(ABC):
             raise out_of_memory(evaluator.total_matches) from None
 
 
-def _first_rows(found: FoundBatches, evaluator: Evaluation[Any, Any]) -> FoundBatches:
+def _first_rows(found: FoundBatches, evaluator: BaseEvaluator[Any, Any]) -> FoundBatches:
     """Yield results that several threads found, up to the limit of each query."""
     limit = evaluator._options.limit
     if limit is None:
@@ -183,14 +183,14 @@ def _first_rows(found: FoundBatches, evaluator: Evaluation[Any, Any]) -> FoundBa
             return
 
 
-class CompiledQuery(Evaluated):
+class CompiledQuery(Evaluable):
     """A compiled query of any language: all that callers ask of it, whatever its language is."""
 
     language: str
     """Its language, the name of one of `cer_gpu.compilation.LANGUAGES`."""
     reads_whole_table: bool
     """True if its results begin when all rows are read; False: events are evaluated as they come (`Query`)."""
-    _plan: Plan | None = None  # None: it reads whole tables
+    _plan: LogicalPlan | None = None  # None: it reads whole tables
     notes: tuple[str, ...] = ()
     """Remarks of the compilation."""
     missing_fields: tuple[str, ...] = ()
@@ -352,7 +352,7 @@ class CompiledQuery(Evaluated):
         """Return the schema of its results over events of a schema; QueryTypeError: it does not fit."""
 
     @abstractmethod
-    def _member(self, options: EvaluationOptions, sharing: Sharing | None = None) -> SetMember:
+    def _member(self, options: EvaluationOptions, sharing: SharedState | None = None) -> QueryExecution:
         """Return the member of an evaluation that finds the results of the query."""
 
     def _watching(self, options: EvaluationOptions) -> ForecastEvaluator:

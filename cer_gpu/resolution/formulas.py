@@ -10,7 +10,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.scopes import resolved
 from cer_gpu.ceql.traversal import children, fold, with_children
 from cer_gpu.columnar.columns import kind_of
-from cer_gpu.fitting.predicates import PredicateFitter, predicate_of_truth
+from cer_gpu.resolution.predicates import PredicateFitter, predicate_of_truth
 
 _FILTERS = s.VariableFilter | s.Relation
 

@@ -25,7 +25,7 @@ from cer_gpu.output.choice import part_of
 from cer_gpu.planning.trailing import TAKES_BACK
 from cer_gpu.runtime import joining
 from cer_gpu.runtime.counts import CountBuffers
-from cer_gpu.runtime.events import Relevant, RunOptions
+from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.protocol import FoundBuffers
 
@@ -58,7 +58,7 @@ class _Events(NamedTuple):
         return _Events(self.positions[kept], self.clocks[kept], self.partitions[kept], self.numbers[kept])
 
 
-class Awaiting:
+class PendingMatches:
     """The complex events of one evaluation that wait, and those that are known and not handed over yet.
 
     Parameters
@@ -133,7 +133,7 @@ class Awaiting:
 
     # ---- what the runtime finds -------------------------------------------------------------------------------
 
-    def note(self, events: Relevant) -> None:
+    def note(self, events: RelevantEvents) -> None:
         """Note the clocks of relevant events, in which complex events may begin."""
         partitions = events.partitions if len(events.partitions) else np.zeros(len(events.symbols), np.int32)
         numbers = events.ordinals if len(events.ordinals) else events.positions

@@ -2,7 +2,7 @@
 
 A column is made in one pass over each block: what leaves a window is taken out, and what comes is added, so that the
 cost does not depend on the length of the window.  Results do not depend on how the stream is cut into blocks: sums are
-exact, so that they are those of the values in the window alone (`cer_gpu.backend.past.exact`).
+exact, so that they are those of the values in the window alone (`cer_gpu.backend.over.exact`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.columnar.clocks import ordered
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.memory import read_only
-from cer_gpu.engine.past_columns import DescentState, DistinctState, PastState, RisesState, new_state
+from cer_gpu.engine.over_columns import DescentState, DistinctState, PastState, RisesState, new_state
 from cer_gpu.expressions.derived import is_descent
-from cer_gpu.expressions.pasts import PastColumn
+from cer_gpu.expressions.over_aggregates import OverColumn
 from cer_gpu.partition.dealt import partitions_of
 from cer_gpu.partition.partitions import PartitionKeys
-from cer_gpu.planning.pasts import BoundPasts, TestPlace
-from cer_gpu.predicates.guards import BoundGuards, GuardWords
+from cer_gpu.planning.over_binding import BoundOverAggregates, TestPlace
+from cer_gpu.predicates.guards import BoundGuards, GuardEvaluator
 from cer_gpu.predicates.shared_guards import SharedGuards, may_share
 
 _WITH_TEXTS = DescentState | DistinctState
 """States that number texts."""
-_MOST_KEYS = 1 << 16
+_MAX_KEYS = 1 << 16
 """Most keys of an event."""
 
 
@@ -41,7 +41,7 @@ class _Chosen:
         if self._shared is not None:
             self._numbers = self._shared.numbers(bound)
         else:
-            self._words = GuardWords(bound)
+            self._words = GuardEvaluator(bound)
 
     def of(self, block: Block) -> Callable[[int], Bools]:
         """Return a function of the number of a guard that returns which events of a block satisfy it."""
@@ -52,7 +52,7 @@ class _Chosen:
         return lambda number: _has_bit(words, number)
 
 
-class Pasts:
+class OverAggregates:
     """Columns of aggregates over the past over the blocks of a stream.
 
     Parameters
@@ -70,7 +70,7 @@ class Pasts:
 
     def __init__(
         self,
-        bound: BoundPasts,
+        bound: BoundOverAggregates,
         keys: PartitionKeys | None,
         types: list[pa.DataType],
         key_shard: tuple[int, int] | None = None,
@@ -92,7 +92,9 @@ class Pasts:
             self._states.append(new_state(column, clock, reach.column is not None or not grouped))
         self.rebind(bound, keys, shared)
 
-    def rebind(self, bound: BoundPasts, keys: PartitionKeys | None, shared: SharedGuards | None = None) -> None:
+    def rebind(
+        self, bound: BoundOverAggregates, keys: PartitionKeys | None, shared: SharedGuards | None = None
+    ) -> None:
         """Go on with the same columns of batches of another schema.
 
         Raises
@@ -153,7 +155,7 @@ class Pasts:
         for group in (self._substreams, *self._own):
             group.n_events += block.n_rows
 
-    def _having(self, column: PastColumn, satisfied: Callable[[TestPlace | None], Bools]) -> list[list[Bools | None]]:
+    def _having(self, column: OverColumn, satisfied: Callable[[TestPlace | None], Bools]) -> list[list[Bools | None]]:
         """Return for each own key of a column the events that have each of its alternatives; None: all."""
         own = self._bound.own_keys.get(column)
         tests = () if own is None else own.tests
@@ -181,7 +183,7 @@ class Pasts:
         for group, (name, first) in zip((self._substreams, *self._own), self._named_groups(), strict=True):
             group.n_events = int(arrays["n_events"][0])
             if group.partitions is not None:
-                ours = {n - first: array for n, array in texts.items() if first <= n < first + _MOST_KEYS}
+                ours = {n - first: array for n, array in texts.items() if first <= n < first + _MAX_KEYS}
                 group.partitions.restore({n: arrays[f"{name}.{n}"] for n in ("keys", "counts")}, ours)
         for i, state in enumerate(self._states):
             own = f"{i}."
@@ -192,7 +194,7 @@ class Pasts:
     def _named_groups(self) -> Iterator[tuple[str, int]]:
         """Yield the name of each group in a checkpoint, and the number of its first key."""
         yield "keys", 0
-        yield from ((f"keys{i}", i * _MOST_KEYS) for i in range(1, len(self._own) + 1))
+        yield from ((f"keys{i}", i * _MAX_KEYS) for i in range(1, len(self._own) + 1))
 
 
 class _Substreams:
@@ -205,7 +207,7 @@ class _Substreams:
     types
         Types of the keys.
     key_shard
-        As that of `Pasts`.
+        As that of `OverAggregates`.
     every
         True: all events of a block are looked up at once.
 
@@ -271,7 +273,7 @@ class _Substreams:
 
 
 def _has_bit(words: Array, bit: int) -> Bools:
-    """Return which words have a bit (`GuardWords.words`)."""
+    """Return which words have a bit (`GuardEvaluator.words`)."""
     word = words if words.ndim == 1 else words[:, bit // 64]
     found: Bools = read_only((word >> word.dtype.type(bit % 64)) & word.dtype.type(1)).astype(np.bool_)
     return found
