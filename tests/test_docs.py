@@ -129,8 +129,9 @@ def headings(page):
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_the_language_page_has_examples_of_every_operator_and_clause():
-    code = "\n".join(code for code, *_ in blocks(ROOT / "docs" / "language.md"))
+def test_the_pages_of_ceql_have_examples_of_every_operator_and_clause():
+    pages = [*(f"ceql_{name}" for name in ("patterns", "clauses", "predicates", "grammar")), "outputs"]
+    code = "\n".join(code for name in pages for code, *_ in blocks(ROOT / "docs" / "reference" / f"{name}.md"))
     words = "SELECT FROM WHERE WITHIN LIMIT FILTER AS OR AND NOT LIKE IN RANGE TRUE EVENTS MINUTE SECONDS NONE"
     words += " ALL ANY NEXT LAST MAX STRICT RECENT HOURS HOUR PARTITION CONSUME <> != == % -price"
     words += " PREV(up) FIRST(all) LAST(up) BETWEEN DAY"
@@ -180,7 +181,7 @@ def test_links_between_readme_and_docs_lead_to_places_in_the_site(monkeypatch):
     site_pages = importlib.import_module("site_pages")
     known = {
         "index.md",
-        "language.md",
+        "reference/eql.md",
         "guides/gpu.md",
         "CHANGELOG.md",
         "examples/data/README.md",
@@ -188,7 +189,8 @@ def test_links_between_readme_and_docs_lead_to_places_in_the_site(monkeypatch):
     }
     front, page = ("README.md", "index.md", known), ("docs/guides/gpu.md", "guides/gpu.md", known)
     assert (
-        site_pages.moved("[a](docs/language.md#b) [c](CHANGELOG.md)", *front) == "[a](language.md#b) [c](CHANGELOG.md)"
+        site_pages.moved("[a](docs/reference/eql.md#b) [c](CHANGELOG.md)", *front)
+        == "[a](reference/eql.md#b) [c](CHANGELOG.md)"
     )
     picture = '[<img src="docs/pictures/timeline.png">](docs/guides/gpu.md)'
     assert site_pages.moved(picture, *front) == '[<img src="pictures/timeline.png">](guides/gpu.md)'
