@@ -113,7 +113,7 @@ Examples:
 )
 @click.version_option(cer_gpu.__version__, prog_name="spark_glue", message="%(prog)s %(version)s")
 def commands() -> None:
-    """Find complex events in stored events with queries in CEQL, on Spark."""
+    """Find the matches of queries in stored events, on Spark."""
 
 
 @commands.command(
@@ -198,7 +198,7 @@ def _run_command(
     as_json: bool,
     no_progress: bool,
 ) -> int:
-    """Find the complex events of QUERY in the events of --input, and write them to OUT.
+    """Find the matches of QUERY in the events of --input, and write them to OUT.
 
     QUERY is a file or the text itself; --queries takes all queries of a folder.
 
@@ -288,7 +288,7 @@ def _explain_command(
     cores: str,
     config: tuple[str, ...],
 ) -> int:
-    """Say how the events of QUERY would be dealt to tasks, and why; Spark is needed only with --input."""
+    """Say how the events of QUERY would be distributed to tasks, and why; Spark is needed only with --input."""
     given = _given(query, queries, compiling, skip_invalid=skip_invalid)
     output = output or (ALERTS if given.raises_alerts else None)
     if bool(inputs) != bool(order_by):

@@ -65,7 +65,7 @@ Examples:
 )
 @click.version_option(cer_gpu.__version__, prog_name="cer-gpu", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Find complex events in recorded events with queries in CEQL."""
+    """Find the matches of queries in recorded events."""
 
 
 for _command in (

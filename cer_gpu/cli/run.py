@@ -145,7 +145,7 @@ def run_command(
     no_progress: bool,
     as_json: bool,
 ) -> int:
-    """Find the complex events of QUERY in EVENTS.
+    """Find the matches of QUERY in EVENTS.
 
     QUERY is a file or the text itself, in CEQL or in SQL with MATCH_RECOGNIZE; with --queries, all queries
     of a folder are evaluated in one pass.

@@ -155,12 +155,12 @@ def job_command(
     no_progress: bool,
     as_json: bool,
 ) -> int:
-    """Find the complex events of QUERY in the events that have come to --input since the last run, and add them to OUT.
+    """Find the matches of QUERY in the events that arrived since the last run, and append them to OUT.
 
     QUERY is a file or the text itself; --queries takes all queries of a folder.
 
-    The state keeps what began and may end later: all runs together find what one run over all events finds, each
-    result once, whatever is killed meanwhile.
+    The state keeps partial matches: all runs together find what one run over all events finds, each result once, even
+    if a run is killed.
     """
     if (query is None) == (queries is None):
         raise click.UsageError("expected QUERY or --queries FOLDER" + ("" if query is None else ", and got both"))
