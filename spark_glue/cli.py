@@ -307,7 +307,7 @@ def _compiled(given: QueryArguments, time_column: str | None) -> CompiledQuery |
         return found
     try:
         errors_in_set = RAISE if given.skipped is None else SKIP
-        return RuleSet(given.compile(Streams({})), given.rules, given.passed_over, errors=errors_in_set)
+        return RuleSet(given.compile(Streams({})), given.rules, given.skipped_files, errors=errors_in_set)
     except WrongQueries as wrong:
         given.say(wrong.errors)
         return None

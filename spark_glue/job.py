@@ -47,11 +47,11 @@ class Summary:
     distribution, reason
     source, source_reason
         "files" or "rows", and the reason.
-    how
+    input_plan
         Words on the order of the events.
-    was_counted
+    counted_rows
         True if a pass counted the events beforehand.
-    was_in_order
+    presorted
         True if the events needed no sort, so far as was known before they were read.
     parts : tuple of Done
         Reports by the number of the part; parts without events are left out.
@@ -68,9 +68,9 @@ class Summary:
     reason: str
     source: str
     source_reason: str
-    how: str
-    was_counted: bool
-    was_in_order: bool
+    input_plan: str
+    counted_rows: bool
+    presorted: bool
     n_parts: int
     parts: tuple[TaskReport, ...]
     stages: tuple[Stage, ...]
@@ -107,14 +107,15 @@ class Summary:
         found = counted(
             self.n_matches, "complex event" if output is None or output.counted or output.numbered else output.row
         )
-        counting = "counted before in" if self.was_counted else "nothing was counted before; planned in"
-        if self.source == "rows" and not self.was_counted:
+        counting = "counted before in" if self.counted_rows else "nothing was counted before; planned in"
+        if self.source == "rows" and not self.counted_rows:
             counting = "counted by the tasks; planned in"
         lines = [
             f"{counted(self.n_rows, 'event')}, {found}, {self.seconds:.1f} s, "
             f"{self.n_rows / self.seconds:,.0f} events/s -> {self.out}",
             f"distribution   {self.distribution}: {self.reason}",
-            f"source    {self.source}: {self.source_reason}; {self.how}; {counting} {self.planning_seconds:.1f} s",
+            f"source    {self.source}: {self.source_reason}; {self.input_plan}; "
+            f"{counting} {self.planning_seconds:.1f} s",
         ]
         if self.parts:
             slowest, usual = max(p.seconds for p in self.parts), mean(p.seconds for p in self.parts)
@@ -202,9 +203,9 @@ def run(
         reason=found.reason,
         source=found.source,
         source_reason=found.source_reason,
-        how=found.how,
-        was_counted=found.source == "rows" and found.n_rows is not None,
-        was_in_order=found.was_in_order,
+        input_plan=found.input_plan,
+        counted_rows=found.source == "rows" and found.n_rows is not None,
+        presorted=found.presorted,
         n_parts=found.n_parts,
         parts=parts,
         stages=tuple(stages_since(context, first_stage)),

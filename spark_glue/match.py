@@ -91,9 +91,9 @@ class MatchJob:
     n_parts
     n_rows : int or None
         Number of rows in the stream, in files before filters; None: they were not counted.
-    was_in_order
+    presorted
         True if the rows needed no sort, so far as is known before they are read: no two row groups overlap.
-    how
+    input_plan
         Words on the order of the rows.
     plan : FilePlan or None
         Plan of the job by files.
@@ -107,8 +107,8 @@ class MatchJob:
     source_reason: str
     n_parts: int
     n_rows: int | None
-    was_in_order: bool
-    how: str
+    presorted: bool
+    input_plan: str
     plan: FilePlan | None = None
 
 
@@ -310,17 +310,17 @@ def matching(
             source_reason=way.source_reason,
             n_parts=way.plan.n_pieces,
             n_rows=way.plan.n_rows,
-            was_in_order=way.plan.was_in_order,
-            how=way.plan.in_order,
+            presorted=way.plan.presorted,
+            input_plan=way.plan.in_order,
             plan=way.plan,
         )
     assert way.df is not None
     _check_names(way.df)
     with described(way.spark, f"{short(way.work.text)}: count the events"):
         dealt = deal_rows(way.df, way.work, way.order, way.distribution, way.n_parts, way.events, report)
-    how = "the rows lie in order" if dealt.was_in_order else "the rows are sorted"
+    input_plan = "the rows lie in order" if dealt.presorted else "the rows are sorted"
     if dealt.n_heavy:
-        how += f"; those of {counted(dealt.n_heavy, 'key')} with many are cut by time"
+        input_plan += f"; those of {counted(dealt.n_heavy, 'key')} with many are cut by time"
     return MatchJob(
         df=dealt.df,
         work=way.work,
@@ -330,8 +330,8 @@ def matching(
         source_reason=way.source_reason,
         n_parts=dealt.n_parts,
         n_rows=dealt.n_rows,
-        was_in_order=dealt.was_in_order,
-        how=how,
+        presorted=dealt.presorted,
+        input_plan=input_plan,
     )
 
 

@@ -53,7 +53,7 @@ class Numbered:
     df
         The columns that are read, as `sent` names them, and `POSITION`; and `WHERE`, where there are ranges.
     n_rows
-    was_in_order
+    presorted
         True if the rows needed no sort.
     ranges
         The ranges of the stream, or None unless `number` was given a `cut`.
@@ -63,7 +63,7 @@ class Numbered:
 
     df: DataFrame
     n_rows: int
-    was_in_order: bool
+    presorted: bool
     ranges: Ranges | None
     range_of: Column
 

@@ -50,7 +50,7 @@ class Dealt:
         The complex events.
     n_rows : int or None
         Number of rows in the stream; None: they were not counted, for each task counts them.
-    was_in_order : bool
+    presorted : bool
         True if the rows needed no sort.
     n_parts : int
     n_heavy : int
@@ -59,7 +59,7 @@ class Dealt:
 
     df: DataFrame
     n_rows: int | None
-    was_in_order: bool
+    presorted: bool
     n_parts: int
     n_heavy: int = 0
 
@@ -116,7 +116,7 @@ def deal_rows(
     dealt = _dealt(numbered, work, columns, distribution, n_light if heavy.keys else n_parts, types, heavy.keys)
     parts = _parted(dealt, [PLACE, *sent(columns)], total)
     found = parts.sortWithinPartitions(PLACE).mapInArrow(task, to_spark(results))
-    return Dealt(found, numbered.n_rows, numbered.was_in_order, total, len(heavy.keys))
+    return Dealt(found, numbered.n_rows, numbered.presorted, total, len(heavy.keys))
 
 
 def _cuts_keys(work: Work, order: Sequence[str], distribution: str, n_parts: int) -> bool:

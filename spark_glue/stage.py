@@ -59,7 +59,7 @@ def match_stage(query: Any, **options: Any) -> Callable[[Iterator[pa.RecordBatch
 
 
 def _work(query: Any, output: str | None) -> Work:
-    return work_of(query, query.output_for(output) if isinstance(query, CompiledQuery) else output)
+    return work_of(query, query.resolve_output(output) if isinstance(query, CompiledQuery) else output)
 
 
 @options_by_name

@@ -76,7 +76,7 @@ class Work:
         """Refuse an output that a query cannot have."""
         for name, query in self.queries.items():
             try:
-                query.output_for(self.output)
+                query.resolve_output(self.output)
             except OptionError as error:
                 raise OptionError(f"query {name!r}: {error}" if self.is_set else str(error)) from None
 

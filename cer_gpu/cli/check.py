@@ -83,7 +83,7 @@ def check_command(
         for facts in each.values():
             facts["ok"] = facts["ok"] and not (strict and facts["warnings"])
         is_ok = all(facts["ok"] for facts in each.values())
-        of_set = {"ok": is_ok, "queries": each, "passed_over": given.passed_over}
+        of_set = {"ok": is_ok, "queries": each, "skipped_files": given.skipped_files}
         click.echo(to_json(of_set if given.is_set else each[""]))
         return 0 if is_ok else 1
     lints = [(name, own.found) for name, found in checked.items() for own in found.warnings]

@@ -111,7 +111,7 @@ class CommandEvaluation:
         return QuerySet(queries) if self._is_set else next(iter(queries.values()))
 
     def _output_of(self, query: CompiledQuery) -> str:
-        return query.output_for(self.options.output)
+        return query.resolve_output(self.options.output)
 
     def _evaluator(self, options: EvaluationOptions) -> Any:
         return self._asked._evaluator(options)

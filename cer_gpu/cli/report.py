@@ -157,7 +157,7 @@ def report(
             elif page == "funnel":
                 made = write_funnel(asked, source, out, **options)
             else:
-                made = write_report(asked, source, out, tell=None if as_json else say, **options)
+                made = write_report(asked, source, out, on_message=None if as_json else say, **options)
     except WrongQueries as wrong:
         given.say(wrong.errors)
         return 1

@@ -65,7 +65,7 @@ def write_report(
     max_memory: str | int | None = None,
     inputs: Sequence[str] = (),
     events_from: Sequence[str] | None = None,
-    tell: Callable[[str], None] | None = None,
+    on_message: Callable[[str], None] | None = None,
 ) -> ReportSummary:
     """Write the complex events of a query, or of each of several, as one HTML page, which needs nothing else.
 
@@ -94,7 +94,7 @@ def write_report(
         Files and folders of the queries, which must not be overwritten.
     events_from
         Files and folders of the events, "-" for standard input, which the page names; None: those among `events`.
-    tell
+    on_message
         Called with a line that tells how many complex events there are, before any is listed, if only some will be.
 
     Returns
@@ -135,8 +135,8 @@ def write_report(
         rereadable = ReportEvents(next(iter(queries.values())), events, sort=sort)
         counted = count_for_report(queries, rereadable, asked)
         line = too_many(counted, len(queries))
-        if tell is not None and line is not None:
-            tell(line)
+        if on_message is not None and line is not None:
+            on_message(line)
         pages = {
             name: content(each, rereadable, counted.get(name), asked=asked, n_pages=n_pages(queries, counted))
             for name, each in queries.items()

@@ -125,10 +125,10 @@ class CaseRunner:
         wanted = dict(case.expected)
         lines: list[str] = []
         if "positions" in wanted:
-            table = query.evaluate(events, output=query.output_for("positions"), sort=sort)
+            table = query.evaluate(events, output=query.resolve_output("positions"), sort=sort)
             lines += different_positions(wanted.pop("positions"), table.column("positions").to_pylist())
         if wanted:
-            table = query.evaluate(events, output=query.output_for(case.output), sort=sort)
+            table = query.evaluate(events, output=query.resolve_output(case.output), sort=sort)
             rows = table.to_pylist()
             if "count" in wanted:
                 lines += different_count(wanted["count"], rows)
@@ -241,7 +241,7 @@ def _lines(error: CerError, rule: Rule | None = None) -> tuple[str, ...]:
 
 
 def _no_column(name: str, query: CompiledQuery, output: str | None, known: Sequence[str]) -> str:
-    others = [each for each in query.outputs if each not in (NO_MATCH, query.output_for(output))]
+    others = [each for each in query.outputs if each not in (NO_MATCH, query.resolve_output(output))]
     more = f"; output: {' or '.join(others)} has others" if others else ""
     return f"expected the column {name!r} in the results\nhint: {did_you_mean(name, known, 'columns')}{more}"
 

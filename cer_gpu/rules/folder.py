@@ -43,7 +43,7 @@ class RuleFolder:
     ----------
     rules : dict from str to Rule
         By their names; if several have one name, all but the first are named with their file too.
-    passed_over : dict from str to int
+    skipped_files : dict from str to int
         Number of rules that are no query of a language known here, by their language or kind.
     errors : list of (str, CerError)
         Errors in files that cannot be read, and of rules in them that are no query, with the names of the files.
@@ -54,7 +54,7 @@ class RuleFolder:
     """
 
     rules: dict[str, Rule]
-    passed_over: Mapping[str, int] = field(default_factory=dict)
+    skipped_files: Mapping[str, int] = field(default_factory=dict)
     errors: list[tuple[str, CerError]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     log_sources: Mapping[str, str] = field(default_factory=dict)
@@ -102,12 +102,12 @@ def read_folder(folder: str | os.PathLike[str], fields: FieldColumns = AS_NAMED)
     rules: dict[str, Rule] = {}
     for rule in sorted(found.rules, key=lambda rule: place[rule.file or ""]):
         rules[rule.name if rule.name not in rules else f"{rule.name} ({utf8(name_of[rule.file or ''])})"] = rule
-    passed_over = Counter(found.passed_over)
+    skipped_files = Counter(found.skipped_files)
     if not rules and not found.errors:
-        over = f"none but {_listed(passed_over)}" if passed_over else "none"
+        over = f"none but {_listed(skipped_files)}" if skipped_files else "none"
         raise OptionError(f"{folder}: expected query files ({', '.join(f'*{each}' for each in READERS)}), found {over}")
     errors = sorted(found.errors, key=lambda each: place.get(each[0], len(place)))
-    return RuleFolder(rules, dict(passed_over), errors, list(found.notes), found.log_sources)
+    return RuleFolder(rules, dict(skipped_files), errors, list(found.notes), found.log_sources)
 
 
 def read_file(path: Path, fields: FieldColumns = AS_NAMED) -> RulesFound:
@@ -126,20 +126,20 @@ def _read(files: Iterable[RuleFile], fields: FieldColumns) -> RulesFound:
     found = [reader(each, fields) for reader, each in own.items()]
     return RulesFound(
         [rule for each in found for rule in each.rules],
-        [kind for each in found for kind in each.passed_over],
+        [kind for each in found for kind in each.skipped_files],
         [error for each in found for error in each.errors],
         [note for each in found for note in each.notes],
         {words: text for each in found for words, text in each.log_sources.items()},
     )
 
 
-def passed_over_note(passed_over: Mapping[str, int]) -> str | None:
-    """Return a line on the rules that were passed over; None: there are none."""
-    if not passed_over:
+def skipped_files_note(skipped_files: Mapping[str, int]) -> str | None:
+    """Return a line about the skipped rules, or None if there are none."""
+    if not skipped_files:
         return None
-    return f"{sum(passed_over.values()):,} passed over, no rules in a language known here: {_listed(passed_over)}"
+    return f"{sum(skipped_files.values()):,} skipped, no rules in a language known here: {_listed(skipped_files)}"
 
 
-def _listed(passed_over: Mapping[str, int]) -> str:
-    most_first = sorted(passed_over.items(), key=lambda item: (-item[1], item[0]))
+def _listed(skipped_files: Mapping[str, int]) -> str:
+    most_first = sorted(skipped_files.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{n:,} {name}" for name, n in most_first)

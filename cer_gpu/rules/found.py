@@ -58,7 +58,7 @@ class RulesFound:
     Attributes
     ----------
     rules : sequence of Rule
-    passed_over : sequence of str
+    skipped_files : sequence of str
         For each rule that is no query of event patterns, its language or kind.
     errors : sequence of (str, CerError)
         Errors in files that cannot be read, and of rules in them that are no query, with the names of the files.
@@ -69,7 +69,7 @@ class RulesFound:
     """
 
     rules: Sequence[Rule] = ()
-    passed_over: Sequence[str] = ()
+    skipped_files: Sequence[str] = ()
     errors: Sequence[tuple[str, CerError]] = ()
     notes: Sequence[str] = ()
     log_sources: Mapping[str, str] = field(default_factory=dict)
@@ -84,7 +84,7 @@ def file_by_file(read: Callable[[Path, str], RulesFound]) -> RuleReader:
 
     def reader(files: Sequence[RuleFile], fields: FieldColumns) -> RulesFound:
         rules: list[Rule] = []
-        passed_over: list[str] = []
+        skipped_files: list[str] = []
         errors: list[tuple[str, CerError]] = []
         for file in files:
             try:
@@ -95,7 +95,7 @@ def file_by_file(read: Callable[[Path, str], RulesFound]) -> RuleReader:
                 errors.append((str(file.path), error if isinstance(error, CerError) else wrong))
                 continue
             rules += found.rules
-            passed_over += found.passed_over
-        return RulesFound(rules, passed_over, errors)
+            skipped_files += found.skipped_files
+        return RulesFound(rules, skipped_files, errors)
 
     return reader

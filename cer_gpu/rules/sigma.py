@@ -31,7 +31,7 @@ def read_sigma(files: Sequence[RuleFile], fields: FieldColumns) -> RulesFound:
         if str(error) != PYSIGMA_MISSING:
             raise
         return _without_pysigma(files, error)
-    over = [kind for kind, n in found.passed_over.items() for _ in range(n)]
+    over = [kind for kind, n in found.skipped_files.items() for _ in range(n)]
     errors = [(each.file or each.name, each.error) for each in found._refused]
     notes = list(silenced_notes(found.silenced))
     return RulesFound(list(found.rules.values()), over, errors, notes, found.log_sources)

@@ -52,7 +52,7 @@ def read_toml(path: Path, name: str) -> RulesFound:
         return RulesFound()
     language = str(rule.get("language", "eql" if "query" in rule else rule.get("type", "no query"))).lower()
     if language not in _TAKEN:
-        return RulesFound(passed_over=[language])
+        return RulesFound(skipped_files=[language])
     query = rule.get("query")
     if not isinstance(query, str):
         raise OptionError(f"{path}: expected rule.query, a text, got {_told(query)}")

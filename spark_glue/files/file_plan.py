@@ -99,7 +99,7 @@ class FilePlan:
         "range", "key" or "broadcast", and the reason for it.
     way
         Words on how a task finds its part.
-    was_in_order : bool
+    presorted : bool
         True if no two row groups overlap, so that no rows of different ones need a sort.
     in_order
         Words on how the rows are put in order.
@@ -115,7 +115,7 @@ class FilePlan:
     distribution: str
     reason: str
     way: str
-    was_in_order: bool
+    presorted: bool
     in_order: str
     pieces: tuple[Piece, ...]
     schema: pa.Schema

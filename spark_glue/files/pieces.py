@@ -95,7 +95,7 @@ def plan(
         distribution=chosen,
         reason=reason,
         way="; ".join(each.way for each in dealt),
-        was_in_order=not layout.overlaps,
+        presorted=not layout.overlaps,
         in_order=_words(layout, pieces, bool(found.scan.filters)),
         pieces=tuple(pieces),
         schema=plain_schema(work.output_schema(schema)),

@@ -226,7 +226,7 @@ def test_of_more_complex_events_than_can_be_listed_some_of_each_end_are(page, mo
     found = cer_gpu.compile(text).evaluate(events)
     monkeypatch.setattr(counted_module, "MAX_LISTED", 1000)
     told = []
-    made = page(text, events, tell=told.append)
+    made = page(text, events, on_message=told.append)
     assert (made["n_events"], made["n_matches"]) == (300, found.num_rows)
     most = made["most_at_an_end"]
     assert told == [f"{found.num_rows:,} complex events: the page has at most {most} of those that end at one event"]
@@ -249,7 +249,7 @@ def test_of_more_complex_events_than_can_be_listed_some_of_each_end_are(page, mo
 def test_a_count_beyond_64_bits_is_told_as_more(page, tmp_path):
     events = pa.table({"type": ["A"] * 100})
     told = []
-    made = page("SELECT * FROM S WHERE A+", events, tell=told.append)
+    made = page("SELECT * FROM S WHERE A+", events, on_message=told.append)
     assert (made["n_matches"], made["found"], made["n_listed"]) == (None, "more than 9.2e18", 100)
     assert told == ["more than 9.2e18 complex events: the page has at most 1 of those that end at one event"]
     assert unpacked(made["matches"]["stands_for"]) == [1] * 100

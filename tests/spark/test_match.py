@@ -434,7 +434,7 @@ def test_a_key_with_half_of_all_events_is_cut_by_time(spark, tmp_path, monkeypat
         options = {"order_by": ["ts", "id"], "distribution": "key", "tasks": tasks, "output": output, "source": "rows"}
         made = matching(df, query, **options)
         assert made.n_parts == tasks
-        assert made.how.endswith("those of 1 key with many are cut by time")
+        assert made.input_plan.endswith("those of 1 key with many are cut by time")
         assert sorted_rows(made.df.toArrow().cast(expected.schema)) == sorted_rows(expected), text
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [k]", time_column="ts")  # no window to cut by
     assert matching(df, query, order_by="ts", distribution="key", tasks=3, source="rows").n_parts == 3
