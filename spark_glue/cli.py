@@ -17,7 +17,6 @@ import click
 import cer_gpu
 from cer_gpu.cli.command_line import Commands, run_commands, say, say_errors, say_notes, show_text
 from cer_gpu.cli.event_arguments import Streams
-from cer_gpu.cli.live.job import job_command
 from cer_gpu.cli.options import QueryOptions, query_options, skip_invalid_option
 from cer_gpu.cli.query_arguments import QueryArguments, WrongQueries, read_queries
 from cer_gpu.cli.signals import Signals
@@ -31,6 +30,7 @@ from spark_glue.distribution import DISTRIBUTIONS, SOURCES, choose_distribution
 from spark_glue.errors import plain_errors
 from spark_glue.explanation import explain
 from spark_glue.job import INPUTS, read, run
+from spark_glue.job_command import job_command
 from spark_glue.local_session import session
 from spark_glue.match import check_order
 from spark_glue.result import RESULT_FORMATS

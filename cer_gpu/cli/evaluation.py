@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.cli.event_arguments import Streams
-from cer_gpu.cli.progress import watched
+from cer_gpu.cli.progress_bar import watched
 from cer_gpu.cli.query_arguments import Wrong, for_each, those_that_fit
 from cer_gpu.columnar.fields import columns_with
 from cer_gpu.compilation import CompiledQuery

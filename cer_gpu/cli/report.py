@@ -23,7 +23,7 @@ from cer_gpu.cli.options import (
     sort_option,
     threads_option,
 )
-from cer_gpu.cli.progress import working
+from cer_gpu.cli.progress_bar import working
 from cer_gpu.cli.query_arguments import (
     WrongQueries,
     aside_note,

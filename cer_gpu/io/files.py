@@ -15,13 +15,12 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyarrow import fs
 
-from cer_gpu.columnar.columns import is_string
+from cer_gpu.columnar.batches import constant_column
 from cer_gpu.columnar.validation import validated
 from cer_gpu.errors import EventsError, nearest_file
 from cer_gpu.io.containers.zip_members import ZIP_ENDING
 from cer_gpu.io.folders import entries
 from cer_gpu.io.formats import ENDINGS, FORMAT_NAMES, format_of, is_name_of_events, is_recognised, stored_format
-from cer_gpu.io.logs.log_formats import LOG_FORMATS
 from cer_gpu.io.logs.processes import convert_ahead
 from cer_gpu.io.one_schema import expecting, in_one_schema
 from cer_gpu.io.source import READ_ERRORS, Parts, Source, ahead, check_columns, check_names
@@ -193,12 +192,11 @@ def time_of_logs(paths: Sequence[str | os.PathLike[str]], options: TextOptions =
     EventsError
         When there is no such file, or one cannot be read.
     """
-    of_formats = {log.name: log.time_column for log in LOG_FORMATS}
     columns = set[str | None]()
     for file in (file for path in paths for file in find_files(os.fspath(path), options)):
         with _reading(file):
             format = stored_format(file)
-        columns.add(None if format is None else of_formats.get(format.name))
+        columns.add(None if format is None else format.time_column)
         if len(columns) > 1:
             return None
     return columns.pop() if columns else None
@@ -450,7 +448,7 @@ def _with_folders(source: Source, file: StoredFile, folders: Mapping[str, pa.Dat
         def read_all(columns: list[str], *rows: int) -> Iterator[pa.RecordBatch]:
             asked = [name for name in columns if name in told]
             for batch in read([name for name in columns if name not in told], *rows):
-                arrays = [_repeated(values[name], batch.num_rows) for name in asked]
+                arrays = [constant_column(values[name], batch.num_rows) for name in asked]
                 yield pa.RecordBatch.from_arrays([*batch.columns, *arrays], names=[*batch.schema.names, *asked])
 
         return read_all
@@ -462,10 +460,3 @@ def _with_folders(source: Source, file: StoredFile, folders: Mapping[str, pa.Dat
         read=with_told(source.batches),
         parts=None if parts is None else Parts(parts.begins, with_told(parts.read)),
     )
-
-
-def _repeated(value: pa.Scalar, n_rows: int) -> pa.Array:
-    """Return a column of one value; a text as a dictionary, which is answered once."""
-    if is_string(value.type) and value.is_valid:
-        return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), n_rows), pa.array([value.as_py()]))
-    return pa.repeat(value, n_rows)

@@ -265,6 +265,8 @@ class Format:
         Returns the rows of a file as those of a stream with a schema; None: they have their own types.
     is_told_by_content
         True if the name may be that of a file of another format.
+    time_column
+        Column of the times of the rows, or None if each file has its own.
     """
 
     name: str
@@ -273,6 +275,7 @@ class Format:
     is_text: bool = False
     open_as: Callable[[StoredFile, TextOptions, pa.Schema], Source] | None = None
     is_told_by_content: bool = False
+    time_column: str | None = None
 
     def rows(self, stored: StoredFile, options: TextOptions, expected: pa.Schema | None) -> Source:
         """Return the rows of a file; where `expected` is the schema of its stream, text of JSON takes its types."""
@@ -283,7 +286,14 @@ class Format:
 
 _JSON = Format("JSON", (".json",), _open_json, is_text=True, open_as=_open_json, is_told_by_content=True)
 _LOGS = tuple(
-    Format(format.name, format.endings, partial(_open_log, format), is_text=True, is_told_by_content=True)
+    Format(
+        format.name,
+        format.endings,
+        partial(_open_log, format),
+        is_text=True,
+        is_told_by_content=True,
+        time_column=format.time_column,
+    )
     for format in LOG_FORMATS
 )
 _FORMATS = (

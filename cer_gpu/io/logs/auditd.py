@@ -95,8 +95,7 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
     for number, line in numbered_lines(stream, skipped):
         header = _RECORD.match(line)
         if header is None:
-            if line and not line.isspace():
-                skipped.add(NOT_A_RECORD, f"line {number}")
+            skipped.add(NOT_A_RECORD, f"line {number}")
             continue
         node, kind, seconds, fraction, serial = header.groups()
         if (seconds, fraction) != last:

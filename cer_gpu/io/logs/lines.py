@@ -14,7 +14,7 @@ TOO_LONG = f"line of more than {LONGEST_LINE >> 20} MiB"
 
 
 def numbered_lines(stream: IO[bytes], skipped: Skipped) -> Iterator[tuple[int, str]]:
-    r"""Yield the lines of a stream with their numbers, from 1, without their line ends.
+    r"""Yield the lines of a stream, but blank ones, with their numbers, from 1, without their line ends.
 
     Parameters
     ----------
@@ -34,7 +34,9 @@ def numbered_lines(stream: IO[bytes], skipped: Skipped) -> Iterator[tuple[int, s
             lines = _texts(b"".join([*pieces, block[:cut]]))[:-1]
             if is_too_long:
                 skipped.add(TOO_LONG, f"line {number}")
-            yield from enumerate(lines[is_too_long:], number + is_too_long)
+            for i, line in enumerate(lines[is_too_long:], number + is_too_long):
+                if line and not line.isspace():
+                    yield i, line
             number, pieces, held, is_too_long = number + len(lines), [], 0, False
         pieces.append(block[cut:])
         held += len(pieces[-1])
@@ -43,8 +45,8 @@ def numbered_lines(stream: IO[bytes], skipped: Skipped) -> Iterator[tuple[int, s
             pieces.clear()
     if is_too_long:
         skipped.add(TOO_LONG, f"line {number}")
-    elif held:
-        yield number, _texts(b"".join(pieces))[0]
+    elif held and not (line := _texts(b"".join(pieces))[0]).isspace():
+        yield number, line
 
 
 def _texts(block: bytes) -> list[str]:

@@ -65,8 +65,7 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
     for number, line in numbered_lines(stream, skipped):
         start = line.find("<Event")
         if start < 0:
-            if line and not line.isspace():
-                skipped.add(WITHOUT_EVENT, f"line {number}")
+            skipped.add(WITHOUT_EVENT, f"line {number}")
             continue
         event = _EVENT.fullmatch(line, start)
         try:

@@ -128,8 +128,6 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
         if line[:1] == "#":
             header.read(line)
             continue
-        if not line:
-            continue
         values = line.split(header.separator)
         if len(values) != len(header.columns) or len(header.types) != len(header.names):
             skipped.add(_mismatch(header), f"line {number}")

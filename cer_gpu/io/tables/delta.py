@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.columnar.batches import constant_column
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.errors import EventsError, did_you_mean
 from cer_gpu.io.formats import format_of
@@ -290,7 +291,7 @@ class DeltaSnapshot(TableSnapshot):
         for name in columns:
             kind = self.schema.field(name).type
             if name in constants:
-                arrays.append(repeated(constants[name], batch.num_rows))
+                arrays.append(constant_column(constants[name], batch.num_rows))
             elif own[name] in batch.schema.names:
                 arrays.append(_renamed(conformed(batch.column(own[name]), self._stored[name]), kind))
             else:
@@ -466,13 +467,6 @@ def _of_text(text: str, kind: pa.DataType) -> pa.Scalar:
     if kind.tz is not None and moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return pa.scalar(moment, kind)
-
-
-def repeated(value: pa.Scalar, n_rows: int) -> pa.Array:
-    """Return a column of one value; a text as a dictionary, which is answered once."""
-    if is_string(value.type) and value.is_valid:
-        return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), n_rows), pa.array([value.as_py()]))
-    return pa.repeat(value, n_rows)
 
 
 def _bounds_in(row: Mapping[str, Any]) -> dict[str, ColumnBounds]:

@@ -1,16 +1,15 @@
-"""Commands that prepare a machine: ``cer-gpu warm`` compiles the loops, and ``cer-gpu completion`` is for shells."""
+"""``cer-gpu warm``: compile the loops ahead of the first run."""
 
 from __future__ import annotations
 
 import time
 
 import click
-from click.shell_completion import get_completion_class
 
 from cer_gpu.backend.evaluation import evaluate_events
 from cer_gpu.backend.jit import folder_of
 from cer_gpu.cli.command_line import show_text
-from cer_gpu.cli.progress import WarmingBar
+from cer_gpu.cli.progress_bar import WarmingBar
 from cer_gpu.cli.tally import counted
 from cer_gpu.warming import N_KINDS, warm
 
@@ -22,11 +21,11 @@ Examples:
   cer-gpu warm
   NUMBA_CACHE_DIR=/opt/cer-gpu cer-gpu warm  # while an image is built""",
 )
-def warm_up() -> int:
+def warm_command() -> int:
     """Compile the loops ahead of the first run.
 
-    They are those of all usual kinds of queries, and are kept for this machine's processor, in the folder that is told
-    at the end.
+    They are those of all usual kinds of queries, and are kept for this machine's processor, in the folder that is
+    named at the end.
     """
     begun = time.perf_counter()
     n_compiled = 0
@@ -39,24 +38,4 @@ def warm_up() -> int:
     taken = time.perf_counter() - begun
     folder = folder_of(evaluate_events)
     show_text(f"{counted(n_compiled, 'function')} compiled in {taken:.1f} s; the loops are kept in {folder}")
-    return 0
-
-
-@click.command(
-    epilog="""\b
-Examples:
-  eval "$(cer-gpu completion bash)"
-  cer-gpu completion zsh > ~/.zfunc/_cer-gpu
-  cer-gpu completion fish > ~/.config/fish/completions/cer-gpu.fish"""
-)
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@click.pass_context
-def completion(context: click.Context, shell: str) -> int:
-    """Print the completion script for SHELL.
-
-    It completes the commands, options and files of cer-gpu.
-    """
-    made = get_completion_class(shell)
-    assert made is not None
-    click.echo(made(context.find_root().command, {}, "cer-gpu", "_CER_GPU_COMPLETE").source())
     return 0

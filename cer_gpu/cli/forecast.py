@@ -24,7 +24,7 @@ from cer_gpu.cli.options import (
 )
 from cer_gpu.cli.output_file import chosen_format, open_target
 from cer_gpu.cli.preview import preview, table_width
-from cer_gpu.cli.progress import working
+from cer_gpu.cli.progress_bar import working
 from cer_gpu.cli.query_arguments import WrongQueries, read_queries
 from cer_gpu.cli.signals import Signals
 from cer_gpu.cli.tally import counted
