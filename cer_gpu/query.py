@@ -29,7 +29,7 @@ from cer_gpu.explain.facts import explain
 from cer_gpu.explain.in_short import in_short
 from cer_gpu.io.source import Source, with_field_column
 from cer_gpu.io.sources import open_events, reading_again
-from cer_gpu.io.text_times import with_times
+from cer_gpu.io.text_types import with_times
 from cer_gpu.order.sorting import sort_source
 from cer_gpu.order.streams import STREAM_COLUMN, by_stream, merge_sources
 from cer_gpu.order.ties import order_ties

@@ -19,8 +19,19 @@ from spark_glue.distribution import (
     times_beside,
     why_not_distributions,
 )
-from spark_glue.keys import hash_of_key, part_of_key
-from spark_glue.number import Cut, Numbered, as_sent, located_by_path, number, order_key, quoted, sent, sort_columns
+from spark_glue.number import (
+    Cut,
+    Numbered,
+    as_sent,
+    hash_of_key,
+    located_by_path,
+    number,
+    order_key,
+    part_of_key,
+    quoted,
+    sent,
+    sort_columns,
+)
 from spark_glue.stage import plain_schema
 from spark_glue.survey import WHERE
 

@@ -9,8 +9,7 @@ import pytest
 
 from cer_gpu import private_files
 from cer_gpu.cache import whole_file
-from cer_gpu.follow.lock import locked
-from cer_gpu.follow.log import CommitLog, write_whole
+from cer_gpu.follow.log import CommitLog, locked, write_whole
 from cer_gpu.io.sinks import result_file
 from cer_gpu.private_files import open_regular, replacing, why_not_private
 

@@ -11,16 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.cli.command_line import show_text
-from cer_gpu.cli.funnel import right
-from cer_gpu.cli.preview import Preview, QueryTable, end_of, preview, table_width
+from cer_gpu.cli.preview import Preview, QueryTable, end_of, preview, right, table_width
 from cer_gpu.cli.tally import Totals, counted
 from cer_gpu.io.sinks import Sink
 from cer_gpu.output.funnel import FunnelCounts
 from cer_gpu.rule import NO_TACTIC, Rule, urgency
-from cer_gpu.rules.alerts import in_order_of_ends
-from cer_gpu.rules.hosts import hosts_of
-from cer_gpu.rules.near_misses import reached
-from cer_gpu.rules.timeline import timeline_rows
+from cer_gpu.rules.alerts import hosts_of, in_order_of_ends, reached, timeline_rows
 
 NO_LEVEL = "no level"
 SHOWN_RULES = 40

@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import QuerySyntax, event_names
-from cer_gpu.cli.command_line import say, show_text
+from cer_gpu.cli.command_line import error_facts, say, show_text, to_json
 from cer_gpu.cli.event_arguments import STANDARD, Streams, given_streams
-from cer_gpu.cli.json_output import error_facts, to_json
 from cer_gpu.cli.options import QueryOptions, query_options, reading_options
 from cer_gpu.cli.query_arguments import (
     QueryArguments,

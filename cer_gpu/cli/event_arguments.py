@@ -18,8 +18,7 @@ from cer_gpu.errors import CerError, EventsError, OptionError, QueryError
 from cer_gpu.io.files import Files, find_files, time_of_logs
 from cer_gpu.io.formats import is_name_of_events
 from cer_gpu.io.source import Source
-from cer_gpu.io.sources import open_events
-from cer_gpu.io.standard_input import open_standard_input
+from cer_gpu.io.sources import open_events, open_standard_input
 from cer_gpu.io.tables.names import is_table_name
 from cer_gpu.io.text_options import USUAL, TextOptions
 from cer_gpu.order.period import Period, within_period

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import cer_gpu
-from cer_gpu.cli.command_line import say, say_notes, show_text
+from cer_gpu.cli.command_line import say, say_notes, show_text, to_json
 from cer_gpu.cli.event_arguments import STANDARD, Streams, given_streams
-from cer_gpu.cli.json_output import to_json
 from cer_gpu.cli.options import (
     QueryOptions,
     complete_files,

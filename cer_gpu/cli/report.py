@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from cer_gpu.cli.command_line import say, say_notes
+from cer_gpu.cli.command_line import say, say_notes, to_json
 from cer_gpu.cli.event_arguments import STANDARD, given_streams
-from cer_gpu.cli.json_output import to_json
 from cer_gpu.cli.options import (
     QueryOptions,
     complete_files,

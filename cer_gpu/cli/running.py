@@ -7,8 +7,7 @@ from typing import Any
 from cer_gpu.cli.alerts import AlertSummary, AlertTable, NearMisses, lines_of
 from cer_gpu.cli.evaluation import AlertEvaluation, CommandEvaluation
 from cer_gpu.cli.event_arguments import Streams
-from cer_gpu.cli.funnel import FunnelPreview, funnel_facts
-from cer_gpu.cli.preview import FirstRows, Preview, QueryTable, rows_to_show
+from cer_gpu.cli.preview import FirstRows, FunnelPreview, Preview, QueryTable, funnel_facts, rows_to_show
 from cer_gpu.cli.progress_bar import Display
 from cer_gpu.cli.query_arguments import (
     QueryArguments,

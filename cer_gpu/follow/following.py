@@ -28,10 +28,15 @@ from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.errors import CerError, CheckpointError, EventsError, QueryTypeError, TimeOrderError
 from cer_gpu.follow.folder_watcher import Arrival, LiveSource
-from cer_gpu.follow.lock import locked
-from cer_gpu.follow.log import LOG_VERSION, LONGEST_LOG, CommitLog, write_whole
-from cer_gpu.follow.recovery import check_events, check_nothing_later, check_private, check_steps
-from cer_gpu.follow.targets import LiveTarget, last_published
+from cer_gpu.follow.log import LOG_VERSION, LONGEST_LOG, CommitLog, locked, write_whole
+from cer_gpu.follow.targets import (
+    LiveTarget,
+    check_events,
+    check_nothing_later,
+    check_private,
+    check_steps,
+    last_published,
+)
 from cer_gpu.io.sinks import Sink
 from cer_gpu.io.source import BATCH_ROWS, Source
 from cer_gpu.resolution.fields import find_field

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from cer_gpu.errors import CheckpointError, OptionError
 from cer_gpu.follow.targets import LiveTarget, last_published
-from cer_gpu.io.paths import map_local
 from cer_gpu.io.sinks import Sink
+from cer_gpu.io.stores import map_local
 from cer_gpu.io.tables.names import TableName
 
 if TYPE_CHECKING:

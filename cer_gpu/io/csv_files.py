@@ -26,7 +26,7 @@ from cer_gpu.io.text_files import (
     rounded_message,
     time_type_of_format,
 )
-from cer_gpu.io.text_options import USUAL, TextOptions
+from cer_gpu.io.text_options import USUAL, TextOptions, time_type_by
 from cer_gpu.io.text_types import (
     UTC,
     WiderTypes,
@@ -39,7 +39,6 @@ from cer_gpu.io.text_types import (
     type_of_texts,
     zones_differ,
 )
-from cer_gpu.io.time_formats import time_type_by
 
 DELIMITERS = ",;\t|"
 """Separators that a header tells, the first of those that it has equally many of."""

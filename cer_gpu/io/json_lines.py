@@ -28,7 +28,7 @@ from cer_gpu.io.text_files import (
     time_type_of_format,
     zone_word,
 )
-from cer_gpu.io.text_options import USUAL, TextOptions
+from cer_gpu.io.text_options import USUAL, TextOptions, time_type_by
 from cer_gpu.io.text_types import (
     UTC,
     WiderTypes,
@@ -40,7 +40,6 @@ from cer_gpu.io.text_types import (
     to_times,
     zones_differ,
 )
-from cer_gpu.io.time_formats import time_type_by
 
 TEXT_BYTES = 1 << 22
 """Bytes of JSON lines to parse at once; the types of columns are those of the first so many."""

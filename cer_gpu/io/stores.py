@@ -16,11 +16,42 @@ import pyarrow as pa
 from pyarrow import fs
 
 from cer_gpu.errors import EventsError
-from cer_gpu.io.containers.compression import MAGIC_BYTES, MAX_DECOMPRESSED, codec_of, decompressed, too_much
-from cer_gpu.io.containers.zip_members import is_zip, member_names, opened_member
+from cer_gpu.io.containers.compression import (
+    MAGIC_BYTES,
+    MAX_DECOMPRESSED,
+    codec_of,
+    decompressed,
+    is_zip,
+    member_names,
+    opened_member,
+    too_much,
+)
 from cer_gpu.io.folders import Entry, entries, entry_at
-from cer_gpu.io.paths import open_local
 from cer_gpu.printable import printable
+
+
+def native_path(path: str | os.PathLike[str]) -> str | bytes:
+    """Return a path that pyarrow takes: its bytes where it is no UTF-8."""
+    text = os.fspath(path)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(text)
+    return text
+
+
+def open_local(path: str | os.PathLike[str], mode: str = "rb") -> pa.OSFile:
+    """Open a file of this machine as pyarrow does.
+
+    It is not mapped: a file that is cut short while it is mapped ends the process with SIGBUS.
+    """
+    return pa.OSFile(native_path(path), mode)
+
+
+def map_local(path: str | os.PathLike[str]) -> pa.MemoryMappedFile:
+    """Map a file of this machine that nobody else can cut short."""
+    return pa.memory_map(native_path(path))
+
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(/.*|)", re.DOTALL)
 _UNESCAPED = "/:@!$&'()*+,;=-._~"

@@ -14,9 +14,8 @@ from cer_gpu.engine.options import EvaluationOptions, Sort, options_by_name
 from cer_gpu.io.sinks import naming, result_file
 from cer_gpu.io.texts import plain_values
 from cer_gpu.report.alert_page import Raised, alert_page
-from cer_gpu.report.events import ReportEvents, paths
+from cer_gpu.report.events import ReportEvents, paths, title_of
 from cer_gpu.report.page import ReportSummary
-from cer_gpu.report.titles import title_of
 from cer_gpu.rules.rule_set import RuleSet
 
 FIRST_ALERTS = 20

@@ -14,9 +14,8 @@ from cer_gpu.output.funnel import STOPS, FunnelCounts, FunnelRow
 from cer_gpu.planning.progress import funnel_names
 from cer_gpu.printable import html_text
 from cer_gpu.query_set import QuerySet
-from cer_gpu.report.events import ReportEvents, paths
+from cer_gpu.report.events import ReportEvents, paths, title_of
 from cer_gpu.report.page import ReportSummary, digest, queries_of, resource
-from cer_gpu.report.titles import title_of
 
 _WIDTH = 1000
 """Units of the width of a bar of all starts."""

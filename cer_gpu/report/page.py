@@ -21,8 +21,7 @@ from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet
 from cer_gpu.report.content import content
 from cer_gpu.report.counted import count_for_report, n_pages, too_many
-from cer_gpu.report.events import ReportEvents, paths
-from cer_gpu.report.titles import title_of
+from cer_gpu.report.events import ReportEvents, paths, title_of
 
 SCRIPTS = ("dom", "axis", "held", "search", "charts", "timeline", "list", "export", "rows", "page")
 """Files of the page's script, in the order in which they follow one another."""

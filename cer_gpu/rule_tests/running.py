@@ -2,22 +2,168 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
+from time import perf_counter
 from typing import Any
+from xml.etree import ElementTree
 
+from cer_gpu.cache import whole_file
 from cer_gpu.compilation import TYPE_COLUMN, CompiledQuery
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
+from cer_gpu.printable import printable_lines
 from cer_gpu.rule import TEST_ENDINGS, Rule
 from cer_gpu.rule_tests.cases import NO_MATCH, RuleCase
-from cer_gpu.rule_tests.comparing import different_count, different_positions, different_rows, too_few
-from cer_gpu.rules.folder import READERS, RuleFolder, read_file, read_folder
-from cer_gpu.rules.found import AS_NAMED, FieldColumns
+from cer_gpu.rules.folder import AS_NAMED, READERS, FieldColumns, RuleFolder, read_file, read_folder
 from cer_gpu.rules.rule_set import analyse_rule, options_of_rules
+
+_SHOWN = 5
+"""Most rows that a difference shows of each kind."""
+
+
+def different_count(expected: int, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return lines on a number of rows that differs; none: it does not."""
+    if expected == len(rows):
+        return []
+    return [f"expected {_matches(expected)}, got {_matches(len(rows))}", *_listed("got", rows)]
+
+
+def too_few(expected: int, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return lines on rows of which there are fewer than expected; none: there are enough."""
+    if len(rows) >= expected:
+        return []
+    return [f"expected at least {_matches(expected)}, got {_matches(len(rows))}", *_listed("got", rows)]
+
+
+def different_positions(expected: Sequence[Sequence[int]], got: Sequence[Sequence[int]]) -> list[str]:
+    """Return lines on the positions of matches that differ, in whatever order the matches are."""
+    missing, more = _apart(list(map(list, expected)), list(map(list, got)), lambda wanted, found: wanted == found)
+    if not missing and not more:
+        return []
+    return [
+        _numbers(expected, got) or "expected other positions",
+        *_listed("missing", missing),
+        *_listed("unexpected", more),
+    ]
+
+
+def different_rows(expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return lines on rows that differ in the columns that are named, in whatever order the rows are."""
+    missing, more = _apart(expected, got, is_as_expected)
+    if not missing and not more:
+        return []
+    named = {name for row in expected for name in row} or {name for row in got for name in row}
+    return [
+        _numbers(expected, got) or "expected other values",
+        *_listed("missing", missing),
+        *_listed("unexpected", [{name: value for name, value in row.items() if name in named} for row in more]),
+    ]
+
+
+def is_as_expected(wanted: Any, found: Any) -> bool:
+    """Return True for a value as a case expects it: of a mapping, only the keys that it names are compared."""
+    match wanted:
+        case dict():
+            if not isinstance(found, dict):
+                return False
+            return all(name in found and is_as_expected(value, found[name]) for name, value in wanted.items())
+        case list():
+            if not isinstance(found, list) or len(wanted) != len(found):
+                return False
+            return all(map(is_as_expected, wanted, found))
+        case bool() | None:
+            return wanted is found
+        case int() | float():
+            return _same_number(wanted, found)
+    if isinstance(found, datetime | date | time | timedelta):
+        return bool(_moment(wanted) == _moment(found))
+    return bool(wanted == found)
+
+
+def _same_number(wanted: float, found: Any) -> bool:
+    if isinstance(found, bool) or not isinstance(found, int | float | Decimal):
+        return False
+    if isinstance(found, float) or isinstance(wanted, float):
+        return math.isclose(wanted, float(found), rel_tol=1e-9) or (math.isnan(wanted) and math.isnan(found))
+    return wanted == found
+
+
+def _moment(value: Any) -> Any:
+    """Return a time or date, or a text of one, so that equal ones are equal: those without a zone are of UTC."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return value
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day)
+    if isinstance(value, datetime):  # also pandas.Timestamp, of nanoseconds
+        return value.replace(tzinfo=value.tzinfo or UTC)
+    return value
+
+
+def _apart(
+    expected: Sequence[Any], got: Sequence[Any], fits: Callable[[Any, Any], bool]
+) -> tuple[list[Any], list[Any]]:
+    """Return what of the expected has no partner among the got, and the got without one, in a largest matching."""
+    partners = [[j for j, found in enumerate(got) if fits(wanted, found)] for wanted in expected]
+    of_got: dict[int, int] = {}
+
+    def place(first: int) -> bool:
+        """Find a partner for one more of the expected; others may change theirs (breadth first, along parents)."""
+        came_from: dict[int, int] = {}
+        todo = [first]
+        for i in todo:
+            for j in partners[i]:
+                if j in came_from:
+                    continue
+                came_from[j] = i
+                if j in of_got:
+                    todo.append(of_got[j])
+                    continue
+                while True:  # each one on the way takes the partner that was found for it
+                    owner = came_from[j]
+                    before = next((k for k, own in of_got.items() if own == owner), None)
+                    of_got[j] = owner
+                    if before is None:
+                        return True
+                    del of_got[before]
+                    j = before
+        return False
+
+    missing = [wanted for i, wanted in enumerate(expected) if not place(i)]
+    return missing, [found for j, found in enumerate(got) if j not in of_got]
+
+
+def _numbers(expected: Sequence[Any], got: Sequence[Any]) -> str:
+    """Return a line on two numbers of matches; empty: they are equal."""
+    return "" if len(expected) == len(got) else f"expected {_matches(len(expected))}, got {_matches(len(got))}"
+
+
+def _matches(n: int) -> str:
+    return "no match" if n == 0 else f"{n:,} match{'' if n == 1 else 'es'}"
+
+
+def _listed(head: str, rows: Sequence[Any]) -> list[str]:
+    lines = [f"  {head}: {_plain(row)}" for row in rows[:_SHOWN]]
+    if len(rows) > _SHOWN:
+        lines.append(f"  and {len(rows) - _SHOWN:,} more {head}")
+    return lines
+
+
+def _plain(row: Any) -> str:
+    if isinstance(row, dict):
+        return ", ".join(f"{name} = {_plain(value)}" for name, value in row.items())
+    if isinstance(row, list):
+        return f"[{', '.join(f'{{{_plain(each)}}}' if isinstance(each, dict) else _plain(each) for each in row)}]"
+    return row.isoformat() if isinstance(row, datetime | date | time) else repr(row)
+
 
 AS_EXPECTED, FAILED, ERROR = "passed", "failed", "error"
 
@@ -84,7 +230,7 @@ class CaseRunner:
 
     def run(self, case: RuleCase) -> Iterator[CaseOutcome]:
         """Yield the outcome of a case for each of its rules."""
-        begun = time.perf_counter()
+        begun = perf_counter()
         try:
             options = self._options | {name: value for name, value in case.options.items() if name not in _OF_FIELDS}
             fields = self._fields
@@ -97,10 +243,10 @@ class CaseRunner:
             known = self._rules(fields)
             rules = known.of(case)
         except CerError as error:
-            yield CaseOutcome(case.path, case.line, case.name, None, ERROR, _lines(error), time.perf_counter() - begun)
+            yield CaseOutcome(case.path, case.line, case.name, None, ERROR, _lines(error), perf_counter() - begun)
             return
         for name, rule in rules.items():
-            begun = time.perf_counter()
+            begun = perf_counter()
             if name in known.folder.rules:
                 self.tested.add(name)
             try:
@@ -108,7 +254,7 @@ class CaseRunner:
                 status = FAILED if told else AS_EXPECTED
             except CerError as error:
                 status, told = ERROR, list(_lines(error, rule))
-            seconds = time.perf_counter() - begun
+            seconds = perf_counter() - begun
             yield CaseOutcome(case.path, case.line, case.name, name, status, tuple(told), seconds)
 
     def _rules(self, fields: FieldColumns) -> _Rules:
@@ -252,3 +398,47 @@ def in_all(outcomes: Iterable[CaseOutcome]) -> dict[str, int]:
     for each in outcomes:
         counts[each.status] += 1
     return counts
+
+
+_ELEMENTS = {FAILED: "failure", ERROR: "error"}
+
+
+def write_junit(outcomes: Mapping[str, Sequence[CaseOutcome]], path: Path) -> None:
+    """Write outcomes, by the names of their files, to a file that appears whole or not at all."""
+    root = ElementTree.Element("testsuites", _counts([each for of_file in outcomes.values() for each in of_file]))
+    for file, of_file in outcomes.items():
+        suite = ElementTree.SubElement(
+            root, "testsuite", {"name": printable_lines(file), **_counts(of_file), "skipped": "0"}
+        )
+        for each in of_file:
+            _add(suite, file, each)
+    with whole_file(path, 0o644) as out:
+        ElementTree.indent(root)
+        ElementTree.ElementTree(root).write(out, encoding="utf-8", xml_declaration=True)
+        out.write(b"\n")
+
+
+def _add(suite: ElementTree.Element, file: str, outcome: CaseOutcome) -> None:
+    name = outcome.name if outcome.rule is None else f"{outcome.name} [{outcome.rule}]"
+    case = ElementTree.SubElement(
+        suite,
+        "testcase",
+        {"name": printable_lines(name), "classname": printable_lines(file), "time": f"{outcome.seconds:.3f}"},
+    )
+    if outcome.status in _ELEMENTS:
+        first = outcome.told[0] if outcome.told else outcome.status
+        found = ElementTree.SubElement(
+            case, _ELEMENTS[outcome.status], {"message": printable_lines(first), "type": outcome.status}
+        )
+        place = f"{outcome.path}:{outcome.line}" if outcome.line is not None else str(outcome.path)
+        found.text = printable_lines("\n".join([place, *outcome.told]))
+
+
+def _counts(outcomes: Sequence[CaseOutcome]) -> dict[str, str]:
+    counts = in_all(outcomes)
+    return {
+        "tests": str(len(outcomes)),
+        "failures": str(counts[FAILED]),
+        "errors": str(counts[ERROR]),
+        "time": f"{sum(each.seconds for each in outcomes):.3f}",
+    }

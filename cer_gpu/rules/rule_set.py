@@ -32,8 +32,7 @@ from cer_gpu.preparing.sets import compiled_together
 from cer_gpu.query_set import QuerySet, QuerySetEvaluator
 from cer_gpu.rule import Rule
 from cer_gpu.rules.alerts import AlertRows, alert_output, in_order_of_ends, time_type_in
-from cer_gpu.rules.folder import read_folder
-from cer_gpu.rules.found import FieldColumns
+from cer_gpu.rules.folder import FieldColumns, read_folder
 
 OF_ALERTS = tuple(name for name in OF_EVENTS if name not in ("output", "aggregate"))
 """Options of `RuleSet.alerts`."""

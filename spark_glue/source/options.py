@@ -15,8 +15,7 @@ from cer_gpu.compilation import TYPE_COLUMN
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rule import Rule
-from cer_gpu.rules.folder import read_folder
-from cer_gpu.rules.found import FieldColumns
+from cer_gpu.rules.folder import FieldColumns, read_folder
 from spark_glue.distribution import DISTRIBUTIONS, MAX_SHARDS
 from spark_glue.files.stores import relevant
 

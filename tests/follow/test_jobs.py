@@ -19,7 +19,7 @@ from written_tables import use_catalogue
 from cer_gpu.errors import CheckpointError
 from cer_gpu.follow import following
 from cer_gpu.follow.following import PASSING
-from cer_gpu.follow.lock import locked
+from cer_gpu.follow.log import locked
 from cer_gpu.follow.table_arrivals import TableArrivals
 from cer_gpu.follow.table_target import TableTarget
 from cer_gpu.io.tables import writing

@@ -13,14 +13,14 @@ from report.pages import HOSTILE, TRADES, about, all_held, between_of, held, row
 
 import cer_gpu
 from cer_gpu.automaton.strategies import STRATEGIES
-from cer_gpu.report import between as between_module
+from cer_gpu.report import content as measured_module
 from cer_gpu.report import counted as counted_module
 from cer_gpu.report import found as found_module
-from cer_gpu.report import measured as measured_module
+from cer_gpu.report import rows as between_module
 from cer_gpu.report import rows as rows_module
 from cer_gpu.report import write_report
-from cer_gpu.report.packing import in_one_format, packed
-from cer_gpu.report.samples import Sample, fingerprints
+from cer_gpu.report.found import Sample, fingerprints
+from cer_gpu.report.rows import in_one_format, packed
 
 QUERY = "SELECT * FROM S WHERE SELL AS s ; BUY AS b"
 

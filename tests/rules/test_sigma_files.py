@@ -7,8 +7,7 @@ import pytest
 
 from cer_gpu.errors import OptionError, QueryError
 from cer_gpu.rules import load, read_folder
-from cer_gpu.rules.folder import READERS, FieldColumns, read_file, skipped_files_note
-from cer_gpu.rules.sigma import OTHER_YAML
+from cer_gpu.rules.folder import OTHER_YAML, READERS, FieldColumns, read_file, skipped_files_note
 from cer_gpu.sigma import loading
 
 pytest.importorskip("sigma.rule")
@@ -188,7 +187,7 @@ def test_rules_need_pysigma_and_other_yaml_does_not(tmp_path, monkeypatch):
 
 
 def test_thousands_of_files_are_read_together(tmp_path, monkeypatch):
-    from cer_gpu.rules import sigma
+    from cer_gpu.rules import folder as sigma
 
     asked = []
     monkeypatch.setattr(

@@ -26,8 +26,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import IO
 
-from cer_gpu.io.logs.lines import numbered_lines
-from cer_gpu.io.logs.records import Record, Skipped
+from cer_gpu.io.logs.records import Record, Skipped, numbered_lines
 
 NOT_A_RECORD = "line that is no record of auditd"
 TIME_OUT_OF_RANGE = "record of auditd with a time or serial out of range"

@@ -19,8 +19,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import IO
 
-from cer_gpu.io.logs.lines import numbered_lines
-from cer_gpu.io.logs.records import Record, Skipped
+from cer_gpu.io.logs.records import Record, Skipped, numbered_lines
 
 WITHOUT_EVENT = "line without an event of Sysmon"
 CUT_SHORT = "event of Sysmon that is cut short"

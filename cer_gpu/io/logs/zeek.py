@@ -26,8 +26,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import IO
 
-from cer_gpu.io.logs.lines import numbered_lines
-from cer_gpu.io.logs.records import Record, Skipped, Value
+from cer_gpu.io.logs.records import Record, Skipped, Value, numbered_lines
 
 BEFORE_THE_HEADER = "line before a header of Zeek with #fields"
 OTHER_NUMBER = "line of Zeek with another number of values than #fields has"

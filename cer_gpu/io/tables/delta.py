@@ -25,11 +25,79 @@ from cer_gpu.errors import EventsError, did_you_mean
 from cer_gpu.io.formats import format_of
 from cer_gpu.io.source import READ_ERRORS, ColumnBounds, Source
 from cer_gpu.io.stores import Address, StoredFile, open_store, path_in_store, s3_endpoint
-from cer_gpu.io.tables.delta_log import actions_in, n_records
-from cer_gpu.io.tables.names import DELTA_LOG, TableName, moment_in, package_of
-from cer_gpu.io.tables.order import natural
+from cer_gpu.io.tables.names import DELTA_LOG, TableName, moment_in, natural, package_of
 from cer_gpu.io.tables.table import DataFile, PlainFile, TableSnapshot, conformed, reading_file
 from cer_gpu.io.text_options import USUAL
+
+_FILE: Mapping[str, tuple[type, ...]] = {"path": (str,), "dataChange": (bool, type(None))}
+_FORMS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
+    "add": {**_FILE, "partitionValues": (dict, type(None)), "stats": (str, type(None))},
+    "remove": _FILE,
+    "commitInfo": {},
+}
+"""Types of the fields that are read of each action."""
+
+
+def actions_in(text: str, path: str) -> list[dict[str, Any]]:
+    """Return the actions of a commit, one a line, without those that are null.
+
+    Parameters
+    ----------
+    text
+    path
+        Path of its file, for messages.
+
+    Raises
+    ------
+    EventsError
+        When a line is no action.
+    """
+    found = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            action = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise EventsError(f"{path}: is damaged: a line is no JSON: {error}") from error
+        why = _why_no_action(action)
+        if why is not None:
+            raise EventsError(f"{path}: is damaged: line {number}: {why}")
+        found.append({name: value for name, value in action.items() if value is not None})
+    return found
+
+
+def _why_no_action(action: object) -> str | None:
+    if not isinstance(action, dict):
+        return "expected an action"
+    for name, form in _FORMS.items():
+        told = action.get(name)
+        if told is None:
+            continue
+        if not isinstance(told, dict):
+            return f"{name!r} is no object"
+        for key, types in form.items():
+            if not isinstance(told.get(key), types):
+                return f"{key!r} of {name!r} is {told[key]!r}" if key in told else f"{key!r} of {name!r} is missing"
+    return None
+
+
+def n_records(add: Mapping[str, Any]) -> int | None:
+    """Return the number of rows that the statistics of an added file tell, or None if they tell none.
+
+    Raises
+    ------
+    EventsError
+        When they are damaged.
+    """
+    try:
+        told = json.loads(add.get("stats") or "{}").get("numRecords")
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise EventsError(f"the log of the table is damaged: the statistics of {add['path']!r} are no JSON") from error
+    if told is not None and (not isinstance(told, int) or isinstance(told, bool) or told < 0):
+        raise EventsError(f"the log of the table is damaged: {add['path']!r} has {told!r} rows")
+    return told
+
 
 _MANY_FILES = 64
 """Files from which on each is one part: their footers are not read to share them between threads."""

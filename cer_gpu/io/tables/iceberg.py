@@ -18,8 +18,7 @@ from cer_gpu.columnar.columns import is_string
 from cer_gpu.errors import CerError, EventsError, did_you_mean
 from cer_gpu.io.source import ColumnBounds
 from cer_gpu.io.stores import Address
-from cer_gpu.io.tables.names import TableName, moment_in, package_of
-from cer_gpu.io.tables.order import natural
+from cer_gpu.io.tables.names import TableName, moment_in, natural, package_of
 from cer_gpu.io.tables.table import DataFile, PlainFile, TableSnapshot, conformed, reading_file
 
 

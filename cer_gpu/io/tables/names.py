@@ -10,6 +10,18 @@ from typing import Any
 
 from cer_gpu.errors import EventsError, OptionError
 
+_DIGITS = re.compile(r"(\d+)")
+
+
+def natural(text: str) -> list[tuple[str, int]]:
+    """Return a key by which names are sorted, numbers in them as numbers."""
+    parts = _DIGITS.split(text)
+    return [
+        (words, int(number) if number else -1)
+        for words, number in zip(parts[::2], [*parts[1::2], ""], strict=True)
+    ]  # fmt: skip
+
+
 TABLE_PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg"}
 """Packages that read a kind of table, by the prefix of its names; each is an extra of that prefix."""
 DELTA_LOG = "_delta_log"

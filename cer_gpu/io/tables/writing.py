@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from cer_gpu.errors import OptionError
-from cer_gpu.io.paths import map_local, open_local
 from cer_gpu.io.sinks import Sink, decoded_rows, decoded_schema
+from cer_gpu.io.stores import map_local, open_local
 from cer_gpu.io.tables.delta import delta_options, telling_delta_errors
 from cer_gpu.io.tables.iceberg import catalogue_of, telling_iceberg_errors
 from cer_gpu.io.tables.names import TableName, package_of
