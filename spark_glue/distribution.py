@@ -286,6 +286,19 @@ class TaskReport:
     peak_memory: int
 
 
+class ReportsOfParts:
+    """Accumulator at the driver (an `AccumulatorParam` of Spark): reports by part; of a task that ran twice, the last."""
+
+    def zero(self, value: dict[int, TaskReport]) -> dict[int, TaskReport]:
+        """Return the initial value: no reports."""
+        return {}
+
+    def addInPlace(self, value1: dict[int, TaskReport], value2: dict[int, TaskReport]) -> dict[int, TaskReport]:
+        """Merge the reports of two tasks."""
+        value1.update(value2)
+        return value1
+
+
 @dataclass(frozen=True)
 class Task:
     """Evaluation of the rows of a task: part after part, each in the order of the stream.

@@ -6,13 +6,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from cer_gpu.cli.tally import FORMS, counted
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.io.tables.names import is_table_name
 from cer_gpu.rules.alerts import ALERTS
-from spark_glue.distribution import JobOptions, TaskReport, taking_job_options
+from spark_glue.distribution import JobOptions, ReportsOfParts, TaskReport, taking_job_options
 from spark_glue.errors import plain_errors
 from spark_glue.files.tables import table_frame
 from spark_glue.match import matching
@@ -181,7 +181,7 @@ def run(
     )
     context = spark.sparkContext
     result = Result(spark, out, format, partition_by, overwrite=overwrite)
-    report = context.accumulator({}, _accumulated())
+    report = context.accumulator({}, cast(Any, ReportsOfParts()))
     first_stage = next_stage(context)
     begun = time.perf_counter()
     with plain_errors(), progress(context, hidden=not show_progress):
@@ -215,12 +215,6 @@ def run(
 def _counted(parts: Sequence[TaskReport]) -> int:
     """Return the number of rows of a stream, all of which each part has."""
     return max((part.n_rows for part in parts), default=0)
-
-
-def _accumulated() -> Any:
-    from spark_glue.accumulated import Accumulated
-
-    return Accumulated()
 
 
 def read(

@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 
 from cer_gpu.cli.command_line import Command
+from cer_gpu.cli.live.follow_options import POLL_SECONDS, SETTLE_SECONDS, FollowOptions
 from cer_gpu.cli.live.following import check_apart, run_live
-from cer_gpu.cli.live.options import POLL_SECONDS, SETTLE_SECONDS, FollowOptions
 from cer_gpu.cli.options import (
     QueryOptions,
     complete_files,

@@ -21,9 +21,9 @@ from spark_glue.distribution import (
     taking_job_options,
     way_of_rows,
 )
-from spark_glue.files.found import DirectReadError, Scan
-from spark_glue.number import ADDED
-from spark_glue.rows import deal_rows
+from spark_glue.files.stored_events import DirectReadError, Scan
+from spark_glue.row_distribution import deal_rows
+from spark_glue.row_positions import ADDED
 from spark_glue.sessions import active_session, described, settings, short, tasks_at_once
 from spark_glue.work import Work, holds_times, work_of
 
@@ -181,7 +181,7 @@ def plan_input(
     n_parts = options.n_parts(lambda: tasks_at_once(found.spark))
     given = (found.spark, found.schema, order)
     if found.scan is not None:
-        from spark_glue.files.job import plan_files
+        from spark_glue.files.file_job import plan_files
 
         try:
             with described(found.spark, f"{short(work.text)}: plan by files"):
@@ -306,7 +306,7 @@ def matching(
 
     way = plan_input(events, query, **vars(options), check=check_result)
     if way.plan is not None:
-        from spark_glue.files.job import found_of
+        from spark_glue.files.file_job import found_of
 
         return MatchJob(
             df=found_of(way.spark, way.plan, report),

@@ -21,7 +21,7 @@ from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.io.text_types import with_times
-from cer_gpu.io.texts import plain_values
+from cer_gpu.io.value_strings import plain_values
 from cer_gpu.predicates.guards import type_column_type
 
 FIRST_ROWS = 1000

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from cer_gpu.cli.command_line import show_text
 from cer_gpu.cli.tally import FORMS, Tally, Totals, counted
-from cer_gpu.io.texts import plain_values
+from cer_gpu.io.value_strings import plain_values
 from cer_gpu.output.funnel import STOPS, FunnelCounts
 from cer_gpu.printable import printable
 

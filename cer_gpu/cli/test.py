@@ -16,8 +16,8 @@ from cer_gpu.engine.options import OverridableDefault
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.printable import printable
 from cer_gpu.rule_tests import CaseOutcome, CaseRunner, read_cases, write_junit
+from cer_gpu.rule_tests.case_runner import AS_EXPECTED, ERROR, FAILED, in_all
 from cer_gpu.rule_tests.cases import case_files
-from cer_gpu.rule_tests.running import AS_EXPECTED, ERROR, FAILED, in_all
 
 _SHOWN = {
     AS_EXPECTED: click.style("ok    ", fg="green"),

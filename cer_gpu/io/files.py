@@ -18,7 +18,7 @@ from pyarrow import fs
 from cer_gpu.columnar.batches import constant_column
 from cer_gpu.columnar.validation import validated
 from cer_gpu.errors import EventsError, nearest_file
-from cer_gpu.io.containers.compression import ZIP_ENDING
+from cer_gpu.io.compression import ZIP_ENDING
 from cer_gpu.io.folders import entries
 from cer_gpu.io.formats import ENDINGS, FORMAT_NAMES, format_of, is_name_of_events, is_recognised, stored_format
 from cer_gpu.io.logs.processes import convert_ahead

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from cer_gpu.columnar.columns import is_string, plain_type
 from cer_gpu.columnar.fields import attribute_type, names_in, retyped
-from cer_gpu.io.containers.compression import COMPRESSIONS, ZIP_ENDING, RawStream, check_size, named_codec
+from cer_gpu.io.compression import COMPRESSIONS, ZIP_ENDING, RawStream, check_size, named_codec
 from cer_gpu.io.csv_files import csv_source
 from cer_gpu.io.json_documents import JsonDocuments, are_lines, is_json
 from cer_gpu.io.json_lines import TEXT_BYTES, json_source

@@ -20,7 +20,7 @@ from pyarrow import fs
 from cer_gpu.errors import OptionError
 from cer_gpu.io.parts import name_part, open_part, part_beside, remove_left_parts
 from cer_gpu.io.stores import Address, open_store, path_in_store
-from cer_gpu.io.texts import TEXT, csv_header, csv_lines, is_quoted, json_lines, to_csv
+from cer_gpu.io.value_strings import TEXT, csv_header, csv_lines, is_quoted, json_lines, to_csv
 from cer_gpu.private_files import unfinished
 
 _COPY_BYTES = 1 << 22
@@ -148,7 +148,7 @@ def open_sink(
 
     Notes
     -----
-    `cer_gpu.io.texts` defines the texts of values in CSV and JSON lines. Dictionaries are written as their values, as
+    `cer_gpu.io.value_strings` defines the texts of values in CSV and JSON lines. Dictionaries are written as their values, as
     an Arrow file has only one dictionary for all its rows.
     """
     name = os.fspath(path)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from cer_gpu.errors import EventsError
-from cer_gpu.io.containers.compression import (
+from cer_gpu.io.compression import (
     MAGIC_BYTES,
     MAX_DECOMPRESSED,
     codec_of,

@@ -34,8 +34,8 @@ from cer_gpu.editing.known import KnownEvents
 from cer_gpu.editing.problems import compiled_or_errors
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
 from cer_gpu.explain.explanation import Explanation
+from cer_gpu.frames.frame_matching import COMPILING_OPTIONS, CompiledForFrame, checked
 from cer_gpu.frames.kinds import Kind, kind_of_frame
-from cer_gpu.frames.matching import COMPILING_OPTIONS, CompiledForFrame, checked
 from cer_gpu.io.files import Files
 from cer_gpu.io.sources import open_events
 from cer_gpu.io.text_options import USUAL, TextOptions

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Int64
-from cer_gpu.io.texts import plain_values
+from cer_gpu.io.value_strings import plain_values
 from cer_gpu.printable import html_text
 from cer_gpu.report.page import digest, resource
 from cer_gpu.rule import LEVELS, NO_TACTIC, Rule, urgency

@@ -15,12 +15,12 @@ from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.moments import UNITS_PER_SECOND
 from cer_gpu.engine.options import USUAL_OPTIONS, EvaluationOptions
 from cer_gpu.errors import QueryTooLargeError
-from cer_gpu.io.texts import plain_values
+from cer_gpu.io.value_strings import plain_values
 from cer_gpu.query import Query
 from cer_gpu.report.counted import Counted, number_in_words
 from cer_gpu.report.events import ReportEvents
-from cer_gpu.report.found import ReportResults, find_for_report
-from cer_gpu.report.rows import MAX_CELL, coded, distinct, packed, shown_rows
+from cer_gpu.report.listed_matches import ReportResults, find_for_report
+from cer_gpu.report.match_rows import MAX_CELL, coded, distinct, packed, shown_rows
 
 MAX_MEASURED = 1000
 """Most rows of measures, where these are not those of the complex events."""

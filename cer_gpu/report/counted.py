@@ -15,7 +15,7 @@ from cer_gpu.arrays import Int32, Int64
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.engine.options import USUAL_OPTIONS, EvaluationOptions
 from cer_gpu.expressions.targets.arrow import exact_sum
-from cer_gpu.io.texts import json_texts, plain_values
+from cer_gpu.io.value_strings import json_texts, plain_values
 from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet
 from cer_gpu.report.events import ReportEvents

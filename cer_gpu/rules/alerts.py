@@ -31,7 +31,7 @@ from cer_gpu.columnar.batches import empty_batch
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.engine.evaluation import FoundBatches
-from cer_gpu.io.texts import TEXT, json_texts, plain_values
+from cer_gpu.io.value_strings import TEXT, json_texts, plain_values
 from cer_gpu.output.funnel import FunnelCounts
 from cer_gpu.rule import Rule
 

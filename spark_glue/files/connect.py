@@ -24,8 +24,8 @@ from spark_glue.files.filters import (
     OneOf,
     OrFilter,
 )
-from spark_glue.files.found import DirectReadError
 from spark_glue.files.read_plan import ReadPlan, check_modes, settings_of
+from spark_glue.files.stored_events import DirectReadError
 from spark_glue.files.stores import address_of
 from spark_glue.sessions import settings
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from spark_glue.files.found import FoundFiles
 from spark_glue.files.layout import SplitRange
 from spark_glue.files.opening import Opener
+from spark_glue.files.stored_events import FoundFiles
 
 if TYPE_CHECKING:
     from spark_glue.work import Work

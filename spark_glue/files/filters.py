@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_glue.files.found import DirectReadError
+from spark_glue.files.stored_events import DirectReadError
 
 
 @dataclass(frozen=True)

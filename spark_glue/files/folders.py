@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_glue.files.found import DirectReadError
+from spark_glue.files.stored_events import DirectReadError
 from spark_glue.files.stores import address_of
 
 NULL = "__HIVE_DEFAULT_PARTITION__"

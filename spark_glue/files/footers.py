@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from cer_gpu.errors import EventsError
 from spark_glue.files.casting import in_unit, orders, readable
 from spark_glue.files.folders import bucket_of, folder_values
-from spark_glue.files.found import DirectReadError, File, FoundFiles, Group, Scan
 from spark_glue.files.opening import Opener, reading
+from spark_glue.files.stored_events import DirectReadError, File, FoundFiles, Group, Scan
 
 THREADS = 16
 """Largest number of footers read at once: most of the time of one is spent waiting for its store."""

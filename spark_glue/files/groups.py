@@ -20,9 +20,9 @@ from cer_gpu.errors import EventsError
 from cer_gpu.io.formats import FILE_BYTES, FILE_ROWS
 from cer_gpu.io.source import BATCH_ROWS
 from spark_glue.distribution import POSITION
-from spark_glue.files.found import File, FoundFiles
 from spark_glue.files.layout import Unit
 from spark_glue.files.opening import Opener, check_file, reading
+from spark_glue.files.stored_events import File, FoundFiles
 
 MAX_OPEN = 4
 """Most files that one reader keeps open: those that are mapped count as memory of the process."""

@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from spark_glue.distribution import LEAST_INT64, MAX_INT64
-from spark_glue.files.found import Group
+from spark_glue.files.stored_events import Group
 
 
 @dataclass(frozen=True, slots=True)

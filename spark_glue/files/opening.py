@@ -16,7 +16,7 @@ from pyarrow import fs
 from cer_gpu.errors import EventsError
 from cer_gpu.io.stores import Address, listing, path_in_store, uri_in_store
 from cer_gpu.io.tables.names import is_table_name
-from spark_glue.files.found import DirectReadError, File
+from spark_glue.files.stored_events import DirectReadError, File
 from spark_glue.files.stores import address_of, relevant, store
 
 PARQUET = (".parquet", ".pq", ".parq")

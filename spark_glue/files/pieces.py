@@ -19,10 +19,10 @@ from cer_gpu.errors import QueryTypeError
 from cer_gpu.order.rows import ROW_COLUMN
 from spark_glue.distribution import DISTRIBUTIONS, MAX_SHARDS, POSITION, choose_distribution, times_beside
 from spark_glue.files.file_plan import FilePlan, Limits, Part, Piece
-from spark_glue.files.found import DirectReadError, FoundFiles
 from spark_glue.files.layout import Layout, SplitRange, Unit, unit_of
 from spark_glue.files.opening import Opener
 from spark_glue.files.ranges import ranges_of
+from spark_glue.files.stored_events import DirectReadError, FoundFiles
 from spark_glue.stage import plain_schema
 
 if TYPE_CHECKING:

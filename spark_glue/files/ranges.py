@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from spark_glue.distribution import LEAST_INT64, MAX_INT64
-from spark_glue.files.found import DirectReadError
 from spark_glue.files.layout import CutPlace, Layout, SplitRange
+from spark_glue.files.stored_events import DirectReadError
 
 
 def ranges_of(

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from spark_glue.files.filters import FileFilter, conjuncts, expression, filter_columns
 from spark_glue.files.folders import folder_values
-from spark_glue.files.found import DirectReadError, Scan
+from spark_glue.files.stored_events import DirectReadError, Scan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

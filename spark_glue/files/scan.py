@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 from cer_gpu.errors import EventsError
 from spark_glue.files.folders import folder_values
-from spark_glue.files.found import DirectReadError, Scan
 from spark_glue.files.opening import Opener
 from spark_glue.files.read_plan import ReadPlan, scan_of_plan
+from spark_glue.files.stored_events import DirectReadError, Scan
 from spark_glue.files.stores import address_of
 from spark_glue.sessions import is_connect
 

@@ -11,7 +11,7 @@ from typing import Any
 from pyarrow import fs
 
 from cer_gpu.io.stores import Address, StoreError, azure_account, hdfs_node, open_store, s3_region
-from spark_glue.files.found import DirectReadError
+from spark_glue.files.stored_events import DirectReadError
 
 _AMAZON = re.compile(r"s3(?:[.-]([a-z0-9-]+))?\.amazonaws\.com")
 _TENANT = re.compile(r"https://[^/]+/([^/]+)/oauth2/")

@@ -18,7 +18,7 @@ from cer_gpu.io.tables.names import TableName
 from cer_gpu.io.tables.opening import open_table
 from cer_gpu.io.tables.table import PlainFile, TableSnapshot
 from spark_glue.files.folders import folder_values
-from spark_glue.files.found import DirectReadError
+from spark_glue.files.stored_events import DirectReadError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

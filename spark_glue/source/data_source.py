@@ -22,17 +22,17 @@ from pyspark.sql.datasource import (
 
 from cer_gpu.errors import OptionError
 from spark_glue import schema as types_of
-from spark_glue.files.evaluation import evaluate_piece
+from spark_glue.files.file_evaluation import evaluate_piece
 from spark_glue.files.stores import RELEVANT, relevant
 from spark_glue.sessions import settings, tasks_at_once
-from spark_glue.source.options import OPTION_NAMES, asked, given_options, is_table
+from spark_glue.source.source_options import OPTION_NAMES, asked, given_options, is_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
     from spark_glue.files.file_plan import FilePlan
-    from spark_glue.source.query import StoredQuery
+    from spark_glue.source.source_query import StoredQuery
 
 METADATA = "cer.options"
 """Key of the metadata of a column that keeps the options of a table: Spark 4 does not give them to the reader."""
@@ -107,7 +107,7 @@ class CerDataSource(DataSource):
         raise OptionError("complex events are not written by the data source 'cer', only read")
 
     def _query(self, given: Mapping[str, str]) -> StoredQuery:
-        from spark_glue.source.query import stored_query
+        from spark_glue.source.source_query import stored_query
 
         return stored_query(asked({**self.store, **given}))
 

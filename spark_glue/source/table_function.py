@@ -23,10 +23,10 @@ from cer_gpu.rule import Rule
 from spark_glue import schema as types_of
 from spark_glue.distribution import MAX_SHARDS, null_error, why_not_distributions
 from spark_glue.errors import SparkSetupError
-from spark_glue.number import quoted
+from spark_glue.row_positions import quoted
 from spark_glue.sessions import is_connect, tasks_at_once
-from spark_glue.source.options import asked, given_options
-from spark_glue.source.query import work_asked
+from spark_glue.source.source_options import asked, given_options
+from spark_glue.source.source_query import work_asked
 from spark_glue.stage import plain_batch, plain_schema
 from spark_glue.work import Work
 

@@ -16,10 +16,10 @@ from cer_gpu.errors import CerError, OptionError, QueryTypeError, did_you_mean
 from spark_glue.distribution import MAX_SHARDS, why_not_distributions
 from spark_glue.errors import SparkSetupError
 from spark_glue.local_session import ROCKSDB, STATE_STORE
-from spark_glue.number import order_key, part_of_key, quoted, sent
+from spark_glue.row_positions import order_key, part_of_key, quoted, sent
 from spark_glue.stage import plain_schema
-from spark_glue.streaming.evaluation import GroupStream, StreamEvaluation, microseconds
 from spark_glue.streaming.packing import BLOB, GROUP, PACKED, Pack, Unpack, packed_state, unpacked
+from spark_glue.streaming.stream_evaluation import GroupStream, StreamEvaluation, microseconds
 from spark_glue.work import Work, work_of
 
 if TYPE_CHECKING:

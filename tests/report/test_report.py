@@ -15,12 +15,12 @@ import cer_gpu
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.report import content as measured_module
 from cer_gpu.report import counted as counted_module
-from cer_gpu.report import found as found_module
-from cer_gpu.report import rows as between_module
-from cer_gpu.report import rows as rows_module
+from cer_gpu.report import listed_matches as found_module
+from cer_gpu.report import match_rows as between_module
+from cer_gpu.report import match_rows as rows_module
 from cer_gpu.report import write_report
-from cer_gpu.report.found import Sample, fingerprints
-from cer_gpu.report.rows import in_one_format, packed
+from cer_gpu.report.listed_matches import Sample, fingerprints
+from cer_gpu.report.match_rows import in_one_format, packed
 
 QUERY = "SELECT * FROM S WHERE SELL AS s ; BUY AS b"
 

@@ -17,8 +17,8 @@ from cer_gpu.errors import EventsError
 from spark_glue.files import footers as module
 from spark_glue.files.casting import in_unit, readable
 from spark_glue.files.footers import find_footers, surveyed
-from spark_glue.files.found import DirectReadError, Scan
 from spark_glue.files.opening import Opener
+from spark_glue.files.stored_events import DirectReadError, Scan
 
 US, US_UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
 ORDERS = [

@@ -362,7 +362,7 @@ def hash_of_key(df: DataFrame, work: Work, columns: Sequence[str]) -> Column:
     Parameters
     ----------
     df
-        Rows with the columns that the query reads, as `spark_glue.number.sent` names them.
+        Rows with the columns that the query reads, as `spark_glue.row_positions.sent` names them.
     work
         Work with keys of PARTITION BY, or with a shared value (`Distribution.shared`).
     columns

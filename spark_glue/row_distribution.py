@@ -19,7 +19,7 @@ from spark_glue.distribution import (
     times_beside,
     why_not_distributions,
 )
-from spark_glue.number import (
+from spark_glue.row_positions import (
     Cut,
     Numbered,
     as_sent,

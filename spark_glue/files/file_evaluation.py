@@ -22,7 +22,7 @@ from spark_glue.distribution import POSITION, TaskReport, apart, peak_memory
 from spark_glue.files.file_plan import FilePlan
 from spark_glue.files.groups import RowGroups
 from spark_glue.files.layout import SplitRange
-from spark_glue.files.reading import FileRows, OrderedReader, UnsortedInputError, gathered
+from spark_glue.files.ordered_reading import FileRows, OrderedReader, UnsortedInputError, gathered
 from spark_glue.stage import plain_batch
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.columnar.fields import array_of
 from cer_gpu.engine.options import USUAL_OPTIONS, EvaluationOptions
-from cer_gpu.io.texts import plain_values
+from cer_gpu.io.value_strings import plain_values
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.query import Query
 from cer_gpu.report.events import ReportEvents
-from cer_gpu.report.found import ReportResults, variables_of
+from cer_gpu.report.listed_matches import ReportResults, variables_of
 
 MAX_CELL = 120
 """Most characters of one value."""

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from cer_gpu.engine.options import EvaluationOptions, Sort, options_by_name
 from cer_gpu.io.sinks import naming, result_file
-from cer_gpu.io.texts import plain_values
+from cer_gpu.io.value_strings import plain_values
 from cer_gpu.report.alert_page import Raised, alert_page
 from cer_gpu.report.events import ReportEvents, paths, title_of
 from cer_gpu.report.page import ReportSummary

@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 
 from cer_gpu.engine.options import options_by_name
 from cer_gpu.errors import CerError, CheckpointError
-from spark_glue.number import quoted, sent
+from spark_glue.row_positions import quoted, sent
 from spark_glue.stage import plain_schema
-from spark_glue.streaming.evaluation import GroupStream, StreamEvaluation, microseconds
 from spark_glue.streaming.grouped import check_stream_order, endless_work, read_columns
 from spark_glue.streaming.packing import BLOB, PACKED, Pack, unpacked
+from spark_glue.streaming.stream_evaluation import GroupStream, StreamEvaluation, microseconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -19,11 +19,11 @@ from spark_glue import schema as types_of
 from spark_glue.distribution import choose_distribution
 from spark_glue.files.file_plan import FilePlan
 from spark_glue.files.footers import find_footers
-from spark_glue.files.found import DirectReadError, Scan
 from spark_glue.files.opening import Opener
 from spark_glue.files.pieces import plan
 from spark_glue.files.scan import scan_of_paths
-from spark_glue.source.options import SourceRequest
+from spark_glue.files.stored_events import DirectReadError, Scan
+from spark_glue.source.source_options import SourceRequest
 from spark_glue.work import Work, holds_times, work_of
 
 if TYPE_CHECKING:
