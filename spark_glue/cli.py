@@ -184,11 +184,11 @@ def _run_command(
 
     The first column of --order-by is the time column, if it holds times.
     """
-    given = _given(query, queries, compiling, skip_invalid=skip_invalid)
+    given = _read_arguments(query, queries, compiling, skip_invalid=skip_invalid)
     output = output or (ALERTS if given.raises_alerts else None)
     settings, options = _pairs(config, "--conf"), _pairs(read_options, "--read-option")
     # check the query before starting Spark, which takes seconds
-    compiled = _compiled(given, _named_time(given) or order_by[0])
+    compiled = _compile_or_report(given, _named_time(given) or order_by[0])
     if compiled is None:
         return 1
     choose_distribution(work_of(compiled, output), distribution, order_by[0])
@@ -267,12 +267,14 @@ def _explain_command(
     config: tuple[str, ...],
 ) -> int:
     """Say how the events of QUERY would be dealt to tasks, and why; Spark is needed only with --input."""
-    given = _given(query, queries, compiling, skip_invalid=skip_invalid)
+    given = _read_arguments(query, queries, compiling, skip_invalid=skip_invalid)
     output = output or (ALERTS if given.raises_alerts else None)
     if bool(inputs) != bool(order_by):
         raise click.UsageError("--input and --order-by go together")
     # as in `run`, the first column of the order is the time column
-    compiled = _compiled(given, _named_time(given) or (order_by[0] if order_by else given.time_column or "time"))
+    compiled = _compile_or_report(
+        given, _named_time(given) or (order_by[0] if order_by else given.time_column or "time")
+    )
     if compiled is None:
         return 1
     if not inputs:
@@ -288,13 +290,15 @@ def _explain_command(
     return 0
 
 
-def _given(query: str | None, queries: str | None, compiling: QueryOptions, *, skip_invalid: bool) -> QueryArguments:
+def _read_arguments(
+    query: str | None, queries: str | None, compiling: QueryOptions, *, skip_invalid: bool
+) -> QueryArguments:
     if (query is None) == (queries is None):
         raise click.UsageError("expected QUERY or --queries FOLDER" + ("" if query is None else ", and got both"))
     return read_queries(query, queries, compiling, skip_invalid=skip_invalid)
 
 
-def _compiled(given: QueryArguments, time_column: str | None) -> CompiledQuery | QuerySet | None:
+def _compile_or_report(given: QueryArguments, time_column: str | None) -> CompiledQuery | QuerySet | None:
     """Compile for a time column; None: there are errors, which were said."""
     given = replace(given, options=replace(given.options, time_column=time_column))
     if not given.is_set:
@@ -328,7 +332,7 @@ def _fitted(events: DataFrame, given: QueryArguments, order_by: Sequence[str]) -
     no_time = time_column is None and given.options.time_unit is None and not _is_time(kind)
     if time_column is None and not no_time:
         time_column = order_by[0]
-    compiled = _compiled(given, time_column)
+    compiled = _compile_or_report(given, time_column)
     if compiled is None and no_time:
         what = f"{order_by[0]!r}, the first column of --order-by, is {kind.simpleString()}, which is no time"
         say(f"({what}; --schema says the types of columns)")

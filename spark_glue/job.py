@@ -195,7 +195,7 @@ def run(
     return Summary(
         out=out,
         output=found.work.output if found.work.rules is None else ALERTS,
-        n_rows=_counted(parts) if found.n_rows is None else found.n_rows,
+        n_rows=_n_rows_of(parts) if found.n_rows is None else found.n_rows,
         n_matches=sum(part.n_matches for part in parts),
         seconds=seconds,
         planning_seconds=planned_at - begun,
@@ -212,7 +212,7 @@ def run(
     )
 
 
-def _counted(parts: Sequence[TaskReport]) -> int:
+def _n_rows_of(parts: Sequence[TaskReport]) -> int:
     """Return the number of rows of a stream, all of which each part has."""
     return max((part.n_rows for part in parts), default=0)
 

@@ -200,7 +200,7 @@ def job_command(
     )
     target = job_target(out, format_, state)
     if table is None or table.kind == "delta":
-        check_apart(place if table is None else table.place, state, *_places(out))
+        check_apart(place if table is None else table.place, state, *_local_paths(out))
     elif arrivals.identity.startswith(f"{target.identity} "):
         raise OptionError(f"{out}: is the table from which the events come\nhint: another table")
     return run_live(
@@ -226,7 +226,7 @@ def job_target(out: str, format_: str | None, state: str) -> LiveTarget:
     return TableTarget(out, Path(state))
 
 
-def _places(out: str) -> list[str]:
+def _local_paths(out: str) -> list[str]:
     """Return the path of results that lie in files of this machine."""
     table = table_name_of(out) if is_table_name(out) else None
     if table is None:

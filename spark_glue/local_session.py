@@ -239,7 +239,7 @@ def session(
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    given = {key: _text(value) for key, value in (config or {}).items()}
+    given = {key: _decoded_text(value) for key, value in (config or {}).items()}
     with contextlib.suppress(PySparkRuntimeError):  # raised when there is none
         return _adjust(SparkSession.active(), given)
 
@@ -316,7 +316,7 @@ def _adjust(spark: SparkSession, given: Mapping[str, str]) -> SparkSession:
     return spark
 
 
-def _text(value: object) -> str:
+def _decoded_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

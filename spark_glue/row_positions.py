@@ -125,12 +125,12 @@ def number(
         same = cut is None or (cut.column == order[0] and not decimal)
         stream = _stream(located, order, None if same else measure)
         if stream is not None:
-            numbered = _counted(located, stream).select(POSITION, *kept)
+            numbered = _with_counted_positions(located, stream).select(POSITION, *kept)
             found = None if cut is None else even_ranges(stream, n_parts, cut.length, by_position=measure is None)
             own = sf.expr(f"CAST({quoted(POSITION)} * {n_parts} DIV {max(stream.n_rows, 1)} AS int)")
             return Numbered(numbered, stream.n_rows, True, found, own)
         df = located
-    placed, lows, highs, firsts, n_rows = _sorted(df, key, order, columns, n_parts, measure)
+    placed, lows, highs, firsts, n_rows = _sort_into_ranges(df, key, order, columns, n_parts, measure)
     numbered = placed.select(POSITION, PART, *kept)
     found = None
     if cut is not None:
@@ -152,7 +152,7 @@ def as_sent(attribute: str, columns: Sequence[str]) -> Column:
     return sf.col(quoted(path_of([aliases[path_of(names[:n])], *names[n:]])))
 
 
-def _counted(df: DataFrame, stream: Stream) -> DataFrame:
+def _with_counted_positions(df: DataFrame, stream: Stream) -> DataFrame:
     """Add the positions to rows that lie in order in their files."""
     from pyspark.sql import functions as sf
 
@@ -161,7 +161,7 @@ def _counted(df: DataFrame, stream: Stream) -> DataFrame:
     return df.withColumn(POSITION, (sf.col(quoted(ROW)) + offset).cast("long"))
 
 
-def _sorted(
+def _sort_into_ranges(
     df: DataFrame, key: Column, order: Sequence[str], columns: Sequence[str], n_parts: int, measure: Column | None
 ) -> tuple[DataFrame, list[Any], list[Any], list[int], int]:
     """Sort the rows and count them, in ranges of like size; each begins with another value of the first column.

@@ -169,10 +169,10 @@ def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema with the types that Spark takes, as `plain_batch`."""
-    return pa.schema([field.with_type(_plain(field.type)) for field in schema])
+    return pa.schema([field.with_type(_without_encodings(field.type)) for field in schema])
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
+def _without_encodings(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_large_string(kind):

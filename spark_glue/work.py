@@ -81,11 +81,11 @@ class Work:
                 raise OptionError(f"query {name!r}: {error}" if self.is_set else str(error)) from None
 
     @cached_property
-    def _asked(self) -> QuerySet | CompiledQuery:
-        return QuerySet(self.queries, errors=self.errors) if self.is_set else self._first
+    def _as_queries(self) -> QuerySet | CompiledQuery:
+        return QuerySet(self.queries, errors=self.errors) if self.is_set else self._first_query
 
     @property
-    def _first(self) -> CompiledQuery:
+    def _first_query(self) -> CompiledQuery:
         return next(iter(self.queries.values()))
 
     @cached_property
@@ -101,7 +101,7 @@ class Work:
     @property
     def text(self) -> str:
         """Words for the description of a job: the query, or their number and names."""
-        return f"{self.n_queries} queries: {', '.join(self.queries)}" if self.is_set else self._first.text
+        return f"{self.n_queries} queries: {', '.join(self.queries)}" if self.is_set else self._first_query.text
 
     @property
     def share(self) -> str:
@@ -126,12 +126,12 @@ class Work:
     @property
     def type_column(self) -> str | None:
         """Column of event types."""
-        return self._asked.type_column
+        return self._as_queries.type_column
 
     @property
     def time_column(self) -> str | None:
         """Column of times."""
-        return self._asked.time_column
+        return self._as_queries.time_column
 
     @property
     def times(self) -> tuple[str, ...]:
@@ -154,7 +154,7 @@ class Work:
     def distribution(self) -> Distribution:
         """Ways to deal the events that are exact for each query, and by which all can be dealt together."""
         if not self.is_set:
-            return self._first.distribution_for(self.output)
+            return self._first_query.distribution_for(self.output)
         by_key = by_range = None
         for name, query in self.queries.items():
             distribution = query.distribution_for(self.output)
@@ -174,7 +174,7 @@ class Work:
         if self.is_set:
             windows = {one.window for one in self._each.values()}
             return windows.pop() if len(windows) == 1 else None
-        query, kind = self._first, self._first.window_kind
+        query, kind = self._first_query, self._first_query.window_kind
         columns = {"events": None, "time": query.time_column, "attribute": query.window_attribute}
         return None if kind is None else TaskWindow(columns[kind])
 
@@ -195,18 +195,18 @@ class Work:
         """Return the names of the columns that are read from events of a schema, as `Query.columns`."""
         if self.is_set:
             self.output_schema(schema)  # its errors name the query
-        return self._asked.columns(schema, self.output)
+        return self._as_queries.columns(schema, self.output)
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of the results over events of a schema."""
         if self.rules is not None:
             return self._alerts(schema).schema
-        return self._asked.output_schema(schema, self.output)
+        return self._as_queries.output_schema(schema, self.output)
 
     def _alerts(self, schema: pa.Schema) -> AlertRows:
         assert self.rules is not None
-        assert isinstance(self._asked, QuerySet)
-        queries, found = _fitting(self._asked, schema), {}
+        assert isinstance(self._as_queries, QuerySet)
+        queries, found = _fitting(self._as_queries, schema), {}
         for name, query in queries.items():
             with QueryErrorContext(name):
                 found[name] = query.output_schema(schema, self.output)
@@ -241,11 +241,11 @@ class Work:
         if self.is_set and options.shard is not None:
             queries, shard = self._of_share(*options.shard)
             work, options = replace(self, queries=queries), replace(options, shard=shard)
-        return self._in_one_table(work._asked._evaluator(options), results)
+        return self._in_one_table(work._as_queries._evaluator(options), results)
 
     def restore(self, blob: bytes, results: pa.Schema) -> WorkEvaluator:
         """Return an evaluator that goes on from a checkpoint of another."""
-        return self._in_one_table(self._asked.restore(blob), results)
+        return self._in_one_table(self._as_queries.restore(blob), results)
 
     def _in_one_table(self, evaluation: Any, results: pa.Schema) -> WorkEvaluator:
         """Let an evaluation hand over the results of all queries as rows of one table."""

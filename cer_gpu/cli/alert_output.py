@@ -156,8 +156,8 @@ class AlertTable(QueryTable):
             "level": [self._rules[name].level or "" for name in shown],
             "rule": shown,
             "alerts": right([f"{numbers[name]:,}{'+' if totals.of[name].limit_reached else ''}" for name in shown]),
-            "first end": [_short(end_of(self._firsts.get(name))) for name in shown],
-            "last end": [_short(end_of(self._lasts.get(name))) for name in shown],
+            "first end": [_without_zero_fraction(end_of(self._firsts.get(name))) for name in shown],
+            "last end": [_without_zero_fraction(end_of(self._lasts.get(name))) for name in shown],
         }
         show_text(preview(pa.table(table), table_width()))
         if len(raised) > len(shown):
@@ -168,7 +168,7 @@ class AlertTable(QueryTable):
         show_text(f"{len(raised):,} {of_all} raised {counted(sum(numbers.values()), 'alert')}: {found}{so_far}")
 
 
-def _short(time: str) -> str:
+def _without_zero_fraction(time: str) -> str:
     """Return a time without a fraction that is zero."""
     return re.sub(r"\.0+(?=Z?$)", "", time)
 

@@ -131,10 +131,10 @@ def notes_of(notes: Iterable[tuple[str, str]]) -> list[str]:
     names: dict[str, list[str]] = {}
     for name, note in notes:
         names.setdefault(note, []).append(name)
-    return [f"{_named(own)}: {note}" if own != [""] else note for note, own in names.items()]
+    return [f"{_names_in_words(own)}: {note}" if own != [""] else note for note, own in names.items()]
 
 
-def _named(names: Sequence[str]) -> str:
+def _names_in_words(names: Sequence[str]) -> str:
     if len(names) <= _NAMED:
         return ", ".join(names)
     return f"{', '.join(names[:_NAMED])}, and {len(names) - _NAMED:,} more rules"

@@ -99,7 +99,7 @@ class CommandEvaluation:
             )
             self.missing_fields = {"": self._asked.missing_fields}
         self.outputs = {name: self.outputs[name] for name in self.schemas}
-        self.evaluator: Any = self._evaluator(replace(options, stages=stages))
+        self.evaluator: Any = self._open_evaluator(replace(options, stages=stages))
         self.n_rows: int | None = self._source.n_rows
         self.n_done: int = 0
         self.found_beside: set[str] = set()
@@ -113,7 +113,7 @@ class CommandEvaluation:
     def _output_of(self, query: CompiledQuery) -> str:
         return query.resolve_output(self.options.output)
 
-    def _evaluator(self, options: EvaluationOptions) -> Any:
+    def _open_evaluator(self, options: EvaluationOptions) -> Any:
         return self._asked._evaluator(options)
 
     @cached_property
@@ -260,7 +260,7 @@ class AlertEvaluation(CommandEvaluation):
     def _output_of(self, query: CompiledQuery) -> str:
         return alert_output(query)
 
-    def _evaluator(self, options: EvaluationOptions) -> Any:
+    def _open_evaluator(self, options: EvaluationOptions) -> Any:
         assert isinstance(self._asked, QuerySet)
         return self._asked._made(options, self.outputs, shares=len(self.queries) > 1)
 

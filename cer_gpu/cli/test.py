@@ -59,7 +59,7 @@ def test_command(folder: str, junit: str | None, compiling: QueryOptions) -> int
                 of_file.append(outcome)
                 _tell(root, outcome)
     if junit is not None:
-        _write(outcomes, Path(junit))
+        _write_report(outcomes, Path(junit))
     found = [each for of_file in outcomes.values() for each in of_file]
     counts = in_all(found)
     parts = [f"{counts[AS_EXPECTED]:,} passed"]
@@ -97,7 +97,7 @@ def _tell(root: Path, outcome: CaseOutcome) -> None:
         show_text(f"         {line}")
 
 
-def _write(outcomes: dict[str, list[CaseOutcome]], path: Path) -> None:
+def _write_report(outcomes: dict[str, list[CaseOutcome]], path: Path) -> None:
     try:
         write_junit(outcomes, path)
     except OSError as error:

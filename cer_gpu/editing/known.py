@@ -135,7 +135,7 @@ def arrow_type_of(text: str) -> pa.DataType | None:
     if nested is None:
         return None
     fields = []
-    for part in _parts(nested[2]):
+    for part in _split_at_commas(nested[2]):
         name, colon, kind = part.partition(": ")
         found = arrow_type_of(kind.removesuffix(" not null"))
         if not colon or found is None:
@@ -146,7 +146,7 @@ def arrow_type_of(text: str) -> pa.DataType | None:
     return _LISTS[nested[1]](fields[0].type) if len(fields) == 1 else None
 
 
-def _parts(text: str) -> Iterator[str]:
+def _split_at_commas(text: str) -> Iterator[str]:
     """Yield the parts between the commas that stand in no brackets."""
     depth, start = 0, 0
     for i, sign in enumerate(text):

@@ -104,7 +104,7 @@ class QueryServer(LanguageServer):
     def diagnose(self, uri: str) -> None:
         """Publish the errors and warnings of a document."""
         document = self.workspace.get_text_document(uri)
-        known, trouble = self._known(document)
+        known, trouble = self._known_events(document)
         found = problems(document.source, known.schema, self._options_of(document))
         if trouble is not None:
             found.insert(0, Problem(trouble, 0, len(document.source.split("\n", 1)[0])))
@@ -116,7 +116,7 @@ class QueryServer(LanguageServer):
         """Return what may stand at a place, in place of the word begun there."""
         document = self.workspace.get_text_document(uri)
         offset = self._offset(document, position)
-        known, _ = self._known(document)
+        known, _ = self._known_events(document)
         language = self._options_of(document).get("language")
         found = completions(document.source, offset, known, language)
         replaced = lsp.Range(self._position(document, word_before(document.source, offset)), position)
@@ -136,7 +136,7 @@ class QueryServer(LanguageServer):
     def hover(self, uri: str, position: lsp.Position) -> lsp.Hover | None:
         """Return the meaning of the query, and the type of the column at a place."""
         document = self.workspace.get_text_document(uri)
-        known, _ = self._known(document)
+        known, _ = self._known_events(document)
         text = hover_text(document.source, self._offset(document, position), known, self._options_of(document))
         return None if text is None else lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, text))
 
@@ -144,7 +144,7 @@ class QueryServer(LanguageServer):
         language = _LANGUAGES.get(Path(document.filename or "").suffix)
         return {**({} if language is None else {"language": language}), **self._options}
 
-    def _known(self, document: TextDocument) -> tuple[KnownEvents, str | None]:
+    def _known_events(self, document: TextDocument) -> tuple[KnownEvents, str | None]:
         """Return what is known of the events of a query, and what is wrong with their name."""
         named = events_named(document.source)
         path = self._events if named is None else named

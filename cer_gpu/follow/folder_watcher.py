@@ -166,7 +166,7 @@ class FolderWatcher:
 
     def look(self, read: Mapping[str, int], but: Collection[str] = ()) -> PollResult:
         """Look into the folder, as `LiveSource.look` says."""
-        here = self._files()
+        here = self._listed_arrivals()
         grown = [each.name for each in here if each.name in read and each.size != read[each.name]]
         coming = [each for each in here if each.name not in read and each.name not in but]
         if self._order == "modified":
@@ -201,7 +201,7 @@ class FolderWatcher:
             return None
         return open_next(arrival.file, first, expected, self._options)
 
-    def _files(self) -> list[Arrival]:
+    def _listed_arrivals(self) -> list[Arrival]:
         files = find_files(self._folder, self._options, may_be_none=True)
         store = files[0].store if files else None
         try:

@@ -43,13 +43,13 @@ class Addition:
     files: Callable[[], Sequence[DataFile]]
 
     @cached_property
-    def _files(self) -> Sequence[DataFile]:
+    def _data_files(self) -> Sequence[DataFile]:
         return self.files()
 
     @property
     def n_rows(self) -> int | None:
         """Number of rows; None: it is not known before they are read."""
-        counts = [file.n_rows for file in self._files]
+        counts = [file.n_rows for file in self._data_files]
         known = [count for count in counts if count is not None]
         return sum(known) if len(known) == len(counts) else None
 
@@ -70,8 +70,8 @@ class Addition:
 
     def _as(self, expected: pa.Schema | None) -> Sequence[DataFile]:
         if expected is None:
-            return self._files
-        return [file.with_types(self.table.schema, expected) for file in self._files]
+            return self._data_files
+        return [file.with_types(self.table.schema, expected) for file in self._data_files]
 
 
 def appended_since(table: TableSnapshot, since: str | None) -> list[Addition]:
@@ -100,7 +100,7 @@ def appended_since(table: TableSnapshot, since: str | None) -> list[Addition]:
     return _of_iceberg(cast("IcebergSnapshot", table), since)
 
 
-def _refused(table: TableSnapshot, version: object, operation: str) -> EventsError:
+def _refused_commit(table: TableSnapshot, version: object, operation: str) -> EventsError:
     return EventsError(
         f"{table.name}: {operation} in version {version} deleted or rewrote rows that were read before\n"
         "hint: a job over what is new reads tables to which rows are only appended; begin anew, with another state"
@@ -125,7 +125,7 @@ def _of_delta(table: DeltaSnapshot, since: str) -> list[Addition]:
             )
         if any(_changes(action.get("remove")) for action in actions):
             told: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
-            raise _refused(table, version, told.get("operation", "a commit"))
+            raise _refused_commit(table, version, told.get("operation", "a commit"))
         added = [action["add"] for action in actions if _changes(action.get("add"))]
         if added:
             logged = [LoggedFile.of(add) for add in added]
@@ -148,7 +148,9 @@ def _of_iceberg(table: IcebergSnapshot, since: str) -> list[Addition]:
             return found[::-1]
         operation = None if snapshot.summary is None else snapshot.summary.operation
         if operation not in (operations.APPEND, operations.REPLACE):
-            raise _refused(table, snapshot.snapshot_id, f"the operation {getattr(operation, 'value', operation)!r}")
+            raise _refused_commit(
+                table, snapshot.snapshot_id, f"the operation {getattr(operation, 'value', operation)!r}"
+            )
         if operation == operations.APPEND and snapshot.summary.get("added-data-files", "0") != "0":
             found.append(Addition(str(snapshot.snapshot_id), table, table.appended_by(snapshot)))
         if since in (str(snapshot.parent_snapshot_id), "" if snapshot.parent_snapshot_id is None else None):
@@ -248,13 +250,13 @@ class TableArrivals:
         if expected is not None:
             own = [field for field in expected if field.name != ROW_COLUMN]
             schema = pa.schema([*own, *(field for field in schema if field.name not in expected.names)])
-        source = _named(version.addition.source(schema), version)
+        source = _naming_version(version.addition.source(schema), version)
         if self._time_column is None:
             return source
-        return _counted(sort_source(source, self._time_column), first)
+        return _numbered_from(sort_source(source, self._time_column), first)
 
 
-def _named(source: Source, version: _Version) -> Source:
+def _naming_version(source: Source, version: _Version) -> Source:
     """Return the rows, the reading of columns that the table has no more being an error."""
 
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
@@ -269,7 +271,7 @@ def _named(source: Source, version: _Version) -> Source:
     return replace(source, read=read, parts=None, without=None)
 
 
-def _counted(source: Source, first: int) -> Source:
+def _numbered_from(source: Source, first: int) -> Source:
     """Return sorted rows whose numbers count from a position on."""
     if not first:
         return source

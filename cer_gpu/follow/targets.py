@@ -307,7 +307,7 @@ class GrowingFile(LiveTarget):
 
     def later_than(self, step: int, entry: Mapping[str, Any]) -> str | None:
         """Return a sentence on lines after those of the step; whoever reads the file may have emptied it."""
-        size, end = self._size, entry.get("end", 0 if not step else None)
+        size, end = self._size_of_file, entry.get("end", 0 if not step else None)
         if end is None or size <= end:
             return None
         return f"{self.out} has {size:,} bytes, more than the {end:,} after it"
@@ -317,12 +317,12 @@ class GrowingFile(LiveTarget):
         return self.out.name
 
     @property
-    def _size(self) -> int:
+    def _size_of_file(self) -> int:
         return self.out.stat().st_size if self.out.exists() else 0
 
     def place(self, *, any_rows: bool) -> dict[str, Any]:
         """Return the place of the next line: the end of the file, which its reader may have emptied."""
-        size = self._size
+        size = self._size_of_file
         return {"at": size, "end": size + self.rows["size"]} if any_rows else {"end": size}
 
     def publish(self, entry: Mapping[str, Any]) -> None:

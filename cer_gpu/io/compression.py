@@ -153,7 +153,7 @@ def member_names(file: Any, name: str, limit: int) -> list[str]:
     EventsError
         When it is no archive, or its members have more bytes.
     """
-    with _reading(name), zipfile.ZipFile(file) as archive:
+    with _naming_archive(name), zipfile.ZipFile(file) as archive:
         infos = [info for info in archive.infolist() if not info.is_dir()]
     if sum(info.file_size for info in infos) > limit:
         raise too_much(name, limit)
@@ -169,7 +169,7 @@ def opened_member(file: Any, member: str, name: str) -> Iterator[tuple[IO[bytes]
     EventsError
         When it is encrypted, is compressed in a way that Python does not know, or is damaged.
     """
-    with _reading(name), zipfile.ZipFile(file) as archive:
+    with _naming_archive(name), zipfile.ZipFile(file) as archive:
         info = archive.getinfo(member)
         if info.flag_bits & _ENCRYPTED:
             raise EventsError(
@@ -181,7 +181,7 @@ def opened_member(file: Any, member: str, name: str) -> Iterator[tuple[IO[bytes]
 
 
 @contextlib.contextmanager
-def _reading(name: str) -> Iterator[None]:
+def _naming_archive(name: str) -> Iterator[None]:
     try:
         yield
     except (zipfile.BadZipFile, NotImplementedError, KeyError, zlib.error) as error:

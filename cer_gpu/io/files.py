@@ -145,7 +145,7 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], options: TextOptions = U
         check(columns)
         for i, (file, source) in enumerate(zip(files, sources, strict=True)):
             origins[i:] = [(n_rows, str(file))]
-            with _reading(file):
+            with _naming_file(file):
                 for batch in validated(source.batches(columns), columns, str(file), n_rows, runs=False):
                     yield batch
                     n_rows += batch.num_rows
@@ -159,7 +159,7 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], options: TextOptions = U
         check(columns)
         for file, parts, first, last in zip(files, every, begins, begins[1:], strict=False):
             if begin < last and first < end:
-                with _reading(file):
+                with _naming_file(file):
                     start = max(begin, first)
                     batches = parts.read(columns, start - first, min(end, last) - first)
                     yield from validated(batches, columns, str(file), start, runs=False)
@@ -194,7 +194,7 @@ def time_of_logs(paths: Sequence[str | os.PathLike[str]], options: TextOptions =
     """
     columns = set[str | None]()
     for file in (file for path in paths for file in find_files(os.fspath(path), options)):
-        with _reading(file):
+        with _naming_file(file):
             format = stored_format(file)
         columns.add(None if format is None else format.time_column)
         if len(columns) > 1:
@@ -233,14 +233,14 @@ def open_next(file: StoredFile, first: int, expected: pa.Schema | None, options:
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
         if expected is not None:
             check_columns(file, source.schema, "the first file", expected, columns)
-        with _reading(file):
+        with _naming_file(file):
             yield from validated(source.batches(columns), columns, str(file), first, runs=False)
 
     return replace(source, read=lambda columns: ahead(read(columns)), origins=[(first, str(file))], parts=None)
 
 
 def _open_file(file: StoredFile, options: TextOptions, expected: pa.Schema | None = None) -> Source:
-    with _reading(file):
+    with _naming_file(file):
         format = stored_format(file)
         if format is None:  # it changed since it was found
             raise EventsError(f"{file}: is no {FORMAT_NAMES} file")
@@ -250,7 +250,7 @@ def _open_file(file: StoredFile, options: TextOptions, expected: pa.Schema | Non
 
 
 @contextmanager
-def _reading(file: StoredFile) -> Iterator[None]:
+def _naming_file(file: StoredFile) -> Iterator[None]:
     """Make errors of reading name the file."""
     try:
         yield
@@ -288,7 +288,7 @@ def find_files(given: str, options: TextOptions = USUAL, *, may_be_none: bool = 
     try:
         listed = None if "\0" in place else listing(own, place)
     except FileNotFoundError:
-        hint = _HINT_OF_NAMES if ":" in given and "://" not in given else _hint(own, place)
+        hint = _HINT_OF_NAMES if ":" in given and "://" not in given else _nearest_name_hint(own, place)
         raise EventsError(f"{given}: no such file" + (f"\nhint: {hint}" if hint else "")) from None
     except (OSError, ValueError, pa.ArrowException) as error:
         told = address.credentials_hint or (_HINT_OF_NAMES if ":" in given and "://" not in given else None)
@@ -303,14 +303,14 @@ def find_files(given: str, options: TextOptions = USUAL, *, may_be_none: bool = 
             f"{given}: a table of {listed.table}, whose files may hold rows that were deleted since\n"
             "hint: give a pyarrow.dataset or a reader that its own library makes"
         )
-    files = _in_order(place, listed, store, address, options)
+    files = _ordered_files(place, listed, store, address, options)
     if not files and not may_be_none:
         kind = "in this folder" if place == listed.base else "fits this pattern"
         raise EventsError(f"{given}: no {FORMAT_NAMES} file {kind}")
     return files
 
 
-def _in_order(
+def _ordered_files(
     place: str, listed: StoreListing, store: fs.FileSystem | None, address: Address, options: TextOptions
 ) -> list[StoredFile]:
     """Return the event files of a folder or a glob."""
@@ -339,7 +339,7 @@ def _one_file(file: StoredFile) -> list[StoredFile]:
     EventsError
         When it has no format, or is an archive without a file of events.
     """
-    with _reading(file):
+    with _naming_file(file):
         if file.path.lower().endswith(ZIP_ENDING) or (not _is_binary_name(file) and file.is_archive()):
             members = [member for _, member in sorted(_members(file), key=lambda each: [*map(_rank, each[0])])]
             if not members:
@@ -361,7 +361,7 @@ def _is_binary_name(file: StoredFile) -> bool:
 def _members(file: StoredFile) -> list[tuple[list[str], StoredFile]]:
     """Return the files of events in an archive, each with the names on the way to it."""
     found = []
-    with _reading(file):
+    with _naming_file(file):
         for inside in file.members():
             names = inside.split("/")
             if any(name.startswith((".", "__MACOSX")) for name in names):
@@ -380,7 +380,7 @@ def _rank(name: str) -> tuple[str, int, str]:
     return (column if equals else name, number, value)
 
 
-def _hint(store: fs.FileSystem, place: str) -> str | None:
+def _nearest_name_hint(store: fs.FileSystem, place: str) -> str | None:
     """Return a hint for a path that leads nowhere: the nearest name of events beside it, if any is near."""
     parent, _, name = place.rpartition("/")
     if not isinstance(store, fs.LocalFileSystem):
@@ -407,10 +407,10 @@ def _folder_columns(files: Sequence[StoredFile]) -> dict[str, pa.DataType]:
     for file in files:
         for name, text in file.folders.items():
             texts.setdefault(name, []).append(text)
-    return {name: _kind(told) for name, told in texts.items()}
+    return {name: _folder_column_type(told) for name, told in texts.items()}
 
 
-def _kind(texts: Sequence[str]) -> pa.DataType:
+def _folder_column_type(texts: Sequence[str]) -> pa.DataType:
     values = [text for text in texts if text != _NO_VALUE]
     for kind, (form, parse) in _KINDS.items():
         if not all(form.fullmatch(value) for value in values):

@@ -62,12 +62,12 @@ def stored_result_file(path: str, inputs: Sequence[str] = ()) -> Iterator[IO[byt
         yield file
         file.seek(0)
         if store.type_name in _WHOLE_AT_ONCE:
-            _copy(file, store, place)
+            _copy_to_store(file, store, place)
             return
         folder, _, name = place.rpartition("/")
         part = f"{folder}/.cer-gpu-{secrets.token_hex(4)}-{name}.part"
         try:
-            _copy(file, store, part)
+            _copy_to_store(file, store, part)
             store.move(part, place)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -75,7 +75,7 @@ def stored_result_file(path: str, inputs: Sequence[str] = ()) -> Iterator[IO[byt
             raise
 
 
-def _copy(file: IO[bytes], store: fs.FileSystem, place: str) -> None:
+def _copy_to_store(file: IO[bytes], store: fs.FileSystem, place: str) -> None:
     with store.open_output_stream(place) as out:
         shutil.copyfileobj(file, out, _COPY_BYTES)
 
@@ -148,8 +148,8 @@ def open_sink(
 
     Notes
     -----
-    `cer_gpu.io.value_strings` defines the texts of values in CSV and JSON lines. Dictionaries are written as their values, as
-    an Arrow file has only one dictionary for all its rows.
+    `cer_gpu.io.value_strings` defines the strings of values in CSV and JSON lines. Dictionaries are written as their
+    values, as an Arrow file has only one dictionary for all its rows.
     """
     name = os.fspath(path)
     kind = _format(Path(path), format)

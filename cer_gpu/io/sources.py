@@ -287,17 +287,19 @@ def open_standard_input(file: IO[bytes], options: TextOptions = USUAL) -> Source
     if file.isatty():
         raise EventsError(f"standard input is a terminal: {_EXPECTED}\nhint: ... | cer-gpu run QUERY -")
     try:
-        return _open(_Rest(b"", file), options)
+        return _open_standard_stream(_Rest(b"", file), options)
     except READ_ERRORS as error:
         raise EventsError(f"standard input cannot be read: {error}\nhint: {_EXPECTED}") from error
 
 
-def _open(file: _Rest, options: TextOptions) -> Source:
+def _open_standard_stream(file: _Rest, options: TextOptions) -> Source:
     head = file.peek(len(_FILE))
     if not head:
         raise EventsError(f"standard input is empty: {_EXPECTED}")
     if head.startswith(_GZIP):
-        return _open(_Rest(b"", pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "gzip")), options)
+        return _open_standard_stream(
+            _Rest(b"", pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "gzip")), options
+        )
     if head == _FILE or head.startswith(_STREAM):
         if head == _FILE:
             file.read(len(_FILE))
@@ -329,7 +331,7 @@ def _open_text(file: _Rest, options: TextOptions) -> Source:
         own = options if options.delimiter is not None else replace(options, delimiter=delimiter_of(lines))
         source = csv_source(stream, own, probe=probe, name="standard input")
     check_names(source.schema)
-    return replace(source, read=lambda columns: _rows(source.batches(columns)), as_types=None)
+    return replace(source, read=lambda columns: _row_batches(source.batches(columns)), as_types=None)
 
 
 def _in_arrow(data: bytes) -> pa.BufferReader:
@@ -343,7 +345,7 @@ def _in_arrow(data: bytes) -> pa.BufferReader:
     return pa.BufferReader(copy.getvalue())
 
 
-def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _row_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     try:
         yield from batches
     except READ_ERRORS as error:

@@ -173,15 +173,15 @@ class StoredFile:
 
     def open(self) -> pa.NativeFile:
         """Open the file for reading at any place, as it is stored."""
-        return self._open() if self.member is None else self._open_member()
+        return self._open_native() if self.member is None else self._open_member()
 
-    def _open(self) -> pa.NativeFile:
+    def _open_native(self) -> pa.NativeFile:
         return open_local(self.path) if self.store is None else self.store.open_input_file(self.path)
 
     def _open_member(self) -> pa.NativeFile:
         """Open a member of an archive: a small one in memory, others in a file without a name."""
         assert self.member is not None
-        with self._open() as archive, opened_member(archive, self.member, str(self)) as (member, n_bytes):
+        with self._open_native() as archive, opened_member(archive, self.member, str(self)) as (member, n_bytes):
             if n_bytes > self.most_bytes:
                 raise too_much(str(self), self.most_bytes)
             if n_bytes <= _MEMBER_BYTES or not os.path.isdir(_DESCRIPTORS):
@@ -196,7 +196,7 @@ class StoredFile:
         """Open the file for reading from its begin to its end, decompressed as its first bytes tell."""
         file = self.open()
         try:
-            codec = codec_of(_first(file, MAGIC_BYTES), self.name)
+            codec = codec_of(_read_head(file, MAGIC_BYTES), self.name)
             if self.store is not None and self.member is None:  # fewer and larger reads than at any place
                 file.close()
                 file = self.store.open_input_stream(self.path, compression=None)
@@ -214,16 +214,16 @@ class StoredFile:
         """Return True if it is a zip archive, by its first bytes."""
         if self.member is not None:
             return False
-        with self._open() as file:
-            return is_zip(_first(file, MAGIC_BYTES))
+        with self._open_native() as file:
+            return is_zip(_read_head(file, MAGIC_BYTES))
 
     def members(self) -> list[str]:
         """Return the names of the files in a zip archive."""
-        with self._open() as file:
+        with self._open_native() as file:
             return member_names(file, str(self), self.most_bytes)
 
 
-def _first(file: pa.NativeFile, n_bytes: int) -> bytes:
+def _read_head(file: pa.NativeFile, n_bytes: int) -> bytes:
     """Return the first bytes of a file that is read at any place."""
     data = bytes(file.read(n_bytes))
     file.seek(0)
@@ -253,7 +253,7 @@ def open_store(address: Address, arguments: Callable[[str], Mapping[str, Any]] |
         kind = getattr(fs, _KINDS[scheme], None)
         if kind is not None:
             try:
-                return kind(**(_arguments(address) if arguments is None else arguments(_KINDS[scheme])))
+                return kind(**(_store_arguments(address) if arguments is None else arguments(_KINDS[scheme])))
             except (OSError, ValueError) as error:
                 hint = f"\nhint: {address.credentials_hint}" if address.credentials_hint else ""
                 raise StoreError(f"{scheme}://{authority}: pyarrow cannot open it: {error}{hint}") from error
@@ -261,7 +261,7 @@ def open_store(address: Address, arguments: Callable[[str], Mapping[str, Any]] |
     return _by_fsspec(f"{scheme}://{authority}/", missing)
 
 
-def _arguments(address: Address) -> Mapping[str, Any]:
+def _store_arguments(address: Address) -> Mapping[str, Any]:
     """Return the arguments that an address tells."""
     kind = _KINDS[address.scheme]
     if kind == "S3FileSystem":
@@ -396,7 +396,7 @@ def listing(store: fs.FileSystem, place: str) -> StoreListing | None:
         if special is None:
             raise FileNotFoundError(place)
         slash = place.rfind("/", 0, special.start())
-        base, wanted = (place[: max(slash, slash == 0)] if slash >= 0 else ""), re.compile(_pattern(place))
+        base, wanted = (place[: max(slash, slash == 0)] if slash >= 0 else ""), re.compile(_regex_of_glob(place))
         below = "/" in place[slash + 1 :] or "**" in place
     # the current folder has no name in the pattern of a relative glob
     own = isinstance(store, fs.LocalFileSystem) and not base
@@ -427,7 +427,7 @@ def _hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
-def _pattern(glob: str) -> str:
+def _regex_of_glob(glob: str) -> str:
     """Return a regular expression of the paths that a glob names, and of those below them."""
     found, depth, i = "", 0, 0
     while i < len(glob):

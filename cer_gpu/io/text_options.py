@@ -71,7 +71,7 @@ def parse_times(values: pa.Array, format: str) -> pa.Array:
         before, _, behind = format.partition("%f")
         mark = before[-1]
         before = before[:-1]
-        pattern = f"^(?P<a>{_pattern(before)})(?:[{mark}](?P<f>\\d{{1,9}}))?(?P<b>{_pattern(behind)})$"
+        pattern = f"^(?P<a>{_regex_of_format(before)})(?:[{mark}](?P<f>\\d{{1,9}}))?(?P<b>{_regex_of_format(behind)})$"
         parts = pc.extract_regex(texts, pattern)
         fractions = pc.struct_field(parts, "f")
         texts = pc.binary_join_element_wise(pc.struct_field(parts, "a"), pc.struct_field(parts, "b"), "")
@@ -85,7 +85,7 @@ def parse_times(values: pa.Array, format: str) -> pa.Array:
     return pc.add(times.cast(pa.int64()), units).cast(times.type)
 
 
-def _pattern(format: str) -> str:
+def _regex_of_format(format: str) -> str:
     return re.sub(r"%(.)|(.)", lambda found: _FORMS[found[1]] if found[1] else re.escape(found[2]), format)
 
 

@@ -96,7 +96,7 @@ def time_type(texts: pa.Array) -> pa.DataType | None:
     texts
         An array of strings; NULL and blank texts are passed over.
     """
-    texts = _told(texts)
+    texts = _nonblank_strings(texts)
     if not len(texts) or not _LIKE_TIME.match(texts[0].as_py().strip()):
         return None
     zoned = pc.match_substring_regex(texts[:1], _WITH_ZONE)[0].as_py()
@@ -110,7 +110,7 @@ def time_type(texts: pa.Array) -> pa.DataType | None:
 
 def mixed_zones(texts: pa.Array) -> tuple[int, int] | None:
     """Return the rows of a time with an offset or Z and of one without, if all texts are times; else None."""
-    told = _told(texts)
+    told = _nonblank_strings(texts)
     if not len(told) or not _LIKE_TIME.match(told[0].as_py().strip()):
         return None
     zoned = pc.match_substring_regex(told, _WITH_ZONE)
@@ -120,7 +120,7 @@ def mixed_zones(texts: pa.Array) -> tuple[int, int] | None:
     return pc.index(texts, first_with).as_py(), pc.index(texts, first_without).as_py()
 
 
-def _told(texts: pa.Array) -> pa.Array:
+def _nonblank_strings(texts: pa.Array) -> pa.Array:
     """Return the texts that are neither NULL nor blank, trimmed."""
     texts = pc.utf8_trim_whitespace(texts.drop_null())
     return texts.filter(pc.not_equal(texts, ""))
@@ -145,7 +145,7 @@ def to_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def type_of_texts(texts: pa.Array) -> pa.DataType:
     """Return the narrowest type of strings, as the reader of CSV tells it, with the times of this module."""
-    told = _told(texts)
+    told = _nonblank_strings(texts)
     if not len(told):
         return pa.null()
     for kind in (pa.int64(), pa.bool_(), pa.date32(), pa.float64()):
@@ -284,7 +284,7 @@ def with_times(source: Source, name: str) -> Source:
     if kind is None or not is_string(kind.value_type if pa.types.is_dictionary(kind) else kind):
         return source
     source = with_field_column(source, name)
-    found = _found(source, name) if source.rereadable else None
+    found = _type_of_times(source, name) if source.rereadable else None
     if found is None:
         raise QueryTypeError(
             f"the time column {name!r} must be a timestamp, a date, a duration or an integer, and is {kind}",
@@ -306,7 +306,7 @@ def _without_rows(source: Source, name: str) -> Source:
     return replace(source, schema=schema, read=lambda columns: iter(()), parts=None)
 
 
-def _found(source: Source, name: str) -> pa.DataType | None:
+def _type_of_times(source: Source, name: str) -> pa.DataType | None:
     """Return the type of all times of a column of texts; None: some are no times, or there are none."""
     found: pa.DataType = pa.null()
     n_rows = 0

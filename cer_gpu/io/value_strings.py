@@ -99,7 +99,7 @@ def to_csv(values: pa.Array) -> pa.Array:
         return _iso_durations(values).fill_null("")
     if not _is_list(kind):
         return plain_values(values).fill_null("")
-    joined = _joined(values, " ")
+    joined = _join_json_lists(values, " ")
     return joined if values.null_count == 0 else pc.if_else(values.is_valid(), joined, "")
 
 
@@ -283,11 +283,11 @@ def _one_to_json(value: pa.Scalar) -> str:
 
 def _together(*parts: pa.Array | str, separator: str = "") -> pa.Array:
     """Join texts row by row; a row is NULL if one of its texts is."""
-    texts = [pa.scalar(part, TEXT) if isinstance(part, str) else part for part in _merged(parts)]
+    texts = [pa.scalar(part, TEXT) if isinstance(part, str) else part for part in _merge_constants(parts)]
     return pc.binary_join_element_wise(*texts, pa.scalar(separator, TEXT)) if len(texts) > 1 else texts[0]
 
 
-def _merged(parts: Iterable[pa.Array | str]) -> Iterator[pa.Array | str]:
+def _merge_constants(parts: Iterable[pa.Array | str]) -> Iterator[pa.Array | str]:
     """Yield parts, with adjacent constants merged into one."""
     for constant, side_by_side in itertools.groupby(parts, lambda part: isinstance(part, str)):
         if constant:
@@ -317,7 +317,7 @@ def _json_parts(values: pa.Array) -> list[pa.Array | str]:
         entries = pa.StructArray.from_arrays([values.keys, values.items], ["key", "value"])
         return [json_texts(pa.ListArray.from_arrays(pa.array(values.offsets.to_numpy()), entries))]
     if _is_list(kind):
-        return ["[", _joined(values, ", "), "]"]
+        return ["[", _join_json_lists(values, ", "), "]"]
     if _is_simple(kind):
         return [plain_values(values)]
     return [pa.array([_one_to_json(value) for value in values], TEXT)]
@@ -331,7 +331,7 @@ def _object_parts(names: list[str], columns: list[pa.Array], n_rows: int) -> lis
     return [*parts, "}"] if parts else [pa.repeat(pa.scalar("{}", TEXT), n_rows)]
 
 
-def _joined(lists: pa.Array, separator: str) -> pa.Array:
+def _join_json_lists(lists: pa.Array, separator: str) -> pa.Array:
     """Return the JSON of the values of each list, joined to one text; the text of a NULL list is empty."""
     offsets = np.zeros(len(lists) + 1, np.int64)
     np.cumsum(pc.list_value_length(lists).fill_null(0), out=offsets[1:])

@@ -87,9 +87,9 @@ class Shown:
 
     def _repr_html_(self) -> str:
         """Show the first results and the timeline in a notebook."""
-        return f"<div>{self._table()}<p>{html_text(self._summary)}</p>{self._picture()}</div>"
+        return f"<div>{self._table_html()}<p>{html_text(self._summary)}</p>{self._picture()}</div>"
 
-    def _table(self) -> str:
+    def _table_html(self) -> str:
         if not self._first.num_rows:
             return ""
         columns = [cells(column.combine_chunks()) for column in self._first.columns]
@@ -206,10 +206,10 @@ class CeqlMagics(Magics):
         if given.no_type_column:
             options["type_column"] = None
         try:
-            kind = self._events(given.events)
+            kind = self._events_named(given.events)
             reading = reading_of({name: getattr(given, name) for name in OF_TEXT_FILES})
             if reading != USUAL:
-                kind = replace(kind, events=self._files(kind.events, reading))
+                kind = replace(kind, events=self._files_with_options(kind.events, reading))
             query, rest = checked(cell, options)
             if given.explain:
                 return query.explain(kind.events)
@@ -220,7 +220,7 @@ class CeqlMagics(Magics):
         except CerError as error:
             raise UsageError(str(error)) from None  # IPython shows it without a traceback
         if given.out is not None:
-            self._names[given.out] = shown.result
+            self._user_names[given.out] = shown.result
         return shown
 
     def _parsed(self, line: str) -> Any:
@@ -231,7 +231,7 @@ class CeqlMagics(Magics):
             raise UsageError(f"{error}: quotes stand as in a shell") from None
 
     @staticmethod
-    def _files(events: Any, reading: TextOptions) -> Files:
+    def _files_with_options(events: Any, reading: TextOptions) -> Files:
         """Return files of events with options for reading them."""
         if not isinstance(events, str | os.PathLike):
             raise OptionError("options for reading text files are those of files, and the events are a variable")
@@ -240,13 +240,13 @@ class CeqlMagics(Magics):
     def _all_errors(self, cell: str, options: Mapping[str, Any], name: str) -> str:
         """Return all errors of a query, each with its place; "" where there are none before events are read."""
         compiling = {each: value for each, value in options.items() if each in COMPILING_OPTIONS}
-        _, errors = compiled_or_errors(cell, self._known(name).schema, compiling)
+        _, errors = compiled_or_errors(cell, self._known_events_of(name).schema, compiling)
         return "\n\n".join(dict.fromkeys(map(str, errors)))
 
-    def _known(self, name: str) -> KnownEvents:
+    def _known_events_of(self, name: str) -> KnownEvents:
         """Return what is known of the events of a name, without reading them."""
         try:
-            return KnownEvents(open_events(self._events(name).events).schema)
+            return KnownEvents(open_events(self._events_named(name).events).schema)
         except (CerError, OSError):
             return KnownEvents()
 
@@ -261,13 +261,13 @@ class CeqlMagics(Magics):
         with contextlib.suppress(UsageError):
             given = self._parsed(head.removeprefix(_HEAD))
             begun = cell[word_before(cell, offset) : offset]
-            found = completions(cell, offset, self._known(given.events), given.language)
+            found = completions(cell, offset, self._known_events_of(given.events), given.language)
             shown = [SimpleCompletion(text=each.text, type=each.kind.value) for each in found]
             return {"completions": shown, "matched_fragment": begun, "suppress": True, "ordered": True}
         return {"completions": []}
 
     @property
-    def _names(self) -> dict[str, Any]:
+    def _user_names(self) -> dict[str, Any]:
         """The variables of the notebook."""
         return self._shell.user_ns  # type: ignore[no-any-return]
 
@@ -276,9 +276,9 @@ class CeqlMagics(Magics):
         assert self.shell is not None
         return self.shell
 
-    def _events(self, name: str) -> Kind:
+    def _events_named(self, name: str) -> Kind:
         """Return the events of a variable, or of the files that a path, a glob or an address names."""
-        names = self._names
+        names = self._user_names
         if name not in names:
             if name.isidentifier() and not Path(name).exists():
                 known = [each for each in names if each[0] != "_" and each not in self._shell.user_ns_hidden]

@@ -71,7 +71,7 @@ def write_alerts(
         schema, evaluator, batches = rules._alerts(source, EvaluationOptions(threads=threads, max_memory=max_memory))
         kind = schema.field("end_time").type if "end_time" in schema.names else None
         for batch in batches:
-            _take(raised, batch, kind)
+            _add_batch(raised, batch, kind)
         heading = title_of(dict.fromkeys(rules, ""), inputs, sources) if title is None else title
         notes = [f"{name}: {note}" for name, own in evaluator.notes.items() if raised[name].n == 0 for note in own]
         page = alert_page(raised, heading, evaluator.n_events, kind)
@@ -82,7 +82,7 @@ def write_alerts(
     return ReportSummary(evaluator.n_events, sum(of.values()), len(written), tuple(notes), dict(of))
 
 
-def _take(raised: Mapping[str, Raised], batch: pa.RecordBatch, kind: pa.DataType | None) -> None:
+def _add_batch(raised: Mapping[str, Raised], batch: pa.RecordBatch, kind: pa.DataType | None) -> None:
     """Take a batch of alerts, all of one rule."""
     if not batch.num_rows:
         return

@@ -56,7 +56,7 @@ def shown_measures(
         if all(each[name].equals(found.drawn[name].cast(each[name].type)) for name in ("start", "end")):
             return _of_each(each, names, MAX_MEASURED_BYTES // n_pages)
     table = pa.Table.from_batches(first)
-    columns = [_texts(column).to_pylist() for column in table.columns]
+    columns = [_axis_strings(column).to_pylist() for column in table.columns]
     return {
         "names": [name[:MAX_CELL] for name in table.column_names],
         "rows": list(map(list, zip(*columns, strict=True))),
@@ -67,7 +67,7 @@ def shown_measures(
 def _of_each(each: pa.Table, names: list[str], most_bytes: int) -> dict[str, Any]:
     columns = []
     for name in names:
-        texts = _texts(each[name])
+        texts = _axis_strings(each[name])
         most_bytes -= distinct(texts)[2] + 2 * len(texts)
         if most_bytes < 0:
             break
@@ -75,7 +75,7 @@ def _of_each(each: pa.Table, names: list[str], most_bytes: int) -> dict[str, Any
     return {"columns": columns, "n_columns": len(names)}
 
 
-def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _axis_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([pc.utf8_slice_codeunits(plain_values(column.combine_chunks()), 0, MAX_CELL)])
 
 
@@ -104,7 +104,7 @@ def axis_of(query: Query, drawn: pa.Table) -> tuple[dict[str, Any], Array, Array
         scale, per_second, digits = 86_400_000, 1, DAYS
     else:
         per_second = UNITS_PER_SECOND[getattr(kind, "unit", "ms")]
-        scale, digits = 1000 // per_second, DAYS if pa.types.is_date64(kind) else _digits(times, per_second)
+        scale, digits = 1000 // per_second, DAYS if pa.types.is_date64(kind) else _fraction_digits(times, per_second)
     if scale:
         origin, moved = low * scale, [(values - low) * float(scale) for values in times]
     else:
@@ -120,7 +120,7 @@ def _axis(kind: str, unit: str = "", origin: int = 0, **others: Any) -> dict[str
     return {"kind": kind, "unit": unit, "origin": str(origin), **others}
 
 
-def _digits(times: list[Int64], per_second: int) -> int:
+def _fraction_digits(times: list[Int64], per_second: int) -> int:
     """Return how many digits of the fraction of a second times need: 0, 3, 6 or 9."""
     digits = 0
     while 10**digits < per_second and any((values % (per_second // 10**digits)).any() for values in times):
@@ -160,7 +160,7 @@ def content(
     held: dict[str, Any] = {
         "query": query.text,
         "strategies": [*STRATEGIES],
-        "words": _words(query),
+        "words": _query_words(query),
         "notes": [*query.notes, *found.notes],
         "n_events": found.n_events,
         "n_matches": found.n_matches,
@@ -198,7 +198,7 @@ def content(
     }
 
 
-def _words(query: Query) -> list[str]:
+def _query_words(query: Query) -> list[str]:
     """Return a query in plain words; no lines if it is nested too deeply."""
     try:
         return query.explain().words

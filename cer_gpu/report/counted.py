@@ -173,19 +173,19 @@ def count_for_report(
         if not query._drops_rows and query.physical_plan("count").counted and query._plan.every is None
     }
     try:
-        return _count(countable, events, asked) if countable else {}
+        return _count_matches(countable, events, asked) if countable else {}
     except CountOverflow:
         return {name: _count_one(name, query, events, asked) for name, query in countable.items()}
 
 
 def _count_one(name: str, query: Query, events: ReportEvents, asked: EvaluationOptions) -> Counted:
     try:
-        return _count({name: query}, events, asked)[name]
+        return _count_matches({name: query}, events, asked)[name]
     except CountOverflow:
         return Counted(query, ShownPartitions(query), overflows=True)
 
 
-def _count(queries: Mapping[str, Query], events: ReportEvents, asked: EvaluationOptions) -> dict[str, Counted]:
+def _count_matches(queries: Mapping[str, Query], events: ReportEvents, asked: EvaluationOptions) -> dict[str, Counted]:
     counted = {name: Counted(query, ShownPartitions(query)) for name, query in queries.items()}
     together = QuerySet(queries)
     evaluator = together._closed(replace(asked, output="count"))

@@ -217,7 +217,7 @@ def variables_of(
         valuations are joined by " or ".  A complex event whose valuations were not reached has an empty list.  None:
         a variable has the name of another column.
     """
-    names = _variables(query, events.open())
+    names = _variables_to_draw(query, events.open())
     if names is None:
         return None
     prints = detailed["fingerprint"].to_numpy()
@@ -239,7 +239,7 @@ def variables_of(
         left -= batch.num_rows
         if left < 0:
             break
-    return [_told(each, len(held)) for each, held in zip(ways, positions, strict=True)]
+    return [_distinct_variables(each, len(held)) for each, held in zip(ways, positions, strict=True)]
 
 
 def _valuations(query: Query, events: ReportEvents, asked: EvaluationOptions) -> Iterator[pa.RecordBatch]:
@@ -248,7 +248,7 @@ def _valuations(query: Query, events: ReportEvents, asked: EvaluationOptions) ->
             yield batch
 
 
-def _variables(query: Query, source: Source) -> list[str] | None:
+def _variables_to_draw(query: Query, source: Source) -> list[str] | None:
     try:
         query.output_schema(source.schema, "bindings")
         return list(query.variables)
@@ -256,7 +256,7 @@ def _variables(query: Query, source: Source) -> list[str] | None:
         return None
 
 
-def _told(ways: Mapping[tuple[tuple[str, ...], ...], None], n_rows: int) -> list[str]:
+def _distinct_variables(ways: Mapping[tuple[tuple[str, ...], ...], None], n_rows: int) -> list[str]:
     if not ways:
         return []
     return [" or ".join(dict.fromkeys(", ".join(way[i]) for way in ways if way[i])) for i in range(n_rows)]

@@ -155,7 +155,7 @@ def between(query: Query, events: ReportEvents, found: ReportResults, n_pages: i
     inside = (kept > starts[owners]) & (kept < ends[owners])
     n_inside = np.bincount(owners[inside], minlength=len(lengths))
     room = np.where(ends - starts - 1 > n_inside, most + 1 + n_inside, 0)  # one more tells that there are more
-    taken = list(_taken(query, events, found, starts, ends, room)) if room.any() else []
+    taken = list(_rows_between(query, events, found, starts, ends, room)) if room.any() else []
     matches = np.concatenate([np.empty(0, np.int64), *(piece[0] for piece in taken)])
     positions = np.concatenate([np.empty(0, np.int64), *(piece[1] for piece in taken)])
     is_kept = np.isin(matches << 44 | positions, owners[inside] << 44 | kept[inside])
@@ -176,7 +176,7 @@ def _ranks(lengths: Int64) -> Int64:
     return np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 
-def _taken(
+def _rows_between(
     query: Query, events: ReportEvents, found: ReportResults, starts: Int64, ends: Int64, room: Int64
 ) -> Iterator[tuple[Int64, Int64]]:
     """Yield complex events and rows between their starts and ends, as many as there is room for."""
@@ -253,7 +253,7 @@ def shown_rows(
     names, attributes = binding.attribute_schema.names, binding.attributes[:_MAX_COLUMNS]
     others = between(query, events, found, n_pages)
     positions = _positions(detailed, others)
-    texts, numbers = _texts(events, attributes, positions)
+    texts, numbers = _cell_strings(events, attributes, positions)
     while size(texts) > MAX_ROW_BYTES // n_pages and (others.most or detailed.num_rows > 1):
         if others.most:
             others = others.first(others.most // 2)
@@ -297,7 +297,7 @@ def _positions(detailed: pa.Table, others: Between) -> Int64:
     return np.unique(np.concatenate([kept, others.positions]))
 
 
-def _texts(events: ReportEvents, attributes: Sequence[str], positions: Int64) -> tuple[pa.Table, Int64]:
+def _cell_strings(events: ReportEvents, attributes: Sequence[str], positions: Int64) -> tuple[pa.Table, Int64]:
     """Return the values of attributes at positions as texts, cut to `MAX_CELL` (NULL stays NULL), and their rows."""
     text = pa.large_string()
     schema = pa.schema([(str(i), text) for i in range(len(attributes))])

@@ -31,38 +31,43 @@ def different_count(expected: int, rows: Sequence[Mapping[str, Any]]) -> list[st
     """Return lines on a number of rows that differs; none: it does not."""
     if expected == len(rows):
         return []
-    return [f"expected {_matches(expected)}, got {_matches(len(rows))}", *_listed("got", rows)]
+    return [f"expected {_matches_in_words(expected)}, got {_matches_in_words(len(rows))}", *_listed_rows("got", rows)]
 
 
 def too_few(expected: int, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return lines on rows of which there are fewer than expected; none: there are enough."""
     if len(rows) >= expected:
         return []
-    return [f"expected at least {_matches(expected)}, got {_matches(len(rows))}", *_listed("got", rows)]
+    return [
+        f"expected at least {_matches_in_words(expected)}, got {_matches_in_words(len(rows))}",
+        *_listed_rows("got", rows),
+    ]
 
 
 def different_positions(expected: Sequence[Sequence[int]], got: Sequence[Sequence[int]]) -> list[str]:
     """Return lines on the positions of matches that differ, in whatever order the matches are."""
-    missing, more = _apart(list(map(list, expected)), list(map(list, got)), lambda wanted, found: wanted == found)
+    missing, more = _without_partner(
+        list(map(list, expected)), list(map(list, got)), lambda wanted, found: wanted == found
+    )
     if not missing and not more:
         return []
     return [
-        _numbers(expected, got) or "expected other positions",
-        *_listed("missing", missing),
-        *_listed("unexpected", more),
+        _count_difference(expected, got) or "expected other positions",
+        *_listed_rows("missing", missing),
+        *_listed_rows("unexpected", more),
     ]
 
 
 def different_rows(expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return lines on rows that differ in the columns that are named, in whatever order the rows are."""
-    missing, more = _apart(expected, got, is_as_expected)
+    missing, more = _without_partner(expected, got, is_as_expected)
     if not missing and not more:
         return []
     named = {name for row in expected for name in row} or {name for row in got for name in row}
     return [
-        _numbers(expected, got) or "expected other values",
-        *_listed("missing", missing),
-        *_listed("unexpected", [{name: value for name, value in row.items() if name in named} for row in more]),
+        _count_difference(expected, got) or "expected other values",
+        *_listed_rows("missing", missing),
+        *_listed_rows("unexpected", [{name: value for name, value in row.items() if name in named} for row in more]),
     ]
 
 
@@ -108,7 +113,7 @@ def _moment(value: Any) -> Any:
     return value
 
 
-def _apart(
+def _without_partner(
     expected: Sequence[Any], got: Sequence[Any], fits: Callable[[Any, Any], bool]
 ) -> tuple[list[Any], list[Any]]:
     """Return what of the expected has no partner among the got, and the got without one, in a largest matching."""
@@ -141,27 +146,32 @@ def _apart(
     return missing, [found for j, found in enumerate(got) if j not in of_got]
 
 
-def _numbers(expected: Sequence[Any], got: Sequence[Any]) -> str:
+def _count_difference(expected: Sequence[Any], got: Sequence[Any]) -> str:
     """Return a line on two numbers of matches; empty: they are equal."""
-    return "" if len(expected) == len(got) else f"expected {_matches(len(expected))}, got {_matches(len(got))}"
+    return (
+        ""
+        if len(expected) == len(got)
+        else f"expected {_matches_in_words(len(expected))}, got {_matches_in_words(len(got))}"
+    )
 
 
-def _matches(n: int) -> str:
+def _matches_in_words(n: int) -> str:
     return "no match" if n == 0 else f"{n:,} match{'' if n == 1 else 'es'}"
 
 
-def _listed(head: str, rows: Sequence[Any]) -> list[str]:
-    lines = [f"  {head}: {_plain(row)}" for row in rows[:_SHOWN]]
+def _listed_rows(head: str, rows: Sequence[Any]) -> list[str]:
+    lines = [f"  {head}: {_row_as_text(row)}" for row in rows[:_SHOWN]]
     if len(rows) > _SHOWN:
         lines.append(f"  and {len(rows) - _SHOWN:,} more {head}")
     return lines
 
 
-def _plain(row: Any) -> str:
+def _row_as_text(row: Any) -> str:
     if isinstance(row, dict):
-        return ", ".join(f"{name} = {_plain(value)}" for name, value in row.items())
+        return ", ".join(f"{name} = {_row_as_text(value)}" for name, value in row.items())
     if isinstance(row, list):
-        return f"[{', '.join(f'{{{_plain(each)}}}' if isinstance(each, dict) else _plain(each) for each in row)}]"
+        elements = (f"{{{_row_as_text(each)}}}" if isinstance(each, dict) else _row_as_text(each) for each in row)
+        return f"[{', '.join(elements)}]"
     return row.isoformat() if isinstance(row, datetime | date | time) else repr(row)
 
 
@@ -226,7 +236,7 @@ class CaseRunner:
     @property
     def untested(self) -> list[str]:
         """Names of the rules of the folder that had no case so far."""
-        return [name for name in self._rules(self._fields).folder.rules if name not in self.tested]
+        return [name for name in self._rules_of_fields(self._fields).folder.rules if name not in self.tested]
 
     def run(self, case: RuleCase) -> Iterator[CaseOutcome]:
         """Yield the outcome of a case for each of its rules."""
@@ -240,7 +250,7 @@ class CaseRunner:
                     case.options.get("columns") or fields.columns,
                     fields.nocase_groups,
                 )
-            known = self._rules(fields)
+            known = self._rules_of_fields(fields)
             rules = known.of(case)
         except CerError as error:
             yield CaseOutcome(case.path, case.line, case.name, None, ERROR, _lines(error), perf_counter() - begun)
@@ -257,7 +267,7 @@ class CaseRunner:
             seconds = perf_counter() - begun
             yield CaseOutcome(case.path, case.line, case.name, name, status, tuple(told), seconds)
 
-    def _rules(self, fields: FieldColumns) -> _Rules:
+    def _rules_of_fields(self, fields: FieldColumns) -> _Rules:
         key = repr(fields)
         if key not in self._folders:
             self._folders[key] = _Rules(self._root, fields)
@@ -333,7 +343,7 @@ class _Rules:
         """Return the rules of a case by their names; OptionError: there is none of a name."""
         found: dict[str, Rule] = {}
         for asked in case.rules or [self._file_of(case)]:
-            found |= self._named(asked, case)
+            found |= self._rules_named(asked, case)
         return found
 
     def _file_of(self, case: RuleCase) -> str:
@@ -348,7 +358,7 @@ class _Rules:
             raise OptionError(f"{case.path}:{case.line}: expected the rule of the case, found {seen}\nhint: rule: NAME")
         return found[0]
 
-    def _named(self, asked: str, case: RuleCase) -> dict[str, Rule]:
+    def _rules_named(self, asked: str, case: RuleCase) -> dict[str, Rule]:
         if asked in self.folder.rules:
             return {asked: self.folder.rules[asked]}
         path = case.path.parent / asked
@@ -405,20 +415,20 @@ _ELEMENTS = {FAILED: "failure", ERROR: "error"}
 
 def write_junit(outcomes: Mapping[str, Sequence[CaseOutcome]], path: Path) -> None:
     """Write outcomes, by the names of their files, to a file that appears whole or not at all."""
-    root = ElementTree.Element("testsuites", _counts([each for of_file in outcomes.values() for each in of_file]))
+    root = ElementTree.Element("testsuites", _suite_counts([each for of_file in outcomes.values() for each in of_file]))
     for file, of_file in outcomes.items():
         suite = ElementTree.SubElement(
-            root, "testsuite", {"name": printable_lines(file), **_counts(of_file), "skipped": "0"}
+            root, "testsuite", {"name": printable_lines(file), **_suite_counts(of_file), "skipped": "0"}
         )
         for each in of_file:
-            _add(suite, file, each)
+            _add_testcase(suite, file, each)
     with whole_file(path, 0o644) as out:
         ElementTree.indent(root)
         ElementTree.ElementTree(root).write(out, encoding="utf-8", xml_declaration=True)
         out.write(b"\n")
 
 
-def _add(suite: ElementTree.Element, file: str, outcome: CaseOutcome) -> None:
+def _add_testcase(suite: ElementTree.Element, file: str, outcome: CaseOutcome) -> None:
     name = outcome.name if outcome.rule is None else f"{outcome.name} [{outcome.rule}]"
     case = ElementTree.SubElement(
         suite,
@@ -434,7 +444,7 @@ def _add(suite: ElementTree.Element, file: str, outcome: CaseOutcome) -> None:
         found.text = printable_lines("\n".join([place, *outcome.told]))
 
 
-def _counts(outcomes: Sequence[CaseOutcome]) -> dict[str, str]:
+def _suite_counts(outcomes: Sequence[CaseOutcome]) -> dict[str, str]:
     counts = in_all(outcomes)
     return {
         "tests": str(len(outcomes)),

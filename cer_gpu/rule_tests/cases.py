@@ -192,7 +192,7 @@ def inline_table(written: WrittenValue, types: Mapping[str, pa.DataType], time_c
             continue
         times = name == time_column and wanted is None
         try:
-            arrays[name] = pa.array(_in_one_zone([_time(v) for v in values] if times else values), wanted)
+            arrays[name] = pa.array(_in_one_zone([_parse_time(v) for v in values] if times else values), wanted)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, UnicodeError) as error:
             kinds = ", ".join(sorted({type(value).__name__ for value in values if value is not None}))
             reason = "" if wanted is None else f", which are no {wanted} ({error})"
@@ -202,7 +202,7 @@ def inline_table(written: WrittenValue, types: Mapping[str, pa.DataType], time_c
     return pa.table(arrays)
 
 
-def _time(value: Any) -> Any:
+def _parse_time(value: Any) -> Any:
     """Return a text in ISO 8601 as a time; other values as they are."""
     try:
         return datetime.fromisoformat(value) if isinstance(value, str) else value
@@ -350,16 +350,16 @@ def _case(path: Path, written: WrittenValue, above: Mapping[str, WrittenValue], 
         name=own["name"].text("the name of a case") if "name" in own else f"case {number}",
         path=path,
         line=written.line,
-        rules=_rules(both["rule"]) if "rule" in both else (),
+        rules=_parse_rules(both["rule"]) if "rule" in both else (),
         events=both["events"],
         expected=_expected(own["expect"]),
-        types=_types(both["types"]) if "types" in both else {},
+        types=_parse_types(both["types"]) if "types" in both else {},
         options=options,
         output=both["output"].text("an output") if "output" in both else None,
     )
 
 
-def _rules(written: WrittenValue) -> tuple[str, ...]:
+def _parse_rules(written: WrittenValue) -> tuple[str, ...]:
     what = "a rule, by its name, its file or a pattern"
     listed = written.items("rules") if written.is_list else [written]
     if not listed:
@@ -371,7 +371,7 @@ def _options(written: WrittenValue) -> dict[str, Any]:
     return {name: each.plain for name, each in written.mapping("options", CASE_OPTIONS).items()}
 
 
-def _types(written: WrittenValue) -> dict[str, pa.DataType]:
+def _parse_types(written: WrittenValue) -> dict[str, pa.DataType]:
     found = {}
     for column, each in written.mapping("types").items():
         try:
@@ -395,7 +395,7 @@ def _expected(written: WrittenValue) -> dict[str, Any]:
     return {name: _CHECKS[name](each) for name, each in found.items()}
 
 
-def _count(written: WrittenValue) -> int:
+def _parse_count(written: WrittenValue) -> int:
     n = written.plain
     if not isinstance(n, int) or isinstance(n, bool) or n < 0:
         raise written.error(f"expected a number of matches: a whole number from 0 on, got {written.shown()}")
@@ -413,7 +413,7 @@ def _row_numbers(written: WrittenValue) -> Iterator[int]:
         yield each.plain
 
 
-def _rows(written: WrittenValue) -> list[dict[str, Any]]:
+def _parse_rows(written: WrittenValue) -> list[dict[str, Any]]:
     rows = []
     for each in written.items("rows"):
         each.mapping("a row")
@@ -421,4 +421,4 @@ def _rows(written: WrittenValue) -> list[dict[str, Any]]:
     return rows
 
 
-_CHECKS = {"count": _count, "at_least": _count, "positions": _positions, "rows": _rows}
+_CHECKS = {"count": _parse_count, "at_least": _parse_count, "positions": _positions, "rows": _parse_rows}

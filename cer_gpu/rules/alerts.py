@@ -256,7 +256,7 @@ class AlertRows:
         columns["host"] = hosts_of(rows)
         columns["key"] = _maps({key: found[key] for key in self._keys[name] if key in found}, rows.num_rows)
         if self._have_events[name]:
-            columns["events"] = _events(found["events"])
+            columns["events"] = _events_as_json(found["events"])
         else:
             measures = {each: column for each, column in found.items() if each not in known}
             columns["events"] = _as_lists(measures, rows.num_rows)
@@ -322,7 +322,7 @@ def _last(lists: pa.Array, most: int) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), lists.flatten().take(pa.array(rows)))
 
 
-def _events(events: pa.Array) -> pa.Array:
+def _events_as_json(events: pa.Array) -> pa.Array:
     """Return lists of structs as JSON, without attributes that are NULL."""
     structs = events.flatten()
     objects = _objects([field.name for field in structs.type], structs.flatten(), len(structs))

@@ -137,7 +137,7 @@ def read_toml(path: Path, name: str) -> RulesFound:
         return RulesFound(skipped_files=[language])
     query = rule.get("query")
     if not isinstance(query, str):
-        raise OptionError(f"{path}: expected rule.query, a text, got {_told(query)}")
+        raise OptionError(f"{path}: expected rule.query, a text, got {_type_name(query)}")
     threats = list(_tables(rule.get("threat", held.get("threat"))))
     return RulesFound(
         [
@@ -145,9 +145,9 @@ def read_toml(path: Path, name: str) -> RulesFound:
                 name=str(rule.get("name", name)),
                 text=query,
                 language=_TAKEN[language],
-                level=_text(rule.get("severity")),
+                level=_optional_string(rule.get("severity")),
                 tags=tuple(map(str, rule.get("tags", ()))),
-                id=_text(rule.get("rule_id", rule.get("id"))),
+                id=_optional_string(rule.get("rule_id", rule.get("id"))),
                 tactics=_each(_tactics(threats)),
                 techniques=_each(_techniques(threats)),
                 file=str(path),
@@ -180,11 +180,11 @@ def _each(values: Iterable[Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(value) for value in values if value is not None))
 
 
-def _text(value: Any) -> str | None:
+def _optional_string(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _told(value: Any) -> str:
+def _type_name(value: Any) -> str:
     return "none" if value is None else type(value).__name__
 
 
@@ -319,7 +319,7 @@ def read_folder(folder: str | os.PathLike[str], fields: FieldColumns = AS_NAMED)
     paths = (path for path in root.rglob("*") if path.suffix in READERS and not path.name.endswith(TEST_ENDINGS))
     names = {path.relative_to(root).as_posix(): path for path in paths}
     order = sorted(names, key=lambda name: (os.path.splitext(name), name))
-    found = _read(
+    found = _read_by_ending(
         [RuleFile(names[name], utf8(os.path.splitext(name)[0])) for name in order if names[name].is_file()], fields
     )
     name_of = {str(names[name]): name for name in order}
@@ -329,7 +329,7 @@ def read_folder(folder: str | os.PathLike[str], fields: FieldColumns = AS_NAMED)
         rules[rule.name if rule.name not in rules else f"{rule.name} ({utf8(name_of[rule.file or ''])})"] = rule
     skipped_files = Counter(found.skipped_files)
     if not rules and not found.errors:
-        over = f"none but {_listed(skipped_files)}" if skipped_files else "none"
+        over = f"none but {_kinds_in_words(skipped_files)}" if skipped_files else "none"
         raise OptionError(f"{folder}: expected query files ({', '.join(f'*{each}' for each in READERS)}), found {over}")
     errors = sorted(found.errors, key=lambda each: place.get(each[0], len(place)))
     return RuleFolder(rules, dict(skipped_files), errors, list(found.notes), found.log_sources)
@@ -343,7 +343,7 @@ def read_file(path: Path, fields: FieldColumns = AS_NAMED) -> RulesFound:
     return found
 
 
-def _read(files: Iterable[RuleFile], fields: FieldColumns) -> RulesFound:
+def _read_by_ending(files: Iterable[RuleFile], fields: FieldColumns) -> RulesFound:
     """Return all that the readers find, each of whom gets its files together."""
     own: dict[RuleReader, list[RuleFile]] = {}
     for file in files:
@@ -362,9 +362,11 @@ def skipped_files_note(skipped_files: Mapping[str, int]) -> str | None:
     """Return a line about the skipped rules, or None if there are none."""
     if not skipped_files:
         return None
-    return f"{sum(skipped_files.values()):,} skipped, no rules in a language known here: {_listed(skipped_files)}"
+    return (
+        f"{sum(skipped_files.values()):,} skipped, no rules in a language known here: {_kinds_in_words(skipped_files)}"
+    )
 
 
-def _listed(skipped_files: Mapping[str, int]) -> str:
+def _kinds_in_words(skipped_files: Mapping[str, int]) -> str:
     most_first = sorted(skipped_files.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{n:,} {name}" for name, n in most_first)

@@ -88,7 +88,7 @@ class PieceEvaluation:
         try:
             for stretch in self._piece.stretches:
                 for batch in self._stretch(stretch):
-                    yield self._shown(batch)
+                    yield self._as_declared(batch)
                 self._first_number = self.n_matches
             self._groups.close()
         finally:
@@ -96,7 +96,7 @@ class PieceEvaluation:
         if report is not None:
             report.add({self._number: TaskReport(self.n_rows, self.n_matches, self._seconds, peak_memory())})
 
-    def _shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _as_declared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return results in the declared types, with numbers that no other piece gives."""
         batch = plain_batch(apart(batch, self._number, self._first_number) if self._part.work.numbered else batch)
         return batch if batch.schema.equals(self._plan.schema) else batch.cast(self._plan.schema)
@@ -112,7 +112,7 @@ class PieceEvaluation:
                 return
             except UnsortedInputError:
                 self.n_rows, self.n_matches = n_rows, n_matches
-        for batch in self._found(stretch, self._ordered.in_order(stretch), ROW_COLUMN):
+        for batch in self._matches_of_range(stretch, self._ordered.in_order(stretch), ROW_COLUMN):
             known = min(n_given, batch.num_rows)
             n_given -= known
             if known < batch.num_rows:
@@ -133,9 +133,11 @@ class PieceEvaluation:
         follow = all(unit.first + unit.n_rows == after.first for unit, after in pairwise(stretch.units))
         positions = None if types is None and follow else POSITION
         rows = self._ordered.presorted(stretch, types, numbered=positions is not None)
-        yield from self._found(stretch, rows, positions)
+        yield from self._matches_of_range(stretch, rows, positions)
 
-    def _found(self, stretch: SplitRange, rows: Iterator[FileRows], positions: str | None) -> Iterator[pa.RecordBatch]:
+    def _matches_of_range(
+        self, stretch: SplitRange, rows: Iterator[FileRows], positions: str | None
+    ) -> Iterator[pa.RecordBatch]:
         """Yield the results of the rows of a stretch in their order.
 
         Parameters
@@ -159,7 +161,7 @@ class PieceEvaluation:
                     continue
                 # too long a window is evaluated at once, and what ends in it is not reported
                 report_from = 0 if not each.own else n_held if positions == ROW_COLUMN else each.first
-                evaluator = self._evaluator(held, report_from, positions)
+                evaluator = self._evaluator_from(held, report_from, positions)
                 ready, held = held, []
             else:
                 ready = [each]
@@ -173,7 +175,7 @@ class PieceEvaluation:
             yield from self._timed(evaluator.finish_batches())
             self.n_matches += evaluator.total_matches - n_outside
 
-    def _evaluator(self, rows: list[FileRows], report_from: int, positions: str | None) -> WorkEvaluator:
+    def _evaluator_from(self, rows: list[FileRows], report_from: int, positions: str | None) -> WorkEvaluator:
         """Return the evaluator of a stretch that begins with some rows."""
         part = self._part
         mine = (self._piece.number, part.n_pieces)

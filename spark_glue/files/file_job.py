@@ -49,10 +49,14 @@ def plan_files(
         If the query does not fit the events.
     """
     opener = Opener(scan.options)
-    return plan(_found(spark, scan, work, order, opener), work, order, distribution, n_tasks, opener=opener)
+    return plan(
+        _checked_row_groups(spark, scan, work, order, opener), work, order, distribution, n_tasks, opener=opener
+    )
 
 
-def _found(spark: SparkSession, scan: Scan, work: Work, order: Sequence[str], opener: Opener) -> FoundFiles:
+def _checked_row_groups(
+    spark: SparkSession, scan: Scan, work: Work, order: Sequence[str], opener: Opener
+) -> FoundFiles:
     """Return the row groups of a scan, after a check of the columns that are read in all files."""
     # filters may be on columns that the events do not have: they are checked under names of their own
     hidden = {f"$filter {f.name}": f for f in scan.filter_columns}

@@ -47,7 +47,7 @@ def folder_values(path: str, kinds: Mapping[str, pa.DataType | None]) -> tuple[t
     missing = [name for name in kinds if name not in texts]
     if missing:
         raise DirectReadError(f"{path}: no folder tells the column {missing[0]!r}")
-    return tuple((name, _value(path, name, texts[name], kind)) for name, kind in kinds.items())
+    return tuple((name, _folder_value(path, name, texts[name], kind)) for name, kind in kinds.items())
 
 
 def _unescaped(text: str) -> str:
@@ -55,7 +55,7 @@ def _unescaped(text: str) -> str:
     return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
 
 
-def _value(path: str, name: str, text: str, kind: pa.DataType | None) -> Any:
+def _folder_value(path: str, name: str, text: str, kind: pa.DataType | None) -> Any:
     if text == NULL:
         return None
     if kind is None or pa.types.is_string(kind) or pa.types.is_large_string(kind):

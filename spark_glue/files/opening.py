@@ -167,9 +167,9 @@ class Opener:
             If a folder is a table of Delta, Hudi or Iceberg, not all of whose files are its rows, or neither pyarrow
             nor fsspec knows the file system.
         """
-        return sorted(file for path in paths for file in self._files(os.fspath(path)))
+        return sorted(file for path in paths for file in self._files_below(os.fspath(path)))
 
-    def _files(self, path: str) -> list[str]:
+    def _files_below(self, path: str) -> list[str]:
         """Return the files of one path, in any order."""
         if is_table_name(path):
             raise DirectReadError(

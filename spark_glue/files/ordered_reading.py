@@ -111,7 +111,7 @@ class OrderedReader:
                     continue
                 if n < unit.n_rows and not several:
                     raise UnsortedInputError  # rows of a later batch may precede those of this one
-                keys = [self._first(batch, row), *self._sort_keys(batch, 1)]
+                keys = [self._checked_order_column(batch, row), *self._sort_keys(batch, 1)]
                 if not ascending(keys) or (last is not None and not _not_after(last, keys)):
                     raise UnsortedInputError
                 last = [key.slice(n - 1) for key in keys]
@@ -120,7 +120,7 @@ class OrderedReader:
                 if unit.low < bound:
                     yield from held
                     held = []
-                begin, end = _within(values, stretch.begin, stretch.end)
+                begin, end = _indices_within(values, stretch.begin, stretch.end)
                 split = end if i < stretch.n_before else begin
                 if stretch.low is not None and i >= stretch.n_before:
                     split = int(np.clip(_rank(values, stretch.low), begin, end))
@@ -169,12 +169,12 @@ class OrderedReader:
                 for batch in self._sorted_group(unit, stretch):
                     yield batch, own
                 continue
-            for batch in self._taken(unit, stretch):
+            for batch in self._rows_of_unit(unit, stretch):
                 if batch.num_rows:
                     held.append(batch)
                     least = min(least, int(integers(array_of(batch, self._order[0])).min()))
             if held and least < bound:
-                rows = self._sorted(held)
+                rows = self._sort_rows(held)
                 values = integers(array_of(rows, self._order[0]))
                 complete = _rank(values, bound)
                 yield rows.slice(0, complete), own
@@ -184,16 +184,16 @@ class OrderedReader:
     def _sorted_group(self, unit: Unit, stretch: SplitRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one row group in order."""
         if unit.n_rows > self._groups.rows_at_once(unit) and self._lies_in_order(unit):
-            yield from self._taken(unit, stretch)
+            yield from self._rows_of_unit(unit, stretch)
             return
         if unit.n_rows > self._most_held:
-            yield from self._sorted_on_disk(self._taken(unit, stretch))
+            yield from self._sorted_on_disk(self._rows_of_unit(unit, stretch))
             return
-        batches = [batch for batch in self._taken(unit, stretch) if batch.num_rows]
+        batches = [batch for batch in self._rows_of_unit(unit, stretch) if batch.num_rows]
         if len(batches) == 1 and ascending(self._sort_keys(batches[0])):
             yield batches[0]
         elif batches:
-            yield self._sorted(batches)
+            yield self._sort_rows(batches)
 
     def _lies_in_order(self, unit: Unit) -> bool:
         """Return True if the rows of a row group are in order, by a pass over the columns of the order.
@@ -209,13 +209,13 @@ class OrderedReader:
                 last = [key.slice(batch.num_rows - 1) for key in keys]
         return True
 
-    def _taken(self, unit: Unit, stretch: SplitRange) -> Iterator[pa.RecordBatch]:
+    def _rows_of_unit(self, unit: Unit, stretch: SplitRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a row group that are in the range or its window, as they lie."""
         row = unit.first
         for batch in self._groups.batches(unit, numbered=True):
             if batch.num_rows:
                 row = batch.column(POSITION)[0].as_py()
-                values = integers(self._first(batch, row))
+                values = integers(self._checked_order_column(batch, row))
                 least, most = values.min(), values.max()
                 self._check_bounds(unit, row, np.array([least, most]))
                 if least < stretch.begin or most >= stretch.end:
@@ -225,9 +225,9 @@ class OrderedReader:
                     batch = batch.filter(pa.array(kept))
             yield batch
 
-    def _sorted(self, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    def _sort_rows(self, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
         """Return the rows of batches, in any order, in theirs."""
-        rows = batches[0] if len(batches) == 1 else _joined(batches)
+        rows = batches[0] if len(batches) == 1 else _concat_unified(batches)
         keys = self._sort_keys(rows)
         if ascending([*keys, rows.column(POSITION)]):
             return rows
@@ -244,7 +244,7 @@ class OrderedReader:
     def _on_disk(self, stretch: SplitRange) -> Iterator[tuple[pa.RecordBatch, bool]]:
         """Yield the rows in order, sorted on disk; `SplitRange.low` tells those of the window."""
         units = sorted(stretch.units, key=lambda unit: unit.first)
-        for batch in self._sorted_on_disk(batch for unit in units for batch in self._taken(unit, stretch)):
+        for batch in self._sorted_on_disk(batch for unit in units for batch in self._rows_of_unit(unit, stretch)):
             yield batch, True
 
     def _sorted_on_disk(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -263,23 +263,23 @@ class OrderedReader:
                 continue
             values = batch.column(_KEY).to_numpy()
             if held and int(values[0]) != held_value:
-                yield self._sorted(held)
+                yield self._sort_rows(held)
                 held = []
             held_value = int(values[-1])
             complete = _rank(values, held_value)
             if complete:
-                yield self._sorted([*held, rows.slice(0, complete)])
+                yield self._sort_rows([*held, rows.slice(0, complete)])
                 held = []
             held.append(rows.slice(complete))
         if held:
-            yield self._sorted(held)
+            yield self._sort_rows(held)
 
     def _with_key(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch.append_column(_KEY, pa.array(integers(array_of(batch, self._order[0]))))
 
     # ---- columns of the order --------------------------------------------------------------------------------
 
-    def _first(self, batch: pa.RecordBatch, row: int) -> pa.Array:
+    def _checked_order_column(self, batch: pa.RecordBatch, row: int) -> pa.Array:
         """Return the first column of the order after checking that it has no NULL; `row` is the number of its row."""
         first = array_of(batch, self._order[0])
         if first.null_count:
@@ -322,7 +322,11 @@ def gathered(rows: Iterable[FileRows], n_rows: int) -> Iterator[FileRows]:
 
 
 def _as_one(rows: list[FileRows]) -> FileRows:
-    return rows[0] if len(rows) == 1 else FileRows(_joined(each.batch for each in rows), rows[0].own, rows[0].first)
+    return (
+        rows[0]
+        if len(rows) == 1
+        else FileRows(_concat_unified(each.batch for each in rows), rows[0].own, rows[0].first)
+    )
 
 
 def integers(array: pa.Array) -> Int64:
@@ -389,14 +393,14 @@ def _rank(values: Int64, bound: int) -> int:
     return int(np.searchsorted(values, max(bound, LEAST_INT64)))
 
 
-def _within(values: Int64, low: int, high: int) -> tuple[int, int]:
+def _indices_within(values: Int64, low: int, high: int) -> tuple[int, int]:
     """Return the places of ascending values in [low, high)."""
     begin = 0 if low <= int(values[0]) else _rank(values, low)
     end = len(values) if int(values[-1]) < high else _rank(values, high)
     return begin, max(begin, end)
 
 
-def _joined(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+def _concat_unified(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
     """Return the rows of batches as one, with one dictionary for each column of text."""
     batches = list(batches)
     if any(batch.schema != batches[0].schema for batch in batches):

@@ -50,7 +50,7 @@ def ranges_of(
     DirectReadError
         If row groups overlap so much that tasks would read more than that.
     """
-    cuts = _chosen(layout, n_tasks)
+    cuts = _choose_cuts(layout, n_tasks)
     whole = SplitRange(layout.units, presorted=presorted and layout.presorted, flows=layout.flows)
     stretches = [
         _stretch(layout, whole, begin, end, length, counts, after_one)
@@ -114,7 +114,7 @@ def _on_disk(layout: Layout, stretch: SplitRange, most_held: int) -> SplitRange:
     return replace(stretch, on_disk=True, low=stretch.units[stretch.n_before].low, n_before=0)
 
 
-def _chosen(layout: Layout, n_tasks: int) -> list[CutPlace]:
+def _choose_cuts(layout: Layout, n_tasks: int) -> list[CutPlace]:
     """Return cuts for ranges of about equal rows, ascending.
 
     A cut between row groups is taken where one is near; else row groups that overlap are cut at a value.

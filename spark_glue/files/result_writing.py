@@ -74,10 +74,10 @@ class WritingTask:
         """
         for batch in batches:
             numbers = batch.column(0).to_pylist()
-            names = [name for number in numbers if (name := self._write(number)) is not None]
+            names = [name for number in numbers if (name := self._write_piece(number)) is not None]
             yield pa.record_batch([pa.array(names, pa.string())], names=["name"])
 
-    def _write(self, number: int) -> str | None:
+    def _write_piece(self, number: int) -> str | None:
         """Write the complex events of a piece; None: there are none, and another piece writes the columns."""
         files, folder = self.opener.place(self.folder)
         name = f"part-{number:05}-{uuid.uuid4().hex}.{self.codec}.parquet"

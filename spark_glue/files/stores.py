@@ -44,7 +44,7 @@ def store(address: Address, options: Mapping[str, str]) -> fs.FileSystem:
     DirectReadError
         If neither pyarrow nor an installed fsspec can open it.
     """
-    return _store(address.scheme, address.authority, tuple(sorted(relevant(options).items())))
+    return _cached_store(address.scheme, address.authority, tuple(sorted(relevant(options).items())))
 
 
 def relevant(options: Mapping[str, str]) -> dict[str, str]:
@@ -58,7 +58,7 @@ def relevant(options: Mapping[str, str]) -> dict[str, str]:
 
 
 @functools.lru_cache(maxsize=64)
-def _store(scheme: str, authority: str, settings: tuple[tuple[str, str], ...]) -> fs.FileSystem:
+def _cached_store(scheme: str, authority: str, settings: tuple[tuple[str, str], ...]) -> fs.FileSystem:
     options = dict(settings)
     arguments: dict[str, Callable[[], dict[str, Any]]] = {
         "S3FileSystem": lambda: _s3(authority, options),

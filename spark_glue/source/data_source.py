@@ -84,7 +84,7 @@ class CerDataSource(DataSource):
         CerError
             As `schema`; and if tasks cannot read the files by themselves.
         """
-        given = self._given(schema)
+        given = self._read_options(schema)
         query = self._query(given).keeping(schema)
         return CerReader(query.plan(self.parallelism or os.cpu_count() or 1), query.schema)
 
@@ -111,7 +111,7 @@ class CerDataSource(DataSource):
 
         return stored_query(asked({**self.store, **given}))
 
-    def _given(self, schema: StructType) -> dict[str, str]:
+    def _read_options(self, schema: StructType) -> dict[str, str]:
         """Return the options of a read: those of the table, if it is the read of one."""
         given = given_options(self.options)
         kept = next((field.metadata[METADATA] for field in schema if METADATA in field.metadata), None)

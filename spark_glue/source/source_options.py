@@ -134,12 +134,12 @@ def asked(options: Mapping[str, str], order_of_table: Sequence[str] | None = Non
     OptionError
         If one is missing or has no such value, with what to write.
     """
-    query = _one_of(options, ("query", "queryFile", "queries"), "query 'SELECT * FROM ...'")
+    query = _exactly_one_of(options, ("query", "queryFile", "queries"), "query 'SELECT * FROM ...'")
     paths: tuple[str, ...] = ()
     if order_of_table is None:
-        name, path = _one_of(options, ("path", "paths"), "path '/data/events' (or .load('/data/events'))")
+        name, path = _exactly_one_of(options, ("path", "paths"), "path '/data/events' (or .load('/data/events'))")
         paths = _paths(path) if name == "paths" else (path,)
-    order_by = _names(options.get("orderBy", options.get("timeColumn", ""))) or tuple(order_of_table or ())
+    order_by = _split_names(options.get("orderBy", options.get("timeColumn", ""))) or tuple(order_of_table or ())
     if not order_by:
         raise OptionError("expected the option orderBy: the columns that order the stream\nhint: orderBy 'ts'")
     distribution = options.get("distribution", "auto")
@@ -148,11 +148,11 @@ def asked(options: Mapping[str, str], order_of_table: Sequence[str] | None = Non
     output = options.get("output")
     if output is not None and output not in OUTPUTS:
         raise _no_such("output", output, OUTPUTS, "outputs")
-    columns = _names(options.get("columns", ""))
+    columns = _split_names(options.get("columns", ""))
     if "columns" in options and not columns:
         raise OptionError("the option columns names none\nhint: columns 'start, end'")
     return SourceRequest(
-        query=_queries(*query, _fields(options)),
+        query=_queries(*query, _sigma_fields(options)),
         paths=paths,
         order_by=order_by,
         type_column=options.get("typeColumn", TYPE_COLUMN) or None,
@@ -166,7 +166,7 @@ def asked(options: Mapping[str, str], order_of_table: Sequence[str] | None = Non
     )
 
 
-def _one_of(options: Mapping[str, str], names: Sequence[str], example: str) -> tuple[str, str]:
+def _exactly_one_of(options: Mapping[str, str], names: Sequence[str], example: str) -> tuple[str, str]:
     given = [(name, options[name]) for name in names if options.get(name, "").strip()]
     if len(given) != 1:
         what = " and ".join(name for name, _ in given) or "none of them"
@@ -181,14 +181,14 @@ def _queries(option: str, value: str, fields: FieldColumns) -> str | Path | Mapp
     return path if option == "queryFile" else read_folder(path, fields).checked()
 
 
-def _fields(options: Mapping[str, str]) -> FieldColumns:
+def _sigma_fields(options: Mapping[str, str]) -> FieldColumns:
     """Return the columns of fields of Sigma."""
-    pairs = [pair.partition("=") for pair in _names(options.get("fields", ""))]
+    pairs = [pair.partition("=") for pair in _split_names(options.get("fields", ""))]
     for field_, equals, column in pairs:
         if not (field_ and equals and column):
             given = options["fields"]
             raise OptionError(f"the option fields must be pairs, got {given!r}\nhint: fields 'Computer=host.id'")
-    return FieldColumns(_names(options.get("pipelines", "")), {field_: column for field_, _, column in pairs})
+    return FieldColumns(_split_names(options.get("pipelines", "")), {field_: column for field_, _, column in pairs})
 
 
 def _paths(text: str) -> tuple[str, ...]:
@@ -202,7 +202,7 @@ def _paths(text: str) -> tuple[str, ...]:
     return tuple(paths)
 
 
-def _names(text: str) -> tuple[str, ...]:
+def _split_names(text: str) -> tuple[str, ...]:
     """Return names between commas; one in backticks may hold anything but a backtick."""
     names, rest = [], text.strip()
     while rest:

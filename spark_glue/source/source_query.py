@@ -121,7 +121,7 @@ def stored_query(asked: SourceRequest) -> StoredQuery:
     choose_distribution(work, asked.distribution)
     whole = types_of.to_arrow(types_of.to_spark(work.output_schema(scan.schema)))
     stored = StoredQuery(asked, work, scan, opener, whole)
-    return stored.keeping(types_of.to_spark(_kept(whole, asked.columns))) if asked.columns else stored
+    return stored.keeping(types_of.to_spark(_projected_schema(whole, asked.columns))) if asked.columns else stored
 
 
 def work_asked(asked: SourceRequest, schema: pa.Schema) -> Work:
@@ -157,7 +157,7 @@ def _time_of(asked: SourceRequest, schema: pa.Schema) -> str | None:
     return name if holds_times(schema.field(name).type) or asked.time_unit is not None else None
 
 
-def _kept(whole: pa.Schema, columns: tuple[str, ...]) -> pa.Schema:
+def _projected_schema(whole: pa.Schema, columns: tuple[str, ...]) -> pa.Schema:
     for name in columns:
         if name not in whole.names:
             hint = did_you_mean(name, whole.names, "columns")

@@ -58,13 +58,13 @@ class GroupProcessor(StatefulProcessor):
         stream, timer = self._stream(key)
         yield from self._frames(stream.push(pa.Table.from_batches(batches, self._events)))
         yield from self._advance(stream, timerValues)
-        self._keep(stream, timer)
+        self._keep_state(stream, timer)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
         """Evaluate what a group holds up to the watermark, which has passed the time at which something is due."""
         stream, _ = self._stream(key)
         yield from self._advance(stream, timerValues)
-        self._keep(stream, NO_TIMER)  # Spark deletes the one that expired
+        self._keep_state(stream, NO_TIMER)  # Spark deletes the one that expired
 
     def close(self) -> None:
         """Do nothing: all state is Spark's."""
@@ -84,7 +84,7 @@ class GroupProcessor(StatefulProcessor):
         for blob in packed_state(found, self._found):
             yield pd.DataFrame({BLOB: [blob]})
 
-    def _keep(self, stream: GroupStream, timer: int) -> None:
+    def _keep_state(self, stream: GroupStream, timer: int) -> None:
         """Keep the state of a group, and have it called when something is due."""
         due = stream.next_deadline
         wanted = NO_TIMER if due is None else -(-due // 1000)
@@ -178,7 +178,9 @@ def match_stream(
     found = plain_schema(work.output_schema(events))
     _check_session(stream_df)
     columns = read_columns(work, events, order)
-    df = stream_df.select(*(_column(name).alias(alias) for name, alias in zip(columns, sent(columns), strict=True)))
+    df = stream_df.select(
+        *(_order_column(name).alias(alias) for name, alias in zip(columns, sent(columns), strict=True))
+    )
     pack = Pack(to_arrow(df.schema), tuple(columns), order[0])
     time = _instant(df, sent(columns)[columns.index(order[0])]).alias(TIME)
     df = df.select(time, *map(quoted, sent(columns))).withWatermark(quoted(TIME), f"{-(-delay // 1000)} milliseconds")
@@ -284,7 +286,7 @@ def _check_session(df: DataFrame) -> None:
         )
 
 
-def _column(name: str) -> Column:
+def _order_column(name: str) -> Column:
     from pyspark.sql import functions as sf
 
     return sf.col(quoted(name))

@@ -113,7 +113,7 @@ class BatchMatcher:
         """
         out, states = Folder(self._out), Folder(self._checkpoint)
         order = check_stream_order(df, self._work, self._order)
-        events, schema = self._events(df, order)
+        events, schema = self._collect_events(df, order)
         live, self._live = self._live, None
         stream = live[1] if live is not None and live[0] == batch_id - 1 else self._stream(states, batch_id, schema)
         try:
@@ -126,14 +126,14 @@ class BatchMatcher:
             ) from None
         with states.writer(f"state-{batch_id}") as sink:
             sink.write(stream.to_bytes())
-        for number in _numbers(states):
+        for number in _stored_batch_ids(states):
             if number < batch_id - 1:
                 states.delete(f"state-{number}")
         self._live = batch_id, stream
 
     def _stream(self, states: Folder, batch_id: int, schema: pa.Schema) -> GroupStream:
         """Return the stream before a micro-batch."""
-        kept = _numbers(states)
+        kept = _stored_batch_ids(states)
         last = max(kept, default=-1)
         if batch_id not in (last, last + 1) or (batch_id and batch_id - 1 not in kept):
             known = f"those after {', '.join(map(str, kept))}" if kept else "none"
@@ -145,7 +145,7 @@ class BatchMatcher:
         evaluation = StreamEvaluation(self._work, schema, self._order, self._lateness)
         return evaluation.resume(states.read(f"state-{batch_id - 1}")) if batch_id else evaluation.begin()
 
-    def _events(self, df: DataFrame, order: Sequence[str]) -> tuple[pa.Table, pa.Schema]:
+    def _collect_events(self, df: DataFrame, order: Sequence[str]) -> tuple[pa.Table, pa.Schema]:
         """Return the events of a micro-batch, and the schema of the complex events."""
         from pyspark.sql import functions as sf
 
@@ -230,6 +230,6 @@ class Whole:
         self._files.move(self._part, self._target)
 
 
-def _numbers(states: Folder) -> list[int]:
+def _stored_batch_ids(states: Folder) -> list[int]:
     """Return the micro-batches whose states are there, in their order."""
     return sorted(int(found[1]) for found in map(_STATE.fullmatch, states.names()) if found)

@@ -39,8 +39,8 @@ def in_order(events: pa.Table, order: Sequence[str]) -> pa.Table:
     order
         Names of columns without nested values.
     """
-    keys = [sort_key(_whole(events.column(name))) for name in order]
-    rows = _sorted(keys, np.arange(events.num_rows))
+    keys = [sort_key(_concat_column(events.column(name))) for name in order]
+    rows = _order_of_rows(keys, np.arange(events.num_rows))
     same = np.ones(max(len(rows) - 1, 0), np.bool_)
     for key in keys:
         same &= _equals_next(key.take(pa.array(rows)))
@@ -49,13 +49,15 @@ def in_order(events: pa.Table, order: Sequence[str]) -> pa.Table:
         places = np.flatnonzero(tied)
         among = rows[places]
         runs = np.cumsum(~np.concatenate([[False], same]))[places]
-        others = [_whole(events.column(i)).take(pa.array(among)) for i in range(events.num_columns)]
-        found = _sorted([pa.array(runs), *(key for each in others for key in _ties(each))], np.arange(len(among)))
+        others = [_concat_column(events.column(i)).take(pa.array(among)) for i in range(events.num_columns)]
+        found = _order_of_rows(
+            [pa.array(runs), *(key for each in others for key in _ties(each))], np.arange(len(among))
+        )
         rows[places] = among[found]
     return events if (rows[1:] > rows[:-1]).all() else events.take(pa.array(rows))
 
 
-def _sorted(keys: list[pa.Array], rows: Int64) -> Int64:
+def _order_of_rows(keys: list[pa.Array], rows: Int64) -> Int64:
     """Return rows in the order of keys of theirs."""
     # a key that tells which are NULL puts these first: the option to do so has changed between versions of Arrow
     columns = [part for key in keys for part in ((key.is_valid().cast(pa.uint8()), key) if key.null_count else (key,))]
@@ -95,7 +97,7 @@ def _missing(values: pa.Array) -> Bools:
     return missing
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
+def _concat_column(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
 
 
@@ -208,7 +210,7 @@ class GroupStream:
         """
         yield from self._evaluate(self._reorder.advance_watermark(min(max(time + _OFFSET, 0), 2**64 - 1)))
         if self._evaluation.work.time_column is not None:
-            yield from map(self._given, self._evaluator.advance_watermark_batches(time))
+            yield from map(self._with_spark_types, self._evaluator.advance_watermark_batches(time))
 
     def advance_by_events(self) -> Iterator[pa.RecordBatch]:
         """Advance to the time that the events so far and the lateness allow."""
@@ -226,9 +228,9 @@ class GroupStream:
 
     def _evaluate(self, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield from map(self._given, self._evaluator.push_batches(batch))
+            yield from map(self._with_spark_types, self._evaluator.push_batches(batch))
 
-    def _given(self, found: pa.RecordBatch) -> pa.RecordBatch:
+    def _with_spark_types(self, found: pa.RecordBatch) -> pa.RecordBatch:
         """Return complex events with types of Spark, and with numbers that no other group gives."""
         if self._evaluation.work.numbered:
             at = found.schema.get_field_index("match")

@@ -219,7 +219,7 @@ def test_csv_reads_back(drawn):
                 assert json.loads(row[k], parse_float=Decimal) == expected(value, kind)
 
 
-# ---- the table of cer_gpu.io.value_strings --------------------------------------------------------------------------------
+# ---- the table of cer_gpu.io.value_strings ---------------------------------------------------------------------------
 
 
 def texts(values, kind, render=json_texts):

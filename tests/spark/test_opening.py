@@ -33,9 +33,9 @@ ODD = ["plain", "with blank", "100%", "a%20b", "k=v:1", "ümläut", "#hash?", "[
 @pytest.fixture(autouse=True)
 def no_open_stores():
     """File systems of one test are none of the next."""
-    stores._store.cache_clear()
+    stores._cached_store.cache_clear()
     yield
-    stores._store.cache_clear()
+    stores._cached_store.cache_clear()
 
 
 def write(path, table=TABLE):

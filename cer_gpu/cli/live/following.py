@@ -203,7 +203,7 @@ class LiveRun:
         self._follower = Follower(
             arrivals,
             target,
-            self._begin,
+            self._start_run,
             facts,
             expected,
             skip=live.skip_unreadable,
@@ -215,7 +215,7 @@ class LiveRun:
         self._console = Console(stderr=True)
         self._status = self._console.status(f"looking for {self._noun}s")
 
-    def _begin(self, schema: pa.Schema) -> CommandFollowed:
+    def _start_run(self, schema: pa.Schema) -> CommandFollowed:
         followed = CommandFollowed(self._given, self._compiled, self._options, schema, alerts=self._alerts)
         self._outputs = followed.outputs
         self._note([*self._given.notes, *followed.notes])
@@ -276,22 +276,22 @@ class LiveRun:
             return
         last = step.files[-1] if len(step.files) == 1 else f"{step.files[0]} to {step.files[-1]}"
         target = "" if step.target is None else f" -> {step.target}"
-        self._say(f"{self._named(last)}: {counted(step.n_events, 'row')}, {self._rows(step.n_rows)}{target}")
+        self._say(f"{self._part_label(last)}: {counted(step.n_events, 'row')}, {self._count_line(step.n_rows)}{target}")
 
     def _tell_notes(self) -> None:
         follower = self._follower
         all_there = "--schema-of a file that has all, with " if self._noun == "file" else ""
         for name, file in follower.new_fields.items():
             self._note([
-                f"{self._named(file)} has the field {name!r}, which the first {self._noun} had not, and which is null "
-                f"in all events of this run: {all_there}results in another place"
+                f"{self._part_label(file)} has the field {name!r}, which the first {self._noun} had not, and which is "
+                f"null in all events of this run: {all_there}results in another place"
             ])  # fmt: skip
         self._note(follower.file_notes)
         follower.file_notes.clear()
         for name in follower.grown:
             self._note([f"{name} has changed since it was read; what was added is not read (--settle)"])
 
-    def _named(self, part: str) -> str:
+    def _part_label(self, part: str) -> str:
         return part if self._noun == "file" else f"{self._noun} {part}"
 
     def _note(self, notes: Sequence[str]) -> None:
@@ -306,7 +306,7 @@ class LiveRun:
         else:
             say(text)
 
-    def _rows(self, numbers: dict[str, int] | Any) -> str:
+    def _count_line(self, numbers: dict[str, int] | Any) -> str:
         forms = {self._outputs[name] for name in numbers or self._outputs if name in self._outputs}
         row = FORMS[forms.pop()].row if len(forms) == 1 else "row"
         said = counted(sum(numbers.values()), row)
@@ -316,7 +316,7 @@ class LiveRun:
 
     def summary(self) -> str:
         """Return the summary up to now as a line."""
-        said = [counted(self._n_files, self._noun), counted(self._n_events, "row"), self._rows(self._n_rows)]
+        said = [counted(self._n_files, self._noun), counted(self._n_events, "row"), self._count_line(self._n_rows)]
         evaluation = self._follower.evaluation
         if self._options.late == "drop" and evaluation is not None:
             said.append(f"{counted(evaluation.evaluator.n_late, 'late event')} dropped")

@@ -99,7 +99,7 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
         node, kind, seconds, fraction, serial = header.groups()
         if (seconds, fraction) != last:
             last = (seconds, fraction)
-            time = _time(seconds, fraction)
+            time = _time_of_record(seconds, fraction)
         if time is None or int(serial) > _LARGEST_SERIAL:
             skipped.add(TIME_OUT_OF_RANGE, f"line {number}")
             continue
@@ -110,7 +110,7 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
         yield record
 
 
-def _time(seconds: str, fraction: str) -> datetime | None:
+def _time_of_record(seconds: str, fraction: str) -> datetime | None:
     """Return a time; None if it is beyond the years that `datetime` has."""
     try:
         return _START + timedelta(seconds=int(seconds), microseconds=int(fraction.ljust(6, "0")))

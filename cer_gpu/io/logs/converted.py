@@ -58,7 +58,7 @@ def batches_of(records: Iterable[Record]) -> Iterator[pa.RecordBatch]:
     n_bytes = 0
     for record in records:
         if not shapes.n_records % _SAMPLED:
-            n_bytes += _SAMPLED * sum(map(_size, record.values()))
+            n_bytes += _SAMPLED * sum(map(_size_of_value, record.values()))
         shapes.add(record)
         if shapes.n_records == CHUNK_RECORDS or n_bytes >= CHUNK_BYTES:
             yield shapes.batch()
@@ -67,7 +67,7 @@ def batches_of(records: Iterable[Record]) -> Iterator[pa.RecordBatch]:
         yield shapes.batch()
 
 
-def _size(value: Value) -> int:
+def _size_of_value(value: Value) -> int:
     return len(value) if isinstance(value, str) else _FIXED_BYTES
 
 

@@ -59,7 +59,7 @@ def numbered_lines(stream: IO[bytes], skipped: Skipped) -> Iterator[tuple[int, s
         cut = block.rfind(b"\n") + 1
         if cut:
             is_too_long = is_too_long or held + block.find(b"\n") > LONGEST_LINE
-            lines = _texts(b"".join([*pieces, block[:cut]]))[:-1]
+            lines = _decoded_lines(b"".join([*pieces, block[:cut]]))[:-1]
             if is_too_long:
                 skipped.add(TOO_LONG, f"line {number}")
             for i, line in enumerate(lines[is_too_long:], number + is_too_long):
@@ -73,9 +73,9 @@ def numbered_lines(stream: IO[bytes], skipped: Skipped) -> Iterator[tuple[int, s
             pieces.clear()
     if is_too_long:
         skipped.add(TOO_LONG, f"line {number}")
-    elif held and not (line := _texts(b"".join(pieces))[0]).isspace():
+    elif held and not (line := _decoded_lines(b"".join(pieces))[0]).isspace():
         yield number, line
 
 
-def _texts(block: bytes) -> list[str]:
+def _decoded_lines(block: bytes) -> list[str]:
     return block.replace(b"\r\n", b"\n").decode("utf-8", "backslashreplace").split("\n")

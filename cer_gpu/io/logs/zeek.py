@@ -158,7 +158,7 @@ def _signs(escapes: re.Match[str]) -> str:
     return bytes.fromhex(escapes[0].replace("\\x", "")).decode("utf-8", "backslashreplace")
 
 
-def _time(text: str) -> datetime:
+def _time_of_seconds(text: str) -> datetime:
     """Return a time from seconds since 1970, of which no float could hold the microseconds."""
     parts = _TIME.fullmatch(text)
     if parts is None:
@@ -182,7 +182,7 @@ def _bool(text: str) -> bool:
 
 
 _CONVERTERS: dict[str, Converter] = {
-    "time": _time,
+    "time": _time_of_seconds,
     "interval": float,
     "double": float,
     "count": _integer,

@@ -306,7 +306,7 @@ class DeltaSnapshot(TableSnapshot):
         return [self._data_file(file, (masks or {}).get(self._path(file.path)), few=few) for file in logged]
 
     def _data_file(self, file: LoggedFile, mask: npt.NDArray[np.bool_] | None, *, few: bool) -> DataFile:
-        stored = StoredFile(self._path(file.path), self._shown(file.path), self._store)
+        stored = StoredFile(self._path(file.path), self._path_for_messages(file.path), self._delta_store)
         source: Source | None = None
 
         def opened() -> Source:
@@ -326,7 +326,7 @@ class DeltaSnapshot(TableSnapshot):
                 batches = of_file.parts.read(there, *rows)
             else:
                 batches = of_file.batches(there)
-            for batch in batches if mask is None else _kept(batches, mask):
+            for batch in batches if mask is None else _without_deleted_rows(batches, mask):
                 yield self._conformed(batch, columns, own, constants)
 
         def begins() -> Sequence[int]:
@@ -361,7 +361,7 @@ class DeltaSnapshot(TableSnapshot):
             if name in constants:
                 arrays.append(constant_column(constants[name], batch.num_rows))
             elif own[name] in batch.schema.names:
-                arrays.append(_renamed(conformed(batch.column(own[name]), self._stored[name]), kind))
+                arrays.append(_with_struct_names(conformed(batch.column(own[name]), self._stored[name]), kind))
             else:
                 arrays.append(pa.nulls(batch.num_rows, kind))
         if not columns:
@@ -382,7 +382,7 @@ class DeltaSnapshot(TableSnapshot):
         return found
 
     @cached_property
-    def _store(self) -> Any:
+    def _delta_store(self) -> Any:
         address = self._address
         return None if address.is_local else open_store(address)
 
@@ -398,9 +398,9 @@ class DeltaSnapshot(TableSnapshot):
         else:
             own = self._address
             address = Address(own.scheme, own.authority, f"{own.path.rstrip('/')}/{unquote(path)}")
-        return address.path if self._store is None else path_in_store(address, self._store)
+        return address.path if self._delta_store is None else path_in_store(address, self._delta_store)
 
-    def _shown(self, path: str) -> str:
+    def _path_for_messages(self, path: str) -> str:
         return unquote(path) if "://" in path else f"{self._place.rstrip('/')}/{unquote(path)}"
 
     def _masks(self) -> dict[str, npt.NDArray[np.bool_]]:
@@ -416,7 +416,7 @@ class DeltaSnapshot(TableSnapshot):
     def _of_uri(self, uri: str) -> str:
         """Return the path in the store of a file that `deltalake` names by its address."""
         address = Address.of(uri) if "://" in uri else Address("", "", unquote(uri))
-        return address.path if self._store is None else path_in_store(address, self._store)
+        return address.path if self._delta_store is None else path_in_store(address, self._delta_store)
 
     # ---- the log ------------------------------------------------------------------------------------------------
 
@@ -454,7 +454,7 @@ class DeltaSnapshot(TableSnapshot):
         """
         path = self._path(f"_delta_log/{version:020}.json")
         try:
-            with StoredFile(path, path, self._store).open() as file:
+            with StoredFile(path, path, self._delta_store).open() as file:
                 text = file.read().decode()
         except FileNotFoundError:
             return None
@@ -469,7 +469,7 @@ def _parquet_source(stored: StoredFile) -> Source:
     return found.open(stored, USUAL)
 
 
-def _kept(batches: Iterator[pa.RecordBatch], mask: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+def _without_deleted_rows(batches: Iterator[pa.RecordBatch], mask: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
     """Yield the rows that a deletion vector leaves; rows behind its end are kept."""
     first = 0
     for batch in batches:
@@ -504,7 +504,7 @@ def _stored_type(told: Any, kind: pa.DataType) -> pa.DataType:
     )
 
 
-def _renamed(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def _with_struct_names(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return a column whose structs have fields of other names, as one of `kind`; nothing is copied."""
     if not pa.types.is_nested(kind) or column.type == kind:
         return column

@@ -105,13 +105,13 @@ def committed_step(name: str, application: str) -> int | None:
     EventsError
         When the table cannot be read.
     """
-    given = _given(name)
+    given = _target_name(name)
     if given.kind == "delta":
         return _DeltaTarget(given, pa.schema([])).committed(application)
     return _IcebergTarget(given, pa.schema([])).committed(application)
 
 
-def _given(name: str) -> TableName:
+def _target_name(name: str) -> TableName:
     given = TableName.of(name)
     if given is None or given.snapshot is not None:
         raise OptionError(f"{name}: expected a table to append to: delta:PATH or iceberg:CATALOG.NAMESPACE.TABLE")
@@ -119,7 +119,7 @@ def _given(name: str) -> TableName:
 
 
 def _target(name: str, schema: pa.Schema) -> _Target:
-    given = _given(name)
+    given = _target_name(name)
     return _DeltaTarget(given, schema) if given.kind == "delta" else _IcebergTarget(given, schema)
 
 
@@ -149,9 +149,9 @@ class _Target:
     """
 
     def __init__(self, given: TableName, schema: pa.Schema) -> None:
-        self._given = given
-        own = self._open()
-        stored = _stored(str(given), decoded_schema(schema))
+        self._target_name = given
+        own = self._load_schema()
+        stored = _storable_schema(str(given), decoded_schema(schema))
         if own is not None:
             unknown = [field.name for field in stored if field.name not in own.names]
             if unknown:
@@ -168,7 +168,7 @@ class _Target:
             stored = pa.schema([own.field(field.name).remove_metadata() for field in stored])
         self.schema = stored
 
-    def _open(self) -> pa.Schema | None:
+    def _load_schema(self) -> pa.Schema | None:
         """Return the schema of the table; None: there is none yet."""
         raise NotImplementedError
 
@@ -183,7 +183,7 @@ class _Target:
         try:
             return decoded_rows(batch).cast(self.schema)
         except (pa.ArrowException, ValueError) as error:
-            raise OptionError(f"{self._given}: the table cannot hold these results: {error}") from error
+            raise OptionError(f"{self._target_name}: the table cannot hold these results: {error}") from error
 
     def committed(self, application: str) -> int | None:
         """Return the number of the newest step of an application."""
@@ -195,13 +195,13 @@ class _Target:
 
 
 class _DeltaTarget(_Target):
-    def _open(self) -> pa.Schema | None:
+    def _load_schema(self) -> pa.Schema | None:
         delta = package_of("delta")
-        self._place = self._given.place
+        self._place = self._target_name.place
         if "://" not in self._place:
             self._place = os.path.abspath(self._place)
         self._options = delta_options(self._place) or None
-        with telling_delta_errors(str(self._given), "opened"):
+        with telling_delta_errors(str(self._target_name), "opened"):
             there = delta.DeltaTable.is_deltatable(self._place, self._options)
             self._table = delta.DeltaTable(self._place, storage_options=self._options) if there else None
             return None if self._table is None else pa.schema(self._table.schema().to_arrow())
@@ -209,7 +209,7 @@ class _DeltaTarget(_Target):
     def committed(self, application: str) -> int | None:
         if self._table is None:
             return None
-        with telling_delta_errors(str(self._given)):
+        with telling_delta_errors(str(self._target_name)):
             found = self._table.transaction_version(application)
         return None if found is None else int(found)
 
@@ -218,7 +218,7 @@ class _DeltaTarget(_Target):
             return
         delta = package_of("delta")
         marks = None if step is None else delta.CommitProperties(app_transactions=[delta.Transaction(*step)])
-        with telling_delta_errors(str(self._given), "written"):
+        with telling_delta_errors(str(self._target_name), "written"):
             if not has_rows and self._table is not None:
                 self._table.create_write_transaction(
                     [], mode="append", schema=self._table.schema(), commit_properties=marks
@@ -231,11 +231,11 @@ class _DeltaTarget(_Target):
 
 
 class _IcebergTarget(_Target):
-    def _open(self) -> pa.Schema | None:
+    def _load_schema(self) -> pa.Schema | None:
         reading = package_of("iceberg", "io.pyarrow")
         missing = package_of("iceberg", "exceptions")
-        self._catalogue, self._name = catalogue_of(self._given)
-        with telling_iceberg_errors(str(self._given)):
+        self._catalogue, self._name = catalogue_of(self._target_name)
+        with telling_iceberg_errors(str(self._target_name)):
             try:
                 self._table = self._catalogue.load_table(self._name)
             except (missing.NoSuchTableError, missing.NoSuchNamespaceError):
@@ -263,7 +263,7 @@ class _IcebergTarget(_Target):
         if not has_rows and self._table is not None and step is None:
             return
         marks = {} if step is None else {_STEP + step[0]: str(step[1])}
-        with telling_iceberg_errors(str(self._given), "written"):
+        with telling_iceberg_errors(str(self._target_name), "written"):
             if self._table is None:
                 self._catalogue.create_namespace_if_not_exists(self._name.rpartition(".")[0])
                 made = self._catalogue.create_table_transaction(self._name, schema=self.schema)
@@ -272,10 +272,10 @@ class _IcebergTarget(_Target):
                 made.commit_transaction()
             else:
                 with self._table.transaction() as changed:
-                    changed.append(self._whole(rows.read_all()), snapshot_properties=marks)
+                    changed.append(self._with_table_columns(rows.read_all()), snapshot_properties=marks)
                     changed.set_properties(marks)
 
-    def _whole(self, rows: pa.Table) -> pa.Table:
+    def _with_table_columns(self, rows: pa.Table) -> pa.Table:
         """Return rows with all columns of the table: `pyiceberg` looks for those that part it."""
         assert self._own is not None
         for field in self._own:
@@ -287,7 +287,7 @@ class _IcebergTarget(_Target):
 # ---- types ----------------------------------------------------------------------------------------------------------
 
 
-def _stored(name: str, schema: pa.Schema) -> pa.Schema:
+def _storable_schema(name: str, schema: pa.Schema) -> pa.Schema:
     """Return a schema of results in types that both kinds of tables hold."""
     return pa.schema([pa.field(field.name, _stored_type(name, field.name, field.type)) for field in schema])
 
