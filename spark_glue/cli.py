@@ -299,7 +299,7 @@ def _read_arguments(
 
 
 def _compile_or_report(given: QueryArguments, time_column: str | None) -> CompiledQuery | QuerySet | None:
-    """Compile for a time column; None: there are errors, which were said."""
+    """Compile for a time column, or print the errors and return None."""
     given = replace(given, options=replace(given.options, time_column=time_column))
     if not given.is_set:
         rule = given.rules[""]
@@ -324,7 +324,7 @@ def _named_time(given: QueryArguments) -> str | None:
 def _fitted(events: DataFrame, given: QueryArguments, order_by: Sequence[str]) -> CompiledQuery | QuerySet | None:
     """Compile a query for events, the first column of whose order is the time column if it holds times.
 
-    None: the query has errors, which were said.
+    Return None if the query has errors, which are printed.
     """
     check_order(events.columns, order_by)
     kind = events.schema[order_by[0]].dataType

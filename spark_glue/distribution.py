@@ -76,8 +76,8 @@ class JobOptions:
     tasks
         Number of parts; None for as many as the session runs at once.
     output
-        As for ``query.evaluate``; None: "measures" where SELECT has some, else "events".  The numbers of "rows" are
-        unique, and those of one task follow one another.  For a set, as in `QuerySet.evaluate`.
+        As for ``query.evaluate``; by default (None) "measures" where SELECT has some, else "events".  The numbers of
+        "rows" are unique, and those of one task follow one another.  For a set, as in `QuerySet.evaluate`.
     source
         "files": tasks read the files by themselves, and only results pass through Spark; "rows": Spark reads the rows
         and sends them to tasks; "auto": "files" where tasks can (`explain` tells the reason where they cannot).

@@ -36,7 +36,7 @@ class Summary:
     ----------
     out
     output
-        None: each query of a set has its own.
+        None if each query of a set has its own.
     n_rows
         Number of events in the stream; in files, before filters.
     n_matches

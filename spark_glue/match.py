@@ -97,7 +97,7 @@ class MatchJob:
         "files" or "rows", and the reason for it.
     n_parts
     n_rows : int or None
-        Number of rows in the stream, in files before filters; None: they were not counted.
+        Number of rows in the stream, in files before filters, or None if they were not counted.
     presorted
         True if the rows needed no sort, so far as is known before they are read: no two row groups overlap.
     input_plan
@@ -127,9 +127,9 @@ class InputPlan:
     ----------
     work : Work
     df : DataFrame or None
-        The events as rows that Spark reads; None: tasks read the files.
+        The events as rows that Spark reads, or None if tasks read the files.
     plan : FilePlan or None
-        Plan of the job by files; None: Spark reads the rows.
+        Plan of the job by files, or None if Spark reads the rows.
     distribution, reason, source_reason
     spark
     events : pyarrow.Schema
@@ -202,7 +202,7 @@ class _Events:
     spark
     schema : pyarrow.Schema
     scan : Scan or None
-        Read of files by tasks; None: Spark reads the rows.
+        Read of files by tasks, or None if Spark reads the rows.
     reason
         Reason for the one or the other.
     """
@@ -385,7 +385,7 @@ def explain(
     events
         A DataFrame, a path or a list of paths: the text says also whether tasks read files by themselves or get rows
         from Spark, how these are put in order, and how many of them are read. Footers are read, and no rows, unless
-        footers do not tell the bounds of the first column of the order.  None: Spark is not needed.
+        footers do not tell the bounds of the first column of the order.  None if Spark is not needed.
     order_by, options
         As for `match`; only with `events`.
 

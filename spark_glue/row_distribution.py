@@ -60,7 +60,7 @@ class Dealt:
     df
         The complex events.
     n_rows : int or None
-        Number of rows in the stream; None: they were not counted, for each task counts them.
+        Number of rows in the stream, or None if each task counts them.
     presorted : bool
         True if the rows needed no sort.
     n_parts : int
@@ -304,7 +304,7 @@ def _dealt(
 
 
 def _last_range(own: Column, found: Ranges) -> Column | None:
-    """Return the last range with the row in the window before it; None: windows reach over no range.
+    """Return the last range with the row in the window before it, or None if windows reach over no range.
 
     Functions that take functions would say this for any number of ranges, and Spark interprets them.
     """

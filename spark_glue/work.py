@@ -42,7 +42,7 @@ class TaskWindow:
     Attributes
     ----------
     column : str or None
-        Column that measures it; None: it is one of events.
+        Column that measures it, or None for a window of events.
     """
 
     column: str | None
@@ -57,7 +57,7 @@ class Work:
     queries : dict from str to query
         The name of one that is no set is "".
     output : str or None
-        Name of the output; None: each query has its own.
+        Name of the output, or None if each query has its own.
     is_set : bool
         True: `query`, the first column of the results, names the queries.
     rules : dict from str to Rule, optional
@@ -115,7 +115,7 @@ class Work:
 
     @property
     def most_copies(self) -> int | None:
-        """Most tasks to send all events to if none are asked for; None: as many as the session runs at once."""
+        """Most tasks to send all events to by default; None for as many as the session runs at once."""
         return -(-self.n_queries // QUERIES_A_COPY) if self.is_set else None
 
     @property
@@ -170,7 +170,7 @@ class Work:
 
     @property
     def window(self) -> TaskWindow | None:
-        """Window that ranges of the stream need; None: there is none, or queries measure theirs in several ways."""
+        """Window that ranges of the stream need; None if there is none, or queries measure theirs in several ways."""
         if self.is_set:
             windows = {one.window for one in self._each.values()}
             return windows.pop() if len(windows) == 1 else None
@@ -180,7 +180,7 @@ class Work:
 
     @property
     def needed_types(self) -> tuple[str, ...] | None:
-        """Types of the events that are needed if a column tells their positions; None: all events."""
+        """Types of the events that are needed if a column has their positions, or None for all events."""
         if self.output in OUTPUTS and OUTPUTS[self.output].by_starts:
             return None  # any event may tell that a window has passed
         found = [query._needed_types for query in self.queries.values()]
@@ -213,12 +213,12 @@ class Work:
         return AlertRows(self.rules, queries, time_type_in(found, queries))
 
     def window_units(self, schema: pa.Schema) -> int | float | None:
-        """Return the length of the longest window, in events or in units of its column; None: there is none."""
+        """Return the length of the longest window, in events or in units of its column, or None if there is none."""
         lengths = [query._window_units(schema) for query in self.queries.values()]
         return max((length for length in lengths if length is not None), default=None)
 
     def parted(self, fits: Callable[[Work], bool]) -> tuple[Work | None, Work | None]:
-        """Return the queries that fit and have one window, the most of them, and the others; None: there are none."""
+        """Return most of the queries that fit and have one window, and the others, or None if there are none."""
         windows = {name: one.window for name, one in self._each.items() if fits(one)}
         if not windows:
             return None, self
@@ -281,7 +281,8 @@ def work_of(
     ----------
     query : query, QuerySet, RuleSet, or mapping from names to queries or their texts
     output
-        "alerts" for a `RuleSet`; None: the usual one; of one query, "measures" if SELECT has some, else "events".
+        "alerts" for a `RuleSet`; by default (None) the usual one: of one query, "measures" if SELECT has some, else
+        "events".
     time_column
         Time column of texts.
     schema

@@ -322,12 +322,12 @@ _OF_SOME = ("missing_fields", "selection")
 
 @dataclass(frozen=True)
 class QueryOptions:
-    """Options by which queries are compiled; None: not given, unless said otherwise.
+    """Options by which queries are compiled; None if not given, unless said otherwise.
 
     Attributes
     ----------
     type_column : str or None
-        Column of event types, a `cer_gpu.engine.options.OverridableDefault` where it was not given; None: there is
+        Column of event types, a `cer_gpu.engine.options.OverridableDefault` where it was not given; None if there is
         none.
     time_column, time_unit, language, missing_fields, selection : str or None
     fields : FieldColumns

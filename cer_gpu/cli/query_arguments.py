@@ -197,7 +197,7 @@ class QueryArguments:
     remarks : list of str
         Remarks on rules of the folder that give no results.
     skipped : list of (str, CerError), optional
-        Collects the errors of rules that are left out; None: errors are raised.
+        Collects the errors of rules that are left out; if None, errors are raised.
     log_sources : dict from str to str
         Texts that find the events of log sources, by the words that rules have for these.
     """

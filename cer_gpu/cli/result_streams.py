@@ -33,7 +33,8 @@ class CommandEvaluation:
     queries, streams, options, stages
     is_set
     skipped
-        Collects queries that have no such output, or do not fit the events, with their errors; None: these are raised.
+        Collects queries that have no such output, or do not fit the events, with their errors; if None, these are
+        raised.
 
     Raises
     ------
@@ -274,4 +275,4 @@ class AlertEvaluation(CommandEvaluation):
         return self._alerts.of(name, batch)
 
     def counting(self) -> None:
-        """Return None: alerts are listed."""
+        """Return None, as alerts are listed."""

@@ -82,7 +82,7 @@ def completions(text: str, offset: int, known: KnownEvents, language: str | None
     known
         Columns and types of the events.
     language
-        As of `cer_gpu.compile`; None: the text tells it.
+        As of `cer_gpu.compile`, or None to detect it.
 
     Examples
     --------
@@ -173,7 +173,7 @@ def keywords(language: str) -> dict[str, str]:
 
 
 def _accepted(language: str, before: str) -> set[str] | None:
-    """Return the terminals that may follow a text; None: the text is wrong already."""
+    """Return the terminals that may follow a text, or None if the text is wrong already."""
     with suppress(lark.exceptions.UnexpectedInput, KeyError):
         parsed = _PARSERS[language]().parse_interactive(before, start="query")
         parsed.exhaust_lexer()

@@ -24,7 +24,7 @@ _WORD = re.compile(r"(?!\d)[\w@]+(?:\.(?!\d)[\w@]+)*|`[^`]*`")
 
 
 def hover_text(text: str, offset: int, known: KnownEvents, options: Mapping[str, Any] | None = None) -> str | None:
-    """Return what the query means, and before it the column at a place; None: neither is known.
+    """Return what the query means, and before it the column at a position, or None if neither is known.
 
     Parameters
     ----------

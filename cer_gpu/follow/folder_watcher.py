@@ -113,12 +113,12 @@ class LiveSource(Protocol):
         first
             Position of its first event.
         expected
-            Schema of the first part; None: this is the first.
+            Schema of the first part, or None if this is the first.
 
         Returns
         -------
         Source or None
-            None: it has neither events nor a schema.
+            None if it has neither events nor a schema.
 
         Raises
         ------
@@ -195,7 +195,7 @@ class FolderWatcher:
         return read
 
     def open(self, arrival: Arrival, first: int, expected: pa.Schema | None) -> Source | None:
-        """Open a file; None: it is a text without lines."""
+        """Open a file, or return None for text without lines."""
         found = format_of(arrival.name)
         if not arrival.size and found is not None and found.is_text:
             return None

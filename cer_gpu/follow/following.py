@@ -83,7 +83,7 @@ class MicroBatch:
     n_rows : dict from str to int
         Number of rows of each query that has some.
     target : str or None
-        Name of the file that has them; None: there are no rows.
+        Name of the file that has them, or None without rows.
     skipped : dict from str to str
         Errors of files that were left out, by their names.
     """
@@ -122,7 +122,7 @@ class Follower:
     facts
         Options that a state depends on, by their names on the command line.
     expected
-        Schema of the events; None: that of the first file.
+        Schema of the events; by default (None) that of the first file.
     skip
         True: files that cannot be read are left out.
     whole
@@ -294,7 +294,7 @@ class Follower:
     # ---- steps ------------------------------------------------------------------------------------------------
 
     def step(self) -> MicroBatch | None:
-        """Read the files that have come, and commit their results; None: no file has come.
+        """Read the files that have come, and commit their results; return None if no file has come.
 
         Raises
         ------
@@ -373,7 +373,7 @@ class Follower:
         self.passed("publish")
 
     def _evaluation(self, files: Sequence[Arrival]) -> LiveEvaluation | None:
-        """Return the evaluation, which the first file with a schema begins; None: there is none yet."""
+        """Return the evaluation, which the first file with a schema begins, or None before that."""
         if self._schema is None:
             self._schema = self.expected
             for arrival in files if self._schema is None else ():
@@ -392,7 +392,7 @@ class Follower:
         return self.evaluation
 
     def _open_arrival(self, arrival: Arrival, first: int = 0) -> Source | None:
-        """Open a file; None: it has no events and no schema."""
+        """Open a file, or return None if it has no events and no schema."""
         try:
             return self.arrivals.open(arrival, first, self._schema)
         except EventsError as error:

@@ -140,7 +140,7 @@ def _line(entry: dict[str, Any]) -> bytes:
 
 
 def _entry(line: bytes) -> dict[str, Any] | None:
-    """Return the facts of a line; None: it is not whole."""
+    """Return the facts of a line, or None if it is cut short."""
     try:
         entry: dict[str, Any] = json.loads(line)
         check = entry.pop(_CHECK)

@@ -48,7 +48,7 @@ class Addition:
 
     @property
     def n_rows(self) -> int | None:
-        """Number of rows; None: it is not known before they are read."""
+        """Number of rows, or None if unknown before they are read."""
         counts = [file.n_rows for file in self._data_files]
         known = [count for count in counts if count is not None]
         return sum(known) if len(known) == len(counts) else None
@@ -84,7 +84,7 @@ def appended_since(table: TableSnapshot, since: str | None) -> list[Addition]:
     table
         The newest snapshot, as `cer_gpu.io.tables.opening.open_table` opens it.
     since
-        A `TableSnapshot.version`, or an `Addition.version`; None: all rows of the snapshot are one addition.
+        A `TableSnapshot.version`, or an `Addition.version`; if None, all rows of the snapshot are one addition.
 
     Raises
     ------
@@ -169,7 +169,7 @@ STEP_ROWS = 1 << 22
 
 @dataclass(frozen=True)
 class _Version:
-    """A version with the rows that it appended; None: it appended none."""
+    """A version with the rows that it appended; `None` if it appended none."""
 
     table: TableSnapshot
     version: str
@@ -191,7 +191,7 @@ class TableArrivals:
     name
         The table, without a snapshot.
     time_column
-        None: the order of the commits is that of the events.
+        If None, the order of the commits is that of the events.
 
     Raises
     ------
@@ -242,7 +242,7 @@ class TableArrivals:
         return dict(list(read.items())[-1:])
 
     def open(self, arrival: Arrival, first: int, expected: pa.Schema | None) -> Source | None:
-        """Open the rows of a version; None: it appended none."""
+        """Open the rows of a version, or return None if it appended none."""
         version: _Version = arrival.file
         if version.addition is None:
             return None

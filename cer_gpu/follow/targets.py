@@ -49,7 +49,7 @@ class LiveTarget(ABC):
     format : str
         One of `cer_gpu.io.sinks.SINK_FORMATS`.
     usual : Path or None
-        Folder of the state unless another is named; None: one is always named.
+        Folder of the state unless another is named, or None if one is always named.
     state : Path
         Folder of the state.
     """
@@ -137,7 +137,7 @@ class LiveTarget(ABC):
         )
 
     def rows_of(self, entry: Mapping[str, Any]) -> Path | None:
-        """Return the path of the rows of a committed step that are not published; None: they are.
+        """Return the path of the rows of a committed step that are not published, or None if they are.
 
         Raises
         ------
@@ -357,7 +357,7 @@ def _opened_to_append(path: Path) -> IO[bytes]:
 def live_target(
     out: str | os.PathLike[str], format: str | None = None, state: str | os.PathLike[str] | None = None
 ) -> LiveTarget:
-    """Return the target that a path names, with a state in a folder; None: with the results.
+    """Return the target that a path names, with a state in a folder, or beside the results if None.
 
     Raises
     ------

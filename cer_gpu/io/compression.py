@@ -25,7 +25,7 @@ _NO_TEXT = bytes(set(range(32)) - set(b"\t\n\r\f\v"))
 
 
 def named_codec(name: str) -> str | None:
-    """Return the codec of the ending of a name, in lower case; None: it has no such ending."""
+    """Return the codec of the ending of a name, in lower case, or None if it has no such ending."""
     return next((codec for ending, codec in COMPRESSIONS.items() if name.endswith(ending)), None)
 
 

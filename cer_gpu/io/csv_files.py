@@ -61,7 +61,7 @@ def csv_source(
         Opens the bytes.
     options
     probe
-        Opens the first rows; None: `stream` can be called again.
+        Opens the first rows; if None, `stream` can be called again.
     name
         Name of the file, for messages.
     delimiter

@@ -44,8 +44,8 @@ class Files:
     paths
         Path, folder, glob or address, or a sequence of these.
     null_values
-        Texts of fields of CSV that are NULL; None: those of pyarrow, such as the empty field, ``NA``, ``N/A``,
-        ``NULL``, ``null`` and ``NaN``.  In columns of text only the empty field is NULL, if it is among them.
+        Strings of fields of CSV that are NULL; by default (None) those of pyarrow, such as the empty field, ``NA``,
+        ``N/A``, ``NULL``, ``null`` and ``NaN``.  In columns of text only the empty field is NULL, if it is among them.
     strings_can_be_null
         True: all such fields are NULL in columns of text, too, where they otherwise stay texts.
     quoted_strings_can_be_null
@@ -53,7 +53,7 @@ class Files:
     empty_is_text
         True: an empty field of a column of text of CSV is the empty text.
     delimiter
-        Separator of CSV; None: the one of ``, ; | `` and tab that the header has most of.
+        Separator of CSV; by default (None) the one of ``, ; | `` and tab that the header has most of.
     decimal_comma
         True: numbers of CSV are written with a comma: ``3,14``.
     time_format
@@ -63,7 +63,7 @@ class Files:
         Types of columns of text files (pyarrow's, or their names), where their first rows tell another one.
     max_decompressed
         Most bytes that one compressed file, or all files of an archive, may have after decompression: a number, or a
-        text such as ``"100 GB"``; None: 64 GiB.
+        text such as ``"100 GB"``; by default (None) 64 GiB.
 
     Notes
     -----
@@ -185,7 +185,7 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], options: TextOptions = U
 
 
 def time_of_logs(paths: Sequence[str | os.PathLike[str]], options: TextOptions = USUAL) -> str | None:
-    """Return the column of times of files that are logs, all of formats with one such column; None: others are there.
+    """Return the column of times of files that are logs, or None if not all are of formats with one such column.
 
     Raises
     ------
@@ -211,8 +211,8 @@ def open_next(file: StoredFile, first: int, expected: pa.Schema | None, options:
     first
         Position of its first event.
     expected
-        Schema of the first of the files; None: this is the first.  Columns of JSON lines, and those that folders tell,
-        have its types; those that JSON lines have not are NULL.
+        Schema of the first of the files, or None if this is the first.  Columns of JSON lines, and those that folders
+        tell, have its types; those that JSON lines have not are NULL.
 
     Raises
     ------

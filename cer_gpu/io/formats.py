@@ -214,7 +214,7 @@ def _open_log(format: LogFormat, stored: StoredFile, _: TextOptions) -> Source:
 
 
 def log_identity(format: LogFormat, stored: StoredFile) -> tuple[object, ...] | None:
-    """Return what tells a file of this machine, as it is now, from all others; None: it is of another machine."""
+    """Return the identity of a file of this machine and its state, or None if it is of another machine."""
     if stored.store is not None:
         return None
     facts = os.stat(stored.path)
@@ -261,7 +261,7 @@ class Format:
     is_text
         True if the whole file may be compressed: its name then ends in one of `COMPRESSIONS`, too.
     open_as
-        Returns the rows of a file as those of a stream with a schema; None: they have their own types.
+        Returns the rows of a file as those of a stream with a schema; None if they have their own types.
     is_told_by_content
         True if the name may be that of a file of another format.
     time_column
@@ -315,7 +315,7 @@ ENDINGS = (
 
 
 def format_of(name: str) -> Format | None:
-    """Return the format that the name of a file tells; None: the name tells none."""
+    """Return the format by the name of a file, or None if the name leaves it open."""
     name = name.lower()
     is_compressed = named_codec(name) is not None
     plain = name.rsplit(".", 1)[0] if is_compressed else name
@@ -331,7 +331,7 @@ def is_name_of_events(name: str) -> bool:
 
 
 def stored_format(stored: StoredFile) -> Format | None:
-    """Return the format of a file: by its name, or by its first bytes where the name leaves it open; None: it has none.
+    """Return the format of a file: by its name, or by its first bytes where the name leaves it open, or None.
 
     Raises
     ------

@@ -19,7 +19,7 @@ from cer_gpu.io.source import BATCH_ROWS, Source
 
 
 def open_frame(events: Any) -> Source | None:
-    """Open a frame of a library that is imported; None: the object is none, or of a library that is not named here.
+    """Open a frame of a library that is imported, or return None for any other object.
 
     Raises
     ------

@@ -142,7 +142,7 @@ class _Elements:
             yield self._object()
 
     def _wrapped_list(self) -> str | None:
-        """Return the name of the only list of objects in the only object of the text; None: its objects are rows.
+        """Return the name of the only list of objects in the only object of the text, or None if its objects are rows.
 
         An object that is longer than `PROBE_BYTES` counts as the only one if a list of objects begins in these.
         """

@@ -70,7 +70,7 @@ def json_source(
         Columns that have these types whatever the first rows have, and are NULL where there are none.  Other columns
         and fields of the first rows are in the schema, too.
     probe
-        Opens the first rows; None: `stream` can be called again.
+        Opens the first rows; if None, `stream` can be called again.
     name
         Name of the file, for messages.
     """

@@ -136,7 +136,7 @@ def open_sink(
     inputs
         Files and folders that are being read, which must not be overwritten.
     format
-        One of SINK_FORMATS; None: the format of the name's ending.
+        One of SINK_FORMATS; by default (None) the format of the name's ending.
 
     Raises
     ------

@@ -76,7 +76,7 @@ class Source:
     read : callable
         Yields the batches with at least some columns; to be called by `batches`.
     n_rows : int or None
-        Number of events; None: it is not known before reading.
+        Number of events, or None if unknown before reading.
     origins : sequence of (int, str)
         Position of the first event of each file, and the name of the file; it may grow while they are read.
     rereadable : bool
@@ -86,7 +86,7 @@ class Source:
     reads_ahead : bool
         True if another thread reads the next batches.
     parts : Parts or None
-        Parts to read at once; None: the source cannot be read in parts.
+        Parts to read at once, or None if the source cannot be read in parts.
     resident : bool
         True if columns may lie in the memory of a GPU, where the host must not read them.
     reads_fields : bool
@@ -97,10 +97,10 @@ class Source:
         False: the rows have an order only by their times, as those of a table.
     without : callable or None
         ``without(may_hold, kept)`` returns the source with NULL in place of the values of files that need not be read,
-        but for columns that are `kept`; None: nothing is told of the files.
+        but for columns that are `kept`; None if nothing is known of the files.
     as_types : callable or None
         ``as_types(types)`` returns the same rows of a text file with columns of these types; those that it has not are
-        NULL.  None: the types are stored with the rows.
+        NULL.  None if the types are stored with the rows.
     conflicts : mapping from str to str
         Errors of columns and fields that have no one type, by their names; raised if they are read.
     remarks : mapping from str to str
@@ -150,7 +150,7 @@ class Source:
         return self.read(columns if self.reads_fields else columns_with(self.schema, columns))
 
     def parts_for(self, n_threads: int) -> Parts | None:
-        """Return the parts for `n_threads` to read at once; None: there are none, or their sizes are too unequal."""
+        """Return the parts for `n_threads` to read at once, or None if there are none of about equal sizes."""
         return self.parts if self.parts is not None and self.parts.serve(n_threads) else None
 
     @contextmanager

@@ -135,7 +135,7 @@ def reading_again(evaluate: Callable[[Any], _Result], events: Any) -> _Result:
 
 
 def with_types(events: Any, types: Mapping[str, pa.DataType]) -> Any:
-    """Return files of events with other types of columns; None: they have them already, or are no files."""
+    """Return files of events with other types of columns, or None if they have them already or are no files."""
     if isinstance(events, Mapping):
         each = {name: with_types(own, types) for name, own in events.items()}
         changed = {name: own for name, own in each.items() if own is not None}

@@ -123,7 +123,7 @@ class Address:
 
     @property
     def credentials_hint(self) -> str | None:
-        """A hint on the credentials of the store; None: it needs none."""
+        """A hint on the credentials of the store, or None if it needs none."""
         told = _CREDENTIALS.get(_KINDS.get(self.scheme, ""))
         if told is None:
             return None
@@ -141,11 +141,11 @@ class StoredFile:
     shown
         Path or URI for messages.
     store
-        The file system; None: this machine.
+        The file system, or None for this machine.
     folders
         Texts of the columns that the folders above tell, as ``year=2024``.
     member
-        Name within a zip archive, which is at `path`; None: the file itself.
+        Name within a zip archive, which is at `path`, or None for the file itself.
     most_bytes
         Limit of its bytes after decompression.
     """
@@ -237,8 +237,9 @@ def open_store(address: Address, arguments: Callable[[str], Mapping[str, Any]] |
     ----------
     address
     arguments
-        Returns the arguments for a class of `pyarrow.fs` by its name; None: those that the address tells.  Credentials
-        are looked for by pyarrow itself: in the environment, the files of the store's own tools, the machine's role.
+        Returns the arguments for a class of `pyarrow.fs` by its name; by default (None) those in the address.
+        Credentials are looked for by pyarrow itself: in the environment, the files of the store's own tools, the
+        machine's role.
 
     Raises
     ------
@@ -366,7 +367,7 @@ class StoreListing:
         Paths in the store, and the names below the base on the way to each; without hidden ones (``.x``, ``_x``, but
         with ``_column=value``).  Links that lead nowhere are among them: opening one is an error.
     table
-        Table format that says which files have rows, such as "Delta"; None: the folder holds no such table.
+        Table format that says which files have rows, such as "Delta", or None if the folder holds no such table.
     """
 
     base: str
@@ -375,7 +376,7 @@ class StoreListing:
 
 
 def listing(store: fs.FileSystem, place: str) -> StoreListing | None:
-    """Return the files of a folder and of all folders in it, or of a glob; None: the path is one file.
+    """Return the files of a folder and of all folders in it, or of a glob; None if the path is one file.
 
     Globs have ``*``, ``**``, ``?``, ``[abc]`` and ``{a,b}``; a folder that one names stands for its files.
 

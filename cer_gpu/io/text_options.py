@@ -107,7 +107,7 @@ def _epoch(values: pa.Array) -> pa.Array:
 
 
 def time_type_by(texts: pa.Array, format: str) -> pa.DataType | None:
-    """Return the type of times of texts in a format; None: some have another one, or there are none."""
+    """Return the type of times of strings in a format, or None if some have another one, or there are none."""
     told = texts.drop_null()
     told = told.filter(pc.not_equal(told, "")) if is_string(told.type) else told
     if len(told):
@@ -130,8 +130,8 @@ class TextOptions:
     Attributes
     ----------
     null_values
-        Texts of NULL in CSV; None: those of pyarrow, such as the empty field, ``NA``, ``N/A``, ``NULL``, ``null`` and
-        ``NaN``.  In columns of text, only the empty field is NULL, if it is among them.
+        Strings of NULL in CSV; by default (None) those of pyarrow, such as the empty field, ``NA``, ``N/A``, ``NULL``,
+        ``null`` and ``NaN``.  In columns of text, only the empty field is NULL, if it is among them.
     strings_can_be_null
         True: in columns of text, all of them.
     quoted_strings_can_be_null
@@ -139,7 +139,7 @@ class TextOptions:
     empty_is_text
         True: an empty field of a column of text is the empty text.
     delimiter
-        Separator of CSV; None: the one that the header has most of.
+        Separator of CSV; by default (None) the one that the header has most of.
     decimal_comma
         True: numbers of CSV have a comma in place of the point.
     time_format
@@ -230,7 +230,7 @@ class TextOptions:
         return own
 
     def facts(self) -> dict[str, Any]:
-        """Return the options by their names on the command line, as values of JSON; None: as usual."""
+        """Return the options by their names on the command line, as values of JSON, or None for the defaults."""
         facts: dict[str, Any] = {}
         for name, value in self.named().items():
             usual = value == getattr(USUAL, name, None) or value is None

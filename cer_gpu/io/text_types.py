@@ -89,7 +89,7 @@ def name_of_type(data_type: pa.DataType) -> str:
 
 
 def time_type(texts: pa.Array) -> pa.DataType | None:
-    """Return the type of times of texts that all are times in ISO 8601; None: they are none, or only some have a zone.
+    """Return the type of strings that are all times in ISO 8601, or None if they are not, or only some have a zone.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def type_of_texts(texts: pa.Array) -> pa.DataType:
 
 
 def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
-    """Return the type that holds the values of two types exactly, or refuses those that it cannot hold; None: none."""
+    """Return the type that holds the values of two types exactly or refuses them, or None if no type does."""
     if a.equals(b) or pa.types.is_null(b):
         return a
     if pa.types.is_null(a):
@@ -224,7 +224,7 @@ def fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def first_misfit(array: pa.Array, kind: pa.DataType) -> int | None:
-    """Return the first row whose value cannot be cast to a type; None: all can."""
+    """Return the first row whose value cannot be cast to a type, or None if all can."""
     if pa.types.is_null(kind):
         row = int(pc.index(array.is_valid(), True).as_py())
         return None if row < 0 else row
@@ -253,7 +253,7 @@ def _casts(array: pa.Array, kind: pa.DataType) -> bool:
 
 
 def inexact_integer(texts: pa.Array) -> int | None:
-    """Return the first row of texts that is an integer, and no float exactly; None: there is none."""
+    """Return the first row of texts that is an integer, and no float exactly, or None."""
     trimmed = pc.utf8_trim_whitespace(texts).fill_null("")
     rows = np.flatnonzero(pc.match_substring_regex(trimmed, r"^[+-]?[0-9]{16,}$").to_numpy(zero_copy_only=False))
     return next((int(row) for row in rows if int(float(trimmed[row].as_py())) != int(trimmed[row].as_py())), None)
@@ -307,7 +307,7 @@ def _without_rows(source: Source, name: str) -> Source:
 
 
 def _type_of_times(source: Source, name: str) -> pa.DataType | None:
-    """Return the type of all times of a column of texts; None: some are no times, or there are none."""
+    """Return the type of all times of a column of strings, or None if some are no times, or there are none."""
     found: pa.DataType = pa.null()
     n_rows = 0
     for batch in source.batches([name]):

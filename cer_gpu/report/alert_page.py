@@ -35,7 +35,7 @@ class TimeLine:
     moments
         All of them.
     kind
-        Type of the time column; None: they are positions.
+        Type of the time column, or None if they are positions.
     """
 
     def __init__(self, moments: Int64, kind: pa.DataType | None) -> None:
@@ -143,13 +143,13 @@ def place_of_tactic(tactic: str) -> tuple[int, str]:
 
 
 def page_of_tactic(tactic: str) -> str | None:
-    """Return the address of the page on a tactic, from its name or id; None: it is none of ATT&CK."""
+    """Return the address of the page on a tactic, from its name or id, or None if ATT&CK does not have it."""
     known = _TACTICS.get(tactic, tactic)
     return f"{_SITE}/tactics/{known}/" if _TACTIC_ID.fullmatch(known) else None
 
 
 def page_of_technique(technique: str) -> str | None:
-    """Return the address of the page on a technique, from its id; None: it is none of ATT&CK."""
+    """Return the address of the page on a technique, from its id, or None if ATT&CK does not have it."""
     match = _TECHNIQUE_ID.fullmatch(technique)
     return None if match is None else "/".join([_SITE, "techniques", *filter(None, match.groups())]) + "/"
 

@@ -129,7 +129,7 @@ class Counted:
 
     @property
     def n_matches(self) -> int | None:
-        """Number of complex events; None: more than int64 holds at one event."""
+        """Number of matches, or None if more than int64 holds end at one event."""
         return None if self.overflows else sum(exact_sum(pa.array(counts)) for counts in self._counts)
 
     @property
@@ -208,7 +208,7 @@ def too_many(counted: Mapping[str, Counted], n_queries: int) -> str | None:
 
 
 def number_in_words(n: int | None) -> str:
-    """Return a number of complex events in words; None: more than int64 holds."""
+    """Return a number of matches in words; None is more than int64 holds."""
     return "more than 9.2e18" if n is None else f"{n:,}"
 
 

@@ -102,7 +102,7 @@ class ReportResults:
     ----------
     n_events : int
     n_matches : int or None
-        Number of complex events; None: more than int64 holds at one end.
+        Number of matches, or None if more than int64 holds end at one event.
     n_listed : int
         Number of those that were listed: all, or some at each end.
     valued : Query

@@ -36,7 +36,7 @@ class ReportSummary:
     n_events : int
         Events that were read.
     n_matches : int or None
-        Complex events that were found; None: more than int64 holds end at one event.
+        Number of matches, or None if more than int64 holds end at one event.
     n_bytes : int
         The size of the page.
     notes : tuple of str
@@ -82,17 +82,19 @@ def write_report(
     path
         Path of the page, which appears whole or not at all.
     title
-        Heading of the page; None: the name of the query's file, or its first words, and the name of that of the events.
+        Heading of the page; by default (None) the name of the query's file, or its first words, and the name of that of
+        the events.
     sort
         Sort the events by the time column first.
     threads
-        Number of threads that evaluate; None: as many as help.
+        Number of threads that evaluate; by default (None) as many as help.
     max_memory
         As that of `cer_gpu.Query.evaluate`.
     inputs
         Files and folders of the queries, which must not be overwritten.
     events_from
-        Files and folders of the events, "-" for standard input, which the page names; None: those among `events`.
+        Files and folders of the events, "-" for standard input, which the page names; by default (None) those among
+        `events`.
     on_message
         Called with a line that tells how many complex events there are, before any is listed, if only some will be.
 

@@ -147,7 +147,7 @@ def _without_partner(
 
 
 def _count_difference(expected: Sequence[Any], got: Sequence[Any]) -> str:
-    """Return a line on two numbers of matches; empty: they are equal."""
+    """Return a line on two numbers of matches; empty if they are equal."""
     return (
         ""
         if len(expected) == len(got)
@@ -190,7 +190,7 @@ class CaseOutcome:
     name : str
         Name of the case.
     rule : str or None
-        Name of the rule; None: the case does not come to one.
+        Name of the rule, or None if the case does not come to one.
     status : str
         "passed", "failed" or "error".
     told : tuple of str

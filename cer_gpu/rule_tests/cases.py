@@ -77,7 +77,7 @@ class WrittenValue:
         what
             Words for the mapping.
         known
-            The keys that it may have; None: any text.
+            The keys that it may have, or None for any string.
         """
         if self._node.id != "mapping":
             raise self.error(f"expected {what}: keys with values, got {self.shown()}")
@@ -178,7 +178,7 @@ def inline_table(written: WrittenValue, types: Mapping[str, pa.DataType], time_c
     types
         Types of columns, where others than those of the values are meant.
     time_column
-        Column whose texts are times in ISO 8601; None: none.
+        Column whose strings are times in ISO 8601, or None.
     """
     rows = inline_rows(written)
     columns: dict[str, list[Any]] = {name: [] for row in rows for name in row}
@@ -273,7 +273,7 @@ class RuleCase:
         Parameters
         ----------
         time_column
-            Column whose texts are times; None: none.
+            Column whose strings are times, or None.
         """
         if self.events.is_list:
             return inline_table(self.events, self.types, time_column)

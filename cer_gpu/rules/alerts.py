@@ -210,7 +210,7 @@ class AlertRows:
     rules, queries
         Rules, and their queries, by the names of these.
     time_type
-        Type of the time column; None: there is none.
+        Type of the time column, or None if there is none.
 
     Attributes
     ----------
@@ -268,7 +268,7 @@ class AlertRows:
 
 
 def time_type_in(schemas: Mapping[str, pa.Schema], queries: Mapping[str, CompiledQuery]) -> pa.DataType | None:
-    """Return the type of the time column in the schemas of results; None: there is none."""
+    """Return the type of the time column in the schemas of results, or None if there is none."""
     for name, schema in schemas.items():
         if not queries[name].reads_whole_table and "start_time" in schema.names:
             return schema.field("start_time").type

@@ -110,7 +110,7 @@ def file_by_file(read: Callable[[Path, str], RulesFound]) -> RuleReader:
 
 
 _TAKEN = {"eql": "eql", "ceql": None}
-"""Languages of rules in TOML, and those of `cer_gpu.compile`; None: the text tells it."""
+"""Languages of rules in TOML, and those of `cer_gpu.compile`; None to detect it."""
 _QUERY = re.compile(r"""^[ \t]*(?:query|"query")[ \t]*=[ \t]*('''|\"{3}|'|")(\r?\n)?""", re.MULTILINE)
 
 

@@ -145,7 +145,7 @@ class PieceEvaluation:
         stretch
         rows
         positions
-            Column of the evaluator for the numbers of the rows; None: they follow one another.
+            Column of the evaluator for the numbers of the rows; if None, they are consecutive.
         """
         held: list[FileRows] = []
         n_held = 0

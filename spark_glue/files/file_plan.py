@@ -50,9 +50,9 @@ class Part:
     columns : tuple of str
         Columns and fields that it reads.
     types : tuple of str or None
-        Types of the events that it needs, if row groups without them can be left out; None: all are read.
+        Types of the events that it needs, if row groups without them can be left out; if None, all are read.
     share : str or None
-        "ends": each of its pieces has its share of the work; "keys": it evaluates its share of the keys; None: all.
+        "ends": each of its pieces has its share of the work; "keys": it evaluates its share of the keys; None for all.
     n_pieces : int
     """
 

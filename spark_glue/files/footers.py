@@ -57,12 +57,12 @@ def find_footers(
     order_column
         First column of the order.
     columns
-        Columns of the events that the query reads; None: all of ``scan.schema``.
+        Columns of the events that the query reads; by default (None) all of ``scan.schema``.
     survey
         Function that reads the bounds of the order column of row groups, given (path, number of the row group), where
-        footers do not have them; None: threads of this process read them.
+        footers do not have them; if None, threads of this process read them.
     opener
-        Way to open the files; None: that of ``scan.options``.
+        Opener of the files; by default (None) that of ``scan.options``.
 
     Raises
     ------
@@ -164,7 +164,7 @@ def _files_of_footers(scan: Scan, read: list[_Footer], surveys: dict[tuple[str, 
 
 @dataclass(frozen=True)
 class _BoundedRowGroup:
-    """Row group with rows; `bounds` of None: its footer does not tell them."""
+    """Row group with rows; `bounds` is None if its footer has none."""
 
     number: int
     n_rows: int
@@ -348,7 +348,7 @@ class _Footers:
             raise DirectReadError(f"{path}: dates and timestamps may be of the hybrid calendar ({why})")
 
     def _order_bounds(self, column: pq.ColumnChunkMetaData, n_rows: int, leaves: _Leaves) -> Bounds | None:
-        """Return the bounds of the order column by its statistics, or None: they do not tell them."""
+        """Return the bounds of the order column by its statistics, or None if they have none."""
         statistics = column.statistics
         if statistics is None:
             return None

@@ -35,7 +35,7 @@ class _Source:
     Attributes
     ----------
     parquet
-        None: the file is one of Arrow IPC.
+        None for a file of Arrow IPC.
     """
 
     parquet: pq.ParquetFile | None
@@ -120,7 +120,7 @@ class RowGroups:
         ----------
         unit
         columns
-            Columns and fields to read; None: all of this reader.
+            Columns and fields to read; by default (None) all of this reader.
         numbered
             True: add the column `POSITION`, int64, of the numbers of the rows over all files.
 

@@ -86,7 +86,7 @@ class OrderedReader:
         ----------
         stretch
         types
-            Row groups that have no row of these types are left out; None: all are read.
+            Row groups that have no row of these types are left out; if None, all are read.
         numbered
             True: the rows have the column `POSITION`.
 

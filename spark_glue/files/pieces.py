@@ -69,7 +69,7 @@ def plan(
     n_tasks
         Most pieces; with one, it reads the whole stream.
     limits, opener
-        None: the usual ones, and the opener of the scan.
+        If None, the usual ones, and the opener of the scan.
 
     Raises
     ------
@@ -182,8 +182,8 @@ def _by_two_ways(
 ) -> list[_Dealt] | None:
     """Deal the queries of a set for which ranges are exact by range, and the others as shares of the queries.
 
-    None: there are no such queries, the row groups make too few ranges, or the tasks would read as much together as if
-    each read all events.
+    Return None if there are no such queries, the row groups make too few ranges, or the tasks would read as much
+    together as if each read all events.
     """
     ranged, rest = work.parted(lambda each: why_not_ranges(found, each, order) is None)
     if ranged is None or rest is None:
@@ -268,8 +268,8 @@ def _whole_stream(layout: Layout, found: FoundFiles, limits: Limits) -> SplitRan
 def streams_of(found: FoundFiles, work: Work, order: Sequence[str]) -> Mapping[tuple[Any, ...], list[int]] | None:
     """Return the files of each stream that folders or buckets tell apart by the keys of PARTITION BY.
 
-    None: they do not, or the events of all streams must be together.  Files of a folder for NULL are left out: an event
-    without a key is in no partition.
+    Return None if they do not, or the events of all streams must be together.  Files of a folder for NULL are left out:
+    an event without a key is in no partition.
     """
     if times_beside(work, order[0]):
         return None

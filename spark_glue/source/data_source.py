@@ -44,7 +44,7 @@ class CerDataSource(DataSource):
     Attributes
     ----------
     parallelism : int or None
-        Number of tasks of a read unless its options say another; None: one for each core of the driver.
+        Number of tasks of a read unless its options say another; by default (None) one for each core of the driver.
     store : mapping from str to str
         Settings of file systems, besides those of the options.
 

@@ -70,7 +70,7 @@ class CerMatch:
     Attributes
     ----------
     parallelism : int or None
-        Tasks that run at once, as the session tells it; None: as many as this machine has cores.
+        Tasks that run at once, as the session says; by default (None) as many as this machine has cores.
     """
 
     parallelism: ClassVar[int | None] = None

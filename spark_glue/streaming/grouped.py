@@ -139,11 +139,11 @@ def match_stream(
         if the watermark has passed its time where its group was evaluated, or an earlier micro-batch has an event of
         the group that is later by more than this.
     output
-        As for ``query.evaluate``; None: "measures" where SELECT has some, else "events".
+        As for ``query.evaluate``; by default (None) "measures" where SELECT has some, else "events".
     groups
         Number of groups to which the events are dealt by their keys: no more tasks than that have work.  It must
-        stay as it is for the life of a checkpoint.  None: as many as `spark.sql.shuffle.partitions`, 64 at most; one
-        if the query is not exact by key, with a warning.
+        stay as it is for the life of a checkpoint.  By default (None) as many as `spark.sql.shuffle.partitions`, 64 at
+        most; one if the query is not exact by key, with a warning.
 
     Returns
     -------

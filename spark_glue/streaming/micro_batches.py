@@ -61,7 +61,7 @@ def match_batches(
     lateness
         An event is late, and left out, if an earlier micro-batch has an event that is later by more than this.
     output
-        As for ``query.evaluate``; None: "measures" where SELECT has some, else "events".
+        As for ``query.evaluate``; by default (None) "measures" where SELECT has some, else "events".
     by_partition
         True: fetch the partitions of a micro-batch one by one, for micro-batches larger than
         `spark.driver.maxResultSize`.  They are in the memory of the driver together, with the columns that are read.

@@ -190,7 +190,7 @@ class GroupStream:
 
     @property
     def next_deadline(self) -> int | None:
-        """Least time, in microseconds, to which `advance` can have an effect now; None: nothing waits."""
+        """Earliest watermark, in microseconds, that has an effect; None if nothing is buffered or pending."""
         held, waiting = self._reorder.least, self._evaluator.next_deadline
         times = [time for time in (None if held is None else held - _OFFSET, waiting) if time is not None]
         return min(times, default=None)

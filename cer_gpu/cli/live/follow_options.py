@@ -56,12 +56,12 @@ _OPTIONS = (
 
 @dataclass(frozen=True)
 class FollowOptions:
-    """Options of a live source; None: not given.
+    """Options of a live source; None if not given.
 
     Attributes
     ----------
     folder : str or None
-        The live source; None: there is none.
+        The live source, or None if there is none.
     once, skip_unreadable : bool
     poll, settle : float
     order : str

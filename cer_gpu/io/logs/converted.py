@@ -118,7 +118,7 @@ class _Shapes:
 
 
 def array_of_values(values: Sequence[Value]) -> pa.Array | None:
-    """Return values as an array of the one type of all, or else of texts; None: none has a value."""
+    """Return values as an array of the one type of all, or else of strings; None if none has a value."""
     kinds = set(map(type, values))
     kinds.discard(type(None))
     if not kinds:
@@ -423,7 +423,7 @@ class LogConverter:
         Parameters
         ----------
         identity
-            Tells the file, and its state, from all others; None: it cannot be told, and is not kept.
+            Identifies the file and its state; None if it cannot be identified, and is not cached.
         format
         opened
             Opens the decompressed file.

@@ -172,7 +172,7 @@ class LoggedFile:
     partition
         Values of the partition columns by their physical names.
     n_rows
-        Number of its rows, deleted ones too; None: it is not told.
+        Number of its rows, deleted ones too, or None if unknown.
     bounds
         ColumnBounds of columns by their physical names.
     """
@@ -445,7 +445,7 @@ class DeltaSnapshot(TableSnapshot):
         return found
 
     def actions_of(self, version: int) -> list[dict[str, Any]] | None:
-        """Return the actions of a commit; None: it is no longer in the log.
+        """Return the actions of a commit, or None if the log no longer has it.
 
         Raises
         ------

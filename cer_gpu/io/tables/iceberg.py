@@ -260,7 +260,7 @@ def _tables_beside(catalogue: Any, name: str) -> list[str]:
 
 
 def _path_of(location: str) -> str | None:
-    """Return the path of a file of this machine, which has no escapes in its URI; None: it lies elsewhere."""
+    """Return the path of a file of this machine, which has no escapes in its URI, or None if it is elsewhere."""
     if not Address.of(location).is_local:
         return None
     return "/" + location.removeprefix("file:").lstrip("/") if location.startswith("file:") else location

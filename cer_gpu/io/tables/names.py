@@ -40,7 +40,7 @@ class TableName:
     place
         A path, an address, or a name in a catalogue.
     snapshot
-        As it was given: a number, a moment, or the name of a branch or tag; None: the newest.
+        As given: a number, a timestamp, or the name of a branch or tag; the newest if None.
     """
 
     kind: str
@@ -49,7 +49,7 @@ class TableName:
 
     @classmethod
     def of(cls, text: str) -> TableName | None:
-        """Return the table that a text names by its prefix; None: it names none.
+        """Return the table that a text names by its prefix, or None if it names none.
 
         Raises
         ------
@@ -78,7 +78,7 @@ def is_table_name(text: str) -> bool:
 
 
 def moment_in(text: str) -> datetime | None:
-    """Return the moment that a text tells in ISO 8601, in UTC where it tells no zone; None: it tells none."""
+    """Return the timestamp that a text has in ISO 8601, in UTC if it has no zone, or None if it has none."""
     if text.isdecimal():
         return None
     try:

@@ -98,7 +98,7 @@ def fitting(name: str, schema: pa.Schema) -> tuple[pa.Schema, Callable[[pa.Recor
 
 
 def committed_step(name: str, application: str) -> int | None:
-    """Return the number of the newest commit of an application; None: it has made none, or there is no table.
+    """Return the number of the newest commit of an application, or None if it made none or there is no table.
 
     Raises
     ------
@@ -169,7 +169,7 @@ class _Target:
         self.schema = stored
 
     def _load_schema(self) -> pa.Schema | None:
-        """Return the schema of the table; None: there is none yet."""
+        """Return the schema of the table, or None if there is none yet."""
         raise NotImplementedError
 
     def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
