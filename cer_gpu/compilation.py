@@ -139,8 +139,8 @@ def compile(
     Parameters
     ----------
     text
-        The query (docs/language.md, docs/eql.md), the statement (docs/row_patterns.md), or the path of a file with it:
-        a `pathlib.Path`.
+        The query (docs/reference/ceql_patterns.md, docs/reference/eql.md), the statement
+        (docs/reference/match_recognize.md), or the path of a file with it: a `pathlib.Path`.
     type_column
         The column that holds the type of each event, "event.category" for EQL where none is named; None: the stream's
         name (FROM) is the type of all of them.
@@ -303,7 +303,7 @@ def analyse_query(text: str, **options: Any) -> tuple[Query | None, Sequence[Cer
     """Compile a query that is evaluated event by event, as `analyse` does; a text of another language is an error."""
     language = _chosen(text, options.get("language"))
     if language.reads_whole_table:
-        hint = "cer_gpu.compile(text).evaluate(events), or cer-gpu run: docs/row_patterns.md"
+        hint = "cer_gpu.compile(text).evaluate(events), or cer-gpu run: docs/reference/match_recognize.md"
         return None, [QueryError(f"{language.name} is no CEQL, and is evaluated by itself", text, 0, 0, hint)]
     query, errors = analyse(text, **options)
     return cast(Query | None, query), errors

@@ -1,4 +1,4 @@
-"""The command line of jobs on Spark: ``python -m spark_glue`` (docs/spark.md)."""
+"""The command line of jobs on Spark: ``python -m spark_glue`` (docs/reference/spark.md)."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def main(args: Sequence[str] | None = None) -> int:
 _queries_option = click.option(
     "--queries",
     metavar="FOLDER",
-    help="In place of QUERY: the folder of rules (*.ceql, *.eql, *.sql, *.toml, *.yml) to evaluate in one job; "
-    "the column `query` names them.",
+    help="Folder of rules (*.ceql, *.eql, *.sql, *.toml, *.yml), instead of QUERY, evaluated in one job; the column "
+    "`query` names the rule of a row.",
 )
 
 
@@ -69,30 +69,32 @@ _source_option = click.option(
     type=click.Choice(SOURCES),
     default="auto",
     show_default=True,
-    help="Whether tasks read the files by themselves, or Spark sends them rows.",
+    help="Whether tasks read the files directly, or Spark sends them rows.",
 )
 _tasks_option = click.option(
-    "--tasks", type=click.IntRange(min=1), metavar="N", help="How many parts.  [default: one for each core]"
+    "--tasks", type=click.IntRange(min=1), metavar="N", help="Number of tasks.  [default: one per core]"
 )
 _cores_option = click.option(
-    "--cores", default="2", show_default=True, metavar="N", help="Of a local session; * for all."
+    "--cores", default="2", show_default=True, metavar="N", help="Cores of a local session; * for all."
 )
 _config_option = click.option(
     "--conf", "config", multiple=True, metavar="NAME=VALUE", help="Settings of a local session."
 )
 _format_option = click.option(
-    "--format", "format_", type=click.Choice(INPUTS), default="parquet", show_default=True, help="Of the input."
+    "--format", "format_", type=click.Choice(INPUTS), default="parquet", show_default=True, help="Format of the input."
 )
 _read_option = click.option(
-    "--read-option", "read_options", multiple=True, metavar="NAME=VALUE", help="For Spark's reader."
+    "--read-option", "read_options", multiple=True, metavar="NAME=VALUE", help="Option of Spark's reader."
 )
 _schema_option = click.option(
-    "--schema", metavar="TEXT", help="Of --input, as 'type STRING, ts TIMESTAMP'.  [default: Spark finds it]"
+    "--schema",
+    metavar="TEXT",
+    help="Schema of the input, as 'type STRING, ts TIMESTAMP'.  [default: inferred by Spark]",
 )
 _output_option = click.option(
     "--output",
     type=click.Choice([*OUTPUTS, ALERTS]),
-    help="What a row is.  [default: alerts of a folder whose rules have levels, measures where SELECT has some, "
+    help="Content of a row.  [default: alerts if rules of --queries have levels, measures if SELECT has some, "
     "else events]",
 )
 
@@ -131,18 +133,35 @@ started, the session is as it was asked for there, and --cores and --conf do not
 @click.argument("query", required=False)
 @_queries_option
 @click.option(
-    "--input", "inputs", multiple=True, required=True, metavar="PATH", help="Files, folders, or a table's name."
+    "--input",
+    "inputs",
+    multiple=True,
+    required=True,
+    metavar="PATH",
+    help="File, folder or table name; may be repeated.",
 )
 @_format_option
 @_read_option
 @_schema_option
 @click.option(
-    "--order-by", "order_by", multiple=True, required=True, metavar="NAME", help="Columns that order the stream."
+    "--order-by",
+    "order_by",
+    multiple=True,
+    required=True,
+    metavar="NAME",
+    help="Column that orders the stream; may be repeated.",
 )
 @click.option("-o", "out", required=True, metavar="OUT", help="The folder to write.")
-@click.option("--out-format", type=click.Choice(RESULT_FORMATS), default="parquet", show_default=True, help="Of OUT.")
-@click.option("--partition-by", multiple=True, metavar="NAME", help="Columns of the result that become folders.")
-@click.option("--overwrite", is_flag=True, help="Replace OUT, once the new one is whole.")
+@click.option(
+    "--out-format", type=click.Choice(RESULT_FORMATS), default="parquet", show_default=True, help="Output format."
+)
+@click.option(
+    "--partition-by",
+    multiple=True,
+    metavar="NAME",
+    help="Column of the result whose values become folders; may be repeated.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace OUT once the new result is complete.")
 @_output_option
 @_distribution_option
 @_source_option
@@ -152,7 +171,7 @@ started, the session is as it was asked for there, and --cores and --conf do not
 @_cores_option
 @_config_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
-@click.option("--no-progress", is_flag=True, help="Show no progress bar (there is one on a terminal only).")
+@click.option("--no-progress", is_flag=True, help="Hide the progress bar.")
 @click.pass_obj
 def _run_command(
     signals: Signals,
@@ -236,11 +255,13 @@ With --input Spark starts, and reads the footers of the files, not their rows.""
 )
 @click.argument("query", required=False)
 @_queries_option
-@click.option("--input", "inputs", multiple=True, metavar="PATH", help="Files, folders, or a table's name.")
+@click.option("--input", "inputs", multiple=True, metavar="PATH", help="File, folder or table name; may be repeated.")
 @_format_option
 @_read_option
 @_schema_option
-@click.option("--order-by", "order_by", multiple=True, metavar="NAME", help="Columns that order the stream.")
+@click.option(
+    "--order-by", "order_by", multiple=True, metavar="NAME", help="Column that orders the stream; may be repeated."
+)
 @_output_option
 @_distribution_option
 @_source_option

@@ -44,22 +44,22 @@ def _options_of_files(command: Command) -> Command:
     made = command
     for option in (
         click.option(
-            "--skip-unreadable", is_flag=True, help="Of a folder: leave out files that cannot be read, or do not fit."
+            "--skip-unreadable", is_flag=True, help="Skip files of the folder that cannot be read or do not fit."
         ),
         click.option(
             "--schema-of",
             metavar="FILE",
             shell_complete=complete_files,
-            help="Of a folder: a file whose columns are those of all.  [default: the first that comes]",
+            help="File whose columns all files of the folder have.  [default: the first that arrives]",
         ),
         click.option(
-            "--order", type=click.Choice(ORDERS), help=f"Of a folder: the order of the files.  [default: {ORDERS[0]}]"
+            "--order", type=click.Choice(ORDERS), help=f"Order of the files of a folder.  [default: {ORDERS[0]}]"
         ),
         click.option(
             "--settle",
             type=click.FloatRange(min=0),
             metavar="SECONDS",
-            help="Of a folder: a file is read once it has not changed for so long; 0, if all appear by a rename.  "
+            help="Read a file of the folder once it has not changed for so long; 0 if all appear by a rename.  "
             f"[default: {SETTLE_SECONDS:g}]",
         ),
     ):
@@ -85,7 +85,7 @@ state at work ends with an error, and changes nothing.""",
     "--queries",
     metavar="FOLDER",
     shell_complete=complete_files,
-    help="In place of QUERY: the folder of rules (*.ceql, *.eql, *.sql, *.toml, *.yml).",
+    help="Folder of rules (*.ceql, *.eql, *.sql, *.toml, *.yml), instead of QUERY.",
 )
 @click.option(
     "--input",
@@ -100,7 +100,7 @@ state at work ends with an error, and changes nothing.""",
     required=True,
     metavar="DIR",
     shell_complete=complete_files,
-    help="Folder of this machine that tells what was read, with what waits for later events.",
+    help="Local folder for the state: what was read, and partial matches.",
 )
 @click.option(
     "-o",
@@ -110,23 +110,27 @@ state at work ends with an error, and changes nothing.""",
     shell_complete=complete_files,
     help="A table (delta:PATH, iceberg:NAME), a folder of part files, or a .jsonl file that grows.",
 )
-@click.option("--format", "format_", type=click.Choice(SINK_FORMATS), help="Of part files.  [default: parquet]")
+@click.option("--format", "format_", type=click.Choice(SINK_FORMATS), help="Format of part files.  [default: parquet]")
 @click.option(
     "--output",
     type=click.Choice([*OUTPUTS, ALERTS]),
-    help="Content of a row.  [default: alerts of a folder whose rules have levels, measures where SELECT has some, "
+    help="Content of a row.  [default: alerts if rules of --queries have levels, measures if SELECT has some, "
     "else positions]",
 )
 @query_options
 @skip_invalid_option
 @reading_options
-@click.option("--lateness", metavar="TIME", help="Largest lateness of an event, such as 5s or 200ms.")
-@click.option("--late", type=click.Choice(LATE), help="Treatment of later events.  [default: raise]")
+@click.option("--lateness", metavar="TIME", help="Watermark delay: how late events may arrive, such as 5s or 200ms.")
+@click.option(
+    "--late",
+    type=click.Choice(LATE),
+    help="What to do with events that arrive later than --lateness.  [default: raise]",
+)
 @_options_of_files
 @click.option(
     "--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="Device that evaluates predicates."
 )
-@click.option("--no-progress", is_flag=True, help="Show no line for each step.")
+@click.option("--no-progress", is_flag=True, help="Hide the line per step.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
 @click.pass_obj
 def job_command(

@@ -49,8 +49,8 @@ Examples:
 @query_and_events_arguments(events_required=False)
 @query_options
 @reading_options
-@click.option("--strict", is_flag=True, help="Warnings make the exit code 1, too.")
-@click.option("--json", "as_json", is_flag=True, help="Print the answer, errors too, as JSON on standard output.")
+@click.option("--strict", is_flag=True, help="Exit with 1 for warnings, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result, including errors, as JSON on standard output.")
 def check_command(
     query: str | None,
     queries: str | None,
@@ -60,12 +60,11 @@ def check_command(
     strict: bool,
     as_json: bool,
 ) -> int:
-    """Say what is wrong with QUERY; no event is read.
+    """Check QUERY for mistakes, without reading events.
 
-    All errors are reported at once, and with EVENTS also whether the query fits their columns; with --queries,
-    those of all queries of a folder. Warnings flag likely mistakes: no window, a test that no event
-    passes or every one, a variable that nothing reads, a type that the events cannot have. The exit code is 1 when
-    there are errors.
+    All errors are reported at once; with EVENTS, the query is also checked against their columns; with --queries,
+    all queries of a folder are checked. Warnings flag likely mistakes: no window, a predicate that is always or
+    never true, an unused variable, a type that the events cannot have. The exit code is 1 if there are errors.
     """
     given = read_queries(query, queries, compiling)
     given.refuse_options_of_ceql()
@@ -223,7 +222,7 @@ def _show_ok(result: CheckResult) -> None:
     types = list(dict.fromkeys(printable(each) for checked in queries for each in checked.types))
     if types:
         listed = " and ".join(types[:_MAX_TYPES]) + (", ..." if len(types) > _MAX_TYPES else "")
-        show_text(f"(no event was read: whether there are events of type {listed}, a run tells)")
+        show_text(f"(no events were read: run the query to see whether there are events of type {listed})")
 
 
 def _check_query(given: QueryArguments, name: str, sources: Sequence[tuple[str, Streams]]) -> CheckedQuery:

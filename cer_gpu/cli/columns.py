@@ -90,8 +90,8 @@ Examples:
 def columns(events: tuple[str, ...], compiling: QueryOptions, reading: TextOptions, as_json: bool) -> int:
     """Show the columns of EVENTS: names, types, first values.
 
-    EVENTS and options are those of run, for one stream. With --type-column, the events of each type are counted; with
-    --time-column, it is said whether the column can tell the time.
+    EVENTS and options are those of run, for one stream. With --type-column, counts the events of each type; with
+    --time-column, checks that the column can be the time column.
     """
     streams = given_streams(events, reading)
     if streams.are_named:

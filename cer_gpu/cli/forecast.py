@@ -54,14 +54,20 @@ Examples:
     multiple=True,
     metavar="FILE",
     shell_complete=complete_files,
-    help="Events to learn from; several files are one stream, or NAME=PATH each.",
+    help="Events to learn from; may be repeated; NAME=PATH for several streams.",
 )
-@click.option("--within", multiple=True, metavar="LENGTH", help="A length: '10 minutes', 1h, '100 events'; several.")
 @click.option(
-    "--order", type=click.IntRange(0, 6), default=2, show_default=True, help="Last events that a state tells apart."
+    "--within", multiple=True, metavar="LENGTH", help="Length, such as '10 minutes', 1h, '100 events'; may be repeated."
 )
-@click.option("--model", metavar="FILE", shell_complete=complete_files, help="Forecast by this file of --save.")
-@click.option("--save", metavar="FILE", shell_complete=complete_files, help="Write what was learned to this file.")
+@click.option(
+    "--order",
+    type=click.IntRange(0, 6),
+    default=2,
+    show_default=True,
+    help="Number of last events that a state distinguishes.",
+)
+@click.option("--model", metavar="FILE", shell_complete=complete_files, help="Use the model in this file of --save.")
+@click.option("--save", metavar="FILE", shell_complete=complete_files, help="Save the model to this file.")
 @click.option(
     "--at",
     type=click.Choice(AT),
@@ -69,9 +75,17 @@ Examples:
     show_default=True,
     help="Forecast after the last event of each key, after each event, or for each partial match under way.",
 )
-@click.option("-o", "out", metavar="OUT", shell_complete=complete_files, help="Write all rows to this file, or to -.")
-@click.option("--format", "format_", type=click.Choice(SINK_FORMATS), help="Format of OUT.  [default: by its ending]")
-@click.option("--score", is_flag=True, help="Compare the forecasts for EVENTS with what came, in place of rows.")
+@click.option(
+    "-o",
+    "out",
+    metavar="OUT",
+    shell_complete=complete_files,
+    help="Write all rows to this file, or to standard output (-).",
+)
+@click.option(
+    "--format", "format_", type=click.Choice(SINK_FORMATS), help="Output format.  [default: by the ending of OUT]"
+)
+@click.option("--score", is_flag=True, help="Print scores of the forecasts for EVENTS instead of rows.")
 @click.option("--explain", is_flag=True, help="Print the states in words, with their probabilities.")
 @query_options
 @reading_options
@@ -99,8 +113,8 @@ def forecast_command(
 ) -> int:
     """Say how likely a match of QUERY is, and by when.
 
-    For the last event of each key of EVENTS (--at: for others), it gives the probability that a match ends within
-    each length. It is learned from --history, or was (--model). docs/forecasts.md says how, and what a forecast is not.
+    Gives, for the last event of each key of EVENTS (--at: for others), the probability that a match ends within each
+    length. The model is learned from --history or read with --model. See docs/forecasts.md for the method and limits.
     """
     _check_usage(events, history, within, model, score=score, explain=explain, save=save)
     format_ = chosen_format(out, format_)

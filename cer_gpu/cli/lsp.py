@@ -25,7 +25,7 @@ Examples:
     "--events",
     metavar="EVENTS",
     shell_complete=complete_files,
-    help="Events, or a file *.schema.json, whose columns are known in queries that name none in a comment.",
+    help="Events or a *.schema.json file with the columns of queries that name no events in a comment.",
 )
 @query_options
 def lsp_command(events: str | None, compiling: QueryOptions) -> int:

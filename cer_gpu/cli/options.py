@@ -38,37 +38,39 @@ _OF_TEXT_FILES: tuple[Decorator, ...] = (
     click.option(
         "--null-values",
         metavar="TEXT,...",
-        help="Of CSV, the fields that are NULL; '' is the empty one.  [default: as in pyarrow: empty, NA, null, ...]",
+        help="CSV fields to read as NULL; '' is the empty field.  [default: those of pyarrow: empty, NA, null, ...]",
     ),
-    click.option(
-        "--strings-can-be-null", is_flag=True, help="Of CSV, all such fields are NULL in columns of text, too."
-    ),
+    click.option("--strings-can-be-null", is_flag=True, help="Apply --null-values to string columns, too (CSV)."),
     click.option(
         "--quoted-strings-can-be-null/--no-quoted-strings-can-be-null",
         default=True,
-        help="Of CSV, such fields are NULL between quotes, too.  [default: they are]",
+        help="Apply --null-values to quoted fields, too (CSV).  [default: yes]",
     ),
-    click.option("--empty-is-text", is_flag=True, help="Of CSV, an empty field of a column of text is no NULL."),
-    click.option("--delimiter", metavar="CHAR", help="Of CSV, the separator.  [default: , ; | or tab, by the header]"),
-    click.option("--decimal-comma", is_flag=True, help="Of CSV, numbers are written with a comma: 3,14."),
+    click.option(
+        "--empty-is-text",
+        is_flag=True,
+        help="Read an empty field of a string column as the empty string, not NULL (CSV).",
+    ),
+    click.option("--delimiter", metavar="CHAR", help="CSV separator.  [default: , ; | or tab, by the header]"),
+    click.option("--decimal-comma", is_flag=True, help="Read numbers with a decimal comma, as 3,14 (CSV)."),
     click.option(
         "--time-format",
         "time_formats",
         multiple=True,
         metavar="[COLUMN=]FORMAT",
-        help="Of text files, the format of times that are not ISO 8601, as of strptime: '%d/%m/%Y %H:%M:%S.%f'; "
-        "COLUMN=epoch: seconds since 1970.",
+        help="Format of timestamps in text files that are not ISO 8601, as for strptime: '%d/%m/%Y %H:%M:%S.%f'; "
+        "COLUMN=epoch means seconds since 1970.",
     ),
     click.option(
         "--column-types",
         multiple=True,
         metavar="COLUMN=TYPE,...",
-        help="Of text files, the types of columns, such as float64, string or 'timestamp[ns, UTC]'.",
+        help="Types of columns of text files, such as float64, string or 'timestamp[ns, UTC]'.",
     ),
     click.option(
         "--max-decompressed",
         metavar="SIZE",
-        help="Most bytes of a compressed file, or of all in an archive, after decompression.  [default: 64GiB]",
+        help="Largest size of a compressed file, or of all files of an archive, after decompression.  [default: 64GiB]",
     ),
 )
 OF_TEXT_FILES = (
@@ -164,13 +166,13 @@ sort_option: Decorator = click.option(
     type=_SortType(),
     default=False,
     metavar="[COLUMN,...]",
-    help="Sort the events by time first; those of one time by further columns: --sort ts,sequence.",
+    help="Sort the events by time; with columns, break ties by these: --sort ts,sequence.",
 )
 undecided_option: Decorator = click.option(
     "--undecided",
     type=click.Choice(UNDECIDED),
     default=REPORT,
-    help="Complex events that only the end of the input completes: report them, or hold them back.  [default: report]",
+    help="Matches that are complete only because the input ends: report or hold them back.  [default: report]",
 )
 
 
@@ -189,13 +191,13 @@ def with_sort(arguments: Sequence[str]) -> list[str]:
 skip_invalid_option: Decorator = click.option(
     "--skip-invalid",
     is_flag=True,
-    help="Leave out rules of --queries that cannot be read, or do not fit the events, with a note.",
+    help="Skip rules of --queries that cannot be read or do not fit the events, with a note.",
 )
 threads_option: Decorator = click.option(
     "--threads",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Threads to use.  [default: chosen by the size of the input]",
+    help="Number of threads.  [default: by the size of the input]",
 )
 
 
@@ -217,8 +219,8 @@ max_memory_option: Decorator = click.option(
     "--max-memory",
     type=_SizeType(),
     metavar="SIZE",
-    help="Most memory, such as 2GiB or 500MB, for the matches of one end where a choice needs all of them, and for "
-    "those that wait for the end of a window.  "
+    help="Memory limit, such as 2GiB or 500MB, for matches that must be gathered: those of one end where a strategy "
+    "compares them, and those pending until a window has passed.  "
     "[default: half of the machine's]",
 )
 
@@ -232,9 +234,9 @@ def period_options(command: Command) -> Command:
 
     made: Any = taking
     for option in (
-        click.option("--before", metavar="TIME", help="Read the events before this time only."),
+        click.option("--before", metavar="TIME", help="Read only events before this time."),
         click.option(
-            "--after", metavar="TIME", help="Read the events from this time on only: 2026-11-27, 2026-11-27T12:30Z."
+            "--after", metavar="TIME", help="Read only events from this time on: 2026-11-27, 2026-11-27T12:30Z."
         ),
     ):
         made = option(made)
@@ -244,7 +246,7 @@ def period_options(command: Command) -> Command:
 level_option: Decorator = click.option(
     "--level",
     type=click.Choice(LEVELS),
-    help="Of --queries, the rules of this level and of more urgent ones only.",
+    help="Use only rules of --queries with this level or a more urgent one.",
 )
 
 
@@ -267,23 +269,25 @@ _OPTIONS = (
         help="Language of the query.  [default: by its text, or the ending of its file]",
     ),
     click.option(
-        "--type-column", metavar="NAME", help="Column of event types.  [default: type, of EQL event.category]"
+        "--type-column", metavar="NAME", help="Column of event types.  [default: type; event.category for EQL]"
     ),
-    click.option("--no-type-column", is_flag=True, help="The stream's name (FROM) is the type of its events."),
+    click.option("--no-type-column", is_flag=True, help="Use the stream's name (FROM) as the type of all its events."),
     click.option(
-        "--time-column", metavar="NAME", help="Column of times, which never decrease.  [default: of EQL @timestamp]"
+        "--time-column",
+        metavar="NAME",
+        help="Column of timestamps, which must not decrease.  [default: @timestamp for EQL]",
     ),
     click.option("--time-unit", type=click.Choice(list(TIME_UNITS)), help="Unit of an integer time column."),
     click.option(
         "--missing-fields",
         type=click.Choice(MISSING),
-        help="Of EQL, a field that the events have not: an error, or null in all events, with a note.  "
-        "[default: null for --queries, else error]",
+        help="Fields that the events lack: an error, or null with a note (EQL, Sigma).  "
+        "[default: null for Sigma and --queries, else error]",
     ),
     click.option(
         "--selection",
         type=click.Choice(SELECTIONS),
-        help="Of EQL, the matches of a sequence: as Elasticsearch chooses them, or all.  [default: recent]",
+        help="EQL sequence matching: as Elasticsearch does, or all matches.  [default: recent]",
     ),
     click.option(
         "--pipeline",
@@ -291,18 +295,18 @@ _OPTIONS = (
         multiple=True,
         metavar="NAME|FILE",
         shell_complete=complete_files,
-        help="Of Sigma, the log sources and fields of the events, such as windows, linux or zeek; several are joined.",
+        help="Sigma log sources and fields of the events, such as windows, linux or zeek; may be repeated.",
     ),
     click.option(
         "--columns",
         multiple=True,
         metavar="FIELD=COLUMN,...",
-        help="Of Sigma, columns of fields: the last word after all pipelines.",
+        help="Columns of Sigma fields; overrides the pipelines.",
     ),
     click.option(
         "--nocase-groups",
         is_flag=True,
-        help="Of Sigma, strings in groups and distinct values of correlations do not mind the case of letters.",
+        help="Ignore letter case in the groups and distinct values of Sigma correlations.",
     ),
 )
 _NAMES = (

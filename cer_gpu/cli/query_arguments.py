@@ -406,7 +406,7 @@ def query_and_events_arguments(
                 "--queries",
                 metavar="FOLDER",
                 shell_complete=complete_files,
-                help="All rules of this folder, in place of QUERY: *.ceql, *.eql, *.sql, *.toml, *.yml.",
+                help="Folder of rules, instead of QUERY: *.ceql, *.eql, *.sql, *.toml, *.yml.",
             ),
         ]
         made: Any = sorted_out

@@ -71,13 +71,13 @@ The page appears whole at the end or not at all."""
     metavar="OUT",
     required=True,
     shell_complete=complete_files,
-    help="The page, such as report.html.",
+    help="File of the page, such as report.html.",
 )
 @click.option(
     "--output",
     type=click.Choice(list(_WORDS)),
-    help="Content of the page: complex events, alerts of the rules of a folder, or the funnels of progress.  "
-    "[default: alerts of a folder whose rules have levels, else positions]",
+    help="Content of the page: matches (positions), alerts of a folder of rules, or funnels.  "
+    "[default: alerts if rules of --queries have levels, else positions]",
 )
 @click.option("--title", metavar="TEXT", help="Title of the page.  [default: names of the query and of the events]")
 @query_options

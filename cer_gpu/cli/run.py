@@ -69,26 +69,26 @@ it appears whole at the end or not at all.""",
     metavar="OUT",
     shell_complete=complete_files,
     help="Write all rows to this file, append them to a table (delta:PATH, iceberg:NAME), or write them to standard "
-    "output (-), instead of showing the first.",
+    "output (-). Without it, the first rows are shown.",
 )
 @click.option(
     "--format",
     "format_",
     type=click.Choice(SINK_FORMATS),
-    help="Format of OUT.  [default: by its ending; jsonl for standard output]",
+    help="Output format.  [default: by the ending of OUT; jsonl for standard output]",
 )
 @click.option(
     "--output",
     type=click.Choice([*OUTPUTS, ALERTS, TIMELINE]),
-    help="Content of a row; timeline: alerts under the names that tools for timelines take.  "
-    "[default: alerts of a folder whose rules have levels, measures where SELECT has some, "
+    help="Content of a row; timeline: alerts with the column names of timeline tools.  "
+    "[default: alerts if rules of --queries have levels, measures if SELECT has some, "
     "else positions]",
 )
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Stop after N rows (of each query), of rows after N matches.",
+    help="Stop after N rows of each query (for --output rows, after N matches).",
 )
 @query_options
 @skip_invalid_option
@@ -97,8 +97,12 @@ it appears whole at the end or not at all.""",
 @period_options
 @sort_option
 @undecided_option
-@click.option("--lateness", metavar="TIME", help="Largest lateness of an event, such as 5s or 200ms.")
-@click.option("--late", type=click.Choice(LATE), help="Treatment of later events.  [default: raise]")
+@click.option("--lateness", metavar="TIME", help="Watermark delay: how late events may arrive, such as 5s or 200ms.")
+@click.option(
+    "--late",
+    type=click.Choice(LATE),
+    help="What to do with events that arrive later than --lateness.  [default: raise]",
+)
 @click.option(
     "--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="Device that evaluates predicates."
 )
@@ -108,7 +112,7 @@ it appears whole at the end or not at all.""",
 @click.option(
     "--no-progress",
     is_flag=True,
-    help="Show no progress bar (there is one on a terminal only), and of --follow no line for each step.",
+    help="Hide the progress bar and the lines per batch of --follow.",
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output (standard error with -o -)."
@@ -145,11 +149,11 @@ def run_command(
     of a folder are evaluated in one pass.
     EVENTS are Parquet, Arrow IPC, CSV, JSON or event log (.evtx) files, folders of them, zip archives, globs, or
     addresses such as s3://bucket/folder, read one after the other; - is standard input: an Arrow IPC stream, CSV
-    or JSON lines; delta:PATH and iceberg:NAME are tables, @VERSION behind them one of their snapshots.
-    For a query over several streams, each is given as NAME=PATH.
+    or JSON lines; delta:PATH and iceberg:NAME are tables, with @VERSION appended for one of their snapshots.
+    For a query over several streams, give each as NAME=PATH.
 
     With --follow DIR there are no EVENTS: files that appear in DIR are read as they come, and each result is written
-    exactly once, whatever is killed meanwhile.
+    exactly once, even if the process is killed.
     """
     if as_json or no_progress:
         os.environ.setdefault(NOTICES, "off")

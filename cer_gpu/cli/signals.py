@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any
 
+import pyarrow as pa
+
 from cer_gpu.private_files import remove_unfinished
 from cer_gpu.starting import SIGNALS, WATCHER
 
@@ -58,6 +60,7 @@ class Signals:
         self._told = sys.unraisablehook
         sys.unraisablehook = self._tell
         if self._leave is not None and self._before and os.name == "posix":
+            pa.enable_signal_handlers(False)  # its own would stand in place of these while it opens a CSV file
             _watch(self._before, self._leave)
             atexit.register(_ignore, self._before)  # Python restores all others before the process ends
         return self

@@ -38,10 +38,11 @@ Examples:
 @click.option("--junit", metavar="FILE", shell_complete=complete_files, help="Write the outcomes as JUnit XML too.")
 @query_options
 def test_command(folder: str, junit: str | None, compiling: QueryOptions) -> int:
-    """Run the cases beside the rules of FOLDER: *.test.yml.
+    """Run the test cases of the rules in FOLDER: *.test.yml.
 
-    A case has events, and says what a rule finds in them: positions, rows, a count, or none. Each is told in a line,
-    with all that differs. FOLDER may be one such file. The exit code is 1 when a case fails, or when there is none.
+    A case has events and the matches that a rule is expected to find in them: positions, rows, a count, or none. Each
+    case is reported on a line, with all differences. FOLDER may be a single case file. The exit code is 1 if a case
+    fails or there are no cases.
     """
     given, begun = Path(folder), time.perf_counter()
     files = case_files(given)

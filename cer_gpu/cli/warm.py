@@ -24,8 +24,8 @@ Examples:
 def warm_command() -> int:
     """Compile the loops ahead of the first run.
 
-    They are those of all usual kinds of queries, and are kept for this machine's processor, in the folder that is
-    named at the end.
+    These are the loops of all usual kinds of queries, cached for the processor of this machine. The last line names
+    the folder.
     """
     begun = time.perf_counter()
     n_compiled = 0

@@ -25,10 +25,10 @@ _n_holders: dict[int, int] = {}  # number of columns, by the same address
 class DeviceEvents:
     """Events with some columns in the memory of a GPU.
 
-    They are evaluated with ``device="cuda"`` or "auto".  Predicates on one event read such columns, and so do filters
-    between events over numbers (docs/gpu.md); the time column, keys of PARTITION BY and the attributes in "events" must
-    be on the host, and so must all columns of events that are sorted, merged or reordered (`lateness`).  The arrays
-    must not change during the evaluation.
+    They are evaluated with ``device="cuda"`` or "auto".  Predicates on one event read such columns, and so do join
+    predicates over numbers (docs/guides/gpu.md); the time column, keys of PARTITION BY and the attributes in "events"
+    must be on the host, and so must all columns of events that are sorted, merged or reordered (`lateness`).  The
+    arrays must not change during the evaluation.
 
     Parameters
     ----------

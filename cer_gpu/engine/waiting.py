@@ -117,6 +117,6 @@ def notes_on_tallies(n_undecided: int, undecided: str, n_without_key: int, keys:
             )
     if n_without_key:
         names = ", ".join(dict.fromkeys(dotted(name) for own in keys for name in own))
-        have = "event has" if n_without_key == 1 else "events have"
-        notes.append(f"{n_without_key:,} {have} no key (NULL in {names}), and are in no match")
+        have, are = ("event has", "is") if n_without_key == 1 else ("events have", "are")
+        notes.append(f"{n_without_key:,} {have} no key (NULL in {names}), and {are} in no match")
     return notes

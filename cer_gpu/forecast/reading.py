@@ -267,7 +267,7 @@ def check_forecastable(query: Any) -> None:
     if query.reads_whole_table:
         raise OptionError(
             "forecasts are for queries that are evaluated event by event, and MATCH_RECOGNIZE reads the whole table\n"
-            "hint: write the pattern in CEQL (docs/language.md)"
+            "hint: write the pattern in CEQL (docs/reference/ceql_patterns.md)"
         )
     if query._plan.trailing:
         raise OptionError(

@@ -222,7 +222,7 @@ def load(
     columns: Mapping[str, str] | None = None,
     nocase_groups: bool = False,
 ) -> RuleSet:
-    """Read and compile the rules of a folder, and of those in it (docs/detection.md).
+    """Read and compile the rules of a folder, and of those in it (docs/guides/detection.md).
 
     Parameters
     ----------

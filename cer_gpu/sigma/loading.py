@@ -26,7 +26,7 @@ def load(
     *,
     nocase_groups: bool = False,
 ) -> SigmaRules:
-    """Read rules of Sigma and write them in CEQL (docs/sigma.md).
+    """Read rules of Sigma and write them in CEQL (docs/reference/sigma.md).
 
     Parameters
     ----------

@@ -70,7 +70,9 @@ def test_explain_and_report_name_the_missing_type(cli, flights):
 def test_check_says_that_types_are_not_checked(cli, flights):
     code, out, _ = cli("check", MISSPELT, flights)
     assert code == 0
-    assert out.endswith("(no event was read: whether there are events of type LANDED and DEPARTD, a run tells)\n")
+    assert out.endswith(
+        "(no events were read: run the query to see whether there are events of type LANDED and DEPARTD)\n"
+    )
 
 
 @pytest.mark.parametrize("clauses", ["WITHIN 5 EVENTS", "PARTITION BY [n]"])

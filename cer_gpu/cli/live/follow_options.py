@@ -22,34 +22,34 @@ _OPTIONS = (
         "--follow",
         metavar="DIR",
         shell_complete=complete_files,
-        help="In place of EVENTS: files that appear in this folder, read as they come; OUT is a folder of part files, "
+        help="Read files as they appear in this folder, instead of EVENTS; OUT is a folder of part files, "
         "or a .jsonl file that grows. The next run goes on where this one ended.",
     ),
-    click.option("--once", is_flag=True, help="With --follow: read the files that are there, and stop."),
+    click.option("--once", is_flag=True, help="With --follow: read the files that are there, then stop."),
     click.option(
         "--poll",
         type=click.FloatRange(min=0.01),
         metavar="SECONDS",
-        help=f"With --follow: time between two looks for new files.  [default: {POLL_SECONDS:g}]",
+        help=f"With --follow: polling interval.  [default: {POLL_SECONDS:g}]",
     ),
     click.option(
         "--settle",
         type=click.FloatRange(min=0),
         metavar="SECONDS",
-        help="With --follow: a file is read once it has not changed for so long; 0, if all appear by a rename.  "
+        help="With --follow: read a file once it has not changed for so long; 0 if all appear by a rename.  "
         f"[default: {SETTLE_SECONDS:g}]",
     ),
     click.option(
-        "--order", type=click.Choice(ORDERS), help=f"With --follow: the order of the files.  [default: {ORDERS[0]}]"
+        "--order", type=click.Choice(ORDERS), help=f"With --follow: order of the files.  [default: {ORDERS[0]}]"
     ),
     click.option(
         "--schema-of",
         metavar="FILE",
         shell_complete=complete_files,
-        help="With --follow: a file whose columns are those of all.  [default: the first that comes]",
+        help="With --follow: file whose columns all files have.  [default: the first that arrives]",
     ),
     click.option(
-        "--skip-unreadable", is_flag=True, help="With --follow: leave out files that cannot be read, or do not fit."
+        "--skip-unreadable", is_flag=True, help="With --follow: skip files that cannot be read or do not fit."
     ),
 )
 
