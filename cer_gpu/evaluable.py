@@ -310,8 +310,8 @@ class CompiledQuery(Evaluable):
         """The form of its results where none is asked for."""
 
     @abstractmethod
-    def output_for(self, asked: str | None) -> str:
-        """Return the form of its results that is asked for, by default its usual one; OptionError: it has no such."""
+    def resolve_output(self, output: str | None) -> str:
+        """Return the name of the requested output, by default the usual one; OptionError if the query lacks it."""
 
     def physical_plan(self, output: str | None = None) -> Any:
         """Return the plan by which it is evaluated event by event; OptionError: it reads whole tables."""

@@ -29,7 +29,7 @@ from cer_gpu.explain.facts import explain
 from cer_gpu.explain.in_short import in_short
 from cer_gpu.io.source import Source, with_field_column
 from cer_gpu.io.sources import open_events, reading_again
-from cer_gpu.io.text_times import with_times
+from cer_gpu.io.text_types import with_times
 from cer_gpu.order.sorting import sort_source
 from cer_gpu.order.streams import STREAM_COLUMN, by_stream, merge_sources
 from cer_gpu.order.ties import order_ties
@@ -179,9 +179,9 @@ class Query(CompiledQuery):
         plan = self._plan
         return tuple(name for name, each in OUTPUTS.items() if why_not_output(plan, each) is None)
 
-    def output_for(self, asked: str | None) -> str:
-        """Return the name of the output that is asked for, by default the usual one; OptionError: it has no such."""
-        return self._output(asked).name
+    def resolve_output(self, output: str | None) -> str:
+        """Return the name of the requested output, by default the usual one; OptionError if the query lacks it."""
+        return self._output(output).name
 
     def _output(self, name: str | None) -> type[Output]:
         return output_of(self._plan, self.default_output if name is None else name)
@@ -402,7 +402,7 @@ class Query(CompiledQuery):
 
     def _member(self, options: EvaluationOptions, sharing: SharedState | None = None) -> StreamingExecution:
         query = self._asked(options)
-        return StreamingExecution(query._bindings, options, query.output_for(options.output), sharing)
+        return StreamingExecution(query._bindings, options, query.resolve_output(options.output), sharing)
 
     @options_by_name
     def explain(self, events: Any = None, *, analyze: bool = False) -> Explanation:

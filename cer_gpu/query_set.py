@@ -358,7 +358,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluable):
 
         OptionError: a query has no such output.
         """
-        named = {name: query.output_for(outputs.get(name, output)) for name, query in self._queries.items()}
+        named = {name: query.resolve_output(outputs.get(name, output)) for name, query in self._queries.items()}
         for lookup in self._lookups:
             if lookup.outputs == named:
                 return lookup
@@ -456,7 +456,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluable):
         for name, query in self._queries.items():
             own = asked[outputs.get(name, options.output)]
             if name in known:
-                members[name] = StreamingExecution(known[name], own, query.output_for(own.output), sharing)
+                members[name] = StreamingExecution(known[name], own, query.resolve_output(own.output), sharing)
             else:
                 members[name] = query._member(own, sharing)
         return QuerySetEvaluator(members, options, sharing, self)

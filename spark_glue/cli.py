@@ -17,7 +17,6 @@ import click
 import cer_gpu
 from cer_gpu.cli.command_line import Commands, run_commands, say, say_errors, say_notes, show_text
 from cer_gpu.cli.event_arguments import Streams
-from cer_gpu.cli.live.job import job_command
 from cer_gpu.cli.options import QueryOptions, query_options, skip_invalid_option
 from cer_gpu.cli.query_arguments import QueryArguments, WrongQueries, read_queries
 from cer_gpu.cli.signals import Signals
@@ -29,10 +28,10 @@ from cer_gpu.rules.rule_set import RuleSet, analyse_rule
 from spark_glue.archive import package
 from spark_glue.distribution import DISTRIBUTIONS, SOURCES, choose_distribution
 from spark_glue.errors import plain_errors
-from spark_glue.explanation import explain
 from spark_glue.job import INPUTS, read, run
+from spark_glue.job_command import job_command
 from spark_glue.local_session import session
-from spark_glue.match import check_order
+from spark_glue.match import check_order, explain
 from spark_glue.result import RESULT_FORMATS
 from spark_glue.watch import in_another_thread
 from spark_glue.work import work_of
@@ -204,11 +203,11 @@ def _run_command(
 
     The first column of --order-by is the time column, if it holds times.
     """
-    given = _given(query, queries, compiling, skip_invalid=skip_invalid)
+    given = _read_arguments(query, queries, compiling, skip_invalid=skip_invalid)
     output = output or (ALERTS if given.raises_alerts else None)
     settings, options = _pairs(config, "--conf"), _pairs(read_options, "--read-option")
     # check the query before starting Spark, which takes seconds
-    compiled = _compiled(given, _named_time(given) or order_by[0])
+    compiled = _compile_or_report(given, _named_time(given) or order_by[0])
     if compiled is None:
         return 1
     choose_distribution(work_of(compiled, output), distribution, order_by[0])
@@ -289,12 +288,14 @@ def _explain_command(
     config: tuple[str, ...],
 ) -> int:
     """Say how the events of QUERY would be distributed to tasks, and why; Spark is needed only with --input."""
-    given = _given(query, queries, compiling, skip_invalid=skip_invalid)
+    given = _read_arguments(query, queries, compiling, skip_invalid=skip_invalid)
     output = output or (ALERTS if given.raises_alerts else None)
     if bool(inputs) != bool(order_by):
         raise click.UsageError("--input and --order-by go together")
     # as in `run`, the first column of the order is the time column
-    compiled = _compiled(given, _named_time(given) or (order_by[0] if order_by else given.time_column or "time"))
+    compiled = _compile_or_report(
+        given, _named_time(given) or (order_by[0] if order_by else given.time_column or "time")
+    )
     if compiled is None:
         return 1
     if not inputs:
@@ -310,14 +311,16 @@ def _explain_command(
     return 0
 
 
-def _given(query: str | None, queries: str | None, compiling: QueryOptions, *, skip_invalid: bool) -> QueryArguments:
+def _read_arguments(
+    query: str | None, queries: str | None, compiling: QueryOptions, *, skip_invalid: bool
+) -> QueryArguments:
     if (query is None) == (queries is None):
         raise click.UsageError("expected QUERY or --queries FOLDER" + ("" if query is None else ", and got both"))
     return read_queries(query, queries, compiling, skip_invalid=skip_invalid)
 
 
-def _compiled(given: QueryArguments, time_column: str | None) -> CompiledQuery | QuerySet | None:
-    """Compile for a time column; None: there are errors, which were said."""
+def _compile_or_report(given: QueryArguments, time_column: str | None) -> CompiledQuery | QuerySet | None:
+    """Compile for a time column, or print the errors and return None."""
     given = replace(given, options=replace(given.options, time_column=time_column))
     if not given.is_set:
         rule = given.rules[""]
@@ -328,7 +331,7 @@ def _compiled(given: QueryArguments, time_column: str | None) -> CompiledQuery |
         return found
     try:
         errors_in_set = RAISE if given.skipped is None else SKIP
-        return RuleSet(given.compile(Streams({})), given.rules, given.passed_over, errors=errors_in_set)
+        return RuleSet(given.compile(Streams({})), given.rules, given.skipped_files, errors=errors_in_set)
     except WrongQueries as wrong:
         given.say(wrong.errors)
         return None
@@ -342,7 +345,7 @@ def _named_time(given: QueryArguments) -> str | None:
 def _fitted(events: DataFrame, given: QueryArguments, order_by: Sequence[str]) -> CompiledQuery | QuerySet | None:
     """Compile a query for events, the first column of whose order is the time column if it holds times.
 
-    None: the query has errors, which were said.
+    Return None if the query has errors, which are printed.
     """
     check_order(events.columns, order_by)
     kind = events.schema[order_by[0]].dataType
@@ -350,7 +353,7 @@ def _fitted(events: DataFrame, given: QueryArguments, order_by: Sequence[str]) -
     no_time = time_column is None and given.options.time_unit is None and not _is_time(kind)
     if time_column is None and not no_time:
         time_column = order_by[0]
-    compiled = _compiled(given, time_column)
+    compiled = _compile_or_report(given, time_column)
     if compiled is None and no_time:
         what = f"{order_by[0]!r}, the first column of --order-by, is {kind.simpleString()}, which is no time"
         say(f"({what}; --schema says the types of columns)")

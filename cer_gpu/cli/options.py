@@ -20,7 +20,7 @@ from cer_gpu.errors import OptionError
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.order.period import Period
 from cer_gpu.rule import LEVELS, Rule
-from cer_gpu.rules.found import AS_NAMED, FieldColumns
+from cer_gpu.rules.folder import AS_NAMED, FieldColumns
 from cer_gpu.rules.rule_set import options_of_rules
 
 
@@ -326,12 +326,12 @@ _OF_SOME = ("missing_fields", "selection")
 
 @dataclass(frozen=True)
 class QueryOptions:
-    """Options by which queries are compiled; None: not given, unless said otherwise.
+    """Options by which queries are compiled; None if not given, unless said otherwise.
 
     Attributes
     ----------
     type_column : str or None
-        Column of event types, a `cer_gpu.engine.options.OverridableDefault` where it was not given; None: there is
+        Column of event types, a `cer_gpu.engine.options.OverridableDefault` where it was not given; None if there is
         none.
     time_column, time_unit, language, missing_fields, selection : str or None
     fields : FieldColumns

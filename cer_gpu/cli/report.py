@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from cer_gpu.cli.command_line import say, say_notes
+from cer_gpu.cli.command_line import say, say_notes, to_json
 from cer_gpu.cli.event_arguments import STANDARD, given_streams
-from cer_gpu.cli.json_output import to_json
 from cer_gpu.cli.options import (
     QueryOptions,
     complete_files,
@@ -23,7 +22,7 @@ from cer_gpu.cli.options import (
     sort_option,
     threads_option,
 )
-from cer_gpu.cli.progress import working
+from cer_gpu.cli.progress_bar import working
 from cer_gpu.cli.query_arguments import (
     WrongQueries,
     aside_note,
@@ -157,7 +156,7 @@ def report(
             elif page == "funnel":
                 made = write_funnel(asked, source, out, **options)
             else:
-                made = write_report(asked, source, out, tell=None if as_json else say, **options)
+                made = write_report(asked, source, out, on_message=None if as_json else say, **options)
     except WrongQueries as wrong:
         given.say(wrong.errors)
         return 1

@@ -10,12 +10,11 @@ from dataclasses import KW_ONLY, dataclass
 
 import click
 
-from cer_gpu.cli.alerts import TimelineSink, kept_for_order
-from cer_gpu.cli.command_line import say, say_notes
+from cer_gpu.cli.alert_output import TimelineSink, kept_for_order
+from cer_gpu.cli.command_line import say, say_notes, to_json
 from cer_gpu.cli.event_arguments import STANDARD, Streams, given_streams
-from cer_gpu.cli.json_output import to_json
+from cer_gpu.cli.live.follow_options import FollowOptions, follow_options
 from cer_gpu.cli.live.following import follow_files
-from cer_gpu.cli.live.options import FollowOptions, follow_options
 from cer_gpu.cli.options import (
     QueryOptions,
     complete_files,
@@ -43,8 +42,7 @@ from cer_gpu.io.text_types import WiderTypes
 from cer_gpu.order.period import Period
 from cer_gpu.order.reorder_buffer import LATE
 from cer_gpu.output.outputs import OUTPUTS
-from cer_gpu.rules.alerts import ALERTS
-from cer_gpu.rules.timeline import TIMELINE, TIMELINE_SCHEMA
+from cer_gpu.rules.alerts import ALERTS, TIMELINE, TIMELINE_SCHEMA
 
 
 @click.command(

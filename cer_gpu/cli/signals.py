@@ -40,7 +40,7 @@ class Signals:
     ----------
     leave
         Ends the process, given the signal: called once `CLEAN_UP_SECONDS` have passed since the first one.  Compiled
-        code, a reader that does not read, or a disk that does not answer can take longer.  None: nothing is called,
+        code, a reader that does not read, or a disk that does not answer can take longer.  If None, nothing is called,
         and the previous handlers are restored at the end; else the signals are of no effect then, as the exit code is
         there already.
     """

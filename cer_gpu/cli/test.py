@@ -16,8 +16,8 @@ from cer_gpu.engine.options import OverridableDefault
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.printable import printable
 from cer_gpu.rule_tests import CaseOutcome, CaseRunner, read_cases, write_junit
+from cer_gpu.rule_tests.case_runner import AS_EXPECTED, ERROR, FAILED, in_all
 from cer_gpu.rule_tests.cases import case_files
-from cer_gpu.rule_tests.running import AS_EXPECTED, ERROR, FAILED, in_all
 
 _SHOWN = {
     AS_EXPECTED: click.style("ok    ", fg="green"),
@@ -60,7 +60,7 @@ def test_command(folder: str, junit: str | None, compiling: QueryOptions) -> int
                 of_file.append(outcome)
                 _tell(root, outcome)
     if junit is not None:
-        _write(outcomes, Path(junit))
+        _write_report(outcomes, Path(junit))
     found = [each for of_file in outcomes.values() for each in of_file]
     counts = in_all(found)
     parts = [f"{counts[AS_EXPECTED]:,} passed"]
@@ -98,7 +98,7 @@ def _tell(root: Path, outcome: CaseOutcome) -> None:
         show_text(f"         {line}")
 
 
-def _write(outcomes: dict[str, list[CaseOutcome]], path: Path) -> None:
+def _write_report(outcomes: dict[str, list[CaseOutcome]], path: Path) -> None:
     try:
         write_junit(outcomes, path)
     except OSError as error:

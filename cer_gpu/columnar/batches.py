@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cer_gpu.columnar.columns import is_string
 from cer_gpu.errors import EventsError, did_you_mean
 
 MAX_BYTES = 1 << 29
@@ -39,6 +40,13 @@ def _joined(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch without rows."""
     return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)
+
+
+def constant_column(value: pa.Scalar, n_rows: int) -> pa.Array:
+    """Return a column of one value; a string as a dictionary, so that predicates evaluate it once."""
+    if is_string(value.type) and value.is_valid:
+        return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), n_rows), pa.array([value.as_py()]))
+    return pa.repeat(value, n_rows)
 
 
 def batch_of_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:

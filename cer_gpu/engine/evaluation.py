@@ -27,7 +27,7 @@ from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.engine.stream_input import StreamInput
 from cer_gpu.engine.turns import Turns
 from cer_gpu.errors import EventsError, OptionError, QueryErrorContext, did_you_mean
-from cer_gpu.io.uuids import plain_uuids, without_uuids
+from cer_gpu.io.source import plain_uuids, without_uuids
 from cer_gpu.order.lateness import parse_time
 from cer_gpu.order.rows import ROW_COLUMN, with_rows
 from cer_gpu.order.streams import STREAM_COLUMN

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from cer_gpu.columnar.columns import Block
 from cer_gpu.errors import EventsError
-from cer_gpu.io.paths import open_local
 from cer_gpu.io.source import BATCH_ROWS, Source
+from cer_gpu.io.stores import open_local
 from cer_gpu.order.layouts import Layouts, n_bytes
 from cer_gpu.order.merge import Chunk, merge_runs, rebatch, sort_chunks
 from cer_gpu.order.rows import ROW_COLUMN, check_no_rows, with_rows

@@ -156,10 +156,10 @@ class PreparedQuery(CompiledQuery):
         """See `CompiledQuery`."""
         return self.facts.default_output
 
-    def output_for(self, asked: str | None) -> str:
+    def resolve_output(self, output: str | None) -> str:
         """See `CompiledQuery`."""
-        name = self.facts.default_output if asked is None else asked
-        return name if name in self.facts.outputs else self.compiled.output_for(asked)
+        name = self.facts.default_output if output is None else output
+        return name if name in self.facts.outputs else self.compiled.resolve_output(output)
 
     @property
     def _counted_output(self) -> str | None:

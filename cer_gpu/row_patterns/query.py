@@ -101,17 +101,17 @@ class RowPatternQuery(CompiledQuery):
         """The statement."""
         return self._text
 
-    def output_for(self, asked: str | None) -> str:
-        """Return the one form of the rows; OptionError: another one is asked for."""
-        if asked not in (None, self.default_output):
+    def resolve_output(self, output: str | None) -> str:
+        """Return the name of the only output; OptionError if another one is requested."""
+        if output not in (None, self.default_output):
             raise OptionError(
-                f"MATCH_RECOGNIZE has no output {asked!r}: ONE ROW PER MATCH or ALL ROWS PER MATCH tells its rows\n"
+                f"MATCH_RECOGNIZE has no output {output!r}: ONE ROW PER MATCH or ALL ROWS PER MATCH tells its rows\n"
                 "hint: leave it out"
             )
         return self.default_output
 
     def _member(self, options: EvaluationOptions, sharing: SharedState | None = None) -> BufferedExecution:
-        self.output_for(options.output)
+        self.resolve_output(options.output)
         if options.aggregate is not None:
             raise OptionError("aggregate is an option of CEQL; in MATCH_RECOGNIZE, MEASURES has aggregates")
         return BufferedExecution(self, options)

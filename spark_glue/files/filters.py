@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_glue.files.found import DirectReadError
+from spark_glue.files.stored_events import DirectReadError
 
 
 @dataclass(frozen=True)
@@ -136,16 +136,16 @@ def expression(condition: FileFilter, types: Mapping[str, pa.DataType]) -> pc.Ex
     if isinstance(condition, NullFilter):
         return pc.field(condition.column).is_null()
     if isinstance(condition, IsTrue):
-        return _column(condition.column, kind, pa.bool_())
+        return _column_expression(condition.column, kind, pa.bool_())
     if isinstance(condition, BeginsWith):
-        column = _column(condition.column, kind, pa.string())
+        column = _column_expression(condition.column, kind, pa.string())
         return pc.starts_with(column, pattern=condition.text)
     if isinstance(condition, OneOf):
-        return _one_of(condition, kind)
-    return _comparison(condition, kind)
+        return _in_list_expression(condition, kind)
+    return _comparison_expression(condition, kind)
 
 
-def _one_of(condition: OneOf, kind: pa.DataType) -> pc.Expression:
+def _in_list_expression(condition: OneOf, kind: pa.DataType) -> pc.Expression:
     given = [value for value in condition.values if value.is_valid]
     if not given:
         return pc.scalar(pa.scalar(None, pa.bool_()))
@@ -159,7 +159,7 @@ def _one_of(condition: OneOf, kind: pa.DataType) -> pc.Expression:
     return found | pc.scalar(pa.scalar(None, pa.bool_()))  # one of the values is NULL: perhaps it is that
 
 
-def _comparison(condition: ColumnComparison, kind: pa.DataType) -> pc.Expression:
+def _comparison_expression(condition: ColumnComparison, kind: pa.DataType) -> pc.Expression:
     if not condition.value.is_valid:
         if condition.operator == "<=>":
             return pc.field(condition.column).is_null()
@@ -189,19 +189,19 @@ def _like(name: str, kind: pa.DataType, values: Sequence[pa.Scalar]) -> tuple[pc
     if len(types) == 1:
         (other,) = types
         if pa.types.is_signed_integer(kind) and pa.types.is_signed_integer(other):
-            return _column(name, kind, pa.int64()), [value.cast(pa.int64()) for value in values]
+            return _column_expression(name, kind, pa.int64()), [value.cast(pa.int64()) for value in values]
         if pa.types.is_floating(kind) and pa.types.is_floating(other):
             wide = kind if kind == other else pa.float64()
-            return _column(name, kind, wide), [value.cast(wide) for value in values]
+            return _column_expression(name, kind, wide), [value.cast(wide) for value in values]
         if kind == other and (
             kind in (pa.string(), pa.bool_(), pa.date32()) or (pa.types.is_timestamp(kind) and kind.unit == "us")
         ):
-            return _column(name, kind, kind), list(values)
+            return _column_expression(name, kind, kind), list(values)
     against = " and ".join(sorted(map(str, types)))
     raise DirectReadError(f"a condition compares {name!r}, which is {kind}, with {against}")
 
 
-def _column(name: str, kind: pa.DataType, wanted: pa.DataType) -> pc.Expression:
+def _column_expression(name: str, kind: pa.DataType, wanted: pa.DataType) -> pc.Expression:
     """Return a column of the files as `wanted`, where Spark sees it as `kind`."""
     numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     exact = kind == wanted or (numbers and (pa.types.is_integer(wanted) or pa.types.is_floating(wanted)))

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from cer_gpu.errors import EventsError
 from spark_glue.files.casting import in_unit, orders, readable
 from spark_glue.files.folders import bucket_of, folder_values
-from spark_glue.files.found import DirectReadError, File, FoundFiles, Group, Scan
 from spark_glue.files.opening import Opener, reading
+from spark_glue.files.stored_events import DirectReadError, File, FoundFiles, Group, Scan
 
 THREADS = 16
 """Largest number of footers read at once: most of the time of one is spent waiting for its store."""
@@ -57,12 +57,12 @@ def find_footers(
     order_column
         First column of the order.
     columns
-        Columns of the events that the query reads; None: all of ``scan.schema``.
+        Columns of the events that the query reads; by default (None) all of ``scan.schema``.
     survey
         Function that reads the bounds of the order column of row groups, given (path, number of the row group), where
-        footers do not have them; None: threads of this process read them.
+        footers do not have them; if None, threads of this process read them.
     opener
-        Way to open the files; None: that of ``scan.options``.
+        Opener of the files; by default (None) that of ``scan.options``.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def find_footers(
                 bounds = list(pool.map(footers.survey, unknown))
         finally:
             pool.shutdown(cancel_futures=True)
-    return _found(scan, read, dict(zip(unknown, bounds, strict=True)))
+    return _files_of_footers(scan, read, dict(zip(unknown, bounds, strict=True)))
 
 
 def surveyed(opener: Opener, path: str, group: int, column: str, kind: pa.DataType) -> Bounds:
@@ -115,7 +115,7 @@ def surveyed(opener: Opener, path: str, group: int, column: str, kind: pa.DataTy
     """
     lows, highs, n_nulls = [], [], 0
     with reading(path):
-        for values in _values(opener, path, group, column):
+        for values in _column_arrays(opener, path, group, column):
             n_nulls += values.null_count
             found = pc.min_max(_as_integers(values))
             if found["min"].is_valid:
@@ -124,18 +124,18 @@ def surveyed(opener: Opener, path: str, group: int, column: str, kind: pa.DataTy
     return min(lows, default=None), max(highs, default=None), n_nulls
 
 
-def _values(opener: Opener, path: str, group: int, column: str) -> Any:
+def _column_arrays(opener: Opener, path: str, group: int, column: str) -> Any:
     """Yield the arrays of a column in a row group."""
     if opener.format(path) == "parquet":
         with opener.parquet(path) as file:
             for batch in file.iter_batches(1 << 20, row_groups=[group], columns=[column], use_threads=False):
-                yield _plain(batch.column(column))
+                yield _plain_bounds(batch.column(column))
     else:
         with opener.ipc(path, [column]) as reader:
-            yield _plain(reader.get_batch(group).column(column))
+            yield _plain_bounds(reader.get_batch(group).column(column))
 
 
-def _plain(values: pa.Array) -> pa.Array:
+def _plain_bounds(values: pa.Array) -> pa.Array:
     if pa.types.is_run_end_encoded(values.type):
         values = pc.run_end_decode(values)
     return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
@@ -147,7 +147,7 @@ def _as_integers(values: pa.Array) -> pa.Array:
     return values.view(pa.int32() if values.type.bit_width == 32 else pa.int64())
 
 
-def _found(scan: Scan, read: list[_Footer], surveys: dict[tuple[str, int], Bounds]) -> FoundFiles:
+def _files_of_footers(scan: Scan, read: list[_Footer], surveys: dict[tuple[str, int], Bounds]) -> FoundFiles:
     files, groups = [], []
     first = 0
     for i, footer in enumerate(read):
@@ -163,8 +163,8 @@ def _found(scan: Scan, read: list[_Footer], surveys: dict[tuple[str, int], Bound
 
 
 @dataclass(frozen=True)
-class _Part:
-    """Row group with rows; `bounds` of None: its footer does not tell them."""
+class _BoundedRowGroup:
+    """Row group with rows; `bounds` is None if its footer has none."""
 
     number: int
     n_rows: int
@@ -179,7 +179,7 @@ class _Footer:
     stamp: int
     values: tuple[tuple[str, Any], ...]
     bucket: int | None
-    parts: list[_Part] = field(default_factory=list)
+    parts: list[_BoundedRowGroup] = field(default_factory=list)
     lacks: list[str] = field(default_factory=list)
 
 
@@ -259,7 +259,7 @@ class _Footers:
 
     # ---- Parquet -------------------------------------------------------------------------------------------------
 
-    def _parquet(self, footer: _Footer, own: dict[str, Any]) -> list[_Part]:
+    def _parquet(self, footer: _Footer, own: dict[str, Any]) -> list[_BoundedRowGroup]:
         path = footer.path
         with self.opener.parquet(path) as file:
             metadata = file.metadata
@@ -277,15 +277,15 @@ class _Footers:
                 n_rows = group.num_rows
                 if not n_rows:
                     continue
-                bounds = _told(own[self.order], n_rows, self.order_type) if self.order in own else None
+                bounds = _folder_bounds(own[self.order], n_rows, self.order_type) if self.order in own else None
                 if leaves.order >= 0:
                     column = group.column(leaves.order)
-                    bounds = self._bounds(column, n_rows, leaves)
+                    bounds = self._order_bounds(column, n_rows, leaves)
                     _check_codec(path, column.compression)
                 types = _told_types(own, self.type)
                 if leaves.types >= 0:
-                    types = _types(group.column(leaves.types))
-                parts.append(_Part(number, n_rows, bounds, types))
+                    types = _string_bounds(group.column(leaves.types))
+                parts.append(_BoundedRowGroup(number, n_rows, bounds, types))
             return parts
 
     def _leaves(self, path: str, file: pq.ParquetFile) -> _Leaves:
@@ -347,8 +347,8 @@ class _Footers:
             why = old[0].decode() if old else f"Spark {version}"
             raise DirectReadError(f"{path}: dates and timestamps may be of the hybrid calendar ({why})")
 
-    def _bounds(self, column: pq.ColumnChunkMetaData, n_rows: int, leaves: _Leaves) -> Bounds | None:
-        """Return the bounds of the order column by its statistics, or None: they do not tell them."""
+    def _order_bounds(self, column: pq.ColumnChunkMetaData, n_rows: int, leaves: _Leaves) -> Bounds | None:
+        """Return the bounds of the order column by its statistics, or None if they have none."""
         statistics = column.statistics
         if statistics is None:
             return None
@@ -371,7 +371,7 @@ class _Footers:
 
     # ---- Arrow IPC -----------------------------------------------------------------------------------------------
 
-    def _ipc(self, path: str, own: dict[str, Any]) -> list[_Part]:
+    def _ipc(self, path: str, own: dict[str, Any]) -> list[_BoundedRowGroup]:
         with self.opener.ipc(path) as reader:
             schema = reader.schema
         for name, kind in self.wanted.items():
@@ -383,10 +383,10 @@ class _Footers:
             sizes = [reader.get_batch(i).num_rows for i in range(reader.num_record_batches)]
         told = self.order in own
         return [
-            _Part(
+            _BoundedRowGroup(
                 number,
                 n_rows,
-                _told(own[self.order], n_rows, self.order_type) if told else None,
+                _folder_bounds(own[self.order], n_rows, self.order_type) if told else None,
                 _told_types(own, self.type),
             )
             for number, n_rows in enumerate(sizes)
@@ -417,7 +417,7 @@ def _has_time(kind: pa.DataType) -> bool:
     return any(_has_time(kind.field(i).type) for i in range(kind.num_fields))
 
 
-def _told(value: Any, n_rows: int, kind: pa.DataType) -> Bounds:
+def _folder_bounds(value: Any, n_rows: int, kind: pa.DataType) -> Bounds:
     """Return the bounds of the order column in a file whose folders tell its value."""
     if value is None:
         return None, None, n_rows
@@ -430,7 +430,7 @@ def _told_types(own: dict[str, Any], name: str | None) -> tuple[str, str] | None
     return (value, value) if isinstance(value, str) else None
 
 
-def _types(column: pq.ColumnChunkMetaData) -> tuple[str, str] | None:
+def _string_bounds(column: pq.ColumnChunkMetaData) -> tuple[str, str] | None:
     """Return the bounds of a column of strings by its statistics, or None."""
     statistics = column.statistics
     if statistics is None or not statistics.has_min_max:

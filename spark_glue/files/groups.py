@@ -20,9 +20,9 @@ from cer_gpu.errors import EventsError
 from cer_gpu.io.formats import FILE_BYTES, FILE_ROWS
 from cer_gpu.io.source import BATCH_ROWS
 from spark_glue.distribution import POSITION
-from spark_glue.files.found import File, FoundFiles
 from spark_glue.files.layout import Unit
 from spark_glue.files.opening import Opener, check_file, reading
+from spark_glue.files.stored_events import File, FoundFiles
 
 MAX_OPEN = 4
 """Most files that one reader keeps open: those that are mapped count as memory of the process."""
@@ -35,7 +35,7 @@ class _Source:
     Attributes
     ----------
     parquet
-        None: the file is one of Arrow IPC.
+        None for a file of Arrow IPC.
     """
 
     parquet: pq.ParquetFile | None
@@ -99,7 +99,7 @@ class RowGroups:
                 n_bytes += kind.bit_width / 8
             else:
                 return min(BATCH_ROWS, self._most_rows)
-        source = self._source(unit)
+        source = self._source_of_unit(unit)
         if source.parquet is not None and unit.n_rows > BATCH_ROWS:
             group = source.parquet.metadata.row_group(unit.number)
             read = set(self._stored_paths(self._columns))
@@ -120,7 +120,7 @@ class RowGroups:
         ----------
         unit
         columns
-            Columns and fields to read; None: all of this reader.
+            Columns and fields to read; by default (None) all of this reader.
         numbered
             True: add the column `POSITION`, int64, of the numbers of the rows over all files.
 
@@ -142,7 +142,7 @@ class RowGroups:
                 row += n_rows
                 if self._filter is not None:
                     table = self._passing(table)
-                yield self._cast(table, wanted, file.lacks, numbered=numbered)
+                yield self._cast_to_wanted(table, wanted, file.lacks, numbered=numbered)
         if row != unit.first + unit.n_rows:
             raise EventsError(
                 f"{file.path}: row group {unit.number} has {row - unit.first:,} rows, and had {unit.n_rows:,} when the "
@@ -162,7 +162,7 @@ class RowGroups:
 
     # ---- files ----------------------------------------------------------------------------------------------
 
-    def _source(self, unit: Unit) -> _Source:
+    def _source_of_unit(self, unit: Unit) -> _Source:
         source = self._open.get(unit.file)
         if source is None:
             file = self.file_of(unit)
@@ -184,7 +184,9 @@ class RowGroups:
 
     def _parquet(self, file: File) -> pq.ParquetFile:
         """Open a Parquet file so that text comes with a dictionary, unless a filter reads it."""
-        texts = {self._stored(f.name) for f in self.schema if is_string(f.type)} - self._folders - set(file.lacks)
+        texts = (
+            {self._stored_column(f.name) for f in self.schema if is_string(f.type)} - self._folders - set(file.lacks)
+        )
         if self._filter is None or not texts:
             return self._opener.parquet(file.path, read_dictionary=sorted(texts))
         with self._opener.parquet(file.path) as opened:
@@ -194,7 +196,7 @@ class RowGroups:
 
     def _raw(self, unit: Unit, names: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a row group with the columns as they are stored."""
-        source = self._source(unit)
+        source = self._source_of_unit(unit)
         if source.parquet is not None:
             filtered = self._of_filter()
             paths = list(dict.fromkeys([*self._stored_paths(names), *filtered]))
@@ -207,7 +209,7 @@ class RowGroups:
         for begin in range(0, batch.num_rows, size):
             yield batch.slice(begin, size)
 
-    def _stored(self, name: str) -> str:
+    def _stored_column(self, name: str) -> str:
         return self._scan.stored.get(name, name)
 
     def _stored_paths(self, names: Sequence[str], *, tops: bool = False) -> list[str]:
@@ -215,8 +217,8 @@ class RowGroups:
         found = []
         for name in names:
             top, *fields = names_in(self._scan.schema, name)
-            if self._stored(top) not in self._folders:
-                found.append(self._stored(top) if tops else ".".join([self._stored(top), *fields]))
+            if self._stored_column(top) not in self._folders:
+                found.append(self._stored_column(top) if tops else ".".join([self._stored_column(top), *fields]))
         return found
 
     def _of_filter(self, *, with_folders: bool = False) -> list[str]:
@@ -237,7 +239,7 @@ class RowGroups:
     # ---- batches --------------------------------------------------------------------------------------------
 
     def _kind_of_folder(self, name: str) -> pa.DataType:
-        shown = next((f.name for f in self._scan.schema if self._stored(f.name) == name), None)
+        shown = next((f.name for f in self._scan.schema if self._stored_column(f.name) == name), None)
         return pa.string() if shown is None else self._scan.schema.field(shown).type
 
     def _with_folders(self, raw: pa.RecordBatch, file: File, names: Sequence[str]) -> pa.RecordBatch:
@@ -252,12 +254,12 @@ class RowGroups:
             fields.append(pa.field(name, kind))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
-    def _cast(
+    def _cast_to_wanted(
         self, batch: pa.RecordBatch, wanted: pa.Schema, lacks: Sequence[str], *, numbered: bool
     ) -> pa.RecordBatch:
         arrays, fields = [], []
         for field in wanted:
-            name = self._stored(field.name)
+            name = self._stored_column(field.name)
             arrays.append(
                 pa.nulls(batch.num_rows, field.type) if name in lacks else _as(batch.column(name), field.type)
             )

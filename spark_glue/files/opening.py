@@ -16,7 +16,7 @@ from pyarrow import fs
 from cer_gpu.errors import EventsError
 from cer_gpu.io.stores import Address, listing, path_in_store, uri_in_store
 from cer_gpu.io.tables.names import is_table_name
-from spark_glue.files.found import DirectReadError, File
+from spark_glue.files.stored_events import DirectReadError, File
 from spark_glue.files.stores import address_of, relevant, store
 
 PARQUET = (".parquet", ".pq", ".parq")
@@ -36,7 +36,7 @@ class Opener:
     options : mapping from str to str
         Settings of Hadoop, with credentials: they are left out of its representation.
     filesystem : pyarrow.fs.FileSystem or None
-        The file system of all paths; None: each path tells its own.
+        The file system of all paths; if None, each path has its own.
 
     Examples
     --------
@@ -79,7 +79,7 @@ class Opener:
         ----------
         path
         columns
-            Columns at the top that are read, at least one; None: all.
+            Columns at the top that are read, at least one; all if None.
 
         Raises
         ------
@@ -167,9 +167,9 @@ class Opener:
             If a folder is a table of Delta, Hudi or Iceberg, not all of whose files are its rows, or neither pyarrow
             nor fsspec knows the file system.
         """
-        return sorted(file for path in paths for file in self._files(os.fspath(path)))
+        return sorted(file for path in paths for file in self._files_below(os.fspath(path)))
 
-    def _files(self, path: str) -> list[str]:
+    def _files_below(self, path: str) -> list[str]:
         """Return the files of one path, in any order."""
         if is_table_name(path):
             raise DirectReadError(
@@ -201,7 +201,7 @@ class Opener:
         return found
 
     def local(self, path: str) -> str | None:
-        """Return the path of a file of this machine, or None: another store has it."""
+        """Return the path of a file of this machine, or None if another store has it."""
         if self.filesystem is not None:
             return None
         address = address_of(path)

@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from spark_glue.distribution import LEAST_INT64, MAX_INT64
-from spark_glue.files.found import DirectReadError
 from spark_glue.files.layout import CutPlace, Layout, SplitRange
+from spark_glue.files.stored_events import DirectReadError
 
 
 def ranges_of(
@@ -50,7 +50,7 @@ def ranges_of(
     DirectReadError
         If row groups overlap so much that tasks would read more than that.
     """
-    cuts = _chosen(layout, n_tasks)
+    cuts = _choose_cuts(layout, n_tasks)
     whole = SplitRange(layout.units, presorted=presorted and layout.presorted, flows=layout.flows)
     stretches = [
         _stretch(layout, whole, begin, end, length, counts, after_one)
@@ -74,7 +74,7 @@ def _stretch(
     counts: bool,
     after_one: bool,
 ) -> SplitRange:
-    """Return the range between two cuts (None: the ends of the stream) with its window."""
+    """Return the range between two cuts (None for the ends of the stream) with its window."""
     last = len(layout.units) if end is None else end.unit
     limit = MAX_INT64 + 1 if end is None or end.clean else end.value
     if begin is None:
@@ -114,7 +114,7 @@ def _on_disk(layout: Layout, stretch: SplitRange, most_held: int) -> SplitRange:
     return replace(stretch, on_disk=True, low=stretch.units[stretch.n_before].low, n_before=0)
 
 
-def _chosen(layout: Layout, n_tasks: int) -> list[CutPlace]:
+def _choose_cuts(layout: Layout, n_tasks: int) -> list[CutPlace]:
     """Return cuts for ranges of about equal rows, ascending.
 
     A cut between row groups is taken where one is near; else row groups that overlap are cut at a value.

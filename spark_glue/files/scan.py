@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 from cer_gpu.errors import EventsError
 from spark_glue.files.folders import folder_values
-from spark_glue.files.found import DirectReadError, Scan
 from spark_glue.files.opening import Opener
 from spark_glue.files.read_plan import ReadPlan, scan_of_plan
+from spark_glue.files.stored_events import DirectReadError, Scan
 from spark_glue.files.stores import address_of
 from spark_glue.sessions import is_connect
 
@@ -77,7 +77,7 @@ def scan_of_paths(
     paths
         Files, folders, or patterns such as ``day=*/*.parquet``, as paths or URIs.
     opener
-        Way to open them; None: local files, and stores without settings.
+        Opener of them; by default (None) of local files, and stores without settings.
 
     Raises
     ------

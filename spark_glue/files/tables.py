@@ -18,7 +18,7 @@ from cer_gpu.io.tables.names import TableName
 from cer_gpu.io.tables.opening import open_table
 from cer_gpu.io.tables.table import PlainFile, TableSnapshot
 from spark_glue.files.folders import folder_values
-from spark_glue.files.found import DirectReadError
+from spark_glue.files.stored_events import DirectReadError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -102,12 +102,12 @@ def _files_of(
         for batch in numbers:
             for number in batch.column("id").to_pylist():
                 for rows in files[number].read(schema.names):
-                    yield _plain(rows, schema)
+                    yield _as_spark_types(rows, schema)
 
     return read
 
 
-def _plain(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _as_spark_types(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return rows without dictionaries, in the types that Spark expects."""
     columns = []
     for column, kind in zip(rows.columns, schema.types, strict=True):

@@ -22,7 +22,7 @@ from stored_files import in_spark_order, random_events, random_files, random_ord
 from cer_gpu.errors import OptionError
 from spark_glue import plain_errors
 from spark_glue.distribution import DISTRIBUTIONS
-from spark_glue.files.found import DirectReadError
+from spark_glue.files.stored_events import DirectReadError
 from spark_glue.match import matching
 from spark_glue.work import work_of
 

@@ -22,8 +22,8 @@ from cer_gpu.errors import EventsError
 from cer_gpu.io.stores import path_in_store
 from spark_glue.files import stores
 from spark_glue.files.folders import bucket_of, folder_values
-from spark_glue.files.found import DirectReadError, File
 from spark_glue.files.opening import Opener, check_file, named_format
+from spark_glue.files.stored_events import DirectReadError, File
 from spark_glue.files.stores import address_of, azure_arguments, gcs_arguments, hdfs_arguments, relevant, s3_arguments
 
 TABLE = pa.table({"ts": [1, 2, 3], "type": ["A", "B", "A"]})
@@ -33,9 +33,9 @@ ODD = ["plain", "with blank", "100%", "a%20b", "k=v:1", "ümläut", "#hash?", "[
 @pytest.fixture(autouse=True)
 def no_open_stores():
     """File systems of one test are none of the next."""
-    stores._store.cache_clear()
+    stores._cached_store.cache_clear()
     yield
-    stores._store.cache_clear()
+    stores._cached_store.cache_clear()
 
 
 def write(path, table=TABLE):

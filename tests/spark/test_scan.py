@@ -25,8 +25,8 @@ from spark_glue.files.filters import (
     expression,
     filter_columns,
 )
-from spark_glue.files.found import DirectReadError
 from spark_glue.files.scan import scan_of, scan_of_paths
+from spark_glue.files.stored_events import DirectReadError
 
 pytest.importorskip("pyspark")
 
