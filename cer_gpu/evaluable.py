@@ -11,8 +11,8 @@ from typing import Any, Self
 import pyarrow as pa
 
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.evaluation import BaseEvaluator, FoundBatches
-from cer_gpu.engine.evaluator import Evaluator
+from cer_gpu.engine.evaluator import BaseEvaluator, Evaluator, ResultFormatter
+from cer_gpu.engine.execution_group import ExecutionGroup, NamedBatches
 from cer_gpu.engine.options import (
     OF_ARRIVALS,
     OF_COUNTS,
@@ -35,6 +35,7 @@ from cer_gpu.io.source import Source
 from cer_gpu.io.sources import reading_again
 from cer_gpu.parallel.key_threads import on_threads_by_key
 from cer_gpu.parallel.ranges import RangeWindow, cut
+from cer_gpu.parallel.stream_splitter import StreamSplitter
 from cer_gpu.parallel.threads import on_threads, threads_that_help
 from cer_gpu.planning.distribution import Distribution
 from cer_gpu.planning.file_pruning import FilePruning
@@ -71,8 +72,10 @@ class Evaluable(ABC):
         return None
 
     @abstractmethod
-    def _evaluation(self, options: EvaluationOptions) -> BaseEvaluator[Any, Any]:
-        """Return an evaluation; options were checked."""
+    def _new_evaluator(
+        self, options: EvaluationOptions, result_formatter: ResultFormatter | None = None
+    ) -> BaseEvaluator[Any, Any]:
+        """Return an evaluator, whose pieces of results a formatter may make; options were checked."""
 
     @taking(OF_ARRIVALS)
     def evaluator(self, options: EvaluationOptions) -> Any:
@@ -97,9 +100,9 @@ class Evaluable(ABC):
             "forecast= is for one query, and this is a set\nhint: an evaluator for each query that is forecast"
         )
 
-    def _evaluator(self, options: EvaluationOptions) -> Any:
+    def _evaluator(self, options: EvaluationOptions, result_formatter: ResultFormatter | None = None) -> Any:
         options.check_time(self.time_column)
-        return self._evaluation(options)
+        return self._new_evaluator(options, result_formatter)
 
     @options_by_name
     def restore(self, blob: bytes, *, forecast: Forecast | None = None) -> Any:
@@ -131,14 +134,17 @@ class Evaluable(ABC):
         """
         if forecast is not None:
             return ForecastEvaluator.restored(self, blob, forecast)
-        state = NamedState.from_bytes(self._evaluation(EvaluationOptions()).identities, blob)
+        return self._restored_evaluator(blob)
+
+    def _restored_evaluator(self, blob: bytes, result_formatter: ResultFormatter | None = None) -> Any:
+        state = NamedState.from_bytes(self._new_evaluator(EvaluationOptions()).identities, blob)
         shard = state.options.pop("shard")
         options = EvaluationOptions(**state.options, shard=None if shard is None else tuple(shard))
-        evaluation = self._evaluation(options)
-        evaluation._restore(state)
-        return evaluation
+        evaluator = self._new_evaluator(options, result_formatter)
+        evaluator._restore(state)
+        return evaluator
 
-    def _found(self, source: Source, evaluator: BaseEvaluator[Any, Any], threads: int | None = 1) -> FoundBatches:
+    def _found(self, source: Source, evaluator: BaseEvaluator[Any, Any], threads: int | None = 1) -> NamedBatches:
         """Yield the complex events of a source with the names of their queries, in pieces of bounded size.
 
         With several threads the evaluator itself evaluates nothing, and takes over their numbers of events and complex
@@ -146,40 +152,41 @@ class Evaluable(ABC):
         """
         evaluator.expect(source.schema)
         names = evaluator.attributes(source.schema)
-        threads = 1 if threads is None and evaluator._has_many else threads
-        may_be_cut = threads != 1 and evaluator._may_be_cut and not source.resident
-        window = evaluator._window if may_be_cut else None
+        splitter = StreamSplitter(evaluator._group)
+        threads = 1 if threads is None and splitter.has_many_queries else threads
+        may_split = threads != 1 and splitter.may_split and not source.resident
+        window = splitter.window if may_split else None
         n_threads = (threads_that_help(source, by_range=window is not None) if threads is None else threads) or 1
         if window is None:
-            n_threads = min(n_threads, evaluator._most_shares or n_threads) if may_be_cut else 1
+            n_threads = min(n_threads, splitter.max_shards or n_threads) if may_split else 1
         if n_threads == 1:
-            found = evaluator._over(source.batches(names), source.n_rows)
+            found = evaluator._group.push_all(source.batches(names), source.n_rows)
         elif window is not None:
-            found = on_threads(evaluator, *cut(source, names, RangeWindow(*window), n_threads), n_threads)
+            found = on_threads(splitter, *cut(source, names, RangeWindow(*window), n_threads), n_threads)
         else:
-            found = on_threads_by_key(evaluator, source.batches(names), n_threads)
+            found = on_threads_by_key(splitter, source.batches(names), n_threads)
         try:
             with source.locating(lambda: evaluator.n_events):
-                yield from found if n_threads == 1 else _first_rows(found, evaluator)
+                yield from found if n_threads == 1 else _first_rows(found, evaluator._group)
         except OutOfMemoryError:  # which tells more
             raise
         except MemoryError:  # in a thread
             raise out_of_memory(evaluator.total_matches) from None
 
 
-def _first_rows(found: FoundBatches, evaluator: BaseEvaluator[Any, Any]) -> FoundBatches:
+def _first_rows(found: NamedBatches, group: ExecutionGroup) -> NamedBatches:
     """Yield results that several threads found, up to the limit of each query."""
-    limit = evaluator._options.limit
+    limit = group.options.limit
     if limit is None:
         yield from found
         return
-    left = {name: limit for name, member in evaluator._members.items() if member.limits_rows}
+    left = {name: limit for name, member in group.executions.items() if member.limits_rows}
     for name, rows in found:
         if name in left:
             rows = rows.slice(0, left[name])
             left[name] -= rows.num_rows
         yield name, rows
-        if len(left) == len(evaluator._members) and not any(left.values()):
+        if len(left) == len(group.executions) and not any(left.values()):
             return
 
 
@@ -359,8 +366,8 @@ class CompiledQuery(Evaluable):
         options.check_time(self.time_column)
         return ForecastEvaluator(self, options)
 
-    def _evaluation(self, options: EvaluationOptions) -> Evaluator:
-        return Evaluator({"": self._member(options)}, options)
+    def _new_evaluator(self, options: EvaluationOptions, result_formatter: ResultFormatter | None = None) -> Evaluator:
+        return Evaluator(self._member(options), options, result_formatter)
 
     def _matches(self, source: Source, evaluator: Evaluator, threads: int | None = 1) -> Iterator[pa.RecordBatch]:
         """Yield the complex events of a source, as `_found` does."""

@@ -26,9 +26,9 @@ from cer_gpu.compilation import (
     compile_member,
     options_of_set,
 )
-from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.evaluation import BaseEvaluator, FoundBatches
+from cer_gpu.engine.evaluator import BaseEvaluator, ResultFormatter
 from cer_gpu.engine.execution import StreamingExecution
+from cer_gpu.engine.execution_group import NamedBatches
 from cer_gpu.engine.options import (
     OF_COUNTS,
     OF_EVENTS,
@@ -297,7 +297,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluable):
     def _counts(self, events: Any, options: EvaluationOptions) -> dict[str, int]:
         outputs = {name: query._counted_output for name, query in self._queries.items()}
         _, evaluator, source = self._opened(events, options, outputs)
-        counts = dict.fromkeys(evaluator._members, 0)
+        counts = dict.fromkeys(evaluator._group.executions, 0)
         for name, rows in self._found(source, evaluator, options.threads):
             counts[name] += number_in(rows, outputs[name])
         return counts
@@ -434,18 +434,25 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluable):
             return self.fitting(schema).columns(schema, output)
         return narrowest(schema, set(self._prepared(schema, output=output).attributes))
 
-    def _matches(self, source: Source, evaluator: QuerySetEvaluator, threads: int | None = 1) -> FoundBatches:
+    def _matches(self, source: Source, evaluator: QuerySetEvaluator, threads: int | None = 1) -> NamedBatches:
         return self._found(source, evaluator, threads)
 
-    def _evaluation(self, options: EvaluationOptions) -> QuerySetEvaluator:
-        return self._made(options, {}, shares=True)
+    def _new_evaluator(
+        self, options: EvaluationOptions, result_formatter: ResultFormatter | None = None
+    ) -> QuerySetEvaluator:
+        return self._evaluator_for(options, {}, shares=True, result_formatter=result_formatter)
 
     def _closed(self, options: EvaluationOptions, outputs: Mapping[str, str | None] | None = None) -> QuerySetEvaluator:
         """Return an evaluator to which no query is added: one alone shares nothing."""
-        return self._made(options, outputs or {}, shares=len(self) > 1)
+        return self._evaluator_for(options, outputs or {}, shares=len(self) > 1)
 
-    def _made(
-        self, options: EvaluationOptions, outputs: Mapping[str, str | None], *, shares: bool
+    def _evaluator_for(
+        self,
+        options: EvaluationOptions,
+        outputs: Mapping[str, str | None],
+        *,
+        shares: bool,
+        result_formatter: ResultFormatter | None = None,
     ) -> QuerySetEvaluator:
         """Return an evaluator with an output of each query."""
         several = STREAM_COLUMN if self._first.several_streams else None
@@ -459,7 +466,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluable):
                 members[name] = StreamingExecution(known[name], own, query.output_for(own.output), sharing)
             else:
                 members[name] = query._member(own, sharing)
-        return QuerySetEvaluator(members, options, sharing, self)
+        return QuerySetEvaluator(members, options, sharing, self, result_formatter)
 
     def explain(self, events: Any = None) -> dict[str, Explanation]:
         """Explain each query (`Query.explain`)."""
@@ -494,41 +501,24 @@ class QuerySetEvaluator(BaseEvaluator[tuple[str, pa.RecordBatch], dict[str, pa.R
 
     def __init__(
         self,
-        members: Mapping[str, QueryExecution],
+        executions: Mapping[str, QueryExecution],
         options: EvaluationOptions,
-        sharing: SharedState | None,
+        shared: SharedState | None,
         queries: QuerySet,
+        result_formatter: ResultFormatter | None = None,
     ) -> None:
-        super().__init__(members, options, sharing)
+        skip = self._skip_misfits if queries._skips(options) else None
+        super().__init__(executions, options, shared, skip, result_formatter)
         self.output: str | None = options.output
         self.skipped: dict[str, CerError] = dict(queries._skipped)
-        self._first, self._first_name = queries._first, queries._first_name
-        self._choose = queries.fitting if queries._skips(options) else None
-        self._misfits: dict[str, QueryExecution] = {}
+        self._first, self._first_name, self._fitting = queries._first, queries._first_name, queries.fitting
 
-    def expect(self, schema: pa.Schema) -> None:
-        """Bind to a schema (`BaseEvaluator.expect`); queries that do not fit the first one may be left out."""
-        if self._schema is None:
-            self._leave_out(schema)
-        super().expect(schema)
+    def _skip_misfits(self, schema: pa.Schema) -> Collection[str]:
+        """Note the queries that do not fit the first schema, with the reasons, and return their names."""
+        self.skipped = self._fitting(schema).skipped
+        return self.skipped
 
-    def _leave_out(self, schema: pa.Schema) -> None:
-        """Leave out the queries that do not fit the first schema, if that was asked for."""
-        if self._choose is not None:
-            self.skipped = self._choose(schema).skipped
-            self._misfits = {name: self._members.pop(name) for name in self.skipped if name in self._members}
-
-    @property
-    def identities(self) -> dict[str, dict[str, Any]]:
-        """Facts that tell the queries from others, also those that were left out."""
-        return super().identities | {name: member.identity for name, member in self._misfits.items()}
-
-    def _restore(self, state: NamedState) -> None:
-        if "events" in state.schemas:
-            self._leave_out(state.schemas["events"])
-        super()._restore(state)
-
-    def _gathered(self, pieces: Iterable[tuple[str, pa.RecordBatch]]) -> dict[str, pa.RecordBatch]:
+    def _collect(self, pieces: Iterable[tuple[str, pa.RecordBatch]]) -> dict[str, pa.RecordBatch]:
         found: dict[str, list[pa.RecordBatch]] = {}
         for name, rows in pieces:
             if rows.num_rows:
@@ -537,14 +527,15 @@ class QuerySetEvaluator(BaseEvaluator[tuple[str, pa.RecordBatch], dict[str, pa.R
 
     @property
     def n_matches(self) -> dict[str, int]:
-        """Number of complex events found so far, by query."""
-        return self._numbers
+        """Number of matches found so far, by query."""
+        return self._group.n_matches
 
     @property
     def notes(self) -> dict[str, list[str]]:
         """Remarks on the events read so far (`Evaluator.notes`), of the queries that have some."""
-        read = {name: member for name, member in self._members.items() if self.n_events > member.options.start_position}
-        return {name: notes for name, member in read.items() if (notes := member.notes)}
+        executions = self._group.executions.items()
+        read = {name: each for name, each in executions if self.n_events > each.options.start_position}
+        return {name: notes for name, each in read.items() if (notes := each.notes)}
 
     def add(self, name: str, query: CompiledQuery | str) -> None:
         """Add a query, which reads the events from the next one on; positions count from the begin of the stream.
@@ -563,7 +554,7 @@ class QuerySetEvaluator(BaseEvaluator[tuple[str, pa.RecordBatch], dict[str, pa.R
         QueryError
             As `cer_gpu.compile`, and when the query does not fit the events.
         """
-        if name in self._members:
+        if name in self._group.executions:
             raise OptionError(f"there is a query {name!r} already\nhint: remove({name!r}) first")
         first = self._first
         if isinstance(query, str):
@@ -572,12 +563,8 @@ class QuerySetEvaluator(BaseEvaluator[tuple[str, pa.RecordBatch], dict[str, pa.R
                     query, type_column=first.type_column, time_column=first.time_column, time_unit=first.time_unit
                 )
         check_same_events(query, name, first, self._first_name)
-        member = query._member(replace(self._options, start_position=self.n_events), self._sharing)
-        if self._schema is not None:
-            self._expect(name, member, self._schema)
-            self._names = None
-        self._members[name] = member
-        self._turns = None
+        options = replace(self._group.options, start_position=self.n_events)
+        self._group.add(name, query._member(options, self._group.shared))
 
     def remove(self, name: str) -> pa.RecordBatch:
         """Remove a query, and return the complex events that it would find if the stream ended here.
@@ -587,13 +574,10 @@ class QuerySetEvaluator(BaseEvaluator[tuple[str, pa.RecordBatch], dict[str, pa.R
         OptionError
             When there is no such query.
         """
-        if name not in self._members:
-            hint = did_you_mean(name, self._members, "queries")
+        if name not in self._group.executions:
+            hint = did_you_mean(name, self._group.executions, "queries")
             raise OptionError(f"there is no query {name!r}" + (f"\nhint: {hint}" if hint else ""))
-        member = self._members.pop(name)
-        self._names = self._turns = None
-        if self._schema is not None:
-            self._blocks.keep({clock for each in self._members.values() for clock in each.clocks})
-        found = [] if member.limit_reached else list(member.finish())
-        member.release()
-        return pa.concat_batches([empty_batch(member.result_schema), *found])
+        removed = self._group.remove(name)
+        batches = [] if removed.limit_reached else list(removed.finish())
+        removed.release()
+        return pa.concat_batches([empty_batch(removed.result_schema), *batches])

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from cer_gpu.columnar import clocks, strings
-from cer_gpu.engine import evaluation
+from cer_gpu.engine import execution_group
 from cer_gpu.expressions import side_columns, text_sets
 from cer_gpu.expressions.globs import matching
 from cer_gpu.order import layouts, streams
@@ -30,7 +30,7 @@ from cer_gpu.runtime.progress import funnel
 from cer_gpu.runtime.recent import run as recent
 
 SMALL = (
-    (evaluation, "BLOCK_ROWS", 7),
+    (execution_group, "BLOCK_ROWS", 7),
     (run, "INITIAL_SIZE", 4),
     (run, "INITIAL_PAIRS", 1),
     (run, "_NEAR", 1),

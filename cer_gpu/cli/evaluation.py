@@ -15,7 +15,7 @@ from cer_gpu.cli.progress import watched
 from cer_gpu.cli.query_arguments import Wrong, for_each, those_that_fit
 from cer_gpu.columnar.fields import columns_with
 from cer_gpu.compilation import CompiledQuery
-from cer_gpu.engine.evaluation import FoundBatches
+from cer_gpu.engine.execution_group import NamedBatches
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.in_one_table import joined_schema, named
 from cer_gpu.output.outputs import OUTPUTS
@@ -167,7 +167,7 @@ class CommandEvaluation:
         """Return results of a query as rows of all results."""
         return next(named(iter([(name, batch)]), self.schema)) if self._is_set else batch
 
-    def batches(self, tick: Callable[[], None]) -> FoundBatches:
+    def batches(self, tick: Callable[[], None]) -> NamedBatches:
         """Yield the results with the names of their queries; `tick` is called before each batch of events."""
 
         def before_a_batch() -> None:
@@ -262,7 +262,7 @@ class AlertEvaluation(CommandEvaluation):
 
     def _evaluator(self, options: EvaluationOptions) -> Any:
         assert isinstance(self._asked, QuerySet)
-        return self._asked._made(options, self.outputs, shares=len(self.queries) > 1)
+        return self._asked._evaluator_for(options, self.outputs, shares=len(self.queries) > 1)
 
     @property
     def schema(self) -> pa.Schema:

@@ -19,13 +19,13 @@ from cer_gpu.columnar.resident import refuse_resident, some_are_resident
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.pending_results import tally_notes
 from cer_gpu.engine.pending_starts import NO_POSITION
 from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.engine.result_slices import ResultSlices, make_pipes
 from cer_gpu.engine.set_execution import QueryExecution, RangeClock
 from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.engine.single_events import SingleEvents
-from cer_gpu.engine.waiting import notes_on_tallies
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.output.form import Columns
 from cer_gpu.output.outputs import Aggregated
@@ -169,12 +169,12 @@ class StreamingExecution(QueryExecution):
     @property
     def n_undecided(self) -> int:
         """See `QueryExecution`."""
-        return super().n_undecided + (0 if self._pipeline is None else self._pipeline.tallies.n_undecided)
+        return super().n_undecided + (0 if self._pipeline is None else self._pipeline.n_undecided)
 
     @property
     def n_without_key(self) -> int:
         """See `QueryExecution`."""
-        return super().n_without_key + (0 if self._pipeline is None else self._pipeline.tallies.n_without_key)
+        return super().n_without_key + (0 if self._pipeline is None else self._pipeline.n_without_key)
 
     @property
     def placement(self) -> tuple[str, str]:
@@ -208,7 +208,7 @@ class StreamingExecution(QueryExecution):
             self._types_met.add(list(self._sharing.types_seen))
         # the plan of a query that is asleep need not be made
         keys = self.plan.partition_keys if self.n_without_key else ()
-        tallies = notes_on_tallies(self.n_undecided, self.options.undecided, self.n_without_key, keys)
+        tallies = tally_notes(self.n_undecided, self.options.undecided, self.n_without_key, keys)
         return [*self._types_met.notes, *tallies]
 
     @property

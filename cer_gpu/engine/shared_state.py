@@ -18,7 +18,7 @@ from cer_gpu.predicates.shared_guards import SharedGuards
 
 
 class PartitionUser(Protocol):
-    """A query of the set, as its shared partitions see it; `cer_gpu.engine.pipeline.Pipeline` is one."""
+    """A query of the set, as its shared partitions see it; `cer_gpu.engine.partitioner.Partitioner` is one."""
 
     def shares(self, partitions: SharedPartitions) -> bool:
         """Return True if the query has a view on these partitions."""

@@ -16,8 +16,6 @@ from cer_gpu.columnar.clocks import Clock, earliest
 from cer_gpu.columnar.rows import SelectedRows
 from cer_gpu.engine.blocks import EventBlock
 from cer_gpu.output.choice import part_of
-from cer_gpu.planning.binding import Binding
-from cer_gpu.planning.physical import PhysicalPlan
 from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.events import RelevantEvents
 from cer_gpu.runtime.matches import MatchBuffers
@@ -25,15 +23,6 @@ from cer_gpu.runtime.protocol import FoundBuffers
 
 _INITIAL_SIZE = 1 << 10
 """Initial room for complex events that were kept within the length."""
-
-
-def make_spacing(physical: PhysicalPlan, binding: Binding, shard: tuple[int, int] | None) -> Throttle | None:
-    """Return the choice of LIMIT n EVERY d; None: the query has none."""
-    plan = physical.plan
-    if plan.every is None or binding.every is None:
-        return None
-    counts = plan.every.within.kind == "events" and bool(plan.partition)
-    return Throttle(plan.every.n, *binding.every, counts=counts, shard=shard)
 
 
 class Throttle:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from cer_gpu.columnar.columns import Block
 from cer_gpu.engine.execution import StreamingExecution
-from cer_gpu.engine.pipeline import Pipeline
+from cer_gpu.engine.partitioner import Partitioner
 from cer_gpu.engine.set_execution import QueryExecution
 from cer_gpu.predicates.shared_guards import SharedGuards
 
@@ -45,8 +45,9 @@ class Turns:
                 if k not in self._each_block and member.reads is None:
                     self._each_block.add(k)
 
-    def pipelines(self) -> Iterator[Pipeline]:
-        """Yield the pipelines that there are."""
+    def partitioners(self) -> Iterator[Partitioner]:
+        """Yield the partitioners of the pipelines that were started."""
         for _, member in self._members:
-            if isinstance(member, StreamingExecution) and member.awake is not None:
-                yield member.awake
+            pipeline = member.awake if isinstance(member, StreamingExecution) else None
+            if pipeline is not None and pipeline.partitioner is not None:
+                yield pipeline.partitioner

@@ -138,7 +138,7 @@ class StateReader:
 
     def take(self, rows: pa.RecordBatch) -> StatesRead:
         """Return the events of rows of the evaluation with their states."""
-        binding, table = self._evaluation._only.binding, self._evaluation._only.table
+        binding, table = self._evaluation._execution.binding, self._evaluation._execution.table
         if self._steps is None:
             self._steps = state_steps(self._query._bindings.plan_over(binding.schema))
         symbols, partitions = (numbers_of(rows.column(name)) for name in (SYMBOL, PARTITION))
@@ -177,12 +177,12 @@ class StateReader:
     @property
     def no_rows(self) -> pa.RecordBatch:
         """No event, with the columns of `StatesRead.rows`."""
-        schema = self._evaluation._only.result_schema
+        schema = self._evaluation._execution.result_schema
         return pa.RecordBatch.from_pylist([], schema=pa.schema([each for each in schema if each.name not in _KEY]))
 
     def age_class(self, now: Any, start: Any) -> int:
         """Return the class of the age that lies between two clocks, given by their bits."""
-        length, clock = self._evaluation._only.binding.window_length, np.array([now, start], np.uint64)
+        length, clock = self._evaluation._execution.binding.window_length, np.array([now, start], np.uint64)
         if isinstance(length, np.float64):
             age = float(np.diff(clock.view(np.float64)[::-1])[0])
         else:

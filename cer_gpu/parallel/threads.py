@@ -11,14 +11,14 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.engine.evaluation import BaseEvaluator, FoundBatches
+from cer_gpu.engine.execution_group import ExecutionGroup, NamedBatches
 from cer_gpu.io.source import Source
 from cer_gpu.parallel.channel import Channel, ChannelReader
 from cer_gpu.parallel.ranges import Range, Sizes
+from cer_gpu.parallel.stream_splitter import StreamSplitter, Tallies
 
 MIN_ROWS_FOR_THREADS = 1 << 20
 """Fewest rows of a stream that is evaluated on several threads unasked."""
@@ -38,30 +38,30 @@ def threads_that_help(source: Source, *, by_range: bool) -> int:
     return max(n_cores - (source.reads_ahead and not in_parts), 1)
 
 
-class _Evaluators:
-    """Pool of evaluations of ranges; one that is done with a range is used for another, with the same memory."""
+class _GroupPool:
+    """Pool of groups that evaluate ranges; one that has finished a range is used for another, with the same memory."""
 
-    def __init__(self, whole: BaseEvaluator[Any, Any]) -> None:
-        self._whole = whole
-        self._spare: list[BaseEvaluator[Any, Any]] = []
+    def __init__(self, splitter: StreamSplitter) -> None:
+        self._splitter = splitter
+        self._spare: list[ExecutionGroup] = []
         self._lock = threading.Lock()
 
     @contextmanager
-    def one(self, begin: int, report_from: int) -> Iterator[BaseEvaluator[Any, Any]]:
-        """Lend one for the events from `begin` on, which lists complex events that end from `report_from` on."""
+    def lease(self, begin: int, report_from: int) -> Iterator[ExecutionGroup]:
+        """Lend a group for the events from `begin` on, which lists matches that end from `report_from` on."""
         try:
-            evaluator = self._spare.pop()
+            group = self._spare.pop()
         except IndexError:
-            evaluator = self._whole._part(begin, report_from)
+            group = self._splitter.range_group(begin, report_from)
         else:
-            evaluator._restart(begin, report_from)
-        yield evaluator
-        self._spare.append(evaluator)
+            self._splitter.restart(group, begin, report_from)
+        yield group
+        self._spare.append(group)
 
-    def advance(self, n_rows: int) -> None:
+    def count(self, n_rows: int) -> None:
         """Count so many more events as evaluated, in some thread."""
         with self._lock:
-            self._whole._intake.n_pushed += n_rows
+            self._splitter.count_pushed(n_rows)
 
 
 class _Results:
@@ -72,50 +72,47 @@ class _Results:
         self._part = part
         self.n_events = self.n_bytes = 0
         self.n_matches: dict[str, int] = {}
-        self.tallies: dict[str, tuple[int, int, int]] = {}
+        self.tallies: Tallies = {}
 
     @property
     def n_rows(self) -> int:
         """Events of the range evaluated so far."""
         return max(self.n_events - self._part.first, 0)
 
-    def find(self, evaluators: _Evaluators) -> None:
+    def find(self, pool: _GroupPool) -> None:
         """Evaluate the range."""
         part = self._part
-        with self._channel.filling(), evaluators.one(part.begin, part.first) as evaluator:
+        with self._channel.filling(), pool.lease(part.begin, part.first) as group:
             try:
                 for batch in part.batches:
                     self._channel.check()
-                    for name, found in evaluator.push_batches(batch):
+                    for name, found in group.push(batch):
                         self._channel.check()
                         if found.num_rows:
                             self._channel.put((name, found))
-                    n_before, self.n_events = self.n_rows, evaluator.n_events
-                    evaluators.advance(self.n_rows - n_before)
-                for found in evaluator.finish_batches():
-                    self._channel.put(found)
+                    n_before, self.n_events = self.n_rows, group.blocks.n_events
+                    pool.count(self.n_rows - n_before)
+                for named in group.finish():
+                    self._channel.put(named)
             finally:
-                self.n_events, self.n_matches = evaluator.n_events, evaluator._numbers
+                self.n_events, self.n_matches = group.blocks.n_events, group.n_matches
                 # the others are counted by queries that no two threads evaluate
-                self.tallies = {name: (0, 0, n) for name, (_, _, n) in evaluator._tallies.items()}
+                self.tallies = {name: (0, 0, n) for name, (_, _, n) in StreamSplitter.tallies(group).items()}
 
-    def read(self) -> FoundBatches:
+    def read(self) -> NamedBatches:
         """Yield the results as they are found; raise the error of the evaluation in its place."""
         while (found := self._channel.get()) is not None:
             self.n_bytes += found[1].get_total_buffer_size()
             yield found
 
 
-def on_threads(
-    evaluator: BaseEvaluator[Any, Any], coming: Iterator[Range], sizes: Sizes, n_threads: int
-) -> FoundBatches:
-    """Yield the complex events of a stream, in the order of their ends.
+def on_threads(splitter: StreamSplitter, coming: Iterator[Range], sizes: Sizes, n_threads: int) -> NamedBatches:
+    """Yield the matches of a stream, in the order of their ends.
 
     Parameters
     ----------
-    evaluator
-        Evaluation that `may_be_cut` and knows the schema.  It evaluates nothing itself: its numbers of events and
-        complex events become those of all ranges together.
+    splitter
+        Splitter of a group that `may_split`, whose counts become those of all ranges together.
     coming
         Ranges of the stream, in order.
     sizes
@@ -124,12 +121,12 @@ def on_threads(
     """
     reading = ChannelReader()
     waiting: deque[_Results] = deque()
-    evaluators = _Evaluators(evaluator)
+    pool = _GroupPool(splitter)
     to_do: queue.Queue[_Results | None] = queue.Queue()  # in order, so no range waits behind a later one
 
     def work() -> None:
         while (results := reading.next_of(to_do)) is not None:
-            results.find(evaluators)
+            results.find(pool)
 
     threads = [threading.Thread(target=work, name="cer_gpu") for _ in range(n_threads)]
     try:
@@ -145,7 +142,7 @@ def on_threads(
             try:
                 yield from results.read()
             finally:
-                evaluator._take_over(results.n_events, results.n_matches, results.tallies)
+                splitter.take_over(results.n_events, results.n_matches, results.tallies)
             sizes.found(results.n_rows, results.n_bytes)
     finally:
         reading.stop()
@@ -153,5 +150,6 @@ def on_threads(
             to_do.put(None)
         for thread in threads:
             thread.join()
-    evaluator._intake.n_pushed = evaluator.n_events
-    yield from evaluator._finish()
+    group = splitter.group
+    group.input.n_pushed = group.blocks.n_events
+    yield from group.finish()

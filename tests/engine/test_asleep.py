@@ -43,7 +43,7 @@ def _batches(seed: int) -> list[pa.RecordBatch]:
 
 
 def _members(evaluator: cer_gpu.QuerySetEvaluator) -> dict[str, StreamingExecution]:
-    return {name: each for name, each in evaluator._members.items() if isinstance(each, StreamingExecution)}
+    return {name: each for name, each in evaluator._group.executions.items() if isinstance(each, StreamingExecution)}
 
 
 def _run(name: str, batches: list[pa.RecordBatch]) -> list[dict[str, object]]:

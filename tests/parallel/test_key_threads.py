@@ -13,6 +13,7 @@ from small_sizes import small_sizes
 import cer_gpu
 from cer_gpu.parallel import key_threads as module
 from cer_gpu.parallel import threads as ranges
+from cer_gpu.parallel.stream_splitter import StreamSplitter
 
 SEEDS = seeds(scaled(25, most=600))
 PATTERNS = ["A ; B", "A ; B+ ; C", "A : B+", "(A OR B)+ ; C", "A+ : C", "A AS a ; C FILTER a[x > 3]"]
@@ -80,8 +81,9 @@ def test_each_thread_has_a_share_of_the_keys():
     events = pa.table({"type": ["A"] * 3000, "k": list(range(3000))})
     evaluator = query.evaluator()
     evaluator.expect(events.schema)
-    shares = [evaluator._share_of(k, 3).push_batches(events.to_batches()[0]) for k in range(3)]
-    found = [[end for _, rows in share for end in rows["end"].to_pylist()] for share in shares]
+    splitter = StreamSplitter(evaluator._group)
+    shards = [splitter.shard_group(k, 3).push(events.to_batches()[0]) for k in range(3)]
+    found = [[end for _, rows in shard for end in rows["end"].to_pylist()] for shard in shards]
     assert sorted(end for each in found for end in each) == list(range(3000))
     assert all(900 < len(each) < 1100 for each in found)
 

@@ -1,0 +1,184 @@
+"""Results that are pending until the watermark, or the end of the stream, decides them; notes on those."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.arrays import Array, Bools, Int32, Int64
+from cer_gpu.automaton.encoding import COUNT_WINDOW
+from cer_gpu.ceql.paths import dotted
+from cer_gpu.columnar.clocks import Clock
+from cer_gpu.engine.blocks import EventBlock
+from cer_gpu.engine.checkpoint import NamedState
+from cer_gpu.engine.options import HOLD
+from cer_gpu.engine.pending_matches import PendingMatches
+from cer_gpu.engine.pending_starts import NO_POSITION, PendingStarts
+from cer_gpu.planning.binding import Binding
+from cer_gpu.runtime.events import RelevantEvents, RunOptions
+from cer_gpu.runtime.matches import MatchBuffers
+from cer_gpu.runtime.protocol import FoundBuffers
+
+
+class PendingResults:
+    """Pending results of one query, and the time axis that decides them.
+
+    Parameters
+    ----------
+    results
+        Pending matches, or pending starts of a funnel.
+    binding
+        Binding to the schema of the first batch.
+    options
+        Those of the runtime.
+    undecided
+        "report", or "hold": matches that only the end of the input decides are counted and not reported.
+    partitioned
+        True: events have partitions.
+
+    Attributes
+    ----------
+    labels : list of frozenset of str
+        Variables of each mark of the results.
+    n_undecided : int
+        Number of matches that only the end of the input decided.
+    counts_events : bool
+        True: a window counts the events of a partition, so that events that are not relevant decide results, too.
+    """
+
+    def __init__(
+        self,
+        results: PendingMatches | PendingStarts,
+        binding: Binding,
+        options: RunOptions,
+        undecided: str,
+        *,
+        partitioned: bool,
+    ) -> None:
+        self._results, self._undecided = results, undecided
+        self.labels: list[frozenset[str]] = results.labels
+        self.n_undecided: int = 0
+        self.counts_events: bool = options.window == COUNT_WINDOW
+        self._assigned: tuple[Int32, Int64, Int64] | None = None
+        self._column, self._partitioned = binding.window_column, partitioned
+        time_column = binding.plan.time_column
+        self._is_decided_by_time = time_column is not None and self._column == time_column
+
+    @property
+    def first_pending(self) -> int:
+        """First event whose row of "funnel" is pending; `NO_POSITION` if there is none."""
+        return self._results.first_held if isinstance(self._results, PendingStarts) else NO_POSITION
+
+    def note(self, events: RelevantEvents) -> None:
+        """Note relevant events, with which matches may begin."""
+        self._results.note(events)
+
+    def note_assigned(self, partitions: Int32, ordinals: Int64, positions: Int64) -> None:
+        """Note the partitions of all events of a block, where windows count them (`counts_events`)."""
+        self._assigned = partitions, ordinals, positions
+
+    def add(self, found: FoundBuffers, keys: list[pa.Array]) -> None:
+        """Add results, with the keys of their partitions; those that end with an event to be absent are withdrawn."""
+        assert isinstance(found, MatchBuffers)
+        self._results.take(found, keys)
+
+    # ---- decisions ------------------------------------------------------------------------------------------
+
+    def pass_block(self, block: EventBlock, clocks: dict[str, Clock]) -> None:
+        """Decide by the events of a block, whose results were all added."""
+        if self.counts_events:
+            assert self._assigned is not None
+            self._results.pass_events(*self._assigned)
+        else:
+            self._results.pass_clocks(self._window_clocks(block, clocks), block.first)
+
+    def _window_clocks(self, block: EventBlock, clocks: dict[str, Clock]) -> Array:
+        """Return the clocks of the window of all events of a block."""
+        column = self._column
+        rows = np.arange(block.columns.n_rows, dtype=np.int32)
+        if column is not None:
+            return clocks[column].window_clocks(clocks[column].at(rows, block.times[column]))
+        if block.given is not None and not self._partitioned:
+            return block.given.view(np.uint64)
+        return (block.first + rows.astype(np.int64)).view(np.uint64)
+
+    @property
+    def next_deadline(self) -> int | None:
+        """Least key of a time that decides a result, or None if time alone decides none."""
+        return self._results.next_deadline if self._is_decided_by_time else None
+
+    def advance_watermark(self, key: int, first: int) -> bool:
+        """Decide by a time, given by its key, before event `first`; return True unless time decides nothing."""
+        if self._is_decided_by_time:
+            self._results.pass_clocks(np.array([key], np.uint64), first)
+        return self._is_decided_by_time
+
+    def finish(self) -> None:
+        """Decide all results: the stream has ended."""
+        self._results.finish()
+
+    def decided(self) -> Iterator[tuple[FoundBuffers, list[pa.Array]]]:
+        """Yield the results that are decided, in their order, with the keys of their partitions."""
+        while (decided := self._results.known()) is not None:
+            yield decided
+
+    def reports_at_end(self, n_matches: int) -> bool:
+        """Count matches that only the end of the input decided; return True if they are reported."""
+        if isinstance(self._results, PendingStarts):
+            return True
+        self.n_undecided += n_matches
+        return not (n_matches and self._undecided == HOLD)
+
+    # ---- what the pending results refer to ------------------------------------------------------------------
+
+    def live(self, live: int | Int64) -> int | Int64:
+        """Return the first position, or all positions, that matches here or in the runtime may hold.
+
+        Parameters
+        ----------
+        live
+            Those of the runtime.
+        """
+        held = self._results.live()
+        if isinstance(live, int):
+            return min(live, int(held[0])) if len(held) else live
+        return np.union1d(live, held)
+
+    def holds(self, n_partitions: int) -> Bools:
+        """Return the mask of the first partitions that have pending results."""
+        return self._results.holds(n_partitions)
+
+    def keep_partitions(self, kept: Bools) -> None:
+        """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
+        self._results.keep_partitions(kept)
+
+    def snapshot(self, state: NamedState) -> None:
+        """Add the pending results to a checkpoint."""
+        arrays, state.tables["awaiting"] = self._results.snapshot()
+        state.add_arrays("awaiting", arrays)
+
+    def restore(self, state: NamedState) -> None:
+        """Continue from a checkpoint."""
+        self._results.restore(state.part("awaiting"), state.tables["awaiting"])
+
+
+def tally_notes(n_undecided: int, undecided: str, n_without_key: int, keys: Sequence[Sequence[str]]) -> list[str]:
+    """Return the notes on matches that only the end of the input completed, and on events without a key."""
+    notes = []
+    if n_undecided:
+        what = "complex event is" if n_undecided == 1 else "complex events are"
+        because = "no later event shows that the time of an absence has passed"
+        if undecided == HOLD:
+            notes.append(f"{n_undecided:,} {what} left out: {because} (--undecided)")
+        else:
+            notes.append(
+                f"{n_undecided:,} {what} complete only by the end of the input: {because} (--undecided hold leaves "
+                "them out)"
+            )
+    if n_without_key:
+        names = ", ".join(dict.fromkeys(dotted(name) for own in keys for name in own))
+        have = "event has" if n_without_key == 1 else "events have"
+        notes.append(f"{n_without_key:,} {have} no key (NULL in {names}), and are in no match")
+    return notes
