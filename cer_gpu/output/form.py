@@ -82,35 +82,6 @@ class Output(ABC):
 
     Attributes
     ----------
-    name : str
-    row : str
-        Meaning of a row, as a noun in the singular.
-    counted : bool
-        True: complex events are counted instead of listed.
-    row_each : bool
-        True: a row is one complex event.
-    most_at_an_end : int
-        Most complex events that are asked for at one end; 0: those that the query asks for.
-    labelled : bool
-        True: complex events that differ only in the variables of their events are different.
-    keeps_events : bool
-        True: attributes of events are retained for as long as a complex event may hold them.
-    positions : tuple of str
-        Columns that hold positions, beside those of variables.
-    measured : bool
-        True: its columns are those of measures.
-    may_choose : bool
-        True: a row is a valuation, which HAVING may drop.
-    whole_ends : bool
-        True: no share of the complex events splits an end, and `rest` has the last one of a batch.
-    numbered : bool
-        True: complex events have numbers, from the begin of the stream on.
-    weighed : bool
-        True: complex events are weighed where others are counted.
-    by_starts : bool
-        True: a row is an event that satisfies the first step of a chain, whether or not a complex event begins there.
-    each_event : bool
-        True: a row is an event, whatever it satisfies.
     schema : pyarrow.Schema
         Schema of `rows`.
     result_schema : pyarrow.Schema
@@ -120,21 +91,41 @@ class Output(ABC):
     """
 
     choice: Choosing | None = None
+
+    # ---- a row ----
     name: ClassVar[str]
     row: ClassVar[str] = "complex event"
-    counted: ClassVar[bool] = False
+    """Meaning of a row, as a noun in the singular."""
     row_each: ClassVar[bool] = True
-    most_at_an_end: ClassVar[int] = 0
-    labelled: ClassVar[bool] = False
-    keeps_events: ClassVar[bool] = False
-    positions: ClassVar[tuple[str, ...]] = ("start", "end", "positions")
-    measured: ClassVar[bool] = False
-    may_choose: ClassVar[bool] = False
-    whole_ends: ClassVar[bool] = False
-    numbered: ClassVar[bool] = False
-    weighed: ClassVar[bool] = False
-    by_starts: ClassVar[bool] = False
+    """True: a row is one match."""
     each_event: ClassVar[bool] = False
+    """True: a row is an event, whatever it satisfies."""
+    by_starts: ClassVar[bool] = False
+    """True: a row is an event that satisfies the first step of a chain, whether or not a match begins there."""
+    positions: ClassVar[tuple[str, ...]] = ("start", "end", "positions")
+    """Columns that hold positions, beside those of variables."""
+
+    # ---- the attributes that it shows ----
+    keeps_events: ClassVar[bool] = False
+    """True: attributes of events are retained for as long as a match may hold them."""
+    measured: ClassVar[bool] = False
+    """True: its columns are those of measures."""
+
+    # ---- the matches that it needs ----
+    counted: ClassVar[bool] = False
+    """True: matches are counted instead of listed."""
+    weighed: ClassVar[bool] = False
+    """True: matches are weighed where others are counted."""
+    most_at_an_end: ClassVar[int] = 0
+    """Most matches that are asked for at one end, or 0 for those that the query asks for."""
+    labelled: ClassVar[bool] = False
+    """True: matches that differ only in the variables of their events are different."""
+    may_choose: ClassVar[bool] = False
+    """True: a row is a valuation, which HAVING may drop."""
+    numbered: ClassVar[bool] = False
+    """True: matches have numbers, from the begin of the stream on."""
+    whole_ends: ClassVar[bool] = False
+    """True: no shard of the matches splits an end, and `rest` has the last one of a batch."""
 
     def __init__(self, columns: Columns, labels: list[frozenset[str]], retained: Retained | None = None) -> None:
         self.result_schema: pa.Schema = self.schema_of(columns)
