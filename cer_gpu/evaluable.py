@@ -53,7 +53,7 @@ class Evaluable(ABC):
         """The column of times."""
 
     @abstractmethod
-    def _source(
+    def _open_source(
         self,
         events: Any,
         *,
@@ -67,7 +67,7 @@ class Evaluable(ABC):
         With `needs`, events that are not needed may come without their values.
         """
 
-    def _needs(self, schema: pa.Schema, output: str | None = None) -> FilePruning | None:
+    def _file_pruning(self, schema: pa.Schema, output: str | None = None) -> FilePruning | None:
         """Return what an output needs of events of a schema; None: all of them."""
         return None
 
@@ -144,7 +144,9 @@ class Evaluable(ABC):
         evaluator._restore(state)
         return evaluator
 
-    def _found(self, source: Source, evaluator: BaseEvaluator[Any, Any], threads: int | None = 1) -> NamedBatches:
+    def _find_matches(
+        self, source: Source, evaluator: BaseEvaluator[Any, Any], threads: int | None = 1
+    ) -> NamedBatches:
         """Yield the complex events of a source with the names of their queries, in pieces of bounded size.
 
         With several threads the evaluator itself evaluates nothing, and takes over their numbers of events and complex
@@ -350,7 +352,7 @@ class CompiledQuery(Evaluable):
         """Return the length of the window, in events or in units of its column; None: there is no WITHIN."""
         return None
 
-    def _asked(self, options: EvaluationOptions) -> Self:
+    def _with_aggregate_of(self, options: EvaluationOptions) -> Self:
         """Return the query whose output "count" shows the aggregate of the options, if there is one."""
         return self
 
@@ -359,7 +361,7 @@ class CompiledQuery(Evaluable):
         """Return the schema of its results over events of a schema; QueryTypeError: it does not fit."""
 
     @abstractmethod
-    def _member(self, options: EvaluationOptions, sharing: SharedState | None = None) -> QueryExecution:
+    def _new_execution(self, options: EvaluationOptions, sharing: SharedState | None = None) -> QueryExecution:
         """Return the member of an evaluation that finds the results of the query."""
 
     def _watching(self, options: EvaluationOptions) -> ForecastEvaluator:
@@ -367,19 +369,19 @@ class CompiledQuery(Evaluable):
         return ForecastEvaluator(self, options)
 
     def _new_evaluator(self, options: EvaluationOptions, result_formatter: ResultFormatter | None = None) -> Evaluator:
-        return Evaluator(self._member(options), options, result_formatter)
+        return Evaluator(self._new_execution(options), options, result_formatter)
 
-    def _matches(self, source: Source, evaluator: Evaluator, threads: int | None = 1) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events of a source, as `_found` does."""
-        for _, rows in self._found(source, evaluator, threads):
+    def _match_source(self, source: Source, evaluator: Evaluator, threads: int | None = 1) -> Iterator[pa.RecordBatch]:
+        """Yield the complex events of a source, as `_find_matches` does."""
+        for _, rows in self._find_matches(source, evaluator, threads):
             yield rows
 
     def _reader(self, events: Any, options: EvaluationOptions) -> pa.RecordBatchReader:
-        query, evaluator = self._asked(options), self._evaluator(options)
-        needs = partial(query._needs, output=options.output)
-        source = query._source(events, sort=options.sort, resident=True, needs=needs)
+        query, evaluator = self._with_aggregate_of(options), self._evaluator(options)
+        needs = partial(query._file_pruning, output=options.output)
+        source = query._open_source(events, sort=options.sort, resident=True, needs=needs)
         schema = query.output_schema(source.schema, options.output)
-        return pa.RecordBatchReader.from_batches(schema, self._matches(source, evaluator, options.threads))
+        return pa.RecordBatchReader.from_batches(schema, self._match_source(source, evaluator, options.threads))
 
     @taking(OF_EVENTS)
     def evaluate(self, events: Any, options: EvaluationOptions) -> pa.Table:

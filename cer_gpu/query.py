@@ -354,13 +354,13 @@ class Query(CompiledQuery):
     def _counted_output(self) -> str | None:
         return None if self._drops_rows else "count"
 
-    def _needs(self, schema: pa.Schema, output: str | None = None) -> FilePruning | None:
+    def _file_pruning(self, schema: pa.Schema, output: str | None = None) -> FilePruning | None:
         made = self._output(output)
         if made.by_starts or made.each_event:
             return None  # any event may tell that a window has passed, or is asked for
         return needs_of(self._bindings, schema)
 
-    def _source(
+    def _open_source(
         self,
         events: Any,
         *,
@@ -397,11 +397,11 @@ class Query(CompiledQuery):
             return next(iter(sources.values()))
         return merge_sources(sources, time_column) if isinstance(events, Mapping) else sources[""]
 
-    def _asked(self, options: EvaluationOptions) -> Query:
+    def _with_aggregate_of(self, options: EvaluationOptions) -> Query:
         return self if options.aggregate is None else self.with_aggregate(options.aggregate, options.output)
 
-    def _member(self, options: EvaluationOptions, sharing: SharedState | None = None) -> StreamingExecution:
-        query = self._asked(options)
+    def _new_execution(self, options: EvaluationOptions, sharing: SharedState | None = None) -> StreamingExecution:
+        query = self._with_aggregate_of(options)
         return StreamingExecution(query._bindings, options, query.output_for(options.output), sharing)
 
     @options_by_name
@@ -435,5 +435,5 @@ class Query(CompiledQuery):
         """
         if analyze and events is None:
             raise OptionError("there are no events to analyze the query on\nhint: events=... (--events)")
-        source = None if events is None else self._source(events)
-        return explain(self._bindings, self.notes, source, self._matches if analyze else None)
+        source = None if events is None else self._open_source(events)
+        return explain(self._bindings, self.notes, source, self._match_source if analyze else None)

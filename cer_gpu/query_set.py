@@ -192,7 +192,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluable):
         if not queries:
             raise OptionError("expected at least one query, got none")
         for name, query in self._queries.items():
-            check_same_events(query, name, self._first, self._first_name)
+            check_same_events(query, name, self._first_query, self._first_name)
 
     @property
     def skipped(self) -> dict[str, CerError]:
@@ -206,18 +206,18 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluable):
         return next(timed, next(iter(self._queries)))
 
     @property
-    def _first(self) -> CompiledQuery:
+    def _first_query(self) -> CompiledQuery:
         return self._queries[self._first_name]
 
     @property
     def type_column(self) -> str | None:
         """The column of event types."""
-        return self._first.type_column
+        return self._first_query.type_column
 
     @property
     def time_column(self) -> str | None:
         """The column of times."""
-        return self._first.time_column
+        return self._first_query.time_column
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without what is known over schemas of events, which is made anew."""
@@ -264,7 +264,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluable):
         schemas = together._schemas(source.schema, options)
         found: dict[str, list[pa.RecordBatch]] = {name: [] for name in schemas}
         with gc_paused() if len(self) >= FROM_QUERIES else nullcontext():  # it would look through all queries
-            for name, rows in self._found(source, evaluator, options.threads):
+            for name, rows in self._find_matches(source, evaluator, options.threads):
                 found[name].append(rows)
         return {name: pa.Table.from_batches(found[name], schema) for name, schema in schemas.items()}
 
@@ -287,18 +287,20 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluable):
         """
         together, evaluator, source = self._opened(events, options)
         schema = joined_schema(together._schemas(source.schema, options))
-        return pa.RecordBatchReader.from_batches(schema, named(self._found(source, evaluator, options.threads), schema))
+        return pa.RecordBatchReader.from_batches(
+            schema, named(self._find_matches(source, evaluator, options.threads), schema)
+        )
 
     @taking(OF_COUNTS)
     def count(self, events: Any, options: EvaluationOptions) -> dict[str, int]:
         """Return the number of complex events of each query, as `Query.count`."""
-        return reading_again(lambda given: self._counts(given, options), events)
+        return reading_again(lambda given: self._count_all(given, options), events)
 
-    def _counts(self, events: Any, options: EvaluationOptions) -> dict[str, int]:
+    def _count_all(self, events: Any, options: EvaluationOptions) -> dict[str, int]:
         outputs = {name: query._counted_output for name, query in self._queries.items()}
         _, evaluator, source = self._opened(events, options, outputs)
         counts = dict.fromkeys(evaluator._group.executions, 0)
-        for name, rows in self._found(source, evaluator, options.threads):
+        for name, rows in self._find_matches(source, evaluator, options.threads):
             counts[name] += number_in(rows, outputs[name])
         return counts
 
@@ -307,10 +309,12 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluable):
     ) -> tuple[QuerySet, QuerySetEvaluator, Source]:
         """Return the queries that are evaluated over the events, their evaluator, and the events."""
         options.check_time(self.time_column)
-        source = self._source(
+        source = self._open_source(
             events,
             sort=options.sort,
-            needs=lambda schema: self._over(schema, options)._needs(schema, output=options.output, outputs=outputs),
+            needs=lambda schema: self._over(schema, options)._file_pruning(
+                schema, output=options.output, outputs=outputs
+            ),
         )
         together = self._over(source.schema, options)
         return together, together._closed(options, outputs), source
@@ -410,10 +414,10 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluable):
         schemas = {}
         for name, query in self._queries.items():
             with QueryErrorContext(name):
-                schemas[name] = query._asked(options).output_schema(schema, options.output)
+                schemas[name] = query._with_aggregate_of(options).output_schema(schema, options.output)
         return schemas
 
-    def _source(
+    def _open_source(
         self,
         events: Any,
         *,
@@ -421,9 +425,9 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluable):
         resident: bool = False,
         needs: Callable[[pa.Schema], FilePruning | None] | None = None,
     ) -> Source:
-        return self._first._source(events, sort=sort, needs=needs)
+        return self._first_query._open_source(events, sort=sort, needs=needs)
 
-    def _needs(
+    def _file_pruning(
         self, schema: pa.Schema, output: str | None = None, outputs: Mapping[str, str | None] | None = None
     ) -> FilePruning | None:
         return self._known_over(schema, outputs or {}, output).needs
@@ -434,8 +438,8 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluable):
             return self.fitting(schema).columns(schema, output)
         return narrowest(schema, set(self._prepared(schema, output=output).attributes))
 
-    def _matches(self, source: Source, evaluator: QuerySetEvaluator, threads: int | None = 1) -> NamedBatches:
-        return self._found(source, evaluator, threads)
+    def _match_source(self, source: Source, evaluator: QuerySetEvaluator, threads: int | None = 1) -> NamedBatches:
+        return self._find_matches(source, evaluator, threads)
 
     def _new_evaluator(
         self, options: EvaluationOptions, result_formatter: ResultFormatter | None = None
@@ -455,7 +459,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluable):
         result_formatter: ResultFormatter | None = None,
     ) -> QuerySetEvaluator:
         """Return an evaluator with an output of each query."""
-        several = STREAM_COLUMN if self._first.several_streams else None
+        several = STREAM_COLUMN if self._first_query.several_streams else None
         sharing = SharedState(several, options.device, self._bound) if shares else None
         known = {} if sharing is None or options.aggregate else self._lookup(outputs, options.output).known
         asked = {output: replace(options, output=output) for output in {*outputs.values(), options.output}}
@@ -465,7 +469,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluable):
             if name in known:
                 members[name] = StreamingExecution(known[name], own, query.output_for(own.output), sharing)
             else:
-                members[name] = query._member(own, sharing)
+                members[name] = query._new_execution(own, sharing)
         return QuerySetEvaluator(members, options, sharing, self, result_formatter)
 
     def explain(self, events: Any = None) -> dict[str, Explanation]:
@@ -511,14 +515,14 @@ class QuerySetEvaluator(BaseEvaluator[tuple[str, pa.RecordBatch], dict[str, pa.R
         super().__init__(executions, options, shared, skip, result_formatter)
         self.output: str | None = options.output
         self.skipped: dict[str, CerError] = dict(queries._skipped)
-        self._first, self._first_name, self._fitting = queries._first, queries._first_name, queries.fitting
+        self._first_query, self._first_name, self._fitting = queries._first_query, queries._first_name, queries.fitting
 
     def _skip_misfits(self, schema: pa.Schema) -> Collection[str]:
         """Note the queries that do not fit the first schema, with the reasons, and return their names."""
         self.skipped = self._fitting(schema).skipped
         return self.skipped
 
-    def _collect(self, pieces: Iterable[tuple[str, pa.RecordBatch]]) -> dict[str, pa.RecordBatch]:
+    def _collect_results(self, pieces: Iterable[tuple[str, pa.RecordBatch]]) -> dict[str, pa.RecordBatch]:
         found: dict[str, list[pa.RecordBatch]] = {}
         for name, rows in pieces:
             if rows.num_rows:
@@ -556,7 +560,7 @@ class QuerySetEvaluator(BaseEvaluator[tuple[str, pa.RecordBatch], dict[str, pa.R
         """
         if name in self._group.executions:
             raise OptionError(f"there is a query {name!r} already\nhint: remove({name!r}) first")
-        first = self._first
+        first = self._first_query
         if isinstance(query, str):
             with QueryErrorContext(name):
                 query = compile_member(
@@ -564,7 +568,7 @@ class QuerySetEvaluator(BaseEvaluator[tuple[str, pa.RecordBatch], dict[str, pa.R
                 )
         check_same_events(query, name, first, self._first_name)
         options = replace(self._group.options, start_position=self.n_events)
-        self._group.add(name, query._member(options, self._group.shared))
+        self._group.add(name, query._new_execution(options, self._group.shared))
 
     def remove(self, name: str) -> pa.RecordBatch:
         """Remove a query, and return the complex events that it would find if the stream ended here.

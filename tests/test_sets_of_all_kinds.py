@@ -104,7 +104,7 @@ def test_sets_on_threads_find_the_rows_of_one(seed, threads, monkeypatch):
     limit = rng.choice([None, None, 5])
     evaluator = queries.evaluator(limit=limit)
     found = {name: [] for name in queries}
-    for name, rows in queries._found(queries._source(events), evaluator, threads):
+    for name, rows in queries._find_matches(queries._open_source(events), evaluator, threads):
         found[name].append(rows)
     for name, query in queries.items():
         expected = query.evaluate(events, threads=1, limit=limit)

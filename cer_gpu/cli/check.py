@@ -227,4 +227,4 @@ def _schema(query: CompiledQuery | None, streams: Streams) -> pa.Schema | None:
     """Return the schema of events, or None for named streams under a query with errors, which cannot merge them."""
     if not streams.are_named:
         return open_events(streams.open()).schema
-    return None if query is None else query._source(streams.open()).schema
+    return None if query is None else query._open_source(streams.open()).schema

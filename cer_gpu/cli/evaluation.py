@@ -79,10 +79,10 @@ class CommandEvaluation:
         self._asked = self._together(queries)
         options.check_time(self._asked.time_column)
         if isinstance(self._asked, QuerySet):
-            needs = partial(self._asked._needs, outputs=self.outputs)
+            needs = partial(self._asked._file_pruning, outputs=self.outputs)
         else:
-            needs = partial(self._asked._needs, output=options.output)
-        self._source = self._asked._source(streams.open(), sort=options.sort, needs=needs)
+            needs = partial(self._asked._file_pruning, output=options.output)
+        self._source = self._asked._open_source(streams.open(), sort=options.sort, needs=needs)
         self.queries: dict[str, CompiledQuery]
         self.schemas: dict[str, pa.Schema]
         self.missing_fields: dict[str, tuple[str, ...]]
@@ -175,7 +175,7 @@ class CommandEvaluation:
             tick()
 
         source = watched(self._source, before_a_batch)
-        for name, batch in self._asked._found(source, self.evaluator, self.options.threads):
+        for name, batch in self._asked._find_matches(source, self.evaluator, self.options.threads):
             if name in self._beside:
                 self.found_beside |= {name} if batch.num_rows else set()
                 continue

@@ -138,7 +138,7 @@ def report(
         if given.is_set and page == "funnel":
             compiled, aside = with_progress(compiled)
         source = rereadable(streams.open())
-        schema = next(iter(compiled.values()))._source(source).schema
+        schema = next(iter(compiled.values()))._open_source(source).schema
         asked: RuleSet | CompiledQuery
         if page == "alerts":
             rules = RuleSet(compiled, given.rules)

@@ -76,13 +76,15 @@ class Clock:
             if row < len(values) and values.dtype.kind == "f" and np.isnan(values).any():
                 _fail(self.name, numbers[int(np.argmax(np.isnan(values)))], "is not a number (NaN)", _FILL)
             if self._last is not None and values[0] < self._last:
-                what = f"({_shown(array[0])}) is less than the one before ({_shown(self._last_shown)})"
+                what = f"({_time_string(array[0])}) is less than the one before ({_time_string(self._last_shown)})"
                 _fail(self.name, numbers[0], what)
             if self._advanced and int(ordered(values[:1])[0]) < self._advanced:
-                what = f"({_shown(array[0])}) is earlier than {_shown(key_to_time(self._advanced, data_type))}"
+                what = (
+                    f"({_time_string(array[0])}) is earlier than {_time_string(key_to_time(self._advanced, data_type))}"
+                )
                 _fail(self.name, numbers[0], f"{what}, to which the stream has advanced", "advance less")
             if row < len(values):
-                what = f"({_shown(array[row])}) is less than the one before ({_shown(array[row - 1])})"
+                what = f"({_time_string(array[row])}) is less than the one before ({_time_string(array[row - 1])})"
                 _fail(self.name, numbers[row], what)
             self._last, self._last_shown = values[-1], array[-1]
             self._n_rows += len(values)
@@ -126,7 +128,7 @@ def _fail(name: str, position: int, what: str, hint: str = "") -> None:
     )
 
 
-def _shown(value: pa.Scalar) -> str:
+def _time_string(value: pa.Scalar) -> str:
     """Return a time as text, or its number if it is outside the calendar or its time zone is unknown."""
     for show in (str, lambda v: str(v.cast(pa.string()))):
         try:
@@ -140,7 +142,7 @@ def _shown(value: pa.Scalar) -> str:
 
 def time_in_words(time: int, data_type: pa.DataType) -> str:
     """Return a 64-bit time of a column as text."""
-    return _shown(times_to_arrow(np.array([time], np.int64), data_type)[0])
+    return _time_string(times_to_arrow(np.array([time], np.int64), data_type)[0])
 
 
 def times_to_arrow(times: Int64, data_type: pa.DataType) -> pa.Array:

@@ -143,7 +143,7 @@ def as_type(column: pa.Array, kind: pa.DataType, whose: str) -> pa.Array:
         if column.type == kind:
             return column
         found = column.cast(kind)
-        if not pa.types.is_floating(kind) or _holds(found, column):
+        if not pa.types.is_floating(kind) or _holds_numbers(found, column):
             return found
         reason = "a value has more digits"
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -154,7 +154,7 @@ def as_type(column: pa.Array, kind: pa.DataType, whose: str) -> pa.Array:
     )
 
 
-def _holds(floats: pa.Array, column: pa.Array) -> bool:
+def _holds_numbers(floats: pa.Array, column: pa.Array) -> bool:
     """Return True if floats made of a column are its numbers; Arrow itself looks at integers alone."""
     if pa.types.is_decimal(column.type):
         return bool(floats.cast(column.type).equals(column))

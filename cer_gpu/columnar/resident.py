@@ -53,7 +53,7 @@ class DeviceEvents:
     """
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
-        arrays = {name: _column(name, values) for name, values in columns.items()}
+        arrays = {name: _resident_column(name, values) for name, values in columns.items()}
         lengths = {name: len(array) for name, array in arrays.items()}
         if len(set(lengths.values())) > 1:
             raise EventsError(f"expected columns of one length, got {lengths}")
@@ -104,7 +104,7 @@ def refuse_resident(batch: pa.RecordBatch, names: Collection[str], why: str) -> 
             )
 
 
-def _column(name: str, values: Any) -> pa.Array:
+def _resident_column(name: str, values: Any) -> pa.Array:
     if isinstance(values, Mapping):
         raise EventsError(
             f"column {name!r}: expected an array, got {type(values).__name__}\n"

@@ -90,12 +90,12 @@ class DictionaryEncoder:
             row, self._n_values = encode_strings(offsets, data, mixed, row, codes, *values, n_placed, self._n_values)
             if row == len(codes):
                 break
-            self._grow(int(offsets[row + 1] - offsets[row]))
+            self._grow_values(int(offsets[row + 1] - offsets[row]))
             n_placed = self._n_values if self._slots is values[0] else 0
         if self._n_values > known:
             self._values = None
 
-    def _grow(self, length: int) -> None:
+    def _grow_values(self, length: int) -> None:
         """Make room for one more value of `length` bytes, in each array that is too small."""
         n = self._n_values
         if 2 * n >= len(self._slots):

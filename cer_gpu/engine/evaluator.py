@@ -53,7 +53,7 @@ class BaseEvaluator(Generic[_Piece, _Found]):
         self._group = ExecutionGroup(executions, options, shared, skip)
         self._format_results: ResultFormatter = result_formatter or iter
 
-    def _collect(self, pieces: Iterator[_Piece]) -> _Found:
+    def _collect_results(self, pieces: Iterator[_Piece]) -> _Found:
         """Return the results of a batch together."""
         raise NotImplementedError
 
@@ -131,7 +131,7 @@ class BaseEvaluator(Generic[_Piece, _Found]):
         TimeOrderError
             When a time decreases (by more than `lateness`) or is missing.
         """
-        return self._collect(self.push_batches(batch, stream))
+        return self._collect_results(self.push_batches(batch, stream))
 
     def push_rows(self, rows: Sequence[Mapping[str, Any]], stream: str | None = None) -> _Found:
         """Evaluate events that are mappings from columns to values, as `push`; columns that one does not name are NULL.
@@ -201,7 +201,7 @@ class BaseEvaluator(Generic[_Piece, _Found]):
         >>> evaluator.advance_watermark(16).column("positions").to_pylist()
         [[0]]
         """
-        return self._collect(self.advance_watermark_batches(time))
+        return self._collect_results(self.advance_watermark_batches(time))
 
     def advance_watermark_batches(self, time: Any) -> Iterator[_Piece]:
         """Advance as `advance_watermark`, but yield the matches in pieces of bounded size."""
@@ -220,7 +220,7 @@ class BaseEvaluator(Generic[_Piece, _Found]):
 
         If no batch was pushed, the types of columns are not known, and the columns that need them are left out.
         """
-        return self._collect(self.finish_batches())
+        return self._collect_results(self.finish_batches())
 
     def finish_batches(self) -> Iterator[_Piece]:
         """Finish as `finish`, but yield the matches in pieces of bounded size."""
@@ -279,7 +279,7 @@ class Evaluator(BaseEvaluator[pa.RecordBatch, pa.RecordBatch]):
         super().__init__({"": execution}, options, result_formatter=result_formatter or _without_names)
         self._empty: tuple[pa.Schema, pa.RecordBatch] | None = None
 
-    def _collect(self, pieces: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
+    def _collect_results(self, pieces: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
         batches = list(pieces)
         if len(batches) == 1:
             return batches[0]

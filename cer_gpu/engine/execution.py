@@ -296,7 +296,7 @@ class StreamingExecution(QueryExecution):
         assert self._first is not None
         self._prefilter = None
         with self._turn:
-            self._begin(self._first)
+            self._make_pipeline(self._first)
             self.pipeline.rebind(self.binding)
 
     def _choose(self, binding: Binding) -> None:
@@ -308,7 +308,7 @@ class StreamingExecution(QueryExecution):
             self._planned = self.plan, physical
             self.__dict__.pop("table", None)
 
-    def _begin(self, binding: Binding) -> None:
+    def _make_pipeline(self, binding: Binding) -> None:
         """Make the pipeline; the binding's schema fixes the types of the results."""
         self._choose(binding)
         self._pipeline = Pipeline(
@@ -447,7 +447,7 @@ class StreamingExecution(QueryExecution):
             yield from self._rest(None)
             left = None if self._pipes is None else self._pipes.finish()
             if left is not None:
-                yield self._counted(*left)
+                yield self._count_results(*left)
 
     def release(self) -> None:
         """See `QueryExecution`."""
@@ -463,9 +463,9 @@ class StreamingExecution(QueryExecution):
     def _first_of(self, rows: pa.RecordBatch, found: FoundBuffers) -> pa.RecordBatch:
         """Return the rows of a buffer, up to the limit."""
         n = self.pipeline.output.n_of(found)
-        return self._counted(*((rows, n) if self._pipes is None else self._pipes.take(rows, n)))
+        return self._count_results(*((rows, n) if self._pipes is None else self._pipes.take(rows, n)))
 
-    def _counted(self, rows: pa.RecordBatch, n: int) -> pa.RecordBatch:
+    def _count_results(self, rows: pa.RecordBatch, n: int) -> pa.RecordBatch:
         """Count the results that some rows show, and return the rows up to the limit."""
         self.add_matches(n)
         n = n if self.pipeline.output.numbered else rows.num_rows

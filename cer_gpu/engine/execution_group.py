@@ -223,7 +223,7 @@ class ExecutionGroup:
         return with_rows(batch, n_pushed)
 
     def _push_in_order(self, batch: pa.RecordBatch) -> NamedBatches:
-        with self._reading():
+        with self._reading_input():
             for ready in self.input.push(batch):
                 yield from self._evaluate(ready)
                 if self.limit_reached:
@@ -246,7 +246,7 @@ class ExecutionGroup:
         """End the stream and yield the matches of the events that are buffered, and those that are pending."""
         buffered = [] if self.limit_reached else self.input.finish()
         try:
-            with self._reading():
+            with self._reading_input():
                 for batch in buffered:
                     yield from self._evaluate(batch)
                 for name, each in self.executions.items() if not self.input.refusal else ():
@@ -259,7 +259,7 @@ class ExecutionGroup:
             if self.shared is not None:
                 self.shared.release()
 
-    def _reading(self) -> AbstractContextManager[None]:
+    def _reading_input(self) -> AbstractContextManager[None]:
         return self.input.reading(lambda: self.total_matches)
 
     def _evaluate(self, events: pa.RecordBatch) -> NamedBatches:
@@ -313,7 +313,7 @@ class ExecutionGroup:
         return self._advance_to(key)
 
     def _advance_to(self, key: int) -> NamedBatches:
-        with self._reading():
+        with self._reading_input():
             for ready in self.input.advance_watermark(key):
                 yield from self._evaluate(ready)
                 if self.limit_reached:

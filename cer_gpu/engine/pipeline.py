@@ -302,14 +302,14 @@ class Pipeline:
     def _defer_or_run(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
         """Process events that may have partners, once one comes that may end a match with them."""
         for piece in [events] if self._deferred is None else self._deferred.take(events):
-            yield from self._run(piece)
+            yield from self._run_pieces(piece)
 
     def _release_deferred(self) -> None:
         """Process the deferred events; they end no match."""
         for events in self._deferred.release() if self._deferred is not None else ():
-            assert not any(map(len, self._run(events)))
+            assert not any(map(len, self._run_pieces(events)))
 
-    def _run(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
+    def _run_pieces(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
         """Process relevant events in the runtime."""
         if self._pending is not None:
             self._pending.note(events)
@@ -334,7 +334,7 @@ class Pipeline:
         with self._stages.stage(OUTPUT):
             keys = self._keys_of(found, batch)
             if self._pending is None:
-                return self._results(found, keys, batch)
+                return self._result_rows(found, keys, batch)
             self._pending.add(found, keys)
             return None
 
@@ -345,7 +345,7 @@ class Pipeline:
         assert not isinstance(found, ProgressBuffers)  # their keys are pending with them
         return self.partitioner.keys_at(found.ends, batch)
 
-    def _results(self, found: FoundBuffers, keys: list[Any], batch: Batch | None) -> Any:
+    def _result_rows(self, found: FoundBuffers, keys: list[Any], batch: Batch | None) -> Any:
         """Return matches as rows; those that end in no batch were pending."""
         return self._retained.with_row_numbers(self.output.rows(found, keys), batch)
 
@@ -376,10 +376,10 @@ class Pipeline:
         """Yield the rows of the matches that are pending at the end of the stream."""
         for piece in self._semi_join.release(ended=True) if self._semi_join is not None else ():
             for found in self._defer_or_run(piece):
-                yield self._results(found, [], None), found
+                yield self._result_rows(found, [], None), found
             rest = self.runtime.flush()
             if len(rest):
-                yield self._results(rest, [], None), rest
+                yield self._result_rows(rest, [], None), rest
         if self._pending is not None:
             self._pending.finish()
             for rows, found in self._decided(self._pending):
@@ -389,7 +389,7 @@ class Pipeline:
     def _decided(self, pending: PendingResults) -> Iterator[tuple[Any, FoundBuffers]]:
         for found, keys in pending.decided():
             with self._stages.stage(OUTPUT):
-                rows = self._results(found, keys, None)
+                rows = self._result_rows(found, keys, None)
             yield rows, found
 
     def flush(self, batch: Batch) -> Iterator[FoundBuffers]:

@@ -57,7 +57,7 @@ class RowNumbers:
         columns, streams = results.columns, []
         for i in self._columns:
             is_list = pa.types.is_list(columns[i].type)
-            made = self._of(columns[i].flatten() if is_list else columns[i], batch)
+            made = self._rows_at_positions(columns[i].flatten() if is_list else columns[i], batch)
             if is_list:
                 begin = columns[i].offsets[0].as_py() if len(columns[i]) else 0
                 offsets = pa.array(columns[i].offsets.to_numpy() - begin)
@@ -66,7 +66,7 @@ class RowNumbers:
             streams += made[1:]
         return pa.RecordBatch.from_arrays([*columns, *streams], schema=self._schema)
 
-    def _of(self, positions: pa.Array, batch: Batch | None) -> list[pa.Array]:
+    def _rows_at_positions(self, positions: pa.Array, batch: Batch | None) -> list[pa.Array]:
         """Return the rows at positions, and their streams if these are named; NULL stays NULL."""
         known = positions.drop_null().to_numpy()
         if self.retained is not None:

@@ -58,7 +58,7 @@ class Throttle:
         self._entries = np.zeros((0, loops.N_ENTRY), np.int64)
         self._regs = np.zeros(loops.N_REGS, np.int64)
         self._regs[loops.FREE] = self._regs[loops.END] = -1
-        self._grow()
+        self._grow_entries()
         self.forget()
 
     @property
@@ -88,7 +88,7 @@ class Throttle:
     def choose(self, found: FoundBuffers) -> FoundBuffers:
         """Return the complex events that are kept."""
         if isinstance(found, CountBuffers):
-            chosen = self._chosen(found.ends, found.counts)
+            chosen = self._count_kept(found.ends, found.counts)
             rows = self._own(np.flatnonzero(chosen))
             times = found.times[rows] if len(found.times) else found.times
             return CountBuffers(found.ends[rows], chosen[rows], times)
@@ -99,7 +99,7 @@ class Throttle:
     def among(self, kept: Bools, ends: Int64) -> Bools:
         """Return which of the rows that HAVING keeps are chosen, given the end of each row."""
         rows = np.flatnonzero(kept)
-        rows = self._own(rows[self._chosen(ends[rows], np.empty(0, np.int64)) > 0])
+        rows = self._own(rows[self._count_kept(ends[rows], np.empty(0, np.int64)) > 0])
         chosen = np.zeros(len(kept), np.bool_)
         chosen[rows] = True
         return chosen
@@ -109,7 +109,7 @@ class Throttle:
         before, self._n_chosen = self._n_chosen, self._n_chosen + len(rows)
         return rows[part_of(self._shard, before)]
 
-    def _chosen(self, ends: Int64, amounts: Int64) -> Int64:
+    def _count_kept(self, ends: Int64, amounts: Int64) -> Int64:
         """Return how many complex events of each row are kept."""
         chosen = np.zeros(len(ends), np.int64)
         if not len(ends):
@@ -127,7 +127,7 @@ class Throttle:
             given = ends, amounts, partitions, clocks, self._n, self._length
             begin = loops.keep_some(*given, kept, begin, chosen, regs)
             if begin < len(ends):
-                self._grow()
+                self._grow_entries()
         return chosen
 
     # ---- partitions, and room -------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class Throttle:
             parts[:old] = self._parts
             self._parts = parts
 
-    def _grow(self) -> None:
+    def _grow_entries(self) -> None:
         """Make room for twice as many entries; the new ones are free."""
         old = len(self._entries)
         size = max(2 * old, _INITIAL_SIZE)

@@ -36,7 +36,7 @@ def fit_forecast(
     _check("min_cases", min_cases, 1, 1 << 62)
     check_forecastable(query)
     history = readable_again(history)
-    schema = query._source(history, sort=options.sort).schema
+    schema = query._open_source(history, sort=options.sort).schema
     binding = query._bindings.bind(schema)
     time_type = binding.time_type
     lengths = parse_lengths(within, time_type, query.time_unit)

@@ -295,11 +295,11 @@ def read_states(
     check_forecastable(query)
     events = readable_again(events)
     read, evaluation = state_evaluation(query, options)
-    source = read._source(events, sort=options.sort)
+    source = read._open_source(events, sort=options.sort)
     plan = query._bindings.plan_over(source.schema)
     ends = None if state_steps(plan).exact else match_ends(query, events, options)
     reader = StateReader(query, form, evaluation, grows=grows, ends=ends)
-    return reader, (reader.take(rows) for rows in read._matches(source, evaluation))
+    return reader, (reader.take(rows) for rows in read._match_source(source, evaluation))
 
 
 def readable_again(events: Any) -> Any:

@@ -65,7 +65,7 @@ class Period:
         OptionError
             When the type has no such times.
         """
-        return _number(self.after, data_type, time_unit), _number(self.before, data_type, time_unit)
+        return _time_number(self.after, data_type, time_unit), _time_number(self.before, data_type, time_unit)
 
 
 def _instant(name: str, text: str) -> Fraction:
@@ -75,7 +75,7 @@ def _instant(name: str, text: str) -> Fraction:
         raise OptionError(f"{name}: expected {_FORM}, got {text!r}") from None
 
 
-def _number(text: str | None, data_type: pa.DataType, time_unit: str | None) -> int | None:
+def _time_number(text: str | None, data_type: pa.DataType, time_unit: str | None) -> int | None:
     if text is None:
         return None
     kind = data_type
@@ -115,7 +115,7 @@ def within_period(source: Source, time_column: str, period: Period, time_unit: s
         if isinstance(times, pa.DictionaryArray):
             times = times.dictionary_decode()
         known = np.asarray(times.is_valid())
-        numbers = _numbers(times)
+        numbers = _time_numbers(times)
         kept = np.ones(batch.num_rows, np.bool_)
         if least is not None:
             kept &= numbers >= least
@@ -150,7 +150,7 @@ def within_period(source: Source, time_column: str, period: Period, time_unit: s
     )
 
 
-def _numbers(times: pa.Array) -> Int64:
+def _time_numbers(times: pa.Array) -> Int64:
     """Return times as numbers of their units, 0 for NULL."""
     width = pa.int32() if pa.types.is_date32(times.type) else pa.int64()
     stored = times.cast(pa.int64()) if pa.types.is_integer(times.type) else times.view(width).cast(pa.int64())

@@ -73,14 +73,16 @@ def sort_source(source: Source, column: str, *, memory: int = 1 << 28) -> Source
         wanted = [name for name in dict.fromkeys([*columns, column]) if name != ROW_COLUMN]
         if numbered and source.numbered:
             wanted.append(ROW_COLUMN)
-        return _sorted(source, wanted, column, memory, numbered)
+        return _sort_events(source, wanted, column, memory, numbered)
 
     schema = source.schema if source.numbered else source.schema.append(pa.field(ROW_COLUMN, pa.int64()))
     return Source(schema, read, source.n_rows, remarks=source.remarks, notes=source.notes)
 
 
-def _sorted(source: Source, columns: list[str], column: str, memory: int, numbered: bool) -> Iterator[pa.RecordBatch]:
-    if source.rereadable and _in_order(source, column):
+def _sort_events(
+    source: Source, columns: list[str], column: str, memory: int, numbered: bool
+) -> Iterator[pa.RecordBatch]:
+    if source.rereadable and _is_in_order(source, column):
         n_rows = 0
         for batch in source.batches(columns):
             yield with_rows(batch, n_rows) if numbered else batch
@@ -91,7 +93,7 @@ def _sorted(source: Source, columns: list[str], column: str, memory: int, number
     size = 0
     with _Spill(layouts, column, memory) as spill:
         n_rows = 0
-        for keys, piece in _read(source, columns, column):
+        for keys, piece in _read_keyed(source, columns, column):
             held.append(Chunk(keys, layouts.take_in(with_rows(piece, n_rows) if numbered else piece)))
             n_rows += len(keys)
             # joining and then sorting the held events takes twice their bytes
@@ -105,7 +107,7 @@ def _sorted(source: Source, columns: list[str], column: str, memory: int, number
             yield from layouts.give_out(batch)
 
 
-def _read(source: Source, columns: list[str], column: str) -> Iterator[tuple[TimeKeys, pa.RecordBatch]]:
+def _read_keyed(source: Source, columns: list[str], column: str) -> Iterator[tuple[TimeKeys, pa.RecordBatch]]:
     """Yield the events in pieces of bounded length, with the keys of their times."""
     times = Times(column)
     for batch in source.batches(columns):
@@ -119,9 +121,9 @@ def _read(source: Source, columns: list[str], column: str) -> Iterator[tuple[Tim
             yield keys, piece
 
 
-def _in_order(source: Source, column: str) -> bool:
+def _is_in_order(source: Source, column: str) -> bool:
     last = 0
-    for keys, _ in _read(source, [column], column):
+    for keys, _ in _read_keyed(source, [column], column):
         if int(keys[0]) < last or (keys[1:] < keys[:-1]).any():
             return False
         last = int(keys[-1])

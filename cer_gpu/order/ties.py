@@ -53,15 +53,15 @@ def order_ties(source: Source, column: str, further: Sequence[str]) -> Source:
             if held and _last_key(held[-1], column) == int(keys[0]):
                 held.append(batch.slice(0, first))
             else:
-                yield from _in_order(held, column, further, columns)
+                yield from _order_ties(held, column, further, columns)
                 held, first = [], 0
             if first == len(keys):
                 continue
-            yield from _in_order(held, column, further, columns)
+            yield from _order_ties(held, column, further, columns)
             if first < last:
-                yield from _in_order([batch.slice(first, last - first)], column, further, columns)
+                yield from _order_ties([batch.slice(first, last - first)], column, further, columns)
             held = [batch.slice(max(first, last))]
-        yield from _in_order(held, column, further, columns)
+        yield from _order_ties(held, column, further, columns)
 
     return replace(ordered, read=read, reads_fields=False, parts=None, rereadable=False, in_memory=False)
 
@@ -70,14 +70,14 @@ def _last_key(batch: pa.RecordBatch, column: str) -> int:
     return int(to_keys(Block(batch.slice(batch.num_rows - 1)).numbers(column))[0])
 
 
-def _in_order(
+def _order_ties(
     batches: Sequence[pa.RecordBatch], column: str, further: Sequence[str], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of batches, which are in the order of time, with the named columns."""
     batches = [batch for batch in batches if batch.num_rows]
     if not batches:
         return
-    piece = batches[0] if len(batches) == 1 else _joined(batches)
+    piece = batches[0] if len(batches) == 1 else _concat_batches(batches)
     keys = to_keys(Block(piece).numbers(column))
     if (keys[1:] == keys[:-1]).any():
         names = [str(i) for i in range(len(further) + 1)]
@@ -88,7 +88,7 @@ def _in_order(
     yield piece.select(list(dict.fromkeys(columns)))
 
 
-def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+def _concat_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     names = batches[0].schema.names
     return pa.RecordBatch.from_arrays(
         [pa.concat_arrays([plain_array(batch.column(name)) for batch in batches]) for name in names], names=names

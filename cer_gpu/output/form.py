@@ -129,7 +129,7 @@ class Output(ABC):
 
     def __init__(self, columns: Columns, labels: list[frozenset[str]], retained: Retained | None = None) -> None:
         self.result_schema: pa.Schema = self.schema_of(columns)
-        self.schema: pa.Schema = pa.schema(list(self.result_schema)[: len(self._fields(columns))])
+        self.schema: pa.Schema = pa.schema(list(self.result_schema)[: len(self._result_fields(columns))])
         self._columns, self._labels, self._retained = columns, labels, retained
 
     @classmethod
@@ -153,7 +153,7 @@ class Output(ABC):
         OptionError
             When two columns would have one name.
         """
-        fields = cls._fields(columns)
+        fields = cls._result_fields(columns)
         if columns.streams:
             fields = [*fields, *cls._of_streams(columns)]
         names = [name for name, _ in fields]
@@ -180,15 +180,15 @@ class Output(ABC):
     def _of_streams(cls, columns: Columns) -> Fields:
         """Return a column for each one of positions, with the stream of each of these."""
         names, text = cls._names_of_positions(columns), pa.string()
-        of_positions = [(name, kind) for name, kind in cls._fields(columns) if name in names]
+        of_positions = [(name, kind) for name, kind in cls._result_fields(columns) if name in names]
         return [(f"{name}_stream", pa.list_(text) if pa.types.is_list(kind) else text) for name, kind in of_positions]
 
     @classmethod
     @abstractmethod
-    def _fields(cls, columns: Columns) -> Fields:
+    def _result_fields(cls, columns: Columns) -> Fields:
         """Return names and types of the columns, in their order."""
 
-    def _times(self, *times: Int64) -> list[pa.Array]:
+    def _time_columns(self, *times: Int64) -> list[pa.Array]:
         """Return columns of times, of which there are none without a time column."""
         time_type = self._columns.time_type
         return [] if time_type is None else [times_to_arrow(each, time_type) for each in times]

@@ -31,7 +31,7 @@ class PositionsOutput(Output):
     name = "positions"
 
     @classmethod
-    def _fields(cls, columns: Columns) -> Fields:
+    def _result_fields(cls, columns: Columns) -> Fields:
         fields: Fields = [("start", pa.int64()), ("end", pa.int64()), ("positions", _POSITIONS)]
         if columns.time_type is not None:
             fields += [("start_time", columns.time_type), ("end_time", columns.time_type)]
@@ -41,7 +41,7 @@ class PositionsOutput(Output):
         """Return one row for each complex event."""
         offsets = pa.array(found.offsets)
         positions = pa.ListArray.from_arrays(offsets, pa.array(found.positions))
-        columns = [*map(pa.array, found.spans), positions, *self._times(*found.times), *keys]
+        columns = [*map(pa.array, found.spans), positions, *self._time_columns(*found.times), *keys]
         columns += [*self._heads(found), *self._beside(found, offsets)]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
@@ -76,11 +76,11 @@ class Valuations(PositionsOutput):
         """Return the rows of the valuations that HAVING keeps."""
         measures = self._columns.measures
         if measures is not None and measures.chooses:
-            values = self._values(found)
-            kept = self._kept(found, measures.kept(measures.columns(values), values))
+            values = self._valuation_values(found)
+            kept = self._choose_rows(found, measures.kept(measures.columns(values), values))
             found, keys = found.at(kept), [key.filter(pa.array(kept)) for key in keys]
-        rows = self._rows(found, keys)
-        self._count(len(found))
+        rows = self._valuation_rows(found, keys)
+        self._count_results(len(found))
         return rows
 
     def n_of(self, found: MatchBuffers) -> int:
@@ -97,16 +97,16 @@ class Valuations(PositionsOutput):
         if isinstance(self.choice, RowChoice):
             self.choice.restore(state[1:])
 
-    def _rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+    def _valuation_rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         return super().rows(found, keys)
 
-    def _values(self, found: MatchBuffers) -> Values:
+    def _valuation_values(self, found: MatchBuffers) -> Values:
         return Values(found, self._labels, self._retained, self._columns.retained)
 
-    def _kept(self, found: MatchBuffers, kept: Bools) -> Bools:
+    def _choose_rows(self, found: MatchBuffers, kept: Bools) -> Bools:
         return kept if self.choice is None else self.choice.among(kept, found.ends)
 
-    def _count(self, n: int) -> None:
+    def _count_results(self, n: int) -> None:
         self._n_last = n
         self.n_matches += n
 
@@ -125,9 +125,9 @@ class BindingsOutput(Valuations):
         self._holds = [np.array([name in held for held in labels]) for name in columns.variables]
 
     @classmethod
-    def _fields(cls, columns: Columns) -> Fields:
+    def _result_fields(cls, columns: Columns) -> Fields:
         return [
-            *super()._fields(columns),
+            *super()._result_fields(columns),
             *((name, pa.int64() if name in columns.single else _POSITIONS) for name in columns.variables),
         ]
 
@@ -157,8 +157,8 @@ class EventsOutput(PositionsOutput):
     keeps_events = True
 
     @classmethod
-    def _fields(cls, columns: Columns) -> Fields:
-        fields = super()._fields(columns)
+    def _result_fields(cls, columns: Columns) -> Fields:
+        fields = super()._result_fields(columns)
         if columns.attributes is not None:
             fields.append(("events", pa.list_(pa.struct(list(columns.attributes)))))
         return fields
@@ -182,21 +182,21 @@ class MeasuresOutput(Valuations):
     positions: ClassVar[tuple[str, ...]] = ("start", "end")
 
     @classmethod
-    def _fields(cls, columns: Columns) -> Fields:
+    def _result_fields(cls, columns: Columns) -> Fields:
         measures = () if columns.measures is None else columns.measures.fields
-        spans = [field for field in super()._fields(columns) if field[0] != "positions"]
+        spans = [field for field in super()._result_fields(columns) if field[0] != "positions"]
         return [*spans, *measures]
 
     def rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return one row for each valuation."""
-        measures, values = self._columns.measures, self._values(found)
+        measures, values = self._columns.measures, self._valuation_values(found)
         assert measures is not None
         measured = measures.columns(values)
-        columns = [*map(pa.array, found.spans), *self._times(*found.times), *keys, *measured]
+        columns = [*map(pa.array, found.spans), *self._time_columns(*found.times), *keys, *measured]
         rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         if measures.chooses:
-            rows = rows.filter(pa.array(self._kept(found, measures.kept(measured, values))))
-        self._count(rows.num_rows)
+            rows = rows.filter(pa.array(self._choose_rows(found, measures.kept(measured, values))))
+        self._count_results(rows.num_rows)
         return rows
 
 
@@ -210,11 +210,11 @@ class RowsOutput(Valuations):
     numbered = True
 
     @classmethod
-    def _fields(cls, columns: Columns) -> Fields:
+    def _result_fields(cls, columns: Columns) -> Fields:
         fields: Fields = [("match", pa.int64()), ("variable", pa.string()), ("position", pa.int64())]
         return [*fields, *((field.name, field.type) for field in columns.attributes or ())]
 
-    def _rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+    def _valuation_rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return the rows of valuations, by position, and for one event in the order of the variables."""
         names = self._columns.variables
         holds = np.array([[name in held for name in names] for held in self._labels], np.bool_)
@@ -264,16 +264,16 @@ class Count(Output):
     counted = True
 
     @classmethod
-    def _fields(cls, columns: Columns) -> Fields:
+    def _result_fields(cls, columns: Columns) -> Fields:
         name = "count" if columns.aggregate is None else columns.aggregate.name
         return _fields_at_ends(columns, (name, pa.int64()))
 
     def rows(self, found: CountBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return one row for each position that ends complex events."""
-        columns = [pa.array(found.ends), self._values(found), *self._times(found.times), *keys]
+        columns = [pa.array(found.ends), self._valuation_values(found), *self._time_columns(found.times), *keys]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _values(self, found: CountBuffers) -> pa.Array:
+    def _valuation_values(self, found: CountBuffers) -> pa.Array:
         return pa.array(found.counts)
 
 
@@ -289,10 +289,10 @@ class Weighed(Count):
         return False
 
     @classmethod
-    def _fields(cls, columns: Columns) -> Fields:
+    def _result_fields(cls, columns: Columns) -> Fields:
         return _reduced_fields(columns)
 
-    def _values(self, found: CountBuffers) -> pa.Array:
+    def _valuation_values(self, found: CountBuffers) -> pa.Array:
         assert isinstance(found, WeighedBuffers)
         assert self._columns.aggregate is not None
         return weighed_values(found, self._columns.aggregate.function, self.schema.types[1])
@@ -317,7 +317,7 @@ class Aggregated(Valuations):
         self._reduction = Reduction(self._columns.aggregate.function, self.schema.types[1], shard)
 
     @classmethod
-    def _fields(cls, columns: Columns) -> Fields:
+    def _result_fields(cls, columns: Columns) -> Fields:
         return _reduced_fields(columns)
 
     def rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
@@ -325,17 +325,20 @@ class Aggregated(Valuations):
         measures = self._columns.measures
         assert measures is not None
         assert self._reduction is not None
-        (values,) = measures.columns(self._values(found))
-        columns, names = [pa.array(found.ends), *self._times(found.times[1]), *keys], ["end", *self.schema.names[2:]]
+        (values,) = measures.columns(self._valuation_values(found))
+        columns, names = (
+            [pa.array(found.ends), *self._time_columns(found.times[1]), *keys],
+            ["end", *self.schema.names[2:]],
+        )
         shown = pa.RecordBatch.from_arrays(columns, names=names)
-        self._count(len(found))
-        return self._shown(self._reduction.take(values, shown))
+        self._count_results(len(found))
+        return self._show_reduced(self._reduction.take(values, shown))
 
     def rest(self) -> pa.RecordBatch | None:
         """Return the row of the last end, once all its valuations were given."""
         assert self._reduction is not None
         found = self._reduction.rest()
-        return None if found is None else self._shown(found)
+        return None if found is None else self._show_reduced(found)
 
     def snapshot(self) -> list[int]:
         """Return the state from which `restore` goes on."""
@@ -348,7 +351,7 @@ class Aggregated(Valuations):
         super().restore(state[:1])
         self._reduction.restore(state[1:])
 
-    def _shown(self, found: pa.RecordBatch) -> pa.RecordBatch:
+    def _show_reduced(self, found: pa.RecordBatch) -> pa.RecordBatch:
         end, *others = found.columns
         return pa.RecordBatch.from_arrays([end, others[-2], *others[:-2]], schema=self.schema)
 
@@ -366,12 +369,12 @@ class Ends(Output):
     most_at_an_end = 1
 
     @classmethod
-    def _fields(cls, columns: Columns) -> Fields:
+    def _result_fields(cls, columns: Columns) -> Fields:
         return _fields_at_ends(columns)
 
     def rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return one row for each position that ends complex events."""
-        columns = [pa.array(found.ends), *self._times(found.times[1]), *keys]
+        columns = [pa.array(found.ends), *self._time_columns(found.times[1]), *keys]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
@@ -383,12 +386,12 @@ class CountedEnds(Count):
     most_at_an_end = 0
 
     @classmethod
-    def _fields(cls, columns: Columns) -> Fields:
+    def _result_fields(cls, columns: Columns) -> Fields:
         return _fields_at_ends(columns)
 
     def rows(self, found: CountBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return one row for each position that ends complex events."""
-        columns = [pa.array(found.ends), *self._times(found.times), *keys]
+        columns = [pa.array(found.ends), *self._time_columns(found.times), *keys]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def n_of(self, found: CountBuffers) -> int:

@@ -26,7 +26,7 @@ class ProgressOutput(Output):
     by_starts = True
 
     @classmethod
-    def _fields(cls, columns: Columns) -> Fields:
+    def _result_fields(cls, columns: Columns) -> Fields:
         time_type = columns.time_type
         times: Fields = [] if time_type is None else [("times", pa.list_(time_type))]
         return [
@@ -47,7 +47,7 @@ class ProgressOutput(Output):
             *keys,
             pa.array(np.diff(found.offsets).astype(np.int64)),
             pa.ListArray.from_arrays(offsets, pa.array(found.positions)),
-            *(pa.ListArray.from_arrays(offsets, times) for times in self._times(found.times)),
+            *(pa.ListArray.from_arrays(offsets, times) for times in self._time_columns(found.times)),
             pa.array(STOPPED, pa.string()).take(pa.array(found.states)),
             pa.array(found.barring, mask=found.barring < 0),
         ]

@@ -26,7 +26,7 @@ class EventsRead(Output):
     each_event = True
 
     @classmethod
-    def _fields(cls, columns: Columns) -> Fields:
+    def _result_fields(cls, columns: Columns) -> Fields:
         times = [] if columns.time_type is None else [("end_time", columns.time_type)]
         own = [(PARTITION, pa.int32()), (SYMBOL, pa.int32()), (CLOCK, pa.uint64())]
         return [("end", pa.int64()), *times, *columns.keys, *own]
@@ -34,5 +34,5 @@ class EventsRead(Output):
     def rows(self, found: EventBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return one row for each event."""
         own = [pa.array(each) for each in (found.partitions, found.symbols, found.clocks)]
-        columns = [pa.array(found.ends), *self._times(found.times), *keys, *own]
+        columns = [pa.array(found.ends), *self._time_columns(found.times), *keys, *own]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)

@@ -69,18 +69,18 @@ class _Worker:
     def first(self) -> str | None:
         """Return the query of some piece of the results of a batch; None after the last one."""
         name = next((name for name, pieces in self._waiting.items() if pieces), None)
-        if name is not None or not self._read():
+        if name is not None or not self._read_piece():
             return name
         return self.first()
 
     def next(self, name: str) -> pa.RecordBatch | None:
         """Return the next piece of the results of a query and a batch; None after the last one."""
         waiting = self._waiting[name]
-        while not waiting and self._read():
+        while not waiting and self._read_piece():
             pass
         return waiting.popleft() if waiting else None
 
-    def _read(self) -> bool:
+    def _read_piece(self) -> bool:
         """Read a piece; False: there are no more of the batch."""
         if self._is_read:
             return False
@@ -120,11 +120,11 @@ def on_threads_by_key(splitter: StreamSplitter, batches: Iterable[pa.RecordBatch
                 n_ahead += 1
                 if n_ahead > BATCHES_AHEAD:
                     n_ahead -= 1
-                    yield from _merged(workers, by_starts)
+                    yield from _merge_results(workers, by_starts)
         for worker in workers:
             worker.push(None)
         for _ in range(n_ahead + 1):  # and what is known at the end
-            yield from _merged(workers, by_starts)
+            yield from _merge_results(workers, by_starts)
     finally:
         reading.stop()
         for worker in workers:
@@ -137,7 +137,7 @@ def on_threads_by_key(splitter: StreamSplitter, batches: Iterable[pa.RecordBatch
         splitter.group.input.close()
 
 
-def _merged(workers: list[_Worker], by_starts: dict[str, list[pa.RecordBatch]]) -> NamedBatches:
+def _merge_results(workers: list[_Worker], by_starts: dict[str, list[pa.RecordBatch]]) -> NamedBatches:
     """Yield the results of one batch: query by query, each in the order of their ends, or of their starts.
 
     Parameters
@@ -176,12 +176,12 @@ def _merged_of(name: str, workers: list[_Worker]) -> Iterator[pa.RecordBatch]:
             pieces[k] = workers[k].next(name)
             continue
         # complex events that end up to here are complete: later pieces of each worker end after it
-        bound = min(_ends(piece)[-1] for piece in pieces if piece is not None)
+        bound = min(_end_positions(piece)[-1] for piece in pieces if piece is not None)
         ready: list[pa.RecordBatch] = []
         for k, piece in enumerate(pieces):
             if piece is None:
                 continue
-            n = int(np.searchsorted(_ends(piece), bound, "right"))
+            n = int(np.searchsorted(_end_positions(piece), bound, "right"))
             if n:
                 ready.append(piece.slice(0, n))
                 pieces[k] = piece.slice(n) if n < piece.num_rows else workers[k].next(name)
@@ -189,9 +189,9 @@ def _merged_of(name: str, workers: list[_Worker]) -> Iterator[pa.RecordBatch]:
 
 
 def _by_end(found: pa.RecordBatch) -> pa.RecordBatch:
-    return found.take(pa.array(np.argsort(_ends(found), kind="stable")))
+    return found.take(pa.array(np.argsort(_end_positions(found), kind="stable")))
 
 
-def _ends(found: pa.RecordBatch) -> Int64:
+def _end_positions(found: pa.RecordBatch) -> Int64:
     ends: Int64 = found.column("end").to_numpy()
     return ends

@@ -62,7 +62,7 @@ class StreamSplitter:
 
     def range_group(self, begin: int, report_from: int) -> ExecutionGroup:
         """Return a group for the stream from `begin` on that lists matches that end from `report_from` on."""
-        return self._part(self.group.executions, start_position=begin, report_from=report_from)
+        return self._part_group(self.group.executions, start_position=begin, report_from=report_from)
 
     @staticmethod
     def restart(group: ExecutionGroup, begin: int, report_from: int) -> None:
@@ -79,9 +79,9 @@ class StreamSplitter:
         many = len(executions) >= MIN_OF_SHARE * n
         whole = [name for name, each in executions.items() if many or not each.dealt_by_key]
         own = {name: each for name, each in executions.items() if name not in whole or name in whole[k::n]}
-        return self._part(own, whole, key_shard=(k, n))
+        return self._part_group(own, whole, key_shard=(k, n))
 
-    def _part(
+    def _part_group(
         self, executions: Mapping[str, QueryExecution], whole: Collection[str] = (), **part: Any
     ) -> ExecutionGroup:
         """Return a group of the same queries with other options; those of `whole` have all keys."""

@@ -74,7 +74,7 @@ class Texts:
     def __init__(self) -> None:
         self._taken = Scratch(np.int32)
         self._n_in_dictionary = 0
-        self._forget()
+        self._forget_strings()
 
     def __call__(self, array: pa.Array, rows: Int32 | None) -> KeyWords:
         """Return the words of an array, or of some of its rows, valid until the next call."""
@@ -116,10 +116,10 @@ class Texts:
 
     def restore(self, texts: pa.Array) -> None:
         """Replace all texts by these, with their indices as words."""
-        self._forget()
+        self._forget_strings()
         self._coder.number(texts)
 
-    def _forget(self) -> None:
+    def _forget_strings(self) -> None:
         self._coder = DictionaryEncoder(bounded=False)
         self._of_dictionary = DictionaryCache(self._coder.number)
 

@@ -96,7 +96,7 @@ class PartitionKeys:
             of_key = [columns[name] for name in names]
             if having:
                 of_key = [_where(column, events) for column, events in zip(of_key, having[i], strict=True)]
-            key = self._key(of_key, names, kind := next(kinds))
+            key = self._bind_key(of_key, names, kind := next(kinds))
             key = _in_lower_case(key) if self.nocase[i] else key
             found += _with_null(key, kind) if nullable and next(kinds) is not None else [key]
         return found
@@ -123,19 +123,19 @@ class PartitionKeys:
 
     def _keys_in(self, columns: dict[str, pa.Array], types: list[pa.DataType]) -> list[pa.Array]:
         return [
-            self._key([columns[name] for name in names], names, kind)
+            self._bind_key([columns[name] for name in names], names, kind)
             for names, kind in zip(self.brackets, types, strict=True)
         ]
 
-    def _key(self, columns: list[pa.Array], names: tuple[str, ...], kind: pa.DataType) -> pa.Array:
+    def _bind_key(self, columns: list[pa.Array], names: tuple[str, ...], kind: pa.DataType) -> pa.Array:
         if len(columns) == 1 and pa.types.is_dictionary(columns[0].type) and is_string(kind):
-            return _readable(columns[0])
+            return _readable_dictionary(columns[0])
         columns = [_as_key(column, kind, name) for column, name in zip(columns, names, strict=True)]
         # Arrow makes wider decimals of narrow ones
         return columns[0] if len(columns) == 1 else _as_key(pc.coalesce(*columns), kind, names[0])
 
 
-def _readable(column: pa.Array) -> pa.Array:
+def _readable_dictionary(column: pa.Array) -> pa.Array:
     """Return a column with a dictionary in a layout that Arrow's functions read."""
     if pa.types.is_string_view(column.type.value_type):
         return pa.DictionaryArray.from_arrays(column.indices, plain_texts(column.dictionary))

@@ -126,16 +126,16 @@ class ViewOfPartitions:
         if not len(picked.rows) and not self.shared.numbered:  # ordinals count the events of all blocks
             return picked, np.empty(0, np.int32), np.empty(0, np.int64)
         ids, all_ordinals, some_have_none = self.shared.ids(keys_of_block, picked.some)
-        partitions = self._of(ids, picked.rows, self._ids)
+        partitions = self._gather_rows(ids, picked.rows, self._ids)
         if some_have_none:
             kept = np.flatnonzero(partitions >= 0)
             picked, partitions = picked.at(kept), partitions[kept]
         if not self.shared.numbered:
             return picked, partitions, all_ordinals
-        return picked, partitions, self._of(all_ordinals, picked.rows, self._ordinals)
+        return picked, partitions, self._gather_rows(all_ordinals, picked.rows, self._ordinals)
 
     @staticmethod
-    def _of(values: Any, rows: Int32, memory: Scratch) -> Any:
+    def _gather_rows(values: Any, rows: Int32, memory: Scratch) -> Any:
         taken = memory.empty(len(rows))
         gather(read_only(values), rows, taken)
         return taken

@@ -239,10 +239,10 @@ class Binding:
 
     def fits(self, schema: pa.Schema) -> bool:
         """Return True if batches of another schema can be evaluated with this binding."""
-        return all(attribute_type(schema, name) == data_type for name, data_type in self._types.items())
+        return all(attribute_type(schema, name) == data_type for name, data_type in self._column_types.items())
 
     @cached_property
-    def _types(self) -> dict[str, pa.DataType | None]:
+    def _column_types(self) -> dict[str, pa.DataType | None]:
         return {name: attribute_type(self.schema, name) for name in self.columns}
 
 

@@ -114,7 +114,7 @@ class Draft:
         return 0 if isinstance(self.chain, str) else len(self.chain)
 
 
-def _select(draft: Draft) -> None:
+def _selection_pass(draft: Draft) -> None:
     """Find the variables and attributes that SELECT and its measures keep."""
     syntax = draft.syntax
     draft.measures = measures_of(syntax, variables_of(syntax.formula))
@@ -179,7 +179,7 @@ def _chain(draft: Draft) -> None:
         draft.steps = "an absence at the end may take back what was found"
 
 
-def _step(draft: Draft) -> None:
+def _recent_pass(draft: Draft) -> None:
     """Build the steps of SELECT RECENT, for each of which one partial match is pending."""
     syntax = draft.syntax
     if not STRATEGIES[syntax.select.strategy].pending:
@@ -202,27 +202,27 @@ def _parallelise(draft: Draft) -> None:
         draft.why_not_parallel = str(error)
 
 
-def _place(draft: Draft) -> None:
+def _atom_graph_pass(draft: Draft) -> None:
     """Place the filters between events of any other such pattern at its atoms."""
     if draft.relates and draft.parallel is None and draft.recent is None:
         draft.graph = build_atom_graph(draft.pattern, draft.guards, draft.selected, draft.n_steps)
 
 
-def _automaton(draft: Draft) -> None:
+def _automaton_pass(draft: Draft) -> None:
     """Build the automaton, of linear size, of a pattern without conjunctions and without its filters between events."""
     draft.cea = None if draft.conjunction else build_cea(draft.alone, draft.selected, draft.guards)
 
 
 PASSES: tuple[tuple[str, Callable[[Draft], None]], ...] = (
-    ("selection", _select),
+    ("selection", _selection_pass),
     ("normal form", _normalise),
     ("trailing absence", _follow),
     ("guards", _guard),
     ("chain", _chain),
-    ("recent", _step),
+    ("recent", _recent_pass),
     ("parallel", _parallelise),
-    ("atom graph", _place),
-    ("automaton", _automaton),
+    ("atom graph", _atom_graph_pass),
+    ("automaton", _automaton_pass),
 )
 """Passes from a checked query to its plan, in their order; `cer_gpu.explain.passes` tells what each did."""
 

@@ -31,7 +31,7 @@ def recogniser_of(plan: LogicalPlan) -> Recogniser | None:
         return None
     if plan.strategy.name != "ALL":
         return None
-    return _made(_Asked(plan.text, plan.relations, plan.type_column, int(plan.within.length), plan))
+    return _cached_recogniser(_Asked(plan.text, plan.relations, plan.type_column, int(plan.within.length), plan))
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class _Asked:
 
 
 @lru_cache(maxsize=32)
-def _made(asked: _Asked) -> Recogniser | None:
+def _cached_recogniser(asked: _Asked) -> Recogniser | None:
     plan = asked.plan
     if plan.graph is None or not is_plain(plan.formula):
         return None

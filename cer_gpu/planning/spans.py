@@ -51,7 +51,7 @@ class Spans:
         if all(isinstance(part, Atom) for part in choices(body)):
             return body
         first, last = self.two_sites()
-        relation = self._apart(within, ("the last of these", last), ("the first of these", first))
+        relation = self._distance_filter(within, ("the last of these", last), ("the first of these", first))
         return Related(_with_ends(body, first, last), relation)
 
     def each_step(self, formula: NormalForm, within: s.Within) -> NormalForm:
@@ -60,7 +60,7 @@ class Spans:
             return replace(formula, body=self.each_step(formula.body, within))
         site = next(self._sites)
         one = "each event", site
-        return Related(_everywhere(formula, site), self._apart(within, one, one, "PREV"))
+        return Related(_everywhere(formula, site), self._distance_filter(within, one, one, "PREV"))
 
     def behind(
         self, body: NormalForm, event: NormalForm, within: s.Within, sites: tuple[int, int] | None = None
@@ -70,10 +70,10 @@ class Spans:
         `sites` are the hidden definitions of both; None: new ones.
         """
         last, site = self.two_sites() if sites is None else sites
-        relation = self._apart(within, ("it", site), ("the last event", last), "LAST")
+        relation = self._distance_filter(within, ("it", site), ("the last event", last), "LAST")
         return _everywhere(body, last), _everywhere(event, site), relation
 
-    def _apart(
+    def _distance_filter(
         self, within: s.Within, later: tuple[str, int], earlier: tuple[str, int], which: str = "EACH"
     ) -> s.Relation:
         """Return the filter that one event, of a variable and its definition, lies at most so far behind another."""

@@ -213,7 +213,7 @@ class GuardEvaluator:
                 self._sides.take(block, found.rows, found.sides)
             selected, self.tier = (found.symbols, found.rows), CUDA
         else:
-            selected = self._select(block, symbols)
+            selected = self._select_on_host(block, symbols)
         self.placement.took(due.device, block.n_rows, time.perf_counter() - begun)
         return selected
 
@@ -241,9 +241,9 @@ class GuardEvaluator:
         self._words_pass = self._words_pass or words_pass([self])
         return self._words_pass.submit((self.inputs_of(block),), None)
 
-    def _select(self, block: Block, symbols: SymbolTable) -> Selected:
+    def _select_on_host(self, block: Block, symbols: SymbolTable) -> Selected:
         """Do the work of `select` on the CPU."""
-        made = self._compiled(block)
+        made = self._compiled_pass(block)
         self.tier = INTERPRETED if made is None else COMPILED
         if made is None:
             return symbols.select(self.words(block))
@@ -311,7 +311,7 @@ class GuardEvaluator:
             {slot: read_only(np.broadcast_to(inputs.given[slot](block), n)).view(np.uint8) for slot in slots.given},
         )
 
-    def _compiled(self, block: Block) -> Callable[..., Any] | None:
+    def _compiled_pass(self, block: Block) -> Callable[..., Any] | None:
         """Return the compiled pass over a block; None: there is none, or it does not pay yet."""
         code, n = self.bound.code, block.n_rows
         if code is None or not n or TIER == INTERPRETED or not code.may_run(n, at_once=TIER == COMPILED):

@@ -126,12 +126,12 @@ class _Writer(NumbaWriter):
         loop = ["i = U(r)", *self._prefetches(), *lines]
         for k in range(self._program.n_parts):
             allowed = [*self._allowed_by_codes(f", U({k})"), *rows[k : k + 1]]
-            self._lines.append(f"words[i, U({k})] = {' & '.join(allowed) or f'U({_bits(self._part(k))})'}")
+            self._lines.append(f"words[i, U({k})] = {' & '.join(allowed) or f'U({_bits(self._write_part(k))})'}")
         loop += self._lines
         body = [*self._preamble(), "for r in range(n_rows):", *_indented(loop)]
         return [f"def run({self._arguments()}):", *_indented(body)]
 
-    def _part(self, k: int) -> range:
+    def _write_part(self, k: int) -> range:
         return range(64 * k, min(64 * k + 64, self._program.n_guards))
 
     def _tests(self) -> tuple[list[str], list[str]]:
@@ -142,8 +142,10 @@ class _Writer(NumbaWriter):
         results = {guard: self._test(test) for guard, test in self._program.tests}
         cast, words = CASTS[self._program.word], []
         for k in range(self._program.n_parts):
-            untested = _bits(guard for guard in self._part(k) if guard not in results)
-            bits = [f"{cast}({results[guard]}) << {cast}({guard % 64})" for guard in self._part(k) if guard in results]
+            untested = _bits(guard for guard in self._write_part(k) if guard not in results)
+            bits = [
+                f"{cast}({results[guard]}) << {cast}({guard % 64})" for guard in self._write_part(k) if guard in results
+            ]
             words.append(f"{cast}({' | '.join([f'{cast}({untested})', *(f'({bit})' for bit in bits)])})")
         return self._lines, words
 

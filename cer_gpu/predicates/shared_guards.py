@@ -142,11 +142,11 @@ class GuardList:
         digests = bound.digests if isinstance(bound, UnboundGuards) else ()
         with self._lock:
             return [
-                self._number(guard, tests.get(k), inputs, digests[k] if digests else None)
+                self._add_guard(guard, tests.get(k), inputs, digests[k] if digests else None)
                 for k, guard in enumerate(bound.guards)
             ]
 
-    def _number(self, guard: Guard, test: BoundPredicate | None, inputs: Inputs | None, digest: str | None) -> int:
+    def _add_guard(self, guard: Guard, test: BoundPredicate | None, inputs: Inputs | None, digest: str | None) -> int:
         new = len(self._bound)
         number = self._numbers.setdefault(guard, new)
         if number == new:
@@ -183,12 +183,12 @@ class GuardList:
             if self._set is None and (made_of := self._made_of()) is not None:
                 guards = [guard for guard, _, _ in self._bound]
                 read = partial(read_set, schema=self.schema, guards=guards)
-                self._set = disk_cached("guards", made_of, self._made, written_set, read)
+                self._set = disk_cached("guards", made_of, self._make_lists, written_set, read)
             elif self._set is None or self._set.n_guards < len(self._bound):
-                self._set = self._made()
+                self._set = self._make_lists()
             return self._set
 
-    def _made(self) -> BoundSet:
+    def _make_lists(self) -> BoundSet:
         for number in range(self._steps.n_guards, len(self._bound)):
             self.add_to(self._steps, number)
         return BoundSet(set_tables(self._steps), self._steps.inputs, dict(self._steps.late))
@@ -227,9 +227,9 @@ class SharedGuards:
     def __init__(
         self, schema: pa.Schema, type_column: str | None, stream_column: str | None, device: str = CPU
     ) -> None:
-        self._begin(GuardList(schema, type_column, stream_column), forced(device))
+        self._begin_guards(GuardList(schema, type_column, stream_column), forced(device))
 
-    def _begin(self, guards: GuardList, device: str) -> None:
+    def _begin_guards(self, guards: GuardList, device: str) -> None:
         self.guards: GuardList = guards
         self.schema: pa.Schema = guards.schema
         self.asked: str = device
@@ -256,7 +256,7 @@ class SharedGuards:
     def another(self) -> SharedGuards:
         """Return the same guards, bound as these are, for another evaluation."""
         other = SharedGuards.__new__(SharedGuards)
-        other._begin(self.guards, self.asked)
+        other._begin_guards(self.guards, self.asked)
         other._numbers_of, other._idle = WeakKeyDictionary(self._numbers_of), self._idle
         return other
 
@@ -289,7 +289,7 @@ class SharedGuards:
 
     def asked_in(self, block: Block) -> Iterable[int]:
         """Return the numbers of the guards that rows of a block may satisfy."""
-        block = self._read(block)
+        block = self._find_rows(block)
         if self._host is not None:
             alone = np.flatnonzero(self._host.tables.is_all) if block.n_rows else NO_ROWS
             return [*self._found.guards.tolist(), *alone.tolist()]
@@ -297,7 +297,7 @@ class SharedGuards:
 
     def rows(self, number: int, block: Block) -> Int32:
         """Return the rows of a block that satisfy the guard of a number, ascending."""
-        block = self._read(block)
+        block = self._find_rows(block)
         found = self._rows.get(number)
         if found is None:
             found = self._rows[number] = self._rows_of(number, block)
@@ -305,7 +305,7 @@ class SharedGuards:
 
     def some_of(self, block: Block) -> Int32 | None:
         """Return the rows of a block that may satisfy a guard, ascending, if they are few; None: they are not."""
-        block = self._read(block)
+        block = self._find_rows(block)
         if self._some is None:
             numbers = list(self.asked_in(block))
             lists = [self._in_question(number, block) for number in numbers]
@@ -317,7 +317,7 @@ class SharedGuards:
             self._some = (some if some is not None and SPARSE * len(some) < block.n_rows else None,)
         return self._some[0]
 
-    def _read(self, block: Block) -> Block:
+    def _find_rows(self, block: Block) -> Block:
         """Find the rows of all guards of a block, unless they are known; return the block that all queries read."""
         block = block.source  # the guards of several queries read no column of one of them
         if block is self._block:

@@ -317,7 +317,7 @@ def _over(query: CompiledQuery, schema: pa.Schema, output: str, name: str, model
     )
     if not isinstance(query, Query):
         return found
-    plan, binding, needs = query._plan, query._bind(schema), query._needs(schema, output)
+    plan, binding, needs = query._plan, query._bind(schema), query._file_pruning(schema, output)
     sleeps = may_sleep(plan, OUTPUTS[output], binding) and not plan.pipes and plan.aggregate is None
     return replace(
         found,

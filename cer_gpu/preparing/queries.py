@@ -215,13 +215,13 @@ class PreparedQuery(CompiledQuery):
     def _window_units(self, schema: pa.Schema) -> int | float | None:
         return self.compiled._window_units(schema)
 
-    def _asked(self, options: EvaluationOptions) -> Any:
-        return self if options.aggregate is None else self.compiled._asked(options)
+    def _with_aggregate_of(self, options: EvaluationOptions) -> Any:
+        return self if options.aggregate is None else self.compiled._with_aggregate_of(options)
 
-    def _needs(self, schema: pa.Schema, output: str | None = None) -> FilePruning | None:
-        return self.compiled._needs(schema, output)
+    def _file_pruning(self, schema: pa.Schema, output: str | None = None) -> FilePruning | None:
+        return self.compiled._file_pruning(schema, output)
 
-    def _source(
+    def _open_source(
         self,
         events: Any,
         *,
@@ -229,10 +229,10 @@ class PreparedQuery(CompiledQuery):
         resident: bool = False,
         needs: Callable[[pa.Schema], FilePruning | None] | None = None,
     ) -> Source:
-        return self.compiled._source(events, sort=sort, resident=resident, needs=needs)
+        return self.compiled._open_source(events, sort=sort, resident=resident, needs=needs)
 
-    def _member(self, options: EvaluationOptions, sharing: SharedState | None = None) -> QueryExecution:
-        return self.compiled._member(options, sharing)
+    def _new_execution(self, options: EvaluationOptions, sharing: SharedState | None = None) -> QueryExecution:
+        return self.compiled._new_execution(options, sharing)
 
 
 def _itself(query: CompiledQuery) -> CompiledQuery:

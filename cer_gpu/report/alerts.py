@@ -68,7 +68,7 @@ def write_alerts(
     sources = paths(events) if events_from is None else [*events_from]
     raised = {name: Raised(rule) for name, rule in rules.rules.items()}
     with result_file(path, [*paths(events), *inputs]) as file:
-        source = ReportEvents(rules._first, events, sort=sort).open()
+        source = ReportEvents(rules._first_query, events, sort=sort).open()
         schema, evaluator, batches = rules._alerts(source, EvaluationOptions(threads=threads, max_memory=max_memory))
         kind = schema.field("end_time").type if "end_time" in schema.names else None
         for batch in batches:

@@ -114,7 +114,7 @@ def _count(queries: Mapping[str, Query], events: ReportEvents, asked: Evaluation
     counted = {name: Counted(query, ShownPartitions(query)) for name, query in queries.items()}
     together = QuerySet(queries)
     evaluator = together._closed(replace(asked, output="count"))
-    for name, batch in together._matches(events.open(), evaluator, asked.threads):
+    for name, batch in together._match_source(events.open(), evaluator, asked.threads):
         counted[name].add(batch)
     for name, each in counted.items():
         each.n_events, each.notes = evaluator.n_events, tuple(evaluator.notes.get(name, ()))

@@ -36,7 +36,7 @@ class ReportEvents:
 
     def numbered(self) -> Source:
         """Open the events with the numbers of their rows in the input, if they come in another order."""
-        return self._query._source(self._events, sort=self._sort)
+        return self._query._open_source(self._events, sort=self._sort)
 
 
 def paths(events: Any) -> list[str]:

@@ -95,7 +95,7 @@ def find_for_report(
     # of what HAVING drops, only valuations are told apart
     evaluator = listed._evaluator(replace(asked, output="bindings" if query._drops_rows else "positions"))
     n_listed = 0
-    for batch in listed._matches(events.open(), evaluator, asked.threads):
+    for batch in listed._match_source(events.open(), evaluator, asked.threads):
         if not batch.num_rows:
             continue
         positions = batch.column("positions")
@@ -179,7 +179,7 @@ def variables_of(
 
 
 def _valuations(query: Query, events: ReportEvents, asked: EvaluationOptions) -> Iterator[pa.RecordBatch]:
-    for batch in query._matches(events.open(), query._evaluator(replace(asked, output="bindings")), asked.threads):
+    for batch in query._match_source(events.open(), query._evaluator(replace(asked, output="bindings")), asked.threads):
         if batch.num_rows:
             yield batch
 

@@ -58,7 +58,7 @@ def write_funnel(
     with result_file(path, [*paths(events), *inputs]) as file:
         evaluator = together._closed(EvaluationOptions(output="funnel", max_memory=max_memory))
         source = ReportEvents(next(iter(queries.values())), events, sort=sort).open()
-        for name, batch in together._matches(source, evaluator, threads):
+        for name, batch in together._match_source(source, evaluator, threads):
             counts[name].take(batch)
         texts = {name: each.text for name, each in queries.items()}
         heading = title_of(texts, inputs, sources) if title is None else title

@@ -35,7 +35,7 @@ def shown_measures(
     most = max(MAX_MEASURED // n_pages, 1)
     first, sampled, n_rows = list[pa.RecordBatch](), list[pa.RecordBatch](), 0
     evaluator = query._evaluator(replace(asked, output="measures", limit=None if is_whole else most))
-    for batch in query._matches(events.numbered(), evaluator, asked.threads):
+    for batch in query._match_source(events.numbered(), evaluator, asked.threads):
         left = most - n_rows
         if left > 0 or not first:
             first.append(batch.slice(0, max(left, 0)))

@@ -110,13 +110,13 @@ class RowPatternQuery(CompiledQuery):
             )
         return self.default_output
 
-    def _member(self, options: EvaluationOptions, sharing: SharedState | None = None) -> BufferedExecution:
+    def _new_execution(self, options: EvaluationOptions, sharing: SharedState | None = None) -> BufferedExecution:
         self.output_for(options.output)
         if options.aggregate is not None:
             raise OptionError("aggregate is an option of CEQL; in MATCH_RECOGNIZE, MEASURES has aggregates")
         return BufferedExecution(self, options)
 
-    def _source(self, events: Any, *, sort: Sort = False, resident: bool = False, needs: Any = None) -> Source:
+    def _open_source(self, events: Any, *, sort: Sort = False, resident: bool = False, needs: Any = None) -> Source:
         """Open anything that `evaluate` takes, or a mapping from the table of FROM to it."""
         EvaluationOptions(sort=sort).check_time(None)
         if not isinstance(events, Mapping):
@@ -155,7 +155,7 @@ class RowPatternQuery(CompiledQuery):
         if analyze:
             raise OptionError("MATCH_RECOGNIZE is not measured stage by stage\nhint: leave out analyze (--analyze)")
         if events is not None:
-            self.output_schema(self._source(events).schema)
+            self.output_schema(self._open_source(events).schema)
         searched = self._conditions.searched
         names = tuple(searched.predicates) if searched else ()
         return explain_row_pattern(self._statement, self._program, tuple(self._conditions.predicates), names)
@@ -182,9 +182,9 @@ class RowPatternQuery(CompiledQuery):
     def columns(self, schema: pa.Schema, output: str | None = None) -> list[str]:
         """Return the names of the columns of a schema that the statement reads; fields of structs by their paths."""
         # of events of which nothing is read, any column tells how many there are
-        return narrowest(schema, self._read(schema)) or schema.names[:1]
+        return narrowest(schema, self._columns_read(schema)) or schema.names[:1]
 
-    def _read(self, schema: pa.Schema) -> list[str]:
+    def _columns_read(self, schema: pa.Schema) -> list[str]:
         """Return the names of the columns that the statement reads, and those of fields of structs, with dots."""
         statement = self._statement
         named = {name for name, _ in statement.partition} | {each.column for each in statement.order}
@@ -248,7 +248,7 @@ class RowPatternQuery(CompiledQuery):
     def _shown(self) -> Bools:
         return np.array([not place.excluded for place in self._program.places], np.bool_)
 
-    def _results(self, table: pa.Table, schema: pa.Schema, device: str) -> Iterator[pa.RecordBatch]:
+    def _table_results(self, table: pa.Table, schema: pa.Schema, device: str) -> Iterator[pa.RecordBatch]:
         statement = self._statement
         measures = self._measures.bind(table.schema, self.text)
         available = [each.name for each in self._available(table.schema, measures)]

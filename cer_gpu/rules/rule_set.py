@@ -94,11 +94,11 @@ class RuleSet(QuerySet):
         [{'rule': 'guessed', 'level': 'high', 'key': [('user', 'ann')], 'positions': [0, 1]}]
         """
         outputs = self._outputs
-        source = self._source(
+        source = self._open_source(
             events,
             sort=options.sort,
             resident=True,
-            needs=lambda schema: self._over(schema, options)._needs(schema, outputs=outputs),
+            needs=lambda schema: self._over(schema, options)._file_pruning(schema, outputs=outputs),
         )
         schema, _, found = self._alerts(source, options)
         return in_order_of_ends(list(found), schema)
@@ -118,7 +118,7 @@ class RuleSet(QuerySet):
         schemas = {name: query.result_schema for name, query in over.queries.items()}
         evaluator = together._closed(options, outputs)
         rows = AlertRows(self.rules, queries, time_type_in(schemas, queries))
-        found = (rows.of(name, batch) for name, batch in together._found(source, evaluator, options.threads))
+        found = (rows.of(name, batch) for name, batch in together._find_matches(source, evaluator, options.threads))
         return rows.schema, evaluator, found
 
 

@@ -104,12 +104,12 @@ def test_threads_end_with_their_reader_and_their_counts_add_up(monkeypatch):
     before = threading.active_count()
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; A PARTITION BY [k] WITHIN 50 EVENTS")
     events = pa.table({"type": ["A"] * 20_000, "k": [i % 5 for i in range(20_000)]})
-    reader = query._matches(query._source(events), query.evaluator(), 3)
+    reader = query._match_source(query._open_source(events), query.evaluator(), 3)
     assert next(reader).num_rows
     reader.close()
     assert threading.active_count() == before
     evaluator = query.evaluator()
-    found = sum(batch.num_rows for batch in query._matches(query._source(events), evaluator, 3))
+    found = sum(batch.num_rows for batch in query._match_source(query._open_source(events), evaluator, 3))
     assert (evaluator.n_events, evaluator.n_matches) == (20_000, found)
 
 

@@ -106,7 +106,7 @@ def test_the_evaluator_counts_the_events_and_results_of_all_threads(small_ranges
     events = random_events(rng, 300)
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 9 EVENTS")
     evaluator = query.evaluator()
-    found = sum(batch.num_rows for batch in query._matches(query._source(events), evaluator, 3))
+    found = sum(batch.num_rows for batch in query._match_source(query._open_source(events), evaluator, 3))
     assert (evaluator.n_events, evaluator.n_matches) == (300, found)
 
 
@@ -193,7 +193,7 @@ def test_threads_end_with_their_reader(monkeypatch):
     monkeypatch.setattr(on_threads, "MAX_WAITING", 1)
     before = threading.active_count()
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; A ; A WITHIN 200 EVENTS")
-    reader = query._matches(query._source(pa.table({"type": ["A"] * 20_000})), query.evaluator(), 3)
+    reader = query._match_source(query._open_source(pa.table({"type": ["A"] * 20_000})), query.evaluator(), 3)
     assert next(reader).num_rows
     reader.close()
     assert threading.active_count() == before

@@ -154,17 +154,17 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
         return memory.address
 
     def _work(self, n_rows: int) -> _Work:
-        n_words, n_guards = _words(n_rows), self.steps.n_guards
+        n_words, n_guards = _n_words(n_rows), self.steps.n_guards
         found = aligned(4 * n_words * self.steps.n_lines)
         counts = found + aligned(4 * n_words * n_guards)
         return _Work(n_words, found, counts, counts + aligned(4 * n_guards))
 
-    def _size(self, n_rows: int) -> int:
+    def _memory_size(self, n_rows: int) -> int:
         return self._work(n_rows).size
 
     # ---- copies --------------------------------------------------------------------------------------------------
 
-    def _copy(self, slot: Slot, rows: tuple[Any, ...], begin: int, end: int) -> None:
+    def _copy_inputs(self, slot: Slot, rows: tuple[Any, ...], begin: int, end: int) -> None:
         """Copy what the tests read of some rows."""
         if not self._flat:
             flat, begins = self.steps.steps()
@@ -184,7 +184,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
         values = dict[object, tuple[tuple[int, int], tuple[int, int, int, int]]]()
         for k, test in enumerate(self.steps.number_tests):
             if test.column not in values:
-                values[test.column] = self._values(test.column, given, begin, end, inputs, valid_bits)
+                values[test.column] = self._add_values(test.column, given, begin, end, inputs, valid_bits)
             (valid, first_valid), (at, first, stored, step) = values[test.column]
             is_read = test.op != KNOWN
             tests[k] = (
@@ -203,7 +203,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
         for name in self.steps.texts:
             column = given.block.column(name)
             column = column if pa.types.is_dictionary(column.type) else plain_texts(plain_array(column))
-            texts[name] = _texts(column, begin, end, inputs, valid_bits(name))
+            texts[name] = _add_strings(column, begin, end, inputs, valid_bits(name))
             if name not in self._patterns:
                 self._patterns[name] = self._patterns_of(name, column)
         memory = self._reserve(slot, "inputs", max(inputs.size, 1))
@@ -217,7 +217,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
             each.codes = None if each.codes is None else each.codes + memory.address
         self._read[id(slot)] = tests, texts
 
-    def _values(
+    def _add_values(
         self, column: t.Column | str, given: SetInputs, begin: int, end: int, inputs: _Inputs, valid_bits: Any
     ) -> tuple[tuple[int, int], tuple[int, int, int, int]]:
         """Return validity bits, and the place, first bit, type and step of values."""
@@ -274,7 +274,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
 
     # ---- kernels -------------------------------------------------------------------------------------------------
 
-    def _launch(self, slot: Slot, n_rows: int, state: None) -> None:
+    def _launch_kernels(self, slot: Slot, n_rows: int, state: None) -> None:
         tests, texts = self._read[id(slot)]
         work, base = self._work(n_rows), slot.memory["work"].address
         n_guards, first_text = self.steps.n_guards, len(tests)
@@ -284,7 +284,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
         if len(tests):
             arguments = len(tests), n_rows, work.n_words, base
             plan.launch("cer_test_numbers", len(tests) * work.n_words, tests.reshape(-1).tolist(), *arguments)
-        rooms = [self._room(name, of) for name, of in texts.items()]
+        rooms = [self._string_memory(name, of) for name, of in texts.items()]
         room = _Room(*(max(sizes) for sizes in zip(*rooms, strict=True))) if rooms else _Room()
         scratch = self._reserve(slot, "scratch", max(sum(map(aligned, room)), 1)).address
         places = [scratch + int(place) for place in np.cumsum([0, *map(aligned, room[:-1])])]
@@ -304,23 +304,23 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
             slot.queue.launch(self._kernels[kernel], n_warps, *read, *others)
         slot.queue.read(self._pinned(slot, "counts", 4 * n_guards), base + work.counts)
 
-    def _room(self, name: str, of: _Texts) -> _Room:
+    def _string_memory(self, name: str, of: _Texts) -> _Room:
         """Return the bytes that the tests of the texts of a column need."""
-        n_tests, width = self.steps.texts[name].n_tests, _words(of.n)
+        n_tests, width = self.steps.texts[name].n_tests, _n_words(of.n)
         n_compared = [grams.compared[1] for patterns in self._patterns[name] for grams in patterns.by_width]
         values = 0 if of.codes is None else 4 * width * n_tests
         candidates = 4 * width * max(n_compared, default=0)
-        return _Room(4 * _words(8 * n_tests), values, candidates, 8 * (of.n + 1), 8 * of.n, of.n_bytes + of.n + 1)
+        return _Room(4 * _n_words(8 * n_tests), values, candidates, 8 * (of.n + 1), 8 * of.n, of.n_bytes + of.n + 1)
 
     def _read_texts(
         self, plan: _Plan, name: str, of: _Texts, room: _Room, lines: int, n_words: int, n_rows: int
     ) -> None:
         """Plan the tests of the texts of a column; their lines are 0 so far."""
         n_tests = self.steps.texts[name].n_tests
-        plan.clear(room.met, _words(8 * n_tests))
+        plan.clear(room.met, _n_words(8 * n_tests))
         to, width = lines, n_words
         if of.codes is not None:
-            to, width = room.values, _words(of.n)
+            to, width = room.values, _n_words(of.n)
             plan.clear(to, width * n_tests)
         n_laid = of.n_bytes + of.n + 1
         for patterns in self._patterns[name] if of.n else ():
@@ -342,7 +342,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
             numbers = of.codes, n_rows, to, width, lines, n_words, n_tests, room.met
             plan.launch("cer_spread_codes", n_tests * n_words, list(numbers))
 
-    def _finish(self, slot: Slot, n_rows: int, state: None) -> list[Int32]:
+    def _finish_kernels(self, slot: Slot, n_rows: int, state: None) -> list[Int32]:
         """Return the rows of each guard: as rows, or where these are many, or have no room, from their bits."""
         slot.queue.wait()
         work, base, n_guards = self._work(n_rows), slot.memory["work"].address, self.steps.n_guards
@@ -353,7 +353,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
         all_rows = _NO_ROWS
         if n:
             try:
-                all_rows = self._rows(slot, base + work.found, work.n_words, firsts)
+                all_rows = self._rows_from_bits(slot, base + work.found, work.n_words, firsts)
             except OutOfDeviceMemory:
                 by_bits = counts > 0
         found = [
@@ -368,7 +368,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
             found[guard] = read_only(rows.astype(np.int32))
         return found
 
-    def _rows(self, slot: Slot, found: int, n_words: int, firsts: npt.NDArray[np.int64]) -> Int32:
+    def _rows_from_bits(self, slot: Slot, found: int, n_words: int, firsts: npt.NDArray[np.int64]) -> Int32:
         """Return the rows of all guards, one after the other, from their bits on the device."""
         n_guards, n = len(firsts) - 1, int(firsts[-1])
         memory = self._reserve(slot, "rows", firsts.nbytes + 4 * n).address
@@ -386,10 +386,10 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
         late = self.steps.late.get(number)
         return rows if late is None else self._late.rows(number, rows, block, late)
 
-    def _kept(self, found: list[Int32]) -> list[Int32]:
+    def _copy_results(self, found: list[Int32]) -> list[Int32]:
         return found
 
-    def _joined(self, pieces: list[list[Int32]], begins: list[int]) -> list[Int32]:
+    def _join_results(self, pieces: list[list[Int32]], begins: list[int]) -> list[Int32]:
         moved = [[rows + np.int32(begin) for rows in piece] for piece, begin in zip(pieces, begins, strict=True)]
         return [read_only(np.concatenate(rows)) for rows in zip(*moved, strict=True)]
 
@@ -437,7 +437,7 @@ def _valid_bits(block: Block, name: str, begin: int, end: int) -> tuple[Bytes | 
     return np.frombuffer(buffers[0], np.uint8)[first // 8 : (first + end - begin + 7) // 8], first % 8
 
 
-def _texts(array: pa.Array, begin: int, end: int, inputs: _Inputs, valid: tuple[int, int]) -> _Texts:
+def _add_strings(array: pa.Array, begin: int, end: int, inputs: _Inputs, valid: tuple[int, int]) -> _Texts:
     """Add some rows of a column of texts to the inputs; those of a dictionary with all of its texts.
 
     Parameters
@@ -467,7 +467,7 @@ def _texts(array: pa.Array, begin: int, end: int, inputs: _Inputs, valid: tuple[
     return _Texts(len(texts), len(data), offsets.dtype == np.int64, *places, valid, codes)
 
 
-def _words(n_rows: int) -> int:
+def _n_words(n_rows: int) -> int:
     return -(-n_rows // 32)
 
 

@@ -86,7 +86,7 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
 
     # ---- pieces of a block ------------------------------------------------------------------------------------
 
-    def _size(self, n_rows: int) -> int:
+    def _memory_size(self, n_rows: int) -> int:
         return _Work(n_rows).size
 
     @property
@@ -94,10 +94,10 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
         """Numbers that the host reads of each relevant event, but for its row and symbol."""
         return 1 + len(self._sides.values) if self._sides.values else 0
 
-    def _launch(self, slot: Slot, n_rows: int, state: SymbolTable) -> None:
-        self._select(slot, n_rows, 0, state)
+    def _launch_kernels(self, slot: Slot, n_rows: int, state: SymbolTable) -> None:
+        self._select_tiles(slot, n_rows, 0, state)
 
-    def _select(self, slot: Slot, n_rows: int, first_tile: int, symbols: SymbolTable) -> None:
+    def _select_tiles(self, slot: Slot, n_rows: int, first_tile: int, symbols: SymbolTable) -> None:
         """Start the kernels on the tiles from `first_tile` on, and the copy of their totals."""
         table = self._table_for(slot, symbols)
         work, base, kernels = _Work(n_rows), slot.memory["work"].address, self._kernels
@@ -122,7 +122,7 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
         slot.queue.read(header[:8], base)
         slot.queue.read(header[8:], totals + 8 * work.n_groups)
 
-    def _finish(self, slot: Slot, n_rows: int, state: SymbolTable) -> SelectedWithSides:
+    def _finish_kernels(self, slot: Slot, n_rows: int, state: SymbolTable) -> SelectedWithSides:
         """Wait for the kernels, number unseen words and repeat until all have symbols; return the relevant events."""
         work, base = _Work(n_rows), slot.memory["work"].address
         while True:
@@ -132,8 +132,8 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
                 break
             tile = int(header[0])
             try:
-                state.number(self._words(slot, tile * TILE_ROWS, min(ROWS_TO_NUMBER, n_rows - tile * TILE_ROWS)))
-                self._select(slot, n_rows, tile, state)
+                state.number(self._words_at(slot, tile * TILE_ROWS, min(ROWS_TO_NUMBER, n_rows - tile * TILE_ROWS)))
+                self._select_tiles(slot, n_rows, tile, state)
             except OutOfDeviceMemory as error:
                 raise self._no_room(n_rows, error) from None
         n = int(header[1])
@@ -168,17 +168,17 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
             slot.queue.launch(self._kernels["cer_query_sides"], -(-m // 32), slot.inputs[1], rows + 4 * first, m, at)
             slot.queue.read(sides[size * first : size * (first + m)], at)
 
-    def _kept(self, found: SelectedWithSides) -> SelectedWithSides:
+    def _copy_results(self, found: SelectedWithSides) -> SelectedWithSides:
         return SelectedWithSides(found.symbols.copy(), found.rows.copy(), found.sides.copy())
 
-    def _joined(self, pieces: list[SelectedWithSides], begins: list[int]) -> SelectedWithSides:
+    def _join_results(self, pieces: list[SelectedWithSides], begins: list[int]) -> SelectedWithSides:
         return SelectedWithSides(
             np.concatenate([piece.symbols for piece in pieces]),
             np.concatenate([piece.rows + np.int32(begin) for piece, begin in zip(pieces, begins, strict=True)]),
             np.concatenate([piece.sides for piece in pieces]),
         )
 
-    def _words(self, slot: Slot, first: int, n_rows: int) -> npt.NDArray[Any]:
+    def _words_at(self, slot: Slot, first: int, n_rows: int) -> npt.NDArray[Any]:
         """Return the words of some rows of the piece in a slot."""
         n_parts = self._program.n_parts
         n_bytes = n_rows * n_parts * self._dtype.itemsize

@@ -48,12 +48,12 @@ class Staging:
         ]
         n = len(self._queues)
         if sum(len(data) for _, data in pieces) <= PIECE:
-            self._copy(0, pieces)
+            self._copy_staged(0, pieces)
         else:
-            for _ in self._threads.map(lambda thread: self._copy(thread, pieces[thread::n]), range(n)):
+            for _ in self._threads.map(lambda thread: self._copy_staged(thread, pieces[thread::n]), range(n)):
                 pass
 
-    def _copy(self, thread: int, pieces: list[tuple[int, Bytes]]) -> None:
+    def _copy_staged(self, thread: int, pieces: list[tuple[int, Bytes]]) -> None:
         queues, pinned = self._queues[thread], self._pinned[thread]
         if pieces and not pinned:
             pinned.extend(self._device.pinned(PIECE) for _ in range(_AT_ONCE))

@@ -33,25 +33,25 @@ class CudaWords(DeviceBlocks[list[Words], None]):
         self._programs = programs
         self._kernels = [_kernel(device, program) for program in programs]
 
-    def _ends(self, n_rows: int) -> list[int]:
+    def _word_ends(self, n_rows: int) -> list[int]:
         """Return where the words of each program end in the memory of a slot, from 0 on, each at an aligned place."""
         ends = [0]
         for program in self._programs:
             ends.append(aligned(ends[-1] + _n_bytes(program, n_rows)))
         return ends
 
-    def _size(self, n_rows: int) -> int:
-        return self._ends(n_rows)[-1]
+    def _memory_size(self, n_rows: int) -> int:
+        return self._word_ends(n_rows)[-1]
 
-    def _launch(self, slot: Slot, n_rows: int, state: None) -> None:
-        at, ends = slot.memory["work"].address, self._ends(n_rows)
+    def _launch_kernels(self, slot: Slot, n_rows: int, state: None) -> None:
+        at, ends = slot.memory["work"].address, self._word_ends(n_rows)
         for kernel, inputs, first in zip(self._kernels, slot.inputs, ends, strict=False):
             slot.queue.launch(kernel, -(-n_rows // 32), inputs, 0, n_rows, at + first)
         slot.queue.read(self._pinned(slot, "words", ends[-1]), at)
 
-    def _finish(self, slot: Slot, n_rows: int, state: None) -> list[Words]:
+    def _finish_kernels(self, slot: Slot, n_rows: int, state: None) -> list[Words]:
         slot.queue.wait()
-        ends = self._ends(n_rows)
+        ends = self._word_ends(n_rows)
         data = self._pinned(slot, "words", ends[-1])
         found = []
         for program, first in zip(self._programs, ends, strict=False):
@@ -59,10 +59,10 @@ class CudaWords(DeviceBlocks[list[Words], None]):
             found.append(in_parts(words, program.n_parts))
         return found
 
-    def _kept(self, found: list[Words]) -> list[Words]:
+    def _copy_results(self, found: list[Words]) -> list[Words]:
         return [words.copy() for words in found]
 
-    def _joined(self, pieces: list[list[Words]], begins: list[int]) -> list[Words]:
+    def _join_results(self, pieces: list[list[Words]], begins: list[int]) -> list[Words]:
         return [np.concatenate(words) for words in zip(*pieces, strict=True)]
 
 
