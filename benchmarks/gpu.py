@@ -35,7 +35,7 @@ from cer_gpu.engine.blocks import BLOCK_ROWS
 from cer_gpu.predicates import guards as predicates
 from cer_gpu.predicates import placement
 from cer_gpu.predicates.guards import COMPILED, BoundGuards, GuardEvaluator
-from cer_gpu.predicates.symbols import SymbolTable
+from cer_gpu.predicates.symbol_table import SymbolTable
 
 TITLE = "GPU"
 FLOORS, PREDICATES, QUERIES, SETS = "GPU, floors", "GPU, predicates", "GPU, whole queries", "GPU, sets of rules"

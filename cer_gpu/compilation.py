@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 import pyarrow as pa
 
 from cer_gpu.ceql.query_file import read_query_file, with_hint_of_a_file
-from cer_gpu.engine.options import OverridableDefault, checking_names
+from cer_gpu.engine.evaluation_options import OverridableDefault, checking_names
 from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.evaluable import CompiledQuery as CompiledQuery
 from cer_gpu.query import Query

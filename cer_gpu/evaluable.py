@@ -11,9 +11,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.evaluator import BaseEvaluator, Evaluator, ResultFormatter
-from cer_gpu.engine.execution_group import ExecutionGroup, NamedBatches
-from cer_gpu.engine.options import (
+from cer_gpu.engine.evaluation_options import (
     OF_ARRIVALS,
     OF_COUNTS,
     OF_EVENTS,
@@ -23,7 +21,9 @@ from cer_gpu.engine.options import (
     options_by_name,
     taking,
 )
-from cer_gpu.engine.set_execution import QueryExecution
+from cer_gpu.engine.evaluator import BaseEvaluator, Evaluator, ResultFormatter
+from cer_gpu.engine.execution_group import ExecutionGroup, NamedBatches
+from cer_gpu.engine.query_execution import QueryExecution
 from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.errors import OptionError, OutOfMemoryError, out_of_memory
 from cer_gpu.explain.explanation import Explanation
@@ -34,9 +34,8 @@ from cer_gpu.forecast.watching import ForecastEvaluator
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import reading_again
 from cer_gpu.parallel.key_threads import on_threads_by_key
-from cer_gpu.parallel.ranges import RangeWindow, cut
+from cer_gpu.parallel.range_threads import RangeWindow, cut, on_threads, threads_that_help
 from cer_gpu.parallel.stream_splitter import StreamSplitter
-from cer_gpu.parallel.threads import on_threads, threads_that_help
 from cer_gpu.planning.distribution import Distribution
 from cer_gpu.planning.file_pruning import FilePruning
 from cer_gpu.planning.plan import LogicalPlan

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Array
-from cer_gpu.engine.options import options_by_name
+from cer_gpu.engine.evaluation_options import options_by_name
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.printable import printable
 

@@ -15,8 +15,8 @@ from cer_gpu.ceql.syntax import QuerySyntax
 from cer_gpu.ceql.variables import variables
 from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.columnar.fields import column_type
+from cer_gpu.engine.evaluation_options import OF_EVENTS, EvaluationOptions, Sort, options_by_name, taking
 from cer_gpu.engine.execution import StreamingExecution
-from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, Sort, options_by_name, taking
 from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.errors import (
     CerError,
@@ -30,11 +30,10 @@ from cer_gpu.explain.in_short import in_short
 from cer_gpu.io.source import Source, with_field_column
 from cer_gpu.io.sources import open_events, reading_again
 from cer_gpu.io.text_times import with_times
-from cer_gpu.order.sorting import sort_source
+from cer_gpu.order.sorting import order_ties, sort_source
 from cer_gpu.order.streams import STREAM_COLUMN, by_stream, merge_sources
-from cer_gpu.order.ties import order_ties
+from cer_gpu.output.bound_measures import measure_errors, measures_of
 from cer_gpu.output.form import Output
-from cer_gpu.output.measures import measure_errors, measures_of
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.distribution import Distribution

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from cer_gpu.cache import gc_paused
 from cer_gpu.ceql.query_file import read_query_file
-from cer_gpu.columnar.batches import empty_batch
 from cer_gpu.columnar.fields import narrowest
+from cer_gpu.columnar.record_batches import empty_batch
 from cer_gpu.compilation import (
     TYPE_COLUMN,
     CompiledQuery,
@@ -26,10 +26,7 @@ from cer_gpu.compilation import (
     compile_member,
     options_of_set,
 )
-from cer_gpu.engine.evaluator import BaseEvaluator, ResultFormatter
-from cer_gpu.engine.execution import StreamingExecution
-from cer_gpu.engine.execution_group import NamedBatches
-from cer_gpu.engine.options import (
+from cer_gpu.engine.evaluation_options import (
     OF_COUNTS,
     OF_EVENTS,
     RAISE,
@@ -40,7 +37,10 @@ from cer_gpu.engine.options import (
     checking_names,
     taking,
 )
-from cer_gpu.engine.set_execution import QueryExecution
+from cer_gpu.engine.evaluator import BaseEvaluator, ResultFormatter
+from cer_gpu.engine.execution import StreamingExecution
+from cer_gpu.engine.execution_group import NamedBatches
+from cer_gpu.engine.query_execution import QueryExecution
 from cer_gpu.engine.shared_state import GuardCache, SharedState
 from cer_gpu.errors import CerError, OptionError, QueryError, QueryErrorContext, did_you_mean
 from cer_gpu.evaluable import Evaluable, number_in

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted
+from cer_gpu.engine.evaluation_options import RAISE, EvaluationOptions
 from cer_gpu.engine.evaluator import BaseEvaluator, ResultFormatter
-from cer_gpu.engine.options import RAISE, EvaluationOptions
 from cer_gpu.errors import OptionError, QueryErrorContext
 from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.in_one_table import named

@@ -17,7 +17,7 @@ import cer_gpu.engine.execution_group
 import cer_gpu.parallel.key_threads
 import cer_gpu.parallel.stream_splitter
 import cer_gpu.partition.partitions
-from cer_gpu.parallel import ranges
+from cer_gpu.parallel import range_threads as ranges
 
 SEEDS = seeds(scaled(10, most=240))
 KEYED = "SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 9 SECONDS"

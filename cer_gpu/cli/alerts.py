@@ -15,7 +15,7 @@ from cer_gpu.cli.funnel import right
 from cer_gpu.cli.preview import Preview, QueryTable, end_of, preview, table_width
 from cer_gpu.cli.tally import Totals, counted
 from cer_gpu.io.sinks import Sink
-from cer_gpu.output.funnel import FunnelCounts
+from cer_gpu.output.funnel_counts import FunnelCounts
 from cer_gpu.rule import NO_TACTIC, Rule, urgency
 from cer_gpu.rules.alerts import in_order_of_ends
 from cer_gpu.rules.hosts import hosts_of

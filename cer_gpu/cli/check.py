@@ -29,7 +29,7 @@ from cer_gpu.io.sources import open_events
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.lints import Lint, lint, types_outside
 from cer_gpu.lints.linting import NO_TYPE
-from cer_gpu.order.rows import ROW_COLUMN
+from cer_gpu.order.row_column import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.printable import printable, printable_lines
 

@@ -11,7 +11,7 @@ from cer_gpu.cli.options import QueryOptions, events_argument, query_options, re
 from cer_gpu.cli.preview import table_width
 from cer_gpu.cli.survey import count_types, survey_source, survey_text
 from cer_gpu.columnar.clocks import time_column_type
-from cer_gpu.engine.options import OverridableDefault
+from cer_gpu.engine.evaluation_options import OverridableDefault
 from cer_gpu.io.sources import open_events
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.io.text_times import with_times

@@ -15,8 +15,8 @@ from cer_gpu.cli.progress import watched
 from cer_gpu.cli.query_arguments import Wrong, for_each, those_that_fit
 from cer_gpu.columnar.fields import columns_with
 from cer_gpu.compilation import CompiledQuery
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.engine.execution_group import NamedBatches
-from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.in_one_table import joined_schema, named
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.query_set import QuerySet

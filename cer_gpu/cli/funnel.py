@@ -10,7 +10,7 @@ import pyarrow as pa
 from cer_gpu.cli.command_line import show_text
 from cer_gpu.cli.preview import Preview, preview, table_width
 from cer_gpu.cli.tally import Totals
-from cer_gpu.output.funnel import STOPS, FunnelCounts
+from cer_gpu.output.funnel_counts import STOPS, FunnelCounts
 
 
 class FunnelPreview(Preview):

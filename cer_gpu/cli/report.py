@@ -36,7 +36,7 @@ from cer_gpu.cli.query_arguments import (
 )
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery
-from cer_gpu.engine.options import Sort
+from cer_gpu.engine.evaluation_options import Sort
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.order.period import Period
 from cer_gpu.preparing.over_schema import OverQuery

@@ -6,16 +6,38 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.arrays import Array, Bools, Int32
+from cer_gpu.arrays import Array, Bools, Int32, Int64
+from cer_gpu.columnar.dictionary_encoding import DictionaryEncoder
 from cer_gpu.columnar.fields import array_of
 from cer_gpu.columnar.memory import read_only
-from cer_gpu.columnar.strings import DictionaryEncoder
 from cer_gpu.errors import EventsError
+
+
+class SelectedRows(NamedTuple):
+    """Relevant events of a block.
+
+    Attributes
+    ----------
+    symbols : int32, shape (n,)
+    rows : int32, shape (n,)
+    some : callable or None
+        Returns the rows that any query of the set reads, ascending, or None if they are many; None: they are not known.
+    """
+
+    symbols: Int32
+    rows: Int32
+    some: Callable[[], Int32 | None] | None = None
+
+    def at(self, kept: Int64) -> SelectedRows:
+        """Return some of the events."""
+        return SelectedRows(self.symbols[kept], self.rows[kept], self.some)
+
 
 INTEGER, FLOAT, DECIMAL, STRING, BOOLEAN, MOMENT, NOTHING = (
     "integer",

@@ -16,7 +16,7 @@ import pyarrow as pa
 from cer_gpu.arrays import Array, Bools
 from cer_gpu.backend.windows import first_fall
 from cer_gpu.columnar.columns import has_arrays, stored_values, types_within, validity
-from cer_gpu.columnar.dictionaries import same_memory
+from cer_gpu.columnar.dictionary_encoding import same_memory
 from cer_gpu.columnar.fields import columns_with
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.errors import EventsError

@@ -7,15 +7,15 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from cer_gpu.columnar.batches import batch_of_rows, empty_batch
 from cer_gpu.columnar.fields import narrowest
+from cer_gpu.columnar.record_batches import batch_of_rows, empty_batch
 from cer_gpu.columnar.resident import DeviceEvents
 from cer_gpu.engine.checkpoint import NamedState
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.engine.execution import StreamingExecution
 from cer_gpu.engine.execution_group import ExecutionGroup, NamedBatches
-from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.engine.pipeline import Pipeline
-from cer_gpu.engine.set_execution import QueryExecution
+from cer_gpu.engine.query_execution import QueryExecution
 from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.errors import OptionError
 from cer_gpu.planning.physical import PhysicalPlan

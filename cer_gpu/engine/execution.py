@@ -11,30 +11,29 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.automaton.alphabet import Table
-from cer_gpu.columnar.batches import empty_batch
 from cer_gpu.columnar.buffer_leases import BufferLease
 from cer_gpu.columnar.clocks import Clock
 from cer_gpu.columnar.columns import Block
+from cer_gpu.columnar.record_batches import empty_batch
 from cer_gpu.columnar.resident import refuse_resident, some_are_resident
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.options import EvaluationOptions
-from cer_gpu.engine.pending_results import tally_notes
-from cer_gpu.engine.pending_starts import NO_POSITION
+from cer_gpu.engine.evaluation_options import EvaluationOptions
+from cer_gpu.engine.pending_results import NO_POSITION, tally_notes
 from cer_gpu.engine.pipeline import Pipeline
+from cer_gpu.engine.query_execution import QueryExecution, RangeClock
 from cer_gpu.engine.result_slices import ResultSlices, make_pipes
-from cer_gpu.engine.set_execution import QueryExecution, RangeClock
 from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.engine.single_events import SingleEvents
-from cer_gpu.order.rows import ROW_COLUMN
+from cer_gpu.order.row_column import ROW_COLUMN
 from cer_gpu.output.form import Columns
 from cer_gpu.output.outputs import Aggregated
-from cer_gpu.planning.asleep import KnownQuery, may_sleep
 from cer_gpu.planning.binding import Binding, Bindings
+from cer_gpu.planning.lazy_queries import LazyQuery, can_defer
 from cer_gpu.planning.outputs import output_of
 from cer_gpu.planning.physical import PhysicalPlan, physical_plan
 from cer_gpu.planning.plan import LogicalPlan
-from cer_gpu.predicates.seen_types import SeenEventTypes
+from cer_gpu.predicates.guards import SeenEventTypes
 from cer_gpu.predicates.shared_guards import SharedWords
 from cer_gpu.runtime.protocol import FoundBuffers
 
@@ -57,7 +56,7 @@ class StreamingExecution(QueryExecution):
 
     def __init__(
         self,
-        query: Bindings | KnownQuery,
+        query: Bindings | LazyQuery,
         options: EvaluationOptions,
         output: str,
         sharing: SharedState | None = None,
@@ -260,7 +259,7 @@ class StreamingExecution(QueryExecution):
             # made outside of its turn, as their memory is not that of one query
             guards = self._sharing.guards(schema, binding.guards.type_column)
             self._sharing.add_partitions(binding.keys)
-            if self._pipeline is None and may_sleep(self.plan, self.physical.output, binding):
+            if self._pipeline is None and can_defer(self.plan, self.physical.output, binding):
                 self._prefilter = guards.words_for(binding.guards, self._types_met)
                 return True
         if self._pipeline is None:

@@ -2,7 +2,7 @@
 
 Those of ``f ; !R FOR d`` wait until d has passed behind their end.
 
-The runtime finds what matches f, and what matches f and the next R (`cer_gpu.planning.trailing`).  The first wait
+The runtime finds what matches f, and what matches f and the next R (`cer_gpu.planning.pattern_spans`).  The first wait
 here; the second take them back.  The rest is known at the first event beyond the window of its start, its moment,
 or at the end of the stream.  It comes in the order of moment, end and start.
 """
@@ -21,8 +21,8 @@ from cer_gpu.backend.arguments import Matches, plain
 from cer_gpu.backend.joins.choosing import CHOICE_LEFT, N_SHARED_REGS, choose_at_ends
 from cer_gpu.backend.status import GO_ON
 from cer_gpu.backend.waiting import drop_rows
-from cer_gpu.output.choice import part_of
-from cer_gpu.planning.trailing import TAKES_BACK
+from cer_gpu.output.form import part_of
+from cer_gpu.planning.pattern_spans import TAKES_BACK
 from cer_gpu.runtime import joining
 from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.events import RelevantEvents, RunOptions

@@ -12,15 +12,13 @@ from cer_gpu.arrays import Array, Int32, Int64
 from cer_gpu.automaton.alphabet import Table
 from cer_gpu.automaton.encoding import COUNT_WINDOW
 from cer_gpu.columnar.clocks import Clock
-from cer_gpu.columnar.columns import Block
+from cer_gpu.columnar.columns import Block, SelectedRows
 from cer_gpu.columnar.memory import Scratch
-from cer_gpu.columnar.rows import SelectedRows
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.engine.partitioner import Partitioner, PartitionState
-from cer_gpu.engine.pending_results import PendingResults
-from cer_gpu.engine.pending_starts import NO_POSITION
+from cer_gpu.engine.pending_results import NO_POSITION, PendingResults
 from cer_gpu.engine.pipeline_builder import PipelineBuilder
 from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.engine.stream_columns import StreamColumns
@@ -30,11 +28,10 @@ from cer_gpu.expressions.side_columns import SideColumns, TextNumbers, text_colu
 from cer_gpu.output.form import Output
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
-from cer_gpu.predicates.guards import GuardEvaluator
+from cer_gpu.predicates.guards import GuardEvaluator, SeenEventTypes
 from cer_gpu.predicates.placement import CUDA
-from cer_gpu.predicates.seen_types import SeenEventTypes
 from cer_gpu.predicates.shared_guards import SharedGuards, SharedWords, may_share
-from cer_gpu.predicates.symbols import SymbolTable
+from cer_gpu.predicates.symbol_table import SymbolTable
 from cer_gpu.runtime.events import RelevantEvents
 from cer_gpu.runtime.progress.buffers import ProgressBuffers
 from cer_gpu.runtime.protocol import FoundBuffers, Runtime

@@ -18,19 +18,16 @@ from cer_gpu.automaton.encoding import (
 from cer_gpu.automaton.parallel_pattern import ParallelTable
 from cer_gpu.columnar.clocks import WindowClocks
 from cer_gpu.columnar.memory_limit import MemoryLimit
-from cer_gpu.engine.options import EvaluationOptions
-from cer_gpu.engine.partitioner import Partitioner, PartitionState
+from cer_gpu.engine.evaluation_options import EvaluationOptions
+from cer_gpu.engine.partitioner import Partitioner, PartitionState, StepKeys
 from cer_gpu.engine.pending_matches import PendingMatches
-from cer_gpu.engine.pending_results import PendingResults
-from cer_gpu.engine.pending_starts import PendingStarts
+from cer_gpu.engine.pending_results import PendingResults, PendingStarts
 from cer_gpu.engine.retained_rows import RetainedRows, RowNumbers
 from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.engine.throttle import Throttle
 from cer_gpu.expressions.side_columns import TextNumbers
-from cer_gpu.output.choice import RowChoice
-from cer_gpu.output.form import Output
+from cer_gpu.output.form import Output, RowChoice
 from cer_gpu.output.retention import Retained
-from cer_gpu.partition.by_step import StepKeys
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
 from cer_gpu.runtime.deferred_events import DeferredEvents

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Int64
 from cer_gpu.ceql.syntax import Pipe
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.planning.physical import PhysicalPlan
 
 

@@ -15,7 +15,7 @@ from cer_gpu.arrays import Int32, Int64
 from cer_gpu.columnar.fields import array_of
 from cer_gpu.engine.blocks import Batch
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.order.rows import ROW_COLUMN
+from cer_gpu.order.row_column import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.form import Output
 from cer_gpu.output.retention import Retained

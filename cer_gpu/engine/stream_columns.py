@@ -22,8 +22,7 @@ from cer_gpu.engine.over_groups import OverAggregates
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.derived import LagColumn, has_positions, lags_of
 from cer_gpu.output.retention import Retained
-from cer_gpu.partition.dealt import partitions_of
-from cer_gpu.partition.partitions import PartitionKeys
+from cer_gpu.partition.partitions import PartitionKeys, partitions_of
 from cer_gpu.planning.binding import Binding
 from cer_gpu.predicates.shared_guards import SharedGuards
 

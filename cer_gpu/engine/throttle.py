@@ -13,9 +13,9 @@ import numpy as np
 from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.backend.limits import every as loops
 from cer_gpu.columnar.clocks import Clock, earliest
-from cer_gpu.columnar.rows import SelectedRows
+from cer_gpu.columnar.columns import SelectedRows
 from cer_gpu.engine.blocks import EventBlock
-from cer_gpu.output.choice import part_of
+from cer_gpu.output.form import part_of
 from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.events import RelevantEvents
 from cer_gpu.runtime.matches import MatchBuffers

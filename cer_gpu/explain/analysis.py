@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.engine.execution import StreamingExecution
-from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import CerError
 from cer_gpu.explain.counting import TestCounts
 from cer_gpu.io.source import Source

@@ -15,7 +15,7 @@ from cer_gpu.io.tables.appended import Addition, appended_since
 from cer_gpu.io.tables.names import TableName
 from cer_gpu.io.tables.opening import open_table, table_name_of
 from cer_gpu.io.tables.table import TableSnapshot
-from cer_gpu.order.rows import ROW_COLUMN
+from cer_gpu.order.row_column import ROW_COLUMN
 from cer_gpu.order.sorting import sort_source
 
 STEP_ROWS = 1 << 22

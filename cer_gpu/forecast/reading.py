@@ -14,8 +14,8 @@ from cer_gpu.arrays import Array, Bools, Int32, Int64, UInt64
 from cer_gpu.backend.forecasts import states as loops
 from cer_gpu.columnar.columns import numbers_of
 from cer_gpu.errors import OptionError
-from cer_gpu.output.symbols import CLOCK, PARTITION, SYMBOL
-from cer_gpu.planning.symbols import StateSteps, state_steps, with_symbols
+from cer_gpu.output.outputs import CLOCK, PARTITION, SYMBOL
+from cer_gpu.planning.state_steps import StateSteps, state_steps, with_symbols
 
 MAX_KNOWN_SYMBOLS = (1 << loops.BITS) - 2
 """Symbols that are told apart; all others are one more."""

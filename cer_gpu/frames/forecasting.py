@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cer_gpu.engine.options import options_by_name
+from cer_gpu.engine.evaluation_options import options_by_name
 from cer_gpu.errors import OptionError
 from cer_gpu.forecast.model import Forecast, WithinLengths
 from cer_gpu.frames.kinds import kind_of_frame

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.columnar.clocks import has_zone
 from cer_gpu.columnar.columns import is_string
-from cer_gpu.columnar.moments import has_zone
 from cer_gpu.errors import EventsError, OptionError
 
 UTC = "UTC"

@@ -8,8 +8,8 @@ import re
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.columnar.clocks import UNITS_PER_SECOND
 from cer_gpu.columnar.columns import is_string
-from cer_gpu.columnar.moments import UNITS_PER_SECOND
 from cer_gpu.errors import OptionError
 from cer_gpu.io.text_types import UTC
 

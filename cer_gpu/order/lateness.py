@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.columnar.moments import UNITS_PER_SECOND, has_zone, per_second
+from cer_gpu.columnar.clocks import UNITS_PER_SECOND, has_zone, per_second
 from cer_gpu.errors import OptionError, did_you_mean
 
 _FORMS = (

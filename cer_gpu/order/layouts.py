@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.columnar.batches import empty_batch
 from cer_gpu.columnar.columns import FLOAT, INTEGER, NOTHING, STRING, check_movable, is_string, kind_of, plain_type
+from cer_gpu.columnar.record_batches import empty_batch
 
 PLAIN = pa.large_string()
 CODED = pa.dictionary(pa.int32(), PLAIN)

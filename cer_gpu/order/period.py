@@ -10,13 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Bools, Int64
-from cer_gpu.columnar.clocks import time_column_type
+from cer_gpu.columnar.clocks import UNITS_PER_SECOND, ZoneError, read_moment, time_column_type
 from cer_gpu.columnar.columns import INTEGER, kind_of
 from cer_gpu.columnar.fields import array_of
-from cer_gpu.columnar.moments import UNITS_PER_SECOND, ZoneError, read_moment
 from cer_gpu.errors import OptionError
 from cer_gpu.io.source import Source
-from cer_gpu.order.rows import ROW_COLUMN, check_no_rows
+from cer_gpu.order.row_column import ROW_COLUMN, check_no_rows
 
 _FORM = "a date and a time such as 2026-11-27, 2026-11-27T12:30 or 2026-11-27T12:30:00Z"
 

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.columnar.batches import empty_batch
-from cer_gpu.columnar.clocks import Clock
+from cer_gpu.columnar.clocks import Clock, has_zone
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, NOTHING, NUMPY_TYPES, STRING, Block, kind_of
-from cer_gpu.columnar.moments import has_zone
+from cer_gpu.columnar.record_batches import empty_batch
 from cer_gpu.errors import EventsError, QueryTypeError, did_you_mean
 from cer_gpu.io.source import BATCH_ROWS, Source
 from cer_gpu.order.layouts import CODED, PLAIN, Layouts, stored_type, to_stored
 from cer_gpu.order.merge import Chunk, joined_chunks, merge_runs
-from cer_gpu.order.rows import ROW_COLUMN, with_rows
+from cer_gpu.order.row_column import ROW_COLUMN, with_rows
 from cer_gpu.order.times import order_column_type, to_keys
 
 STREAM_COLUMN = "$stream"

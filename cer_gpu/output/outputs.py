@@ -12,15 +12,88 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Bools
 from cer_gpu.errors import QueryTypeError
-from cer_gpu.output.choice import RowChoice
-from cer_gpu.output.form import Columns, Fields, Output
+from cer_gpu.output.form import Columns, Fields, Output, RowChoice
 from cer_gpu.output.leaves import Values
-from cer_gpu.output.progress import ProgressOutput
 from cer_gpu.output.reductions import Reduction, reduced_type
 from cer_gpu.output.retention import Retained
 from cer_gpu.output.weights import weighed_values
 from cer_gpu.runtime.counts import CountBuffers, WeighedBuffers
 from cer_gpu.runtime.matches import MatchBuffers
+from cer_gpu.runtime.progress.buffers import STOPPED, ProgressBuffers
+from cer_gpu.runtime.reading.symbols import EventBuffers
+
+_FUNNEL_POSITIONS = pa.list_(pa.int64())
+
+
+class ProgressOutput(Output):
+    """A row for each event that satisfies the first step: the steps reached, at the earliest events, and its stop.
+
+    `stopped` is one of `STOPPED`: "complete", "window", "barred" by the event `barred_by`, or "end" of the events.
+    """
+
+    name = "funnel"
+    row = "start"
+    row_each = False
+    positions: ClassVar[tuple[str, ...]] = ("start", "positions", "barred_by")
+    by_starts = True
+
+    @classmethod
+    def _result_fields(cls, columns: Columns) -> Fields:
+        time_type = columns.time_type
+        times: Fields = [] if time_type is None else [("times", pa.list_(time_type))]
+        return [
+            ("start", pa.int64()),
+            *columns.keys,
+            ("step", pa.int64()),
+            ("positions", _FUNNEL_POSITIONS),
+            *times,
+            ("stopped", pa.string()),
+            ("barred_by", pa.int64()),
+        ]
+
+    def rows(self, found: ProgressBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+        """Return one row for each start."""
+        offsets = pa.array(found.offsets)
+        columns = [
+            pa.array(found.positions[found.offsets[:-1]]),
+            *keys,
+            pa.array(np.diff(found.offsets).astype(np.int64)),
+            pa.ListArray.from_arrays(offsets, pa.array(found.positions)),
+            *(pa.ListArray.from_arrays(offsets, times) for times in self._time_columns(found.times)),
+            pa.array(STOPPED, pa.string()).take(pa.array(found.states)),
+            pa.array(found.barring, mask=found.barring < 0),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+PARTITION, SYMBOL, CLOCK = " partition", " symbol", " clock"
+"""Columns beside the keys, by names that no key is likely to have."""
+
+
+class EventsRead(Output):
+    """A row for each event of the partitions: its position, time and keys, and what the runtime read of it.
+
+    No query is asked for it by name: `cer_gpu.planning.state_steps.with_symbols` makes the plans that have it.
+    """
+
+    name = "symbols"
+    row = "event"
+    row_each = False
+    positions: ClassVar[tuple[str, ...]] = ("end",)
+    each_event = True
+
+    @classmethod
+    def _result_fields(cls, columns: Columns) -> Fields:
+        times = [] if columns.time_type is None else [("end_time", columns.time_type)]
+        own = [(PARTITION, pa.int32()), (SYMBOL, pa.int32()), (CLOCK, pa.uint64())]
+        return [("end", pa.int64()), *times, *columns.keys, *own]
+
+    def rows(self, found: EventBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+        """Return one row for each event."""
+        own = [pa.array(each) for each in (found.partitions, found.symbols, found.clocks)]
+        columns = [pa.array(found.ends), *self._time_columns(found.times), *keys, *own]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
 
 _POSITIONS = pa.list_(pa.int64())
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cer_gpu.engine.execution_group import ExecutionGroup
-from cer_gpu.engine.set_execution import QueryExecution, RangeClock
+from cer_gpu.engine.query_execution import QueryExecution, RangeClock
 from cer_gpu.stages import NO_STAGES
 
 MAX_ON_THREADS = 16

@@ -10,9 +10,8 @@ import pyarrow as pa
 from cer_gpu.arrays import Array, Int32, Int64, UInt64
 from cer_gpu.backend.partitions import UNASSIGNED, assign_partitions, find_runs, hash_keys
 from cer_gpu.columnar.columns import is_string, known_codes, numbers_of, validity
-from cer_gpu.columnar.dictionaries import DictionaryCache
+from cer_gpu.columnar.dictionary_encoding import DictionaryCache, DictionaryEncoder
 from cer_gpu.columnar.memory import GatherBuffer, Scratch, read_only, room
-from cer_gpu.columnar.strings import DictionaryEncoder
 
 KeyWords = UInt64
 

@@ -10,9 +10,8 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Int32, Int64
 from cer_gpu.backend.compaction import gather
-from cer_gpu.columnar.columns import take_rows
+from cer_gpu.columnar.columns import SelectedRows, take_rows
 from cer_gpu.columnar.memory import Scratch, read_only
-from cer_gpu.columnar.rows import SelectedRows
 from cer_gpu.partition.partitions import Partitions
 
 MAX_SHARED = 1 << 16

@@ -18,16 +18,16 @@ from cer_gpu.columnar.fields import attribute_type, column_type, is_field_column
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.expressions.derived import DerivedColumn, pasts_of, read_by
 from cer_gpu.expressions.relations import BoundRelations, bind_keys, bind_relations
-from cer_gpu.order.rows import ROW_COLUMN
+from cer_gpu.order.row_column import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
+from cer_gpu.output.bound_measures import BoundMeasures, bind_measures
 from cer_gpu.output.form import Columns, Head, Output
-from cer_gpu.output.measures import BoundMeasures, bind_measures
 from cer_gpu.output.weights import BoundWeights, Linear, bind_weights
 from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.planning.over_binding import BoundOverAggregates, bind_pasts
+from cer_gpu.planning.pattern_spans import same_clock
 from cer_gpu.planning.physical import PhysicalPlan, physical_plan
 from cer_gpu.planning.plan import LogicalPlan
-from cer_gpu.planning.windows import same_clock
 from cer_gpu.predicates.guards import BoundGuards
 from cer_gpu.runtime.join_plan import JoinPlan
 from cer_gpu.runtime.join_tables import JoinTables

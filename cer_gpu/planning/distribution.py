@@ -9,8 +9,8 @@ from itertools import combinations
 from cer_gpu.automaton.recent import RecentPattern
 from cer_gpu.ceql.one_event import NameTest, may_be_one
 from cer_gpu.ceql.syntax import Attribute
+from cer_gpu.planning.pattern_spans import same_clock
 from cer_gpu.planning.plan import LogicalPlan
-from cer_gpu.planning.windows import same_clock
 
 _OWN_KEYS = "what is OVER the past has keys of its own, whose events may lie anywhere before"
 _PIPES = "{} chooses among the results of all events"

@@ -27,7 +27,7 @@ from cer_gpu.ceql.syntax import (
     attributes,
     pasts_in,
 )
-from cer_gpu.output.measures import NO_MEASURES, QueryMeasures
+from cer_gpu.output.bound_measures import NO_MEASURES, QueryMeasures
 from cer_gpu.output.reductions import Aggregation
 from cer_gpu.output.weights import Linear
 
@@ -83,7 +83,7 @@ class LogicalPlan:
     every : Every or None
         LIMIT n EVERY d, whose n is the limit at each end, too.
     trailing : bool
-        True if the pattern ends with an absence: its complex events wait (`cer_gpu.planning.trailing`).
+        True if the pattern ends with an absence: its complex events wait (`cer_gpu.planning.pattern_spans`).
     lasts : Within or None
         Length for which they wait from their last event on (FOR); None: until the window from their first event has
         passed.
@@ -92,7 +92,7 @@ class LogicalPlan:
     pipes : tuple of Pipe
         Choices among all results, behind all clauses.
     reads_symbols : bool
-        True: nothing is looked for, and each event is handed over with its symbol (`cer_gpu.planning.symbols`).
+        True: nothing is looked for, and each event is handed over with its symbol (`cer_gpu.planning.state_steps`).
     aggregate : Aggregation or None
         Aggregate that "count" shows in place of the number of complex events; `measures` has its expression.
     weights : Linear or str or None

@@ -26,7 +26,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.one_event import may_be_one
 from cer_gpu.ceql.traversal import children, fold, with_children
 from cer_gpu.errors import QueryError
-from cer_gpu.planning.spans import Spans
+from cer_gpu.planning.pattern_spans import Spans
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Silences:
         ----------
         formula
         length
-            Longest FOR behind a part of the pattern, and behind the whole (`cer_gpu.planning.windows.lasts_for`).
+            Longest FOR behind a part of the pattern, and behind the whole (`cer_gpu.planning.pattern_spans.lasts_for`).
 
         Raises
         ------

@@ -19,7 +19,7 @@ from cer_gpu.backend.sets.finding import GuardSteps, NumberTests, PassMemory, ch
 from cer_gpu.backend.texts import coding
 from cer_gpu.backend.texts.coding import TextsMet, code_texts, place_texts
 from cer_gpu.columnar.columns import STRING, Block, codes_of, kind_of, plain_array, plain_texts, validity
-from cer_gpu.columnar.dictionaries import same_memory
+from cer_gpu.columnar.dictionary_encoding import same_memory
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions import terms as t

@@ -11,7 +11,7 @@ import pyarrow as pa
 from cer_gpu.arrays import Array, Bools, Int32
 from cer_gpu.ceql.syntax import Predicate
 from cer_gpu.columnar.columns import Block, DictionaryEncoded, RowsOfBlock, codes_of, plain_array, plain_texts, validity
-from cer_gpu.columnar.dictionaries import DictionaryCache
+from cer_gpu.columnar.dictionary_encoding import DictionaryCache
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.by_arrow import arrow_rows

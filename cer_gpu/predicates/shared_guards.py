@@ -24,10 +24,9 @@ from cer_gpu.arrays import Bools, Int32
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.backend.compaction import merge_rows
 from cer_gpu.cache import disk_cached
-from cer_gpu.columnar.columns import Block
-from cer_gpu.columnar.dictionaries import DictionaryCache
+from cer_gpu.columnar.columns import Block, SelectedRows
+from cer_gpu.columnar.dictionary_encoding import DictionaryCache
 from cer_gpu.columnar.memory import Scratch, read_only
-from cer_gpu.columnar.rows import SelectedRows
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.derived import is_descent, reads_one_event
 from cer_gpu.expressions.inputs import Inputs
@@ -35,14 +34,13 @@ from cer_gpu.expressions.terms import BoundPredicate
 from cer_gpu.predicates.cuda.blocks import Job, one_ahead
 from cer_gpu.predicates.cuda.guard_sets import SetInputs
 from cer_gpu.predicates.cuda.set_steps import SetSteps
-from cer_gpu.predicates.guards import INTERPRETED, BoundGuards, forced, sets_pass, type_names
+from cer_gpu.predicates.guards import INTERPRETED, MAX_KNOWN, BoundGuards, SeenEventTypes, forced, sets_pass, type_names
 from cer_gpu.predicates.host_sets import HostSets
 from cer_gpu.predicates.kept_tables import BoundSet, digest_of, read_set, written_set
 from cer_gpu.predicates.late_tests import LateTest, LateTests
 from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement
-from cer_gpu.predicates.seen_types import MAX_KNOWN, SeenEventTypes
 from cer_gpu.predicates.set_tables import set_tables
-from cer_gpu.predicates.symbols import SymbolTable
+from cer_gpu.predicates.symbol_table import SymbolTable
 
 MAX_GUARDS = 16
 """Most guards of a query that shares them: its words have so many bits."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.engine.options import EvaluationOptions, Sort
-from cer_gpu.engine.set_execution import QueryExecution
+from cer_gpu.engine.evaluation_options import EvaluationOptions, Sort
+from cer_gpu.engine.query_execution import QueryExecution
 from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.explain.explanation import Explanation

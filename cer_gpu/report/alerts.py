@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.engine.options import EvaluationOptions, Sort, options_by_name
+from cer_gpu.engine.evaluation_options import EvaluationOptions, Sort, options_by_name
 from cer_gpu.io.sinks import naming, result_file
 from cer_gpu.io.texts import plain_values
 from cer_gpu.report.alert_page import Raised, alert_page

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Array, Int64
-from cer_gpu.columnar.moments import UNITS_PER_SECOND
+from cer_gpu.columnar.clocks import UNITS_PER_SECOND
 from cer_gpu.query import Query
 
 DAYS = -1

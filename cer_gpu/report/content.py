@@ -9,7 +9,7 @@ import numpy as np
 from cer_gpu.arrays import Int64
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.engine.options import USUAL_OPTIONS, EvaluationOptions
+from cer_gpu.engine.evaluation_options import USUAL_OPTIONS, EvaluationOptions
 from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.query import Query
 from cer_gpu.report.axis import axis_of

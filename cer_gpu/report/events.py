@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.engine.options import Sort
+from cer_gpu.engine.evaluation_options import Sort
 from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.io.files import Files
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
-from cer_gpu.order.rows import without_rows
+from cer_gpu.order.row_column import without_rows
 
 
 class ReportEvents:

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from string import Template
 from typing import Any
 
-from cer_gpu.engine.options import EvaluationOptions, Sort, options_by_name
+from cer_gpu.engine.evaluation_options import EvaluationOptions, Sort, options_by_name
 from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.io.sinks import naming, result_file
-from cer_gpu.output.funnel import STOPS, FunnelCounts, FunnelRow
-from cer_gpu.planning.progress import funnel_names
+from cer_gpu.output.funnel_counts import STOPS, FunnelCounts, FunnelRow
+from cer_gpu.planning.outputs import funnel_names
 from cer_gpu.printable import html_text
 from cer_gpu.query_set import QuerySet
 from cer_gpu.report.events import ReportEvents, paths

@@ -14,14 +14,14 @@ from cer_gpu.arrays import Bools, Int64
 from cer_gpu.backend.row_patterns import list_rows
 from cer_gpu.columnar.columns import kind_of
 from cer_gpu.columnar.fields import attribute_type, column_type, is_field_column, narrowest
-from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, Sort, options_by_name, taking
+from cer_gpu.engine.buffered_execution import BufferedExecution
+from cer_gpu.engine.evaluation_options import OF_EVENTS, EvaluationOptions, Sort, options_by_name, taking
 from cer_gpu.engine.shared_state import SharedState
-from cer_gpu.engine.table_member import BufferedExecution
 from cer_gpu.errors import OptionError, QueryError, QueryTypeError, did_you_mean
 from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events, reading_again
-from cer_gpu.output.measures import BoundMeasures
+from cer_gpu.output.bound_measures import BoundMeasures
 from cer_gpu.row_patterns.conditions import Conditions
 from cer_gpu.row_patterns.explaining import RowPatternExplanation, explain_row_pattern
 from cer_gpu.row_patterns.leaves import RowAggregate, RowValue

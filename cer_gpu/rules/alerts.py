@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.columnar.batches import empty_batch
+from cer_gpu.columnar.record_batches import empty_batch
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.engine.execution_group import NamedBatches
 from cer_gpu.io.texts import TEXT, json_texts, plain_values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cer_gpu.output.funnel import FunnelCounts
+from cer_gpu.output.funnel_counts import FunnelCounts
 
 
 @dataclass(frozen=True)

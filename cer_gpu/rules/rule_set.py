@@ -17,7 +17,7 @@ from cer_gpu.compilation import (
     analyse_member,
     options_of_set,
 )
-from cer_gpu.engine.options import (
+from cer_gpu.engine.evaluation_options import (
     OF_EVENTS,
     RAISE,
     EvaluationOptions,

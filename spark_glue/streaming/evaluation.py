@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.errors import CheckpointError, QueryTypeError
 from cer_gpu.order.lateness import parse_lateness
 from cer_gpu.order.reorder_buffer import ReorderBuffer

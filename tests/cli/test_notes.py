@@ -8,7 +8,7 @@ import pytest
 
 import cer_gpu
 from cer_gpu.cli import tally
-from cer_gpu.parallel import ranges
+from cer_gpu.parallel import range_threads as ranges
 
 MISSPELT = "SELECT * FROM S WHERE LANDED ; DEPARTD"
 NOTE = "no event has the type 'DEPARTD'; did you mean 'DEPARTED'?"

@@ -14,7 +14,7 @@ from host_device import Build, HostDevice, has_compiler
 
 import cer_gpu
 from cer_gpu.backend import cupy_backend
-from cer_gpu.columnar import device_arrays, resident
+from cer_gpu.columnar import resident
 from cer_gpu.predicates import guards as predicates
 from cer_gpu.predicates import placement
 
@@ -118,8 +118,8 @@ class ByArrow:
 
     def __arrow_c_device_array__(self, requested_schema=None):
         capsules = self.array.__arrow_c_device_array__()
-        pointer = device_arrays._pointer(capsules[1], b"arrow_device_array")
-        device_arrays._ArrowDeviceArray.from_address(pointer).device_type = self.device_type
+        pointer = resident._pointer(capsules[1], b"arrow_device_array")
+        resident._ArrowDeviceArray.from_address(pointer).device_type = self.device_type
         return capsules
 
 

@@ -11,7 +11,7 @@ from small_sizes import small_sizes
 
 import cer_gpu
 from cer_gpu.engine.retained_rows import RowNumbers
-from cer_gpu.order.rows import ROW_COLUMN
+from cer_gpu.order.row_column import ROW_COLUMN
 from cer_gpu.output import retention
 
 PATTERNS = [

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import cer_gpu
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.follow.folder_watcher import FolderWatcher
 from cer_gpu.follow.following import Follower
 from cer_gpu.follow.targets import live_target

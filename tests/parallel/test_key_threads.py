@@ -12,7 +12,7 @@ from small_sizes import small_sizes
 
 import cer_gpu
 from cer_gpu.parallel import key_threads as module
-from cer_gpu.parallel import threads as ranges
+from cer_gpu.parallel import range_threads as ranges
 from cer_gpu.parallel.stream_splitter import StreamSplitter
 
 SEEDS = seeds(scaled(25, most=600))

@@ -17,9 +17,8 @@ import cer_gpu
 from cer_gpu.io import formats
 from cer_gpu.io.source import Parts, Source
 from cer_gpu.io.sources import open_events
-from cer_gpu.parallel import ranges as module
-from cer_gpu.parallel import threads
-from cer_gpu.parallel.ranges import RangeWindow, Sizes, ranges_of_parts
+from cer_gpu.parallel import range_threads as module
+from cer_gpu.parallel.range_threads import RangeWindow, Sizes, ranges_of_parts
 
 SEEDS = seeds(scaled(25, most=600))
 PATTERNS = ["A ; B", "A ; B+ ; C", "A : B+", "(A OR B) ; C", "A AS a ; C FILTER a[x > 3]"]
@@ -70,7 +69,7 @@ def test_threads_over_files_find_the_table_of_one_thread(small: pytest.MonkeyPat
     small.setattr(module, "LONGEST_WINDOW", rng.choice([4, 30, 1000]))
     small.setattr(module, "RESULT_BYTES", rng.choice([1, 1000, 1 << 20]))
     small.setattr(module, "MIN_RANGE_ROWS", rng.choice([1, 20]))
-    small.setattr(threads, "MAX_WAITING", rng.choice([1, 2, 64]))
+    small.setattr(module, "MAX_WAITING", rng.choice([1, 2, 64]))
     small.setattr(formats, "FILE_ROWS", rng.choice([1, 8, 1000]))
     strategy, keys = ["ALL", "STRICT"][seed % 2], rng.choice(["", "PARTITION BY [k]"])
     text = f"SELECT {strategy} * FROM S WHERE {rng.choice(PATTERNS)} {keys} WITHIN {rng.choice(WINDOWS)}"
@@ -175,7 +174,7 @@ def test_a_damaged_row_group_raises_after_the_results_before_it(
 
 
 def test_threads_over_files_end_with_their_reader(small: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    small.setattr(threads, "MAX_WAITING", 1)
+    small.setattr(module, "MAX_WAITING", 1)
     path = tmp_path / "events.parquet"
     pq.write_table(pa.table({"type": ["A"] * 5000}), path, row_group_size=100)
     before = threading.active_count()

@@ -27,12 +27,12 @@ from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.inputs import Inputs
 from cer_gpu.expressions.side_columns import OrderKey, Raw, SideColumns, TextNumber, TextNumbers
 from cer_gpu.predicates import guards as predicates
-from cer_gpu.predicates import placement, symbols
+from cer_gpu.predicates import placement, symbol_table
 from cer_gpu.predicates.cuda import blocks as device_blocks
 from cer_gpu.predicates.cuda import selection as cuda
 from cer_gpu.predicates.cuda.source import struct_of
 from cer_gpu.predicates.guards import COMPILED, CUDA, INTERPRETED
-from cer_gpu.predicates.symbols import SymbolTable
+from cer_gpu.predicates.symbol_table import SymbolTable
 
 N_PROGRAMS = scaled(12.5, most=5)
 N_BUILT_AT_ONCE = scaled(5, most=60)
@@ -345,7 +345,7 @@ def test_symbols_are_numbered_in_the_order_of_rows(device, monkeypatch):
     guards = tuple(Guard(None, tree(text)) for text in texts)
     batch = pa.record_batch({"x": np.random.default_rng(0).permutation(12_000)})
     for most_words in (3, 5000, 1 << 16):
-        monkeypatch.setattr(symbols, "MAX_WORDS", most_words)
+        monkeypatch.setattr(symbol_table, "MAX_WORDS", most_words)
         on_device = guard_words(guards, batch.schema, None, "", device=CUDA)
         assert (
             answers(on_device, [batch, batch], CUDA)

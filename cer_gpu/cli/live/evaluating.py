@@ -15,7 +15,7 @@ from cer_gpu.cli.evaluation import AlertEvaluation, CommandEvaluation
 from cer_gpu.cli.event_arguments import Streams
 from cer_gpu.cli.query_arguments import QueryArguments, Wrong, for_each, missing_notes
 from cer_gpu.compilation import CompiledQuery
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.io.sinks import Sink
 from cer_gpu.stages import NO_STAGES

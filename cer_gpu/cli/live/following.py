@@ -22,7 +22,7 @@ from cer_gpu.cli.live.options import FollowOptions
 from cer_gpu.cli.query_arguments import QueryArguments, WrongQueries, first_of
 from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.cli.tally import FORMS, counted
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.errors import EventsError, OptionError, TimeOrderError
 from cer_gpu.follow.folder_watcher import FolderWatcher, LiveSource
 from cer_gpu.follow.following import Follower, MicroBatch

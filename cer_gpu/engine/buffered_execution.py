@@ -14,10 +14,10 @@ from cer_gpu.columnar.fields import array_of, attribute_type
 from cer_gpu.columnar.resident import refuse_resident
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.options import EvaluationOptions
-from cer_gpu.engine.set_execution import QueryExecution
+from cer_gpu.engine.evaluation_options import EvaluationOptions
+from cer_gpu.engine.query_execution import QueryExecution
 from cer_gpu.engine.shared_state import SharedState
-from cer_gpu.order.rows import ROW_COLUMN
+from cer_gpu.order.row_column import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 
 

@@ -24,7 +24,7 @@ from cer_gpu.automaton.recent import NotRecentError, RecentPattern, build_recent
 from cer_gpu.automaton.strategies import ALL
 from cer_gpu.ceql.syntax import Name, Windowed
 from cer_gpu.ceql.traversal import walk
-from cer_gpu.output.measures import NO_MEASURES
+from cer_gpu.output.bound_measures import NO_MEASURES
 from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.runtime.progress.table import relates
 

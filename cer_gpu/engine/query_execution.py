@@ -14,7 +14,7 @@ from cer_gpu.columnar.clocks import Clock
 from cer_gpu.columnar.columns import Block
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.predicates.shared_guards import SharedWords

@@ -1,21 +1,16 @@
-"""Windows within a pattern, as filters between events: local windows, gaps at each step, and absences with FOR.
-
-``(f WITHIN d)`` holds where every event that may end f lies at most d behind every event that may begin it: clocks do
-not decrease, so that the last and the first event decide.  ``EACH STEP`` compares each event of a match with the one
-before it.  The variables of these filters hold the events of NOT(...), too, as those begin and end a valuation like
-others.
-"""
+"""Windows of a plan: that of the query, and those that windows within its pattern imply."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import reduce
 from itertools import count
 
-from cer_gpu.automaton.normal_form import Atom, Either, NormalForm, Related, Repeat, Then, Trailing, choices
+from cer_gpu.automaton.normal_form import Absent, Atom, Either, NormalForm, Related, Repeat, Then, Trailing, choices
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.traversal import children, fold, mapped, with_children
+from cer_gpu.ceql.traversal import children, fold, mapped, walk, with_children
 
 UNLIMITED = Fraction(2**200)
 """Length of a window that no stream leaves."""
@@ -139,3 +134,113 @@ def _with_ends(formula: NormalForm, first: int, last: int) -> NormalForm:
         return made
 
     return fold((formula, True, True), marked, below)
+
+
+PASSED = "\0passed"
+"""Variable of every event of a pattern before its absence, so that all of them are kept."""
+TAKES_BACK = "\0takes back"
+"""Variable of an event that is to be absent at the end of a pattern."""
+
+
+def followed(formula: NormalForm, spans: Spans, within: s.Within | None) -> NormalForm | None:
+    """Return the pattern without its absence at the end, behind which the next event that is absent may stand.
+
+    Filters between events around the absence are filters of the pattern before it, and where the absence has a length,
+    so is the window `within`.  None: there is no such absence.
+    """
+    relations, part = [], formula
+    while isinstance(part, Related):
+        relations.append(part.relation)
+        part = part.body
+    if not isinstance(part, Trailing):
+        return None
+    kept = mapped(part.body, Atom, lambda atom: replace(atom, labels=atom.labels | {PASSED}))
+    body = reduce(Related, reversed(relations), kept)
+    event = reduce(Either, map(_taking_back, part.absent))
+    if part.length is None or most_events(part.body) == 1:  # of one event, the window says all
+        return Then(body, event, False, part.absent, (False, True))
+    if within is not None:
+        body = spans.windowed(body, within)
+    body, event, relation = spans.behind(body, event, part.length)
+    return Related(Then(body, event, False, part.absent, (False, True)), relation)
+
+
+def lasting(formula: NormalForm, length: s.Within, within: s.Within | None) -> s.Within:
+    """Return the window of a pattern and of what may take it back, if its absence has a length.
+
+    `within` is the window of the pattern alone, by the same clock; None: there is none, or by another clock.
+    """
+    if most_events(formula) == 1:
+        return length
+    return replace(length, length=UNLIMITED if within is None else within.length + length.length)
+
+
+def _taking_back(absent: Absent) -> NormalForm:
+    event: NormalForm = Atom(absent.guard, frozenset({TAKES_BACK}), absent.negated, absent.sites, absent.stream)
+    return reduce(Related, reversed(absent.relations), event)
+
+
+_SLACK = 1 + Fraction(1, 2**40)
+"""Factor of a sum of lengths of a column, for the rounding of its floats; each length is tested exactly besides."""
+
+
+def hoisted(syntax: s.QuerySyntax) -> s.QuerySyntax:
+    """Return a query in which WITHIN stands for a local window around the whole pattern.
+
+    AS and FILTER may stand around it, and an absence with FOR behind it.
+    """
+    around: list[s.Assign | s.Filtered | s.TrailingAbsence] = []
+    part = syntax.formula
+    while isinstance(part, s.Assign | s.Filtered) or (
+        isinstance(part, s.TrailingAbsence) and part.absent[0].length is not None
+    ):
+        around.append(part)
+        part = part.formula
+    if not isinstance(part, s.Windowed) or syntax.head is not None:
+        return syntax
+    own, within = part.within, syntax.within
+    if within is not None and not same_clock(own, within):
+        return syntax
+    if within is None or own.length < within.length:
+        within = own
+    formula = part.formula
+    for outer in reversed(around):
+        formula = replace(outer, formula=formula)
+    return hoisted(replace(syntax, formula=formula, within=within))
+
+
+def same_clock(one: s.Within, other: s.Within) -> bool:
+    """Return True if two lengths are measured by the same clock."""
+    return one.kind == other.kind and one.attribute == other.attribute
+
+
+def window_of(syntax: s.QuerySyntax, formula: NormalForm) -> s.Within | None:
+    """Return the window outside of which nothing matters, given the query and the normal form of its pattern.
+
+    Without WITHIN it is what gaps at each step allow; it reaches to the end of an absence with FOR.  None: there is
+    none.
+    """
+    within, step = syntax.within, syntax.each_step
+    most = None if step is None else most_events(formula)
+    if within is None and step is not None and most is not None:
+        within = _longer(step, (most - 1) * step.length)
+    length = lasts_for(syntax.formula)
+    if length is None:
+        return within
+    spanned = within if within is not None and same_clock(within, length) else None
+    total = lasting(formula, length, spanned)
+    return total if total.length == length.length else _longer(total, total.length)
+
+
+def _longer(within: s.Within, length: Fraction) -> s.Within:
+    return replace(within, length=length * _SLACK if within.kind == "attribute" else length)
+
+
+def lasts_for(formula: s.Formula) -> s.Within | None:
+    """Return the longest FOR of absences behind a pattern or a part of it; None: there is none.
+
+    Those of one pattern have one clock.
+    """
+    parts = (part for part in walk(formula) if isinstance(part, s.TrailingAbsence))
+    lengths = [absence.length for part in parts for absence in part.absent if absence.length is not None]
+    return max(lengths, key=lambda length: length.length, default=None)
