@@ -51,7 +51,11 @@ class Evaluable(ABC):
     def time_column(self) -> str | None:
         """The column of times."""
 
+    @property
     @abstractmethod
+    def _first_query(self) -> CompiledQuery:
+        """Query that opens the events: of a set, the first that names the columns of types and times."""
+
     def _open_source(
         self,
         events: Any,
@@ -65,10 +69,12 @@ class Evaluable(ABC):
         Unless `resident`, columns in the memory of a GPU are refused: only the evaluation knows how to read them.
         With `needs`, events that are not needed may come without their values.
         """
+        return self._first_query._open_source(events, sort=sort, resident=resident, needs=needs)
 
     def _file_pruning(self, schema: pa.Schema, output: str | None = None) -> FilePruning | None:
-        """Return what an output needs of events of a schema; None: all of them."""
-        return None
+        """Return what an output needs of events of a schema, or None if it needs all of them."""
+        first = self._first_query
+        return None if first is self else first._file_pruning(schema, output)
 
     @abstractmethod
     def _new_evaluator(
@@ -91,7 +97,7 @@ class Evaluable(ABC):
         """
         if options.forecast is not None:
             return self._watching(options)
-        return self._evaluator(options)
+        return self._checked_evaluator(options)
 
     def _watching(self, options: EvaluationOptions) -> Any:
         """Return an evaluator of forecasts; OptionError: a set has none."""
@@ -99,7 +105,7 @@ class Evaluable(ABC):
             "forecast= is for one query, and this is a set\nhint: an evaluator for each query that is forecast"
         )
 
-    def _evaluator(self, options: EvaluationOptions, result_formatter: ResultFormatter | None = None) -> Any:
+    def _checked_evaluator(self, options: EvaluationOptions, result_formatter: ResultFormatter | None = None) -> Any:
         options.check_time(self.time_column)
         return self._new_evaluator(options, result_formatter)
 
@@ -198,7 +204,7 @@ class CompiledQuery(Evaluable):
     """Its language, the name of one of `cer_gpu.compilation.LANGUAGES`."""
     reads_whole_table: bool
     """True if its results begin when all rows are read; False: events are evaluated as they come (`Query`)."""
-    _plan: LogicalPlan | None = None  # None: it reads whole tables
+    _plan: LogicalPlan | None = None  # None if it reads whole tables
     notes: tuple[str, ...] = ()
     """Remarks of the compilation."""
     missing_fields: tuple[str, ...] = ()
@@ -216,7 +222,7 @@ class CompiledQuery(Evaluable):
 
     @property
     def compiled_by(self) -> str | None:
-        """All that tells it from other queries, as text; None: it was changed since it was compiled."""
+        """Cache key of the compilation, or None if the query was changed afterwards."""
         return repr((type(self).__name__, self.text, self.type_column, self.time_column, self.time_unit))
 
     @property
@@ -240,6 +246,10 @@ class CompiledQuery(Evaluable):
     def compiled(self) -> CompiledQuery:
         """The query itself, where this is one of a set that is not compiled yet."""
         return self
+
+    @property
+    def _first_query(self) -> CompiledQuery:
+        return self.compiled
 
     def bind(self, schema: pa.Schema) -> CompiledQuery:
         """Return the query with the names of columns that it has over events of a schema.
@@ -339,16 +349,16 @@ class CompiledQuery(Evaluable):
 
     @property
     def _counted_output(self) -> str | None:
-        """Output by which complex events are counted; None: its rows are."""
+        """Output by which complex events are counted, or None if its rows are."""
         return None
 
     @property
     def _needed_types(self) -> tuple[str, ...] | None:
-        """The types of the events that it needs if a column tells their positions; None: all events."""
+        """The types of the events that it needs if a column tells their positions, or None for all events."""
         return None
 
     def _window_units(self, schema: pa.Schema) -> int | float | None:
-        """Return the length of the window, in events or in units of its column; None: there is no WITHIN."""
+        """Return the length of the window, in events or in units of its column, or None if there is no WITHIN."""
         return None
 
     def _with_aggregate_of(self, options: EvaluationOptions) -> Self:
@@ -359,9 +369,9 @@ class CompiledQuery(Evaluable):
     def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
         """Return the schema of its results over events of a schema; QueryTypeError: it does not fit."""
 
-    @abstractmethod
     def _new_execution(self, options: EvaluationOptions, sharing: SharedState | None = None) -> QueryExecution:
-        """Return the member of an evaluation that finds the results of the query."""
+        """Return an execution of the query."""
+        return self.compiled._new_execution(options, sharing)
 
     def _watching(self, options: EvaluationOptions) -> ForecastEvaluator:
         options.check_time(self.time_column)
@@ -376,7 +386,7 @@ class CompiledQuery(Evaluable):
             yield rows
 
     def _reader(self, events: Any, options: EvaluationOptions) -> pa.RecordBatchReader:
-        query, evaluator = self._with_aggregate_of(options), self._evaluator(options)
+        query, evaluator = self._with_aggregate_of(options), self._checked_evaluator(options)
         needs = partial(query._file_pruning, output=options.output)
         source = query._open_source(events, sort=options.sort, resident=True, needs=needs)
         schema = query.output_schema(source.schema, options.output)

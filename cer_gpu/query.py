@@ -205,7 +205,7 @@ class Query(CompiledQuery):
 
     @property
     def _needed_types(self) -> tuple[str, ...] | None:
-        """The types of the events that the query needs if a column tells their positions; None: all events."""
+        """The types of the events that the query needs if a column tells their positions, or None for all events."""
         plan = self._plan
         types = [guard.event_type for guard in plan.guards]
         if plan.type_column is None or plan.negates or plan.looks_back or plan.counts_positions:
@@ -243,7 +243,7 @@ class Query(CompiledQuery):
     def _window_units(self, schema: pa.Schema) -> int | float | None:
         """Return what a range of the stream needs before it, in events or in units of the column of the window.
 
-        It is the window, and before it what is OVER the past; None: there is no WITHIN.
+        It is the window, and before it what is OVER the past, or None if there is no WITHIN.
         """
         binding = self._bind(schema)
         return None if binding.window_length is None else binding.reach[1].item()

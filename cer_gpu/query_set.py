@@ -8,7 +8,7 @@ own.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -32,7 +32,6 @@ from cer_gpu.engine.evaluation_options import (
     RAISE,
     SKIP,
     EvaluationOptions,
-    Sort,
     check_errors,
     checking_names,
     taking,
@@ -312,14 +311,14 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluable):
         source = self._open_source(
             events,
             sort=options.sort,
-            needs=lambda schema: self._over(schema, options)._file_pruning(
+            needs=lambda schema: self._queries_over(schema, options)._file_pruning(
                 schema, output=options.output, outputs=outputs
             ),
         )
-        together = self._over(source.schema, options)
+        together = self._queries_over(source.schema, options)
         return together, together._closed(options, outputs), source
 
-    def _over(self, schema: pa.Schema, options: EvaluationOptions) -> QuerySet:
+    def _queries_over(self, schema: pa.Schema, options: EvaluationOptions) -> QuerySet:
         """Return the queries that are evaluated over events of a schema."""
         if self._skips(options):
             return self.fitting(schema)
@@ -402,7 +401,7 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluable):
     def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
         """Return the schema of `stream` over events of a schema."""
         options = EvaluationOptions(output=output)
-        return joined_schema(self._over(schema, options)._schemas(schema, options))
+        return joined_schema(self._queries_over(schema, options)._schemas(schema, options))
 
     def _schemas(self, schema: pa.Schema, options: EvaluationOptions) -> Mapping[str, pa.Schema]:
         """Return the schema of the results of each query."""
@@ -416,16 +415,6 @@ class QuerySet(Mapping[str, CompiledQuery], Evaluable):
             with QueryErrorContext(name):
                 schemas[name] = query._with_aggregate_of(options).output_schema(schema, options.output)
         return schemas
-
-    def _open_source(
-        self,
-        events: Any,
-        *,
-        sort: Sort = False,
-        resident: bool = False,
-        needs: Callable[[pa.Schema], FilePruning | None] | None = None,
-    ) -> Source:
-        return self._first_query._open_source(events, sort=sort, needs=needs)
 
     def _file_pruning(
         self, schema: pa.Schema, output: str | None = None, outputs: Mapping[str, str | None] | None = None

@@ -241,7 +241,7 @@ class Work:
         if self.is_set and options.shard is not None:
             queries, shard = self._of_share(*options.shard)
             work, options = replace(self, queries=queries), replace(options, shard=shard)
-        evaluator: WorkEvaluator = work._asked._evaluator(options, self._result_formatter(results))
+        evaluator: WorkEvaluator = work._asked._checked_evaluator(options, self._result_formatter(results))
         return evaluator
 
     def restore(self, blob: bytes, results: pa.Schema) -> WorkEvaluator:

@@ -114,7 +114,7 @@ class CommandEvaluation:
         return query.output_for(self.options.output)
 
     def _evaluator(self, options: EvaluationOptions) -> Any:
-        return self._asked._evaluator(options)
+        return self._asked._checked_evaluator(options)
 
     @cached_property
     def schema(self) -> pa.Schema:

@@ -27,7 +27,8 @@ class SelectedRows(NamedTuple):
     symbols : int32, shape (n,)
     rows : int32, shape (n,)
     some : callable or None
-        Returns the rows that any query of the set reads, ascending, or None if they are many; None: they are not known.
+        Returns the rows that any query of the set reads, ascending, or None if they are many;
+        None in place of it if that is not known.
     """
 
     symbols: Int32
@@ -53,7 +54,7 @@ _WITHOUT_ARRAYS = (pa.lib.Type_INTERVAL_MONTHS, pa.lib.Type_INTERVAL_DAY_TIME)
 
 
 def kind_of(data_type: pa.DataType) -> str | None:
-    """Return the kind of an Arrow type, by which its values are compared; None: no predicate can read it.
+    """Return the kind of an Arrow type, by which its values are compared, or None if no predicate can read it.
 
     Durations are integers in their own unit; a "moment" is a timestamp, a date or a time of day.
     """
@@ -294,7 +295,7 @@ class Block:
         return array
 
     def valid(self, name: str) -> Bools | None:
-        """Return a mask of the rows that are not NULL; None: no row is NULL."""
+        """Return a mask of the rows that are not NULL, or None if no row is NULL."""
         if name not in self._valid:
             self._valid[name] = validity(self.column(name))
         return self._valid[name]
@@ -386,7 +387,7 @@ class RowsOfBlock(Block):
         return self._columns[name]
 
     def valid(self, name: str) -> Bools | None:
-        """Return a mask of the rows that are not NULL; None: all."""
+        """Return a mask of the rows that are not NULL, or None for all."""
         valid = self.whole.valid(name)
         return None if valid is None else self.at(valid)
 
@@ -432,7 +433,7 @@ def _bits(buffer: pa.Buffer, offset: int, length: int) -> Bools:
 
 
 def validity(array: pa.Array) -> Bools | None:
-    """Return a mask of the rows that are not NULL; None: no row is NULL."""
+    """Return a mask of the rows that are not NULL, or None if no row is NULL."""
     if pa.types.is_null(array.type):
         return np.zeros(len(array), np.bool_)
     if pa.types.is_dictionary(array.type):

@@ -16,7 +16,7 @@ _ADDED = "$"
 
 
 def attribute_type(schema: pa.Schema, attribute: str) -> pa.DataType | None:
-    """Return the type of a column or field; None: there is none, or more than one, of that name."""
+    """Return the type of a column or field, or None if there is none, or more than one, of that name."""
     found: pa.Schema | pa.DataType = schema
     for name in names_in(schema, attribute):
         holder = _nested_schema(found)
@@ -141,7 +141,7 @@ def _path_with_dots(schema: pa.Schema, attribute: str) -> tuple[str, ...]:
 
 
 def _nested_schema(holder: pa.Schema | pa.DataType) -> pa.Schema | pa.StructType | None:
-    """Return the schema, or the struct (perhaps of a dictionary's values), that has fields; None: there are none."""
+    """Return the schema, or the struct (perhaps of a dictionary's values), that has fields, or None without any."""
     if isinstance(holder, pa.Schema):
         return holder
     holder = holder.value_type if pa.types.is_dictionary(holder) else holder

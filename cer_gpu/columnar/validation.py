@@ -35,7 +35,7 @@ class _Damage(Exception):
     ----------
     why
     row
-        Row of the array; None: it is not known.
+        Row of the array, or None if it is not known.
     """
 
     def __init__(self, why: str, row: int | None = None) -> None:

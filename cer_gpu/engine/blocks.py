@@ -52,7 +52,7 @@ class Batch:
     given : int64 array, shape (n,), or None
         Given positions of its events; None: events are counted.
     ends : int or None
-        Number of all events of the stream; None: it is not known, and they may come slowly.
+        Number of all events of the stream, or None if it is not known, and they may come slowly.
     """
 
     events: pa.RecordBatch

@@ -1,4 +1,4 @@
-"""Members of an evaluation whose queries are evaluated event by event."""
+"""Executions of queries that are evaluated event by event."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class StreamingExecution(QueryExecution):
     output
         Name of the output.
     sharing
-        Parts in common with the other queries of a set; None: there are no others.
+        Parts in common with the other queries of a set, or None if there are no others.
     types_met
         Collects the types of events.
     """
@@ -71,7 +71,7 @@ class StreamingExecution(QueryExecution):
         self._first_over: pa.Schema | None = None  # the first schema, while the query is not bound
         self._prefilter: SharedWords | None = None  # until the first relevant event there is no pipeline
         self._pipeline: Pipeline | None = None
-        self._may_be_single: bool | None = None  # None: it is not known yet
+        self._may_be_single: bool | None = None  # None if it is not known yet
         self._single: SingleEvents | None = None  # in place of a pipeline
         self._read: Sequence[str] = ()  # columns and fields
         self._pipes: ResultSlices | None = None
@@ -228,7 +228,7 @@ class StreamingExecution(QueryExecution):
 
     @property
     def window(self) -> RangeClock | None:
-        """Window of the query; None: it cannot be evaluated by ranges, or shares of the keys are better."""
+        """Window of the query, or None if it cannot be evaluated by ranges, or shares of the keys are better."""
         if self.physical.distribution.threads != "range" or self.physical.output.numbered:
             return None
         return self.binding.reach
@@ -425,7 +425,7 @@ class StreamingExecution(QueryExecution):
 
     @property
     def next_deadline(self) -> int | None:  # type: ignore[override]
-        """Least key of a time to which `advance` can have an effect now; None: nothing waits."""
+        """Least key of a time to which `advance` can have an effect now, or None if nothing waits."""
         return None if self._pipeline is None or self.limit_reached else self._pipeline.next_deadline
 
     def advance_watermark(self, key: int, n_events: int) -> Iterator[pa.RecordBatch]:

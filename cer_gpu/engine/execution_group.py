@@ -37,7 +37,7 @@ from cer_gpu.predicates.shared_guards import SharedGuards
 
 
 class StreamInput:
-    """Entrance of the events of one stream.
+    """Input side of a stream: reorders late events and rejects input after the end.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class StreamInput:
 
     @property
     def least(self) -> int | None:
-        """Key of the earliest event that waits; None: none does."""
+        """Key of the earliest event that waits, or None if none does."""
         return None if self._reorder is None else self._reorder.least
 
     def check_open(self) -> None:

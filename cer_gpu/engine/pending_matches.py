@@ -1,6 +1,6 @@
-"""Complex events that wait until the window that begins at their start has passed: those of ``f ; !R``.
+"""Matches pending on a trailing absence (``f ; !R``): reported once their window has closed without an R.
 
-Those of ``f ; !R FOR d`` wait until d has passed behind their end.
+Those of ``f ; !R FOR d`` are pending until d has passed after their end.
 
 The runtime finds what matches f, and what matches f and the next R (`cer_gpu.planning.pattern_spans`).  The first wait
 here; the second take them back.  The rest is known at the first event beyond the window of its start, its moment,
@@ -202,7 +202,7 @@ class PendingMatches:
 
     @property
     def next_deadline(self) -> int | None:
-        """Least clock of an event beyond the window of a complex event that waits; None: none waits."""
+        """Least clock of an event beyond the window of a complex event that waits, or None if none waits."""
         waiting = self._clocks[self._moments == _UNKNOWN]
         return int(waiting.min()) + int(self._length) + 1 if len(waiting) else None
 

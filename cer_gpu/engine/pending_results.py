@@ -32,6 +32,9 @@ _MAX_CHUNKS = 64
 class PendingStarts:
     """The rows of "funnel" of one evaluation; takes the place of `cer_gpu.engine.pending_matches.PendingMatches`.
 
+    The runtime (`cer_gpu.runtime.progress`) holds the starts.  A start is decided when it has stopped, and handed over
+    when all starts before it are; the keys of a start are read with its own event, and are kept here.
+
     Parameters
     ----------
     runtime
@@ -72,7 +75,7 @@ class PendingStarts:
 
     @property
     def next_deadline(self) -> int | None:
-        """Least clock of an event that makes a start known; None: none waits for it."""
+        """Least clock of an event that makes a start known, or None if none waits for it."""
         return self._runtime.next_deadline
 
     @property
@@ -85,7 +88,7 @@ class PendingStarts:
         self._ended = True
 
     def known(self) -> tuple[ProgressBuffers, list[pa.Array]] | None:
-        """Return the next starts that are known, with the keys of their partitions; None: there are no more."""
+        """Return the next starts that are known, with the keys of their partitions, or None if there are no more."""
         while (found := self._runtime.known(ended=self._ended)) is not None:
             n = len(found)
             keys = [_one(key.slice(0, n)) for key in self._keys]

@@ -71,7 +71,7 @@ class PipelineBuilder:
         self._shard = None if self._plan.pipes else options.shard
 
     def run_options(self, strings: TextNumbers) -> RunOptions:
-        """Return the options of the runtime; `strings` numbers the strings that join predicates compare."""
+        """Derive the options of the runtime; `strings` interns the strings that join predicates compare."""
         physical, plan, binding, options = self._physical, self._plan, self._binding, self._options
         window, width = NO_WINDOW, -1
         if plan.within is not None:

@@ -33,7 +33,7 @@ class QueryExecution(ABC):
     Attributes
     ----------
     plan : Plan or None
-        Plan of the query; None: it reads whole tables.
+        Plan of the query, or None if it reads whole tables.
     n_matches : int
         Number of complex events, or rows, found so far.
     n_suppressed_elsewhere : int

@@ -53,7 +53,7 @@ class RowNumbers:
             self.retained.add(positions, batch, rows)
 
     def exchange(self, results: pa.RecordBatch, batch: Batch | None) -> pa.RecordBatch:
-        """Return results that end in a batch (None: they waited), with rows of the input in place of positions."""
+        """Return results that end in a batch (None if they waited), with rows of the input in place of positions."""
         columns, streams = results.columns, []
         for i in self._columns:
             is_list = pa.types.is_list(columns[i].type)
@@ -132,7 +132,7 @@ class RetainedRows:
             each.add(positions, batch, rows)
 
     def with_row_numbers(self, results: pa.RecordBatch, batch: Batch | None) -> pa.RecordBatch:
-        """Return results that end in a batch (None: they were pending), with row numbers if results name rows."""
+        """Return results that end in a batch (None if they were pending), with row numbers if results name rows."""
         return results if self._numbers is None else self._numbers.exchange(results, batch)
 
     def end_batch(self, batch: Batch, live: Callable[[], int | Int64]) -> None:

@@ -127,7 +127,7 @@ class SharedState:
                 self._partitions[key] = self._restored(key, SharedPartitions(keys.parts, numbered=numbered))
 
     def partitions(self, keys: PartitionKeys, *, numbered: bool) -> ViewOfPartitions | None:
-        """Return the view of one more query on the partitions of its keys; None: they are its own."""
+        """Return the view of one more query on the partitions of its keys, or None if they are its own."""
         shared = self._partitions.get((keys.identity, numbered))
         if shared is None or shared.is_given_up or shared.types != keys.parts:
             return None

@@ -36,7 +36,7 @@ class StreamColumns:
     key_shard
         (k, n): events of share k of n of the keys only; the others get any values.
     shared
-        Guards of the set that the query stands in, of the same schema; None: it stands alone.
+        Guards of the set that the query stands in, of the same schema, or None if it stands alone.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Positions:
     Parameters
     ----------
     keys
-        Keys of PARTITION BY; None: there are none.
+        Keys of PARTITION BY, or None if there are none.
     types
         Types of the keys.
     key_shard
@@ -171,7 +171,7 @@ class Lags:
     columns
         Columns to make, at least one, by name.
     keys
-        Keys of PARTITION BY; None: there are none.
+        Keys of PARTITION BY, or None if there are none.
     types
         Types of the keys.
     key_shard

@@ -120,7 +120,7 @@ class Throttle:
         ((positions, partitions, clocks),) = self._noted
         at = np.searchsorted(positions, ends)
         partitions, clocks = partitions[at], clocks[at]
-        self._reserve(int(partitions.max()) + 1)
+        self._reserve_partitions(int(partitions.max()) + 1)
         begin, regs = 0, self._regs
         while begin < len(ends):
             kept = self._parts, self._entries, self._entries.view(self._clock)
@@ -134,7 +134,7 @@ class Throttle:
 
     def holds(self, n_partitions: int) -> Bools:
         """Return which of the first partitions have kept what a complex event to come may be too close to."""
-        self._reserve(n_partitions)
+        self._reserve_partitions(n_partitions)
         parts = self._parts[:n_partitions]
         holds: Bools = parts[:, loops.FIRST] >= 0
         if not self._counts:
@@ -144,14 +144,14 @@ class Throttle:
 
     def keep_partitions(self, kept: Bools) -> None:
         """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
-        self._reserve(len(kept))
+        self._reserve_partitions(len(kept))
         for first, last, _ in self._parts[: len(kept)][~kept & (self._parts[: len(kept), loops.FIRST] >= 0)].tolist():
             self._entries[last, loops.NEXT] = self._regs[loops.FREE]
             self._regs[loops.FREE] = first
         self._parts = self._parts[: len(kept)][kept]
-        self._reserve(1)
+        self._reserve_partitions(1)
 
-    def _reserve(self, n: int) -> None:
+    def _reserve_partitions(self, n: int) -> None:
         old = len(self._parts)
         if n > old:
             parts = np.full((max(n, 2 * old), loops.N_PART), -1, np.int64)

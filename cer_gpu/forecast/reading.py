@@ -279,7 +279,7 @@ def check_forecastable(query: Any) -> None:
 def state_evaluation(query: Any, options: Any) -> tuple[Any, Any]:
     """Return the query that reads all events with their symbols, and an evaluation of it."""
     read = query._changed(with_symbols)
-    return read, read._evaluator(options)
+    return read, read._checked_evaluator(options)
 
 
 def read_states(

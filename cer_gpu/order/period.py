@@ -29,7 +29,7 @@ class Period:
     after
         Time in ISO 8601 of the first events that belong to it; None: those of any time do.
     before
-        Time in ISO 8601 from which on events no longer belong to it; None: there is none.
+        Time in ISO 8601 from which on events no longer belong to it, or None if there is none.
 
     Raises
     ------

@@ -130,12 +130,12 @@ class ReorderBuffer:
 
     @property
     def greatest(self) -> int | None:
-        """Key of the greatest time of all events that arrived; None: none did."""
+        """Key of the greatest time of all events that arrived, or None if none did."""
         return self._greatest
 
     @property
     def least(self) -> int | None:
-        """Key of the earliest held event; None: none is held."""
+        """Key of the earliest held event, or None if none is held."""
         return min((int(run.keys[0]) for run in self._runs if len(run.keys)), default=None)
 
     def finish(self) -> list[pa.RecordBatch]:

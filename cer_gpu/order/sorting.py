@@ -1,4 +1,4 @@
-"""External sort of events by time, in bounded memory."""
+"""External sort of events by time, in bounded memory, and of events of one time by further columns."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def merge_sources(sources: Mapping[str, Source], column: str | None) -> Source:
     sources
         Sources by the names of the streams, at least one; each in the order of `column`.
     column
-        Name of the time column, the same in all of them.  None: there is one stream, whose order is not checked.
+        Name of the time column, the same in all of them, or None if there is one stream, whose order is not checked.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The form of results as Arrow rows: the columns that results may have, and the protocol of outputs."""
+"""The form of results as Arrow rows: their columns, the protocol of outputs, and the choice among their rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cer_gpu.output.retention import Retained
 
 
 def part_of(shard: tuple[int, int] | None, n_before: int) -> slice:
-    """Return which of the next rows are those of a shard (k, n), given the number of all rows before; None: all."""
+    """Return the slice of the next rows that are of a shard (k, n), given the number of all rows before."""
     if shard is None:
         return slice(None)
     part, n_parts = shard
@@ -104,7 +104,7 @@ class Columns:
     variables : tuple of str
         Variables that the query selects.
     time_type : pyarrow.DataType or None
-        Type of the time column; None: there is none, or no event has been seen.
+        Type of the time column, or None if there is none, or no event has been seen.
     keys : tuple of (str, pyarrow.DataType)
         Keys of PARTITION BY; empty while no event has been seen.
     attributes : pyarrow.Schema or None
@@ -283,7 +283,7 @@ class Output(ABC):
         raise NotImplementedError
 
     def rest(self) -> pa.RecordBatch | None:
-        """Return the rows that a batch leaves, after all its buffers; None: there are none."""
+        """Return the rows that a batch leaves, after all its buffers, or None if there are none."""
         return None
 
     def snapshot(self) -> list[int]:

@@ -52,7 +52,7 @@ class MeasureLeaf:
     function : str
         "FIRST", "LAST", "COUNT", "SUM", "AVG", "MIN", "MAX" or "LIST".
     variable : str or None
-        None: all kept events.
+        None for all kept events.
     attribute : str or None
         None for COUNT.
     type : pyarrow.DataType
@@ -216,7 +216,7 @@ class Values:
 
     @cached_property
     def _common_marks(self) -> Int32 | None:
-        """The marks of each complex event, where all have the same; None: they differ."""
+        """The marks of each complex event, where all have the same, or None if they differ."""
         found = self._found
         n_marks = len(found.marks) // max(len(found), 1)
         if not n_marks or n_marks > 2**8 or n_marks * len(found) != len(found.marks):

@@ -51,7 +51,7 @@ class RangeWindow:
     Attributes
     ----------
     column
-        Column that the window is measured in; None: it is measured in events.
+        Column that the window is measured in, or None if it is measured in events.
     length : numpy.uint64 or numpy.float64
         In units of the column, or in events.
     """

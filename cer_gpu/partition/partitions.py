@@ -1,7 +1,4 @@
-"""Partitions of one shard of the keys: the events of all others are left out before anything is looked up for them.
-
-Every thread that reads a stream for its shard of the keys does this for all events, so it should cost little.
-"""
+"""PARTITION BY: key columns, and the partition ids of events: of all, or of one shard of the keys."""
 
 from __future__ import annotations
 
@@ -93,7 +90,7 @@ class PartitionKeys:
         parts
             Types of these columns (`parts`), to which others are cast; texts may keep their dictionary.
         having
-            For each key, and each of its columns, the events whose key it is; None: all.
+            For each key, and each of its columns, the events whose key it is, or None for all.
         """
         columns = {name: array_of(batch, name) for name in self.columns}
         found, kinds = [], iter(parts)
@@ -364,7 +361,9 @@ class _TextWords:
 
 
 class DealtPartitions(Partitions):
-    """Partitions of one shard of the keys.
+    """Partitions of one shard of the keys: the events of all others are left out before anything is looked up for them.
+
+    Every thread that reads a stream for its shard of the keys does this for all events, so it should cost little.
 
     Parameters
     ----------

@@ -65,7 +65,7 @@ class Binding:
     columns_on_host : tuple of str
         Columns that not only predicates read, of single events or, where a GPU computes them, sides of filters.
     compared : BoundRelations or None
-        Columns that filters between events read; None: there are no such filters, and no conjunction.
+        Columns that filters between events read, or None if there are no such filters, and no conjunction.
     joins : JoinTables or None
         Tables of an atom graph.
     parallel : ParallelTables or None
@@ -73,7 +73,7 @@ class Binding:
     recent : RecentTables or None
         Tables of the steps of SELECT RECENT.
     pasts : BoundOverAggregates or None
-        Aggregates over the past; None: there are none.
+        Aggregates over the past, or None if there are none.
     """
 
     plan: LogicalPlan
@@ -155,7 +155,7 @@ class Binding:
 
     @cached_property
     def measures(self) -> BoundMeasures | None:
-        """Measures of SELECT, with HAVING; None: there are none.
+        """Measures of SELECT, with HAVING, or None if there are none.
 
         Raises
         ------
@@ -404,7 +404,7 @@ class Bindings:
             for known in self._last:
                 if known.position_column == position_column and known.schema.equals(schema, check_metadata=True):
                     return known
-            made = self._bound(schema, position_column)
+            made = self._bind_anew(schema, position_column)
             self._last = made, *self._last[:1]
             return made
 
@@ -412,5 +412,5 @@ class Bindings:
         """Return the plan over events of a schema: here it is the same for all."""
         return self.plan
 
-    def _bound(self, schema: pa.Schema, position_column: str | None) -> Binding:
+    def _bind_anew(self, schema: pa.Schema, position_column: str | None) -> Binding:
         return bind(self.plan_over(schema), schema, position_column)

@@ -47,7 +47,7 @@ class FilePruning:
 
 
 def needs_of(bindings: Bindings, schema: pa.Schema) -> FilePruning | None:
-    """Return what a query needs of events of a schema; None: all of them, or it does not fit the schema.
+    """Return what a query needs of events of a schema, or None if it needs all of them, or does not fit the schema.
 
     An event that satisfies no guard must mean nothing to it: there are no absences of events that fail a test, no
     attributes of earlier events, and contiguity and windows do not count the events of a key.

@@ -60,7 +60,7 @@ class LazyQuery(ABC):
 
     @abstractmethod
     def asleep(self, schema: pa.Schema) -> UnboundQuery | None:
-        """Return what is known of it over a schema; None: it has to be bound."""
+        """Return what is known of it over a schema, or None if it has to be bound."""
 
     @abstractmethod
     def fits(self, schema: pa.Schema, other: pa.Schema) -> bool:

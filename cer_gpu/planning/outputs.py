@@ -164,7 +164,7 @@ def output_of(plan: LogicalPlan, name: str) -> type[Output]:
 
 
 def why_not_output(plan: LogicalPlan, made: type[Output]) -> str | None:
-    """Return the reason why a query cannot have an output, with a hint; None: it can."""
+    """Return the reason why a query cannot have an output, with a hint, or None if it can."""
     if plan.pipes and (made.counted or made.by_starts or made.most_at_an_end == 1):
         return (
             f"{plan.pipes[0].kind} chooses among complex events, which the output {made.name!r} does not list\n"

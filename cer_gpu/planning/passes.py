@@ -61,7 +61,11 @@ from cer_gpu.predicates.guards import type_column_type
 
 
 def preceded(formula: NormalForm, absences: Sequence[s.Absence]) -> NormalForm:
-    """Return the valuations of a formula before whose first event none of the absent ones lies."""
+    """Return the valuations of a formula before whose first event none of the absent ones lies.
+
+    ``!(R) FOR d ; f`` holds for the valuations of f whose first event is clear of R: no R lies strictly before it and
+    at most d before it.  That is a test of one event, so that it moves to the atoms that may be the first one.
+    """
     tests = [_clear_of(absence) for absence in absences]
     return beginning_with(formula, tests[0] if len(tests) == 1 else s.joined(s.And, tests, absences[0].span))
 

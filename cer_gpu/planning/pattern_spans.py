@@ -1,4 +1,14 @@
-"""Windows of a plan: that of the query, and those that windows within its pattern imply."""
+"""Windows of a plan: that of the query, those within its pattern, gaps at each step, and absences at its end.
+
+``(f WITHIN d)`` holds where every event that may end f lies at most d after every event that may begin it: clocks do
+not decrease, so that the last and the first event decide.  ``EACH STEP`` compares each event of a match with the one
+before it.  Both become filters between events, whose variables hold the events of NOT(...), too, as those begin and end
+a valuation like others.
+
+``f ; !R`` holds for a valuation of f unless ``f -> R`` has one that begins with it, within the window.  Both are found
+at once, as those of f after which the next R may stand, and each R takes back what it follows.  With ``FOR d`` the next
+R lies at most d after the end of f, whatever the window of f.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +100,7 @@ class Spans:
 
 
 def most_events(formula: NormalForm) -> int | None:
-    """Return the greatest number of events of a match; None: there is no bound."""
+    """Return the greatest number of events of a match, or None if there is no bound."""
 
     def most(part: NormalForm, below: list[int | None]) -> int | None:
         match part:
@@ -146,7 +156,7 @@ def followed(formula: NormalForm, spans: Spans, within: s.Within | None) -> Norm
     """Return the pattern without its absence at the end, behind which the next event that is absent may stand.
 
     Filters between events around the absence are filters of the pattern before it, and where the absence has a length,
-    so is the window `within`.  None: there is no such absence.
+    so is the window `within`.  None if there is no such absence.
     """
     relations, part = [], formula
     while isinstance(part, Related):
@@ -168,7 +178,7 @@ def followed(formula: NormalForm, spans: Spans, within: s.Within | None) -> Norm
 def lasting(formula: NormalForm, length: s.Within, within: s.Within | None) -> s.Within:
     """Return the window of a pattern and of what may take it back, if its absence has a length.
 
-    `within` is the window of the pattern alone, by the same clock; None: there is none, or by another clock.
+    `within` is the window of the pattern alone, by the same clock, or None if there is none, or by another clock.
     """
     if most_events(formula) == 1:
         return length
@@ -217,8 +227,8 @@ def same_clock(one: s.Within, other: s.Within) -> bool:
 def window_of(syntax: s.QuerySyntax, formula: NormalForm) -> s.Within | None:
     """Return the window outside of which nothing matters, given the query and the normal form of its pattern.
 
-    Without WITHIN it is what gaps at each step allow; it reaches to the end of an absence with FOR.  None: there is
-    none.
+    Without WITHIN it is what gaps at each step allow; it reaches to the end of an absence with FOR.  None if there
+    is no such window.
     """
     within, step = syntax.within, syntax.each_step
     most = None if step is None else most_events(formula)
@@ -237,7 +247,7 @@ def _longer(within: s.Within, length: Fraction) -> s.Within:
 
 
 def lasts_for(formula: s.Formula) -> s.Within | None:
-    """Return the longest FOR of absences behind a pattern or a part of it; None: there is none.
+    """Return the longest FOR of absences behind a pattern or a part of it, or None if there is none.
 
     Those of one pattern have one clock.
     """

@@ -57,7 +57,8 @@ class LogicalPlan:
     cea : CEA or None
         Automaton of the pattern, without its filters between events; None: the pattern has a conjunction.
     graph : AtomGraph or None
-        Atoms of a pattern with filters between events, or with a conjunction; None: it has neither, or is `parallel`.
+        Atoms of a pattern with filters between events, or with a conjunction, or None if it has neither, or is
+        `parallel`.
     parallel : ParallelPattern or None
         The pattern as a parallelised automaton, where its joins allow that.
     why_not_parallel : str or None
@@ -71,7 +72,7 @@ class LogicalPlan:
     variables : tuple of str
         Columns of "bindings".
     attributes : tuple of Name or None
-        Attributes of the events in "events"; None: all columns.
+        Attributes of the events in "events", or None for all columns.
     head : tuple of HeadVariable or None
         Head of a conjunctive query, whose results are answers: choices of an event for each atom; None for others.
     unread : tuple of Name
@@ -247,7 +248,7 @@ class LogicalPlan:
 
     @property
     def window(self) -> str | None:
-        """Kind of the window: "events", "time" or "attribute"; None: there is no window."""
+        """Kind of the window: "events", "time" or "attribute", or None if there is no window."""
         return None if self.within is None else self.within.kind
 
     @property

@@ -142,7 +142,7 @@ def _state_step(
 
 
 def _keyed(plan: LogicalPlan) -> RecentPattern | None:
-    """Return the steps of a pattern with the keys that they share; None: it is no chain of steps."""
+    """Return the steps of a pattern with the keys that they share, or None if it is no chain of steps."""
     if plan.recent is not None or plan.trailing:
         return plan.recent
     with suppress(NotRecentError):

@@ -111,7 +111,7 @@ class BoundGuards:
         Guards of the CEA; at least one.
     schema : pyarrow.Schema
     type_column
-        Column of event types; None: all events have one type.
+        Column of event types, or None if all events have one type.
     text
         The query, for error messages.
     stream_column
@@ -127,7 +127,7 @@ class BoundGuards:
     of_any_type : list of int
         Guards of events of any type, and of those that have none.
     program : GuardProgram or None
-        Tests as terms; None: no event has a type, so there is nothing to evaluate.
+        Tests as terms, or None if no event has a type, so there is nothing to evaluate.
 
     Raises
     ------
@@ -205,7 +205,7 @@ class GuardEvaluator:
     types_met
         Collects the types that occur.
     sides
-        Sides of filters between events, which a GPU computes for the relevant events; None: there are none.
+        Sides of filters between events, which a GPU computes for the relevant events, or None if there are none.
 
     Attributes
     ----------
@@ -363,7 +363,7 @@ class GuardEvaluator:
         )
 
     def _compiled_pass(self, block: Block) -> Callable[..., Any] | None:
-        """Return the compiled pass over a block; None: there is none, or it does not pay yet."""
+        """Return the compiled pass over a block, or None if there is none, or it does not pay yet."""
         code, n = self.bound.code, block.n_rows
         if code is None or not n or TIER == INTERPRETED or not code.may_run(n, at_once=TIER == COMPILED):
             return None

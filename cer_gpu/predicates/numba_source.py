@@ -83,7 +83,7 @@ class _Writer(NumbaWriter):
 
     def function(self) -> list[str]:
         """Return the lines of the function."""
-        return self._wide() if self._program.word == U8 else self._narrow()
+        return self._write_wide() if self._program.word == U8 else self._narrow()
 
     # ---- the loops ------------------------------------------------------------------------------------------
 
@@ -118,9 +118,9 @@ class _Writer(NumbaWriter):
             ),
             "return I(n_rows), I(kept), I(0)",
         ]
-        return [f"def run({self._arguments()}):", *_indented(body)]
+        return [f"def run({self._write_arguments()}):", *_indented(body)]
 
-    def _wide(self) -> list[str]:
+    def _write_wide(self) -> list[str]:
         lines, rows = self._tests()
         self._begin()
         loop = ["i = U(r)", *self._prefetches(), *lines]
@@ -129,7 +129,7 @@ class _Writer(NumbaWriter):
             self._lines.append(f"words[i, U({k})] = {' & '.join(allowed) or f'U({_bits(self._write_part(k))})'}")
         loop += self._lines
         body = [*self._preamble(), "for r in range(n_rows):", *_indented(loop)]
-        return [f"def run({self._arguments()}):", *_indented(body)]
+        return [f"def run({self._write_arguments()}):", *_indented(body)]
 
     def _write_part(self, k: int) -> range:
         return range(64 * k, min(64 * k + 64, self._program.n_guards))
@@ -157,7 +157,7 @@ class _Writer(NumbaWriter):
     def _prefetches(self) -> list[str]:
         return [f"prefetch(c{c.slot}, {index(c, f'(i + U({AHEAD}))')})" for c in self._slots.columns if c.stored != BIT]
 
-    def _arguments(self) -> str:
+    def _write_arguments(self) -> str:
         slots = self._slots
         names = ["n_rows", *(f"c{c.slot}" for c in slots.columns)]
         if self._nullable:

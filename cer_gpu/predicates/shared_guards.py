@@ -192,7 +192,7 @@ class GuardList:
         return BoundSet(set_tables(self._steps), self._steps.inputs, dict(self._steps.late))
 
     def _made_of(self) -> list[bytes | str] | None:
-        """Return all that the arrays are made of; None: they are made as fast as read, or cannot be kept."""
+        """Return all that the arrays are made of, or None if they are made as fast as read, or cannot be kept."""
         if len(self._bound) < FROM_GUARDS:
             return None
         try:
@@ -210,7 +210,7 @@ class SharedGuards:
     ----------
     schema : pyarrow.Schema
     type_column
-        Column of event types; None: all events have one type.
+        Column of event types, or None if all events have one type.
     stream_column
         Column of the streams of events; None: guards test no stream.
     device
@@ -302,7 +302,7 @@ class SharedGuards:
         return found
 
     def some_of(self, block: Block) -> Int32 | None:
-        """Return the rows of a block that may satisfy a guard, ascending, if they are few; None: they are not."""
+        """Return the rows of a block that may satisfy a guard, ascending, if they are few, or None if they are not."""
         block = self._find_rows(block)
         if self._some is None:
             numbers = list(self.asked_in(block))
@@ -343,7 +343,7 @@ class SharedGuards:
                 self.types_seen[name] = None
 
     def _in_question(self, number: int, block: Block) -> Int32 | None:
-        """Return the rows of a block that the steps of a guard leave; None: all."""
+        """Return the rows of a block that the steps of a guard leave, or None for all."""
         if self._host is None:
             return NO_ROWS if self._on_device is None else self._on_device.rows(number, block)
         return None if self._host.tables.is_all[number] else self._found.of(number)

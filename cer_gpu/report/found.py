@@ -93,7 +93,7 @@ def find_for_report(
     some = None if counted is None or counted.is_listed_whole else counted
     listed = query if some is None else some.of_each_end()
     # of what HAVING drops, only valuations are told apart
-    evaluator = listed._evaluator(replace(asked, output="bindings" if query._drops_rows else "positions"))
+    evaluator = listed._checked_evaluator(replace(asked, output="bindings" if query._drops_rows else "positions"))
     n_listed = 0
     for batch in listed._match_source(events.open(), evaluator, asked.threads):
         if not batch.num_rows:
@@ -179,7 +179,9 @@ def variables_of(
 
 
 def _valuations(query: Query, events: ReportEvents, asked: EvaluationOptions) -> Iterator[pa.RecordBatch]:
-    for batch in query._match_source(events.open(), query._evaluator(replace(asked, output="bindings")), asked.threads):
+    for batch in query._match_source(
+        events.open(), query._checked_evaluator(replace(asked, output="bindings")), asked.threads
+    ):
         if batch.num_rows:
             yield batch
 

@@ -34,7 +34,7 @@ def shown_measures(
     is_whole = found.n_listed == found.n_matches
     most = max(MAX_MEASURED // n_pages, 1)
     first, sampled, n_rows = list[pa.RecordBatch](), list[pa.RecordBatch](), 0
-    evaluator = query._evaluator(replace(asked, output="measures", limit=None if is_whole else most))
+    evaluator = query._checked_evaluator(replace(asked, output="measures", limit=None if is_whole else most))
     for batch in query._match_source(events.numbered(), evaluator, asked.threads):
         left = most - n_rows
         if left > 0 or not first:

@@ -98,7 +98,7 @@ class RuleSet(QuerySet):
             events,
             sort=options.sort,
             resident=True,
-            needs=lambda schema: self._over(schema, options)._file_pruning(schema, outputs=outputs),
+            needs=lambda schema: self._queries_over(schema, options)._file_pruning(schema, outputs=outputs),
         )
         schema, _, found = self._alerts(source, options)
         return in_order_of_ends(list(found), schema)
@@ -113,7 +113,7 @@ class RuleSet(QuerySet):
     ) -> tuple[pa.Schema, QuerySetEvaluator, Iterator[pa.RecordBatch]]:
         """Return the schema of alerts, their evaluator, and the alerts as they are found."""
         options.check_time(self.time_column)
-        together, outputs = self._over(source.schema, options), self._outputs
+        together, outputs = self._queries_over(source.schema, options), self._outputs
         over, queries = together._prepared(source.schema, outputs), together._queries
         schemas = {name: query.result_schema for name, query in over.queries.items()}
         evaluator = together._closed(options, outputs)

@@ -25,7 +25,7 @@ class Followed:
     missing = frozenset()
 
     def __init__(self, query, schema, **options):
-        self.evaluator = query._evaluator(EvaluationOptions(output="events", **options))
+        self.evaluator = query._checked_evaluator(EvaluationOptions(output="events", **options))
         self.schema = query.output_schema(schema, "events")
 
     def rows(self, name, batch):

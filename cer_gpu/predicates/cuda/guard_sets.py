@@ -487,7 +487,7 @@ class _Plan:
 
 
 def _valid_bits(block: Block, name: str, begin: int, end: int) -> tuple[Bytes | None, int]:
-    """Return validity bits of some rows (None: no row is NULL), and the first row's bit."""
+    """Return validity bits of some rows (None if no row is NULL), and the first row's bit."""
     array = block.column(name)
     buffers = array.buffers()
     if pa.types.is_dictionary(array.type) or not buffers or buffers[0] is None:

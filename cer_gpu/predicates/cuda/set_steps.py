@@ -150,7 +150,7 @@ class SetSteps:
         Parameters
         ----------
         predicate
-            Predicate that its events satisfy; None: there is none.
+            Predicate that its events satisfy, or None if there is none.
         test
             The same as a test.
         inputs
